@@ -1,0 +1,46 @@
+# Helpers that give every target of the project the same language level, warnings and sanitizers.
+
+function(stash_configure_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+                                           -Wno-missing-field-initializers)
+  # Bit-exact results on every path: the compiler must not contract a*b+c differently from call to call.
+  target_compile_options(${target} PRIVATE -ffp-contract=off)
+  if(STASH_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(STASH_NATIVE)
+    target_compile_options(${target} PRIVATE -march=native)
+  endif()
+  if(STASH_SANITIZE)
+    target_compile_options(${target} PUBLIC -fsanitize=${STASH_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${STASH_SANITIZE})
+    if(STASH_SANITIZE MATCHES "undefined")
+      target_compile_options(${target} PUBLIC -fno-sanitize-recover=undefined)
+    endif()
+  endif()
+endfunction()
+
+# stash_add_library(name SOURCES ... LINK ...): a room of src/ as a static library.
+function(stash_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK})
+  stash_configure_target(${name})
+endfunction()
+
+# stash_add_test(name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s]): one GoogleTest program, one CTest test.
+function(stash_add_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest_main)
+  stash_configure_target(${name})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// Dropout with a 1-bit mask, or with no mask at all: the keep decision of element i is a pure function of
+/// (key, i), by the counter-based generator Philox4x32-10 (Salmon et al., SC'11), pinned in docs/format.md.
+
+#include "stash/encoding.hpp"
+
+namespace stash {
+
+/// Identifies one dropout layer in one training step. A step that is rerun gets the same decisions.
+struct dropout_key {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint32_t layer = 0;
+};
+
+/// y = keep(i) ? x / (1 - probability) : +0, f32, dense or pitched; y may be x. `mask`, if its data is not
+/// null, receives bit i = keep(i) in the layout of sign_mask. 0 <= probability < 1.
+void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float probability,
+                     const dropout_key& key, const execution_context& context);
+
+/// dx = keep(i) ? dy / (1 - probability) : +0 from the mask; dx may be dy.
+void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
+                      float probability, const execution_context& context);
+
+/// The same with the decisions computed again from the key; dx may be dy.
+void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability, const dropout_key& key,
+                      const execution_context& context);
+
+}  // namespace stash

@@ -1,0 +1,148 @@
+#pragma once
+/// \file
+/// Encodings as values, and the level-one calls encode() and decode(). Bit layouts: docs/format.md.
+///
+/// Level one never allocates, never blocks on anything but the caller's own threads, and never prints.
+/// Thread safety: calls on disjoint buffers may run at the same time; the overflow arena and a status record
+/// may be shared between calls (they are updated atomically).
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "stash/execution.hpp"
+#include "stash/status.hpp"
+#include "stash/tensor_view.hpp"
+
+namespace stash {
+
+enum class encoding_kind : std::uint8_t {
+  raw = 0,           ///< the dense bytes
+  shape_only = 1,    ///< nothing: the backward pass needs only the shape
+  sign_mask = 2,     ///< 1 bit per element
+  window_index = 3,  ///< 2, 4 or 8 bits per pooled value (written by max_pool_forward)
+  relu_pool = 4,     ///< index and sign per pooled value (written by relu_max_pool_forward)
+  bitmap = 5,        ///< mask plane + packed non-zero values in tiles of 1,024
+  cast = 6,          ///< every value in a narrower format
+};
+
+/// Format of stored values of `cast` and `bitmap`.
+enum class value_format : std::uint8_t {
+  source = 0,    ///< as in the source tensor: lossless
+  fp16 = 1,      ///< IEEE binary16
+  fp8_e4m3 = 2,  ///< OCP FP8 E4M3: no infinity, largest value 448, subnormals down to 2^-9
+};
+
+/// What becomes of a finite non-zero value that rounds to zero.
+enum class underflow_rule : std::uint8_t {
+  to_zero = 0,
+  keep_nonzero = 1,  ///< the smallest subnormal with the value's sign, so that a sign read from it is exact
+};
+
+/// Whose ReLU and max-pooling are served: they differ in NaN. See docs/format.md, "Framework rules".
+///   tensorflow: gradient passes where y > 0; a NaN wins a pooling window only as its first cell.
+///   pytorch:    gradient passes where !(y <= 0), so NaN passes; the last NaN of a window wins it.
+/// In both, the first of equal maxima in row-major order wins.
+enum class framework_rule : std::uint8_t { tensorflow = 0, pytorch = 1 };
+
+/// An encoding with its parameters. Regular value type.
+struct encoding {
+  encoding_kind kind = encoding_kind::raw;
+  value_format values = value_format::source;             ///< bitmap, cast
+  underflow_rule underflow = underflow_rule::to_zero;     ///< bitmap, cast with narrower values
+  framework_rule rule = framework_rule::tensorflow;       ///< sign_mask
+  std::uint8_t window_cells = 0;                          ///< window_index, relu_pool: kernel_h * kernel_w
+
+  friend constexpr bool operator==(const encoding&, const encoding&) = default;
+};
+
+/// True if decode() gives back the source bits (or, for masks and indices, exactly what backward needs).
+bool is_lossless(const encoding& e) noexcept;
+
+/// Stable name: "raw", "shape_only", "sign_mask", "window_index", "relu_pool", "bitmap", "bitmap_fp16",
+/// "bitmap_fp8", "fp16", "fp8". The underflow and framework rules are not part of the name.
+std::string to_string(const encoding& e);
+/// Inverse of to_string. Throws error(invalid_argument) naming the known encodings.
+encoding parse_encoding(std::string_view name);
+
+/// Elements per tile of the tile container (bitmap).
+inline constexpr std::int64_t tile_elements = 1024;
+/// Encoded buffers start at and are padded to multiples of this many bytes.
+inline constexpr std::size_t encoded_alignment = 16;
+
+/// Largest size of the encoded form, in bytes, for `elements` elements of `source`; a multiple of 16, 0 for
+/// no elements. Pure. For window_index and relu_pool `elements` counts pooled values.
+/// Throws error(invalid_argument) for a negative count or an encoding/type pair that has no meaning.
+std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements);
+
+/// Size of a slot that holds the encoded form when the share of non-zero elements is `density` (0..1), each
+/// tile's payload padded to 16 bytes; never above the bound. Encodings of fixed size ignore the density.
+std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements, double density);
+
+/// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once.
+std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input, const execution_context& context);
+
+/// Scratch bytes for encode()/decode(); 0 for every encoding on the CPU today. Pure.
+std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements);
+
+/// Memory shared by many sparse tensors for tiles that do not fit their slot. `claimed` counts bytes handed
+/// out so far (a multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller
+/// when all tensors that used the arena are dead.
+struct overflow_arena {
+  void* data = nullptr;  ///< 16-byte aligned
+  std::uint64_t bytes = 0;
+  std::uint64_t* claimed = nullptr;
+};
+
+/// Where encoded bytes go. `data` is 16-byte aligned. `bytes` is the slot's capacity: fixed-size encodings
+/// need their bound, bitmap at least its mask plane and tile table. `overflow` may be null (no overflow).
+/// `report` must not be null and must have been zeroed.
+struct encoded_view {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  const overflow_arena* overflow = nullptr;
+  encode_report* report = nullptr;
+};
+
+/// Where encoded bytes come from. `report` receives status bits of the decode and supplies flags/checksum.
+struct const_encoded_view {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  const overflow_arena* overflow = nullptr;
+  encode_report* report = nullptr;
+};
+
+/// A piece of scratch memory, 64-byte aligned.
+struct workspace_view {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// Encodes `input` (f32; raw also u8 and s32; sign_mask also u8 where bit = value != 0; dense or pitched).
+///
+/// Kinds: raw, shape_only, sign_mask, bitmap, cast. window_index and relu_pool are written by the pooling
+/// layers of pool.hpp.
+/// Aliasing: input and output must not overlap.
+/// Overflow: bitmap tiles that do not fit the slot go to the overflow arena; when that is full too,
+/// status_capacity is set and report->nonzeros still holds the exact count. Nothing is written outside.
+/// Determinism: bytes depend on the input only (canonical form) as long as every tile fits the slot.
+/// Throws error(invalid_argument / unsupported / capacity_exceeded) before anything is written.
+void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
+            const workspace_view& workspace, const execution_context& context);
+
+/// Decodes into `output` (dense or pitched, same element count and type as the encoded tensor).
+///
+/// Kinds: raw, bitmap, cast (dense values); sign_mask into u8 (0 or 1). shape_only and pooling codes have no
+/// dense form and throw error(unsupported).
+/// Any bytes are safe: reads and writes stay inside the given buffers. Bytes that contradict the descriptor
+/// set status_corrupt (tiles whose payload was never stored: status_capacity); affected tiles become zeros.
+/// With STASH_VERIFY=1 in the environment, encode() of a lossless value encoding leaves a checksum in the
+/// report and decode() sets status_verification on a difference.
+void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
+            const workspace_view& workspace, const execution_context& context);
+
+/// True if the environment variable STASH_VERIFY is "1" (read once).
+bool verification_enabled() noexcept;
+
+}  // namespace stash

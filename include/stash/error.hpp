@@ -1,0 +1,45 @@
+#pragma once
+/// \file
+/// Errors on the host side. Every public C++ function reports wrong arguments and failures by throwing
+/// stash::error; its message has the form "function: argument: expected ..., got ...". The numbers below
+/// are stable: they are never reused for another meaning and are shared with the C door.
+///
+/// Failures that only the data can cause while a kernel runs (a slot that is too small, corrupt encoded
+/// bytes) are not exceptions: they are bits of a status word, see status.hpp.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace stash {
+
+enum class errc : std::int32_t {
+  ok = 0,
+  invalid_argument = 1,     ///< an argument breaks the function's contract
+  unsupported = 2,          ///< the combination is legal but this back end does not offer it
+  out_of_memory = 3,        ///< an allocation failed; nothing was changed
+  capacity_exceeded = 4,    ///< a buffer of the caller is too small
+  corrupt_data = 5,         ///< encoded bytes contradict their descriptor
+  io_failure = 6,           ///< a file cannot be opened, read or written
+  bad_format = 7,           ///< a file or text is not what it claims to be
+  infeasible_budget = 8,    ///< no plan fits the memory budget
+  verification_failed = 9,  ///< a plan or a decoded tensor failed its check
+  interrupted = 10,         ///< stopped on request
+  internal = 11,            ///< a defect of the library
+};
+
+/// Stable lower-case name of a code, e.g. "invalid_argument". Never throws.
+std::string_view to_string(errc code) noexcept;
+
+/// The exception type of the library.
+class error : public std::runtime_error {
+ public:
+  error(errc code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  errc code() const noexcept { return code_; }
+
+ private:
+  errc code_;
+};
+
+}  // namespace stash

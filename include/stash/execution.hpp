@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// Where and how a level-one call runs. On the CPU a caller brings its own threads as a parallel_for
+/// callback; on a device the context carries a stream. Calls never create threads themselves.
+
+#include <cstdint>
+
+#include "stash/tensor_view.hpp"
+
+namespace stash {
+
+/// Part of a loop: processes [begin, end).
+using range_function = void (*)(void* state, std::int64_t begin, std::int64_t end);
+
+/// Runs `body(state, begin, end)` over disjoint ranges that cover [0, count), each at most about `grain`
+/// long (a hint, > 0), possibly concurrently, and returns when all are done. Must not throw.
+using parallel_for_function = void (*)(void* user, std::int64_t count, std::int64_t grain, range_function body,
+                                       void* state);
+
+/// Plain value, freely copied. The default runs on the calling thread. Results never depend on the number of
+/// threads or on how a range is cut.
+struct execution_context {
+  memory_space space = memory_space::host;
+  parallel_for_function parallel_for = nullptr;
+  void* user = nullptr;    ///< first argument of parallel_for
+  void* stream = nullptr;  ///< cudaStream_t on a device; unused on the CPU
+};
+
+}  // namespace stash

@@ -1,0 +1,64 @@
+#pragma once
+/// \file
+/// Max pooling whose backward needs a few bits per pooled value, alone and joined with ReLU.
+///
+/// Shapes: x is (N, H, W, C) channels-last f32, y is (N, OH, OW, C); both dense or with a pixel pitch.
+/// A window's cells are numbered row-major in the *unclipped* window, so cell = ky * kernel_w + kx; cells
+/// outside x take no part. Every window must contain at least one cell of x.
+/// None of the calls allocates. Backward is deterministic for any number of threads: a gradient that several
+/// windows send to one cell is summed in row-major order of the windows, starting from +0.
+
+#include "stash/encoding.hpp"
+
+namespace stash {
+
+/// OH and OW come from y's shape; padding below and right is whatever the last window needs.
+struct pool_window {
+  std::int32_t kernel_h = 2, kernel_w = 2;
+  std::int32_t stride_h = 2, stride_w = 2;
+  std::int32_t pad_top = 0, pad_left = 0;
+
+  constexpr std::int32_t cells() const noexcept { return kernel_h * kernel_w; }
+  friend constexpr bool operator==(const pool_window&, const pool_window&) = default;
+};
+
+/// y = maximum of each window under `rule` (ties and NaN: encoding.hpp). `index`, if its data is not null,
+/// receives the winning cells as window_index (2 bits up to 4 cells, 4 bits up to 16, else 8; at most 256).
+void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                      const encoded_view& index, framework_rule rule, const execution_context& context);
+
+/// dx = sum of dy over the windows that chose the cell; every element of dx is written. dy and dx must not
+/// overlap. An index outside the window or pointing outside x sets status_corrupt and that value is dropped.
+void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
+                       const pool_window& window, const execution_context& context);
+
+/// The same with the winners found again from the dense x (what an unplanned run does).
+void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                       const pool_window& window, framework_rule rule, const execution_context& context);
+
+/// Joint ReLU + max pooling on the map before the ReLU: y = max over the window of relu(x), without writing
+/// relu(x). `code`, if its data is not null, receives relu_pool; at most 256 cells. Up to 15 cells only.
+/// For larger windows use `index` (window_index) and take the sign from y. Either or both may be null.
+void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                           const encoded_view& code, const encoded_view& index, framework_rule rule,
+                           const execution_context& context);
+
+/// Gradient of the joint layer from its code: bit-identical to max_pool_backward followed by relu_backward.
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code, const tensor_view& dx,
+                            const pool_window& window, const execution_context& context);
+
+/// The same from the window index and any stash of the pooled output that keeps the sign.
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const encoding& y_encoding,
+                            const const_encoded_view& y_stash, const tensor_view& dx, const pool_window& window,
+                            framework_rule rule, const execution_context& context);
+
+/// The same from the window index and the dense pooled output.
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const const_tensor_view& y,
+                            const tensor_view& dx, const pool_window& window, framework_rule rule,
+                            const execution_context& context);
+
+/// The same with everything found again from the dense x before the ReLU.
+void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                            const pool_window& window, framework_rule rule, const execution_context& context);
+
+}  // namespace stash

@@ -1,0 +1,127 @@
+#pragma once
+/// \file
+/// A plan: for every stashed storage one choice, a list of steps, and byte offsets for every buffer. It holds
+/// its graph, so that it can be run, verified and explained on its own (docs/plan.md).
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/graph.hpp"
+#include "stash/encoding.hpp"
+
+namespace stash::planner {
+
+enum class policy : std::uint8_t { none, lossless, fp16, fp8 };
+std::string_view to_string(policy p) noexcept;
+/// Throws error(invalid_argument) listing the known names.
+policy parse_policy(std::string_view name);
+
+/// How a storage survives between its last forward and its backward uses.
+enum class stash_kind : std::uint8_t {
+  none,       ///< backward does not need it
+  raw,        ///< the dense buffer stays
+  encoded,    ///< `stored` holds it
+  recompute,  ///< computed again from another storage; `stored` may add a sign_mask
+};
+std::string_view to_string(stash_kind kind) noexcept;
+
+struct stash_choice {
+  stash_kind kind = stash_kind::none;
+  encoding stored;                  ///< kind encoded; recompute: sign_mask or shape_only
+  std::int64_t bytes_before = 0;    ///< dense
+  std::int64_t bytes_after = 0;     ///< kept bytes, slot margin included
+  double density = 1.0;             ///< the density that the slot was sized for, before the margin
+  std::string reason;               ///< one sentence for explain
+};
+
+/// What a buffer holds.
+enum class buffer_form : std::uint8_t {
+  dense,      ///< the dense storage (forward value, gradient, decoded or recomputed value)
+  encoded,    ///< stash_choice::stored
+  overflow,   ///< the shared overflow arena; storage == -1
+};
+
+/// A block of the map region of the arena; steps [first_step, last_step] may touch it, inclusive.
+struct buffer {
+  storage_id storage = -1;
+  buffer_form form = buffer_form::dense;
+  std::int64_t bytes = 0;   ///< multiple of buffer_alignment
+  std::int64_t offset = 0;  ///< multiple of buffer_alignment, from the start of the map region
+  std::int32_t first_step = 0;
+  std::int32_t last_step = 0;
+};
+inline constexpr std::int64_t buffer_alignment = 64;
+
+using buffer_id = std::int32_t;
+
+enum class step_kind : std::uint8_t {
+  run,        ///< execute an op
+  encode,     ///< inputs {dense}, outputs {encoded}
+  decode,     ///< inputs {encoded}, outputs {dense}
+  recompute,  ///< op = the forward op; inputs {dense source[, encoded sign mask]}, outputs {dense}; in place if equal
+};
+std::string_view to_string(step_kind kind) noexcept;
+
+/// One entry of the step list. Buffers of operands are parallel to the op's own lists; -1 stands for a
+/// storage outside the map region (parameters) or an optional output that the plan does not want.
+struct step {
+  step_kind kind = step_kind::run;
+  op_id op = -1;             ///< run, recompute
+  storage_id storage = -1;   ///< encode, decode, recompute
+  std::vector<buffer_id> inputs;
+  std::vector<buffer_id> outputs;
+  std::vector<buffer_id> optional_outputs;
+  std::vector<buffer_id> stash;  ///< parallel to the chosen alternative's reads
+};
+
+/// Sizes reported beside a plan, in bytes. "batch" counts the batch-proportional part: everything in the map
+/// region, slot margins and overflow arena included. "total" adds weights, their gradients, momentum,
+/// statistics and workspace.
+struct plan_sizes {
+  std::int64_t baseline_peak = 0, baseline_peak_total = 0;
+  std::int64_t planned_peak = 0, planned_peak_total = 0;
+  std::int64_t wall = 0;       ///< W: largest sum of dense tensors of one op
+  op_id wall_op = -1;
+  std::int64_t boundary = 0;   ///< bytes live between the last forward and the first backward step
+  std::int64_t bound = 0;      ///< no plan of this order and these encodings gets below (batch part)
+  std::int64_t max_live = 0;   ///< of the planned buffers
+  std::int64_t parameter_bytes = 0;  ///< persistent part
+  std::int64_t workspace_bytes = 0;  ///< largest of one op
+};
+
+struct plan {
+  static constexpr int format_version = 1;
+  graph network;
+  policy chosen_policy = policy::none;
+  std::int64_t budget_bytes = 0;  ///< 0: none was given (the peak was minimised)
+  int threads = 1;
+  std::string machine;            ///< free text: processor and instruction set that workspaces were asked for
+  std::vector<stash_choice> choices;     ///< per storage
+  std::vector<std::int32_t> alternative; ///< per op; -1 where the op has none
+  std::vector<buffer> buffers;
+  std::vector<step> steps;
+  double slot_margin = 0.0;
+  std::int64_t overflow_bytes = 0;
+  plan_sizes sizes;
+};
+
+struct plan_options {
+  policy chosen_policy = policy::lossless;
+  std::int64_t budget_bytes = 0;   ///< on sizes.planned_peak_total; 0: minimise the peak
+  std::string force;               ///< name of an encoding, or "recompute": used wherever it is legal
+  double slot_margin = 0.04;       ///< share added to the expected payload of sparse slots
+  double overflow_share = 0.01;    ///< overflow arena: share of the sum of sparse payloads
+  int threads = 1;
+  std::string machine;
+};
+
+/// Plans `g`. Throws error(infeasible_budget) that names the op, its tensors and the smallest budget that
+/// would do; error(invalid_argument) for unknown or nowhere legal `force`.
+plan make_plan(const graph& g, const plan_options& options);
+
+/// Text for `stash explain`: per stashed storage the reader, the choice, the reason, bytes before and after.
+std::string explain(const plan& p);
+
+}  // namespace stash::planner

@@ -1,0 +1,40 @@
+#pragma once
+/// \file
+/// One block of host memory for everything a planned step touches, and the means to see which part of it was
+/// really touched: the block is filled with a pattern, and the highest byte that differs is looked for later
+/// by code that knows nothing of plans.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stash::runtime {
+
+/// Move-only. The start is 64-byte aligned (page aligned in fact).
+class arena {
+ public:
+  arena() = default;
+  /// Maps `bytes` of zeroed memory. Throws error(out_of_memory) with the size.
+  explicit arena(std::size_t bytes);
+  arena(arena&& other) noexcept;
+  arena& operator=(arena&& other) noexcept;
+  ~arena();
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Writes the position-dependent pattern over [begin, end).
+void fill_pattern(std::byte* begin, std::byte* end) noexcept;
+
+/// Number of bytes from `begin` up to and including the highest byte of [begin, end) that no longer holds
+/// the pattern; 0 if all do.
+std::size_t touched_bytes(const std::byte* begin, const std::byte* end) noexcept;
+
+/// Overwrites [begin, end) with signalling NaNs (0x7FA5A5A5), so that a read of freed memory shows in results.
+void poison(std::byte* begin, std::byte* end) noexcept;
+
+}  // namespace stash::runtime
