@@ -52,7 +52,7 @@ struct encoding {
   value_format values = value_format::source;             ///< bitmap, cast
   underflow_rule underflow = underflow_rule::to_zero;     ///< bitmap, cast with narrower values
   framework_rule rule = framework_rule::tensorflow;       ///< sign_mask
-  std::uint8_t window_cells = 0;                          ///< window_index, relu_pool: kernel_h * kernel_w
+  std::uint16_t window_cells = 0;                         ///< window_index, relu_pool: kernel_h * kernel_w (1..256)
 
   friend constexpr bool operator==(const encoding&, const encoding&) = default;
 };

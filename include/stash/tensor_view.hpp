@@ -36,7 +36,8 @@ class shape {
  public:
   static constexpr int max_rank = 8;
   constexpr shape() = default;
-  /// Throws error(invalid_argument) for more than eight dimensions or a negative one.
+  /// Throws error(invalid_argument) for more than eight dimensions, a negative one, or a product (zeros
+  /// counted as ones) above 2^56.
   shape(std::initializer_list<std::int64_t> dims);
   explicit shape(std::span<const std::int64_t> dims);
 

@@ -1,0 +1,97 @@
+#include "detail.hpp"
+
+#include <fmt/format.h>
+
+namespace stash::detail {
+namespace {
+
+bool aligned(const void* data, std::size_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+}
+
+std::string_view name(dtype type) {
+  switch (type) {
+    case dtype::f32:
+      return "f32";
+    case dtype::f16:
+      return "f16";
+    case dtype::bf16:
+      return "bf16";
+    case dtype::u8:
+      return "u8";
+    case dtype::s32:
+      return "s32";
+  }
+  return "an unknown type";
+}
+
+}  // namespace
+
+void fail(errc code, std::string_view function, std::string_view argument, std::string_view expected,
+          std::string_view got) {
+  throw error(code, fmt::format("{}: {}: expected {}, got {}", function, argument, expected, got));
+}
+
+void check_context(std::string_view function, const execution_context& context) {
+  if (context.space == memory_space::device) {
+    fail(errc::unsupported, function, "context", "a host context", "a device context");
+  }
+}
+
+void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                dtype type) {
+  if (view.type != type) fail(errc::invalid_argument, function, argument, name(type), name(view.type));
+  if (view.space == memory_space::device) {
+    fail(errc::unsupported, function, argument, "host memory", "device memory");
+  }
+  const std::int64_t inner = view.dims.inner();
+  const std::int64_t pitch = view.pitch();
+  if (pitch < inner) {
+    fail(errc::invalid_argument, function, argument, fmt::format("a pixel pitch of at least {}", inner),
+         fmt::format("{}", pitch));
+  }
+  const std::int64_t elements = view.elements();
+  if (elements == 0) return;
+  if (pitch > max_elements / (elements / inner)) {
+    fail(errc::invalid_argument, function, argument, "a view of at most 2^56 elements, gaps included",
+         fmt::format("{} pixels of pitch {}", elements / inner, pitch));
+  }
+  if (view.data == nullptr) fail(errc::invalid_argument, function, argument, "data", "a null pointer");
+  if (!aligned(view.data, size_of(type))) {
+    fail(errc::invalid_argument, function, argument, fmt::format("data aligned to {} bytes", size_of(type)),
+         fmt::format("{}", view.data));
+  }
+}
+
+void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                    std::int64_t elements) {
+  if (view.elements() == elements) return;
+  fail(errc::invalid_argument, function, argument, fmt::format("{} elements", elements),
+       fmt::format("{}", view.elements()));
+}
+
+void check_encoded(std::string_view function, std::string_view argument, const void* data, std::size_t bytes,
+                   const encode_report* report, std::size_t needed) {
+  if (report == nullptr || !aligned(report, alignof(encode_report))) {
+    fail(errc::invalid_argument, function, argument, "a report",
+         report == nullptr ? "null" : "a misaligned one");
+  }
+  if (bytes < needed) {
+    fail(errc::capacity_exceeded, function, argument, fmt::format("at least {} bytes", needed),
+         fmt::format("{}", bytes));
+  }
+  if (needed == 0) return;
+  if (data == nullptr) fail(errc::invalid_argument, function, argument, "data", "a null pointer");
+  if (!aligned(data, encoded_alignment)) {
+    fail(errc::invalid_argument, function, argument,
+         fmt::format("data aligned to {} bytes", encoded_alignment), fmt::format("{}", data));
+  }
+}
+
+void check_rule(std::string_view function, framework_rule rule) {
+  if (rule == framework_rule::tensorflow || rule == framework_rule::pytorch) return;
+  fail(errc::invalid_argument, function, "rule", "a known framework rule",
+       fmt::format("{}", static_cast<unsigned>(rule)));
+}
+
+}  // namespace stash::detail

@@ -1,0 +1,162 @@
+#pragma once
+/// \file
+/// What every encoder shares: argument checks, the parallel loop, and dense access to pitched views.
+/// Internal to the encoders room.
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "stash/encoding.hpp"
+#include "stash/error.hpp"
+
+namespace stash::detail {
+
+// Planes, tables and payloads are little-endian (docs/format.md) and are accessed here as native integers.
+static_assert(std::endian::native == std::endian::little);
+
+/// Larger counts are refused so that no size computed from a count can overflow.
+inline constexpr std::int64_t max_elements = std::int64_t{1} << 56;
+
+constexpr std::size_t pad16(std::size_t bytes) noexcept {
+  return (bytes + 15) / 16 * 16;
+}
+
+/// Bytes of a plane of `count` codes of `bits` bits (1, 2, 4 or 8) each, padded to 16.
+constexpr std::size_t plane_bytes(std::int64_t count, int bits) noexcept {
+  const auto per_byte = static_cast<std::size_t>(8 / bits);
+  return pad16((static_cast<std::size_t>(count) + per_byte - 1) / per_byte);
+}
+
+constexpr std::int64_t tile_count(std::int64_t elements) noexcept {
+  return (elements + tile_elements - 1) / tile_elements;
+}
+
+// --- argument checks -------------------------------------------------------------------------------------
+
+/// Throws error(code) with the message "function: argument: expected ..., got ...".
+[[noreturn]] void fail(errc code, std::string_view function, std::string_view argument,
+                       std::string_view expected, std::string_view got);
+
+/// The context must be one of the host.
+void check_context(std::string_view function, const execution_context& context);
+
+/// `view` must be host memory of type `type`, aligned to its elements, with a pitch of at least its inner
+/// length; its data may be null only if it has no elements.
+void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                dtype type);
+
+/// `view` must have `elements` elements.
+void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                    std::int64_t elements);
+
+/// Encoded bytes: a report, 16-byte aligned data (may be null if `needed` is 0) and at least `needed` bytes
+/// (else capacity_exceeded).
+void check_encoded(std::string_view function, std::string_view argument, const void* data, std::size_t bytes,
+                   const encode_report* report, std::size_t needed);
+inline void check_encoded(std::string_view function, std::string_view argument, const encoded_view& view,
+                          std::size_t needed) {
+  check_encoded(function, argument, view.data, view.bytes, view.report, needed);
+}
+inline void check_encoded(std::string_view function, std::string_view argument,
+                          const const_encoded_view& view, std::size_t needed) {
+  check_encoded(function, argument, view.data, view.bytes, view.report, needed);
+}
+
+void check_rule(std::string_view function, framework_rule rule);
+
+// --- reports ---------------------------------------------------------------------------------------------
+
+// A report may be shared by concurrent calls, so every update is atomic. Relaxed order is enough: the caller
+// reads the record after the calls have returned.
+inline void or_bits(std::uint32_t& word, std::uint32_t bits) noexcept {
+  if (bits != 0) std::atomic_ref<std::uint32_t>(word).fetch_or(bits, std::memory_order_relaxed);
+}
+inline void add(std::uint64_t& word, std::uint64_t amount) noexcept {
+  std::atomic_ref<std::uint64_t>(word).fetch_add(amount, std::memory_order_relaxed);
+}
+
+// --- loops -----------------------------------------------------------------------------------------------
+
+/// Runs body(begin, end) over ranges that cover [0, count), on the caller's threads if it brought any.
+template <class Body>
+void parallel_for(const execution_context& context, std::int64_t count, std::int64_t grain, Body&& body) {
+  if (count <= 0) return;
+  if (context.parallel_for == nullptr) {
+    body(std::int64_t{0}, count);
+    return;
+  }
+  using body_type = std::remove_reference_t<Body>;
+  const auto call = [](void* state, std::int64_t begin, std::int64_t end) {
+    (*static_cast<body_type*>(state))(begin, end);
+  };
+  body_type& state = body;
+  context.parallel_for(context.user, count, grain, call, const_cast<std::remove_const_t<body_type>*>(&state));
+}
+
+/// Runs body(tile, first_element, length) for every tile of 1,024 elements (the last may be shorter). A tile
+/// starts at a whole byte of every plane, so tiles can be written concurrently.
+template <class Body>
+void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body) {
+  constexpr std::int64_t grain = 32;
+  parallel_for(context, tile_count(elements), grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t tile = begin; tile < end; ++tile) {
+      const std::int64_t first = tile * tile_elements;
+      body(tile, first, std::min(tile_elements, elements - first));
+    }
+  });
+}
+
+// --- pitched views ---------------------------------------------------------------------------------------
+
+/// Calls run(memory_offset, position, length) for the contiguous runs of elements [first, first + length) of
+/// a view with this inner length and pitch; offsets count elements, positions start at 0.
+template <class Run>
+void for_each_run(std::int64_t inner, std::int64_t pitch, std::int64_t first, std::int64_t length,
+                  const Run& run) {
+  std::int64_t pixel = first / inner;
+  std::int64_t channel = first % inner;
+  for (std::int64_t done = 0; done < length; ++pixel, channel = 0) {
+    const std::int64_t part = std::min(inner - channel, length - done);
+    run(pixel * pitch + channel, done, part);
+    done += part;
+  }
+}
+
+/// Elements [first, first + length) as one dense run: inside the tensor if it is dense, else copied to
+/// `buffer`.
+template <class T>
+const T* read_run(const const_tensor_view& view, std::int64_t first, std::int64_t length, T* buffer) {
+  const T* data = view.as<T>();
+  if (view.dense()) return data + first;
+  for_each_run(view.dims.inner(), view.pitch(), first, length,
+               [&](std::int64_t offset, std::int64_t position, std::int64_t part) {
+                 std::memcpy(buffer + position, data + offset, static_cast<std::size_t>(part) * sizeof(T));
+               });
+  return buffer;
+}
+
+/// Where to produce elements starting at `first`: inside the tensor if it is dense, else `buffer`, from
+/// which write_run() then takes them.
+template <class T>
+T* write_target(const tensor_view& view, std::int64_t first, T* buffer) {
+  return view.dense() ? view.as<T>() + first : buffer;
+}
+
+/// Completes write_target(): copies the run into a pitched view, does nothing for a dense one.
+template <class T>
+void write_run(const tensor_view& view, std::int64_t first, std::int64_t length, const T* buffer) {
+  if (view.dense()) return;
+  T* data = view.as<T>();
+  for_each_run(view.dims.inner(), view.pitch(), first, length,
+               [&](std::int64_t offset, std::int64_t position, std::int64_t part) {
+                 std::memcpy(data + offset, buffer + position, static_cast<std::size_t>(part) * sizeof(T));
+               });
+}
+
+}  // namespace stash::detail
