@@ -1,0 +1,25 @@
+"""Checks one group of rules on a checkout: check_rules.py GROUP ROOT."""
+
+import os
+import sys
+
+import rules
+
+SKIPPED = 77
+
+
+def main():
+    group, root = sys.argv[1], os.path.realpath(sys.argv[2])
+    tree = rules.checkout(root)
+    if tree is None:
+        print(f"skipped: {root} is not a git checkout, so which files belong to the project is not known")
+        return SKIPPED
+    if not tree.paths:
+        print(f"{root}: git lists no file")
+        return 1
+    violations = [violation for rule in rules.RULES[group] for violation in rule(tree)]
+    print("\n".join(violations) if violations else f"{group}: {len(tree.paths)} files, no violation")
+    return 1 if violations else 0
+
+
+sys.exit(main())

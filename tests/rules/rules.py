@@ -1,0 +1,191 @@
+"""The repository's rules that a compiler does not check.
+
+Each rule takes a Tree and returns its violations as strings 'path:line: what is wrong'.
+"""
+
+import os
+import re
+import subprocess
+
+ROOMS = ("encoders", "planner", "models", "runtime", "data", "executor")
+
+# Who may include what: rooms, or single files where only part of a room is open.
+MAY_INCLUDE = {
+    "include": {"include"},
+    "kernels": {"include", "kernels"},
+    "encoders": {"include", "encoders", "kernels"},
+    "planner": {"include", "planner"},
+    "models": {"include", "models", "src/planner/network.hpp", "src/planner/graph.hpp"},
+    "runtime": {"include", "encoders", "runtime"},
+    "data": {"include", "runtime", "data"},
+    "executor": {"include", "encoders", "planner", "runtime", "executor"},
+    "tools": {"include", "tools", *ROOMS},
+}
+
+GPU_OR_ONEDNN = r"(.*/)?(cuda|cudnn|cublas|cub/|thrust/|nv|dnnl|oneapi/|CL/)"
+FORBIDDEN_EXTERNAL = {
+    "include": re.compile(rf"{GPU_OR_ONEDNN}|fmt/|nlohmann/|(.*/)?json"),
+    "planner": re.compile(GPU_OR_ONEDNN),
+}
+
+SOURCE_SUFFIXES = (".hpp", ".h", ".cuh", ".cpp", ".cc", ".c", ".cu", ".py", ".cmake", ".sh")
+HEADER_SUFFIXES = (".hpp", ".h", ".cuh")
+UNIT_SUFFIXES = (".cpp", ".cc", ".c", ".cu")
+CPLUSPLUS_SUFFIXES = HEADER_SUFFIXES + UNIT_SUFFIXES
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+FORBIDDEN_TEXT = (
+    # Only where an absolute path can start, so that ../work/ or $folder/root/ pass.
+    (re.compile(r"(?<![\w./$})\]])/(work|root|home)/"), "absolute path of a machine"),
+    (re.compile(r"\bissue #?[0-9]+", re.IGNORECASE), "number of an issue"),
+)
+
+
+class Tree:
+    """The files of one checkout, by their path from its root."""
+
+    def __init__(self, root, paths):
+        self.root = root
+        self.paths = sorted(path for path in paths if os.path.isfile(os.path.join(root, path)))
+
+    def text(self, path):
+        """The file's text, or None if it is binary."""
+        with open(os.path.join(self.root, path), "rb") as file:
+            data = file.read()
+        try:
+            return None if b"\0" in data else data.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+
+    def lines(self, path):
+        return list(enumerate((self.text(path) or "").splitlines(), start=1))
+
+
+def checkout(root):
+    """The Tree of what git tracks or would track; None if root is not a git checkout."""
+    # safe.directory: the checkout may belong to another user than the one who runs the tests.
+    command = ["git", "-c", f"safe.directory={root}", "ls-files", "-z"]
+    command += ["--cached", "--others", "--exclude-standard"]
+    try:
+        listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return Tree(root, os.fsdecode(listing).split("\0"))
+
+
+def room_of(path):
+    """'include', 'tools', 'kernels' or the name of a folder of src/; None where the rules do not reach."""
+    parts = path.split("/")
+    if parts[0] == "src":
+        return parts[1] if len(parts) > 2 else "src"
+    return parts[0] if parts[0] in MAY_INCLUDE else None
+
+
+def resolve(tree, including, name):
+    """The project file that an include line names, or None."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
+    for candidate in (beside, f"include/{name}", f"src/{name}", name):
+        if candidate in tree.paths:
+            return candidate
+    return None
+
+
+def includes(tree):
+    """Rooms include only the rooms below them, and the public headers stay free of other libraries."""
+    found = []
+    for path in tree.paths:
+        room = room_of(path)
+        if room is None or not path.endswith(CPLUSPLUS_SUFFIXES):
+            continue
+        if room not in MAY_INCLUDE:
+            found.append(f"{path}:1: room '{room}' has no entry in MAY_INCLUDE")
+            continue
+        for number, line in tree.lines(path):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            quote, name = match.groups()
+            target = resolve(tree, path, name)
+            if target is not None:
+                if room_of(target) not in MAY_INCLUDE[room] and target not in MAY_INCLUDE[room]:
+                    found.append(f"{path}:{number}: {room} must not include {target}")
+            elif quote == '"':
+                found.append(f"{path}:{number}: \"{name}\" names no file of the project")
+            elif room in FORBIDDEN_EXTERNAL and FORBIDDEN_EXTERNAL[room].match(name):
+                found.append(f"{path}:{number}: {room} must not include <{name}>")
+    return found
+
+
+def text(tree):
+    """No file speaks of one machine's folders or of numbered issues."""
+    found = []
+    for path in tree.paths:
+        if path.startswith("tests/rules/"):
+            continue
+        for number, line in tree.lines(path):
+            for pattern, what in FORBIDDEN_TEXT:
+                match = pattern.search(line)
+                if match:
+                    found.append(f"{path}:{number}: {what}: '{match.group()}'")
+    return found
+
+
+def ascii_sources(tree):
+    found = []
+    for path in tree.paths:
+        if not path.endswith(SOURCE_SUFFIXES + ("CMakeLists.txt",)) and not path.startswith("scripts/"):
+            continue
+        if tree.text(path) is None:
+            found.append(f"{path}:1: not text")
+        found += [f"{path}:{number}: not ASCII" for number, line in tree.lines(path) if not line.isascii()]
+    return found
+
+
+def header_guards(tree):
+    return [
+        f"{path}:1: no '#pragma once'"
+        for path in tree.paths
+        if path.endswith(HEADER_SUFFIXES) and not any(line == "#pragma once" for _, line in tree.lines(path))
+    ]
+
+
+def unique_stems(tree):
+    """A stem names one thing: within src/ and tools/ it is used in one room, once per kind of file."""
+    found, first = [], {}
+    for path in tree.paths:
+        if not path.startswith(("src/", "tools/")) or not path.endswith(CPLUSPLUS_SUFFIXES):
+            continue
+        stem, suffix = os.path.splitext(os.path.basename(path))
+        for other in first.get(stem, []):
+            if room_of(other) != room_of(path) or other.endswith(suffix):
+                found.append(f"{path}:1: the stem '{stem}' is taken by {other}")
+                break
+        first.setdefault(stem, []).append(path)
+    return found
+
+
+def listed_units(tree):
+    """Every source file is built: the nearest CMakeLists.txt above it names it."""
+    found = []
+    for path in tree.paths:
+        if not path.startswith(("src/", "tools/", "tests/", "bench/")) or not path.endswith(UNIT_SUFFIXES):
+            continue
+        folder = os.path.dirname(path)
+        while folder and f"{folder}/CMakeLists.txt" not in tree.paths:
+            folder = os.path.dirname(folder)
+        name = os.path.relpath(path, folder or ".")
+        names = [name]
+        if path.startswith(("tests/", "bench/")):
+            # One program per file: these folders may loop over the stems.
+            names.append(os.path.splitext(name)[0])
+        listing = re.sub(r"#.*", "", tree.text(f"{folder}/CMakeLists.txt") or "") if folder else ""
+        if not set(names) & set(re.split(r'[\s()"]+', listing)):
+            found.append(f"{path}:1: not listed in {folder or '.'}/CMakeLists.txt")
+    return found
+
+
+RULES = {
+    "includes": (includes,),
+    "text": (text,),
+    "sources": (ascii_sources, header_guards, unique_stems, listed_units),
+}

@@ -1,0 +1,172 @@
+"""The rules' own test: each planted violation is found, and what looks like one but is not passes."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+import rules
+
+
+class RulesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        self.paths = []
+        self.add("include/stash/tensor.hpp", "#pragma once\n#include <cstdint>\n")
+        self.add("src/encoders/bitmap.hpp", '#pragma once\n#include "stash/tensor.hpp"\n')
+        self.add("src/planner/network.hpp", "#pragma once\n")
+        self.add("src/planner/graph.hpp", '#pragma once\n#include "planner/network.hpp"\n')
+        self.add("src/planner/plan.hpp", "#pragma once\n")
+        self.add("src/models/zoo.hpp", '#pragma once\n#include "planner/graph.hpp"\n')
+        self.add("src/runtime/arena.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
+        self.add("src/data/images.hpp", '#pragma once\n#include "runtime/arena.hpp"\n')
+        self.add("src/executor/runner.hpp", '#pragma once\n#include <dnnl.hpp>\n#include "planner/plan.hpp"\n')
+        self.add("tools/main.cpp", '#include <fmt/format.h>\n#include "models/zoo.hpp"\n')
+        self.add("tools/CMakeLists.txt", "add_executable(stash main.cpp)\n")
+
+    def add(self, path, content):
+        full = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        self.paths.append(path)
+
+    def run_rule(self, rule):
+        return rule(rules.Tree(self.root, self.paths))
+
+    def assert_found(self, rule, *beginnings):
+        violations = self.run_rule(rule)
+        self.assertEqual(len(violations), len(beginnings), violations)
+        for violation, beginning in zip(violations, beginnings):
+            self.assertTrue(violation.startswith(beginning), violation)
+
+    def test_good_tree_passes_every_rule(self):
+        for group in rules.RULES.values():
+            for rule in group:
+                self.assertEqual(self.run_rule(rule), [])
+
+    def test_includes_against_the_order_of_rooms(self):
+        for path, name in (
+            ("include/stash/bad.hpp", "encoders/bitmap.hpp"),
+            ("src/encoders/bad.cpp", "runtime/arena.hpp"),
+            ("src/encoders/bad.cpp", "planner/plan.hpp"),
+            ("src/planner/bad.cpp", "encoders/bitmap.hpp"),
+            ("src/planner/bad.cpp", "models/zoo.hpp"),
+            ("src/models/bad.cpp", "planner/plan.hpp"),
+            ("src/runtime/bad.cpp", "planner/graph.hpp"),
+            ("src/data/bad.cpp", "encoders/bitmap.hpp"),
+            ("src/executor/bad.cpp", "models/zoo.hpp"),
+            ("src/executor/bad.cpp", "data/images.hpp"),
+            ("kernels/bad.cu", "encoders/bitmap.hpp"),
+        ):
+            with self.subTest(path=path, name=name):
+                self.add(path, f'// first\n#include "{name}"\n')
+                self.assert_found(rules.includes, f"{path}:2: ")
+                self.paths.remove(path)
+
+    def test_only_encoders_see_kernels(self):
+        self.add("kernels/bitmap.cuh", "#pragma once\n")
+        self.add("src/encoders/good.cpp", '#include "kernels/bitmap.cuh"\n')
+        self.add("src/runtime/bad.cpp", '#include "kernels/bitmap.cuh"\n')
+        self.add("tools/bad.cpp", '#include "kernels/bitmap.cuh"\n')
+        self.assert_found(rules.includes, "src/runtime/bad.cpp:1: ", "tools/bad.cpp:1: ")
+
+    def test_other_ways_to_write_a_forbidden_include(self):
+        self.add("src/planner/a.cpp", "#include <encoders/bitmap.hpp>\n")
+        self.add("src/planner/b.cpp", '#include "../encoders/bitmap.hpp"\n')
+        self.add("src/planner/c.cpp", '  #  include "src/encoders/bitmap.hpp"\n')
+        self.assert_found(rules.includes, "src/planner/a.cpp:1", "src/planner/b.cpp:1", "src/planner/c.cpp:1")
+
+    def test_a_comment_is_not_an_include(self):
+        self.add("src/planner/good.cpp", '// #include "encoders/bitmap.hpp"\n')
+        self.assert_found(rules.includes)
+
+    def test_external_headers(self):
+        for name in ("cuda_runtime.h", "cudnn.h", "dnnl.hpp", "oneapi/dnnl/dnnl.hpp", "cub/cub.cuh"):
+            for path in ("include/stash/bad.hpp", "src/planner/bad.cpp"):
+                with self.subTest(name=name, path=path):
+                    self.add(path, f"#include <{name}>\n")
+                    self.assert_found(rules.includes, f"{path}:1: ")
+                    self.paths.remove(path)
+        for name in ("fmt/format.h", "nlohmann/json.hpp"):
+            with self.subTest(name=name):
+                self.add("include/stash/bad.hpp", f"#include <{name}>\n")
+                self.assert_found(rules.includes, "include/stash/bad.hpp:1: ")
+                self.paths.remove("include/stash/bad.hpp")
+                self.add("src/planner/good.cpp", f"#include <{name}>\n")
+                self.assert_found(rules.includes)
+
+    def test_unknown_room_and_unknown_file(self):
+        self.add("src/attic/bad.cpp", "int x;\n")
+        self.add("src/bad.cpp", "int y;\n")
+        self.add("src/encoders/bad.cpp", '#include "encoders/gone.hpp"\n')
+        self.assert_found(
+            rules.includes, "src/attic/bad.cpp:1: room", "src/bad.cpp:1: room", "src/encoders/bad.cpp:1: "
+        )
+
+    def test_machine_paths_and_numbers_of_issues(self):
+        self.add("a.md", "see ../work/x and $folder/root/y and network/work/z\nthe issue is 5 lines long\n")
+        self.add("b.md", "fine\nrun /work/x\n")
+        self.add("c.sh", "cd '/root/'\n")
+        self.add("d.cpp", "// Fixes issue #12\n")
+        self.add("e.cpp", "// Issue 3\n")
+        self.add("f.bin", b"\0 /work/x")
+        self.assert_found(rules.text, "b.md:2: ", "c.sh:1: ", "d.cpp:1: ", "e.cpp:1: ")
+
+    def test_ascii_only_in_sources(self):
+        self.add("README.md", "\u00b5s\n")
+        self.add("src/planner/bad.cpp", "// ok\n// \u00b5s\n")
+        self.add("scripts/bad", "# \u2014\n")
+        self.add("src/planner/worse.cpp", b"\xff\n")
+        self.assert_found(rules.ascii_sources, "scripts/bad:1", "src/planner/bad.cpp:2", "src/planner/worse.cpp:1")
+
+    def test_header_without_guard(self):
+        self.add("include/stash/bad.hpp", "// #pragma once\n")
+        self.assert_found(rules.header_guards, "include/stash/bad.hpp:1")
+
+    def test_stem_in_two_rooms_or_twice_in_one(self):
+        self.add("src/encoders/bitmap.cpp", "")
+        self.assert_found(rules.unique_stems)
+        self.add("src/encoders/cpu/bitmap.cpp", "")
+        self.add("src/executor/plan.cpp", "")
+        self.add("tools/arena.cpp", "")
+        self.assert_found(
+            rules.unique_stems, "src/encoders/cpu/bitmap.cpp:1", "src/planner/plan.hpp:1", "tools/arena.cpp:1"
+        )
+
+    def test_unit_that_is_not_built(self):
+        self.add("src/planner/CMakeLists.txt", "stash_add_library(p SOURCES\n  good.cpp deep/good.cpp) # bad.cpp\n")
+        self.add("src/planner/good.cpp", "")
+        self.add("src/planner/deep/good.cpp", "")
+        self.add("src/planner/bad.cpp", "")
+        self.add("src/planner/deep/bad.cpp", "")
+        self.add("src/runtime/lonely.cpp", "")
+        self.add("tests/planner/CMakeLists.txt", "foreach(name a_test)\n  add(${name} ${name}.cpp)\nendforeach()\n")
+        self.add("tests/planner/a_test.cpp", "")
+        self.add("tests/planner/b_test.cpp", "")
+        self.assert_found(
+            rules.listed_units,
+            "src/planner/bad.cpp:1",
+            "src/planner/deep/bad.cpp:1",
+            "src/runtime/lonely.cpp:1",
+            "tests/planner/b_test.cpp:1",
+        )
+
+    def test_checkout_lists_tracked_and_new_files_but_not_ignored_ones(self):
+        self.add(".gitignore", "/build/\n")
+        self.add("build/out.cpp", "")
+        self.assertIsNone(rules.checkout(self.root))
+        subprocess.run(["git", "init", "--quiet"], cwd=self.root, check=True)
+        subprocess.run(["git", "add", "tools"], cwd=self.root, check=True)
+        os.remove(os.path.join(self.root, "tools/main.cpp"))
+        listed = rules.checkout(self.root).paths
+        self.assertIn("tools/CMakeLists.txt", listed)
+        self.assertIn("src/planner/plan.hpp", listed)
+        self.assertNotIn("build/out.cpp", listed)
+        self.assertNotIn("tools/main.cpp", listed)
+
+
+if __name__ == "__main__":
+    unittest.main()
