@@ -20,7 +20,7 @@ struct model_info {
   std::string_view description;  ///< one line, with the paper
   input_shape default_input;
   std::int64_t default_classes = 1000;
-  bool trainable = false;        ///< the CPU executor runs all its ops and it learns small images
+  bool trainable = false;  ///< the CPU executor runs all its ops and it learns small images
   planner::network (*build)(input_shape input, std::int64_t classes);
 };
 

@@ -16,6 +16,7 @@ namespace {
 
 // Far above every real layer, and small enough that bytes of a whole batch stay within 64 bits.
 constexpr std::int64_t max_elements = std::int64_t{1} << 40;
+constexpr std::size_t max_nodes = std::numeric_limits<node_id>::max();
 
 using extents = std::vector<std::int64_t>;
 
@@ -116,21 +117,17 @@ const node& network::operand(const std::string& user, node_id id) const {
 }
 
 node_id network::append(node n) {
-  const auto refuse = [&](std::string_view expected, std::string_view got) {
-    throw error(errc::invalid_argument,
-                fmt::format("network '{}': node '{}': expected {}, got {}", name_, n.name, expected, got));
-  };
-  if (n.name.empty()) refuse("a name", "an empty one");
-  if (nodes_.size() >= static_cast<std::size_t>(std::numeric_limits<node_id>::max())) {
-    refuse("a network of fewer nodes", "too many");
+  const checker check("append", n.name);
+  check.expect(!n.name.empty(), "name", "a name", "an empty one");
+  check.expect(
+      std::none_of(nodes_.begin(), nodes_.end(), [&](const node& other) { return other.name == n.name; }),
+      "name", fmt::format("a name that is unique in network '{}'", name_), "one that is taken");
+  if (!nodes_.empty()) {
+    check.expect(nodes_.back().kind != node_kind::softmax_cross_entropy, "position",
+                 "no node behind the loss", fmt::format("one behind '{}'", nodes_.back().name));
   }
-  if (std::any_of(nodes_.begin(), nodes_.end(), [&](const node& other) { return other.name == n.name; })) {
-    refuse("a unique name", "a name that is already taken");
-  }
-  if (!nodes_.empty() && nodes_.back().kind == node_kind::softmax_cross_entropy) {
-    refuse("no node behind the loss", fmt::format("one behind '{}'", nodes_.back().name));
-  }
-  checker(name_, n.name).expect_size("output shape", n.shape);
+  check.expect(nodes_.size() < max_nodes, "position", fmt::format("at most {} nodes", max_nodes), "one more");
+  check.expect_size("output shape", n.shape);
   nodes_.push_back(std::move(n));
   return static_cast<node_id>(nodes_.size() - 1);
 }

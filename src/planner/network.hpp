@@ -26,7 +26,7 @@ enum class node_kind : std::uint8_t {
   add,     ///< two inputs of one shape
   concat,  ///< along channels
   dropout,
-  lrn,  ///< local response normalisation across channels
+  lrn,  ///< y = x / (k + alpha / size * sum of x^2 over size channels around it)^beta
   flatten,
   softmax_cross_entropy,  ///< mean over the batch; the last node
 };
