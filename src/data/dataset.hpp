@@ -34,21 +34,29 @@ train_and_test load(const std::string& folder);
 dataset read_idx(const std::string& images_file, const std::string& labels_file);
 dataset read_cifar10(const std::vector<std::string>& files);
 
-/// Parsers on bytes in memory (already unzipped); any bytes are safe.
+/// Parsers on bytes in memory (already unzipped); any bytes are safe: extents are held against the bytes that
+/// are there before anything is allocated. Throw error(bad_format) as above. `append_to` is empty or holds
+/// CIFAR-10 images (else error(invalid_argument)) and is unchanged after an error.
 dataset parse_idx(const std::vector<std::uint8_t>& images, const std::vector<std::uint8_t>& labels,
                   const std::string& source);
 void parse_cifar10(const std::vector<std::uint8_t>& records, const std::string& source, dataset& append_to);
 
 /// Learnable synthetic images: each class is a smooth seeded pattern; an image is its class pattern, shifted
-/// by up to two pixels, scaled in contrast, plus noise. Deterministic for a seed on every platform.
+/// by up to two pixels, scaled in contrast (light and dark swapped in a third of the images), plus noise.
+/// Image i has class i % classes, and a longer set begins with the shorter one. The same bytes for a seed on
+/// every platform. A LeNet learns it in an epoch of a few thousand images; a linear classifier stays near 65
+/// % of ten classes. Throws error(invalid_argument) for extents outside 1..65,536, counts outside 0..2^31-1
+/// and classes x channels above 65,536, and error(out_of_memory).
 train_and_test generate(std::int64_t height, std::int64_t width, std::int64_t channels, std::int64_t classes,
                         std::int64_t train_count, std::int64_t test_count, std::uint64_t seed);
 
 /// Order of the training images in one epoch: a permutation of 0..count-1 from (seed, epoch), the same on
-/// every platform.
+/// every platform. Throws error(invalid_argument) for a count outside 0..2^31-1 or a negative epoch.
 std::vector<std::int32_t> epoch_order(std::int64_t count, std::uint64_t seed, std::int64_t epoch);
 
-/// Zero-pads images evenly to height x width (28x28 into 32x32). Throws error(invalid_argument) if smaller.
+/// Zero-pads images evenly to height x width (28x28 into 32x32); of an odd difference the larger half goes
+/// below and to the right. Throws error(invalid_argument) if the new size is smaller or above 65,536, or if
+/// `d` contradicts itself, and error(out_of_memory).
 dataset pad_to(const dataset& d, std::int64_t height, std::int64_t width);
 
 }  // namespace stash::data

@@ -13,7 +13,8 @@ namespace stash::runtime {
 class arena {
  public:
   arena() = default;
-  /// Maps `bytes` of zeroed memory. Throws error(out_of_memory) with the size.
+  /// Maps `bytes` of zeroed memory; zero bytes make an empty arena with data() == nullptr. Throws
+  /// error(out_of_memory) with the size.
   explicit arena(std::size_t bytes);
   arena(arena&& other) noexcept;
   arena& operator=(arena&& other) noexcept;
@@ -27,14 +28,17 @@ class arena {
   std::size_t bytes_ = 0;
 };
 
-/// Writes the position-dependent pattern over [begin, end).
+/// Writes the pattern over [begin, end). It depends on the position relative to `begin` and holds no zero
+/// byte.
 void fill_pattern(std::byte* begin, std::byte* end) noexcept;
 
 /// Number of bytes from `begin` up to and including the highest byte of [begin, end) that no longer holds
-/// the pattern; 0 if all do.
+/// the pattern; 0 if all do. `begin` is that of fill_pattern. A byte that was overwritten with the value it
+/// had is not seen.
 std::size_t touched_bytes(const std::byte* begin, const std::byte* end) noexcept;
 
-/// Overwrites [begin, end) with signalling NaNs (0x7FA5A5A5), so that a read of freed memory shows in results.
+/// Overwrites [begin, end) with signalling NaNs (0x7FA5A5A5), so that a read of freed memory shows in
+/// results. Any alignment: every float at an aligned address inside reads as the NaN.
 void poison(std::byte* begin, std::byte* end) noexcept;
 
 }  // namespace stash::runtime
