@@ -88,6 +88,24 @@ void check_encoded(std::string_view function, std::string_view argument, const v
   }
 }
 
+void check_arena(std::string_view function, const overflow_arena* arena) {
+  if (arena == nullptr) return;
+  if (arena->claimed == nullptr || !aligned(arena->claimed, alignof(std::uint64_t))) {
+    fail(errc::invalid_argument, function, "overflow", "an aligned counter",
+         fmt::format("{}", fmt::ptr(arena->claimed)));
+  }
+  const std::uint64_t claimed =
+      std::atomic_ref<std::uint64_t>(*arena->claimed).load(std::memory_order_relaxed);
+  if (claimed % encoded_alignment != 0) {
+    fail(errc::invalid_argument, function, "overflow", "a counter that is a multiple of 16",
+         fmt::format("{}", claimed));
+  }
+  if (arena->bytes != 0 && (arena->data == nullptr || !aligned(arena->data, encoded_alignment))) {
+    fail(errc::invalid_argument, function, "overflow", "data aligned to 16 bytes",
+         fmt::format("{}", arena->data));
+  }
+}
+
 void check_rule(std::string_view function, framework_rule rule) {
   if (rule == framework_rule::tensorflow || rule == framework_rule::pytorch) return;
   fail(errc::invalid_argument, function, "rule", "a known framework rule",

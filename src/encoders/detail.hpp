@@ -68,6 +68,10 @@ inline void check_encoded(std::string_view function, std::string_view argument,
   check_encoded(function, argument, view.data, view.bytes, view.report, needed);
 }
 
+/// The arena may be null; if not, it has a counter that is a multiple of 16, and data (16-byte aligned)
+/// unless it is empty.
+void check_arena(std::string_view function, const overflow_arena* arena);
+
 void check_rule(std::string_view function, framework_rule rule);
 
 // --- reports ---------------------------------------------------------------------------------------------
@@ -75,7 +79,10 @@ void check_rule(std::string_view function, framework_rule rule);
 // A report may be shared by concurrent calls, so every update is atomic. Relaxed order is enough: the caller
 // reads the record after the calls have returned.
 inline void or_bits(std::uint32_t& word, std::uint32_t bits) noexcept {
-  if (bits != 0) std::atomic_ref<std::uint32_t>(word).fetch_or(bits, std::memory_order_relaxed);
+  // Looking first keeps threads that report the same bits over and over from fighting for the cache line.
+  const std::atomic_ref<std::uint32_t> shared(word);
+  if ((shared.load(std::memory_order_relaxed) & bits) != bits)
+    shared.fetch_or(bits, std::memory_order_relaxed);
 }
 inline void add(std::uint64_t& word, std::uint64_t amount) noexcept {
   std::atomic_ref<std::uint64_t>(word).fetch_add(amount, std::memory_order_relaxed);

@@ -1,0 +1,42 @@
+#include "bits.hpp"
+#include "codecs.hpp"
+#include "detail.hpp"
+#include "sign.hpp"
+
+namespace stash::detail {
+
+void pass_flags(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* flags) noexcept {
+  if (rule == framework_rule::pytorch) {
+    fill_flags(values, count, flags, [](float v) { return passes<framework_rule::pytorch>(v); });
+  } else {
+    fill_flags(values, count, flags, [](float v) { return passes<framework_rule::tensorflow>(v); });
+  }
+}
+
+void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
+                      const execution_context& context) {
+  for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
+    std::uint8_t flags[tile_elements];
+    if (input.type == dtype::u8) {
+      std::uint8_t buffer[tile_elements];
+      fill_flags(read_run(input, first, length, buffer), length, flags,
+                 [](std::uint8_t v) { return v != 0; });
+    } else {
+      float buffer[tile_elements];
+      pass_flags(read_run(input, first, length, buffer), length, rule, flags);
+    }
+    pack_flags(flags, length, plane + first / 8);
+  });
+}
+
+void decode_sign_mask(const std::uint8_t* plane, const tensor_view& output,
+                      const execution_context& context) {
+  for_each_tile(context, output.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
+    std::uint8_t buffer[tile_elements];
+    std::uint8_t* flags = write_target(output, first, buffer);
+    spread_bits(plane + first / 8, length, flags);
+    write_run(output, first, length, flags);
+  });
+}
+
+}  // namespace stash::detail
