@@ -74,7 +74,7 @@ enum class op_kind : std::uint8_t {
   batch_norm, batch_norm_backward,  ///< attributes.fused_relu: with the relu behind it
   add,                              ///< output = input 0 + input 1
   copy,                             ///< output = input (where a view is not possible)
-  accumulate,                       ///< output += input (gradients of a map with several readers)
+  accumulate,                       ///< in place: inputs {sum, part}, outputs {sum}; sum += part (maps with several readers)
   dropout, dropout_backward,
   lrn, lrn_backward,
   softmax_cross_entropy, softmax_cross_entropy_backward,

@@ -43,6 +43,8 @@ enum class buffer_form : std::uint8_t {
   overflow,   ///< the shared overflow arena; storage == -1
 };
 
+std::string_view to_string(buffer_form form) noexcept;
+
 /// A block of the map region of the arena; steps [first_step, last_step] may touch it, inclusive.
 struct buffer {
   storage_id storage = -1;

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "planner/options.hpp"
+#include "planner/plan.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+std::string form_of(const stash_choice& c) {
+  switch (c.kind) {
+    case stash_kind::none:
+      return "-";
+    case stash_kind::raw:
+      return "raw";
+    case stash_kind::encoded:
+      return to_string(c.stored);
+    case stash_kind::recompute:
+      return c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute";
+  }
+  return "";
+}
+
+double mb(std::int64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+}  // namespace
+
+std::string explain(const plan& p) {
+  const graph& g = p.network;
+  const plan_sizes& z = p.sizes;
+  std::string text = fmt::format("{}, batch {}, policy {}", g.name, g.batch, to_string(p.chosen_policy));
+  text += p.budget_bytes > 0 ? fmt::format(", budget {} bytes\n", p.budget_bytes)
+                             : std::string(", smallest peak\n");
+  text += fmt::format(
+      "batch-proportional: baseline {:.3f} MB, planned {:.3f} MB (ratio {:.2f}), bound {:.3f} MB, largest op "
+      "{:.3f} MB ({})\n",
+      mb(z.baseline_peak), mb(z.planned_peak),
+      z.planned_peak > 0 ? static_cast<double>(z.baseline_peak) / static_cast<double>(z.planned_peak) : 0.0,
+      mb(z.bound), mb(z.wall), z.wall_op >= 0 ? g.op_at(z.wall_op).name : "none");
+  text += fmt::format(
+      "everything: baseline {:.3f} MB, planned {:.3f} MB, of which weights, gradients, momentum and "
+      "statistics {:.3f} MB, workspace {:.3f} MB\n\n",
+      mb(z.baseline_peak_total), mb(z.planned_peak_total), mb(z.parameter_bytes), mb(z.workspace_bytes));
+  std::vector<storage_id> stashed;
+  std::size_t widest = 8;
+  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+    if (p.choices[s].kind == stash_kind::none) continue;
+    stashed.push_back(static_cast<storage_id>(s));
+    widest = std::max(widest, g.storages[s].name.size());
+  }
+  text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  read by; why\n", "tensor", widest, "kept as",
+                      "bytes before", "bytes after");
+  for (const storage_id s : stashed) {
+    const stash_choice& c = p.choices[index(s)];
+    std::string readers;
+    for (const reader& r : readers_of(g, s, p.alternative)) {
+      readers += fmt::format("{}{} ({})", readers.empty() ? "" : ", ", g.op_at(r.op).name, to_string(r.what));
+    }
+    text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  {}; {}\n", g.at(s).name, widest, form_of(c),
+                        c.bytes_before, c.bytes_after, readers, c.reason);
+  }
+  return text;
+}
+
+}  // namespace stash::planner

@@ -1,0 +1,99 @@
+#include "planner/needs.hpp"
+
+namespace stash::planner {
+
+value_format lossy_values(policy p) noexcept {
+  switch (p) {
+    case policy::fp16:
+      return value_format::fp16;
+    case policy::fp8:
+      return value_format::fp8_e4m3;
+    case policy::none:
+    case policy::lossless:
+      break;
+  }
+  return value_format::source;
+}
+
+bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes,
+                         const stash_alternative& a) {
+  if (p != policy::none) return true;
+  if (kind == op_kind::batch_norm_backward && attributes.fused_relu) return a.form == "from_x_and_y";
+  return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
+}
+
+bool kept_exactly(const stash_choice& c) noexcept {
+  if (c.kind == stash_kind::raw) return true;
+  return c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap &&
+         c.stored.values == value_format::source;
+}
+
+namespace {
+
+bool encoded_serves(const encoding& e, need what) noexcept {
+  switch (e.kind) {
+    case encoding_kind::sign_mask:
+      return what == need::sign || what == need::mask;
+    case encoding_kind::window_index:
+      return what == need::window;
+    case encoding_kind::relu_pool:
+      return what == need::sign_window;
+    case encoding_kind::bitmap:
+      if (what == need::sign || what == need::value) return true;
+      return (what == need::range || what == need::exact_value) && e.values == value_format::source;
+    case encoding_kind::cast:
+      return what == need::value || (what == need::sign && e.underflow == underflow_rule::keep_nonzero);
+    case encoding_kind::raw:
+    case encoding_kind::shape_only:
+      break;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool serves(const stash_choice& c, need what, const stash_choice* source) noexcept {
+  switch (c.kind) {
+    case stash_kind::none:
+      return false;
+    case stash_kind::raw:
+      return what != need::window && what != need::sign_window;
+    case stash_kind::encoded:
+      return encoded_serves(c.stored, what);
+    case stash_kind::recompute: {
+      if (source == nullptr) return false;
+      const bool masked = c.stored.kind == encoding_kind::sign_mask;
+      if (what == need::exact_value) return kept_exactly(*source);
+      if (what == need::sign) return masked || kept_exactly(*source);
+      return what == need::value &&
+             (kept_exactly(*source) || (masked && serves(*source, need::value, nullptr)));
+    }
+  }
+  return false;
+}
+
+bool reads_directly(op_kind kind, need what, const stash_choice& c, bool whole) noexcept {
+  const bool kept_bytes = c.kind == stash_kind::encoded ||
+                          (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask);
+  if (!kept_bytes) return false;
+  const encoding_kind e = c.stored.kind;
+  switch (what) {
+    case need::window:
+    case need::sign_window:
+    case need::mask:
+      return true;
+    case need::sign:
+      if (!whole) return false;
+      if (kind == op_kind::leaky_relu_backward) return e == encoding_kind::sign_mask;
+      return (kind == op_kind::relu_backward || kind == op_kind::relu_max_pool_backward ||
+              kind == op_kind::batch_norm_backward) &&
+             (e == encoding_kind::sign_mask || e == encoding_kind::bitmap || e == encoding_kind::cast);
+    case need::range:
+    case need::value:
+    case need::exact_value:
+      break;
+  }
+  return false;
+}
+
+}  // namespace stash::planner

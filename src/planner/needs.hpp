@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// The needs table (docs/needs.md) as code: which stored forms serve which needs, what a policy may use, and
+/// what kernels read without decoding.
+
+#include <vector>
+
+#include "planner/plan.hpp"
+
+namespace stash::planner {
+
+/// The value format that a policy adds to the lossless ones; value_format::source if none.
+value_format lossy_values(policy p) noexcept;
+
+/// Whether `p` may use this alternative at all (policy none: what an unencoded framework would read).
+bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes, const stash_alternative& a);
+
+/// Whether a kept form gives back the source bits: raw, or a lossless value encoding.
+bool kept_exactly(const stash_choice& c) noexcept;
+
+/// Whether `c` serves `what`. `source` is the choice of the recompute source, null if `c` does not recompute.
+bool serves(const stash_choice& c, need what, const stash_choice* source) noexcept;
+
+/// Whether the kernel of `kind` takes the kept bytes as they are (the read covers the whole storage if
+/// `whole`). True also for recomputed storages whose sign mask answers the read.
+bool reads_directly(op_kind kind, need what, const stash_choice& c, bool whole) noexcept;
+
+}  // namespace stash::planner

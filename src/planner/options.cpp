@@ -1,0 +1,329 @@
+#include "planner/options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "planner/needs.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+// Storages that must be decided together get one representative.
+class groups {
+ public:
+  explicit groups(std::size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), 0); }
+  storage_id root(storage_id s) {
+    while (parent_[index(s)] != s)
+      s = parent_[index(s)] = parent_[index(parent_[index(s)])];
+    return s;
+  }
+  void join(storage_id a, storage_id b) {
+    a = root(a);
+    b = root(b);
+    parent_[index(std::max(a, b))] = std::min(a, b);
+  }
+
+ private:
+  std::vector<storage_id> parent_;
+};
+
+bool has(const std::vector<reader>& readers, need what) {
+  return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
+}
+
+class enumerator {
+ public:
+  enumerator(const graph& g, const plan_options& options, double margin)
+      : g_(g), options_(options), margin_(margin), recompute_source_(g.storages.size(), -1) {
+    for (const recompute_rule& r : g.recompute)
+      recompute_source_[index(r.target)] = r.source;
+  }
+
+  option_set run() {
+    option_set set;
+    set.fixed_readers.resize(g_.storages.size());
+    groups joined(g_.storages.size());
+    std::vector<bool> stashed(g_.storages.size(), false);
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      const op& o = g_.ops[i];
+      storage_id first = -1;
+      for (const stash_alternative& a : o.alternatives) {
+        for (const stash_read& r : a.reads) {
+          stashed[index(r.storage)] = true;
+          if (o.alternatives.size() == 1) {
+            set.fixed_readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
+          } else if (first < 0) {
+            first = r.storage;
+          } else {
+            joined.join(first, r.storage);
+          }
+        }
+      }
+    }
+    for (const recompute_rule& r : g_.recompute) {
+      if (stashed[index(r.target)] && stashed[index(r.source)]) joined.join(r.target, r.source);
+    }
+    std::vector<std::int32_t> component_of(g_.storages.size(), -1);
+    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
+      if (!stashed[s]) continue;
+      const storage_id root = joined.root(static_cast<storage_id>(s));
+      if (component_of[index(root)] < 0) {
+        component_of[index(root)] = static_cast<std::int32_t>(set.components.size());
+        set.components.emplace_back();
+      }
+      set.components[index(component_of[index(root)])].storages.push_back(static_cast<storage_id>(s));
+    }
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      if (g_.ops[i].alternatives.size() < 2) continue;
+      for (const stash_alternative& a : g_.ops[i].alternatives) {
+        if (a.reads.empty()) continue;
+        set.components[index(component_of[index(joined.root(a.reads[0].storage))])].ops.push_back(
+            static_cast<op_id>(i));
+        break;
+      }
+    }
+    bool force_used = options_.force.empty();
+    for (component& c : set.components) {
+      enumerate(c, set.fixed_readers);
+      force_used = keep_forced(c) || force_used;
+      drop_dominated(c);
+    }
+    if (!force_used) {
+      throw error(
+          errc::invalid_argument,
+          fmt::format(
+              "make_plan: force: expected an encoding that is legal for some storage of {} under policy "
+              "{}, got {}",
+              g_.name, to_string(options_.chosen_policy), options_.force));
+    }
+    return set;
+  }
+
+ private:
+  void enumerate(component& c, const std::vector<std::vector<reader>>& fixed) {
+    configuration current;
+    current.alternatives.assign(c.ops.size(), 0);
+    pick_alternative(c, fixed, 0, current);
+  }
+
+  void pick_alternative(component& c, const std::vector<std::vector<reader>>& fixed, std::size_t k,
+                        configuration& current) {
+    if (k == c.ops.size()) {
+      std::vector<std::vector<reader>> readers;
+      for (const storage_id s : c.storages) {
+        readers.push_back(fixed[index(s)]);
+        for (std::size_t i = 0; i < c.ops.size(); ++i) {
+          for (const stash_read& r : g_.op_at(c.ops[i]).alternatives[index(current.alternatives[i])].reads) {
+            if (r.storage == s) readers.back().push_back({c.ops[i], r.what, r.slice.whole()});
+          }
+        }
+      }
+      current.choices.assign(c.storages.size(), {});
+      pick_choice(c, readers, 0, current);
+      return;
+    }
+    const op& o = g_.op_at(c.ops[k]);
+    for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
+      if (!alternative_allowed(options_.chosen_policy, o.kind, o.attributes, o.alternatives[a])) continue;
+      current.alternatives[k] = static_cast<std::int32_t>(a);
+      pick_alternative(c, fixed, k + 1, current);
+    }
+  }
+
+  void pick_choice(component& c, const std::vector<std::vector<reader>>& readers, std::size_t k,
+                   configuration& current) {
+    if (k == c.storages.size()) {
+      finish(c, readers, current);
+      return;
+    }
+    for (const stash_choice& option : candidates(c.storages[k], readers[k])) {
+      current.choices[k] = option;
+      pick_choice(c, readers, k + 1, current);
+    }
+  }
+
+  // Forms that could serve the readers of one storage, whatever happens to its recompute source.
+  std::vector<stash_choice> candidates(storage_id id, const std::vector<reader>& readers) const {
+    const storage& s = g_.at(id);
+    const std::int64_t dense = s.bytes(g_.batch);
+    stash_choice base;
+    base.bytes_before = s.role == storage_role::auxiliary ? 0 : dense;
+    base.density = s.density;
+    if (readers.empty()) return {base};
+    std::vector<stash_choice> result;
+    const auto add = [&](stash_kind kind, encoding e) {
+      stash_choice choice = base;
+      choice.kind = kind;
+      choice.stored = e;
+      choice.bytes_after = kept_bytes(s, choice);
+      const bool fits = kind == stash_kind::recompute ||
+                        std::all_of(readers.begin(), readers.end(),
+                                    [&](const reader& r) { return serves(choice, r.what, nullptr); });
+      if (fits) result.push_back(choice);
+    };
+    add(stash_kind::raw, {});
+    if (s.role == storage_role::image || options_.chosen_policy == policy::none) return result;
+    if (s.role == storage_role::auxiliary) {
+      encoding e;
+      e.window_cells = static_cast<std::uint8_t>(s.window_cells);
+      e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
+               : has(readers, need::window) ? encoding_kind::window_index
+                                            : encoding_kind::relu_pool;
+      add(stash_kind::encoded, e);
+      return result;
+    }
+    encoding mask;
+    mask.kind = encoding_kind::sign_mask;
+    add(stash_kind::encoded, mask);
+    encoding bitmap;
+    bitmap.kind = encoding_kind::bitmap;
+    add(stash_kind::encoded, bitmap);
+    if (const value_format lossy = lossy_values(options_.chosen_policy); lossy != value_format::source) {
+      const underflow_rule underflow =
+          has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
+      bitmap.values = lossy;
+      bitmap.underflow = underflow;
+      add(stash_kind::encoded, bitmap);
+      encoding cast;
+      cast.kind = encoding_kind::cast;
+      cast.values = lossy;
+      cast.underflow = underflow;
+      add(stash_kind::encoded, cast);
+    }
+    if (recompute_source_[index(id)] >= 0) {
+      encoding nothing;
+      nothing.kind = encoding_kind::shape_only;
+      add(stash_kind::recompute, nothing);
+      add(stash_kind::recompute, mask);
+    }
+    return result;
+  }
+
+  std::int64_t kept_bytes(const storage& s, const stash_choice& c) const {
+    const std::int64_t n = s.elements(g_.batch);
+    if (c.kind == stash_kind::raw) return s.bytes(g_.batch);
+    if (c.kind == stash_kind::none || c.stored.kind == encoding_kind::shape_only) return 0;
+    const double density = std::min(1.0, s.density * (1.0 + margin_));
+    return static_cast<std::int64_t>(encoded_bytes_at_density(c.stored, s.type, n, density));
+  }
+
+  void finish(component& c, const std::vector<std::vector<reader>>& readers, configuration current) const {
+    const auto choice_of = [&](storage_id s) -> const stash_choice* {
+      const auto at = std::find(c.storages.begin(), c.storages.end(), s);
+      return at == c.storages.end() ? nullptr
+                                    : &current.choices[static_cast<std::size_t>(at - c.storages.begin())];
+    };
+    current.kept_bytes = 0;
+    current.codec_bytes = 0;
+    for (std::size_t k = 0; k < c.storages.size(); ++k) {
+      const stash_choice& choice = current.choices[k];
+      const storage_id source = recompute_source_[index(c.storages[k])];
+      const stash_choice* from = choice.kind == stash_kind::recompute ? choice_of(source) : nullptr;
+      for (const reader& r : readers[k]) {
+        if (!serves(choice, r.what, from)) return;
+        if (choice.kind == stash_kind::raw || reads_directly(g_.op_at(r.op).kind, r.what, choice, r.whole))
+          continue;
+        current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
+        if (from != nullptr && from->kind != stash_kind::raw)
+          current.codec_bytes += g_.at(source).bytes(g_.batch);
+      }
+      // A mask beside an exactly kept source would be paid for twice.
+      if (choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask &&
+          from != nullptr && kept_exactly(*from) && !has(readers[k], need::sign)) {
+        return;
+      }
+      if (choice.kind == stash_kind::encoded) current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
+      current.kept_bytes += aligned(choice.bytes_after);
+    }
+    c.configurations.push_back(std::move(current));
+  }
+
+  static bool is_forced(const stash_choice& c, const std::string& force) {
+    if (c.kind == stash_kind::recompute) return force == "recompute";
+    if (c.kind == stash_kind::raw) return force == "raw";
+    return c.kind == stash_kind::encoded && to_string(c.stored) == force;
+  }
+
+  // With `force`, only configurations that use it as often as possible stay; among them those with the
+  // fewest other encodings.
+  bool keep_forced(component& c) const {
+    if (options_.force.empty()) return false;
+    const auto score = [&](const configuration& f) {
+      long forced = 0, others = 0;
+      for (const stash_choice& choice : f.choices) {
+        if (choice.kind == stash_kind::none) continue;
+        if (is_forced(choice, options_.force)) {
+          ++forced;
+        } else if (choice.kind != stash_kind::raw) {
+          ++others;
+        }
+      }
+      return std::pair(forced, -others);
+    };
+    std::pair<long, long> best{0, -1000};
+    for (const configuration& f : c.configurations)
+      best = std::max(best, score(f));
+    std::erase_if(c.configurations, [&](const configuration& f) { return score(f) != best; });
+    return best.first > 0;
+  }
+
+  static void drop_dominated(component& c) {
+    std::vector<configuration> kept;
+    for (std::size_t i = 0; i < c.configurations.size(); ++i) {
+      const configuration& a = c.configurations[i];
+      bool dominated = false;
+      for (std::size_t j = 0; j < c.configurations.size() && !dominated; ++j) {
+        const configuration& b = c.configurations[j];
+        if (i == j) continue;
+        bool no_worse = b.codec_bytes <= a.codec_bytes;
+        bool better = b.codec_bytes < a.codec_bytes;
+        for (std::size_t k = 0; k < a.choices.size(); ++k) {
+          no_worse = no_worse && b.choices[k].bytes_after <= a.choices[k].bytes_after;
+          better = better || b.choices[k].bytes_after < a.choices[k].bytes_after;
+        }
+        dominated = no_worse && (better || j < i);
+      }
+      if (!dominated) kept.push_back(a);
+    }
+    c.configurations = std::move(kept);
+  }
+
+  const graph& g_;
+  const plan_options& options_;
+  double margin_;
+  std::vector<storage_id> recompute_source_;
+};
+
+}  // namespace
+
+option_set make_options(const graph& g, const plan_options& options, double margin) {
+  if (!options.force.empty() && options.force != "recompute") {
+    static_cast<void>(parse_encoding(options.force));  // an unknown name gets the list of known ones
+  }
+  return enumerator(g, options, margin).run();
+}
+
+std::vector<reader> readers_of(const graph& g, storage_id storage,
+                               const std::vector<std::int32_t>& alternative) {
+  std::vector<reader> result;
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    if (alternative[i] < 0) continue;
+    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads) {
+      if (r.storage == storage) result.push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
+    }
+  }
+  return result;
+}
+
+}  // namespace stash::planner

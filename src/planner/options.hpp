@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// What can be chosen: storages whose choices depend on each other (through the alternatives of an op or
+/// through recompute) form a *component*; a component has a short list of complete, legal configurations.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "planner/plan.hpp"
+
+namespace stash::planner {
+
+/// One backward read of a storage under the chosen alternatives.
+struct reader {
+  op_id op = -1;
+  need what = need::value;
+  bool whole = true;
+};
+
+/// A complete decision for one component.
+struct configuration {
+  std::vector<std::int32_t> alternatives;  ///< parallel to component::ops
+  std::vector<stash_choice> choices;       ///< parallel to component::storages
+  std::int64_t kept_bytes = 0;             ///< sum of bytes_after
+  std::int64_t codec_bytes = 0;            ///< dense bytes that encoders, decoders and recompute pass over
+};
+
+struct component {
+  std::vector<storage_id> storages;
+  std::vector<op_id> ops;  ///< ops with more than one alternative
+  /// Without those that keep at least as much of every storage as another one, with no less codec work.
+  std::vector<configuration> configurations;
+};
+
+struct option_set {
+  std::vector<component> components;
+  /// Per storage: reads by ops that have a single alternative.
+  std::vector<std::vector<reader>> fixed_readers;
+};
+
+/// All components of `g` under the options' policy and `force`; `margin` is added to the payload of sparse
+/// slots (0 for bounds). Throws error(invalid_argument) if `force` is unknown or legal nowhere.
+option_set make_options(const graph& g, const plan_options& options, double margin);
+
+/// The reads of `storage` under a full selection of alternatives (per op).
+std::vector<reader> readers_of(const graph& g, storage_id storage,
+                               const std::vector<std::int32_t>& alternative);
+
+}  // namespace stash::planner

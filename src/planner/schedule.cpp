@@ -1,0 +1,274 @@
+#include "planner/schedule.hpp"
+
+#include <algorithm>
+
+#include "planner/needs.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+constexpr std::int64_t smallest_overflow_arena = 16 * 1024;
+
+// One pass over the ops of a graph under one selection.
+class pass {
+ public:
+  pass(const graph& g, const scheduler& facts, const std::vector<std::int32_t>& recompute_rule,
+       const selection& s)
+      : g_(g), facts_(facts), recompute_rule_(recompute_rule), s_(s) {
+    dense_.assign(g.storages.size(), -1);
+    kept_.assign(g.storages.size(), -1);
+  }
+
+  schedule run(double overflow_share) {
+    std::int64_t sparse_bytes = 0;
+    for (const stash_choice& c : s_.choices) {
+      if (c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap)
+        sparse_bytes += c.bytes_after;
+    }
+    buffer_id overflow = -1;
+    if (sparse_bytes > 0 && overflow_share > 0) {
+      out_.overflow_bytes =
+          aligned(std::max(smallest_overflow_arena,
+                           static_cast<std::int64_t>(static_cast<double>(sparse_bytes) * overflow_share)));
+      overflow = new_buffer(-1, buffer_form::overflow, out_.overflow_bytes);
+    }
+    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
+      const storage& st = g_.storages[s];
+      if (st.role == storage_role::image || st.role == storage_role::label) {
+        dense_[s] = new_buffer(static_cast<storage_id>(s), buffer_form::dense, st.bytes(g_.batch));
+      }
+    }
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      const auto id = static_cast<op_id>(i);
+      if (g_.ops[i].stage == op_stage::forward) forward(id);
+      if (g_.ops[i].stage == op_stage::backward) backward(id);
+    }
+    if (overflow >= 0) out_.buffers[index(overflow)].last_step = next_step() - 1;
+    return std::move(out_);
+  }
+
+ private:
+  std::int32_t next_step() const { return static_cast<std::int32_t>(out_.steps.size()); }
+
+  buffer_id new_buffer(storage_id s, buffer_form form, std::int64_t bytes) {
+    buffer b;
+    b.storage = s;
+    b.form = form;
+    b.bytes = aligned(bytes);
+    b.first_step = b.last_step = next_step();
+    out_.buffers.push_back(b);
+    return static_cast<buffer_id>(out_.buffers.size()) - 1;
+  }
+
+  buffer_id new_dense(storage_id s) { return new_buffer(s, buffer_form::dense, g_.at(s).bytes(g_.batch)); }
+  const stash_choice& choice(storage_id s) const { return s_.choices[index(s)]; }
+
+  // Every buffer of the step lives at least until it.
+  void finish(step st) {
+    const std::int32_t now = next_step();
+    for (const auto* list : {&st.inputs, &st.outputs, &st.optional_outputs, &st.stash}) {
+      for (const buffer_id b : *list) {
+        if (b >= 0) out_.buffers[index(b)].last_step = now;
+      }
+    }
+    out_.steps.push_back(std::move(st));
+  }
+
+  buffer_id operand(const tensor_ref& ref) {
+    buffer_id& b = dense_[index(ref.storage)];
+    if (b < 0) b = new_dense(ref.storage);
+    return b;
+  }
+
+  void forward(op_id id) {
+    const op& o = g_.op_at(id);
+    step st;
+    st.op = id;
+    for (const tensor_ref& r : o.inputs)
+      st.inputs.push_back(operand(r));
+    for (const tensor_ref& r : o.outputs)
+      st.outputs.push_back(operand(r));
+    for (const storage_id s : o.optional_outputs) {
+      const stash_choice& c = choice(s);
+      if (c.kind == stash_kind::none) {
+        st.optional_outputs.push_back(-1);
+        continue;
+      }
+      const buffer_form form = c.kind == stash_kind::raw ? buffer_form::dense : buffer_form::encoded;
+      const buffer_id b = new_buffer(s, form, c.bytes_after);
+      (c.kind == stash_kind::raw ? dense_ : kept_)[index(s)] = b;
+      st.optional_outputs.push_back(b);
+    }
+    finish(std::move(st));
+    encode_after(id);
+  }
+
+  // Largest first, so that the most memory is free for the following ones.
+  void encode_after(op_id id) {
+    const op& o = g_.op_at(id);
+    std::vector<storage_id> done;
+    for (const auto* refs : {&o.inputs, &o.outputs}) {
+      for (const tensor_ref& r : *refs) {
+        const bool last = facts_.last_forward_use(r.storage) == id;
+        if (last && std::find(done.begin(), done.end(), r.storage) == done.end()) done.push_back(r.storage);
+      }
+    }
+    std::stable_sort(done.begin(), done.end(), [&](storage_id a, storage_id b) {
+      return g_.at(a).bytes(g_.batch) > g_.at(b).bytes(g_.batch);
+    });
+    for (const storage_id s : done) {
+      const stash_choice& c = choice(s);
+      if (c.kind == stash_kind::raw || g_.at(s).role != storage_role::feature_map) continue;
+      const bool stores = c.kind == stash_kind::encoded ||
+                          (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask);
+      if (stores) {
+        step st;
+        st.kind = step_kind::encode;
+        st.storage = s;
+        st.inputs = {dense_[index(s)]};
+        kept_[index(s)] = new_buffer(s, buffer_form::encoded, c.bytes_after);
+        st.outputs = {kept_[index(s)]};
+        finish(std::move(st));
+      }
+      dense_[index(s)] = -1;
+    }
+  }
+
+  buffer_id decode(storage_id s) {
+    step st;
+    st.kind = step_kind::decode;
+    st.storage = s;
+    st.inputs = {kept_[index(s)]};
+    const buffer_id b = new_dense(s);
+    st.outputs = {b};
+    finish(std::move(st));
+    return b;
+  }
+
+  buffer_id recompute(storage_id target, bool source_needed_later, buffer_id& source_dense) {
+    const recompute_rule& rule = g_.recompute[index(recompute_rule_[index(target)])];
+    const bool scratch = choice(rule.source).kind != stash_kind::raw;
+    if (source_dense < 0) source_dense = scratch ? decode(rule.source) : dense_[index(rule.source)];
+    step st;
+    st.kind = step_kind::recompute;
+    st.op = rule.forward_op;
+    st.storage = target;
+    st.inputs = {source_dense};
+    if (kept_[index(target)] >= 0) st.inputs.push_back(kept_[index(target)]);
+    const bool in_place = scratch && !source_needed_later;
+    const buffer_id b = in_place ? source_dense : new_dense(target);
+    st.outputs = {b};
+    finish(std::move(st));
+    return b;
+  }
+
+  void backward(op_id id) {
+    const op& o = g_.op_at(id);
+    step st;
+    st.op = id;
+    if (s_.alternative[index(id)] >= 0) {
+      const stash_alternative& a = o.alternatives[index(s_.alternative[index(id)])];
+      std::vector<std::pair<storage_id, buffer_id>> temporary;  // dense forms made for this op
+      const auto made = [&](storage_id s) -> buffer_id {
+        for (const auto& [storage, b] : temporary) {
+          if (storage == s) return b;
+        }
+        return -1;
+      };
+      for (const stash_read& r : a.reads) {
+        const stash_choice& c = choice(r.storage);
+        if (c.kind == stash_kind::raw) {
+          st.stash.push_back(dense_[index(r.storage)]);
+        } else if (reads_directly(o.kind, r.what, c, r.slice.whole())) {
+          st.stash.push_back(kept_[index(r.storage)]);
+        } else if (const buffer_id b = made(r.storage); b >= 0) {
+          st.stash.push_back(b);
+        } else if (c.kind == stash_kind::recompute) {
+          const storage_id source = g_.recompute[index(recompute_rule_[index(r.storage)])].source;
+          const bool source_needed = std::any_of(a.reads.begin(), a.reads.end(),
+                                                 [&](const stash_read& x) { return x.storage == source; });
+          buffer_id source_dense = made(source);
+          st.stash.push_back(recompute(r.storage, source_needed, source_dense));
+          temporary.emplace_back(r.storage, st.stash.back());
+          if (source_needed && made(source) < 0) temporary.emplace_back(source, source_dense);
+        } else {
+          st.stash.push_back(decode(r.storage));
+          temporary.emplace_back(r.storage, st.stash.back());
+        }
+      }
+    }
+    for (const tensor_ref& r : o.inputs)
+      st.inputs.push_back(operand(r));
+    for (const tensor_ref& r : o.outputs)
+      st.outputs.push_back(operand(r));
+    finish(std::move(st));
+  }
+
+  const graph& g_;
+  const scheduler& facts_;
+  const std::vector<std::int32_t>& recompute_rule_;
+  const selection& s_;
+  schedule out_;
+  std::vector<buffer_id> dense_, kept_;  // current buffer of each storage, -1 if there is none
+};
+
+}  // namespace
+
+scheduler::scheduler(const graph& g)
+    : g_(g),
+      first_use_(g.storages.size(), -1),
+      last_forward_use_(g.storages.size(), -1),
+      last_use_(g.storages.size(), -1),
+      recompute_rule_(g.storages.size(), -1) {
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    const op& o = g.ops[i];
+    for (const auto* refs : {&o.inputs, &o.outputs}) {
+      for (const tensor_ref& r : *refs) {
+        const std::size_t s = index(r.storage);
+        if (first_use_[s] < 0) first_use_[s] = static_cast<op_id>(i);
+        last_use_[s] = static_cast<op_id>(i);
+        if (o.stage == op_stage::forward) last_forward_use_[s] = static_cast<op_id>(i);
+      }
+    }
+    for (const storage_id s : o.optional_outputs)
+      first_use_[index(s)] = static_cast<op_id>(i);
+  }
+  for (std::size_t r = 0; r < g.recompute.size(); ++r) {
+    recompute_rule_[index(g.recompute[r].target)] = static_cast<std::int32_t>(r);
+  }
+}
+
+schedule scheduler::build(const selection& s, const plan_options& options) const {
+  return pass(g_, *this, recompute_rule_, s).run(options.overflow_share);
+}
+
+std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers) {
+  std::vector<layout_block> blocks;
+  blocks.reserve(buffers.size());
+  for (const buffer& b : buffers)
+    blocks.push_back({b.first_step, b.last_step + 1, b.bytes});
+  return blocks;
+}
+
+std::vector<std::int64_t> live_bytes(const schedule& s) {
+  std::vector<std::int64_t> change(s.steps.size() + 1, 0);
+  for (const buffer& b : s.buffers) {
+    change[index(b.first_step)] += b.bytes;
+    change[index(b.last_step) + 1] -= b.bytes;
+  }
+  std::vector<std::int64_t> live(s.steps.size());
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < live.size(); ++i)
+    live[i] = sum += change[i];
+  return live;
+}
+
+}  // namespace stash::planner

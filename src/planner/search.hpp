@@ -1,0 +1,36 @@
+#pragma once
+/// \file
+/// The search over configurations: minimise the peak, or meet a budget with as little codec work as a greedy
+/// choice by bytes saved times gap manages.
+
+#include "planner/schedule.hpp"
+
+namespace stash::planner {
+
+/// Index of the chosen configuration of every component.
+using picks = std::vector<std::size_t>;
+
+class search {
+ public:
+  search(const scheduler& facts, const option_set& options, const plan_options& plan);
+
+  /// Per component the configuration with the least codec work (raw wherever that is legal).
+  picks least_work() const;
+
+  /// Starts from the smallest kept bytes and changes components that are live at the peak while the peak
+  /// falls.
+  picks smallest_peak() const;
+
+  /// From least_work(), encodes until max-live is at most `limit` or nothing helps any more.
+  picks meet(std::int64_t limit) const;
+
+  selection select(const picks& p) const;
+  schedule build(const picks& p) const { return facts_.build(select(p), plan_); }
+
+ private:
+  const scheduler& facts_;
+  const option_set& options_;
+  const plan_options& plan_;
+};
+
+}  // namespace stash::planner
