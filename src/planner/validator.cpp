@@ -1,0 +1,110 @@
+#include "planner/validator.hpp"
+
+#include <algorithm>
+#include <exception>
+
+#include "planner/validator_internal.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner {
+
+std::string_view to_string(plan_fault fault) noexcept {
+  switch (fault) {
+    case plan_fault::bad_graph:
+      return "bad_graph";
+    case plan_fault::bad_reference:
+      return "bad_reference";
+    case plan_fault::bad_order:
+      return "bad_order";
+    case plan_fault::bad_alignment:
+      return "bad_alignment";
+    case plan_fault::bad_overlap:
+      return "bad_overlap";
+    case plan_fault::bad_lifetime:
+      return "bad_lifetime";
+    case plan_fault::bad_size:
+      return "bad_size";
+    case plan_fault::missing_value:
+      return "missing_value";
+    case plan_fault::illegal_encoding:
+      return "illegal_encoding";
+    case plan_fault::lost_sign:
+      return "lost_sign";
+    case plan_fault::bad_totals:
+      return "bad_totals";
+    case plan_fault::over_budget:
+      return "over_budget";
+  }
+  return "unknown";
+}
+
+std::vector<plan_finding> validate(const plan& p) {
+  using namespace validation;
+  const graph& g = p.network;
+  finding_list found;
+  // Own checks first: they are what makes the rest of this function safe, whatever check_graph looks at.
+  check_references(g, found);
+  if (found.empty()) {
+    try {
+      check_graph(g);
+    } catch (const std::exception& e) {
+      found.add(plan_fault::bad_graph, "{}", e.what());
+    }
+  }
+  if (!found.empty()) return found.take();
+
+  if (p.choices.size() != g.storages.size()) {
+    found.add(plan_fault::bad_reference, "choices: {} for {} storages", p.choices.size(), g.storages.size());
+  }
+  if (p.alternative.size() != g.ops.size()) {
+    found.add(plan_fault::bad_reference, "alternative: {} for {} ops", p.alternative.size(), g.ops.size());
+  }
+  if (!found.empty()) return found.take();
+
+  const graph_history history(g);
+  check_alternatives(p, history, found);
+  check_choices(p, found);
+  check_buffers(p, found);
+  check_steps(p, history, found);
+  check_totals(p, found);
+  return found.take();
+}
+
+namespace validation {
+
+std::int64_t elements_of(const storage& s, std::int64_t batch) noexcept {
+  std::int64_t n = s.batch_proportional() ? batch : 1;
+  for (const std::int64_t d : s.shape) {
+    n *= d;
+  }
+  return n;
+}
+
+std::optional<std::int64_t> slot_bytes(const encoding& e, const storage& s, std::int64_t batch,
+                                       double density) {
+  const std::int64_t n = elements_of(s, batch);
+  try {
+    if (e.kind != encoding_kind::bitmap) return static_cast<std::int64_t>(encoded_bytes_bound(e, s.type, n));
+    // The encoder refuses a slot without room for the mask plane and one table entry per tile.
+    const std::int64_t fixed_part = (n + 7) / 8 + (n + tile_elements - 1) / tile_elements * 4;
+    const auto expected = static_cast<std::int64_t>(encoded_bytes_at_density(e, s.type, n, density));
+    return std::max(fixed_part, expected);
+  } catch (const error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<encoding> stored_form(const stash_choice& c) noexcept {
+  if (c.kind == stash_kind::encoded) return c.stored;
+  if (c.kind == stash_kind::recompute && c.stored.kind == encoding_kind::sign_mask) return c.stored;
+  return std::nullopt;
+}
+
+const stash_alternative* chosen_alternative(const plan& p, op_id op) noexcept {
+  const std::vector<stash_alternative>& offered = at(p.network.ops, op).alternatives;
+  const std::int32_t chosen = at(p.alternative, op);
+  return in_range(chosen, offered) ? &at(offered, chosen) : nullptr;
+}
+
+}  // namespace validation
+}  // namespace stash::planner

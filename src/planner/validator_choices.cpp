@@ -1,0 +1,205 @@
+// Whether the policy allows what the plan picked, and whether each stored form serves every need of the
+// chosen alternatives (docs/needs.md).
+
+#include <algorithm>
+
+#include "planner/validator_internal.hpp"
+
+namespace stash::planner::validation {
+namespace {
+
+bool policy_allows_values(policy p, value_format values) {
+  switch (values) {
+    case value_format::source:
+      return true;
+    case value_format::fp16:
+      return p == policy::fp16;
+    case value_format::fp8_e4m3:
+      return p == policy::fp8;
+  }
+  return false;
+}
+
+bool policy_is_known(policy p) {
+  return p == policy::none || p == policy::lossless || p == policy::fp16 || p == policy::fp8;
+}
+
+// The unencoded baseline reads dense maps only and asks no forward op for anything but dropout's mask.
+bool baseline_allows(const op& o, const stash_alternative& a) {
+  if (o.kind == op_kind::batch_norm_backward && o.attributes.fused_relu) return a.form == "from_x_and_y";
+  return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
+}
+
+const recompute_rule* rule_for(const graph& g, storage_id target) {
+  const auto rule = std::find_if(g.recompute.begin(), g.recompute.end(),
+                                 [target](const recompute_rule& r) { return r.target == target; });
+  return rule == g.recompute.end() ? nullptr : &*rule;
+}
+
+bool keeps_values(const stash_choice& c) {
+  return c.kind == stash_kind::raw ||
+         (c.kind == stash_kind::encoded &&
+          (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::cast));
+}
+
+bool keeps_exact_values(const stash_choice& c) {
+  return c.kind == stash_kind::raw ||
+         (c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap &&
+          c.stored.values == value_format::source);
+}
+
+class choice_checker {
+ public:
+  choice_checker(const plan& p, finding_list& found) : p_(p), g_(p.network), found_(found) {}
+
+  void run() {
+    if (!policy_is_known(p_.chosen_policy)) {
+      found_.add(plan_fault::illegal_encoding, "policy: unknown number {}",
+                 static_cast<int>(p_.chosen_policy));
+    }
+    for (std::size_t i = 0; i < g_.storages.size() && !found_.full(); ++i) {
+      check_choice(static_cast<storage_id>(i));
+    }
+    for (std::size_t i = 0; i < g_.ops.size() && !found_.full(); ++i) {
+      check_reads(static_cast<op_id>(i));
+    }
+  }
+
+ private:
+  void illegal(storage_id s, std::string_view why) {
+    found_.add(plan_fault::illegal_encoding, "storage {}: {}", at(g_.storages, s).name, why);
+  }
+
+  void check_choice(storage_id s) {
+    const stash_choice& c = at(p_.choices, s);
+    switch (c.kind) {
+      case stash_kind::none:
+      case stash_kind::raw:
+        return;
+      case stash_kind::encoded:
+      case stash_kind::recompute:
+        break;
+      default:
+        illegal(s, "unknown kind of choice");
+        return;
+    }
+    if (p_.chosen_policy == policy::none) illegal(s, "policy none keeps everything raw");
+    if (c.kind == stash_kind::encoded) {
+      check_encoded(s, c);
+    } else {
+      check_recompute(s, c);
+    }
+  }
+
+  void check_encoded(storage_id s, const stash_choice& c) {
+    const storage& of = at(g_.storages, s);
+    if (of.role == storage_role::image || of.role == storage_role::label) {
+      illegal(s, "images and labels stay raw");
+    }
+    switch (c.stored.kind) {
+      case encoding_kind::shape_only:
+      case encoding_kind::sign_mask:
+        break;
+      case encoding_kind::window_index:
+      case encoding_kind::relu_pool:
+        if (of.role != storage_role::auxiliary || of.window_cells != c.stored.window_cells) {
+          illegal(s, "a pooling code for another window, or for no pooling at all");
+        }
+        break;
+      case encoding_kind::cast:
+        if (c.stored.values == value_format::source) illegal(s, "a cast to the source's own format");
+        [[fallthrough]];
+      case encoding_kind::bitmap:
+        if (!policy_allows_values(p_.chosen_policy, c.stored.values)) {
+          illegal(s, "the policy does not allow this value format");
+        }
+        break;
+      default:
+        illegal(s, "not an encoded form");
+        return;
+    }
+    if (!slot_bytes(c.stored, of, g_.batch, 1.0)) illegal(s, "the encoding has no meaning for its type");
+  }
+
+  void check_recompute(storage_id s, const stash_choice& c) {
+    const recompute_rule* rule = rule_for(g_, s);
+    if (rule == nullptr) {
+      illegal(s, "the graph offers no recompute for it");
+      return;
+    }
+    const stash_choice& source = at(p_.choices, rule->source);
+    if (c.stored.kind == encoding_kind::shape_only) {
+      if (!keeps_exact_values(source)) illegal(s, "recompute without a mask needs an exactly kept source");
+    } else if (c.stored.kind == encoding_kind::sign_mask) {
+      if (!keeps_values(source)) illegal(s, "recompute needs a kept source");
+    } else {
+      illegal(s, "recompute stores a sign mask or nothing");
+    }
+  }
+
+  void check_reads(op_id id) {
+    const op& o = at(g_.ops, id);
+    const stash_alternative* a = chosen_alternative(p_, id);
+    if (a == nullptr) return;
+    if (p_.chosen_policy == policy::none && !baseline_allows(o, *a)) {
+      found_.add(plan_fault::illegal_encoding, "op {}: policy none does not allow {}", o.name, a->form);
+    }
+    for (const stash_read& r : a->reads) {
+      check_read(o, r);
+    }
+  }
+
+  void check_read(const op& o, const stash_read& r) {
+    const storage& s = at(g_.storages, r.storage);
+    const stash_choice& c = at(p_.choices, r.storage);
+    if (serves(c, r.what)) return;
+    const bool cast_sign =
+        r.what == need::sign && c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::cast;
+    if (cast_sign) {
+      found_.add(plan_fault::lost_sign, "op {}: reads the sign of {} from a cast that rounds to zero", o.name,
+                 s.name);
+    } else {
+      found_.add(plan_fault::illegal_encoding, "op {}: the stored form of {} does not serve {}", o.name,
+                 s.name, to_string(r.what));
+    }
+  }
+
+  static bool serves(const stash_choice& c, need what) {
+    if (c.kind == stash_kind::none) return false;
+    if (c.kind == stash_kind::raw) return what != need::window && what != need::sign_window;
+    if (c.kind == stash_kind::recompute) {
+      const bool exact = c.stored.kind != encoding_kind::sign_mask;
+      return what == need::sign || what == need::value || (what == need::exact_value && exact);
+    }
+    const encoding& e = c.stored;
+    switch (what) {
+      case need::sign:
+        return e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::bitmap ||
+               (e.kind == encoding_kind::cast && e.underflow == underflow_rule::keep_nonzero);
+      case need::range:
+      case need::exact_value:
+        return keeps_exact_values(c);
+      case need::value:
+        return keeps_values(c);
+      case need::mask:
+        return e.kind == encoding_kind::sign_mask;
+      case need::window:
+        return e.kind == encoding_kind::window_index;
+      case need::sign_window:
+        return e.kind == encoding_kind::relu_pool;
+    }
+    return false;
+  }
+
+  const plan& p_;
+  const graph& g_;
+  finding_list& found_;
+};
+
+}  // namespace
+
+void check_choices(const plan& p, finding_list& found) {
+  choice_checker(p, found).run();
+}
+
+}  // namespace stash::planner::validation

@@ -1,0 +1,286 @@
+// Buffers as blocks of memory, and the sizes that a plan reports about them.
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "planner/validator_internal.hpp"
+
+namespace stash::planner::validation {
+namespace {
+
+std::int64_t round_up(std::int64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+bool has_sane_place(const buffer& b) {
+  return b.offset >= 0 && b.bytes >= 0 && b.offset <= largest_size && b.bytes <= largest_size;
+}
+
+bool has_sane_steps(const plan& p, const buffer& b) {
+  return b.first_step >= 0 && b.first_step <= b.last_step && in_range(b.last_step, p.steps);
+}
+
+void check_place(const plan& p, std::size_t i, finding_list& found) {
+  const buffer& b = p.buffers[i];
+  if (!has_sane_place(b) || b.offset % buffer_alignment != 0 || b.bytes % buffer_alignment != 0) {
+    found.add(plan_fault::bad_alignment, "buffer {}: offset {}, {} bytes", i, b.offset, b.bytes);
+  }
+  if (!has_sane_steps(p, b)) {
+    found.add(plan_fault::bad_lifetime, "buffer {}: steps {} to {} of {}", i, b.first_step, b.last_step,
+              p.steps.size());
+  }
+}
+
+void check_dense(const plan& p, std::size_t i, finding_list& found) {
+  const buffer& b = p.buffers[i];
+  const storage& s = at(p.network.storages, b.storage);
+  if (!s.batch_proportional()) {
+    found.add(plan_fault::bad_reference, "buffer {}: {} lies outside the map region", i, s.name);
+  }
+  if (b.bytes < s.bytes(p.network.batch)) {
+    found.add(plan_fault::bad_size, "buffer {}: {} bytes, {} needs {}", i, b.bytes, s.name,
+              s.bytes(p.network.batch));
+  }
+  const bool given = s.role == storage_role::image || s.role == storage_role::label;
+  if (given && b.first_step != 0) {
+    found.add(plan_fault::bad_lifetime, "buffer {}: {} is there before step 0, not from step {}", i, s.name,
+              b.first_step);
+  }
+}
+
+void check_encoded(const plan& p, std::size_t i, finding_list& found) {
+  const buffer& b = p.buffers[i];
+  const storage& s = at(p.network.storages, b.storage);
+  const stash_choice& c = at(p.choices, b.storage);
+  const std::optional<encoding> stored = stored_form(c);
+  if (!stored) {
+    found.add(plan_fault::illegal_encoding, "buffer {}: {} has no stored form", i, s.name);
+    return;
+  }
+  if (!(c.density >= 0.0 && c.density <= 1.0)) {
+    found.add(plan_fault::bad_size, "buffer {}: {} is sized for a density of {}", i, s.name, c.density);
+    return;
+  }
+  const std::optional<std::int64_t> needed = slot_bytes(*stored, s, p.network.batch, c.density);
+  if (needed && b.bytes < *needed) {
+    found.add(plan_fault::bad_size, "buffer {}: {} bytes, the slot of {} needs {}", i, b.bytes, s.name,
+              *needed);
+  }
+}
+
+void check_overflow(const plan& p, finding_list& found) {
+  int count = 0;
+  for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+    const buffer& b = p.buffers[i];
+    if (b.form != buffer_form::overflow) continue;
+    ++count;
+    if (b.storage != -1) {
+      found.add(plan_fault::bad_reference, "buffer {}: the overflow arena belongs to no storage", i);
+    }
+    if (b.bytes < p.overflow_bytes) {
+      found.add(plan_fault::bad_size, "buffer {}: {} bytes for an overflow arena of {}", i, b.bytes,
+                p.overflow_bytes);
+    }
+    if (b.first_step != 0 ||
+        static_cast<std::int64_t>(b.last_step) + 1 != static_cast<std::int64_t>(p.steps.size())) {
+      found.add(plan_fault::bad_lifetime, "buffer {}: the overflow arena is not alive in all steps", i);
+    }
+  }
+  if (p.overflow_bytes < 0) found.add(plan_fault::bad_size, "overflow_bytes: {}", p.overflow_bytes);
+  if (count > 1 || (count == 0 && p.overflow_bytes > 0)) {
+    found.add(plan_fault::bad_reference, "{} buffers for an overflow arena of {} bytes", count,
+              p.overflow_bytes);
+  }
+}
+
+// A buffer beginning or ending to be alive. Within one step all beginnings come before all ends.
+struct event {
+  std::int64_t position;  // 2 * first_step + 1, or 2 * last_step + 2
+  bool begins;
+  std::size_t buffer;
+};
+
+std::vector<event> events_of(const plan& p) {
+  std::vector<event> events;
+  for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+    const buffer& b = p.buffers[i];
+    if (!has_sane_place(b) || !has_sane_steps(p, b) || b.bytes == 0) continue;
+    events.push_back({2 * static_cast<std::int64_t>(b.first_step) + 1, true, i});
+    events.push_back({2 * static_cast<std::int64_t>(b.last_step) + 2, false, i});
+  }
+  std::sort(events.begin(), events.end(), [](const event& a, const event& b) {
+    return std::tie(a.position, a.buffer) < std::tie(b.position, b.buffer);
+  });
+  return events;
+}
+
+// Sweep over the steps with the living buffers in order of their offsets: as long as these are disjoint, a
+// new one can only meet its neighbours. One that overlaps is reported and left out, which keeps it so.
+void check_overlap(const plan& p, finding_list& found) {
+  std::set<std::pair<std::int64_t, std::size_t>> alive;
+  const auto meet = [&p](std::size_t a, std::size_t b) {
+    const buffer& x = p.buffers[a];
+    const buffer& y = p.buffers[b];
+    return x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+  };
+  for (const event& e : events_of(p)) {
+    const std::pair<std::int64_t, std::size_t> key{p.buffers[e.buffer].offset, e.buffer};
+    if (!e.begins) {
+      alive.erase(key);
+      continue;
+    }
+    const auto next = alive.lower_bound(key);
+    std::optional<std::size_t> other;
+    if (next != alive.end() && meet(next->second, e.buffer)) other = next->second;
+    if (next != alive.begin() && meet(std::prev(next)->second, e.buffer)) other = std::prev(next)->second;
+    if (!other) {
+      alive.insert(key);
+    } else {
+      found.add(plan_fault::bad_overlap, "buffers {} and {} share bytes while both are alive", *other,
+                e.buffer);
+    }
+  }
+}
+
+// Sums wrap around instead of overflowing: buffers that do not overlap cannot get that far.
+std::int64_t sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+std::int64_t largest_live(const plan& p) {
+  std::int64_t live = 0, largest = 0;
+  for (const event& e : events_of(p)) {
+    const std::int64_t bytes = p.buffers[e.buffer].bytes;
+    live = sum(live, e.begins ? bytes : -bytes);
+    largest = std::max(largest, live);
+  }
+  return largest;
+}
+
+// Bytes alive while the first backward op runs; 0 if none does.
+std::int64_t live_at_boundary(const plan& p) {
+  for (std::size_t i = 0; i < p.steps.size(); ++i) {
+    const step& s = p.steps[i];
+    if (s.kind != step_kind::run || !in_range(s.op, p.network.ops)) continue;
+    if (at(p.network.ops, s.op).stage != op_stage::backward) continue;
+    const auto now = static_cast<std::int64_t>(i);
+    std::int64_t live = 0;
+    for (const buffer& b : p.buffers) {
+      if (has_sane_place(b) && b.first_step <= now && now <= b.last_step) live = sum(live, b.bytes);
+    }
+    return live;
+  }
+  return 0;
+}
+
+std::int64_t dense_sum(const graph& g, const std::set<storage_id>& storages) {
+  std::int64_t bytes = 0;
+  for (const storage_id s : storages) {
+    if (at(g.storages, s).batch_proportional()) bytes = sum(bytes, at(g.storages, s).bytes(g.batch));
+  }
+  return bytes;
+}
+
+bool reads_dense(need what) {
+  return what == need::value || what == need::exact_value || what == need::range;
+}
+
+// What one op cannot do without: its operands, and the dense reads of its cheapest alternative.
+std::int64_t working_set(const graph& g, const op& o) {
+  std::set<storage_id> operands;
+  for (const tensor_ref& ref : o.inputs) {
+    operands.insert(ref.storage);
+  }
+  for (const tensor_ref& ref : o.outputs) {
+    operands.insert(ref.storage);
+  }
+  if (o.alternatives.empty()) return dense_sum(g, operands);
+  std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
+  for (const stash_alternative& a : o.alternatives) {
+    std::set<storage_id> all = operands;
+    for (const stash_read& r : a.reads) {
+      if (reads_dense(r.what)) all.insert(r.storage);
+    }
+    smallest = std::min(smallest, dense_sum(g, all));
+  }
+  return smallest;
+}
+
+class totals_checker {
+ public:
+  totals_checker(const plan& p, finding_list& found) : p_(p), found_(found) {}
+
+  void run() {
+    const plan_sizes& sizes = p_.sizes;
+    std::int64_t peak = 0, parameters = 0, workspace = 0, wall = 0;
+    for (const buffer& b : p_.buffers) {
+      if (has_sane_place(b)) peak = std::max(peak, b.offset + b.bytes);
+    }
+    for (const storage& s : p_.network.storages) {
+      if (!s.batch_proportional()) parameters = sum(parameters, round_up(s.fixed_bytes));
+    }
+    for (const op& o : p_.network.ops) {
+      workspace = std::max(workspace, o.workspace_bytes);
+      wall = std::max(wall, working_set(p_.network, o));
+    }
+    const std::int64_t beside_maps = sum(parameters, workspace);
+    const std::int64_t total = sum(peak, beside_maps);
+    expect("planned_peak", sizes.planned_peak, peak);
+    expect("parameter_bytes", sizes.parameter_bytes, parameters);
+    expect("workspace_bytes", sizes.workspace_bytes, workspace);
+    expect("planned_peak_total", sizes.planned_peak_total, total);
+    expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, beside_maps));
+    expect("max_live", sizes.max_live, largest_live(p_));
+    expect("boundary", sizes.boundary, live_at_boundary(p_));
+    expect("wall", sizes.wall, wall);
+    const bool names_wall = in_range(sizes.wall_op, p_.network.ops) &&
+                            working_set(p_.network, at(p_.network.ops, sizes.wall_op)) == wall;
+    if (!names_wall && !p_.network.ops.empty()) {
+      found_.add(plan_fault::bad_totals, "wall_op: {} does not need the reported bytes", sizes.wall_op);
+    }
+    if (sizes.bound < 0 || sizes.bound > peak) {
+      found_.add(plan_fault::bad_totals, "bound: {} with a planned peak of {}", sizes.bound, peak);
+    }
+    if (p_.budget_bytes < 0) found_.add(plan_fault::bad_totals, "budget_bytes: {}", p_.budget_bytes);
+    if (p_.budget_bytes > 0 && total > p_.budget_bytes) {
+      found_.add(plan_fault::over_budget, "{} bytes with a budget of {}", total, p_.budget_bytes);
+    }
+  }
+
+ private:
+  void expect(const char* what, std::int64_t reported, std::int64_t own) {
+    if (reported != own) found_.add(plan_fault::bad_totals, "{}: reported {}, is {}", what, reported, own);
+  }
+
+  const plan& p_;
+  finding_list& found_;
+};
+
+}  // namespace
+
+void check_buffers(const plan& p, finding_list& found) {
+  for (std::size_t i = 0; i < p.buffers.size() && !found.full(); ++i) {
+    const buffer& b = p.buffers[i];
+    check_place(p, i, found);
+    if (b.form == buffer_form::overflow) continue;
+    if (!in_range(b.storage, p.network.storages)) {
+      found.add(plan_fault::bad_reference, "buffer {}: storage {}", i, b.storage);
+    } else if (b.form == buffer_form::dense) {
+      check_dense(p, i, found);
+    } else if (b.form == buffer_form::encoded) {
+      check_encoded(p, i, found);
+    } else {
+      found.add(plan_fault::bad_reference, "buffer {}: unknown form {}", i, static_cast<int>(b.form));
+    }
+  }
+  check_overflow(p, found);
+  check_overlap(p, found);
+}
+
+void check_totals(const plan& p, finding_list& found) {
+  totals_checker(p, found).run();
+}
+
+}  // namespace stash::planner::validation
