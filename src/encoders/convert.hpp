@@ -37,6 +37,13 @@ struct fp8_e4m3_format {
 inline constexpr std::int32_t f32_magnitude_mask = 0x7fffffff;
 inline constexpr std::int32_t f32_infinity = 0x7f800000;
 
+/// condition ? a : b by masks: with a plain conditional compilers move the floating-point step into a branch,
+/// and the loop around it does not vectorise.
+constexpr std::int32_t choose(bool condition, std::int32_t a, std::int32_t b) noexcept {
+  const std::int32_t mask = -static_cast<std::int32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
 /// A power of two whose last mantissa bit is worth one subnormal step of Format: adding it to a small value
 /// leaves the count of steps, correctly rounded, in the low bits.
 template <class Format>
@@ -57,16 +64,15 @@ constexpr typename Format::storage narrow(float value) noexcept {
   const float anchored = std::bit_cast<float>(magnitude) + std::bit_cast<float>(subnormal_anchor<Format>);
   const std::int32_t subnormal = std::bit_cast<std::int32_t>(anchored) - subnormal_anchor<Format>;
 
-  std::int32_t result = normal > Format::largest_finite ? Format::largest_finite : normal;
-  result = magnitude < smallest_normal ? subnormal : result;
+  std::int32_t result = choose(normal > Format::largest_finite, Format::largest_finite, normal);
+  result = choose(magnitude < smallest_normal, subnormal, result);
   if constexpr (Underflow == underflow_rule::keep_nonzero) {
-    const std::int32_t smallest_for_nonzero = magnitude != 0 ? 1 : 0;
-    result = result == 0 ? smallest_for_nonzero : result;
+    result |= static_cast<std::int32_t>((result == 0) & (magnitude != 0));
   }
   if constexpr (Format::infinity != Format::largest_finite) {
-    result = magnitude == f32_infinity ? Format::infinity : result;
+    result = choose(magnitude == f32_infinity, Format::infinity, result);
   }
-  result = magnitude > f32_infinity ? Format::nan : result;
+  result = choose(magnitude > f32_infinity, Format::nan, result);
   const auto sign = (bits >> 31) * (static_cast<std::uint32_t>(Format::magnitude_mask) + 1);
   return static_cast<typename Format::storage>(static_cast<std::uint32_t>(result) | sign);
 }
@@ -82,11 +88,11 @@ constexpr float widen(typename Format::storage stored) noexcept {
   const float steps = std::bit_cast<float>(magnitude + subnormal_anchor<Format>) -
                       std::bit_cast<float>(subnormal_anchor<Format>);
   std::int32_t result = (magnitude << shift) + rebias;
-  result = magnitude < (1 << Format::mantissa_bits) ? std::bit_cast<std::int32_t>(steps) : result;
+  result = choose(magnitude < (1 << Format::mantissa_bits), std::bit_cast<std::int32_t>(steps), result);
   if constexpr (Format::infinity != Format::largest_finite) {
-    result = magnitude >= Format::infinity ? ((magnitude << shift) | f32_infinity) : result;
+    result = choose(magnitude >= Format::infinity, (magnitude << shift) | f32_infinity, result);
   } else {
-    result = magnitude == Format::nan ? 0x7fc00000 : result;
+    result = choose(magnitude == Format::nan, 0x7fc00000, result);
   }
   return std::bit_cast<float>(static_cast<std::uint32_t>(result) | sign);
 }

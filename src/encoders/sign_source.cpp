@@ -23,8 +23,8 @@ void narrow_pass_flags(const std::uint8_t* stored, std::int64_t length, framewor
   const bool nan_passes = rule == framework_rule::pytorch;
   fill_flags(values, length, flags, [nan_passes](storage value) {
     const bool nan = (value & Format::magnitude_mask) > last_number;
-    const bool positive = value != 0 && value <= Format::magnitude_mask;
-    return nan ? nan_passes : positive;
+    const bool positive = (value != 0) & (value <= Format::magnitude_mask);
+    return (nan & nan_passes) | (positive & !nan);
   });
 }
 
@@ -39,10 +39,11 @@ void bitmap_pass_flags(const encoding& e, const const_encoded_view& stash, std::
     std::memset(flags, 0, static_cast<std::size_t>(length));
     return;
   }
-  const std::uint8_t nan_passes = rule == framework_rule::pytorch ? 1 : 0;
+  const bool nan_passes = rule == framework_rule::pytorch;
   for (std::int64_t i = 0; i < length; ++i) {
-    const std::uint8_t no_sign = std::bit_cast<std::int32_t>(values[i]) >= 0 ? 1 : 0;
-    flags[i] = static_cast<std::uint8_t>(flags[i] & (is_nan(values[i]) ? nan_passes : no_sign));
+    const bool nan = is_nan(values[i]);
+    const bool no_sign = std::bit_cast<std::int32_t>(values[i]) >= 0;
+    flags[i] &= static_cast<std::uint8_t>((nan & nan_passes) | (no_sign & !nan));
   }
 }
 
