@@ -1,0 +1,40 @@
+#include "pool_loops.hpp"
+#include "stash/pool.hpp"
+
+namespace stash {
+
+using namespace detail;
+
+void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                      const encoded_view& index, framework_rule rule, const execution_context& context) {
+  constexpr std::string_view function = "max_pool_forward";
+  check_context(function, context);
+  check_rule(function, rule);
+  const pool_shape s = check_pool(function, "x", x, "y", y, window);
+  pool_planes planes;
+  if (index.data != nullptr) set_index_plane(function, index, s, y.elements(), planes);
+  pool_forward<false>(s, x, y, planes, rule, context);
+  if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(y.elements(), planes.index_bits));
+}
+
+void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
+                       const pool_window& window, const execution_context& context) {
+  constexpr std::string_view function = "max_pool_backward";
+  check_context(function, context);
+  const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
+  const index_source source = checked_index_source(function, index, s, dy.elements());
+  pool_backward(s, dy, source, dx, index.report->status, context);
+}
+
+void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                       const pool_window& window, framework_rule rule, const execution_context& context) {
+  constexpr std::string_view function = "max_pool_backward";
+  check_context(function, context);
+  check_rule(function, rule);
+  const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
+  check_same_shape(function, "x", x, "dx", dx);
+  checked_index_bits(function, s);
+  pool_backward_search<false>(s, dy, x, dx, rule, context);
+}
+
+}  // namespace stash

@@ -1,0 +1,390 @@
+#pragma once
+/// \file
+/// The outer loops of max pooling. Forward walks the pooled pixels, backward the rows of dx; both work on
+/// runs of at most run_elements pooled values whose cells wait as bytes on the stack.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+
+#include "cell_planes.hpp"
+#include "codecs.hpp"
+#include "detail.hpp"
+#include "pool_shape.hpp"
+#include "pool_vector.hpp"
+
+namespace stash::detail {
+
+inline constexpr std::int64_t run_elements = 1024;
+
+inline window_cells clipped_window(const pool_shape& s, std::int64_t oy, std::int64_t ox,
+                                   std::int64_t pitch) noexcept {
+  return {s.rows.first_cell(oy),
+          s.rows.last_cell(oy),
+          s.columns.first_cell(ox),
+          s.columns.last_cell(ox),
+          s.columns.kernel,
+          static_cast<std::ptrdiff_t>(s.columns.in * pitch),
+          static_cast<std::ptrdiff_t>(pitch)};
+}
+
+/// Offset, in elements, of the first cell of a clipped window in a map of this pitch.
+inline std::int64_t window_offset(const pool_shape& s, const window_cells& w, std::int64_t sample,
+                                  std::int64_t oy, std::int64_t ox, std::int64_t pitch) noexcept {
+  const std::int64_t row = sample * s.rows.in + s.rows.origin(oy) + w.y_begin;
+  return (row * s.columns.in + s.columns.origin(ox) + w.x_begin) * pitch;
+}
+
+// --- forward ---------------------------------------------------------------------------------------------
+
+/// Planes that forward fills; null ones are not wanted.
+struct pool_planes {
+  std::uint8_t* index = nullptr;
+  int index_bits = 2;
+  std::uint8_t* code = nullptr;  ///< relu_pool: the plane of cells or four-bit codes
+  int code_bits = 2;
+  std::uint8_t* gradient = nullptr;  ///< relu_pool up to 4 cells: its second plane
+};
+
+/// Checks `index` and makes it one of the planes.
+inline void set_index_plane(std::string_view function, const encoded_view& index, const pool_shape& s,
+                            std::int64_t elements, pool_planes& planes) {
+  planes.index_bits = checked_index_bits(function, s);
+  check_encoded(function, "index", index, plane_bytes(elements, planes.index_bits));
+  planes.index = static_cast<std::uint8_t*>(index.data);
+}
+
+/// Collects the cells of one thread's range and writes them in groups that end at whole bytes of all planes.
+class cell_stage {
+ public:
+  /// `first` is a multiple of group_elements.
+  cell_stage(const pool_planes& planes, std::int64_t first) : planes_(planes), first_(first) {}
+
+  static constexpr std::int64_t group_elements = 32;
+
+  /// Where the next `count` <= run_elements cells go, and their pass flags.
+  std::uint8_t* cells(std::int64_t count) noexcept {
+    if (filled_ + count > capacity) write(filled_ / group_elements * group_elements);
+    return cells_.data() + filled_;
+  }
+  std::uint8_t* passes() noexcept { return passes_.data() + filled_; }
+  void advance(std::int64_t count) noexcept { filled_ += count; }
+
+  /// Writes what is left; only the last range may end inside a group.
+  void finish() noexcept {
+    std::memset(cells_.data() + filled_, 0, group_elements);
+    std::memset(passes_.data() + filled_, 0, group_elements);
+    write(filled_);
+  }
+
+ private:
+  static constexpr std::int64_t capacity = 2 * run_elements;
+  using buffer = std::array<std::uint8_t, capacity + group_elements>;
+
+  void write(std::int64_t count) noexcept {
+    if (planes_.index != nullptr) pack_cells(cells_.data(), count, planes_.index_bits, first_, planes_.index);
+    if (planes_.code != nullptr) write_codes(count);
+    first_ += count;
+    filled_ -= count;
+    std::memmove(cells_.data(), cells_.data() + count, static_cast<std::size_t>(filled_));
+    std::memmove(passes_.data(), passes_.data() + count, static_cast<std::size_t>(filled_));
+  }
+
+  void write_codes(std::int64_t count) noexcept {
+    const std::uint8_t none = planes_.gradient != nullptr ? 0 : no_gradient_code;
+    buffer codes;
+    for (std::int64_t i = 0; i < count; ++i)
+      codes[at(i)] = passes_[at(i)] != 0 ? cells_[at(i)] : none;
+    std::memset(codes.data() + count, 0, group_elements);
+    pack_cells(codes.data(), count, planes_.code_bits, first_, planes_.code);
+    if (planes_.gradient != nullptr) pack_flags(passes_.data(), count, planes_.gradient + first_ / 8);
+  }
+
+  static std::size_t at(std::int64_t i) noexcept { return static_cast<std::size_t>(i); }
+
+  pool_planes planes_;
+  std::int64_t first_;
+  std::int64_t filled_ = 0;
+  alignas(16) buffer cells_;
+  alignas(16) buffer passes_;
+};
+
+/// Forward for one rule, with or without ReLU and planes.
+template <framework_rule Rule, bool Relu, bool Cells>
+void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_view& y,
+                  const pool_planes& planes, const execution_context& context) {
+  if (y.elements() == 0) return;
+  if (planes.index != nullptr) clear_tail(planes.index, y.elements(), planes.index_bits);
+  if (planes.code != nullptr) clear_tail(planes.code, y.elements(), planes.code_bits);
+  if (planes.gradient != nullptr) clear_tail(planes.gradient, y.elements(), 1);
+  // Ranges are cut between groups of pixels that fill whole bytes of every plane.
+  const std::int64_t group = cell_stage::group_elements / std::gcd(cell_stage::group_elements, s.channels);
+  const std::int64_t pixels = s.pooled_pixels();
+  const std::int64_t grain = std::max<std::int64_t>(1, 32 * run_elements / (group * s.channels));
+  const auto body = [&](std::int64_t begin, std::int64_t end) {
+    cell_stage stage(planes, begin * group * s.channels);
+    const std::int64_t last = std::min(pixels, end * group);
+    std::int64_t pixel = begin * group;
+    std::int64_t ox = pixel % s.columns.out;
+    std::int64_t oy = pixel / s.columns.out % s.rows.out;
+    std::int64_t sample = pixel / s.columns.out / s.rows.out;
+    for (; pixel < last; ++pixel) {
+      const window_cells w = clipped_window(s, oy, ox, x.pitch());
+      const float* from = x.as<float>() + window_offset(s, w, sample, oy, ox, x.pitch());
+      float* to = y.as<float>() + pixel * y.pitch();
+      for (std::int64_t c = 0; c < s.channels; c += run_elements) {
+        const std::int64_t count = std::min(run_elements, s.channels - c);
+        std::uint8_t* cells = Cells ? stage.cells(count) : nullptr;
+        max_kernel<Rule, Relu, Cells>::run(from + c, w, count, to + c, cells);
+        if constexpr (Cells) {
+          if (planes.code != nullptr) pass_flags(to + c, count, Rule, stage.passes());
+          stage.advance(count);
+        }
+      }
+      if (++ox == s.columns.out) {
+        ox = 0;
+        if (++oy == s.rows.out) {
+          oy = 0;
+          ++sample;
+        }
+      }
+    }
+    if constexpr (Cells) stage.finish();
+  };
+  parallel_for(context, (pixels + group - 1) / group, grain, body);
+}
+
+/// Chooses the instantiation of pool_forward.
+template <bool Relu>
+void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_view& y,
+                  const pool_planes& planes, framework_rule rule, const execution_context& context) {
+  constexpr auto tensorflow = framework_rule::tensorflow;
+  constexpr auto pytorch = framework_rule::pytorch;
+  const bool cells = planes.index != nullptr || planes.code != nullptr;
+  if (rule == tensorflow) {
+    if (cells) return pool_forward<tensorflow, Relu, true>(s, x, y, planes, context);
+    return pool_forward<tensorflow, Relu, false>(s, x, y, planes, context);
+  }
+  if (cells) return pool_forward<pytorch, Relu, true>(s, x, y, planes, context);
+  return pool_forward<pytorch, Relu, false>(s, x, y, planes, context);
+}
+
+// --- backward --------------------------------------------------------------------------------------------
+
+/// Pooled values that are handled together: several whole pixels of one pooled row, or part of one pixel.
+struct pooled_run {
+  std::int64_t sample, oy, ox, channel;
+  std::int64_t pixels, channels;  ///< channels of each pixel
+  std::int64_t first;             ///< element of the pooled map
+  std::int64_t count() const noexcept { return pixels * channels; }
+  std::int64_t pixel(const pool_shape& s) const noexcept {
+    return (sample * s.rows.out + oy) * s.columns.out + ox;
+  }
+};
+
+/// What a source of winners says about a run.
+struct run_cells {
+  const std::uint8_t* cells;
+  const std::uint8_t* passes = nullptr;  ///< null: every gradient passes
+  bool cell_needs_pass = false;          ///< where the gradient does not pass, the cell means nothing
+};
+
+struct run_buffers {
+  alignas(16) std::array<std::uint8_t, run_elements + plane_slack> cells;
+  alignas(16) std::array<std::uint8_t, run_elements + plane_slack> passes;
+  alignas(16) std::array<float, run_elements> values;
+};
+
+/// Winners from a window_index plane.
+class index_source {
+ public:
+  index_source(const const_encoded_view& index, int bits)
+      : plane_(static_cast<const std::uint8_t*>(index.data)), bits_(bits) {}
+  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
+    return {unpack_cells(plane_, bits_, run.first, run.count(), buffers.cells.data())};
+  }
+
+ private:
+  const std::uint8_t* plane_;
+  int bits_;
+};
+
+inline index_source checked_index_source(std::string_view function, const const_encoded_view& index,
+                                         const pool_shape& s, std::int64_t elements) {
+  const int bits = checked_index_bits(function, s);
+  check_encoded(function, "index", index, plane_bytes(elements, bits));
+  return {index, bits};
+}
+
+/// Winners found again in the dense x.
+template <framework_rule Rule, bool Relu>
+class search_source {
+ public:
+  search_source(const pool_shape& s, const const_tensor_view& x) : shape_(&s), x_(x) {}
+  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
+    for (std::int64_t p = 0; p < run.pixels; ++p) {
+      const window_cells w = clipped_window(*shape_, run.oy, run.ox + p, x_.pitch());
+      const float* from = x_.as<float>() + run.channel +
+                          window_offset(*shape_, w, run.sample, run.oy, run.ox + p, x_.pitch());
+      max_kernel<Rule, Relu, true>::run(from, w, run.channels, buffers.values.data() + p * run.channels,
+                                        buffers.cells.data() + p * run.channels);
+    }
+    if constexpr (!Relu) return {buffers.cells.data()};
+    pass_flags(buffers.values.data(), run.count(), Rule, buffers.passes.data());
+    return {buffers.cells.data(), buffers.passes.data()};
+  }
+
+ private:
+  const pool_shape* shape_;
+  const_tensor_view x_;
+};
+
+/// True if a cell of these `count` ones does not lie in `w`, the clipped window.
+inline bool any_outside(const run_cells& winners, std::int64_t at, std::int64_t count, const window_cells& w,
+                        std::int64_t kernel_h) noexcept {
+  const std::uint8_t* cells = winners.cells + at;
+  const std::uint8_t* passes = winners.cell_needs_pass ? winners.passes + at : nullptr;
+  const auto any = [&](auto outside) {
+    std::uint8_t found = 0;
+    if (passes == nullptr) {
+      for (std::int64_t c = 0; c < count; ++c)
+        found |= static_cast<std::uint8_t>(outside(cells[c]));
+    } else {
+      for (std::int64_t c = 0; c < count; ++c)
+        found |= static_cast<std::uint8_t>(outside(cells[c]) & passes[c]);
+    }
+    return found != 0;
+  };
+  const auto cells_in_window = static_cast<std::uint32_t>(kernel_h * w.kernel_w);
+  if (cells_in_window < 256) {
+    const auto limit = static_cast<std::uint8_t>(cells_in_window);
+    if (any([limit](std::uint8_t cell) { return cell >= limit; })) return true;
+  }
+  if (w.y_end - w.y_begin == kernel_h && w.x_end - w.x_begin == w.kernel_w) return false;
+  for (std::int64_t ky = 0; ky < kernel_h; ++ky) {
+    for (std::int64_t kx = 0; kx < w.kernel_w; ++kx) {
+      if (ky >= w.y_begin && ky < w.y_end && kx >= w.x_begin && kx < w.x_end) continue;
+      const auto clipped = static_cast<std::uint8_t>(ky * w.kernel_w + kx);
+      if (any([clipped](std::uint8_t cell) { return cell == clipped; })) return true;
+    }
+  }
+  return false;
+}
+
+/// Copies the gradients of a run to `out`, +0 where they do not pass.
+inline void load_gradients(const pool_shape& s, const const_tensor_view& dy, const pooled_run& run,
+                           const std::uint8_t* passes, float* out) noexcept {
+  const float* from = dy.as<float>() + run.pixel(s) * dy.pitch() + run.channel;
+  for (std::int64_t p = 0; p < run.pixels; ++p, from += dy.pitch(), out += run.channels) {
+    if (passes == nullptr) {
+      std::memcpy(out, from, static_cast<std::size_t>(run.channels) * sizeof(float));
+    } else {
+      for (std::int64_t c = 0; c < run.channels; ++c)
+        out[c] = passes[c] != 0 ? from[c] : 0.0F;
+      passes += run.channels;
+    }
+  }
+}
+
+/// Writes +0 to those pixels of row `iy` of one sample that no window reaches.
+inline void clear_unreached(const pool_shape& s, std::int64_t iy, float* row,
+                            const tensor_view& dx) noexcept {
+  const auto clear = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t ix = begin; ix < end; ++ix) {
+      std::fill_n(row + ix * dx.pitch(), s.channels, 0.0F);
+    }
+  };
+  if (s.rows.first_window(iy) >= s.rows.last_window(iy)) {
+    clear(0, s.columns.in);
+    return;
+  }
+  std::int64_t reached = 0;
+  for (std::int64_t ox = 0; ox < s.columns.out; ++ox) {
+    clear(reached, s.columns.origin(ox));
+    reached = s.columns.origin(ox) + s.columns.kernel;
+  }
+  clear(reached, s.columns.in);
+}
+
+/// Rows [row_begin, row_end) of dx of one sample. Windows that reach beyond them are looked at by the owner
+/// of the other rows as well, so every element is summed by one thread in row-major order of the windows.
+template <class Source>
+void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source& source,
+                        const tensor_view& dx, std::int64_t sample, std::int64_t row_begin,
+                        std::int64_t row_end, std::uint32_t& status) {
+  float* base = dx.as<float>();
+  for (std::int64_t iy = row_begin; iy < row_end; ++iy) {
+    clear_unreached(s, iy, base + (sample * s.rows.in + iy) * s.columns.in * dx.pitch(), dx);
+  }
+  const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
+  run_buffers buffers;
+  const auto scatter = [&](const pooled_run& run) {
+    const run_cells winners = source.load(run, buffers);
+    std::array<float, run_elements> gradient;
+    load_gradients(s, dy, run, winners.passes, gradient.data());
+    for (std::int64_t p = 0; p < run.pixels; ++p) {
+      const std::int64_t ox = run.ox + p;
+      const std::int64_t at = p * run.channels;
+      window_cells w = clipped_window(s, run.oy, ox, dx.pitch());
+      if (any_outside(winners, at, run.channels, w, s.rows.kernel)) status |= status_corrupt;
+      const std::int64_t origin = s.rows.origin(run.oy);
+      w.y_begin = std::max(w.y_begin, row_begin - origin);
+      w.y_end = std::min(w.y_end, row_end - origin);
+      const first_visits visits{run.oy == 0 ? 0 : s.rows.kernel - s.rows.stride,
+                                ox == 0 ? 0 : s.columns.kernel - s.columns.stride};
+      scatter_run(gradient.data() + at, winners.cells + at, run.channels, w, visits,
+                  base + run.channel + window_offset(s, w, sample, run.oy, ox, dx.pitch()));
+    }
+  };
+  for (std::int64_t oy = s.rows.first_window(row_begin); oy < s.rows.last_window(row_end - 1); ++oy) {
+    for (std::int64_t ox = 0; ox < s.columns.out; ox += run_pixels) {
+      const std::int64_t pixels = std::min(run_pixels, s.columns.out - ox);
+      for (std::int64_t c = 0; c < s.channels; c += run_elements) {
+        pooled_run run{sample, oy, ox, c, pixels, std::min(run_elements, s.channels - c), 0};
+        run.first = run.pixel(s) * s.channels + c;
+        scatter(run);
+      }
+    }
+  }
+}
+
+/// Backward with winners from `source`, which is copied for every range. Status bits go to `status`, which
+/// other calls may share.
+template <class Source>
+void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Source& source,
+                   const tensor_view& dx, std::uint32_t& status, const execution_context& context) {
+  if (dx.elements() == 0) return;
+  // Cuts cost the windows across them a second look, so ranges are long in terms of the kernel.
+  const std::int64_t row_elements = s.columns.in * s.channels;
+  const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
+  parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
+    Source own = source;
+    std::uint32_t found = 0;
+    while (begin < end) {
+      const std::int64_t sample = begin / s.rows.in;
+      const std::int64_t row = begin % s.rows.in;
+      const std::int64_t rows = std::min(s.rows.in - row, end - begin);
+      pool_backward_rows(s, dy, own, dx, sample, row, row + rows, found);
+      begin += rows;
+    }
+    or_bits(status, found);
+  });
+}
+
+/// Backward with winners found again in x.
+template <bool Relu>
+void pool_backward_search(const pool_shape& s, const const_tensor_view& dy, const const_tensor_view& x,
+                          const tensor_view& dx, framework_rule rule, const execution_context& context) {
+  std::uint32_t never_set = 0;
+  if (rule == framework_rule::tensorflow) {
+    const search_source<framework_rule::tensorflow, Relu> source(s, x);
+    pool_backward(s, dy, source, dx, never_set, context);
+  } else {
+    const search_source<framework_rule::pytorch, Relu> source(s, x);
+    pool_backward(s, dy, source, dx, never_set, context);
+  }
+}
+
+}  // namespace stash::detail
