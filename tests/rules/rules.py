@@ -176,8 +176,9 @@ def listed_units(tree):
         name = os.path.relpath(path, folder or ".")
         names = [name]
         if path.startswith(("tests/", "bench/")):
-            # One program per file: these folders may loop over the stems.
-            names.append(os.path.splitext(name)[0])
+            # One program per file: these folders may loop over the stems, with or without their common ending.
+            stem = os.path.splitext(name)[0]
+            names += [stem, re.sub(r"_(test|bench)$", "", stem)]
         listing = re.sub(r"#.*", "", tree.text(f"{folder}/CMakeLists.txt") or "") if folder else ""
         if not set(names) & set(re.split(r'[\s()"]+', listing)):
             found.append(f"{path}:1: not listed in {folder or '.'}/CMakeLists.txt")

@@ -143,8 +143,9 @@ class RulesTest(unittest.TestCase):
         self.add("src/planner/bad.cpp", "")
         self.add("src/planner/deep/bad.cpp", "")
         self.add("src/runtime/lonely.cpp", "")
-        self.add("tests/planner/CMakeLists.txt", "foreach(name a_test)\n  add(${name} ${name}.cpp)\nendforeach()\n")
+        self.add("tests/planner/CMakeLists.txt", "foreach(name a_test c)\n  add(${name} ${name}.cpp)\nendforeach()\n")
         self.add("tests/planner/a_test.cpp", "")
+        self.add("tests/planner/c_test.cpp", "")
         self.add("tests/planner/b_test.cpp", "")
         self.assert_found(
             rules.listed_units,
