@@ -17,25 +17,119 @@ bool wants_dense(need what) {
   return what == need::value || what == need::exact_value || what == need::range;
 }
 
-// Bytes that one storage of a component occupies while op `t` runs, under one configuration.
-std::int64_t occupied(const scheduler& facts, const stash_choice& c, storage_id s,
-                      const std::vector<reader>& readers, op_id t) {
-  const graph& g = facts.network();
-  const std::int64_t dense = g.at(s).bytes(g.batch);
-  const bool auxiliary = g.at(s).role == storage_role::auxiliary;
-  const bool image = g.at(s).role == storage_role::image;  // there from the start
-  if (t < facts.first_use(s)) return image ? dense : 0;
-  if (!auxiliary && t <= facts.last_forward_use(s)) return dense;
-  op_id last = -1;
-  bool dense_now = false;
-  for (const reader& r : readers) {
-    last = std::max(last, r.op);
-    if (r.op == t && !reads_directly(g.op_at(t).kind, r.what, c, r.whole)) dense_now = true;
+// What one storage of a component occupies under one configuration.
+class occupancy {
+ public:
+  occupancy(const scheduler& facts, const stash_choice& c, storage_id s, std::vector<reader> readers)
+      : facts_(facts), choice_(c), s_(s), readers_(std::move(readers)) {
+    const storage& st = facts.network().at(s);
+    dense_ = st.bytes(facts.network().batch);
+    auxiliary_ = st.role == storage_role::auxiliary;
+    image_ = st.role == storage_role::image;
+    for (const reader& r : readers_)
+      last_ = std::max(last_, r.op);
   }
-  if (t > last) return 0;
-  if (c.kind == stash_kind::raw) return c.bytes_after;
-  if (!dense_now) return c.bytes_after;
-  return t == last ? dense : dense + c.bytes_after;
+
+  // While op `t` runs.
+  std::int64_t during(op_id t) const {
+    if (t < facts_.first_use(s_)) return image_ ? dense_ : 0;
+    if (in_forward_use(t)) return dense_;
+    if (t > last_) return 0;
+    if (choice_.kind == stash_kind::raw || !decoded_for(t)) return choice_.bytes_after;
+    return t == last_ ? dense_ : dense_ + choice_.bytes_after;
+  }
+
+  // Between op `t` and the next one, while nothing of this storage is being encoded or decoded.
+  std::int64_t after(op_id t) const {
+    if (t < facts_.first_use(s_)) return image_ ? dense_ : 0;
+    if (in_forward_use(t) && in_forward_use(t + 1)) return dense_;
+    return t >= last_ ? 0 : choice_.bytes_after;
+  }
+
+  // Between op `t` and the next one, at the worst moment of its own encode or decode step.
+  std::int64_t codec_after(op_id t) const {
+    const bool kept = choice_.kind != stash_kind::raw && choice_.bytes_after > 0 && !auxiliary_;
+    const bool encodes = kept && t == facts_.last_forward_use(s_) && t < last_;
+    const bool decodes = kept && choice_.kind == stash_kind::encoded && decoded_for(t + 1);
+    return encodes || decodes ? dense_ + choice_.bytes_after : after(t);
+  }
+
+  op_id first() const { return image_ ? 0 : facts_.first_use(s_); }
+  op_id last() const { return std::max(last_, facts_.last_forward_use(s_)); }
+
+ private:
+  bool in_forward_use(op_id t) const {
+    return !auxiliary_ && t >= facts_.first_use(s_) && t <= facts_.last_forward_use(s_);
+  }
+  bool decoded_for(op_id t) const {
+    return std::any_of(readers_.begin(), readers_.end(), [&](const reader& r) {
+      return r.op == t && !reads_directly(facts_.network().op_at(t).kind, r.what, choice_, r.whole);
+    });
+  }
+
+  const scheduler& facts_;
+  stash_choice choice_;
+  storage_id s_;
+  std::vector<reader> readers_;
+  std::int64_t dense_ = 0;
+  bool auxiliary_ = false, image_ = false;
+  op_id last_ = -1;
+};
+
+// Bytes over time: while op t runs, and between t and t + 1.
+struct timeline {
+  std::vector<std::int64_t> during, after;
+};
+
+// All storages of one component under one configuration.
+std::vector<occupancy> occupancies(const scheduler& facts, const option_set& options, const component& c,
+                                   const configuration& f) {
+  std::vector<occupancy> result;
+  for (std::size_t k = 0; k < c.storages.size(); ++k) {
+    std::vector<reader> readers = options.fixed_readers[index(c.storages[k])];
+    for (std::size_t i = 0; i < c.ops.size(); ++i) {
+      const op& o = facts.network().op_at(c.ops[i]);
+      for (const stash_read& r : o.alternatives[index(f.alternatives[i])].reads) {
+        if (r.storage == c.storages[k]) readers.push_back({c.ops[i], r.what, r.slice.whole()});
+      }
+    }
+    result.emplace_back(facts, f.choices[k], c.storages[k], std::move(readers));
+  }
+  return result;
+}
+
+struct component_bound {
+  op_id first = 0, last = -1;
+  timeline least;  // of any configuration, [first, last]
+  std::vector<std::vector<occupancy>> configurations;
+};
+
+component_bound make_bound(const scheduler& facts, const option_set& options, const component& c) {
+  component_bound b;
+  b.first = static_cast<op_id>(facts.network().ops.size());
+  for (const configuration& f : c.configurations) {
+    b.configurations.push_back(occupancies(facts, options, c, f));
+    for (const occupancy& o : b.configurations.back()) {
+      if (o.last() < 0) continue;
+      b.first = std::min(b.first, std::max(o.first(), 0));
+      b.last = std::max(b.last, o.last());
+    }
+  }
+  for (op_id t = b.first; t <= b.last; ++t) {
+    std::int64_t during = std::numeric_limits<std::int64_t>::max(), after = during;
+    for (const auto& f : b.configurations) {
+      std::int64_t d = 0, a = 0;
+      for (const occupancy& o : f) {
+        d += o.during(t);
+        a += o.after(t);
+      }
+      during = std::min(during, d);
+      after = std::min(after, a);
+    }
+    b.least.during.push_back(during);
+    b.least.after.push_back(after);
+  }
+  return b;
 }
 
 }  // namespace
@@ -72,7 +166,7 @@ wall working_set_wall(const graph& g) {
 
 std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   const graph& g = facts.network();
-  std::vector<std::int64_t> live(g.ops.size(), 0);
+  timeline live{std::vector<std::int64_t>(g.ops.size(), 0), std::vector<std::int64_t>(g.ops.size(), 0)};
   std::vector<bool> in_component(g.storages.size(), false);
   for (const component& c : options.components) {
     for (const storage_id s : c.storages)
@@ -82,45 +176,48 @@ std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   for (std::size_t s = 0; s < g.storages.size(); ++s) {
     const storage& st = g.storages[s];
     const auto id = static_cast<storage_id>(s);
-    if (in_component[s] || facts.first_use(id) < 0) continue;
+    if (in_component[s] || facts.last_use(id) < 0) continue;
     const bool from_start = st.role == storage_role::image || st.role == storage_role::label;
     for (op_id t = from_start ? 0 : facts.first_use(id); t <= facts.last_use(id); ++t) {
-      live[index(t)] += st.bytes(g.batch);
+      live.during[index(t)] += st.bytes(g.batch);
+      if (t < facts.last_use(id)) live.after[index(t)] += st.bytes(g.batch);
     }
   }
+  std::vector<component_bound> bounds;
   for (const component& c : options.components) {
-    // All readers under each configuration; the range of ops in which the component exists at all.
-    std::vector<std::vector<std::vector<reader>>> readers;
-    op_id first = static_cast<op_id>(g.ops.size()), last = -1;
-    for (const configuration& f : c.configurations) {
-      auto& per_storage = readers.emplace_back();
-      for (const storage_id s : c.storages) {
-        auto& list = per_storage.emplace_back(options.fixed_readers[index(s)]);
-        for (std::size_t k = 0; k < c.ops.size(); ++k) {
-          for (const stash_read& r : g.op_at(c.ops[k]).alternatives[index(f.alternatives[k])].reads) {
-            if (r.storage == s) list.push_back({c.ops[k], r.what, r.slice.whole()});
-          }
-        }
-        for (const reader& r : list)
-          last = std::max(last, r.op);
-        if (facts.first_use(s) >= 0) first = std::min(first, facts.first_use(s));
-        last = std::max(last, facts.last_forward_use(s));
-      }
-    }
-    const bool image = g.at(c.storages[0]).role == storage_role::image;
-    for (op_id t = image ? 0 : first; t <= last; ++t) {
-      std::int64_t least = std::numeric_limits<std::int64_t>::max();
-      for (std::size_t f = 0; f < c.configurations.size(); ++f) {
-        std::int64_t bytes = 0;
-        for (std::size_t k = 0; k < c.storages.size(); ++k) {
-          bytes += occupied(facts, c.configurations[f].choices[k], c.storages[k], readers[f][k], t);
-        }
-        least = std::min(least, bytes);
-      }
-      live[index(t)] += least;
+    const component_bound& b = bounds.emplace_back(make_bound(facts, options, c));
+    for (op_id t = b.first; t <= b.last; ++t) {
+      live.during[index(t)] += b.least.during[index(t - b.first)];
+      live.after[index(t)] += b.least.after[index(t - b.first)];
     }
   }
-  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  std::int64_t bound = 0;
+  for (const timeline* part = &live; const auto* list : {&part->during, &part->after}) {
+    for (const std::int64_t bytes : *list)
+      bound = std::max(bound, bytes);
+  }
+  // A plan gives every component one configuration: with any of them, the component's own encode and decode
+  // steps and its bytes at other times add up beside the least of all others.
+  for (const component_bound& b : bounds) {
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    for (const auto& f : b.configurations) {
+      std::int64_t worst = 0;
+      for (op_id t = b.first; t <= b.last; ++t) {
+        std::int64_t during = live.during[index(t)] - b.least.during[index(t - b.first)];
+        const std::int64_t others = live.after[index(t)] - b.least.after[index(t - b.first)];
+        std::int64_t after = others, transient = 0;
+        for (const occupancy& o : f) {
+          during += o.during(t);
+          after += o.after(t);
+          transient = std::max(transient, o.codec_after(t) - o.after(t));
+        }
+        worst = std::max({worst, during, after + transient});
+      }
+      best = std::min(best, worst);
+    }
+    if (!b.configurations.empty()) bound = std::max(bound, best);
+  }
+  return bound;
 }
 
 }  // namespace stash::planner
