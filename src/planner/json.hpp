@@ -9,6 +9,9 @@
 
 namespace stash::planner {
 
+/// One line per storage, op, choice, buffer and step; keys in a fixed order; defaults left out. Reading the
+/// text gives back an equal value. Throws error(invalid_argument) for what JSON cannot hold: text that is
+/// not UTF-8, numbers that are not finite.
 std::string to_json(const graph& g);
 std::string to_json(const plan& p);
 

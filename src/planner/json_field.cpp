@@ -1,0 +1,148 @@
+#include "planner/json_field.hpp"
+
+#include <cmath>
+
+namespace stash::planner::json_text {
+namespace {
+
+constexpr int deepest_nesting = 32;
+
+bool nests_too_deeply(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > deepest_nesting) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+std::string_view with_article(nlohmann::json::value_t type) {
+  using value_t = nlohmann::json::value_t;
+  switch (type) {
+    case value_t::null:
+      return "null";
+    case value_t::object:
+      return "an object";
+    case value_t::array:
+      return "an array";
+    case value_t::string:
+      return "a string";
+    case value_t::boolean:
+      return "a boolean";
+    case value_t::number_integer:
+    case value_t::number_unsigned:
+      return "an integer";
+    case value_t::number_float:
+      return "a number";
+    case value_t::binary:
+    case value_t::discarded:
+      break;
+  }
+  return "no JSON value";
+}
+
+}  // namespace
+
+nlohmann::json parse(std::string_view function, std::string_view text) {
+  if (nests_too_deeply(text)) {
+    throw error(errc::bad_format, fmt::format("{}: text: expected at most {} levels of nesting, got more",
+                                              function, deepest_nesting));
+  }
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& e) {
+    throw error(errc::bad_format,
+                fmt::format("{}: text: expected JSON, got a syntax error at byte {}", function, e.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw error(errc::bad_format,
+                fmt::format("{}: text: expected finite numbers, got one out of range", function));
+  }
+}
+
+void field::fail(std::string_view expected, std::string_view got) const {
+  const std::string where = path();
+  throw error(errc::bad_format, fmt::format("{}: {}: expected {}, got {}", function_,
+                                            where.empty() ? "document" : where, expected, got));
+}
+
+void field::fail_type(std::string_view expected) const {
+  fail(expected, with_article(value_->type()));
+}
+
+field field::at(std::string_view key) const {
+  if (const auto member = find(key)) return *member;
+  field(*value_, *this, key, 0).fail("a value", "nothing");
+}
+
+std::optional<field> field::find(std::string_view key) const {
+  if (!value_->is_object()) fail_type("an object");
+  const auto member = value_->find(key);
+  if (member == value_->end()) return std::nullopt;
+  return field(*member, *this, key, 0);
+}
+
+std::int64_t field::integer(std::int64_t least, std::int64_t most) const {
+  if (!value_->is_number_integer()) fail_type("an integer");
+  const auto expected = [&] { return fmt::format("an integer from {} to {}", least, most); };
+  if (value_->is_number_unsigned()) {
+    const auto v = value_->get<std::uint64_t>();
+    if (v > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      fail(expected(), fmt::to_string(v));
+  }
+  const auto v = value_->get<std::int64_t>();
+  if (v < least || v > most) fail(expected(), fmt::to_string(v));
+  return v;
+}
+
+double field::number(double least, double most) const {
+  if (!value_->is_number()) fail_type("a number");
+  const auto v = value_->get<double>();
+  if (!(v >= least && v <= most)) fail(fmt::format("a number from {} to {}", least, most), fmt::to_string(v));
+  return v;
+}
+
+bool field::boolean() const {
+  if (!value_->is_boolean()) fail_type("a boolean");
+  return value_->get<bool>();
+}
+
+std::string field::text() const {
+  if (!value_->is_string()) fail_type("a string");
+  return value_->get<std::string>();
+}
+
+std::string field::path() const {
+  if (parent_ == nullptr) return {};
+  std::string above = parent_->path();
+  if (key_.empty()) return fmt::format("{}[{}]", above, index_);
+  return above.empty() ? std::string(key_) : fmt::format("{}.{}", above, key_);
+}
+
+std::string field::shortened(const std::string& text) {
+  constexpr std::size_t longest = 40;
+  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+}
+
+void check_header(const field& root, std::string_view format, int version) {
+  if (const auto given = root.find("format"); given && given->text() != format) {
+    given->fail(fmt::format("'{}'", format), "another format");
+  }
+  const field given = root.at("version");
+  const std::int64_t v = given.integer(std::numeric_limits<std::int32_t>::min(), largest_id);
+  if (v != version) given.fail(fmt::format("version {}", version), fmt::to_string(v));
+}
+
+}  // namespace stash::planner::json_text

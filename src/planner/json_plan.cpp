@@ -1,0 +1,188 @@
+#include <limits>
+
+#include "planner/json.hpp"
+#include "planner/json_field.hpp"
+#include "planner/json_writer.hpp"
+#include "planner/names.hpp"
+
+namespace stash::planner {
+namespace {
+
+using json_text::byte_total;
+using json_text::field;
+using json_text::finite;
+using json_text::ordered_json;
+using json_text::put;
+using json_text::put_list;
+
+constexpr std::int64_t most32 = std::numeric_limits<std::int32_t>::max();
+using window_cells_t = decltype(encoding::window_cells);
+constexpr double largest_double = std::numeric_limits<double>::max();
+
+ordered_json encoding_json(const encoding& e) {
+  ordered_json out = {{"kind", name_of(e.kind)}};
+  if (e.values != value_format::source) out["values"] = name_of(e.values);
+  if (e.underflow != underflow_rule::to_zero) out["underflow"] = name_of(e.underflow);
+  if (e.rule != framework_rule::tensorflow) out["rule"] = name_of(e.rule);
+  put(out, "window_cells", e.window_cells, window_cells_t{0});
+  return out;
+}
+
+encoding read_encoding(const field& f) {
+  encoding e;
+  e.kind = f.at("kind").one_of<encoding_kind>();
+  if (const auto v = f.find("values")) e.values = v->one_of<value_format>();
+  if (const auto v = f.find("underflow")) e.underflow = v->one_of<underflow_rule>();
+  if (const auto v = f.find("rule")) e.rule = v->one_of<framework_rule>();
+  if (const auto v = f.find("window_cells"))
+    e.window_cells = static_cast<window_cells_t>(v->integer(0, std::numeric_limits<window_cells_t>::max()));
+  return e;
+}
+
+ordered_json choice_json(const stash_choice& c) {
+  ordered_json out = {{"kind", name_of(c.kind)}};
+  if (c.stored != encoding{}) out["stored"] = encoding_json(c.stored);
+  put(out, "bytes_before", c.bytes_before, std::int64_t{0});
+  put(out, "bytes_after", c.bytes_after, std::int64_t{0});
+  if (c.density != 1.0) out["density"] = finite(c.density, "choices: density");
+  put_list(out, "reason", c.reason);
+  return out;
+}
+
+stash_choice read_choice(const field& f) {
+  stash_choice c;
+  c.kind = f.at("kind").one_of<stash_kind>();
+  if (const auto v = f.find("stored")) c.stored = read_encoding(*v);
+  if (const auto v = f.find("bytes_before")) c.bytes_before = v->bytes();
+  if (const auto v = f.find("bytes_after")) c.bytes_after = v->bytes();
+  if (const auto v = f.find("density")) c.density = v->number(0.0, 1.0);
+  if (const auto v = f.find("reason")) c.reason = v->text();
+  return c;
+}
+
+ordered_json buffer_json(const buffer& b) {
+  return {{"storage", b.storage}, {"form", name_of(b.form)},    {"bytes", b.bytes},
+          {"offset", b.offset},   {"first_step", b.first_step}, {"last_step", b.last_step}};
+}
+
+buffer read_buffer(const field& f) {
+  buffer b;
+  b.storage = f.at("storage").id();
+  b.form = f.at("form").one_of<buffer_form>();
+  b.bytes = f.at("bytes").bytes();
+  b.offset = f.at("offset").bytes();
+  b.first_step = static_cast<std::int32_t>(f.at("first_step").integer(0, most32));
+  b.last_step = static_cast<std::int32_t>(f.at("last_step").integer(0, most32));
+  return b;
+}
+
+ordered_json step_json(const step& s) {
+  ordered_json out = {{"kind", name_of(s.kind)}};
+  put(out, "op", s.op, op_id{-1});
+  put(out, "storage", s.storage, storage_id{-1});
+  put_list(out, "inputs", s.inputs);
+  put_list(out, "outputs", s.outputs);
+  put_list(out, "optional_outputs", s.optional_outputs);
+  put_list(out, "stash", s.stash);
+  return out;
+}
+
+step read_step(const field& f) {
+  step s;
+  s.kind = f.at("kind").one_of<step_kind>();
+  if (const auto v = f.find("op")) s.op = v->id();
+  if (const auto v = f.find("storage")) s.storage = v->id();
+  f.for_each("inputs", [&](const field& e) { s.inputs.push_back(e.id()); });
+  f.for_each("outputs", [&](const field& e) { s.outputs.push_back(e.id()); });
+  f.for_each("optional_outputs", [&](const field& e) { s.optional_outputs.push_back(e.id()); });
+  f.for_each("stash", [&](const field& e) { s.stash.push_back(e.id()); });
+  return s;
+}
+
+/// Calls visit(name, value) for every size but wall_op. One list for reader and writer.
+template <class Sizes, class Visit>
+void for_each_size(Sizes& s, Visit visit) {
+  visit("baseline_peak", s.baseline_peak);
+  visit("baseline_peak_total", s.baseline_peak_total);
+  visit("planned_peak", s.planned_peak);
+  visit("planned_peak_total", s.planned_peak_total);
+  visit("wall", s.wall);
+  visit("boundary", s.boundary);
+  visit("bound", s.bound);
+  visit("max_live", s.max_live);
+  visit("parameter_bytes", s.parameter_bytes);
+  visit("workspace_bytes", s.workspace_bytes);
+}
+
+ordered_json sizes_json(const plan_sizes& s) {
+  ordered_json out = ordered_json::object();
+  for_each_size(s, [&](const char* name, std::int64_t v) { out[name] = v; });
+  put(out, "wall_op", s.wall_op, op_id{-1});
+  return out;
+}
+
+plan_sizes read_sizes(const field& f) {
+  plan_sizes s;
+  for_each_size(s, [&](const char* name, std::int64_t& v) {
+    if (const auto given = f.find(name)) v = given->bytes();
+  });
+  if (const auto v = f.find("wall_op")) s.wall_op = v->id();
+  return s;
+}
+
+plan read_plan(const field& f) {
+  plan p;
+  p.chosen_policy = f.at("policy").one_of<policy>();
+  if (const auto v = f.find("budget_bytes")) p.budget_bytes = v->bytes();
+  if (const auto v = f.find("threads")) p.threads = static_cast<int>(v->integer(1, 1 << 16));
+  if (const auto v = f.find("machine")) p.machine = v->text();
+  if (const auto v = f.find("slot_margin")) p.slot_margin = v->number(0.0, largest_double);
+  if (const auto v = f.find("overflow_bytes")) p.overflow_bytes = v->bytes();
+  if (const auto v = f.find("sizes")) p.sizes = read_sizes(*v);
+  byte_total before, after, buffers;
+  f.at("choices").for_each([&](const field& e) {
+    p.choices.push_back(read_choice(e));
+    before.add(p.choices.back().bytes_before, e);
+    after.add(p.choices.back().bytes_after, e);
+  });
+  f.at("alternative").for_each([&](const field& e) { p.alternative.push_back(e.id()); });
+  f.at("buffers").for_each([&](const field& e) {
+    p.buffers.push_back(read_buffer(e));
+    buffers.add(p.buffers.back().bytes, e);
+  });
+  f.at("steps").for_each([&](const field& e) { p.steps.push_back(read_step(e)); });
+  p.network = json_text::read_graph(f.at("network"));
+  return p;
+}
+
+}  // namespace
+
+std::string to_json(const plan& p) {
+  return json_text::written([&](json_text::text_writer& out) {
+    out.member("format", "stash.plan");
+    out.member("version", plan::format_version);
+    out.member("policy", name_of(p.chosen_policy));
+    out.member("budget_bytes", p.budget_bytes);
+    out.member("threads", p.threads);
+    out.member("machine", p.machine);
+    out.member("slot_margin", finite(p.slot_margin, "slot_margin"));
+    out.member("overflow_bytes", p.overflow_bytes);
+    out.member("sizes", sizes_json(p.sizes));
+    out.list("choices", p.choices, choice_json);
+    out.member("alternative", p.alternative);
+    out.list("buffers", p.buffers, buffer_json);
+    out.list("steps", p.steps, step_json);
+    out.begin_object("network");
+    json_text::write_graph(out, p.network);
+    out.end_object();
+  });
+}
+
+plan plan_from_json(std::string_view text) {
+  const nlohmann::json document = json_text::parse("plan_from_json", text);
+  const field root("plan_from_json", document);
+  json_text::check_header(root, "stash.plan", plan::format_version);
+  return read_plan(root);
+}
+
+}  // namespace stash::planner
