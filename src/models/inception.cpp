@@ -28,27 +28,21 @@ node_id module(network& net, const std::string& suffix, node_id x, const module_
   return net.relu(name + "/relu", net.concat(name + "/concat", {one, three, five, pooled}));
 }
 
-// The paper gives no constants; these are the ones of the widely used reference model.
-node_id response_norm(network& net, const std::string& name, node_id x) {
-  return net.lrn(name, x, 5, 1e-4F, 0.75F, 1.0F);
-}
-
 node_id halve(network& net, const std::string& name, node_id x) {
   return net.max_pool(name, x, 3, 2, 0, true);
 }
 
 }  // namespace
 
-// Szegedy et al., 2014 (GoogLeNet), main tower.
+// Szegedy et al., 2014 (GoogLeNet), main tower, without the two local response normalisations, as most later
+// implementations have it: they hold no parameters and later work found no use in them.
 network inception_v1(input_shape input, std::int64_t classes) {
   network net("inception_v1");
   auto x = net.input(input.height, input.width, input.channels);
   x = conv_relu(net, "conv1", x, 64, {.kernel = 7, .stride = 2, .padding = 3});
   x = halve(net, "pool1", x);
-  x = response_norm(net, "lrn1", x);
   x = conv_relu(net, "conv2_reduce", x, 64, {.kernel = 1});
   x = conv_relu(net, "conv2", x, 192, {.kernel = 3, .padding = 1});
-  x = response_norm(net, "lrn2", x);
   x = halve(net, "pool2", x);
   x = module(net, "3a", x, {64, 96, 128, 16, 32, 32});
   x = module(net, "3b", x, {128, 128, 192, 32, 96, 64});
