@@ -297,7 +297,6 @@ TEST(models, working_sets) {
   EXPECT_EQ(operand_bytes(build_default("vgg16"), "conv1_2"), 4 * 2 * 224 * 224 * 64);         // 25.7 MB
   EXPECT_EQ(operand_bytes(build_default("inception_v1"), "pool1"),
             4 * (112 * 112 + 56 * 56) * 64);                                                  // 4.01 MB
-  EXPECT_EQ(operand_bytes(build_default("inception_v1"), "pool1"), 4 * (112 * 112 + 56 * 56) * 64);  // 4.01 MB
   EXPECT_EQ(operand_bytes(build_default("resnet50"), "conv2_1/add"), 4 * 3 * 56 * 56 * 256);  // 9.63 MB
 }
 
