@@ -2,6 +2,10 @@
 /// \file
 /// Dropout with a 1-bit mask, or with no mask at all: the keep decision of element i is a pure function of
 /// (key, i), by the counter-based generator Philox4x32-10 (Salmon et al., SC'11), pinned in docs/format.md.
+///
+/// "v / (1 - probability)" below is exactly v * scale in f32, where scale is the double quotient
+/// 1 / (1 - probability) rounded to f32. None of the calls allocates; results do not depend on threads.
+/// Errors: invalid_argument (views, probability), capacity_exceeded (mask).
 
 #include "stash/encoding.hpp"
 

@@ -5,7 +5,11 @@
 /// Shapes: x is (N, H, W, C) channels-last f32, y is (N, OH, OW, C); both dense or with a pixel pitch.
 /// A window's cells are numbered row-major in the *unclipped* window, so cell = ky * kernel_w + kx; cells
 /// outside x take no part. Every window must contain at least one cell of x.
-/// None of the calls allocates. Backward is deterministic for any number of threads: a gradient that several
+/// Errors: invalid_argument for views or windows that do not fit each other, capacity_exceeded for encoded
+/// bytes that are too few, unsupported for windows with more cells than the encoding (or, to find winners
+/// again, an index) has numbers for.
+///
+/// None of the calls allocates. x and y, and dy and dx, must not overlap. Backward is deterministic for any number of threads: a gradient that several
 /// windows send to one cell is summed in row-major order of the windows, starting from +0.
 
 #include "stash/encoding.hpp"
@@ -27,8 +31,8 @@ struct pool_window {
 void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                       const encoded_view& index, framework_rule rule, const execution_context& context);
 
-/// dx = sum of dy over the windows that chose the cell; every element of dx is written. dy and dx must not
-/// overlap. An index outside the window or pointing outside x sets status_corrupt and that value is dropped.
+/// dx = sum of dy over the windows that chose the cell; every element of dx is written. An index outside the
+/// window or pointing outside x sets status_corrupt and that value is dropped.
 void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
                        const pool_window& window, const execution_context& context);
 
@@ -37,8 +41,10 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
                        const pool_window& window, framework_rule rule, const execution_context& context);
 
 /// Joint ReLU + max pooling on the map before the ReLU: y = max over the window of relu(x), without writing
-/// relu(x). `code`, if its data is not null, receives relu_pool; at most 256 cells. Up to 15 cells only.
-/// For larger windows use `index` (window_index) and take the sign from y. Either or both may be null.
+/// relu(x). `code`, if its data is not null, receives relu_pool: windows of up to 15 cells only, else
+/// error(unsupported). For larger windows use `index` (window_index, up to 256 cells) and take the sign from
+/// y. Either or both may have null data. NaN, ties and signs of zero are those of relu_forward followed by
+/// max_pool_forward, bit for bit.
 void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                            const encoded_view& code, const encoded_view& index, framework_rule rule,
                            const execution_context& context);
@@ -47,7 +53,8 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code, const tensor_view& dx,
                             const pool_window& window, const execution_context& context);
 
-/// The same from the window index and any stash of the pooled output that keeps the sign.
+/// The same from the window index and any stash of the pooled output that keeps the sign (relu_backward lists
+/// them). What is wrong with the stash goes to its own report.
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const encoding& y_encoding,
                             const const_encoded_view& y_stash, const tensor_view& dx, const pool_window& window,
                             framework_rule rule, const execution_context& context);

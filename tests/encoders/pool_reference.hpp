@@ -5,12 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -23,7 +25,9 @@ namespace stash::test {
 class tensor {
  public:
   tensor(const shape& dims, std::int64_t gap = 0)
-      : dims_(dims), pitch_(dims.inner() + gap), memory_(size(dims, gap), gap_value) {}
+      : dims_(dims),
+        pitch_(std::max<std::int64_t>(1, dims.inner() + gap)),
+        memory_(size(dims, gap), gap_value) {}
 
   std::int64_t elements() const { return dims_.elements(); }
   float& operator[](std::int64_t i) { return memory_[place(i)]; }
