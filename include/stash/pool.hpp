@@ -5,12 +5,14 @@
 /// Shapes: x is (N, H, W, C) channels-last f32, y is (N, OH, OW, C); both dense or with a pixel pitch.
 /// A window's cells are numbered row-major in the *unclipped* window, so cell = ky * kernel_w + kx; cells
 /// outside x take no part. Every window must contain at least one cell of x.
+///
 /// Errors: invalid_argument for views or windows that do not fit each other, capacity_exceeded for encoded
 /// bytes that are too few, unsupported for windows with more cells than the encoding (or, to find winners
 /// again, an index) has numbers for.
 ///
-/// None of the calls allocates. x and y, and dy and dx, must not overlap. Backward is deterministic for any number of threads: a gradient that several
-/// windows send to one cell is summed in row-major order of the windows, starting from +0.
+/// None of the calls allocates. x and y, and dy and dx, must not overlap. Backward is deterministic for any
+/// number of threads: a gradient that several windows send to one cell is summed in row-major order of the
+/// windows, starting from +0.
 
 #include "stash/encoding.hpp"
 
@@ -50,19 +52,21 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
                            const execution_context& context);
 
 /// Gradient of the joint layer from its code: bit-identical to max_pool_backward followed by relu_backward.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code, const tensor_view& dx,
-                            const pool_window& window, const execution_context& context);
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+                            const tensor_view& dx, const pool_window& window,
+                            const execution_context& context);
 
 /// The same from the window index and any stash of the pooled output that keeps the sign (relu_backward lists
 /// them). What is wrong with the stash goes to its own report.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const encoding& y_encoding,
-                            const const_encoded_view& y_stash, const tensor_view& dx, const pool_window& window,
-                            framework_rule rule, const execution_context& context);
-
-/// The same from the window index and the dense pooled output.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const const_tensor_view& y,
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const encoding& y_encoding, const const_encoded_view& y_stash,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,
                             const execution_context& context);
+
+/// The same from the window index and the dense pooled output.
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
+                            framework_rule rule, const execution_context& context);
 
 /// The same with everything found again from the dense x before the ReLU.
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
