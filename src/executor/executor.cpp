@@ -1,0 +1,428 @@
+#include "executor/executor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "executor/batch_norm.hpp"
+#include "planner/validator.hpp"
+#include "stash/error.hpp"
+
+namespace stash::executor {
+
+using planner::buffer_form;
+using planner::op_kind;
+using planner::op_stage;
+using planner::stash_kind;
+using planner::step_kind;
+using planner::storage_role;
+
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + planner::buffer_alignment - 1) / planner::buffer_alignment * planner::buffer_alignment;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+shape dense_shape(const planner::graph& g, const planner::tensor_ref& ref) {
+  std::vector<std::int64_t> dims{g.batch};
+  for (const std::int64_t d : g.at(ref.storage).shape)
+    dims.push_back(d);
+  if (!ref.whole()) dims.back() = ref.channels;
+  return shape(std::span<const std::int64_t>(dims));
+}
+
+}  // namespace
+
+// A step of the plan with every pointer resolved, so that running it allocates nothing.
+struct executor::prepared_step {
+  kernel_operands operands;    // run
+  kernel_operands evaluation;  // run, forward: without stashes
+  // encode, decode, recompute
+  tensor_view dense_in, dense_out;
+  encoding stored;
+  encoded_view encoded_out;
+  const_encoded_view encoded_in;
+  bool masked = false;
+  batch_norm_parameters norm;
+};
+
+executor::executor(planner::plan p, const executor_options& options)
+    : plan_(std::move(p)), options_(options) {
+  if (const auto findings = planner::validate(plan_); !findings.empty()) {
+    throw error(errc::verification_failed,
+                fmt::format("executor: plan: expected a valid plan, got {} ({})",
+                            planner::to_string(findings[0].fault), findings[0].message));
+  }
+  const planner::graph& g = plan_.network;
+  const kernel_options kernel{plan_.threads, options_.rule};
+  std::int64_t workspace = 0;
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    kernels_.push_back(g.ops[i].kind == op_kind::sgd_update
+                           ? nullptr
+                           : make_kernel(g, static_cast<planner::op_id>(i), kernel));
+    if (kernels_.back() != nullptr) workspace = std::max(workspace, kernels_.back()->workspace_bytes());
+  }
+  if (aligned(workspace) > plan_.sizes.workspace_bytes) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "executor: plan: expected a plan made for this machine, whose ops need {} bytes of workspace, "
+            "got one with {} (made for: {})",
+            workspace, plan_.sizes.workspace_bytes, plan_.machine));
+  }
+  std::int64_t offset = 0;
+  parameter_offset_.assign(g.storages.size(), -1);
+  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+    if (g.storages[s].batch_proportional()) continue;
+    parameter_offset_[s] = offset;
+    offset += aligned(g.storages[s].bytes(g.batch));
+  }
+  workspace_begin_ = offset;
+  maps_begin_ = workspace_begin_ + plan_.sizes.workspace_bytes;
+  const auto maps = static_cast<double>(plan_.sizes.planned_peak) * (1.0 + options_.slack);
+  arena_ = runtime::arena(static_cast<std::size_t>(aligned(maps_begin_ + static_cast<std::int64_t>(maps))));
+  runtime::fill_pattern(arena_.data(), arena_.data() + arena_.bytes());
+  prepare();
+}
+
+executor::~executor() = default;
+
+// ---- preparation -----------------------------------------------------------------------------------
+
+float* executor::parameter_data(planner::storage_id s) {
+  return reinterpret_cast<float*>(arena_.data() + parameter_offset_[index(s)]);
+}
+
+std::span<std::byte> executor::buffer_bytes(planner::buffer_id b) {
+  const planner::buffer& buffer = plan_.buffers.at(index(b));
+  return {arena_.data() + maps_begin_ + buffer.offset, static_cast<std::size_t>(buffer.bytes)};
+}
+
+tensor_view executor::dense_view(const planner::tensor_ref& ref, planner::buffer_id b) {
+  const planner::storage& s = plan_.network.at(ref.storage);
+  tensor_view view;
+  view.type = s.type;
+  view.dims = dense_shape(plan_.network, ref);
+  view.data = buffer_bytes(b).data() + ref.channel_begin * static_cast<std::int64_t>(size_of(s.type));
+  if (!ref.whole()) view.pixel_pitch = s.shape.back();
+  return view;
+}
+
+encoded_view executor::kept_bytes_for_writing(planner::storage_id s, planner::buffer_id b) {
+  const std::span<std::byte> bytes = buffer_bytes(b);
+  return {bytes.data(), bytes.size(), overflow_.data != nullptr ? &overflow_ : nullptr, &report(s)};
+}
+
+const_encoded_view executor::kept_bytes(planner::storage_id s, planner::buffer_id b) {
+  const encoded_view v = kept_bytes_for_writing(s, b);
+  return {v.data, v.bytes, v.overflow, v.report};
+}
+
+executor::prepared_step executor::prepare_run(const planner::step& st) {
+  const planner::graph& g = plan_.network;
+  const planner::op& o = g.op_at(st.op);
+  prepared_step p;
+  kernel_operands& k = p.operands;
+  for (std::size_t i = 0; i < o.inputs.size(); ++i)
+    k.inputs.push_back(dense_view(o.inputs[i], st.inputs[i]));
+  for (std::size_t i = 0; i < o.outputs.size(); ++i)
+    k.outputs.push_back(dense_view(o.outputs[i], st.outputs[i]));
+  for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
+    auxiliary_operand a;
+    if (const planner::buffer_id b = st.optional_outputs[i]; b >= 0) {
+      a.wanted = true;
+      a.stored = plan_.choices[index(o.optional_outputs[i])].stored;
+      a.bytes = kept_bytes_for_writing(o.optional_outputs[i], b);
+    }
+    k.optional_outputs.push_back(a);
+  }
+  for (const planner::storage_id s : o.parameters)
+    k.parameters.push_back(parameter_data(s));
+  for (const planner::storage_id s : o.parameters_written)
+    k.parameters_written.push_back(parameter_data(s));
+  if (const std::int32_t a = plan_.alternative[index(st.op)]; a >= 0) {
+    const planner::stash_alternative& chosen = o.alternatives[index(a)];
+    k.form = chosen.form;
+    for (std::size_t i = 0; i < chosen.reads.size(); ++i) {
+      const planner::stash_read& r = chosen.reads[i];
+      stash_operand operand;
+      operand.dense = plan_.buffers[index(st.stash[i])].form == buffer_form::dense;
+      if (operand.dense) {
+        operand.view = dense_view(r.slice, st.stash[i]);
+      } else {
+        operand.stored = plan_.choices[index(r.storage)].stored;
+        operand.bytes = kept_bytes(r.storage, st.stash[i]);
+      }
+      k.stash.push_back(operand);
+    }
+  }
+  k.workspace = {arena_.data() + workspace_begin_, static_cast<std::size_t>(plan_.sizes.workspace_bytes)};
+  k.key.seed = options_.seed;
+  k.key.layer = static_cast<std::uint32_t>(o.forward_op >= 0 ? o.forward_op : st.op);
+  k.loss = &loss_;
+  k.correct = &correct_;
+  if (o.stage == op_stage::forward) {
+    p.evaluation = k;
+    p.evaluation.training = false;
+    for (auxiliary_operand& a : p.evaluation.optional_outputs)
+      a.wanted = false;
+  }
+  return p;
+}
+
+void executor::prepare() {
+  const planner::graph& g = plan_.network;
+  reports_.assign(g.storages.size(), {});
+  seconds_.assign(plan_.steps.size(), 0.0);
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    const planner::buffer& buffer = plan_.buffers[b];
+    if (buffer.form == buffer_form::overflow) {
+      overflow_ = {buffer_bytes(static_cast<planner::buffer_id>(b)).data(),
+                   static_cast<std::uint64_t>(buffer.bytes), &overflow_claimed_};
+      continue;
+    }
+    const storage_role role = g.at(buffer.storage).role;
+    if (role == storage_role::image) image_buffer_ = static_cast<planner::buffer_id>(b);
+    if (role == storage_role::label) label_buffer_ = static_cast<planner::buffer_id>(b);
+  }
+  first_backward_step_ = plan_.steps.size();
+  dying_.resize(plan_.steps.size());
+  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+    dying_[index(plan_.buffers[b].last_step)].push_back(static_cast<planner::buffer_id>(b));
+  }
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const planner::step& st = plan_.steps[i];
+    if (st.kind == step_kind::run) {
+      const planner::op& o = g.op_at(st.op);
+      if (o.stage == op_stage::backward) first_backward_step_ = std::min(first_backward_step_, i);
+      if (o.kind == op_kind::softmax_cross_entropy) probability_buffer_ = st.outputs[0];
+      prepared_.push_back(prepare_run(st));
+      continue;
+    }
+    prepared_step p;
+    const planner::tensor_ref whole{st.storage, 0, 0};
+    p.stored = plan_.choices[index(st.storage)].stored;
+    p.stored.rule = p.stored.kind == encoding_kind::sign_mask ? options_.rule : p.stored.rule;
+    if (st.kind == step_kind::encode) {
+      p.dense_in = dense_view(whole, st.inputs[0]);
+      p.encoded_out = kept_bytes_for_writing(st.storage, st.outputs[0]);
+    } else if (st.kind == step_kind::decode) {
+      p.encoded_in = kept_bytes(st.storage, st.inputs[0]);
+      p.dense_out = dense_view(whole, st.outputs[0]);
+    } else {
+      const planner::op& o = g.op_at(st.op);
+      p.dense_in = dense_view(o.inputs[0], st.inputs[0]);
+      p.dense_out = dense_view(whole, st.outputs[0]);
+      p.masked = st.inputs.size() > 1;
+      if (p.masked) p.encoded_in = kept_bytes(st.storage, st.inputs[1]);
+      p.norm = {parameter_data(o.parameters[0]), parameter_data(o.parameters[1]),
+                parameter_data(o.parameters_written[0]), parameter_data(o.parameters_written[1])};
+    }
+    prepared_.push_back(std::move(p));
+  }
+}
+
+// ---- running ---------------------------------------------------------------------------------------
+
+void executor::load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
+  const planner::graph& g = plan_.network;
+  const std::size_t image_bytes =
+      image_buffer_ < 0
+          ? 0
+          : static_cast<std::size_t>(g.at(plan_.buffers[index(image_buffer_)].storage).bytes(g.batch));
+  if (images.size() != image_bytes || labels.size() != static_cast<std::size_t>(g.batch)) {
+    throw error(errc::invalid_argument,
+                fmt::format("executor: batch: expected {} image bytes and {} labels, got {} and {}",
+                            image_bytes, g.batch, images.size(), labels.size()));
+  }
+  for (const std::int32_t label : labels) {
+    if (label < 0 || label >= g.classes) {
+      throw error(errc::invalid_argument,
+                  fmt::format("executor: labels: expected 0..{}, got {}", g.classes - 1, label));
+    }
+  }
+  if (image_buffer_ >= 0) std::memcpy(buffer_bytes(image_buffer_).data(), images.data(), images.size());
+  std::memcpy(buffer_bytes(label_buffer_).data(), labels.data(), labels.size_bytes());
+}
+
+void executor::run_step(std::size_t i) {
+  const planner::step& st = plan_.steps[i];
+  prepared_step& p = prepared_[i];
+  const execution_context context = openmp_context(plan_.threads);
+  switch (st.kind) {
+    case step_kind::run:
+      kernels_[index(st.op)]->run(p.operands);
+      break;
+    case step_kind::encode:
+      encode(p.stored, p.dense_in, p.encoded_out, {}, context);
+      break;
+    case step_kind::decode:
+      decode(p.stored, p.encoded_in, p.dense_out, {}, context);
+      break;
+    case step_kind::recompute:
+      if (p.masked) {
+        batch_norm_apply(p.dense_in, p.dense_out, p.norm, p.encoded_in, context);
+      } else {
+        batch_norm_apply(p.dense_in, p.dense_out, p.norm, true, context);
+      }
+      break;
+  }
+}
+
+void executor::check_reports(const planner::step& st) const {
+  const auto check = [&](planner::storage_id s) {
+    const std::uint32_t status = reports_[index(s)].status;
+    if ((status & (status_corrupt | status_verification | status_capacity)) == 0) return;
+    const bool differs = (status & status_verification) != 0;
+    throw error(
+        differs ? errc::verification_failed : errc::corrupt_data,
+        fmt::format("executor: {}: expected the stash that was encoded, got {}", plan_.network.at(s).name,
+                    differs ? "values that differ from the original" : "bytes that do not decode"));
+  };
+  if (st.kind == step_kind::decode || st.kind == step_kind::recompute) check(st.storage);
+  if (st.kind != step_kind::run || plan_.alternative[index(st.op)] < 0) return;
+  const planner::op& o = plan_.network.op_at(st.op);
+  for (const planner::stash_read& r : o.alternatives[index(plan_.alternative[index(st.op)])].reads)
+    check(r.storage);
+}
+
+bool executor::everything_stored() const {
+  return std::none_of(reports_.begin(), reports_.end(),
+                      [](const encode_report& r) { return (r.status & status_capacity) != 0; });
+}
+
+void executor::poison_dead(std::size_t step) {
+  for (const planner::buffer_id b : dying_[step]) {
+    const std::span<std::byte> bytes = buffer_bytes(b);
+    runtime::poison(bytes.data(), bytes.data() + bytes.size());
+  }
+}
+
+step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
+                                           std::span<const std::int32_t> labels, std::int64_t step) {
+  load(images, labels);
+  std::fill(reports_.begin(), reports_.end(), encode_report{});
+  overflow_claimed_ = 0;
+  times_ = {};
+  const double start = now();
+  double before = start;
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    // All encodes are behind us: a map that did not fit would be missed only now.
+    if (i == first_backward_step_ && !everything_stored()) return {false, loss_, correct_};
+    prepared_[i].operands.key.step = static_cast<std::uint64_t>(step);
+    run_step(i);
+    if (i >= first_backward_step_) check_reports(plan_.steps[i]);
+    if (after_step) after_step(i);
+    if (options_.poison_freed) poison_dead(i);
+    const double after = now();
+    seconds_[i] = after - before;
+    switch (plan_.steps[i].kind) {
+      case step_kind::encode:
+        times_.encode += seconds_[i];
+        break;
+      case step_kind::decode:
+        times_.decode += seconds_[i];
+        break;
+      case step_kind::recompute:
+        times_.recompute += seconds_[i];
+        break;
+      case step_kind::run:
+        break;
+    }
+    before = after;
+  }
+  times_.total = before - start;
+  return {true, loss_, correct_};
+}
+
+step_result executor::gradient_step(std::span<const std::uint8_t> images,
+                                    std::span<const std::int32_t> labels, std::int64_t step) {
+  return forward_and_backward(images, labels, step);
+}
+
+step_result executor::train_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                                 std::int64_t step, const sgd_settings& sgd) {
+  const step_result result = forward_and_backward(images, labels, step);
+  if (result.committed) commit(sgd);
+  return result;
+}
+
+std::int64_t executor::count_correct(std::span<const std::uint8_t> images,
+                                     std::span<const std::int32_t> labels, std::int64_t count) {
+  load(images, labels);
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const planner::step& st = plan_.steps[i];
+    if (st.kind != step_kind::run || plan_.network.op_at(st.op).stage != op_stage::forward) continue;
+    kernels_[index(st.op)]->run(prepared_[i].evaluation);
+  }
+  const auto* probabilities = reinterpret_cast<const float*>(buffer_bytes(probability_buffer_).data());
+  std::int64_t right = 0;
+  for (std::int64_t n = 0; n < count; ++n) {
+    const float* row = probabilities + n * plan_.network.classes;
+    right += std::max_element(row, row + plan_.network.classes) - row == labels[static_cast<std::size_t>(n)]
+                 ? 1
+                 : 0;
+  }
+  return right;
+}
+
+std::vector<stash_observation> executor::measure_densities(std::span<const std::uint8_t> images,
+                                                           std::span<const std::int32_t> labels) {
+  load(images, labels);
+  const planner::graph& g = plan_.network;
+  std::vector<double> density(g.storages.size(), -1.0);
+  for (std::size_t i = 0; i < first_backward_step_; ++i) {
+    const planner::step& st = plan_.steps[i];
+    if (st.kind != step_kind::run) continue;
+    kernels_[index(st.op)]->run(prepared_[i].operands);
+    for (std::size_t k = 0; k < st.outputs.size(); ++k) {
+      // A later op may write the same storage: the last look counts.
+      const planner::storage& s = g.at(g.op_at(st.op).outputs[k].storage);
+      if (s.role != storage_role::feature_map || s.type != dtype::f32) continue;
+      const auto* words = reinterpret_cast<const std::uint32_t*>(buffer_bytes(st.outputs[k]).data());
+      const std::int64_t n = s.elements(g.batch);
+      const std::int64_t zeros = std::count(words, words + n, 0U);
+      density[index(g.op_at(st.op).outputs[k].storage)] =
+          static_cast<double>(n - zeros) / static_cast<double>(n);
+    }
+  }
+  std::vector<stash_observation> result;
+  for (std::size_t s = 0; s < density.size(); ++s) {
+    if (density[s] >= 0) result.push_back({static_cast<planner::storage_id>(s), density[s], 0, 0, true});
+  }
+  return result;
+}
+
+std::vector<stash_observation> executor::observations() const {
+  std::vector<stash_observation> result;
+  for (std::size_t s = 0; s < plan_.choices.size(); ++s) {
+    const planner::stash_choice& c = plan_.choices[s];
+    if (c.kind != stash_kind::encoded || c.stored.kind != encoding_kind::bitmap) continue;
+    const encode_report& r = reports_[s];
+    const auto elements = static_cast<double>(plan_.network.storages[s].elements(plan_.network.batch));
+    result.push_back({static_cast<planner::storage_id>(s), static_cast<double>(r.nonzeros) / elements,
+                      r.slot_bytes, r.overflow_bytes, (r.status & status_capacity) == 0});
+  }
+  return result;
+}
+
+std::int64_t executor::touched_peak() const {
+  return static_cast<std::int64_t>(
+      runtime::touched_bytes(arena_.data() + maps_begin_, arena_.data() + arena_.bytes()));
+}
+
+std::int64_t executor::touched_peak_total() const {
+  return static_cast<std::int64_t>(runtime::touched_bytes(arena_.data(), arena_.data() + arena_.bytes()));
+}
+
+}  // namespace stash::executor

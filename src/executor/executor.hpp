@@ -1,0 +1,157 @@
+#pragma once
+/// \file
+/// Runs one step of a planned training graph on the CPU, in one arena with the plan's offsets. A step is a
+/// transaction: weights, momentum and running statistics change only after every encode of the step has
+/// stored everything; otherwise they are as before and the step can be run again under another plan.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "executor/kernel.hpp"
+#include "planner/plan.hpp"
+#include "runtime/arena.hpp"
+
+namespace stash::executor {
+
+struct executor_options {
+  std::uint64_t seed = 1;  ///< of dropout
+  framework_rule rule = framework_rule::tensorflow;
+#ifdef NDEBUG
+  bool poison_freed = false;
+#else
+  bool poison_freed = true;  ///< overwrite buffers with signalling NaNs when their last step is over
+#endif
+  /// Memory behind the map region, as a share of it, that no plan uses: touched_peak() would see a stray
+  /// write.
+  double slack = 0.25;
+};
+
+/// Stochastic gradient descent with momentum: m = momentum * m + g + weight_decay * w; w -= learning_rate *
+/// m. Weight decay applies to convolution and dense weights only.
+struct sgd_settings {
+  float learning_rate = 0.05F;
+  float momentum = 0.9F;
+  float weight_decay = 5e-4F;
+};
+
+struct step_result {
+  bool committed = false;    ///< false: a sparse map did not fit; nothing was changed
+  double loss = 0.0;         ///< mean over the batch
+  std::int64_t correct = 0;  ///< right predictions of the batch, before the update
+};
+
+/// What a run of the executor has to say about one stashed storage in the last step.
+struct stash_observation {
+  planner::storage_id storage = -1;
+  double density = 1.0;          ///< measured by the encoder
+  std::uint64_t slot_bytes = 0;  ///< in use, of the planned slot
+  std::uint64_t overflow_bytes = 0;
+  bool stored = true;  ///< false: it did not fit
+};
+
+struct step_times {
+  double total = 0, encode = 0, decode = 0, recompute = 0;  ///< seconds
+};
+
+/// Not thread-safe: one step at a time. Uses OpenMP threads as the plan says.
+class executor {
+ public:
+  /// Throws error(verification_failed) with the first finding if the plan does not validate,
+  /// error(unsupported) naming an op that the CPU executor does not run, error(out_of_memory).
+  executor(planner::plan p, const executor_options& options);
+  ~executor();
+  executor(const executor&) = delete;
+  executor& operator=(const executor&) = delete;
+
+  /// He-normal weights from a counter-based generator, zero biases and momentum, unit scales; the same on
+  /// every platform and independent of the plan.
+  void initialise(std::uint64_t seed);
+
+  /// Forward and backward pass over one batch, and the update if everything was stored.
+  /// `images` has batch * image bytes, `labels` batch entries. `step` is the number of the step (dropout).
+  /// Throws error(invalid_argument) for wrong sizes or labels out of range, error(corrupt_data /
+  /// verification_failed) naming the storage if a stash does not decode; parameters are then unchanged.
+  step_result train_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                         std::int64_t step, const sgd_settings& sgd);
+
+  /// The same without the update: gradients can be read afterwards.
+  step_result gradient_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                            std::int64_t step);
+
+  /// Forward pass with running statistics and without dropout; the number of right predictions among the
+  /// first `count` samples of the batch.
+  std::int64_t count_correct(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                             std::int64_t count);
+
+  /// Forward pass only; the share of non-zeros of every feature map as backward would read it. Changes no
+  /// parameter.
+  std::vector<stash_observation> measure_densities(std::span<const std::uint8_t> images,
+                                                   std::span<const std::int32_t> labels);
+
+  const planner::plan& current_plan() const noexcept { return plan_; }
+
+  /// Fixed-size storage (weight, gradient, momentum, statistic) by id.
+  std::span<float> parameter(planner::storage_id s);
+  std::span<const float> parameter(planner::storage_id s) const;
+  /// Copies every fixed-size storage from an executor of the same graph under another plan.
+  void copy_parameters_from(const executor& other);
+
+  /// SHA-256 over weights, running statistics and momentum in the graph's order.
+  std::string parameters_sha256() const;
+
+  std::vector<stash_observation> observations() const;
+  step_times times() const noexcept { return times_; }
+  const std::vector<double>& seconds_per_step() const noexcept { return seconds_; }
+
+  /// High-water marks found by looking for changed bytes in the pattern-filled arena (no plan involved).
+  std::int64_t touched_peak() const;        ///< map region
+  std::int64_t touched_peak_total() const;  ///< whole arena
+
+  /// Called after each step of the plan with its index, for tests and measurements. May look at and change
+  /// buffer_bytes().
+  std::function<void(std::size_t)> after_step;
+  std::span<std::byte> buffer_bytes(planner::buffer_id b);
+  encode_report& report(planner::storage_id s) { return reports_[static_cast<std::size_t>(s)]; }
+
+ private:
+  struct prepared_step;
+
+  void prepare();
+  prepared_step prepare_run(const planner::step& st);
+  tensor_view dense_view(const planner::tensor_ref& ref, planner::buffer_id b);
+  float* parameter_data(planner::storage_id s);
+  const_encoded_view kept_bytes(planner::storage_id s, planner::buffer_id b);
+  encoded_view kept_bytes_for_writing(planner::storage_id s, planner::buffer_id b);
+  void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
+  step_result forward_and_backward(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                                   std::int64_t step);
+  void run_step(std::size_t index);
+  void check_reports(const planner::step& st) const;
+  bool everything_stored() const;
+  void commit(const sgd_settings& sgd);
+  void poison_dead(std::size_t step);
+
+  planner::plan plan_;
+  executor_options options_;
+  runtime::arena arena_;
+  std::int64_t workspace_begin_ = 0, maps_begin_ = 0;
+  std::vector<std::int64_t> parameter_offset_;          // per storage, -1 for batch-proportional ones
+  std::vector<std::unique_ptr<op_kernel>> kernels_;     // per op
+  std::vector<prepared_step> prepared_;                 // per step
+  std::vector<std::vector<planner::buffer_id>> dying_;  // per step, with poison_freed
+  std::vector<encode_report> reports_;                  // per storage
+  std::uint64_t overflow_claimed_ = 0;
+  overflow_arena overflow_;
+  std::size_t first_backward_step_ = 0;
+  planner::buffer_id image_buffer_ = -1, label_buffer_ = -1, probability_buffer_ = -1;
+  step_times times_;
+  std::vector<double> seconds_;
+  double loss_ = 0;
+  std::int64_t correct_ = 0;
+};
+
+}  // namespace stash::executor

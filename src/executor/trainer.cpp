@@ -1,0 +1,92 @@
+#include "executor/trainer.hpp"
+
+#include <algorithm>
+
+#include "stash/error.hpp"
+
+namespace stash::executor {
+
+namespace {
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+}  // namespace
+
+trainer::trainer(planner::graph g, const trainer_options& options, std::span<const std::uint8_t> images,
+                 std::span<const std::int32_t> labels)
+    : options_(options), graph_(std::move(g)) {
+  if (options_.plan.chosen_policy != planner::policy::none) {
+    // The plan with the smallest peak for assumed densities does for looking at one forward pass.
+    planner::plan_options first = options_.plan;
+    first.budget_bytes = 0;
+    first.force.clear();
+    executor measuring(planner::make_plan(graph_, first), options_.executor);
+    measuring.initialise(options_.seed);
+    for (const stash_observation& o : measuring.measure_densities(images, labels)) {
+      graph_.storages[index(o.storage)].density = o.density;
+    }
+  }
+  adopt(planner::make_plan(graph_, options_.plan));
+  executor_->initialise(options_.seed);
+}
+
+trainer::trainer(planner::plan p, const trainer_options& options) : options_(options), graph_(p.network) {
+  options_.plan.chosen_policy = p.chosen_policy;
+  options_.plan.budget_bytes = p.budget_bytes;
+  options_.plan.slot_margin = p.slot_margin;
+  options_.plan.threads = p.threads;
+  options_.plan.machine = p.machine;
+  adopt(std::move(p));
+  executor_->initialise(options_.seed);
+}
+
+void trainer::set_after_step(std::function<void(std::size_t)> f) {
+  after_step_ = std::move(f);
+  executor_->after_step = after_step_;
+}
+
+void trainer::adopt(planner::plan p) {
+  auto next = std::make_unique<executor>(std::move(p), options_.executor);
+  if (executor_ != nullptr) {
+    next->copy_parameters_from(*executor_);
+    touched_peak_ = touched_peak();
+    touched_peak_total_ = touched_peak_total();
+  }
+  executor_ = std::move(next);
+  executor_->after_step = after_step_;
+  planned_peak_ = std::max(planned_peak_, executor_->current_plan().sizes.planned_peak);
+  planned_peak_total_ = std::max(planned_peak_total_, executor_->current_plan().sizes.planned_peak_total);
+}
+
+void trainer::plan_again() {
+  for (const stash_observation& o : executor_->observations()) {
+    if (o.stored) continue;
+    planner::storage& s = graph_.storages[index(o.storage)];
+    s.density = std::min(1.0, std::max(s.density, o.density) * options_.growth);
+    if (on_rerun) on_rerun(s.name);
+  }
+  adopt(planner::make_plan(graph_, options_.plan));
+}
+
+step_result trainer::step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
+                          const sgd_settings& sgd) {
+  for (;;) {
+    const step_result result = executor_->train_step(images, labels, steps_, sgd);
+    if (result.committed) {
+      ++steps_;
+      return result;
+    }
+    ++reruns_;
+    plan_again();
+  }
+}
+
+std::int64_t trainer::touched_peak() const {
+  return std::max(touched_peak_, executor_->touched_peak());
+}
+
+std::int64_t trainer::touched_peak_total() const {
+  return std::max(touched_peak_total_, executor_->touched_peak_total());
+}
+
+}  // namespace stash::executor
