@@ -1,0 +1,166 @@
+// ReLU forward and backward under both framework rules, from every stash that keeps the sign.
+
+#include <gtest/gtest.h>
+
+#include "reference.hpp"
+#include "stash/relu.hpp"
+
+namespace {
+
+using namespace stash;
+using namespace stash_test;
+
+const framework_rule rules[] = {framework_rule::tensorflow, framework_rule::pytorch};
+const std::int64_t counts[] = {0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 4000};
+
+std::vector<float> reference_forward(const std::vector<float>& x) {
+  std::vector<float> y = x;
+  for (float& value : y) {
+    if (value <= 0) value = 0.0f;
+  }
+  return y;
+}
+
+std::vector<float> reference_backward(const std::vector<float>& dy, const std::vector<float>& y,
+                                      framework_rule rule) {
+  std::vector<float> dx = dy;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    if (!reference_passes(y[i], rule)) dx[i] = 0.0f;
+  }
+  return dx;
+}
+
+std::vector<float> gradients(std::size_t count) {
+  return make_values(static_cast<std::int64_t>(count), 0.95, flavour::special, 1234);
+}
+
+TEST(ReluForward, ValuesAndMaskMatchTheReference) {
+  for (const framework_rule rule : rules) {
+    for (const std::int64_t count : counts) {
+      const std::vector<float> x =
+          make_values(count, 0.9, flavour::special, static_cast<std::uint32_t>(count) + 1);
+      const std::vector<float> expected = reference_forward(x);
+      const std::vector<std::uint8_t> expected_mask = reference_sign_mask(expected, rule);
+      std::vector<float> y(x.size(), -3.0f);
+      guarded_buffer mask(encoded_bytes_bound(parse_encoding("sign_mask"), dtype::f32, count));
+      encode_report report;
+      relu_forward(view_of(x), view_of(y), {mask.data(), mask.size(), nullptr, &report}, rule, {});
+      ASSERT_EQ(bits_of(y), bits_of(expected)) << count;
+      ASSERT_EQ(mask.copy(), expected_mask) << count;
+      EXPECT_TRUE(mask.guards_intact());
+      EXPECT_EQ(report.slot_bytes, mask.size());
+
+      std::vector<float> in_place = x;
+      relu_forward(view_of(in_place), view_of(in_place), {}, rule, {});
+      ASSERT_EQ(bits_of(in_place), bits_of(expected)) << count;
+    }
+  }
+}
+
+TEST(ReluForward, PitchedAndInPlaceInAChannelSlice) {
+  const std::vector<float> x = make_values(5 * 700, 0.9, flavour::special, 2);
+  const std::vector<float> expected = reference_forward(x);
+  pitched_map source(x, 5, 8, 1);
+  pitched_map target(x, 5, 11, 6);
+  relu_forward(source.view(), target.view(), {}, framework_rule::tensorflow, {});
+  EXPECT_EQ(bits_of(target.values()), bits_of(expected));
+  EXPECT_TRUE(target.neighbours_intact());
+  EXPECT_EQ(bits_of(source.values()), bits_of(x));
+  relu_forward(source.view(), source.view(), {}, framework_rule::tensorflow, {});
+  EXPECT_EQ(bits_of(source.values()), bits_of(expected));
+  EXPECT_TRUE(source.neighbours_intact());
+}
+
+TEST(ReluBackward, FromDenseAndFromEveryStash) {
+  std::vector<encoding> stashes{make_encoding("sign_mask"),
+                                make_encoding("bitmap"),
+                                make_encoding("bitmap_fp16"),
+                                make_encoding("bitmap_fp8"),
+                                make_encoding("bitmap_fp8", underflow_rule::keep_nonzero),
+                                make_encoding("fp16", underflow_rule::keep_nonzero),
+                                make_encoding("fp8", underflow_rule::keep_nonzero)};
+  for (const framework_rule rule : rules) {
+    for (const std::int64_t count : counts) {
+      // `special` has NaN, -0 and negative values, so the bitmap's flag is set; `positive` leaves it clear.
+      for (const flavour kind : {flavour::positive, flavour::special}) {
+        const std::vector<float> y = make_values(count, 0.6, kind, static_cast<std::uint32_t>(count) + 5);
+        const std::vector<float> dy = gradients(y.size());
+        const std::vector<std::uint32_t> expected = bits_of(reference_backward(dy, y, rule));
+        std::vector<float> dx(y.size(), 5.0f);
+        relu_backward(view_of(dy), view_of(y), view_of(dx), rule, {});
+        ASSERT_EQ(bits_of(dx), expected);
+        for (encoding e : stashes) {
+          e.rule = rule;
+          guarded_buffer slot(encoded_bytes_exact(e, view_of(y), {}));
+          encode_report report;
+          encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+          dx.assign(y.size(), 5.0f);
+          relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(dx), rule, {});
+          ASSERT_EQ(bits_of(dx), expected) << to_string(e) << ' ' << count;
+          std::vector<float> in_place = dy;
+          relu_backward(view_of(in_place), e, {slot.data(), slot.size(), nullptr, &report}, view_of(in_place),
+                        rule, {});
+          ASSERT_EQ(bits_of(in_place), expected) << to_string(e) << ' ' << count;
+          EXPECT_EQ(report.status, status_ok);
+        }
+      }
+    }
+  }
+}
+
+TEST(ReluBackward, PitchedGradients) {
+  const std::vector<float> y = make_values(3 * 900, 0.5, flavour::special, 8);
+  const std::vector<float> dy = gradients(y.size());
+  const encoding e = make_encoding("bitmap");
+  guarded_buffer slot(encoded_bytes_exact(e, view_of(y), {}));
+  encode_report report;
+  encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+  pitched_map in(dy, 3, 7, 0);
+  pitched_map out(dy, 3, 5, 2);
+  relu_backward(in.view(), e, {slot.data(), slot.size(), nullptr, &report}, out.view(),
+                framework_rule::pytorch, {});
+  EXPECT_EQ(bits_of(out.values()), bits_of(reference_backward(dy, y, framework_rule::pytorch)));
+  EXPECT_TRUE(out.neighbours_intact());
+}
+
+// The mask alone serves the sign while the flag is clear: flipping one of its bits changes the gradient, and
+// the payloads are not read.
+TEST(ReluBackward, UsesTheStoredBits) {
+  const std::vector<float> y = make_values(2000, 0.5, flavour::positive, 9);
+  const std::vector<float> dy(y.size(), 1.0f);
+  for (const encoding& e : {make_encoding("sign_mask"), make_encoding("bitmap"),
+                            make_encoding("fp16", underflow_rule::keep_nonzero)}) {
+    guarded_buffer slot(encoded_bytes_exact(e, view_of(y), {}));
+    encode_report report;
+    encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+    std::vector<float> before(y.size());
+    relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(before), e.rule, {});
+    slot.data()[e.kind == encoding_kind::cast ? 2 * 8 * 17 + 1 : 17] ^=
+        e.kind == encoding_kind::cast ? 0x80 : 0x01;
+    if (e.kind == encoding_kind::cast && y[8 * 17] == 0) slot.data()[2 * 8 * 17 + 1] = 0x3c;
+    std::vector<float> after(y.size());
+    relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(after), e.rule, {});
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      ASSERT_EQ(before[i] != after[i], i == 8 * 17) << to_string(e) << ' ' << i;
+    }
+  }
+}
+
+TEST(ReluBackward, AnUnreadableTilePassesNothingAndIsReported) {
+  std::vector<float> y = make_values(2048, 0.5, flavour::positive, 10);
+  y[1500] = -1.0f;  // sets the flag, so that payloads are read
+  const std::vector<float> dy(y.size(), 1.0f);
+  const encoding e = make_encoding("bitmap");
+  guarded_buffer slot(encoded_bytes_exact(e, view_of(y), {}));
+  encode_report report;
+  encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+  const std::uint32_t bad = 0x3fffffff;
+  std::memcpy(slot.data() + 256, &bad, 4);
+  std::vector<float> dx(y.size());
+  relu_backward(view_of(dy), e, {slot.data(), slot.size(), nullptr, &report}, view_of(dx), e.rule, {});
+  EXPECT_EQ(report.status, status_corrupt);
+  for (std::size_t i = 0; i < y.size(); ++i)
+    ASSERT_EQ(dx[i], i >= 1024 && y[i] > 0 ? 1.0f : 0.0f) << i;
+}
+
+}  // namespace

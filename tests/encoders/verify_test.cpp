@@ -1,0 +1,79 @@
+// STASH_VERIFY=1. The variable is read once, so it is set before anything else runs and has its own program.
+
+#include <gtest/gtest.h>
+
+#include "support.hpp"
+
+namespace {
+
+using namespace stash;
+using namespace stash_test;
+
+[[maybe_unused]] const int set_before_main = setenv("STASH_VERIFY", "1", 1);
+
+/// docs/format.md, "Checksum", one element at a time.
+std::uint64_t reference_checksum(const std::vector<float>& values) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t u = to_bits(values[i]) + (i + 1) * 0x9E3779B97F4A7C15u;
+    const std::uint64_t w = (u ^ (u >> 29)) * 0xBF58476D1CE4E5B9u;
+    sum += w ^ (w >> 32);
+  }
+  return sum;
+}
+
+TEST(Verify, LosslessEncodingsLeaveTheChecksumAndPassIt) {
+  EXPECT_TRUE(verification_enabled());
+  const std::vector<float> values = make_values(3000, 0.5, flavour::special, 1);
+  for (const char* name : {"raw", "bitmap"}) {
+    const encoding e = parse_encoding(name);
+    guarded_buffer slot(encoded_bytes_bound(e, dtype::f32, 3000));
+    encode_report report;
+    encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+    EXPECT_NE(report.flags & flag_has_checksum, 0u);
+    EXPECT_EQ(report.checksum, reference_checksum(values));
+    std::vector<float> back(values.size());
+    decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+    EXPECT_EQ(report.status, status_ok);
+  }
+}
+
+TEST(Verify, ChangedAndExchangedValuesAreNoticed) {
+  std::vector<float> values = make_values(3000, 0.9, flavour::positive, 1);
+  values[0] = 1;
+  values[1] = 2;
+  const encoding e = parse_encoding("raw");
+  guarded_buffer slot(encoded_bytes_bound(e, dtype::f32, 3000));
+  std::vector<float> back(values.size());
+  encode_report report;
+  encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+  slot.data()[4000] ^= 1;
+  decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+  EXPECT_EQ(report.status, status_verification);
+
+  report = {};
+  encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+  std::swap_ranges(slot.data(), slot.data() + 4, slot.data() + 4);
+  decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+  EXPECT_EQ(report.status, status_verification);
+}
+
+TEST(Verify, LossyEncodingsAndReportsWithoutAChecksumAreLeftAlone) {
+  const std::vector<float> values = make_values(100, 0.9, flavour::positive, 1);
+  std::vector<float> back(values.size());
+  for (const char* name : {"fp16", "bitmap_fp8"}) {
+    const encoding e = parse_encoding(name);
+    guarded_buffer slot(encoded_bytes_bound(e, dtype::f32, 100));
+    encode_report report;
+    encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+    EXPECT_EQ(report.flags & flag_has_checksum, 0u);
+    decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
+    EXPECT_EQ(report.status, status_ok);
+  }
+  guarded_buffer slot(400);
+  encode_report fresh;
+  decode(parse_encoding("raw"), {slot.data(), slot.size(), nullptr, &fresh}, view_of(back), {}, {});
+  EXPECT_EQ(fresh.status, status_ok);
+}
+
+}  // namespace
