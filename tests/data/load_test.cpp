@@ -48,6 +48,14 @@ TEST(load, finds_cifar_here_or_in_its_folder) {
   }
 }
 
+TEST(load, joins_all_five_cifar_batches_in_order) {
+  const temporary_folder folder;
+  for (std::size_t i = 1; i <= 6; ++i)
+    folder.write("data_batch_" + std::to_string(i) + ".bin", cifar_records(1, i));
+  folder.write("test_batch.bin", cifar_records(1));
+  EXPECT_EQ(load(folder.path()).train.labels, (std::vector<std::int32_t>{1, 2, 3, 4, 5}));
+}
+
 TEST(load, lists_what_it_looked_for) {
   const temporary_folder folder;
   for (const char* name :
