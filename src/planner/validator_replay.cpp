@@ -97,7 +97,10 @@ class replayer {
  private:
   // ---- reading and writing buffers -----------------------------------------------------------------
 
-  std::string_view name(storage_id s) const { return s < 0 ? "nothing" : at(g_.storages, s).name; }
+  std::string_view name(storage_id s) const {
+    if (s < 0) return "nothing";
+    return at(g_.storages, s).name;
+  }
   std::string writer_name(writer_id w) const {
     if (w == outside) return "from outside";
     return w == nobody ? "never written" : "as written by " + at(g_.ops, w).name;
