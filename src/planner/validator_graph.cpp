@@ -47,8 +47,8 @@ bool op_is_sane(const graph& g, const op& o) {
          std::all_of(o.outputs.begin(), o.outputs.end(), ref_ok) &&
          std::all_of(o.optional_outputs.begin(), o.optional_outputs.end(), storage_ok) &&
          std::all_of(o.alternatives.begin(), o.alternatives.end(), alternative_ok) &&
-         (o.forward_op == -1 || in_range(o.forward_op, g.ops)) && o.workspace_bytes >= 0 &&
-         o.workspace_bytes <= largest_size;
+         (o.forward_op == -1 || in_range(o.forward_op, g.ops)) && o.batch_begin >= 0 && o.batch_end >= -1 &&
+         o.workspace_bytes >= 0 && o.workspace_bytes <= largest_size;
 }
 
 bool rule_is_sane(const graph& g, const recompute_rule& r) {
