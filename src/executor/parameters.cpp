@@ -16,10 +16,6 @@ using planner::storage_role;
 
 namespace {
 
-std::size_t index(std::int32_t id) {
-  return static_cast<std::size_t>(id);
-}
-
 // SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
 std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15U;

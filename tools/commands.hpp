@@ -1,0 +1,30 @@
+#pragma once
+/// \file
+/// The subcommands of `stash`. Each function declares its options on the application; the work runs from
+/// main() after parsing.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace stash::tools {
+
+/// What main() runs; returns the exit code.
+using action = std::function<int()>;
+
+void add_networks(CLI::App& app, action& chosen);
+void add_graph(CLI::App& app, action& chosen);
+void add_plan(CLI::App& app, action& chosen);
+void add_explain(CLI::App& app, action& chosen);
+void add_verify(CLI::App& app, action& chosen);
+void add_train(CLI::App& app, action& chosen);
+void add_compare(CLI::App& app, action& chosen);
+
+/// Failures after the work has begun (exit code 1), as opposed to wrong arguments and files (exit code 2).
+struct failed_while_running : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// True once the user has pressed Ctrl-C; training stops after the current step.
+bool interrupted() noexcept;
+
+}  // namespace stash::tools

@@ -1,0 +1,78 @@
+// The `stash` command. Exit codes: 0 done, 1 failed while running, 2 wrong arguments, files or budgets,
+// 130 interrupted.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "commands.hpp"
+#include "stash/error.hpp"
+#include "stash/version.hpp"
+
+namespace stash::tools {
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+void request_stop(int) {
+  stop_requested = 1;
+  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the process at once
+}
+
+int fail(int code, std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "stash: {}\n", message);
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Trains deep networks with their feature maps kept in encoded form, and plans the memory for it.");
+  app.name("stash");
+  app.set_version_flag("--version", STASH_VERSION_STRING);
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Help for all subcommands");
+  action chosen;
+  add_networks(app, chosen);
+  add_graph(app, chosen);
+  add_plan(app, chosen);
+  add_explain(app, chosen);
+  add_verify(app, chosen);
+  add_train(app, chosen);
+  add_compare(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    return fail(2, std::string(e.what()) + " (stash --help lists the commands)");
+  }
+  std::signal(SIGINT, request_stop);
+  try {
+    return chosen();
+  } catch (const failed_while_running& e) {
+    return fail(1, e.what());
+  } catch (const error& e) {
+    if (e.code() == errc::interrupted) return fail(130, e.what());
+    return fail(e.code() == errc::internal || e.code() == errc::out_of_memory ? 1 : 2, e.what());
+  } catch (const std::bad_alloc&) {
+    return fail(1, "out of memory");
+  } catch (const std::exception& e) {
+    return fail(1, e.what());
+  }
+}
+
+}  // namespace
+
+bool interrupted() noexcept {
+  return stop_requested != 0;
+}
+
+}  // namespace stash::tools
+
+int main(int argc, char** argv) {
+  return stash::tools::run(argc, argv);
+}

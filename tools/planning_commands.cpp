@@ -1,0 +1,116 @@
+// networks, graph, plan, explain, verify: everything that does not train.
+
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "files.hpp"
+#include "planner/json.hpp"
+#include "planner/validator.hpp"
+#include "report.hpp"
+#include "source.hpp"
+
+namespace stash::tools {
+
+void add_networks(CLI::App& app, action& chosen) {
+  CLI::App* const command = app.add_subcommand("networks", "List the networks that come with Stash");
+  command->callback([&chosen] {
+    chosen = [] {
+      for (const models::model_info& m : models::all()) {
+        const planner::network net = m.build(m.default_input, m.default_classes);
+        fmt::print("{:<14} {:>4}x{}x{:<2} {:>12} parameters  {:<9} {}\n", m.name, m.default_input.height,
+                   m.default_input.width, m.default_input.channels, planner::parameter_count(net),
+                   m.trainable ? "trains" : "plans", m.description);
+      }
+      return 0;
+    };
+  });
+}
+
+void add_graph(CLI::App& app, action& chosen) {
+  struct options {
+    graph_source source;
+    std::string output;
+  };
+  CLI::App* const command = app.add_subcommand("graph", "Write the training graph of a network");
+  const auto o = std::make_shared<options>();
+  o->source.declare(*command, false);
+  command->add_option("-o,--output", o->output, "graph.json (default: standard output)");
+  command->callback([&chosen, o] {
+    chosen = [o] {
+      check_writable(o->output);
+      std::string machine;
+      const std::string text = planner::to_json(o->source.make(machine));
+      if (o->output.empty()) {
+        fmt::print("{}", text);
+      } else {
+        write_file(o->output, text);
+      }
+      return 0;
+    };
+  });
+}
+
+void add_plan(CLI::App& app, action& chosen) {
+  struct options {
+    graph_source source;
+    plan_source plan;
+    std::string output, json;
+  };
+  CLI::App* const command = app.add_subcommand("plan", "Plan one training step under a policy and a budget");
+  const auto o = std::make_shared<options>();
+  o->source.declare(*command, true);
+  o->plan.declare(*command);
+  command->add_option("-o,--output", o->output, "write the plan");
+  command->add_option("--json", o->json, "write the figures");
+  command->callback([&chosen, o] {
+    chosen = [o] {
+      check_writable(o->output);
+      check_writable(o->json);
+      static_cast<void>(planner::parse_policy(o->plan.policy));
+      std::string machine;
+      const planner::graph g = o->source.make(machine);
+      const planner::plan p = planner::make_plan(g, o->plan.make(g, o->source.thread_count(), machine));
+      fmt::print("{}", plan_summary(p));
+      if (!o->output.empty()) write_file(o->output, planner::to_json(p));
+      if (!o->json.empty()) write_file(o->json, plan_report(p).dump(2) + "\n");
+      return 0;
+    };
+  });
+}
+
+void add_explain(CLI::App& app, action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("explain", "Say for every tensor of a plan how it is kept and why");
+  const auto file = std::make_shared<std::string>();
+  command->add_option("plan", *file, "plan.json")->required();
+  command->callback([&chosen, file] {
+    chosen = [file] {
+      fmt::print("{}", planner::explain(planner::plan_from_json(read_file(*file))));
+      return 0;
+    };
+  });
+}
+
+void add_verify(CLI::App& app, action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("verify", "Check a plan with code that shares nothing with the planner");
+  const auto file = std::make_shared<std::string>();
+  command->add_option("plan", *file, "plan.json")->required();
+  command->callback([&chosen, file] {
+    chosen = [file] {
+      const planner::plan p = planner::plan_from_json(read_file(*file));
+      const auto findings = planner::validate(p);
+      for (const planner::plan_finding& f : findings) {
+        fmt::print("{}: {}\n", planner::to_string(f.fault), f.message);
+      }
+      if (!findings.empty())
+        throw failed_while_running(
+            fmt::format("{}: {} findings: the plan is not valid", *file, findings.size()));
+      fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", *file, p.steps.size(), p.buffers.size(),
+                 p.sizes.planned_peak_total);
+      return 0;
+    };
+  });
+}
+
+}  // namespace stash::tools

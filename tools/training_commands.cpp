@@ -1,0 +1,222 @@
+// train and compare.
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <chrono>
+
+#include "commands.hpp"
+#include "files.hpp"
+#include "planner/json.hpp"
+#include "stash/error.hpp"
+#include "svg.hpp"
+#include "training.hpp"
+
+namespace stash::tools {
+namespace {
+
+void stop_if_interrupted(std::int64_t step) {
+  if (interrupted()) throw error(errc::interrupted, fmt::format("interrupted after {} steps", step));
+}
+
+// Runs `work`; what fails in there failed while running.
+template <class Work>
+void running(Work work) {
+  try {
+    work();
+  } catch (const error& e) {
+    if (e.code() == errc::interrupted) throw;
+    throw failed_while_running(e.what());
+  }
+}
+
+// One line that is rewritten on a terminal, and a line now and then elsewhere.
+class progress {
+ public:
+  progress(std::int64_t steps, std::int64_t batch) : steps_(steps), batch_(batch), start_(clock::now()) {}
+
+  void show(std::int64_t step, double loss, std::int64_t arena_bytes) {
+    const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+    const double seconds = std::chrono::duration<double>(clock::now() - start_).count();
+    const bool due = step == steps_ || seconds >= next_;
+    if (!due) return;
+    next_ = seconds + (terminal ? 0.2 : 10.0);
+    fmt::print("{}step {}/{}  loss {:.4f}  {:.0f} images/s  arena {} bytes{}", terminal ? "\r" : "", step,
+               steps_, loss, static_cast<double>(step * batch_) / std::max(seconds, 1e-9), arena_bytes,
+               !terminal || step == steps_ ? "\n" : "");
+    std::fflush(stdout);
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  std::int64_t steps_, batch_;
+  clock::time_point start_;
+  double next_ = 0;
+};
+
+struct train_options {
+  training_options training;
+  plan_source plan;
+  std::string plan_file, json;
+};
+
+int train(const train_options& o) {
+  check_writable(o.json);
+  static_cast<void>(planner::parse_policy(o.plan.policy));
+  static_cast<void>(models::find(o.training.network));
+  image_source source(o.training);
+  training_options training = o.training;
+  executor::trainer_options options;
+  options.seed = training.seed;
+  options.executor.seed = training.seed;
+  training_run run;
+  image_source::batch batch;
+  if (!o.plan_file.empty()) {
+    planner::plan p = planner::plan_from_json(read_file(o.plan_file));
+    if (p.network.name != training.network) {
+      throw error(errc::invalid_argument, fmt::format("--plan: expected a plan of {}, got one of {}",
+                                                      training.network, p.network.name));
+    }
+    training.batch = p.network.batch;
+    run.label = planner::to_string(p.chosen_policy);
+    run.trainer = std::make_unique<executor::trainer>(std::move(p), options);
+  } else {
+    std::string machine;
+    planner::graph g = training_graph_for(training, source, machine);
+    options.plan = o.plan.make(g, training.thread_count(), machine);
+    source.fill(0, training.batch, training.seed, batch);
+    run.label = o.plan.policy;
+    run.trainer = std::make_unique<executor::trainer>(std::move(g), options, batch.images, batch.labels);
+  }
+  const std::int64_t steps =
+      training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
+  running([&] {
+    run.trainer->on_rerun = [&](const std::string& name) {
+      fmt::print("step {}: {} is denser than planned: the step is run again with more room\n",
+                 run.trainer->steps(), name);
+    };
+    progress bar(steps, training.batch);
+    for (std::int64_t step = 0; step < steps; ++step) {
+      stop_if_interrupted(step);
+      source.fill(step, training.batch, training.seed, batch);
+      run.step(batch, training.sgd);
+      bar.show(step + 1, run.losses.back(), run.trainer->planned_peak_total());
+    }
+    run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
+  });
+  const planner::plan_sizes& z = run.trainer->current().current_plan().sizes;
+  fmt::print(
+      "policy {}: peak {} bytes planned, {} touched (baseline {}, ratio {:.2f}); step {:.2f} ms median; test "
+      "accuracy {:.2f} %; {} reruns\n",
+      run.label, run.trainer->planned_peak(), run.trainer->touched_peak(), z.baseline_peak,
+      static_cast<double>(z.baseline_peak) / static_cast<double>(run.trainer->planned_peak()),
+      1e3 * median(run.step_seconds), 100 * run.test_accuracy, run.trainer->reruns());
+  if (!o.json.empty()) write_file(o.json, run_report(run, training, source).dump(2) + "\n");
+  return 0;
+}
+
+struct compare_options {
+  training_options training;
+  std::string svg, json;
+};
+
+int compare(const compare_options& o) {
+  check_writable(o.svg);
+  check_writable(o.json);
+  static_cast<void>(models::find(o.training.network));
+  image_source source(o.training);
+  const training_options& training = o.training;
+  const std::int64_t steps =
+      training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
+  std::string machine;
+  const planner::graph g = training_graph_for(training, source, machine);
+  image_source::batch batch;
+  source.fill(0, training.batch, training.seed, batch);
+  std::vector<training_run> runs;
+  for (const char* const policy : {"none", "lossless", "fp16", "fp8"}) {
+    executor::trainer_options options;
+    options.seed = training.seed;
+    options.executor.seed = training.seed;
+    plan_source plan;
+    plan.policy = policy;
+    options.plan = plan.make(g, training.thread_count(), machine);
+    training_run& run = runs.emplace_back();
+    run.label = policy;
+    run.trainer = std::make_unique<executor::trainer>(g, options, batch.images, batch.labels);
+  }
+  running([&] {
+    // Step by step in turn, so that a slow moment of the machine meets all of them.
+    progress bar(steps, training.batch * static_cast<std::int64_t>(runs.size()));
+    for (std::int64_t step = 0; step < steps; ++step) {
+      stop_if_interrupted(step);
+      source.fill(step, training.batch, training.seed, batch);
+      for (training_run& run : runs)
+        run.step(batch, training.sgd);
+      bar.show(step + 1, runs.front().losses.back(), runs.front().trainer->planned_peak_total());
+    }
+    for (training_run& run : runs) {
+      run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
+    }
+  });
+  const planner::plan_sizes& base = runs.front().trainer->current().current_plan().sizes;
+  fmt::print("\n{}, batch {}, {} steps on {}; feature maps and gradients; largest op (W) {} bytes\n\n",
+             training.network, training.batch, steps, source.description(), base.wall);
+  fmt::print("{:<10}{:>14}{:>14}{:>8}{:>11}{:>8}{:>11}{:>11}  {}\n", "policy", "peak bytes", "touched",
+             "ratio", "step ms", "time", "loss", "accuracy", "bit-identical");
+  nlohmann::ordered_json report = nlohmann::ordered_json::array();
+  const std::string expected = runs.front().trainer->current().parameters_sha256();
+  for (const training_run& run : runs) {
+    std::vector<double> relative;
+    for (std::size_t i = 0; i < run.step_seconds.size(); ++i) {
+      relative.push_back(run.step_seconds[i] / runs.front().step_seconds[i]);
+    }
+    executor::trainer& t = *run.trainer;
+    const bool identical = run.losses == runs.front().losses && t.current().parameters_sha256() == expected;
+    fmt::print("{:<10}{:>14}{:>14}{:>8.2f}{:>11.2f}{:>7.2f}x{:>11.4f}{:>10.2f}%  {}\n", run.label,
+               t.planned_peak(), t.touched_peak(),
+               static_cast<double>(base.planned_peak) / static_cast<double>(t.planned_peak()),
+               1e3 * median(run.step_seconds), median(relative), run.losses.back(), 100 * run.test_accuracy,
+               identical ? "yes" : "no");
+    nlohmann::ordered_json entry = run_report(run, training, source);
+    entry["relative_step_time_median"] = median(relative);
+    entry["bit_identical"] = identical;
+    report.push_back(std::move(entry));
+  }
+  if (!o.svg.empty()) {
+    std::vector<memory_curve> curves;
+    for (const training_run& run : runs) {
+      curves.push_back({run.label == "none" ? "before" : run.label, &run.trainer->current().current_plan()});
+    }
+    write_file(o.svg, memory_svg(curves));
+    fmt::print("\npicture: {}\n", o.svg);
+  }
+  if (!o.json.empty()) write_file(o.json, report.dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, action& chosen) {
+  CLI::App* const command = app.add_subcommand("train", "Train a network under a plan");
+  const auto o = std::make_shared<train_options>();
+  o->training.declare(*command);
+  o->plan.declare(*command);
+  command->add_option("--plan", o->plan_file, "run this plan.json (its policy, batch and threads)")
+      ->excludes("--policy")
+      ->excludes("--budget")
+      ->excludes("--force");
+  command->add_option("--json", o->json, "write the record of the run");
+  command->callback([&chosen, o] { chosen = [o] { return train(*o); }; });
+}
+
+void add_compare(CLI::App& app, action& chosen) {
+  CLI::App* const command = app.add_subcommand(
+      "compare", "Train unplanned, lossless and under each lossy policy from one seed, side by side");
+  const auto o = std::make_shared<compare_options>();
+  o->training.declare(*command);
+  command->add_option("--svg", o->svg, "draw memory over the step");
+  command->add_option("--json", o->json, "write the records of the runs");
+  command->callback([&chosen, o] { chosen = [o] { return compare(*o); }; });
+}
+
+}  // namespace stash::tools
