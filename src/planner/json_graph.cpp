@@ -221,7 +221,8 @@ ordered_json finite(float value, std::string_view what) {
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
   double decimal = 0;
   std::from_chars(digits.data(), end, decimal);
-  return finite(static_cast<float>(decimal) == value ? decimal : static_cast<double>(value), what);
+  const bool reads_back = std::abs(decimal) <= largest_float && static_cast<float>(decimal) == value;
+  return finite(reads_back ? decimal : static_cast<double>(value), what);
 }
 
 void write_graph(text_writer& out, const graph& g) {
