@@ -132,6 +132,7 @@ void encode(const encoding& e, const const_tensor_view& input, const encoded_vie
             const workspace_view& workspace, const execution_context& context);
 
 /// Decodes into `output` (dense or pitched, same element count and type as the encoded tensor).
+/// Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
 ///
 /// Kinds: raw, bitmap, cast (dense values); sign_mask into u8 (0 or 1). shape_only and pooling codes have no
 /// dense form and throw error(unsupported).
