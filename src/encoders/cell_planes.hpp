@@ -18,11 +18,21 @@ constexpr int cell_bits(std::int64_t cells) noexcept {
 /// The code of relu_pool for "no gradient" where codes have four bits.
 inline constexpr std::uint8_t no_gradient_code = 15;
 
+/// codes[i] = cells[i] where passes[i] is 1, `none` where it is 0. Without a branch, because signs are
+/// random.
+inline void select_codes(const std::uint8_t* __restrict cells, const std::uint8_t* __restrict passes,
+                         std::int64_t count, std::uint8_t none, std::uint8_t* __restrict codes) noexcept {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const int mask = -passes[i];
+    codes[i] = static_cast<std::uint8_t>((cells[i] & mask) | (none & ~mask));
+  }
+}
+
 /// Writes `count` codes at element `first` of a plane; `first` is a multiple of 8. `codes` must be readable,
 /// and zero, up to a multiple of 4.
-inline void pack_cells(const std::uint8_t* codes, std::int64_t count, int bits, std::int64_t first,
+inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count, int bits, std::int64_t first,
                        std::uint8_t* plane) noexcept {
-  std::uint8_t* out = plane + first * bits / 8;
+  std::uint8_t* __restrict out = plane + first * bits / 8;
   if (bits == 8) {
     std::memcpy(out, codes, static_cast<std::size_t>(count));
   } else if (bits == 4) {
@@ -44,12 +54,12 @@ inline constexpr std::int64_t plane_slack = 16;
 /// Reads elements [first, first + count) of a plane and returns where they start in `codes`, which holds
 /// `count` + plane_slack bytes. Reads only the bytes that hold them.
 inline const std::uint8_t* unpack_cells(const std::uint8_t* plane, int bits, std::int64_t first,
-                                        std::int64_t count, std::uint8_t* codes) noexcept {
+                                        std::int64_t count, std::uint8_t* __restrict codes) noexcept {
   if (bits == 8) return plane + first;
   const std::int64_t per_byte = 8 / bits;
   const std::int64_t skipped = first % per_byte;
   const std::int64_t bytes = (skipped + count + per_byte - 1) / per_byte;
-  const std::uint8_t* in = plane + first / per_byte;
+  const std::uint8_t* __restrict in = plane + first / per_byte;
   if (bits == 4) {
     for (std::int64_t i = 0; i < bytes; ++i) {
       const auto two = static_cast<std::uint16_t>((in[i] | in[i] << 4) & 0x0f0f);

@@ -6,6 +6,7 @@
 
 #include "bits.hpp"
 #include "detail.hpp"
+#include "masked.hpp"
 #include "philox.hpp"
 
 namespace stash {
@@ -68,7 +69,7 @@ void apply(const const_tensor_view& in, const tensor_view& out, float scale, con
     const float* from = read_run(in, first, length, in_buffer.data());
     float* to = write_target(out, first, out_buffer.data());
     for (std::int64_t i = 0; i < length; ++i)
-      to[i] = flags[static_cast<std::size_t>(i)] != 0 ? from[i] * scale : 0.0F;
+      to[i] = masked(from[i] * scale, flags[static_cast<std::size_t>(i)]);
     write_run(out, first, length, to);
   });
 }

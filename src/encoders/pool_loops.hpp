@@ -12,12 +12,11 @@
 #include "cell_planes.hpp"
 #include "codecs.hpp"
 #include "detail.hpp"
+#include "masked.hpp"
 #include "pool_shape.hpp"
 #include "pool_vector.hpp"
 
 namespace stash::detail {
-
-inline constexpr std::int64_t run_elements = 1024;
 
 inline window_cells clipped_window(const pool_shape& s, std::int64_t oy, std::int64_t ox,
                                    std::int64_t pitch) noexcept {
@@ -95,14 +94,11 @@ class cell_stage {
   void write_codes(std::int64_t count) noexcept {
     const std::uint8_t none = planes_.gradient != nullptr ? 0 : no_gradient_code;
     buffer codes;
-    for (std::int64_t i = 0; i < count; ++i)
-      codes[at(i)] = passes_[at(i)] != 0 ? cells_[at(i)] : none;
+    select_codes(cells_.data(), passes_.data(), count, none, codes.data());
     std::memset(codes.data() + count, 0, group_elements);
     pack_cells(codes.data(), count, planes_.code_bits, first_, planes_.code);
     if (planes_.gradient != nullptr) pack_flags(passes_.data(), count, planes_.gradient + first_ / 8);
   }
-
-  static std::size_t at(std::int64_t i) noexcept { return static_cast<std::size_t>(i); }
 
   pool_planes planes_;
   std::int64_t first_;
@@ -273,18 +269,15 @@ inline bool any_outside(const run_cells& winners, std::int64_t at, std::int64_t 
   return false;
 }
 
-/// Copies the gradients of a run to `out`, +0 where they do not pass.
-inline void load_gradients(const pool_shape& s, const const_tensor_view& dy, const pooled_run& run,
-                           const std::uint8_t* passes, float* out) noexcept {
-  const float* from = dy.as<float>() + run.pixel(s) * dy.pitch() + run.channel;
-  for (std::int64_t p = 0; p < run.pixels; ++p, from += dy.pitch(), out += run.channels) {
-    if (passes == nullptr) {
-      std::memcpy(out, from, static_cast<std::size_t>(run.channels) * sizeof(float));
-    } else {
-      for (std::int64_t c = 0; c < run.channels; ++c)
-        out[c] = passes[c] != 0 ? from[c] : 0.0F;
-      passes += run.channels;
-    }
+/// out = the gradients of a run, pixel after pixel, +0 where they do not pass.
+inline void mask_gradients(const float* __restrict from, std::int64_t pitch, const pooled_run& run,
+                           const std::uint8_t* __restrict passes, float* __restrict out) noexcept {
+  for (std::int64_t p = 0; p < run.pixels; ++p) {
+    for (std::int64_t c = 0; c < run.channels; ++c)
+      out[c] = masked(from[c], passes[c]);
+    from += pitch;
+    out += run.channels;
+    passes += run.channels;
   }
 }
 
@@ -322,8 +315,14 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
   run_buffers buffers;
   const auto scatter = [&](const pooled_run& run) {
     const run_cells winners = source.load(run, buffers);
-    std::array<float, run_elements> gradient;
-    load_gradients(s, dy, run, winners.passes, gradient.data());
+    const float* gradient = dy.as<float>() + run.pixel(s) * dy.pitch() + run.channel;
+    std::int64_t gradient_pitch = dy.pitch();
+    std::array<float, run_elements> passing;
+    if (winners.passes != nullptr) {
+      mask_gradients(gradient, gradient_pitch, run, winners.passes, passing.data());
+      gradient = passing.data();
+      gradient_pitch = run.channels;
+    }
     for (std::int64_t p = 0; p < run.pixels; ++p) {
       const std::int64_t ox = run.ox + p;
       const std::int64_t at = p * run.channels;
@@ -334,7 +333,7 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
       w.y_end = std::min(w.y_end, row_end - origin);
       const first_visits visits{run.oy == 0 ? 0 : s.rows.kernel - s.rows.stride,
                                 ox == 0 ? 0 : s.columns.kernel - s.columns.stride};
-      scatter_run(gradient.data() + at, winners.cells + at, run.channels, w, visits,
+      scatter_run(gradient + p * gradient_pitch, winners.cells + at, run.channels, w, visits,
                   base + run.channel + window_offset(s, w, sample, run.oy, ox, dx.pitch()));
     }
   };

@@ -20,6 +20,9 @@ inline constexpr std::size_t pool_lanes = 4;
 using float_lanes = float __attribute__((vector_size(pool_lanes * 4)));
 using int_lanes = std::int32_t __attribute__((vector_size(pool_lanes * 4)));
 
+/// Most pooled values that wait on the stack, and most channels of one call of the functions below.
+inline constexpr std::int64_t run_elements = 1024;
+
 /// Channels handled at once: several vectors, then one vector, then single ones.
 inline constexpr std::int64_t wide_run = 16;
 inline constexpr std::int64_t narrow_run = static_cast<std::int64_t>(pool_lanes);
@@ -56,26 +59,44 @@ inline void store_lanes(float* p, V v) noexcept {
   std::memcpy(p, &v, sizeof v);
 }
 
-/// x > 0 ? x : NaN stays : +0.
-template <class V>
-inline V relu_lanes(V v) noexcept {
-  return v <= V{} ? V{} : v;
-}
-
-/// What of max_over_window() is wanted at compile time.
+/// The maximum over a window with what is wanted of it fixed at compile time.
 template <framework_rule Rule, bool Relu, bool Cells>
 struct max_kernel {
-  /// y[c] = maximum (of the ReLU) over the window for Blocks vectors of channels, cells[c] = its cell.
-  /// `x` points to the first cell that lies in x.
+  /// y[c] = maximum over the window, cells[c] = its cell. `x` points to the first cell that lies in x.
+  static void run(const float* x, const window_cells& w, std::int64_t channels, float* y,
+                  std::uint8_t* __restrict cells) noexcept {
+    // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
+    std::int32_t winners[run_elements];
+    std::int64_t c = 0;
+    for (; c + wide_run <= channels; c += wide_run) {
+      block<float_lanes, wide_run / pool_lanes>(x + c, w, y + c, winners + c);
+    }
+    for (; c + narrow_run <= channels; c += narrow_run)
+      block<float_lanes, 1>(x + c, w, y + c, winners + c);
+    for (; c < channels; ++c)
+      block<float, 1>(x + c, w, y + c, winners + c);
+    if constexpr (Cells) {
+      for (std::int64_t i = 0; i < channels; ++i)
+        cells[i] = static_cast<std::uint8_t>(winners[i]);
+    }
+  }
+
+ private:
+  /// `run` for Blocks vectors of channels.
+  ///
+  /// The ReLU is applied to the maximum, not to every cell. That is the same: as long as the maximum so far
+  /// is not positive, the ReLU makes it and every smaller value +0, so that the first cell stays the winner;
+  /// a candidate that is positive or NaN replaces the maximum with or without ReLU.
   template <class V, std::size_t Blocks>
-  static void block(const float* x, const window_cells& w, float* y, std::uint8_t* cells) noexcept {
+  static void block(const float* x, window_cells w, float* y, std::int32_t* winners) noexcept {
     using ints = typename lanes_of<V>::ints;
     constexpr std::size_t lanes = lanes_of<V>::count;
+    const ints first = ints{} + static_cast<std::int32_t>(w.y_begin * w.kernel_w + w.x_begin);
     V best[Blocks];
     ints winner[Blocks];
     for (std::size_t b = 0; b < Blocks; ++b) {
-      best[b] = value<V>(x + b * lanes);
-      winner[b] = ints{} + static_cast<std::int32_t>(w.y_begin * w.kernel_w + w.x_begin);
+      best[b] = load_lanes<V>(x + b * lanes);
+      winner[b] = first;
     }
     for (std::int64_t ky = w.y_begin; ky < w.y_end; ++ky, x += w.row_pitch) {
       const float* p = x;
@@ -83,45 +104,36 @@ struct max_kernel {
       for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
         const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
         for (std::size_t b = 0; b < Blocks; ++b) {
-          const V candidate = value<V>(p + b * lanes);
-          if constexpr (Rule == framework_rule::tensorflow) {
-            if constexpr (Cells) winner[b] = candidate > best[b] ? cell : winner[b];
-            best[b] = candidate > best[b] ? candidate : best[b];
-          } else {
+          const V candidate = load_lanes<V>(p + b * lanes);
+          if constexpr (Rule == framework_rule::pytorch) {
             const auto take = (candidate > best[b]) | (candidate != candidate);
             if constexpr (Cells) winner[b] = take ? cell : winner[b];
             best[b] = take ? candidate : best[b];
+          } else {
+            // Compilers see a maximum instruction in this; a winner has other bits than what it replaces.
+            const V next = candidate > best[b] ? candidate : best[b];
+            if constexpr (Cells) winner[b] = bits_of(next) == bits_of(best[b]) ? winner[b] : cell;
+            best[b] = next;
           }
         }
       }
     }
-    for (std::size_t b = 0; b < Blocks; ++b)
+    for (std::size_t b = 0; b < Blocks; ++b) {
+      if constexpr (Relu) {
+        const auto passes = (bits_of(best[b]) > ints{}) | (best[b] != best[b]);
+        best[b] = passes ? best[b] : V{};
+        winner[b] = passes ? winner[b] : first;
+      }
       store_lanes(y + b * lanes, best[b]);
-    if constexpr (Cells) {
-      std::int32_t wide[Blocks * lanes];
-      std::memcpy(wide, winner, sizeof wide);
-      for (std::size_t l = 0; l < Blocks * lanes; ++l)
-        cells[l] = static_cast<std::uint8_t>(wide[l]);
+      if constexpr (Cells) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
     }
   }
 
-  static void run(const float* x, const window_cells& w, std::int64_t channels, float* y,
-                  std::uint8_t* cells) noexcept {
-    std::int64_t c = 0;
-    for (; c + wide_run <= channels; c += wide_run)
-      block<float_lanes, wide_run / pool_lanes>(x + c, w, y + c, cells + c);
-    for (; c + narrow_run <= channels; c += narrow_run)
-      block<float_lanes, 1>(x + c, w, y + c, cells + c);
-    for (; c < channels; ++c)
-      block<float, 1>(x + c, w, y + c, cells + c);
-  }
-
- private:
   template <class V>
-  static V value(const float* p) noexcept {
-    const V v = load_lanes<V>(p);
-    if constexpr (Relu) return relu_lanes(v);
-    return v;
+  static typename lanes_of<V>::ints bits_of(V v) noexcept {
+    typename lanes_of<V>::ints bits;
+    std::memcpy(&bits, &v, sizeof bits);
+    return bits;
   }
 };
 
@@ -131,21 +143,19 @@ struct first_visits {
   std::int64_t y_store, x_store;
 };
 
-/// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window: sums start at
-/// +0, so they are never -0 and adding +0 leaves their bits alone. `dx` points to the first cell in x.
+/// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window. Sums start as
+/// +0 + gradient, so they are never -0 and adding +0 leaves their bits alone. `dx` points to the first cell
+/// in x.
 template <class V, std::size_t Blocks>
-inline void scatter_block(const float* gradient, const std::uint8_t* cells, const window_cells& w,
-                          const first_visits& visits, float* dx) noexcept {
+inline void scatter_block(const float* gradient, const std::int32_t* winners, window_cells w,
+                          first_visits visits, float* dx) noexcept {
   using ints = typename lanes_of<V>::ints;
   constexpr std::size_t lanes = lanes_of<V>::count;
-  std::int32_t wide[Blocks * lanes];
-  for (std::size_t l = 0; l < Blocks * lanes; ++l)
-    wide[l] = cells[l];
   V value[Blocks];
   ints winner[Blocks];
   for (std::size_t b = 0; b < Blocks; ++b) {
-    value[b] = load_lanes<V>(gradient + b * lanes);
-    std::memcpy(&winner[b], wide + b * lanes, sizeof(ints));
+    value[b] = V{} + load_lanes<V>(gradient + b * lanes);
+    std::memcpy(&winner[b], winners + b * lanes, sizeof(ints));
   }
   for (std::int64_t ky = w.y_begin; ky < w.y_end; ++ky, dx += w.row_pitch) {
     float* p = dx;
@@ -153,7 +163,7 @@ inline void scatter_block(const float* gradient, const std::uint8_t* cells, cons
       const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
       if (ky >= visits.y_store && kx >= visits.x_store) {
         for (std::size_t b = 0; b < Blocks; ++b) {
-          store_lanes(p + b * lanes, V{} + (winner[b] == cell ? value[b] : V{}));
+          store_lanes(p + b * lanes, winner[b] == cell ? value[b] : V{});
         }
       } else {
         for (std::size_t b = 0; b < Blocks; ++b) {
@@ -165,17 +175,20 @@ inline void scatter_block(const float* gradient, const std::uint8_t* cells, cons
   }
 }
 
-inline void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
+inline void scatter_run(const float* gradient, const std::uint8_t* __restrict cells, std::int64_t channels,
                         const window_cells& w, const first_visits& visits, float* dx) noexcept {
+  std::int32_t winners[run_elements];
+  for (std::int64_t i = 0; i < channels; ++i)
+    winners[i] = cells[i];
   std::int64_t c = 0;
   for (; c + wide_run <= channels; c += wide_run) {
-    scatter_block<float_lanes, wide_run / pool_lanes>(gradient + c, cells + c, w, visits, dx + c);
+    scatter_block<float_lanes, wide_run / pool_lanes>(gradient + c, winners + c, w, visits, dx + c);
   }
   for (; c + narrow_run <= channels; c += narrow_run) {
-    scatter_block<float_lanes, 1>(gradient + c, cells + c, w, visits, dx + c);
+    scatter_block<float_lanes, 1>(gradient + c, winners + c, w, visits, dx + c);
   }
   for (; c < channels; ++c)
-    scatter_block<float, 1>(gradient + c, cells + c, w, visits, dx + c);
+    scatter_block<float, 1>(gradient + c, winners + c, w, visits, dx + c);
 }
 
 }  // namespace stash::detail
