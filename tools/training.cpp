@@ -76,7 +76,7 @@ image_source::image_source(const training_options& options) {
   }
 }
 
-void image_source::fill(std::int64_t step, std::int64_t batch_size, std::uint64_t seed, batch& out) {
+void image_source::fill(std::int64_t step, std::int64_t batch_size, std::uint64_t seed, image_batch& out) {
   const std::int64_t per_epoch = steps_per_epoch(batch_size);
   if (const std::int64_t epoch = step / per_epoch; epoch != order_epoch_) {
     order_ = data::epoch_order(sets_.train.count, seed, epoch);
@@ -92,7 +92,7 @@ void image_source::fill(std::int64_t step, std::int64_t batch_size, std::uint64_
   }
 }
 
-void training_run::step(const image_source::batch& b, const executor::sgd_settings& sgd) {
+void training_run::step(const image_batch& b, const executor::sgd_settings& sgd) {
   const double start = now();
   const executor::step_result result = trainer->step(b.images, b.labels, sgd);
   step_seconds.push_back(now() - start);

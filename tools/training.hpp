@@ -29,6 +29,11 @@ struct training_options {
   int thread_count() const;
 };
 
+struct image_batch {
+  std::vector<std::uint8_t> images;
+  std::vector<std::int32_t> labels;
+};
+
 /// The images that a network trains on.
 class image_source {
  public:
@@ -43,12 +48,8 @@ class image_source {
   std::int64_t steps_per_epoch(std::int64_t batch) const noexcept { return sets_.train.count / batch; }
   const std::string& description() const noexcept { return description_; }
 
-  struct batch {
-    std::vector<std::uint8_t> images;
-    std::vector<std::int32_t> labels;
-  };
   /// The training batch of a step, in the order that (seed, epoch) gives; the rest of an epoch is left out.
-  void fill(std::int64_t step, std::int64_t batch_size, std::uint64_t seed, batch& out);
+  void fill(std::int64_t step, std::int64_t batch_size, std::uint64_t seed, image_batch& out);
 
  private:
   data::train_and_test sets_;
@@ -66,7 +67,7 @@ struct training_run {
   double test_accuracy = 0;
 
   /// One step; appends to the record.
-  void step(const image_source::batch& b, const executor::sgd_settings& sgd);
+  void step(const image_batch& b, const executor::sgd_settings& sgd);
 };
 
 /// Share of right predictions on the first `limit` test images (0: all).

@@ -70,7 +70,7 @@ int train(const train_options& o) {
   options.seed = training.seed;
   options.executor.seed = training.seed;
   training_run run;
-  image_source::batch batch;
+  image_batch batch;
   if (!o.plan_file.empty()) {
     planner::plan p = planner::plan_from_json(read_file(o.plan_file));
     if (p.network.name != training.network) {
@@ -130,7 +130,7 @@ int compare(const compare_options& o) {
       training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
   std::string machine;
   const planner::graph g = training_graph_for(training, source, machine);
-  image_source::batch batch;
+  image_batch batch;
   source.fill(0, training.batch, training.seed, batch);
   std::vector<training_run> runs;
   for (const char* const policy : {"none", "lossless", "fp16", "fp8"}) {

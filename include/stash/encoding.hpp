@@ -49,10 +49,10 @@ enum class framework_rule : std::uint8_t { tensorflow = 0, pytorch = 1 };
 /// An encoding with its parameters. Regular value type.
 struct encoding {
   encoding_kind kind = encoding_kind::raw;
-  value_format values = value_format::source;             ///< bitmap, cast
-  underflow_rule underflow = underflow_rule::to_zero;     ///< bitmap, cast with narrower values
-  framework_rule rule = framework_rule::tensorflow;       ///< sign_mask
-  std::uint16_t window_cells = 0;                         ///< window_index, relu_pool: kernel_h * kernel_w (1..256)
+  value_format values = value_format::source;          ///< bitmap, cast
+  underflow_rule underflow = underflow_rule::to_zero;  ///< bitmap, cast with narrower values
+  framework_rule rule = framework_rule::tensorflow;    ///< sign_mask
+  std::uint16_t window_cells = 0;  ///< window_index, relu_pool: kernel_h * kernel_w (1..256)
 
   friend constexpr bool operator==(const encoding&, const encoding&) = default;
 };
@@ -81,7 +81,8 @@ std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t el
 std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements, double density);
 
 /// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once.
-std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input, const execution_context& context);
+std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
+                                const execution_context& context);
 
 /// Scratch bytes for encode()/decode(); 0 for every encoding on the CPU today. Pure.
 std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements);

@@ -14,8 +14,8 @@ using range_function = void (*)(void* state, std::int64_t begin, std::int64_t en
 
 /// Runs `body(state, begin, end)` over disjoint ranges that cover [0, count), each at most about `grain`
 /// long (a hint, > 0), possibly concurrently, and returns when all are done. Must not throw.
-using parallel_for_function = void (*)(void* user, std::int64_t count, std::int64_t grain, range_function body,
-                                       void* state);
+using parallel_for_function = void (*)(void* user, std::int64_t count, std::int64_t grain,
+                                       range_function body, void* state);
 
 /// Plain value, freely copied. The default runs on the calling thread. Results never depend on the number of
 /// threads or on how a range is cut.

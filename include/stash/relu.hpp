@@ -10,8 +10,8 @@ namespace stash {
 /// y = x > 0 ? x : +0, NaN stays NaN (its bits unchanged); y may be x (in place).
 /// `mask`, if its data is not null, receives the sign_mask of y under `rule` (see encoding.hpp); its `bytes`
 /// must reach encoded_bytes_bound(sign_mask). Throws error(invalid_argument / capacity_exceeded).
-void relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, framework_rule rule,
-                  const execution_context& context);
+void relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                  framework_rule rule, const execution_context& context);
 
 /// dx = gradient passes ? dy : +0, from any stash of y that keeps the sign: sign_mask, bitmap (any values),
 /// cast with keep_nonzero (fp16, fp8). dx may be dy. `stash` describes all elements of y in order.

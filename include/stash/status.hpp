@@ -29,9 +29,9 @@ enum report_flags : std::uint32_t {
 struct encode_report {
   std::uint32_t status = 0;
   std::uint32_t flags = 0;
-  std::uint64_t nonzeros = 0;        ///< exact count of elements whose bits are not all zero (sparse encodings);
-                                     ///< counted in full even when the capacity did not suffice
-  std::uint64_t slot_bytes = 0;      ///< bytes of the slot in use, mask and table included
+  std::uint64_t nonzeros = 0;    ///< exact count of elements whose bits are not all zero (sparse encodings);
+                                 ///< counted in full even when the capacity did not suffice
+  std::uint64_t slot_bytes = 0;  ///< bytes of the slot in use, mask and table included
   std::uint64_t overflow_bytes = 0;  ///< bytes claimed from the overflow arena
   std::uint64_t checksum = 0;        ///< order-independent checksum of the source bits
 };

@@ -23,10 +23,13 @@ enum class dtype : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2, u8 = 3, s32 = 4 };
 constexpr std::size_t size_of(dtype type) noexcept {
   switch (type) {
     case dtype::f32:
-    case dtype::s32: return 4;
+    case dtype::s32:
+      return 4;
     case dtype::f16:
-    case dtype::bf16: return 2;
-    case dtype::u8: return 1;
+    case dtype::bf16:
+      return 2;
+    case dtype::u8:
+      return 1;
   }
   return 0;
 }
@@ -45,11 +48,14 @@ class shape {
   constexpr std::int64_t operator[](int axis) const noexcept { return dims_[static_cast<std::size_t>(axis)]; }
   constexpr std::int64_t elements() const noexcept {
     std::int64_t n = 1;
-    for (int i = 0; i < rank_; ++i) n *= dims_[static_cast<std::size_t>(i)];
+    for (int i = 0; i < rank_; ++i)
+      n *= dims_[static_cast<std::size_t>(i)];
     return n;
   }
   /// Length of the last (dense) dimension; 1 for rank 0.
-  constexpr std::int64_t inner() const noexcept { return rank_ == 0 ? 1 : dims_[static_cast<std::size_t>(rank_ - 1)]; }
+  constexpr std::int64_t inner() const noexcept {
+    return rank_ == 0 ? 1 : dims_[static_cast<std::size_t>(rank_ - 1)];
+  }
   friend constexpr bool operator==(const shape&, const shape&) = default;
 
  private:

@@ -417,8 +417,7 @@ std::vector<stash_observation> executor::observations() const {
 }
 
 std::int64_t executor::touched_peak() const {
-  return static_cast<std::int64_t>(
-      runtime::touched_bytes(arena_.data() + maps_begin_, arena_.data() + arena_.bytes()));
+  return std::max<std::int64_t>(0, touched_peak_total() - maps_begin_);
 }
 
 std::int64_t executor::touched_peak_total() const {

@@ -53,6 +53,10 @@ std::span<const float> executor::parameter(planner::storage_id s) const {
 
 void executor::initialise(std::uint64_t seed) {
   const planner::graph& g = plan_.network;
+  planner::storage_id logits_storage = -1;
+  for (const planner::op& o : g.ops) {
+    if (o.kind == op_kind::softmax_cross_entropy) logits_storage = o.inputs[0].storage;
+  }
   for (std::size_t s = 0; s < g.storages.size(); ++s) {
     if (g.storages[s].batch_proportional()) continue;
     std::ranges::fill(parameter(static_cast<planner::storage_id>(s)), 0.0F);
@@ -67,7 +71,10 @@ void executor::initialise(std::uint64_t seed) {
     std::int64_t fan_in = 1;
     for (std::size_t d = 1; d < w.shape.size(); ++d)
       fan_in *= w.shape[d];
-    const auto deviation = static_cast<float>(std::sqrt(2.0 / static_cast<double>(fan_in)));
+    // He et al., 2015, behind which a ReLU follows; the logits start small, so that the first steps are
+    // short.
+    const bool logits = o.outputs[0].storage == logits_storage;
+    const auto deviation = static_cast<float>(std::sqrt((logits ? 0.1 : 2.0) / static_cast<double>(fan_in)));
     const std::span<float> values = parameter(o.parameters[0]);
     const std::uint64_t key = mix(seed ^ mix(static_cast<std::uint64_t>(o.parameters[0]) + 1));
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -62,23 +62,38 @@ struct tensor_ref {
 };
 
 enum class op_kind : std::uint8_t {
-  conv2d, conv2d_backward_weights, conv2d_backward_data,
-  dense, dense_backward_weights, dense_backward_data,
-  relu, relu_backward,
-  leaky_relu, leaky_relu_backward,
-  relu6, relu6_backward,
-  max_pool, max_pool_backward,
-  relu_max_pool, relu_max_pool_backward,
-  avg_pool, avg_pool_backward,
-  global_avg_pool, global_avg_pool_backward,
-  batch_norm, batch_norm_backward,  ///< attributes.fused_relu: with the relu behind it
-  add,                              ///< output = input 0 + input 1
-  copy,                             ///< output = input (where a view is not possible)
-  accumulate,                       ///< in place: inputs {sum, part}, outputs {sum}; sum += part (maps with several readers)
-  dropout, dropout_backward,
-  lrn, lrn_backward,
-  softmax_cross_entropy, softmax_cross_entropy_backward,
-  sgd_update,                       ///< one op for all parameters, predicated on the step's status
+  conv2d,
+  conv2d_backward_weights,
+  conv2d_backward_data,
+  dense,
+  dense_backward_weights,
+  dense_backward_data,
+  relu,
+  relu_backward,
+  leaky_relu,
+  leaky_relu_backward,
+  relu6,
+  relu6_backward,
+  max_pool,
+  max_pool_backward,
+  relu_max_pool,
+  relu_max_pool_backward,
+  avg_pool,
+  avg_pool_backward,
+  global_avg_pool,
+  global_avg_pool_backward,
+  batch_norm,
+  batch_norm_backward,  ///< attributes.fused_relu: with the relu behind it
+  add,                  ///< output = input 0 + input 1
+  copy,                 ///< output = input (where a view is not possible)
+  accumulate,  ///< in place: inputs {sum, part}, outputs {sum}; sum += part (maps with several readers)
+  dropout,
+  dropout_backward,
+  lrn,
+  lrn_backward,
+  softmax_cross_entropy,
+  softmax_cross_entropy_backward,
+  sgd_update,  ///< one op for all parameters, predicated on the step's status
 };
 
 enum class op_stage : std::uint8_t { forward, backward, update };

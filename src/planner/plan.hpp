@@ -29,18 +29,18 @@ std::string_view to_string(stash_kind kind) noexcept;
 
 struct stash_choice {
   stash_kind kind = stash_kind::none;
-  encoding stored;                  ///< kind encoded; recompute: sign_mask or shape_only
-  std::int64_t bytes_before = 0;    ///< dense
-  std::int64_t bytes_after = 0;     ///< kept bytes, slot margin included
-  double density = 1.0;             ///< the density that the slot was sized for, before the margin
-  std::string reason;               ///< one sentence for explain
+  encoding stored;                ///< kind encoded; recompute: sign_mask or shape_only
+  std::int64_t bytes_before = 0;  ///< dense
+  std::int64_t bytes_after = 0;   ///< kept bytes, slot margin included
+  double density = 1.0;           ///< the density that the slot was sized for, before the margin
+  std::string reason;             ///< one sentence for explain
 };
 
 /// What a buffer holds.
 enum class buffer_form : std::uint8_t {
-  dense,      ///< the dense storage (forward value, gradient, decoded or recomputed value)
-  encoded,    ///< stash_choice::stored
-  overflow,   ///< the shared overflow arena; storage == -1
+  dense,     ///< the dense storage (forward value, gradient, decoded or recomputed value)
+  encoded,   ///< stash_choice::stored
+  overflow,  ///< the shared overflow arena; storage == -1
 };
 
 std::string_view to_string(buffer_form form) noexcept;
@@ -62,7 +62,8 @@ enum class step_kind : std::uint8_t {
   run,        ///< execute an op
   encode,     ///< inputs {dense}, outputs {encoded}
   decode,     ///< inputs {encoded}, outputs {dense}
-  recompute,  ///< op = the forward op; inputs {dense source[, encoded sign mask]}, outputs {dense}; in place if equal
+  recompute,  ///< op = the forward op; inputs {dense source[, encoded sign mask]}, outputs {dense}; in place
+              ///< if equal
 };
 std::string_view to_string(step_kind kind) noexcept;
 
@@ -70,8 +71,8 @@ std::string_view to_string(step_kind kind) noexcept;
 /// storage outside the map region (parameters) or an optional output that the plan does not want.
 struct step {
   step_kind kind = step_kind::run;
-  op_id op = -1;             ///< run, recompute
-  storage_id storage = -1;   ///< encode, decode, recompute
+  op_id op = -1;            ///< run, recompute
+  storage_id storage = -1;  ///< encode, decode, recompute
   std::vector<buffer_id> inputs;
   std::vector<buffer_id> outputs;
   std::vector<buffer_id> optional_outputs;
@@ -84,11 +85,11 @@ struct step {
 struct plan_sizes {
   std::int64_t baseline_peak = 0, baseline_peak_total = 0;
   std::int64_t planned_peak = 0, planned_peak_total = 0;
-  std::int64_t wall = 0;       ///< W: largest sum of dense tensors of one op
+  std::int64_t wall = 0;  ///< W: largest sum of dense tensors of one op
   op_id wall_op = -1;
-  std::int64_t boundary = 0;   ///< bytes live between the last forward and the first backward step
-  std::int64_t bound = 0;      ///< no plan of this order and these encodings gets below (batch part)
-  std::int64_t max_live = 0;   ///< of the planned buffers
+  std::int64_t boundary = 0;         ///< bytes live between the last forward and the first backward step
+  std::int64_t bound = 0;            ///< no plan of this order and these encodings gets below (batch part)
+  std::int64_t max_live = 0;         ///< of the planned buffers
   std::int64_t parameter_bytes = 0;  ///< persistent part
   std::int64_t workspace_bytes = 0;  ///< largest of one op
 };
@@ -99,9 +100,9 @@ struct plan {
   policy chosen_policy = policy::none;
   std::int64_t budget_bytes = 0;  ///< 0: none was given (the peak was minimised)
   int threads = 1;
-  std::string machine;            ///< free text: processor and instruction set that workspaces were asked for
-  std::vector<stash_choice> choices;     ///< per storage
-  std::vector<std::int32_t> alternative; ///< per op; -1 where the op has none
+  std::string machine;  ///< free text: processor and instruction set that workspaces were asked for
+  std::vector<stash_choice> choices;      ///< per storage
+  std::vector<std::int32_t> alternative;  ///< per op; -1 where the op has none
   std::vector<buffer> buffers;
   std::vector<step> steps;
   double slot_margin = 0.0;
@@ -111,10 +112,10 @@ struct plan {
 
 struct plan_options {
   policy chosen_policy = policy::lossless;
-  std::int64_t budget_bytes = 0;   ///< on sizes.planned_peak_total; 0: minimise the peak
-  std::string force;               ///< name of an encoding, or "recompute": used wherever it is legal
-  double slot_margin = 0.04;       ///< share added to the expected payload of sparse slots
-  double overflow_share = 0.01;    ///< overflow arena: share of the sum of sparse payloads
+  std::int64_t budget_bytes = 0;  ///< on sizes.planned_peak_total; 0: minimise the peak
+  std::string force;              ///< name of an encoding, or "recompute": used wherever it is legal
+  double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots
+  double overflow_share = 0.01;   ///< overflow arena: share of the sum of sparse payloads
   int threads = 1;
   std::string machine;
 };
