@@ -87,7 +87,7 @@ struct plan_sizes {
   std::int64_t planned_peak = 0, planned_peak_total = 0;
   std::int64_t wall = 0;  ///< W: largest sum of dense tensors of one op
   op_id wall_op = -1;
-  std::int64_t boundary = 0;         ///< bytes live between the last forward and the first backward step
+  std::int64_t boundary = 0;         ///< bytes live while the first backward op runs
   std::int64_t bound = 0;            ///< no plan of this order and these encodings gets below (batch part)
   std::int64_t max_live = 0;         ///< of the planned buffers
   std::int64_t parameter_bytes = 0;  ///< persistent part
