@@ -27,10 +27,6 @@ struct pool_axis {
     return reach <= 0 ? 0 : std::min(out, (reach + stride - 1) / stride);
   }
   std::int64_t last_window(std::int64_t i) const noexcept { return std::min(out, (i + pad) / stride + 1); }
-  /// True if no earlier window holds what is cell `cell` of window `o`.
-  bool first_visit(std::int64_t o, std::int64_t cell) const noexcept {
-    return o == 0 || cell >= kernel - stride;
-  }
 };
 
 struct pool_shape {
