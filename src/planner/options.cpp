@@ -176,7 +176,7 @@ class enumerator {
     if (s.role == storage_role::image || options_.chosen_policy == policy::none) return result;
     if (s.role == storage_role::auxiliary) {
       encoding e;
-      e.window_cells = static_cast<std::uint8_t>(s.window_cells);
+      e.window_cells = static_cast<std::uint16_t>(s.window_cells);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
                : has(readers, need::window) ? encoding_kind::window_index
                                             : encoding_kind::relu_pool;
