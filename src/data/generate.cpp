@@ -51,9 +51,9 @@ struct place {
 /// Places along one side. The grid spans the image and the margin that shifts need on either end.
 std::vector<place> make_places(std::int64_t extent) {
   std::vector<place> places;
-  const std::int64_t span = extent + 2 * max_shift;
+  const std::int64_t span = extent + std::int64_t{2} * max_shift;
   for (std::int64_t i = 0; i < span; ++i) {
-    const std::int64_t fixed = i * cells * unit / span;
+    const std::int64_t fixed = i * (std::int64_t{cells} * unit) / span;
     places.push_back({static_cast<std::size_t>(fixed / unit), static_cast<int>(fixed % unit)});
   }
   return places;

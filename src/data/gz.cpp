@@ -14,7 +14,7 @@
 namespace stash::data {
 namespace {
 
-constexpr std::size_t block_bytes = 64 * 1024;
+constexpr std::size_t block_bytes = 65536;
 
 bool starts_as_gz(const std::uint8_t* bytes, std::size_t count) {
   return count >= 2 && bytes[0] == 0x1F && bytes[1] == 0x8B;

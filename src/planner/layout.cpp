@@ -377,6 +377,7 @@ layout_result make_layout(std::span<const layout_block> blocks, std::int64_t ali
 
   std::vector<order> orders = portfolio_orders(items, profile);
   std::vector<std::int64_t> lifetimes;
+  lifetimes.reserve(items.size());
   for (const item& it : items)
     lifetimes.push_back(it.lifetime());
   const auto middle = lifetimes.begin() + static_cast<std::ptrdiff_t>(lifetimes.size() / 2);

@@ -15,7 +15,7 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
-constexpr std::int64_t smallest_overflow_arena = 16 * 1024;
+constexpr std::int64_t smallest_overflow_arena = 16384;
 
 // One pass over the ops of a graph under one selection.
 class pass {
