@@ -190,7 +190,8 @@ struct training_graph_options {
 /// Derives the training graph: in-place activations, concatenation as views, relu + max-pool and batch-norm +
 /// relu joined where nobody else reads the map between them, backward ops in reverse order with the weight
 /// gradient before the input gradient, in-place backward where the incoming gradient dies.
-/// Throws error(invalid_argument) if the network does not end in softmax_cross_entropy or the batch is < 1.
+/// Throws error(invalid_argument) if the network does not end in softmax_cross_entropy, if a node does not
+/// lead to it, or if the batch is < 1.
 graph make_training_graph(const network& net, std::int64_t batch, const training_graph_options& options = {});
 
 /// Throws error(bad_format) that names the op or storage if ids, shapes, order of definition and use, or

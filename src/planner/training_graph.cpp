@@ -94,16 +94,21 @@ class builder {
       case node_kind::max_pool:
         return relu_into_pool_[index(input_of(n))];
       case node_kind::flatten:
-        return producer_reads_output(input_of(n));
+      case node_kind::concat:
+        return std::any_of(at(n).inputs.begin(), at(n).inputs.end(),
+                           [this](node_id x) { return producer_reads_output(x); });
       default:
         return false;
     }
   }
 
-  // Only this reader looks at the value, through whatever views lie between.
+  // Only this reader looks at the value, through whatever views lie between. The inputs of a concatenation
+  // may be views of it.
   bool used_only_by(node_id value, node_id reader) const {
     if (sole_consumer_[index(value)] != reader) return false;
-    return at(value).kind != node_kind::flatten || used_only_by(input_of(value), value);
+    const bool view = at(value).kind == node_kind::flatten || at(value).kind == node_kind::concat;
+    return !view || std::all_of(at(value).inputs.begin(), at(value).inputs.end(),
+                                [&](node_id x) { return used_only_by(x, value); });
   }
 
   bool can_overwrite(node_id value, node_id reader) const {
@@ -384,6 +389,11 @@ class builder {
   void forward_norm(node_id n) {
     const node& v = at(n);
     const std::vector<std::int64_t> dims{v.shape.back()};
+    if (const tensor_ref x = value_of(v.inputs[0]); x.whole() && g_.at(x.storage).shape.back() != dims[0]) {
+      throw error(errc::invalid_argument, "make_training_graph: net: expected a map or the outputs of a " +
+                                              std::string("dense layer before '") + v.name +
+                                              "', got a flattened map");
+    }
     const std::vector<trainable> parts{make_trainable(v.name + "/scale", dims),
                                        make_trainable(v.name + "/shift", dims)};
     const storage_id mean = parameter(v.name + "/running_mean", storage_role::statistic, dims);
@@ -459,14 +469,24 @@ class builder {
            !(at(x).kind == node_kind::flatten && at(input_of(x)).kind == node_kind::input);
   }
 
-  // Adds `part` (fresh, or shared with other nodes if `borrowed`) to the gradient of x.
-  void contribute(node_id x, const tensor_ref& part, bool borrowed) {
+  // How a node hands its gradient down.
+  enum class part_kind : std::uint8_t {
+    fresh,          // in memory of its own
+    borrowed,       // in the bytes of the current node's gradient, which is read again for other inputs
+    last_borrowed,  // the same, and nobody reads them for this node again
+  };
+
+  // Adds `part` to the gradient of x.
+  void contribute(node_id x, const tensor_ref& part, part_kind kind) {
     tensor_ref& sum = gradients_[index(x)];
     if (sum.storage < 0) {
       sum = part;
       return;
     }
-    if (gradient_is_shared(x) && borrowed) {
+    // A sum that lies in the current gradient may grow there only by itself, and only at the end.
+    const bool in_the_way = kind != part_kind::fresh && overlap(sum, gradients_[index(current_)]) &&
+                            !(kind == part_kind::last_borrowed && sum == part);
+    if (in_the_way || (gradient_is_shared(x) && kind != part_kind::fresh)) {
       const tensor_ref own = new_gradient(x);
       op& c = emit(at(x).name + "/copy_gradient", op_kind::copy, op_stage::backward, -1);
       c.inputs = {sum};
@@ -504,7 +524,7 @@ class builder {
     o.alternatives = std::move(alternatives);
     o.parameters = parameters;
     o.parameters_written = written;
-    if (wanted) contribute(x, dx, false);
+    if (wanted) contribute(x, dx, part_kind::fresh);
   }
 
   void weighted_backward(node_id n, op_kind weights, op_kind data) {
@@ -519,7 +539,7 @@ class builder {
     op& d = emit_backward(n, "/backward_data", data);
     d.outputs = {dx};
     d.parameters = {parts[0].weight};
-    contribute(x, dx, false);
+    contribute(x, dx, part_kind::fresh);
   }
 
   void pool_backward(node_id n, op_kind kind, std::vector<stash_alternative> alternatives) {
@@ -529,7 +549,7 @@ class builder {
     op& o = emit_backward(n, "/backward", kind);
     o.outputs = {dx};
     o.alternatives = std::move(alternatives);
-    contribute(x, dx, false);
+    contribute(x, dx, part_kind::fresh);
   }
 
   void max_pool_backward(node_id n) {
@@ -579,7 +599,7 @@ class builder {
       o.inputs = {{labels_, 0, 0}};
       o.outputs = {dx};
       o.alternatives = {{"from_probabilities", {read(value_of(n), need::exact_value)}}};
-      contribute(x, dx, false);
+      contribute(x, dx, part_kind::fresh);
       return;
     }
     const tensor_ref dy = gradients_[index(n)];
@@ -596,7 +616,7 @@ class builder {
         break;
       case node_kind::relu:
         if (has_no_op(n)) {
-          pass_on(n, input_of(n), dy);
+          pass_on(input_of(n), dy, part_kind::last_borrowed);
         } else {
           elementwise(n, op_kind::relu_backward, {{"from_y", {read(value_of(n), need::sign)}}});
         }
@@ -620,14 +640,16 @@ class builder {
         norm_backward(n);
         break;
       case node_kind::add:
-        for (const node_id x : v.inputs)
-          pass_on(n, x, dy);
+        pass_on(v.inputs[0], dy, part_kind::borrowed);
+        pass_on(v.inputs[1], dy, part_kind::last_borrowed);
         break;
       case node_kind::concat: {
         std::int64_t begin = dy.whole() ? 0 : dy.channel_begin;
-        for (const node_id x : v.inputs) {
-          pass_on(n, x, {dy.storage, begin, at(x).shape.back()});
-          begin += at(x).shape.back();
+        for (std::size_t i = 0; i < v.inputs.size(); ++i) {
+          const std::int64_t channels = at(v.inputs[i]).shape.back();
+          pass_on(v.inputs[i], {dy.storage, begin, channels},
+                  i + 1 < v.inputs.size() ? part_kind::borrowed : part_kind::last_borrowed);
+          begin += channels;
         }
         break;
       }
@@ -641,14 +663,37 @@ class builder {
         elementwise(n, op_kind::lrn_backward, {{"from_x", {read(value_of(input_of(n)), need::value)}}});
         break;
       case node_kind::flatten:
-        pass_on(n, input_of(n), dy);
+        flatten_backward(n, dy);
         break;
     }
   }
 
+  // The ops of a map want its gradient in the map's shape; what came before looked at elements only, unless
+  // it was a norm.
+  void flatten_backward(node_id n, const tensor_ref& dy) {
+    node_id map = input_of(n);
+    while (at(map).kind == node_kind::flatten)
+      map = input_of(map);
+    storage& s = g_.storages[index(dy.storage)];
+    const bool has_shape = dy.whole() ? s.shape == at(map).shape : at(map).shape.size() == 1;
+    if (has_shape || !wants_gradient(map)) return pass_on(input_of(n), dy, part_kind::last_borrowed);
+    const bool by_channel = std::any_of(g_.ops.begin(), g_.ops.end(), [&](const op& o) {
+      return o.kind == op_kind::batch_norm_backward && o.inputs[0].storage == dy.storage;
+    });
+    if (dy.whole() && !by_channel && !gradient_is_shared(n)) {
+      s.shape = at(map).shape;
+      return pass_on(input_of(n), dy, part_kind::last_borrowed);
+    }
+    const tensor_ref own = new_gradient(map);
+    op& c = emit(at(n).name + "/copy_gradient", op_kind::copy, op_stage::backward, -1);
+    c.inputs = {dy};
+    c.outputs = {own};
+    contribute(input_of(n), own, part_kind::fresh);
+  }
+
   // The gradient of x is that of n, in the same bytes.
-  void pass_on(node_id, node_id x, const tensor_ref& dy) {
-    if (wants_gradient(x)) contribute(x, dy, true);
+  void pass_on(node_id x, const tensor_ref& dy, part_kind kind) {
+    if (wants_gradient(x)) contribute(x, dy, kind);
   }
 
   void update() {
@@ -694,6 +739,17 @@ graph make_training_graph(const network& net, std::int64_t batch, const training
     throw error(errc::invalid_argument,
                 "make_training_graph: net: expected a network that ends in softmax_cross_entropy, got " +
                     (net.nodes().empty() ? std::string("an empty one") : net.nodes().back().name));
+  }
+  std::vector<bool> read(net.nodes().size(), false);
+  for (const node& n : net.nodes()) {
+    for (const node_id x : n.inputs)
+      read[index(x)] = true;
+  }
+  for (std::size_t n = 0; n + 1 < read.size(); ++n) {
+    if (read[n]) continue;
+    throw error(errc::invalid_argument,
+                "make_training_graph: net: expected nodes that lead to the loss, got '" +
+                    net.nodes()[n].name + "', which nobody reads");
   }
   if (!(options.relu_density >= 0.0 && options.relu_density <= 1.0)) {
     throw error(errc::invalid_argument, "make_training_graph: options.relu_density: expected 0..1, got " +
