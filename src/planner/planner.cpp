@@ -25,16 +25,40 @@ struct placed {
   std::int64_t max_live = 0;
 };
 
+// A layout upside down is a layout too. Slots of sparse maps are seldom full to the brim, so the one with a
+// dense buffer on top is taken: then the planned height is the height that a step really touches.
+void put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
+  std::int64_t top = 0, mirrored_top = 0;
+  for (const buffer& b : buffers) {
+    if (b.form != buffer_form::dense) continue;
+    top = std::max(top, b.offset + b.bytes);
+    mirrored_top = std::max(mirrored_top, height - b.offset);
+  }
+  if (mirrored_top <= top) return;
+  for (buffer& b : buffers)
+    b.offset = height - b.offset - b.bytes;
+}
+
 placed place(const search& s, picks choice) {
   placed result;
   result.steps = s.build(choice);
   result.choice = std::move(choice);
-  const std::vector<layout_block> blocks = blocks_of(result.steps.buffers);
-  const layout_result layout = make_layout(blocks, buffer_alignment);
-  for (std::size_t i = 0; i < blocks.size(); ++i)
-    result.steps.buffers[i].offset = layout.offsets[i];
-  result.height = layout.height;
-  result.max_live = max_live(blocks, buffer_alignment);
+  std::vector<buffer>& buffers = result.steps.buffers;
+  result.max_live = max_live(blocks_of(buffers), buffer_alignment);
+  // The overflow arena lives all the time: it lies at the bottom, whatever the others do.
+  std::vector<buffer> others;
+  for (const buffer& b : buffers) {
+    if (b.form != buffer_form::overflow) others.push_back(b);
+  }
+  const layout_result layout = make_layout(blocks_of(others), buffer_alignment);
+  for (std::size_t i = 0; i < others.size(); ++i)
+    others[i].offset = layout.offsets[i];
+  put_dense_on_top(others, layout.height);
+  const std::int64_t bottom = result.steps.overflow_bytes;
+  auto next = others.begin();
+  for (buffer& b : buffers)
+    b.offset = b.form == buffer_form::overflow ? 0 : bottom + (next++)->offset;
+  result.height = layout.height + bottom;
   return result;
 }
 
