@@ -19,6 +19,8 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
 }
 
+constexpr std::size_t largest_number_of_combinations = 4000;
+
 // Storages that must be decided together get one representative.
 class groups {
  public:
@@ -112,38 +114,93 @@ class enumerator {
 
  private:
   void enumerate(component& c, const std::vector<std::vector<reader>>& fixed) {
+    std::vector<std::vector<std::int32_t>> allowed;
+    for (const op_id id : c.ops) {
+      const op& o = g_.op_at(id);
+      allowed.emplace_back();
+      for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
+        if (alternative_allowed(options_.chosen_policy, o.kind, o.attributes, o.alternatives[a]))
+          allowed.back().push_back(static_cast<std::int32_t>(a));
+      }
+    }
     configuration current;
     current.alternatives.assign(c.ops.size(), 0);
-    pick_alternative(c, fixed, 0, current);
+    combinations_ = 0;
+    pick_alternative(c, fixed, allowed, 0, current);
+    if (combinations_ <= largest_number_of_combinations) return;
+    c.configurations.clear();
+    enumerate_alike(c, fixed, allowed);
   }
 
-  void pick_alternative(component& c, const std::vector<std::vector<reader>>& fixed, std::size_t k,
-                        configuration& current) {
-    if (k == c.ops.size()) {
-      std::vector<std::vector<reader>> readers;
-      for (const storage_id s : c.storages) {
-        readers.push_back(fixed[index(s)]);
-        for (std::size_t i = 0; i < c.ops.size(); ++i) {
-          for (const stash_read& r : g_.op_at(c.ops[i]).alternatives[index(current.alternatives[i])].reads) {
-            if (r.storage == s) readers.back().push_back({c.ops[i], r.what, r.slice.whole()});
-          }
+  // Too many combinations to look at them all: equal decisions for all ops and for all storages but the one
+  // with the most readers.
+  void enumerate_alike(component& c, const std::vector<std::vector<reader>>& fixed,
+                       const std::vector<std::vector<std::int32_t>>& allowed) {
+    constexpr std::size_t most_alternatives = 3, most_candidates = 8;
+    configuration current;
+    current.alternatives.assign(c.ops.size(), 0);
+    for (std::size_t a = 0; a < most_alternatives; ++a) {
+      for (std::size_t k = 0; k < c.ops.size(); ++k)
+        current.alternatives[k] = allowed[k][std::min(a, allowed[k].size() - 1)];
+      const auto readers = readers_in(c, fixed, current);
+      std::size_t hub = 0;
+      std::vector<std::vector<stash_choice>> choices;
+      for (std::size_t k = 0; k < c.storages.size(); ++k) {
+        if (readers[k].size() > readers[hub].size()) hub = k;
+        choices.push_back(candidates(c.storages[k], readers[k]));
+        std::stable_sort(choices[k].begin(), choices[k].end(),
+                         [](const stash_choice& x, const stash_choice& y) {
+                           return std::pair(x.kind == stash_kind::raw, x.bytes_after) <
+                                  std::pair(y.kind == stash_kind::raw, y.bytes_after);
+                         });
+      }
+      for (const stash_choice& kept : choices[hub]) {
+        for (std::size_t rank = 0; rank < most_candidates; ++rank) {
+          current.choices.clear();
+          for (const std::vector<stash_choice>& list : choices)
+            current.choices.push_back(list[std::min(rank, list.size() - 1)]);
+          current.choices[hub] = kept;
+          finish(c, readers, current);
         }
       }
+    }
+  }
+
+  std::vector<std::vector<reader>> readers_in(const component& c,
+                                              const std::vector<std::vector<reader>>& fixed,
+                                              const configuration& current) const {
+    std::vector<std::vector<reader>> readers;
+    for (const storage_id s : c.storages) {
+      readers.push_back(fixed[index(s)]);
+      for (std::size_t i = 0; i < c.ops.size(); ++i) {
+        for (const stash_read& r : g_.op_at(c.ops[i]).alternatives[index(current.alternatives[i])].reads) {
+          if (r.storage == s) readers.back().push_back({c.ops[i], r.what, r.slice.whole()});
+        }
+      }
+    }
+    return readers;
+  }
+
+  void pick_alternative(component& c, const std::vector<std::vector<reader>>& fixed,
+                        const std::vector<std::vector<std::int32_t>>& allowed, std::size_t k,
+                        configuration& current) {
+    if (combinations_ > largest_number_of_combinations) return;
+    if (k == c.ops.size()) {
       current.choices.assign(c.storages.size(), {});
-      pick_choice(c, readers, 0, current);
+      pick_choice(c, readers_in(c, fixed, current), 0, current);
       return;
     }
-    const op& o = g_.op_at(c.ops[k]);
-    for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
-      if (!alternative_allowed(options_.chosen_policy, o.kind, o.attributes, o.alternatives[a])) continue;
-      current.alternatives[k] = static_cast<std::int32_t>(a);
-      pick_alternative(c, fixed, k + 1, current);
+    for (const std::int32_t a : allowed[k]) {
+      current.alternatives[k] = a;
+      pick_alternative(c, fixed, allowed, k + 1, current);
     }
   }
 
   void pick_choice(component& c, const std::vector<std::vector<reader>>& readers, std::size_t k,
                    configuration& current) {
+    if (combinations_ > largest_number_of_combinations) return;
     if (k == c.storages.size()) {
+      ++combinations_;
       finish(c, readers, current);
       return;
     }
@@ -234,6 +291,8 @@ class enumerator {
         if (!serves(choice, r.what, from)) return;
         if (choice.kind == stash_kind::raw || reads_directly(g_.op_at(r.op).kind, r.what, choice, r.whole))
           continue;
+        // A mask has no values that could be decoded for a reader that does not take its bits.
+        if (choice.kind == stash_kind::encoded && choice.stored.kind == encoding_kind::sign_mask) return;
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
         if (from != nullptr && from->kind != stash_kind::raw)
           current.codec_bytes += g_.at(source).bytes(g_.batch);
@@ -303,6 +362,7 @@ class enumerator {
   const plan_options& options_;
   double margin_;
   std::vector<storage_id> recompute_source_;
+  std::size_t combinations_ = 0;  // of the component that is being enumerated
 };
 
 }  // namespace
