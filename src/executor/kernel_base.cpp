@@ -19,6 +19,14 @@ std::int64_t elements_of(const kernel_setup& setup, const planner::tensor_ref& r
   return count;
 }
 
+// The dimensions of `map` with the pitch of `ref`.
+sample_shape shape_like(const kernel_setup& setup, const planner::tensor_ref& ref,
+                        const planner::tensor_ref& map) {
+  sample_shape s = shape_of(setup, map);
+  s.pitch = ref.whole() ? s.c : shape_of(setup, ref).pitch;
+  return s;
+}
+
 }  // namespace
 
 std::int64_t kernel_setup::batch() const noexcept {
@@ -39,6 +47,16 @@ sample_shape shape_of(const kernel_setup& setup, const planner::tensor_ref& ref)
   if (dims.size() >= 2) s.w = dims[dims.size() - 2];
   if (dims.size() == 3) s.h = dims[0];
   return s;
+}
+
+sample_shape input_shape_of(const kernel_setup& setup, const planner::tensor_ref& ref) {
+  if (setup.op.forward_op < 0) return shape_of(setup, ref);
+  return shape_like(setup, ref, setup.graph.op_at(setup.op.forward_op).inputs.at(0));
+}
+
+sample_shape output_shape_of(const kernel_setup& setup, const planner::tensor_ref& ref) {
+  if (setup.op.forward_op < 0) return shape_of(setup, ref);
+  return shape_like(setup, ref, setup.graph.op_at(setup.op.forward_op).outputs.at(0));
 }
 
 std::int64_t workspace_layout::reserve(std::int64_t bytes) noexcept {

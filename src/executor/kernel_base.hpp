@@ -31,6 +31,11 @@ struct sample_shape {
 };
 /// Throws error(invalid_argument) for shapes of more than three dimensions.
 sample_shape shape_of(const kernel_setup& setup, const planner::tensor_ref& ref);
+/// The same for a ref that is, in a backward op, the first input or output of the forward op or the gradient
+/// of that. A gradient that came down through a flattening lies in a storage with the flattened shape, so
+/// the forward op says what its dimensions are.
+sample_shape input_shape_of(const kernel_setup& setup, const planner::tensor_ref& ref);
+sample_shape output_shape_of(const kernel_setup& setup, const planner::tensor_ref& ref);
 
 /// Hands out 64-byte aligned regions of the workspace; the offsets are kept by the kernel.
 class workspace_layout {
@@ -142,7 +147,7 @@ template <class View>
 View as_image(const View& view, std::int64_t n, const sample_shape& s) {
   View result = view;
   result.dims = shape({n, s.h, s.w, s.c});
-  result.pixel_pitch = view.pitch();
+  result.pixel_pitch = view.dense() ? 0 : view.pitch();
   return result;
 }
 

@@ -86,7 +86,7 @@ class batch_norm_backward_kernel final : public kernel_base {
  public:
   explicit batch_norm_backward_kernel(const kernel_setup& setup)
       : kernel_base(setup),
-        shape_(shape_of(setup, setup.op.inputs.at(0))),
+        shape_(output_shape_of(setup, setup.op.inputs.at(0))),
         pixels_(batch() * shape_.h * shape_.w),
         relu_(setup.op.attributes.fused_relu) {
     sums_at_ = reserve(reduction_bytes(pixels_, 2 * shape_.c));

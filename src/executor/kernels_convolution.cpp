@@ -68,8 +68,8 @@ class convolution_kernel final : public kernel_base {
 convolution_kernel::convolution_kernel(const kernel_setup& setup)
     : kernel_base(setup),
       way_(direction_of(setup.op.kind)),
-      source_shape_(shape_of(setup, source_ref(setup.op))),
-      destination_shape_(shape_of(setup, destination_ref(setup.op))) {
+      source_shape_(input_shape_of(setup, source_ref(setup.op))),
+      destination_shape_(output_shape_of(setup, destination_ref(setup.op))) {
   const planner::op& o = setup.op;
   const planner::op_attributes& a = o.attributes;
   image_ = setup.graph.at(source_ref(o).storage).type == dtype::u8;

@@ -29,10 +29,9 @@ max_pool_kernel::max_pool_kernel(const kernel_setup& setup)
       joined_(setup.op.kind == op_kind::relu_max_pool || setup.op.kind == op_kind::relu_max_pool_backward) {
   const planner::op_attributes& a = setup.op.attributes;
   window_ = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
-  const sample_shape first = shape_of(setup, setup.op.inputs.at(0)),
-                     second = shape_of(setup, setup.op.outputs.at(0));
-  in_ = forward_ ? first : second;
-  out_ = forward_ ? second : first;
+  const planner::tensor_ref &first = setup.op.inputs.at(0), &second = setup.op.outputs.at(0);
+  in_ = input_shape_of(setup, forward_ ? first : second);
+  out_ = output_shape_of(setup, forward_ ? second : first);
 }
 
 void max_pool_kernel::execute(const kernel_operands& operands) {

@@ -53,10 +53,9 @@ class mean_pool_kernel final : public kernel_base {
 mean_pool_kernel::mean_pool_kernel(const kernel_setup& setup)
     : kernel_base(setup),
       forward_(setup.op.kind == op_kind::avg_pool || setup.op.kind == op_kind::global_avg_pool) {
-  const sample_shape first = shape_of(setup, setup.op.inputs.at(0)),
-                     second = shape_of(setup, setup.op.outputs.at(0));
-  in_ = forward_ ? first : second;
-  out_ = forward_ ? second : first;
+  const planner::tensor_ref &first = setup.op.inputs.at(0), &second = setup.op.outputs.at(0);
+  in_ = input_shape_of(setup, forward_ ? first : second);
+  out_ = output_shape_of(setup, forward_ ? second : first);
   if (setup.op.kind == op_kind::avg_pool || setup.op.kind == op_kind::avg_pool_backward) {
     const planner::op_attributes& a = setup.op.attributes;
     kernel_h_ = a.kernel_h;
