@@ -115,6 +115,7 @@ TEST(allocation_counter, sees_every_way_to_memory) {
     const std::int64_t before = live;
     auto* p = make();
     escaped = p;
+    EXPECT_NE(escaped, nullptr);
     const std::int64_t during = live;
     release(p);
     EXPECT_GE(during - before, static_cast<std::int64_t>(bytes));
