@@ -61,12 +61,10 @@ bool serves(const stash_choice& c, need what, const stash_choice* source) noexce
     case stash_kind::encoded:
       return encoded_serves(c.stored, what);
     case stash_kind::recompute: {
-      if (source == nullptr) return false;
+      if (source == nullptr || !serves(*source, need::value, nullptr)) return false;  // itself not kept
       const bool masked = c.stored.kind == encoding_kind::sign_mask;
       if (what == need::exact_value) return kept_exactly(*source);
-      if (what == need::sign) return masked || kept_exactly(*source);
-      return what == need::value &&
-             (kept_exactly(*source) || (masked && serves(*source, need::value, nullptr)));
+      return (what == need::sign || what == need::value) && (masked || kept_exactly(*source));
     }
   }
   return false;

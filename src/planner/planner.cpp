@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <optional>
+#include <utility>
 
 #include "planner/bounds.hpp"
 #include "planner/search.hpp"
@@ -60,6 +61,27 @@ placed place(const search& s, picks choice) {
     b.offset = b.form == buffer_form::overflow ? 0 : bottom + (next++)->offset;
   result.height = layout.height + bottom;
   return result;
+}
+
+// A plan of at most this height with as little codec work as the greedy choice manages.
+std::optional<placed> fit(const search& s, std::int64_t room) {
+  std::int64_t limit = room;
+  placed result = place(s, s.meet(limit));
+  // Layout needs more than max-live now and then: ask for less until it fits.
+  for (int attempt = 0; attempt < 8 && result.height > room && result.max_live <= limit; ++attempt) {
+    limit -= result.height - room;
+    result = place(s, s.meet(limit));
+  }
+  if (result.height > room) return std::nullopt;
+  return result;
+}
+
+// The lowest plan that either search finds: whatever is below it is refused as a budget.
+placed smallest(const search& s) {
+  placed best = place(s, s.smallest_peak());
+  while (std::optional<placed> next = fit(s, best.height - buffer_alignment))
+    best = std::move(*next);
+  return best;
 }
 
 std::int64_t parameter_bytes(const graph& g) {
@@ -177,18 +199,10 @@ plan make_plan(const graph& g, const plan_options& options) {
   if (!options.force.empty()) {
     best = place(finder, finder.least_work());
   } else if (options.budget_bytes == 0) {
-    best = place(finder, finder.smallest_peak());
+    best = smallest(finder);
   } else {
-    const std::int64_t room = options.budget_bytes - parameters - workspace;
-    std::int64_t limit = room;
-    best = place(finder, finder.meet(limit));
-    // Layout needs more than max-live now and then: ask for less until it fits.
-    for (int attempt = 0; attempt < 8 && best.height > room && best.max_live <= limit; ++attempt) {
-      limit -= best.height - room;
-      best = place(finder, finder.meet(limit));
-    }
-    if (best.height > room) best = place(finder, finder.smallest_peak());
-    if (best.height > room) refuse(g, best, parameters + workspace, options.budget_bytes);
+    std::optional<placed> fitting = fit(finder, options.budget_bytes - parameters - workspace);
+    best = fitting ? std::move(*fitting) : smallest(finder);
   }
   if (options.budget_bytes > 0 && best.height + parameters + workspace > options.budget_bytes) {
     refuse(g, best, parameters + workspace, options.budget_bytes);

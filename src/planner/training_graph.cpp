@@ -12,7 +12,7 @@
 namespace stash::planner {
 namespace {
 
-constexpr int max_code_cells = 15;
+constexpr int max_code_cells = 15, max_index_cells = 256;
 
 std::int64_t product(const std::vector<std::int64_t>& dims) {
   std::int64_t n = 1;
@@ -376,8 +376,9 @@ class builder {
     const node& v = at(n);
     const bool joined = relu_into_pool_[index(v.inputs[0])];
     const std::int32_t cells = v.attributes.kernel_h * v.attributes.kernel_w;
-    std::vector<storage_id> extra{
-        new_storage(v.name + ".index", storage_role::auxiliary, dtype::u8, v.shape, true)};
+    std::vector<storage_id> extra;
+    if (cells <= max_index_cells)
+      extra.push_back(new_storage(v.name + ".index", storage_role::auxiliary, dtype::u8, v.shape, true));
     if (joined && cells <= max_code_cells) {
       extra.push_back(new_storage(v.name + ".code", storage_role::auxiliary, dtype::u8, v.shape, true));
     }
@@ -560,10 +561,10 @@ class builder {
     const std::vector<storage_id> extra = f.optional_outputs;
     std::vector<stash_alternative> alternatives;
     if (extra.size() > 1) alternatives.push_back({"from_code", {read({extra[1], 0, 0}, need::sign_window)}});
-    if (joined) {
+    if (!extra.empty() && joined) {
       alternatives.push_back(
           {"from_index_and_y", {read({extra[0], 0, 0}, need::window), read(y, need::sign)}});
-    } else {
+    } else if (!extra.empty()) {
       alternatives.push_back({"from_index", {read({extra[0], 0, 0}, need::window)}});
     }
     alternatives.push_back({"from_x", {read(x, need::exact_value)}});

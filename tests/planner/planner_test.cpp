@@ -1,0 +1,480 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "models/models.hpp"
+#include "planner/bounds.hpp"
+#include "planner/json.hpp"
+#include "planner/needs.hpp"
+#include "planner/options.hpp"
+#include "planner/random_network.hpp"
+#include "planner/search.hpp"
+#include "planner/validator.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner {
+
+void PrintTo(const plan_finding& f, std::ostream* out) {
+  *out << to_string(f.fault) << ": " << f.message;
+}
+
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr policy policies[] = {policy::none, policy::lossless, policy::fp16, policy::fp8};
+
+plan_options with(policy p, std::int64_t budget = 0) {
+  plan_options options;
+  options.chosen_policy = p;
+  options.budget_bytes = budget;
+  return options;
+}
+
+plan_options forced(policy p, const std::string& force) {
+  plan_options options = with(p);
+  options.force = force;
+  return options;
+}
+
+graph model_graph(std::string_view name, std::int64_t batch, double density) {
+  const models::model_info& m = models::find(name);
+  return make_training_graph(m.build(m.default_input, m.default_classes), batch, {.relu_density = density});
+}
+
+// What every plan must be, whatever its policy and budget.
+void expect_sound(const plan& p) {
+  EXPECT_THAT(validate(p), IsEmpty());
+  const plan_sizes& z = p.sizes;
+  EXPECT_GE(z.planned_peak, z.bound);
+  EXPECT_GE(z.planned_peak, z.max_live);
+  EXPECT_GE(z.bound, z.wall);
+  EXPECT_GE(z.baseline_peak, z.wall);
+  EXPECT_EQ(z.planned_peak_total, z.planned_peak + z.parameter_bytes + z.workspace_bytes);
+  EXPECT_EQ(z.baseline_peak_total, z.baseline_peak + z.parameter_bytes + z.workspace_bytes);
+  if (p.budget_bytes > 0) {
+    EXPECT_LE(z.planned_peak_total, p.budget_bytes);
+  }
+}
+
+// "budget: expected at least N bytes".
+std::int64_t smallest_budget_in(const std::string& message) {
+  const std::string before = "expected at least ";
+  const std::size_t at = message.find(before);
+  EXPECT_NE(at, std::string::npos) << message;
+  return at == std::string::npos ? 0 : std::stoll(message.substr(at + before.size()));
+}
+
+std::int64_t smallest_budget(const graph& g, plan_options options) {
+  options.budget_bytes = 1;
+  try {
+    make_plan(g, options);
+  } catch (const error& e) {
+    EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+    return smallest_budget_in(e.what());
+  }
+  ADD_FAILURE() << "a budget of one byte was met";
+  return 0;
+}
+
+// ---- random networks ------------------------------------------------------------------------------------
+
+TEST(make_plan, random_networks_under_every_policy_and_budget) {
+  int refused = 0, encoded = 0, recomputed = 0;
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    testing::random_network random(seed);
+    const network net = random.make();
+    const graph g = make_training_graph(net, random.pick(1, 40));
+    const policy chosen = policies[seed % 4];
+    const plan smallest = make_plan(g, with(chosen));
+    expect_sound(smallest);
+    EXPECT_LE(smallest.sizes.planned_peak, smallest.sizes.baseline_peak * 11 / 10 + 17 * 1024)
+        << "only margin, overflow arena and layout may make it larger";
+
+    const std::int64_t least = smallest_budget(g, with(chosen));
+    EXPECT_LE(least, smallest.sizes.planned_peak_total);
+    const plan tight = make_plan(g, with(chosen, least));
+    expect_sound(tight);
+
+    // Budgets around and between the smallest and the baseline are met or refused with the same figure.
+    const std::int64_t baseline = std::max(tight.sizes.baseline_peak_total, least);
+    const std::int64_t budget = random.pick(least / 2, baseline + baseline / 4);
+    try {
+      expect_sound(make_plan(g, with(chosen, budget)));
+    } catch (const error& e) {
+      ++refused;
+      EXPECT_EQ(e.code(), errc::infeasible_budget);
+      EXPECT_LT(budget, least);
+      EXPECT_EQ(smallest_budget_in(e.what()), least);
+      EXPECT_THAT(e.what(), HasSubstr(std::to_string(budget)));
+    }
+    for (const stash_choice& c : tight.choices) {
+      encoded += c.kind == stash_kind::encoded ? 1 : 0;
+      recomputed += c.kind == stash_kind::recompute ? 1 : 0;
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(encoded, 2000);
+  EXPECT_GT(recomputed, 100);
+}
+
+TEST(make_plan, is_a_function_of_its_arguments) {
+  for (std::uint64_t seed = 5000; seed < 5100; ++seed) {
+    SCOPED_TRACE(seed);
+    const graph g = make_training_graph(testing::random_network(seed).make(), 16);
+    const plan_options options = with(policies[seed % 4]);
+    const std::string first = to_json(make_plan(g, options));
+    EXPECT_EQ(to_json(make_plan(g, options)), first);
+    const plan back = plan_from_json(first);
+    EXPECT_THAT(validate(back), IsEmpty());
+    EXPECT_EQ(to_json(back), first);
+  }
+}
+
+// ---- networks of the literature -------------------------------------------------------------------------
+
+class model_plans : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(model_plans, come_close_to_the_bound) {
+  for (const double density : {0.3, 0.5, 0.7}) {
+    const graph g = model_graph(GetParam(), 64, density);
+    check_graph(g);
+    for (const policy chosen : policies) {
+      SCOPED_TRACE(std::string(to_string(chosen)) + " at density " + std::to_string(density));
+      const plan p = make_plan(g, with(chosen));
+      expect_sound(p);
+      EXPECT_LE(static_cast<double>(p.sizes.planned_peak), 1.10 * static_cast<double>(p.sizes.bound));
+      const std::string text = to_json(p);
+      const plan back = plan_from_json(text);
+      EXPECT_THAT(validate(back), IsEmpty());
+      EXPECT_EQ(to_json(back), text);
+    }
+  }
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const models::model_info& m : models::all())
+    names.emplace_back(m.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(all, model_plans, ::testing::ValuesIn(model_names()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST(wall, is_set_by_the_largest_op_of_the_published_networks) {
+  const auto wall_op = [](std::string_view name) {
+    const graph g = model_graph(name, 64, 0.5);
+    const wall w = working_set_wall(g);
+    EXPECT_GT(w.bytes, 0);
+    return g.op_at(w.op).name;
+  };
+  // The first layers of classifiers hold the largest maps; a norm's backward also wants the kept input.
+  EXPECT_EQ(wall_op("lenet"), "pool1");
+  EXPECT_EQ(wall_op("vgg_small"), "conv1_2");
+  EXPECT_EQ(wall_op("alexnet"), "pool1");
+  EXPECT_EQ(wall_op("alexnet_lrn"), "lrn1");
+  EXPECT_EQ(wall_op("nin"), "conv1/mlp1");
+  EXPECT_EQ(wall_op("overfeat"), "pool1");
+  EXPECT_EQ(wall_op("vgg16"), "conv1_2");
+  EXPECT_EQ(wall_op("inception_v1"), "pool1");
+  for (const char* const name : {"resnet50", "resnet101", "resnet152"})
+    EXPECT_EQ(wall_op(name), "conv2_3/c/bn/backward") << name;
+  EXPECT_EQ(wall_op("resnet20"), "conv2_3/b/bn/backward");
+}
+
+// ---- budgets --------------------------------------------------------------------------------------------
+
+int encodings_of(const plan& p) {
+  return static_cast<int>(std::count_if(p.choices.begin(), p.choices.end(), [](const stash_choice& c) {
+    return c.kind == stash_kind::encoded || c.kind == stash_kind::recompute;
+  }));
+}
+
+TEST(make_plan, encodes_nothing_that_the_budget_does_not_ask_for) {
+  for (const char* const name : {"lenet", "vgg_small", "resnet20", "nin"}) {
+    const graph g = model_graph(name, 64, 0.5);
+    for (const policy chosen : {policy::lossless, policy::fp16, policy::fp8}) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(to_string(chosen)));
+      const std::int64_t least = smallest_budget(g, with(chosen));
+      const std::int64_t baseline = make_plan(g, with(policy::none)).sizes.planned_peak_total;
+      ASSERT_LT(least, baseline);
+      const plan tight = make_plan(g, with(chosen, least));
+      const plan halfway = make_plan(g, with(chosen, (least + baseline) / 2));
+      const plan roomy = make_plan(g, with(chosen, baseline));
+      for (const plan* p : {&tight, &halfway, &roomy})
+        expect_sound(*p);
+      EXPECT_EQ(encodings_of(roomy), 0);
+      EXPECT_GT(encodings_of(tight), encodings_of(roomy));
+      EXPECT_LE(encodings_of(halfway), encodings_of(tight));
+      EXPECT_EQ(roomy.sizes.baseline_peak_total, baseline);
+    }
+  }
+}
+
+TEST(make_plan, an_impossible_budget_is_refused_with_op_tensors_and_the_smallest_budget) {
+  const graph g = model_graph("vgg_small", 64, 0.5);
+  const std::int64_t least = smallest_budget(g, with(policy::lossless));
+  try {
+    make_plan(g, with(policy::lossless, least - 1));
+    ADD_FAILURE() << "met";
+  } catch (const error& e) {
+    EXPECT_EQ(e.code(), errc::infeasible_budget);
+    EXPECT_EQ(smallest_budget_in(e.what()), least);
+    const std::string message = e.what();
+    EXPECT_TRUE(std::any_of(g.ops.begin(), g.ops.end(), [&](const op& o) {
+      return message.find("while " + o.name + " runs") != std::string::npos;
+    })) << message;
+    EXPECT_TRUE(std::any_of(g.storages.begin(), g.storages.end(), [&](const storage& s) {
+      return message.find(s.name + " (") != std::string::npos;
+    })) << message;
+  }
+  expect_sound(make_plan(g, with(policy::lossless, least)));
+}
+
+TEST(make_plan, workspace_counts_for_the_budget) {
+  graph g = model_graph("lenet", 8, 0.5);
+  const std::int64_t before = smallest_budget(g, with(policy::lossless));
+  g.ops[0].workspace_bytes = 1000;
+  g.ops[1].workspace_bytes = 999;
+  EXPECT_EQ(smallest_budget(g, with(policy::lossless)), before + 1024);
+}
+
+// ---- forced encodings -----------------------------------------------------------------------------------
+
+// Storages that some selection keeps in this form, under the policy.
+std::vector<storage_id> legal_for(const graph& g, policy chosen, const std::string& name) {
+  std::vector<storage_id> out;
+  for (const component& c : make_options(g, forced(chosen, name), 0.0).components) {
+    for (const configuration& f : c.configurations) {
+      for (std::size_t k = 0; k < f.choices.size(); ++k) {
+        if (f.choices[k].kind == stash_kind::encoded && to_string(f.choices[k].stored) == name)
+          out.push_back(c.storages[k]);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(make_plan, a_forced_encoding_is_used_wherever_it_is_legal) {
+  struct expectation {
+    const char* network;
+    policy chosen;
+    const char* name;
+    std::vector<const char*> storages;  // some that must have it
+  };
+  const expectation list[] = {
+      {"vgg_small", policy::lossless, "sign_mask", {"fc1/relu", "fc1/dropout.mask"}},
+      {"lenet", policy::lossless, "bitmap", {"fc1/relu", "pool1", "conv2"}},
+      {"lenet", policy::lossless, "relu_pool", {"pool1.code", "pool2.code"}},
+      {"lenet", policy::lossless, "window_index", {"pool1.index", "pool2.index"}},
+      {"lenet", policy::fp16, "bitmap_fp16", {"fc1/relu"}},
+      {"lenet", policy::fp16, "fp16", {"fc1/relu"}},
+      {"lenet", policy::fp8, "bitmap_fp8", {"fc1/relu"}},
+      {"lenet", policy::fp8, "fp8", {"fc1/relu"}},
+      {"lenet", policy::lossless, "raw", {"fc1/relu"}},
+  };
+  for (const expectation& e : list) {
+    SCOPED_TRACE(std::string(e.network) + " " + e.name);
+    const graph g = model_graph(e.network, 16, 0.5);
+    const plan p = make_plan(g, forced(e.chosen, e.name));
+    expect_sound(p);
+    for (const char* const name : e.storages) {
+      for (std::size_t s = 0; s < g.storages.size(); ++s) {
+        if (g.storages[s].name != name) continue;
+        const stash_choice& c = p.choices[s];
+        EXPECT_EQ(c.kind == stash_kind::raw ? "raw" : to_string(c.stored), e.name) << name;
+      }
+    }
+    for (const storage_id s : legal_for(g, e.chosen, e.name))
+      EXPECT_EQ(to_string(p.choices[static_cast<std::size_t>(s)].stored), e.name) << g.at(s).name;
+  }
+}
+
+TEST(make_plan, a_forced_recompute_is_used_for_every_norm_and_relu) {
+  const graph g = model_graph("resnet20", 16, 0.5);
+  const plan p = make_plan(g, forced(policy::lossless, "recompute"));
+  expect_sound(p);
+  ASSERT_FALSE(g.recompute.empty());
+  for (const recompute_rule& r : g.recompute)
+    EXPECT_EQ(p.choices[static_cast<std::size_t>(r.target)].kind, stash_kind::recompute)
+        << g.at(r.target).name;
+}
+
+TEST(make_plan, refuses_unknown_and_nowhere_legal_encodings) {
+  const auto expect_refused = [](const char* network, policy chosen, const std::string& force,
+                                 const std::string& detail) {
+    try {
+      make_plan(model_graph(network, 4, 0.5), forced(chosen, force));
+      ADD_FAILURE() << force << " was taken";
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::invalid_argument) << e.what();
+      EXPECT_THAT(e.what(), HasSubstr(force));
+      EXPECT_THAT(e.what(), HasSubstr(detail));
+    }
+  };
+  expect_refused("lenet", policy::lossless, "zip", "bitmap");  // lists the known names
+  expect_refused("lenet", policy::lossless, "fp8", "legal");
+  expect_refused("lenet", policy::fp8, "fp16", "legal");
+  expect_refused("lenet", policy::none, "bitmap", "legal");
+  expect_refused("lenet", policy::lossless, "recompute", "legal");  // no norm
+  expect_refused("lenet", policy::lossless, "shape_only", "legal");
+}
+
+TEST(make_plan, refuses_senseless_options) {
+  const graph g = model_graph("lenet", 4, 0.5);
+  const auto expect_refused = [&](auto change) {
+    plan_options options;
+    change(options);
+    try {
+      make_plan(g, options);
+      ADD_FAILURE() << "taken";
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::invalid_argument);
+    }
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  expect_refused([](plan_options& o) { o.budget_bytes = -1; });
+  expect_refused([](plan_options& o) { o.threads = 0; });
+  expect_refused([](plan_options& o) { o.slot_margin = -0.1; });
+  expect_refused([&](plan_options& o) { o.slot_margin = nan; });
+  expect_refused([](plan_options& o) { o.overflow_share = -0.1; });
+  expect_refused([&](plan_options& o) { o.overflow_share = nan; });
+}
+
+// ---- many storages that depend on each other ------------------------------------------------------------
+
+TEST(make_plan, a_densely_connected_block_is_planned_in_reasonable_time) {
+  network net("dense_block");
+  node_id x = net.conv2d("stem", net.input(8, 8, 3), 8, {3, 3}, {1, 1}, {1, 1}, false);
+  for (int i = 0; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    const node_id r = net.relu("relu" + n, net.batch_norm("norm" + n, x));
+    x = net.concat("cat" + n, {x, net.conv2d("conv" + n, r, 4, {3, 3}, {1, 1}, {1, 1}, false)});
+  }
+  net.softmax_cross_entropy("loss", net.dense("fc", net.global_avg_pool("mean", x), 10));
+  const graph g = make_training_graph(net, 32);
+  for (const policy chosen : policies) {
+    SCOPED_TRACE(std::string(to_string(chosen)));
+    const plan p = make_plan(g, with(chosen));
+    expect_sound(p);
+    EXPECT_LE(p.sizes.planned_peak, p.sizes.baseline_peak);
+  }
+}
+
+// ---- large windows --------------------------------------------------------------------------------------
+
+TEST(make_plan, windows_of_any_size_can_be_planned) {
+  for (const std::int32_t kernel : {2, 3, 4, 8, 15, 16, 17, 20}) {
+    SCOPED_TRACE(kernel);
+    for (const bool rectified : {false, true}) {
+      network net("windows");
+      node_id x = net.conv2d("c", net.input(20, 20, 1), 2, {1, 1}, {1, 1}, {0, 0});
+      if (rectified) x = net.relu("r", x);
+      net.softmax_cross_entropy("loss", net.dense("fc", net.max_pool("p", x, kernel, kernel), 3));
+      const graph g = make_training_graph(net, 4);
+      for (const policy chosen : policies)
+        expect_sound(make_plan(g, with(chosen)));
+      if (kernel <= 16) {
+        const plan p = make_plan(g, forced(policy::lossless, "window_index"));
+        expect_sound(p);
+        for (const stash_choice& c : p.choices) {
+          if (c.kind != stash_kind::encoded || c.stored.kind != encoding_kind::window_index) continue;
+          EXPECT_EQ(c.stored.window_cells, kernel * kernel);
+        }
+      }
+    }
+  }
+}
+
+// ---- the bound and the search against all configurations -------------------------------------------------
+
+TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {
+  int networks = 0, exact = 0, near = 0;
+  double worst = 1.0, slack = 1.0;
+  for (std::uint64_t seed = 9000; seed < 9400; ++seed) {
+    SCOPED_TRACE(seed);
+    // So many samples that every slot is large beside the overflow arena.
+    const graph g = make_training_graph(testing::random_network(seed).make(), 4096);
+    const plan_options options = with(policies[1 + seed % 3]);
+    const scheduler facts(g);
+    const option_set choices = make_options(g, options, options.slot_margin);
+    double combinations = 1;
+    for (const component& c : choices.components)
+      combinations *= static_cast<double>(c.configurations.size());
+    if (combinations > 3000) continue;
+    const search all(facts, choices, options);
+    picks now(choices.components.size(), 0);
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    for (bool more = true; more;) {
+      best = std::min(best, max_live(blocks_of(all.build(now).buffers), buffer_alignment));
+      more = false;
+      for (std::size_t c = 0; c < now.size() && !more; ++c) {
+        more = ++now[c] < choices.components[c].configurations.size();
+        if (!more) now[c] = 0;
+      }
+    }
+    const plan p = make_plan(g, options);
+    EXPECT_GE(best, p.sizes.bound);
+    EXPECT_GE(p.sizes.max_live, best);
+    const double over = static_cast<double>(p.sizes.max_live) / static_cast<double>(best);
+    EXPECT_LE(over, 1.10);
+    near += over <= 1.05 ? 1 : 0;
+    worst = std::max(worst, over);
+    slack = std::max(slack, static_cast<double>(best) / static_cast<double>(p.sizes.bound));
+    ++networks;
+    exact += p.sizes.max_live == best ? 1 : 0;
+  }
+  EXPECT_GE(networks, 300);
+  EXPECT_GE(near * 100, networks * 98);
+  EXPECT_GE(exact * 100, networks * 85);
+  std::printf(
+      "%d networks: the best found for %d, within 5 %% for %d, at worst %.4f of it; the best is at most %.4f "
+      "of the bound\n",
+      networks, exact, near, worst, slack);
+}
+
+// ---- explain --------------------------------------------------------------------------------------------
+
+TEST(explain, names_every_stashed_tensor_with_reader_form_and_bytes) {
+  for (const char* const name : {"lenet", "resnet20", "alexnet"}) {
+    for (const policy chosen : policies) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(to_string(chosen)));
+      const plan p = make_plan(model_graph(name, 16, 0.5), with(chosen));
+      const std::string text = explain(p);
+      EXPECT_THAT(text, HasSubstr(to_string(chosen)));
+      EXPECT_THAT(text, HasSubstr(p.network.op_at(p.sizes.wall_op).name));
+      for (std::size_t s = 0; s < p.choices.size(); ++s) {
+        const stash_choice& c = p.choices[s];
+        if (c.kind == stash_kind::none) continue;
+        const std::size_t begin = text.find("\n" + p.network.storages[s].name + " ");
+        ASSERT_NE(begin, std::string::npos) << p.network.storages[s].name;
+        const std::string line = text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+        const std::string form = c.kind == stash_kind::raw         ? "raw"
+                                 : c.kind == stash_kind::recompute ? "recompute"
+                                                                   : to_string(c.stored);
+        EXPECT_THAT(line, HasSubstr(form));
+        EXPECT_THAT(line, HasSubstr(std::to_string(c.bytes_before)));
+        EXPECT_THAT(line, HasSubstr(std::to_string(c.bytes_after)));
+        EXPECT_THAT(c.reason, ::testing::Not(IsEmpty()));
+        EXPECT_THAT(line, HasSubstr(c.reason));
+        const auto readers = readers_of(p.network, static_cast<storage_id>(s), p.alternative);
+        EXPECT_FALSE(readers.empty());
+        for (const reader& r : readers)
+          EXPECT_THAT(line, HasSubstr(p.network.op_at(r.op).name));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stash::planner
