@@ -1,10 +1,9 @@
 #include <cmath>
 
-#include "bits.hpp"
 #include "codecs.hpp"
 #include "convert.hpp"
 #include "detail.hpp"
-#include "sign.hpp"
+#include "run_loops.hpp"
 
 namespace stash::detail {
 namespace {
@@ -37,71 +36,16 @@ std::size_t table_bytes(std::int64_t elements) noexcept {
   return pad16(static_cast<std::size_t>(tile_count(elements)) * 4);
 }
 
-bool nonzero(float value) noexcept {
-  return std::bit_cast<std::uint32_t>(value) != 0;
-}
-
-/// True if a value other than +0 is not positive: negative, -0 or NaN.
-bool any_not_positive(const float* values, std::int64_t count) noexcept {
-  std::uint32_t found = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto bits = std::bit_cast<std::int32_t>(values[i]);
-    found |= static_cast<std::uint32_t>(bits < 0) | static_cast<std::uint32_t>(bits > f32_infinity);
-  }
-  return found != 0;
-}
-
-/// Moves the non-zero values to the front of `packed` (room for `count`); returns how many there are.
-std::int64_t compact(const float* __restrict values, std::int64_t count, float* __restrict packed) noexcept {
-  std::int64_t kept = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    packed[kept] = values[i];
-    kept += nonzero(values[i]) ? 1 : 0;
-  }
-  return kept;
-}
-
-/// Inverse of compact() by the mask. packed[number of set bits] must be readable.
-void expand(const float* __restrict packed, const std::uint8_t* __restrict mask, std::int64_t count,
-            float* __restrict values) noexcept {
-  const auto take = [&packed](std::uint32_t bit) {
-    const std::uint32_t value = std::bit_cast<std::uint32_t>(*packed) & (0 - bit);
-    packed += bit;
-    return std::bit_cast<float>(value);
-  };
-  const std::int64_t whole = count / 8 * 8;
-  for (std::int64_t i = 0; i < whole; i += 8) {
-    const std::uint32_t bits = mask[i / 8];
-    for (int j = 0; j < 8; ++j)
-      values[i + j] = take((bits >> j) & 1);
-  }
-  for (std::int64_t i = whole; i < count; ++i)
-    values[i] = take((std::uint32_t{mask[i / 8]} >> (i % 8)) & 1);
-}
-
-std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) noexcept {
-  std::int64_t total = 0;
-  std::int64_t i = 0;
-  for (; i + 64 <= count; i += 64) {
-    std::uint64_t word;
-    std::memcpy(&word, mask + i / 8, 8);
-    total += std::popcount(word);
-  }
-  for (; i < count; ++i)
-    total += (mask[i / 8] >> (i % 8)) & 1;
-  return total;
-}
-
 /// First pass: mask plane, flag, and every tile's count into its table entry.
 void write_masks(const const_tensor_view& input, std::uint8_t* mask, std::uint32_t* table,
                  encode_report& report, const execution_context& context) {
+  const run_loops& loops = fastest_loops();
   for_each_tile(context, input.elements(), [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
-    std::uint8_t flags[tile_elements];
-    const float* values = read_run(input, first, length, buffer);
-    fill_flags(values, length, flags, nonzero);
-    table[tile] = pack_flags(flags, length, mask + first / 8);
-    if (any_not_positive(values, length)) or_bits(report.flags, flag_mask_is_not_sign);
+    const nonzero_bits found =
+        loops.find_nonzero(read_run(input, first, length, buffer), length, mask + first / 8);
+    table[tile] = found.count;
+    if (found.any_not_positive) or_bits(report.flags, flag_mask_is_not_sign);
   });
 }
 
@@ -152,17 +96,20 @@ void place_tiles(std::size_t width, std::int64_t tiles, std::size_t fixed_bytes,
 
 /// Third pass: the payloads.
 void write_payloads(const encoding& e, const const_tensor_view& input, const encoded_view& output,
-                    const std::uint32_t* table, const execution_context& context) {
+                    const std::uint8_t* mask, const std::uint32_t* table, const execution_context& context) {
+  const run_loops& loops = fastest_loops();
   auto* slot = static_cast<std::uint8_t*>(output.data);
   auto* arena = output.overflow == nullptr ? nullptr : static_cast<std::uint8_t*>(output.overflow->data);
   const std::size_t width = value_bytes(e.values);
   for_each_tile(context, input.elements(), [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
     const place where = place_of(table[tile]);
     if (where == place::never_stored) return;
-    float buffer[tile_elements];
-    float packed[tile_elements];
-    const std::int64_t kept = compact(read_run(input, first, length, buffer), length, packed);
+    const std::uint8_t* bits = mask + first / 8;
+    const std::int64_t kept = loops.count_bits(bits, length);
     if (kept == 0) return;
+    float buffer[tile_elements];
+    float packed[tile_elements + packed_slack];
+    loops.compact(read_run(input, first, length, buffer), bits, length, packed);
     std::uint8_t* payload = (where == place::slot ? slot : arena) + offset_of(table[tile]);
     store_values(packed, kept, e.values, e.underflow, payload);
     const std::size_t size = static_cast<std::size_t>(kept) * width;
@@ -229,7 +176,7 @@ std::size_t bitmap_bytes_exact(value_format values, const const_tensor_view& inp
     const float* run = read_run(input, first, length, buffer);
     std::uint32_t count = 0;
     for (std::int64_t i = 0; i < length; ++i)
-      count += nonzero(run[i]) ? 1u : 0u;
+      count += std::bit_cast<std::uint32_t>(run[i]) != 0 ? 1U : 0U;
     payloads.fetch_add(pad16(count * width), std::memory_order_relaxed);
   });
   return bitmap_fixed_bytes(input.elements()) + payloads.load();
@@ -249,14 +196,15 @@ void encode_bitmap(const encoding& e, const const_tensor_view& input, const enco
   std::memset(table + tiles, 0, table_bytes(elements) - static_cast<std::size_t>(tiles) * 4);
   write_masks(input, mask, table, *output.report, context);
   place_tiles(value_bytes(e.values), tiles, fixed_bytes, output, table);
-  write_payloads(e, input, output, table, context);
+  write_payloads(e, input, output, mask, table, context);
 }
 
 std::uint32_t decode_bitmap_tile(value_format format, const const_encoded_view& input, std::int64_t elements,
                                  std::int64_t tile, std::int64_t length, float* values) noexcept {
   const auto* mask = static_cast<const std::uint8_t*>(input.data);
   const auto* tile_mask = mask + tile * (tile_elements / 8);
-  const std::int64_t count = count_bits(tile_mask, length);
+  const run_loops& loops = fastest_loops();
+  const std::int64_t count = loops.count_bits(tile_mask, length);
   std::uint32_t status = status_ok;
   const std::uint8_t* payload = nullptr;
   if (count != 0) {
@@ -269,10 +217,10 @@ std::uint32_t decode_bitmap_tile(value_format format, const const_encoded_view& 
     std::memset(values, 0, static_cast<std::size_t>(length) * sizeof(float));
     return status;
   }
-  float packed[tile_elements + 1];
+  float packed[tile_elements + packed_slack];
   load_values(payload, count, format, packed);
-  packed[count] = 0;
-  expand(packed, tile_mask, length, values);
+  std::fill_n(packed + count, packed_slack, 0.0F);
+  loops.expand(packed, tile_mask, length, values);
   return status_ok;
 }
 

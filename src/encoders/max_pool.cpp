@@ -13,7 +13,7 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   const pool_shape s = check_pool(function, "x", x, "y", y, window);
   pool_planes planes;
   if (index.data != nullptr) set_index_plane(function, index, s, y.elements(), planes);
-  pool_forward<false>(s, x, y, planes, rule, context);
+  pool_forward(false, s, x, y, planes, rule, context);
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(y.elements(), planes.index_bits));
 }
 
@@ -34,7 +34,8 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
   check_same_shape(function, "x", x, "dx", dx);
   checked_index_bits(function, s);
-  pool_backward_search<false>(s, dy, x, dx, rule, context);
+  std::uint32_t never_set = 0;
+  pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 }
 
 }  // namespace stash

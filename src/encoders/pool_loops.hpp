@@ -14,7 +14,7 @@
 #include "detail.hpp"
 #include "masked.hpp"
 #include "pool_shape.hpp"
-#include "pool_vector.hpp"
+#include "run_loops.hpp"
 
 namespace stash::detail {
 
@@ -34,6 +34,10 @@ inline std::int64_t window_offset(const pool_shape& s, const window_cells& w, st
                                   std::int64_t oy, std::int64_t ox, std::int64_t pitch) noexcept {
   const std::int64_t row = sample * s.rows.in + s.rows.origin(oy) + w.y_begin;
   return (row * s.columns.in + s.columns.origin(ox) + w.x_begin) * pitch;
+}
+
+inline max_function maximum_for(framework_rule rule, bool relu, bool cells) noexcept {
+  return fastest_loops().maximum[rule == framework_rule::pytorch ? 1 : 0][relu ? 1 : 0][cells ? 1 : 0];
 }
 
 // --- forward ---------------------------------------------------------------------------------------------
@@ -58,29 +62,28 @@ inline void set_index_plane(std::string_view function, const encoded_view& index
 /// Collects the cells of one thread's range and writes them in groups that end at whole bytes of all planes.
 class cell_stage {
  public:
-  /// `first` is a multiple of group_elements.
-  cell_stage(const pool_planes& planes, std::int64_t first) : planes_(planes), first_(first) {}
+  /// `first` is a multiple of group_elements; `y` receives the pooled values.
+  cell_stage(const pool_planes& planes, const const_tensor_view& y, framework_rule rule, std::int64_t first)
+      : planes_(planes), y_(y), rule_(rule), first_(first) {}
 
   static constexpr std::int64_t group_elements = 32;
 
-  /// Where the next `count` <= run_elements cells go, and their pass flags.
+  /// Where the next `count` <= run_elements cells go.
   std::uint8_t* cells(std::int64_t count) noexcept {
     if (filled_ + count > capacity) write(filled_ / group_elements * group_elements);
     return cells_.data() + filled_;
   }
-  std::uint8_t* passes() noexcept { return passes_.data() + filled_; }
+  /// To be called when the pooled values of these cells are in y.
   void advance(std::int64_t count) noexcept { filled_ += count; }
 
   /// Writes what is left; only the last range may end inside a group.
   void finish() noexcept {
     std::memset(cells_.data() + filled_, 0, group_elements);
-    std::memset(passes_.data() + filled_, 0, group_elements);
     write(filled_);
   }
 
  private:
   static constexpr std::int64_t capacity = 2 * run_elements;
-  using buffer = std::array<std::uint8_t, capacity + group_elements>;
 
   void write(std::int64_t count) noexcept {
     if (planes_.index != nullptr) pack_cells(cells_.data(), count, planes_.index_bits, first_, planes_.index);
@@ -88,30 +91,42 @@ class cell_stage {
     first_ += count;
     filled_ -= count;
     std::memmove(cells_.data(), cells_.data() + count, static_cast<std::size_t>(filled_));
-    std::memmove(passes_.data(), passes_.data() + count, static_cast<std::size_t>(filled_));
   }
 
   void write_codes(std::int64_t count) noexcept {
+    for (std::int64_t done = 0; done < count; done += run_elements)
+      write_codes(done, std::min(run_elements, count - done));
+  }
+
+  void write_codes(std::int64_t at, std::int64_t count) noexcept {
+    const std::int64_t first = first_ + at;
+    float values[run_elements];
+    std::uint8_t bits[run_elements / 8], passes[run_elements], codes[run_elements + group_elements];
+    fastest_loops().pass_bits(read_run(y_, first, count, values), count, rule_, bits);
+    spread_bits(bits, count, passes);
     const std::uint8_t none = planes_.gradient != nullptr ? 0 : no_gradient_code;
-    buffer codes;
-    select_codes(cells_.data(), passes_.data(), count, none, codes.data());
-    std::memset(codes.data() + count, 0, group_elements);
-    pack_cells(codes.data(), count, planes_.code_bits, first_, planes_.code);
-    if (planes_.gradient != nullptr) pack_flags(passes_.data(), count, planes_.gradient + first_ / 8);
+    select_codes(cells_.data() + at, passes, count, none, codes);
+    std::memset(codes + count, 0, group_elements);
+    pack_cells(codes, count, planes_.code_bits, first, planes_.code);
+    if (planes_.gradient != nullptr) {
+      std::memcpy(planes_.gradient + first / 8, bits, static_cast<std::size_t>((count + 7) / 8));
+    }
   }
 
   pool_planes planes_;
+  const_tensor_view y_;
+  framework_rule rule_;
   std::int64_t first_;
   std::int64_t filled_ = 0;
-  alignas(16) buffer cells_;
-  alignas(16) buffer passes_;
+  alignas(16) std::array<std::uint8_t, capacity + group_elements> cells_;
 };
 
-/// Forward for one rule, with or without ReLU and planes.
-template <framework_rule Rule, bool Relu, bool Cells>
-void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_view& y,
-                  const pool_planes& planes, const execution_context& context) {
+/// Forward, joined with a ReLU or not.
+inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view& x, const tensor_view& y,
+                         const pool_planes& planes, framework_rule rule, const execution_context& context) {
   if (y.elements() == 0) return;
+  const bool wants_cells = planes.index != nullptr || planes.code != nullptr;
+  const max_function maximum = maximum_for(rule, relu, wants_cells);
   if (planes.index != nullptr) clear_tail(planes.index, y.elements(), planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, y.elements(), planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, y.elements(), 1);
@@ -120,7 +135,7 @@ void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_
   const std::int64_t pixels = s.pooled_pixels();
   const std::int64_t grain = std::max<std::int64_t>(1, 32 * run_elements / (group * s.channels));
   const auto body = [&](std::int64_t begin, std::int64_t end) {
-    cell_stage stage(planes, begin * group * s.channels);
+    cell_stage stage(planes, y, rule, begin * group * s.channels);
     const std::int64_t last = std::min(pixels, end * group);
     std::int64_t pixel = begin * group;
     std::int64_t ox = pixel % s.columns.out;
@@ -132,12 +147,9 @@ void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_
       float* to = y.as<float>() + pixel * y.pitch();
       for (std::int64_t c = 0; c < s.channels; c += run_elements) {
         const std::int64_t count = std::min(run_elements, s.channels - c);
-        std::uint8_t* cells = Cells ? stage.cells(count) : nullptr;
-        max_kernel<Rule, Relu, Cells>::run(from + c, w, count, to + c, cells);
-        if constexpr (Cells) {
-          if (planes.code != nullptr) pass_flags(to + c, count, Rule, stage.passes());
-          stage.advance(count);
-        }
+        std::uint8_t* cells = wants_cells ? stage.cells(count) : nullptr;
+        maximum(from + c, w, count, to + c, cells);
+        if (wants_cells) stage.advance(count);
       }
       if (++ox == s.columns.out) {
         ox = 0;
@@ -147,24 +159,9 @@ void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_
         }
       }
     }
-    if constexpr (Cells) stage.finish();
+    if (wants_cells) stage.finish();
   };
   parallel_for(context, (pixels + group - 1) / group, grain, body);
-}
-
-/// Chooses the instantiation of pool_forward.
-template <bool Relu>
-void pool_forward(const pool_shape& s, const const_tensor_view& x, const tensor_view& y,
-                  const pool_planes& planes, framework_rule rule, const execution_context& context) {
-  constexpr auto tensorflow = framework_rule::tensorflow;
-  constexpr auto pytorch = framework_rule::pytorch;
-  const bool cells = planes.index != nullptr || planes.code != nullptr;
-  if (rule == tensorflow) {
-    if (cells) return pool_forward<tensorflow, Relu, true>(s, x, y, planes, context);
-    return pool_forward<tensorflow, Relu, false>(s, x, y, planes, context);
-  }
-  if (cells) return pool_forward<pytorch, Relu, true>(s, x, y, planes, context);
-  return pool_forward<pytorch, Relu, false>(s, x, y, planes, context);
 }
 
 // --- backward --------------------------------------------------------------------------------------------
@@ -215,26 +212,29 @@ inline index_source checked_index_source(std::string_view function, const const_
 }
 
 /// Winners found again in the dense x.
-template <framework_rule Rule, bool Relu>
 class search_source {
  public:
-  search_source(const pool_shape& s, const const_tensor_view& x) : shape_(&s), x_(x) {}
+  search_source(const pool_shape& s, const const_tensor_view& x, framework_rule rule, bool relu)
+      : shape_(&s), x_(x), rule_(rule), relu_(relu), maximum_(maximum_for(rule, relu, true)) {}
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
     for (std::int64_t p = 0; p < run.pixels; ++p) {
       const window_cells w = clipped_window(*shape_, run.oy, run.ox + p, x_.pitch());
       const float* from = x_.as<float>() + run.channel +
                           window_offset(*shape_, w, run.sample, run.oy, run.ox + p, x_.pitch());
-      max_kernel<Rule, Relu, true>::run(from, w, run.channels, buffers.values.data() + p * run.channels,
-                                        buffers.cells.data() + p * run.channels);
+      maximum_(from, w, run.channels, buffers.values.data() + p * run.channels,
+               buffers.cells.data() + p * run.channels);
     }
-    if constexpr (!Relu) return {buffers.cells.data()};
-    pass_flags(buffers.values.data(), run.count(), Rule, buffers.passes.data());
+    if (!relu_) return {buffers.cells.data()};
+    pass_flags(buffers.values.data(), run.count(), rule_, buffers.passes.data());
     return {buffers.cells.data(), buffers.passes.data()};
   }
 
  private:
   const pool_shape* shape_;
   const_tensor_view x_;
+  framework_rule rule_;
+  bool relu_;
+  max_function maximum_;
 };
 
 /// True if a cell of these `count` ones does not lie in `w`, the clipped window.
@@ -312,6 +312,7 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
     clear_unreached(s, iy, base + (sample * s.rows.in + iy) * s.columns.in * dx.pitch(), dx);
   }
   const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
+  const auto scatter_run = fastest_loops().scatter;
   run_buffers buffers;
   const auto scatter = [&](const pooled_run& run) {
     const run_cells winners = source.load(run, buffers);
@@ -370,20 +371,6 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
     }
     or_bits(status, found);
   });
-}
-
-/// Backward with winners found again in x.
-template <bool Relu>
-void pool_backward_search(const pool_shape& s, const const_tensor_view& dy, const const_tensor_view& x,
-                          const tensor_view& dx, framework_rule rule, const execution_context& context) {
-  std::uint32_t never_set = 0;
-  if (rule == framework_rule::tensorflow) {
-    const search_source<framework_rule::tensorflow, Relu> source(s, x);
-    pool_backward(s, dy, source, dx, never_set, context);
-  } else {
-    const search_source<framework_rule::pytorch, Relu> source(s, x);
-    pool_backward(s, dy, source, dx, never_set, context);
-  }
 }
 
 }  // namespace stash::detail

@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "run_loops.hpp"
 #include "stash/encoding.hpp"
 
+// Compiled for several instruction sets, so nothing in here may be shared between them.
 namespace stash::detail {
+namespace {
 
 #ifdef __AVX2__
 inline constexpr std::size_t pool_lanes = 8;
@@ -20,19 +23,9 @@ inline constexpr std::size_t pool_lanes = 4;
 using float_lanes = float __attribute__((vector_size(pool_lanes * 4)));
 using int_lanes = std::int32_t __attribute__((vector_size(pool_lanes * 4)));
 
-/// Most pooled values that wait on the stack, and most channels of one call of the functions below.
-inline constexpr std::int64_t run_elements = 1024;
-
 /// Channels handled at once: several vectors, then one vector, then single ones.
 inline constexpr std::int64_t wide_run = 16;
 inline constexpr std::int64_t narrow_run = static_cast<std::int64_t>(pool_lanes);
-
-/// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
-struct window_cells {
-  std::int64_t y_begin, y_end, x_begin, x_end;
-  std::int64_t kernel_w;
-  std::ptrdiff_t row_pitch, pixel_pitch;  ///< in elements
-};
 
 // The scalar type goes through the same templates, for what is left of a channel run.
 template <class V>
@@ -64,7 +57,7 @@ template <framework_rule Rule, bool Relu, bool Cells>
 struct max_kernel {
   /// y[c] = maximum over the window, cells[c] = its cell. `x` points to the first cell that lies in x.
   static void run(const float* x, const window_cells& w, std::int64_t channels, float* y,
-                  std::uint8_t* __restrict cells) noexcept {
+                  std::uint8_t* cells) {
     // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
     std::int32_t winners[run_elements];
     std::int64_t c = 0;
@@ -75,13 +68,16 @@ struct max_kernel {
       block<float_lanes, 1>(x + c, w, y + c, winners + c);
     for (; c < channels; ++c)
       block<float, 1>(x + c, w, y + c, winners + c);
-    if constexpr (Cells) {
-      for (std::int64_t i = 0; i < channels; ++i)
-        cells[i] = static_cast<std::uint8_t>(winners[i]);
-    }
+    if constexpr (Cells) store_bytes(winners, channels, cells);
   }
 
  private:
+  static void store_bytes(const std::int32_t* __restrict from, std::int64_t count,
+                          std::uint8_t* __restrict to) noexcept {
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = static_cast<std::uint8_t>(from[i]);
+  }
+
   /// `run` for Blocks vectors of channels.
   ///
   /// The ReLU is applied to the maximum, not to every cell. That is the same: as long as the maximum so far
@@ -137,12 +133,6 @@ struct max_kernel {
   }
 };
 
-/// Cells [y_store, ...) x [x_store, ...) of a window are visited for the first time and are written, the
-/// others are added to.
-struct first_visits {
-  std::int64_t y_store, x_store;
-};
-
 /// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window. Sums start as
 /// +0 + gradient, so they are never -0 and adding +0 leaves their bits alone. `dx` points to the first cell
 /// in x.
@@ -175,8 +165,8 @@ inline void scatter_block(const float* gradient, const std::int32_t* winners, wi
   }
 }
 
-inline void scatter_run(const float* gradient, const std::uint8_t* __restrict cells, std::int64_t channels,
-                        const window_cells& w, const first_visits& visits, float* dx) noexcept {
+void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
+                 const window_cells& w, const first_visits& visits, float* dx) {
   std::int32_t winners[run_elements];
   for (std::int64_t i = 0; i < channels; ++i)
     winners[i] = cells[i];
@@ -191,4 +181,5 @@ inline void scatter_run(const float* gradient, const std::uint8_t* __restrict ce
     scatter_block<float, 1>(gradient + c, winners + c, w, visits, dx + c);
 }
 
+}  // namespace
 }  // namespace stash::detail

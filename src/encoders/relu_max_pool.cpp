@@ -84,7 +84,9 @@ class stash_source {
   void read_tile(std::int64_t tile) {
     if (tile == tile_) return;
     const std::int64_t length = std::min(tile_elements, elements_ - tile * tile_elements);
-    read_pass_flags(*encoding_, *stash_, elements_, rule_, tile, length, flags_.data());
+    std::uint8_t buffer[tile_elements / 8];
+    spread_bits(read_pass_bits(*encoding_, *stash_, elements_, rule_, tile, length, buffer), length,
+                flags_.data());
     tile_ = tile;
   }
 
@@ -147,7 +149,7 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
     if (layout.has_gradient_plane()) planes.gradient = planes.code + layout.first_plane;
   }
   if (index.data != nullptr) set_index_plane(function, index, s, elements, planes);
-  pool_forward<true>(s, x, y, planes, rule, context);
+  pool_forward(true, s, x, y, planes, rule, context);
   if (code.data != nullptr) add(code.report->slot_bytes, layout.bytes);
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(elements, planes.index_bits));
 }
@@ -190,7 +192,8 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view
   check_rule(backward_name, rule);
   check_same_shape(backward_name, "x", x, "dx", dx);
   checked_index_bits(backward_name, s);
-  pool_backward_search<true>(s, dy, x, dx, rule, context);
+  std::uint32_t never_set = 0;
+  pool_backward(s, dy, search_source(s, x, rule, true), dx, never_set, context);
 }
 
 }  // namespace stash

@@ -1,6 +1,7 @@
 #include "bits.hpp"
 #include "codecs.hpp"
 #include "detail.hpp"
+#include "run_loops.hpp"
 #include "sign.hpp"
 
 namespace stash::detail {
@@ -15,17 +16,18 @@ void pass_flags(const float* values, std::int64_t count, framework_rule rule, st
 
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
                       const execution_context& context) {
+  const run_loops& loops = fastest_loops();
   for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    std::uint8_t flags[tile_elements];
     if (input.type == dtype::u8) {
+      std::uint8_t flags[tile_elements];
       std::uint8_t buffer[tile_elements];
       fill_flags(read_run(input, first, length, buffer), length, flags,
                  [](std::uint8_t v) { return v != 0; });
+      pack_flags(flags, length, plane + first / 8);
     } else {
       float buffer[tile_elements];
-      pass_flags(read_run(input, first, length, buffer), length, rule, flags);
+      loops.pass_bits(read_run(input, first, length, buffer), length, rule, plane + first / 8);
     }
-    pack_flags(flags, length, plane + first / 8);
   });
 }
 

@@ -14,10 +14,12 @@ namespace stash::detail {
 void check_sign_source(std::string_view function, const encoding& e, const const_encoded_view& stash,
                        std::int64_t elements);
 
-/// For tile `tile` of `length` elements writes flags[i] = 1 where the gradient passes under `rule`, else 0.
+/// The bits of tile `tile` of `length` elements: bit i is set where the gradient passes under `rule`. They
+/// lie in the stash or in `buffer` (tile_elements / 8 bytes); bits behind the last element mean nothing.
 /// `elements` is the count of the whole tensor. Corrupt tiles set the report's status and pass nothing.
 /// The arguments were checked by check_sign_source.
-void read_pass_flags(const encoding& e, const const_encoded_view& stash, std::int64_t elements,
-                     framework_rule rule, std::int64_t tile, std::int64_t length, std::uint8_t* flags);
+const std::uint8_t* read_pass_bits(const encoding& e, const const_encoded_view& stash, std::int64_t elements,
+                                   framework_rule rule, std::int64_t tile, std::int64_t length,
+                                   std::uint8_t* buffer);
 
 }  // namespace stash::detail

@@ -1,0 +1,80 @@
+#pragma once
+/// \file
+/// The inner loops of the encoders, over one run of values that fits the first-level cache. They exist once
+/// for the instruction set that everything is compiled for and, on x86-64, once more for AVX2; run_loops()
+/// is the one place that chooses. All versions give the same bits.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "stash/encoding.hpp"
+
+namespace stash::detail {
+
+/// Most values in one run.
+inline constexpr std::int64_t run_elements = tile_elements;
+
+/// Values that compact() may write, and expand() may read, behind the last one.
+inline constexpr std::int64_t packed_slack = 8;
+
+/// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
+struct window_cells {
+  std::int64_t y_begin, y_end, x_begin, x_end;
+  std::int64_t kernel_w;
+  std::ptrdiff_t row_pitch, pixel_pitch;  ///< in elements
+};
+
+/// Cells [y_store, ...) x [x_store, ...) of a window are visited for the first time and are written, the
+/// others are added to.
+struct first_visits {
+  std::int64_t y_store, x_store;
+};
+
+struct nonzero_bits {
+  std::uint32_t count;    ///< values other than +0
+  bool any_not_positive;  ///< one of them is negative, -0 or NaN
+};
+
+/// y[c] = maximum over the window and, where asked for, cells[c] = its cell. `x` points to the first cell
+/// that lies in x.
+using max_function = void (*)(const float* x, const window_cells& w, std::int64_t channels, float* y,
+                              std::uint8_t* cells);
+
+struct run_loops {
+  /// y = x > 0 or NaN ? x : +0; y may be x.
+  void (*rectify)(const float* x, std::int64_t count, float* y);
+  /// Bit i of `bits` = the gradient passes for values[i]; unused bits of the last byte are zero.
+  void (*pass_bits)(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* bits);
+  /// to[i] = bit i ? from[i] : +0; `to` may be `from`.
+  void (*keep)(const float* from, const std::uint8_t* bits, std::int64_t count, float* to);
+
+  /// Bit i of `bits` = values[i] is not +0.
+  nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);
+  /// How many of the first `count` bits are set.
+  std::int64_t (*count_bits)(const std::uint8_t* bits, std::int64_t count);
+  /// Moves the values whose bit is set to the front of `packed`.
+  void (*compact)(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed);
+  /// Inverse of compact: +0 where the bit is not set.
+  void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
+
+  /// Packs values in a narrower format, and back. `stored` is aligned to the stored type.
+  void (*narrow)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                 std::uint8_t* stored);
+  void (*widen)(const std::uint8_t* stored, std::int64_t count, value_format format, float* values);
+
+  /// Maximum of one window for a run of channels: [rule][joined with ReLU][with cells].
+  max_function maximum[2][2][2];
+  /// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window. `dx` points
+  /// to the first cell in x.
+  void (*scatter)(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
+                  const window_cells& w, const first_visits& visits, float* dx);
+};
+
+extern const run_loops baseline_loops;
+/// Null where this processor, or what the library was compiled for, has no AVX2.
+const run_loops* avx2_loops() noexcept;
+
+/// The fastest version that this processor runs.
+const run_loops& fastest_loops() noexcept;
+
+}  // namespace stash::detail

@@ -1,0 +1,204 @@
+// Every version of the inner loops gives the same bits; the general version is held against the definitions
+// by the tests of the encodings.
+
+#include "encoders/run_loops.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace stash::detail {
+namespace {
+
+constexpr std::uint32_t telling[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x00800000,
+                                     0x33000000, 0x33000001, 0x38800000, 0x3a800000, 0x3f800000, 0xbf800000,
+                                     0x43e00000, 0x43f00001, 0x477fe000, 0x477fefff, 0x477ff000, 0x7f7fffff,
+                                     0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0xffc12345, 0xffffffff};
+
+class run_loops_test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (fast_ == nullptr) GTEST_SKIP() << "this processor runs the general version only";
+  }
+
+  /// Values that meet every special case, with runs of zeros in between.
+  std::vector<float> values(std::int64_t count) {
+    std::vector<float> v(static_cast<std::size_t>(count));
+    for (float& value : v) {
+      const auto r = static_cast<std::uint32_t>(random_());
+      auto bits = static_cast<std::uint32_t>(random_());
+      if (r % 4 == 0) bits = telling[r / 4 % std::size(telling)];
+      if (r % 4 == 1) bits = 0;
+      if (r % 4 == 2) bits = std::bit_cast<std::uint32_t>(static_cast<float>(r % 1000) / 100 - 3);
+      value = std::bit_cast<float>(bits);
+    }
+    return v;
+  }
+  std::vector<std::uint8_t> bytes(std::int64_t count, unsigned below = 256) {
+    std::vector<std::uint8_t> b(static_cast<std::size_t>(count));
+    for (std::uint8_t& byte : b)
+      byte = static_cast<std::uint8_t>(random_() % below);
+    return b;
+  }
+  static std::vector<std::uint32_t> bits_of(const std::vector<float>& v) {
+    std::vector<std::uint32_t> b(v.size());
+    std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
+    return b;
+  }
+
+  std::mt19937 random_{11};
+  const run_loops* fast_ = avx2_loops();
+  const run_loops& plain_ = baseline_loops;
+  const std::vector<std::int64_t> counts_{0,  1,  2,  7,  8,  9,  15,  16,   17,
+                                          31, 32, 33, 63, 64, 65, 255, 1023, 1024};
+};
+
+TEST(fastest_loops, are_those_of_the_processor) {
+  EXPECT_EQ(&fastest_loops(), avx2_loops() != nullptr ? avx2_loops() : &baseline_loops);
+}
+
+TEST_F(run_loops_test, relu) {
+  for (const std::int64_t n : counts_) {
+    const std::vector<float> x = values(n);
+    std::vector<float> expected(x.size()), got(x.size(), 5.0F), in_place = x, plain_in_place = x;
+    plain_.rectify(x.data(), n, expected.data());
+    fast_->rectify(x.data(), n, got.data());
+    fast_->rectify(in_place.data(), n, in_place.data());
+    plain_.rectify(plain_in_place.data(), n, plain_in_place.data());
+    EXPECT_EQ(bits_of(got), bits_of(expected)) << n;
+    EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
+    EXPECT_EQ(bits_of(plain_in_place), bits_of(expected)) << n;
+  }
+}
+
+TEST_F(run_loops_test, bits_and_what_they_keep) {
+  for (const std::int64_t n : counts_) {
+    const std::vector<float> x = values(n);
+    for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
+      std::vector<std::uint8_t> expected(130, 0xee), got(130, 0xee);
+      plain_.pass_bits(x.data(), n, rule, expected.data());
+      fast_->pass_bits(x.data(), n, rule, got.data());
+      EXPECT_EQ(got, expected) << n;
+    }
+    const std::vector<std::uint8_t> bits = bytes(130);
+    std::vector<float> expected(x.size()), got(x.size(), 5.0F), in_place = x, plain_in_place = x;
+    plain_.keep(x.data(), bits.data(), n, expected.data());
+    fast_->keep(x.data(), bits.data(), n, got.data());
+    fast_->keep(in_place.data(), bits.data(), n, in_place.data());
+    plain_.keep(plain_in_place.data(), bits.data(), n, plain_in_place.data());
+    EXPECT_EQ(bits_of(got), bits_of(expected)) << n;
+    EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
+    EXPECT_EQ(bits_of(plain_in_place), bits_of(expected)) << n;
+  }
+}
+
+TEST_F(run_loops_test, nonzero_values) {
+  for (const std::int64_t n : counts_) {
+    for (const bool positive : {false, true}) {
+      std::vector<float> x = values(n);
+      if (positive) plain_.rectify(x.data(), n, x.data());
+      std::vector<std::uint8_t> expected(130, 0xee), got(130, 0xee);
+      const nonzero_bits plain = plain_.find_nonzero(x.data(), n, expected.data());
+      const nonzero_bits fast = fast_->find_nonzero(x.data(), n, got.data());
+      EXPECT_EQ(got, expected) << n;
+      EXPECT_EQ(fast.count, plain.count) << n;
+      EXPECT_EQ(fast.any_not_positive, plain.any_not_positive) << n;
+      EXPECT_EQ(fast_->count_bits(got.data(), n), plain.count) << n;
+      EXPECT_EQ(plain_.count_bits(got.data(), n), plain.count) << n;
+
+      std::vector<float> packed(x.size() + packed_slack), fast_packed(packed.size());
+      plain_.compact(x.data(), got.data(), n, packed.data());
+      fast_->compact(x.data(), got.data(), n, fast_packed.data());
+      packed.resize(plain.count);
+      fast_packed.resize(plain.count);
+      EXPECT_EQ(bits_of(fast_packed), bits_of(packed)) << n;
+
+      // What lies behind the last packed value must not show.
+      packed.resize(x.size() + packed_slack, 7.0F);
+      std::vector<float> expanded(x.size(), 5.0F), fast_expanded(x.size(), 5.0F);
+      plain_.expand(packed.data(), got.data(), n, expanded.data());
+      fast_->expand(packed.data(), got.data(), n, fast_expanded.data());
+      EXPECT_EQ(bits_of(expanded), bits_of(x)) << n;
+      EXPECT_EQ(bits_of(fast_expanded), bits_of(x)) << n;
+    }
+  }
+}
+
+TEST_F(run_loops_test, one_nonzero_value_or_sign_anywhere) {
+  constexpr std::int64_t n = 40;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (const std::uint32_t special : telling) {
+      std::vector<float> x(n, 0.0F);
+      x[i] = std::bit_cast<float>(special);
+      std::vector<std::uint8_t> expected(5), got(5);
+      const nonzero_bits plain = plain_.find_nonzero(x.data(), n, expected.data());
+      const nonzero_bits fast = fast_->find_nonzero(x.data(), n, got.data());
+      ASSERT_EQ(got, expected) << i << ' ' << special;
+      ASSERT_EQ(fast.any_not_positive, plain.any_not_positive) << i << ' ' << special;
+      ASSERT_EQ(plain.any_not_positive, special > 0x7f800000U) << i << ' ' << special;
+    }
+  }
+}
+
+TEST_F(run_loops_test, narrow_values) {
+  for (const value_format format : {value_format::fp16, value_format::fp8_e4m3}) {
+    for (const std::int64_t n : counts_) {
+      const std::vector<float> x = values(n);
+      for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
+        std::vector<std::uint8_t> expected(2 * x.size() + 8, 0xee), got(expected);
+        plain_.narrow(x.data(), n, format, underflow, expected.data());
+        fast_->narrow(x.data(), n, format, underflow, got.data());
+        EXPECT_EQ(got, expected) << n;
+      }
+      const std::vector<std::uint8_t> stored = bytes(2 * n + 8);
+      std::vector<float> expected(x.size()), got(x.size());
+      plain_.widen(stored.data(), n, format, expected.data());
+      fast_->widen(stored.data(), n, format, got.data());
+      EXPECT_EQ(bits_of(got), bits_of(expected)) << n;
+    }
+  }
+}
+
+TEST_F(run_loops_test, windows) {
+  constexpr std::int64_t pixels = 4;  // per row, of which windows see up to three by three
+  for (const std::int64_t channels : {1, 3, 6, 8, 16, 20, 64, 1024}) {
+    for (const window_cells w : {window_cells{0, 2, 0, 2, 2, pixels * channels, channels},
+                                 window_cells{0, 3, 0, 3, 3, pixels * channels, channels},
+                                 window_cells{1, 3, 0, 2, 3, pixels * channels, channels}}) {
+      const std::vector<float> x = values(pixels * pixels * channels);
+      const auto c = static_cast<std::size_t>(channels);
+      std::vector<std::uint8_t> last;
+      for (int variant = 0; variant < 8; ++variant) {
+        std::vector<float> expected(c), got(c);
+        std::vector<std::uint8_t> expected_cells(c, 0xee), got_cells(c, 0xee);
+        const auto rule = static_cast<std::size_t>(variant / 4),
+                   relu = static_cast<std::size_t>(variant / 2 % 2),
+                   cells = static_cast<std::size_t>(variant % 2);
+        plain_.maximum[rule][relu][cells](x.data(), w, channels, expected.data(), expected_cells.data());
+        fast_->maximum[rule][relu][cells](x.data(), w, channels, got.data(), got_cells.data());
+        EXPECT_EQ(bits_of(got), bits_of(expected)) << channels << ' ' << variant;
+        EXPECT_EQ(got_cells, expected_cells) << channels << ' ' << variant;
+        if (cells == 1) last = got_cells;
+      }
+      const std::vector<float> gradient = values(channels);
+      for (const first_visits visits : {first_visits{0, 0}, first_visits{1, 0}, first_visits{1, 1}}) {
+        std::vector<float> expected = values(pixels * pixels * channels), got = expected;
+        plain_.scatter(gradient.data(), last.data(), channels, w, visits, expected.data());
+        fast_->scatter(gradient.data(), last.data(), channels, w, visits, got.data());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          // Which of two NaNs a sum hands on is the processor's business.
+          if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(expected[i])) << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stash::detail
