@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "encoders/masked.hpp"
 #include "executor/batch_norm.hpp"
 #include "executor/kernels.hpp"
 #include "executor/reduction.hpp"
@@ -99,6 +100,10 @@ class batch_norm_backward_kernel final : public kernel_base {
  private:
   void gate(const const_tensor_view& x, const tensor_view& dy, const tensor_view& dx,
             const kernel_operands& operands) const;
+  /// The ReLU's sign is computed again from x.
+  template <bool NanPasses>
+  void gate_again(const const_tensor_view& x, const tensor_view& dy, const tensor_view& dx,
+                  const kernel_operands& operands) const;
   void parameter_gradients(const const_tensor_view& x, const tensor_view& g,
                            const kernel_operands& operands) const;
   void input_gradient(const const_tensor_view& x, const tensor_view& g, const tensor_view& dx,
@@ -120,9 +125,18 @@ void batch_norm_backward_kernel::gate(const const_tensor_view& x, const tensor_v
     }
     return;
   }
+  if (rule() == framework_rule::pytorch) {
+    gate_again<true>(x, dy, dx, operands);
+  } else {
+    gate_again<false>(x, dy, dx, operands);
+  }
+}
+
+template <bool NanPasses>
+void batch_norm_backward_kernel::gate_again(const const_tensor_view& x, const tensor_view& dy,
+                                            const tensor_view& dx, const kernel_operands& operands) const {
   const float *scale = operands.parameters[0], *shift = operands.parameters[1];
   const float *mean = operands.parameters[2], *inverse = operands.parameters[3];
-  const bool nan_passes = rule() == framework_rule::pytorch;
   parallel_ranges(context(), pixels_, std::max<std::int64_t>(1, loop_grain / shape_.c),
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t row = begin; row < end; ++row) {
@@ -133,8 +147,8 @@ void batch_norm_backward_kernel::gate(const const_tensor_view& x, const tensor_v
                       for (std::int64_t c = 0; c < shape_.c; ++c) {
                         const float value =
                             batch_norm_value(values[c], scale[c], shift[c], mean[c], inverse[c]);
-                        const bool passes = nan_passes ? !(value <= 0.0F) : value > 0.0F;
-                        to[c] = passes ? from[c] : 0.0F;
+                        const bool passes = NanPasses ? !(value <= 0.0F) : value > 0.0F;
+                        to[c] = detail::masked(from[c], passes ? 1 : 0);
                       }
                     }
                   });
