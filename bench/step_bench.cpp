@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -44,6 +45,14 @@ constexpr executor::sgd_settings sgd{.learning_rate = 0.02F};
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Processor time of all threads: where waiting threads sleep (OMP_WAIT_POLICY=passive), other work on the
+/// machine does not count.
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 double median(std::vector<double> values) {
@@ -95,14 +104,15 @@ class copier {
 struct run {
   std::string label;
   std::unique_ptr<executor::trainer> trainer;
-  std::vector<double> seconds, encode, decode, recompute;
+  std::vector<double> seconds, processor, encode, decode, recompute;
   std::vector<std::vector<double>> by_plan_step;  ///< of the present plan
 
   void step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels) {
     const std::int64_t reruns = trainer->reruns();
-    const double start = now();
+    const double start = now(), processor_start = processor_seconds();
     trainer->step(images, labels, sgd);
     seconds.push_back(now() - start);
+    processor.push_back(processor_seconds() - processor_start);
     executor::executor& e = trainer->current();
     encode.push_back(e.times().encode);
     decode.push_back(e.times().decode);
@@ -114,7 +124,7 @@ struct run {
   }
 
   void forget() {
-    for (std::vector<double>* record : {&seconds, &encode, &decode, &recompute})
+    for (std::vector<double>* record : {&seconds, &processor, &encode, &decode, &recompute})
       record->clear();
     by_plan_step.clear();
   }
@@ -168,10 +178,14 @@ std::vector<difference> differences(const run& base, const run& r) {
   return result;
 }
 
-json report(const run& base, const run& r, copier& copies) {
+double median_ratio(const std::vector<double>& values, const std::vector<double>& base) {
   std::vector<double> ratios;
-  for (std::size_t i = 0; i < r.seconds.size(); ++i)
-    ratios.push_back(r.seconds[i] / base.seconds[i]);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ratios.push_back(values[i] / base[i]);
+  return median(ratios);
+}
+
+json report(const run& base, const run& r, copier& copies) {
   double copying = 0;
   std::int64_t moved = 0;
   for (const planner::step& s : r.plan().steps) {
@@ -183,7 +197,9 @@ json report(const run& base, const run& r, copier& copies) {
   json j;
   j["policy"] = r.label;
   j["step_ms_median"] = 1e3 * median(r.seconds);
-  j["ratio_median"] = median(ratios);
+  j["ratio_median"] = median_ratio(r.seconds, base.seconds);
+  j["processor_ms_median"] = 1e3 * median(r.processor);
+  j["processor_ratio_median"] = median_ratio(r.processor, base.processor);
   j["encode_ms"] = 1e3 * median(r.encode);
   j["decode_ms"] = 1e3 * median(r.decode);
   j["recompute_ms"] = 1e3 * median(r.recompute);
@@ -204,10 +220,11 @@ void print(const json& j) {
                recompute = j["recompute_ms"], copying = j["codec_bytes_at_memcpy_ms"];
   const double codecs = encode + decode + recompute;
   fmt::print(
-      "{:<12}{:>9.2f} ms{:>8.3f}x   codecs {:5.1f} % (encode {:.2f}, decode {:.2f}, recompute {:.2f} ms; "
+      "{:<12}{:>9.2f} ms{:>8.3f}x (processor {:.3f}x)   codecs {:5.1f} % (encode {:.2f}, decode {:.2f}, "
+      "recompute {:.2f} ms; "
       "at memcpy speed {:.2f} ms)\n",
-      j["policy"].get<std::string>(), step, j["ratio_median"].get<double>(), 100 * codecs / step, encode,
-      decode, recompute, copying);
+      j["policy"].get<std::string>(), step, j["ratio_median"].get<double>(),
+      j["processor_ratio_median"].get<double>(), 100 * codecs / step, encode, decode, recompute, copying);
   for (const json& d : j["largest_differences"]) {
     const double before = d["unplanned_ms"], after = d["planned_ms"];
     fmt::print("    {:+8.3f} ms  {} ({:.3f} -> {:.3f})\n", after - before, d["step"].get<std::string>(),
@@ -242,7 +259,7 @@ json measure(const std::string& name, const settings& o, copier& copies, std::st
     options.plan.machine = machine;
     const auto [pixels, labels] = batch_at(0);
     runs.push_back(
-        {label, std::make_unique<executor::trainer>(g, options, pixels, labels), {}, {}, {}, {}, {}});
+        {label, std::make_unique<executor::trainer>(g, options, pixels, labels), {}, {}, {}, {}, {}, {}});
   }
   for (std::int64_t i = 0; i < warm_up_steps + o.steps; ++i) {
     if (i == warm_up_steps) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "run_loops.hpp"
 #include "stash/encoding.hpp"
@@ -15,29 +16,39 @@
 namespace stash::detail {
 namespace {
 
+using four_floats = float __attribute__((vector_size(16)));
+using four_ints = std::int32_t __attribute__((vector_size(16)));
 #ifdef __AVX2__
-inline constexpr std::size_t pool_lanes = 8;
+using float_lanes = float __attribute__((vector_size(32)));
+using int_lanes = std::int32_t __attribute__((vector_size(32)));
 #else
-inline constexpr std::size_t pool_lanes = 4;
+using float_lanes = four_floats;
+using int_lanes = four_ints;
 #endif
-using float_lanes = float __attribute__((vector_size(pool_lanes * 4)));
-using int_lanes = std::int32_t __attribute__((vector_size(pool_lanes * 4)));
-
-/// Channels handled at once: several vectors, then one vector, then single ones.
-inline constexpr std::int64_t wide_run = 16;
-inline constexpr std::int64_t narrow_run = static_cast<std::int64_t>(pool_lanes);
 
 // The scalar type goes through the same templates, for what is left of a channel run.
 template <class V>
 struct lanes_of {
-  static constexpr std::size_t count = pool_lanes;
-  using ints = int_lanes;
+  static constexpr std::size_t count = sizeof(V) / sizeof(float);
+  using ints = std::conditional_t<count == 1, std::int32_t,
+                                  std::conditional_t<sizeof(V) == sizeof(float_lanes), int_lanes, four_ints>>;
 };
-template <>
-struct lanes_of<float> {
-  static constexpr std::size_t count = 1;
-  using ints = std::int32_t;
-};
+
+/// Covers `channels` channels by calls body.template operator()<V, Blocks>(first channel): several vectors at
+/// once, then one vector, then four channels, then single ones.
+template <class Body>
+inline void in_blocks(std::int64_t channels, const Body& body) noexcept {
+  constexpr std::size_t lanes = lanes_of<float_lanes>::count;
+  std::int64_t c = 0;
+  for (; c + 16 <= channels; c += 16)
+    body.template operator()<float_lanes, 16 / lanes>(c);
+  for (; c + static_cast<std::int64_t>(lanes) <= channels; c += static_cast<std::int64_t>(lanes))
+    body.template operator()<float_lanes, 1>(c);
+  for (; c + 4 <= channels; c += 4)
+    body.template operator()<four_floats, 1>(c);
+  for (; c < channels; ++c)
+    body.template operator()<float, 1>(c);
+}
 
 template <class V, class T>
 inline V load_lanes(const T* p) noexcept {
@@ -60,14 +71,9 @@ struct max_kernel {
                   std::uint8_t* cells) {
     // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
     std::int32_t winners[run_elements];
-    std::int64_t c = 0;
-    for (; c + wide_run <= channels; c += wide_run) {
-      block<float_lanes, wide_run / pool_lanes>(x + c, w, y + c, winners + c);
-    }
-    for (; c + narrow_run <= channels; c += narrow_run)
-      block<float_lanes, 1>(x + c, w, y + c, winners + c);
-    for (; c < channels; ++c)
-      block<float, 1>(x + c, w, y + c, winners + c);
+    in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) {
+      block<V, Blocks>(x + c, w, y + c, winners + c);
+    });
     if constexpr (Cells) store_bytes(winners, channels, cells);
   }
 
@@ -170,15 +176,9 @@ void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t 
   std::int32_t winners[run_elements];
   for (std::int64_t i = 0; i < channels; ++i)
     winners[i] = cells[i];
-  std::int64_t c = 0;
-  for (; c + wide_run <= channels; c += wide_run) {
-    scatter_block<float_lanes, wide_run / pool_lanes>(gradient + c, winners + c, w, visits, dx + c);
-  }
-  for (; c + narrow_run <= channels; c += narrow_run) {
-    scatter_block<float_lanes, 1>(gradient + c, winners + c, w, visits, dx + c);
-  }
-  for (; c < channels; ++c)
-    scatter_block<float, 1>(gradient + c, winners + c, w, visits, dx + c);
+  in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) {
+    scatter_block<V, Blocks>(gradient + c, winners + c, w, visits, dx + c);
+  });
 }
 
 }  // namespace
