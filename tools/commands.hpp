@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <stdexcept>
 
 namespace stash::tools {
 
@@ -24,7 +25,15 @@ struct failed_while_running : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// True once the user has pressed Ctrl-C; training stops after the current step.
+/// While one of these lives, Ctrl-C does not end the process at once but is reported by interrupted(), so
+/// that training stops after the current step. A second Ctrl-C ends it at once.
+class stops_between_steps {
+ public:
+  stops_between_steps() noexcept;
+  ~stops_between_steps();
+  stops_between_steps(const stops_between_steps&) = delete;
+  stops_between_steps& operator=(const stops_between_steps&) = delete;
+};
 bool interrupted() noexcept;
 
 }  // namespace stash::tools

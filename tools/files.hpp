@@ -8,6 +8,7 @@ namespace stash::tools {
 
 /// Throws error(io_failure) naming the path.
 std::string read_file(const std::string& path);
+/// Throws failed_while_running; a file that could not be written whole is removed.
 void write_file(const std::string& path, const std::string& text);
 
 /// Throws error(io_failure) unless a file at `path` could be written; leaves an existing file as it is and

@@ -2,6 +2,7 @@
 // 130 interrupted.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -16,11 +17,13 @@
 namespace stash::tools {
 namespace {
 
-volatile std::sig_atomic_t stop_requested = 0;
+constexpr int exit_interrupted = 130;
+
+volatile std::sig_atomic_t stop_requested = 0, waits_for_step = 0;
 
 void request_stop(int) {
+  if (waits_for_step == 0 || stop_requested != 0) ::_exit(exit_interrupted);
   stop_requested = 1;
-  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends the process at once
 }
 
 int fail(int code, std::string message) {
@@ -44,19 +47,26 @@ int run(int argc, char** argv) {
   add_verify(app, chosen);
   add_train(app, chosen);
   add_compare(app, chosen);
+  std::signal(SIGINT, request_stop);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    return fail(2, std::string(e.what()) + " (stash --help lists the commands)");
+    const auto used = app.get_subcommands();
+    if (used.empty() && argc > 1) {
+      return fail(2, fmt::format("expected a command (stash --help lists them), got '{}'", argv[1]));
+    }
+    return fail(2, fmt::format("{} (see stash {}--help)", e.what(),
+                               used.empty() ? "" : used.front()->get_name() + " "));
   }
-  std::signal(SIGINT, request_stop);
   try {
-    return chosen();
+    const int code = chosen();
+    if (std::fflush(stdout) != 0) return fail(1, "writing to standard output failed");
+    return code;
   } catch (const failed_while_running& e) {
     return fail(1, e.what());
   } catch (const error& e) {
-    if (e.code() == errc::interrupted) return fail(130, e.what());
+    if (e.code() == errc::interrupted) return fail(exit_interrupted, e.what());
     return fail(e.code() == errc::internal || e.code() == errc::out_of_memory ? 1 : 2, e.what());
   } catch (const std::bad_alloc&) {
     return fail(1, "out of memory");
@@ -66,6 +76,14 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+stops_between_steps::stops_between_steps() noexcept {
+  waits_for_step = 1;
+}
+
+stops_between_steps::~stops_between_steps() {
+  waits_for_step = 0;
+}
 
 bool interrupted() noexcept {
   return stop_requested != 0;

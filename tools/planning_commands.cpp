@@ -8,6 +8,7 @@
 #include "planner/validator.hpp"
 #include "report.hpp"
 #include "source.hpp"
+#include "stash/error.hpp"
 
 namespace stash::tools {
 
@@ -34,7 +35,9 @@ void add_graph(CLI::App& app, action& chosen) {
   CLI::App* const command = app.add_subcommand("graph", "Write the training graph of a network");
   const auto o = std::make_shared<options>();
   o->source.declare(*command, false);
-  command->add_option("-o,--output", o->output, "graph.json (default: standard output)");
+  command->add_option("-o,--output", o->output, "graph.json (default: standard output)")
+      ->type_name("FILE")
+      ->check(some_text());
   command->callback([&chosen, o] {
     chosen = [o] {
       check_writable(o->output);
@@ -60,13 +63,13 @@ void add_plan(CLI::App& app, action& chosen) {
   const auto o = std::make_shared<options>();
   o->source.declare(*command, true);
   o->plan.declare(*command);
-  command->add_option("-o,--output", o->output, "write the plan");
-  command->add_option("--json", o->json, "write the figures");
+  command->add_option("-o,--output", o->output, "write the plan")->type_name("FILE")->check(some_text());
+  command->add_option("--json", o->json, "write the figures")->type_name("FILE")->check(some_text());
   command->callback([&chosen, o] {
     chosen = [o] {
       check_writable(o->output);
       check_writable(o->json);
-      static_cast<void>(planner::parse_policy(o->plan.policy));
+      o->plan.check();
       std::string machine;
       const planner::graph g = o->source.make(machine);
       const planner::plan p = planner::make_plan(g, o->plan.make(g, o->source.thread_count(), machine));
@@ -82,10 +85,16 @@ void add_explain(CLI::App& app, action& chosen) {
   CLI::App* const command =
       app.add_subcommand("explain", "Say for every tensor of a plan how it is kept and why");
   const auto file = std::make_shared<std::string>();
-  command->add_option("plan", *file, "plan.json")->required();
+  command->add_option("plan", *file, "plan.json")->type_name("FILE")->required();
   command->callback([&chosen, file] {
     chosen = [file] {
-      fmt::print("{}", planner::explain(planner::plan_from_json(read_file(*file))));
+      const planner::plan p = read_plan(*file);
+      if (const auto findings = planner::validate(p); !findings.empty()) {
+        throw error(errc::bad_format,
+                    fmt::format("{}: expected a valid plan (see stash verify), got one with: {}", *file,
+                                findings.front().message));
+      }
+      fmt::print("{}", planner::explain(p));
       return 0;
     };
   });
@@ -95,17 +104,17 @@ void add_verify(CLI::App& app, action& chosen) {
   CLI::App* const command =
       app.add_subcommand("verify", "Check a plan with code that shares nothing with the planner");
   const auto file = std::make_shared<std::string>();
-  command->add_option("plan", *file, "plan.json")->required();
+  command->add_option("plan", *file, "plan.json")->type_name("FILE")->required();
   command->callback([&chosen, file] {
     chosen = [file] {
-      const planner::plan p = planner::plan_from_json(read_file(*file));
+      const planner::plan p = read_plan(*file);
       const auto findings = planner::validate(p);
       for (const planner::plan_finding& f : findings) {
         fmt::print("{}: {}\n", planner::to_string(f.fault), f.message);
       }
       if (!findings.empty())
-        throw failed_while_running(
-            fmt::format("{}: {} findings: the plan is not valid", *file, findings.size()));
+        throw failed_while_running(fmt::format("{}: the plan is not valid: {} finding{}", *file,
+                                               findings.size(), findings.size() == 1 ? "" : "s"));
       fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", *file, p.steps.size(), p.buffers.size(),
                  p.sizes.planned_peak_total);
       return 0;

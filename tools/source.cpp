@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <thread>
 
@@ -14,24 +15,84 @@
 
 namespace stash::tools {
 
+namespace {
+
+template <class Number>
+CLI::Validator in_range(const char* kind, Number least, Number most) {
+  const auto check = [=](std::string& text) {
+    Number value{};
+    const char* const end = text.data() + text.size();
+    const auto [rest, status] = std::from_chars(text.data(), end, value);
+    const bool fits = status == std::errc{} && rest == end && value >= least && value <= most;
+    return fits ? std::string()
+                : fmt::format("expected a {} from {} to {}, got '{}'", kind, least, most, text);
+  };
+  return CLI::Validator(check, "", "in_range");
+}
+
+// What a file was read for, in front of what is wrong with it.
+template <class Parse>
+auto parsed(const std::string& path, Parse parse) {
+  const std::string text = read_file(path);
+  try {
+    return parse(text);
+  } catch (const error& e) {
+    throw error(e.code(), fmt::format("{}: {}", path, e.what()));
+  }
+}
+
+}  // namespace
+
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  return in_range("whole number", least, most);
+}
+
+CLI::Validator number(double least, double most) {
+  return in_range("number", least, most);
+}
+
+CLI::Validator some_text() {
+  const auto check = [](std::string& text) {
+    return std::string(text.empty() ? "expected a value, got an empty text" : "");
+  };
+  return CLI::Validator(check, "", "some_text");
+}
+
+planner::graph read_graph(const std::string& path) {
+  return parsed(path, [](const std::string& text) { return planner::graph_from_json(text); });
+}
+
+planner::plan read_plan(const std::string& path) {
+  return parsed(path, [](const std::string& text) { return planner::plan_from_json(text); });
+}
+
 void graph_source::declare(CLI::App& command, bool file_allowed) {
   command
       .add_option(
           "network", name,
           file_allowed ? "network (see `stash networks`) or graph.json" : "network (see `stash networks`)")
+      ->type_name("NAME")
       ->required();
-  command.add_option("--batch", batch, "samples per step")
+  command
+      .add_option("--batch", batch,
+                  file_allowed ? "samples per step (default of a graph.json: its own)" : "samples per step")
+      ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000))
-      ->each([this](const std::string&) { batch_given = true; });
-  command.add_option("--input", input, "input shape HxWxC (default: the network's own)");
+      ->check(whole_number(1, 1'000'000));
+  command.add_option("--input", input, "input shape (default: the network's own)")
+      ->type_name("HxWxC")
+      ->check(some_text());
   command.add_option("--classes", classes, "number of classes (default: the network's own)")
-      ->check(CLI::Range(1, 1'000'000));
+      ->type_name("N")
+      ->check(whole_number(1, 1'000'000));
   command.add_option("--density", density, "assumed share of non-zeros after a ReLU")
+      ->type_name("SHARE")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number(0.0, 1.0));
   command.add_option("--threads", threads, "threads (default: all processors); part of the result")
-      ->check(CLI::Range(1, 1024));
+      ->type_name("N")
+      ->check(whole_number(1, 1024));
+  command_ = &command;
 }
 
 int graph_source::thread_count() const {
@@ -59,8 +120,7 @@ models::input_shape parse_input_shape(const std::string& text) {
 planner::graph graph_source::make(std::string& machine) const {
   planner::graph g;
   if (std::filesystem::path(name).extension() == ".json") {
-    g = planner::graph_from_json(read_file(name));
-    if (batch_given) g.batch = batch;
+    g = read();
   } else {
     const models::model_info& info = models::find(name);
     const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
@@ -73,12 +133,39 @@ planner::graph graph_source::make(std::string& machine) const {
   return g;
 }
 
+planner::graph graph_source::read() const {
+  for (const char* const option : {"--input", "--classes", "--density"}) {
+    if (command_->count(option) == 0) continue;
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected only beside the name of a network, got the file {}", option, name));
+  }
+  planner::graph g = read_graph(name);
+  if (command_->count("--batch") > 0) {
+    g.batch = batch;
+    planner::check_graph(g);
+  }
+  return g;
+}
+
 void plan_source::declare(CLI::App& command) {
-  command.add_option("--policy", policy, "none, lossless, fp16 or fp8")->capture_default_str();
-  command.add_option("--budget", budget,
-                     "memory for everything: bytes, 64MiB, 1.5GiB, or a share of the baseline (0.5, 50%); "
-                     "default: as little as possible");
-  command.add_option("--force", force, "use this encoding (or recompute, raw) wherever it is legal");
+  command.add_option("--policy", policy, "none, lossless, fp16 or fp8")
+      ->type_name("POLICY")
+      ->capture_default_str();
+  command
+      .add_option("--budget", budget,
+                  "memory for everything: bytes, 64MiB, 1.5GiB, or a share of the baseline (0.5, 50%); "
+                  "default: as little as possible")
+      ->type_name("SIZE")
+      ->check(some_text());
+  command.add_option("--force", force, "use this encoding (or recompute, raw) wherever it is legal")
+      ->type_name("ENCODING")
+      ->check(some_text());
+}
+
+void plan_source::check() const {
+  static_cast<void>(planner::parse_policy(policy));
+  if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
+  if (!budget.empty()) static_cast<void>(parse_budget(budget, 1'000'000'000));
 }
 
 planner::plan_options plan_source::make(const planner::graph& g, int threads,

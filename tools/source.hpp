@@ -15,18 +15,32 @@ namespace stash::tools {
 struct graph_source {
   std::string name;  ///< network or file
   std::int64_t batch = 64;
-  bool batch_given = false;
   std::string input;         ///< HxWxC, empty: the network's own
   std::int64_t classes = 0;  ///< 0: the network's own
   double density = 0.5;      ///< assumed after ReLU
   int threads = 0;           ///< 0: all processors
 
+  /// The application must outlive this.
   void declare(CLI::App& command, bool file_allowed);
   /// Threads to use; throws error(invalid_argument) for a negative number.
   int thread_count() const;
   /// The training graph with the workspaces of this machine. `machine` receives their description.
   planner::graph make(std::string& machine) const;
+
+ private:
+  planner::graph read() const;
+
+  const CLI::App* command_ = nullptr;
 };
+
+/// Throw error(io_failure) or error(bad_format) naming the file.
+planner::graph read_graph(const std::string& path);
+planner::plan read_plan(const std::string& path);
+
+/// Checks of options: a whole number or a number in [least, most], and a text that is not empty.
+CLI::Validator whole_number(std::int64_t least, std::int64_t most);
+CLI::Validator number(double least, double most);
+CLI::Validator some_text();
 
 /// "HxWxC". Throws error(invalid_argument).
 models::input_shape parse_input_shape(const std::string& text);
@@ -37,6 +51,8 @@ struct plan_source {
   std::string force;
 
   void declare(CLI::App& command);
+  /// Throws error(invalid_argument) for an unknown policy or encoding or a malformed budget.
+  void check() const;
   /// Options of the planner for `g`; a budget that is a share needs the baseline, which is planned for it.
   planner::plan_options make(const planner::graph& g, int threads, const std::string& machine) const;
 };

@@ -9,7 +9,7 @@
 namespace stash::tools {
 namespace {
 
-constexpr double width = 960, height = 420, left = 80, right = 20, top = 56, bottom = 48;
+constexpr double width = 960, height = 420, left = 80, right = 104, top = 56, bottom = 48;
 constexpr std::array<const char*, 6> colours = {"#444444", "#1f77b4", "#2ca02c",
                                                 "#d62728", "#9467bd", "#ff7f0e"};
 
@@ -18,6 +18,12 @@ struct point {
   double mb = 0;
 };
 
+// The ops that have a place in the picture: all but the update.
+double planned_ops(const planner::graph& g) {
+  return static_cast<double>(std::count_if(
+      g.ops.begin(), g.ops.end(), [](const planner::op& o) { return o.stage != planner::op_stage::update; }));
+}
+
 // A plan's own steps (encode, decode) share the place of the op behind them.
 std::vector<point> curve_of(const planner::plan& p) {
   std::vector<double> live(p.steps.size() + 1, 0.0);
@@ -25,7 +31,7 @@ std::vector<point> curve_of(const planner::plan& p) {
     live[static_cast<std::size_t>(b.first_step)] += static_cast<double>(b.bytes) / 1e6;
     live[static_cast<std::size_t>(b.last_step) + 1] -= static_cast<double>(b.bytes) / 1e6;
   }
-  const auto ops = static_cast<double>(p.network.ops.size());
+  const double ops = planned_ops(p.network);
   std::vector<point> points;
   double sum = 0;
   planner::op_id op = 0;
@@ -88,7 +94,7 @@ std::string memory_svg(const std::vector<memory_curve>& curves) {
   double boundary = 0;
   for (const planner::op& o : first.network.ops)
     boundary += o.stage == planner::op_stage::forward ? 1.0 : 0.0;
-  boundary /= static_cast<double>(first.network.ops.size());
+  boundary /= planned_ops(first.network);
   svg += fmt::format(
       "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#bbbbbb\" stroke-dasharray=\"4 "
       "3\"/>\n",
@@ -101,9 +107,11 @@ std::string memory_svg(const std::vector<memory_curve>& curves) {
   svg += fmt::format(
       "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#999999\" stroke-dasharray=\"2 4\"/>\n",
       left, width - right, y(w), y(w));
-  svg +=
-      fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"#666666\">largest op (W)</text>\n",
-                  width - right, y(w) - 4);
+  // Beside the curves, not among them.
+  svg += fmt::format(
+      "<text x=\"{0}\" y=\"{1:.1f}\" fill=\"#666666\">largest op (W)</text>\n<text x=\"{0}\" y=\"{2:.1f}\" "
+      "fill=\"#666666\">{3:.3g} MB</text>\n",
+      width - right + 6, y(w), y(w) + 15, w);
   double legend = left;
   for (std::size_t c = 0; c < curves.size(); ++c) {
     const char* const colour = colours[c % colours.size()];

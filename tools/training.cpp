@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
+#include "commands.hpp"
 #include "executor/kernel.hpp"
 #include "report.hpp"
 #include "stash/error.hpp"
@@ -23,28 +26,58 @@ double now() {
 }  // namespace
 
 void training_options::declare(CLI::App& command) {
-  command.add_option("network", network, "network that trains (see `stash networks`)")->required();
-  command.add_option("--data", data,
-                     "folder with IDX or CIFAR-10 files (default: STASH_DATA, else generated images)");
+  command.add_option("network", network, "network that trains (see `stash networks`)")
+      ->type_name("NAME")
+      ->required();
+  command
+      .add_option("--data", data,
+                  "folder with IDX or CIFAR-10 files (default: STASH_DATA, else generated images)")
+      ->type_name("FOLDER")
+      ->check(some_text());
   command.add_option("--batch", batch, "samples per step")
+      ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  CLI::Option* const by_steps =
-      command.add_option("--steps", steps, "number of steps")->check(CLI::Range(1, 100'000'000));
+      ->check(whole_number(1, 65536));
+  CLI::Option* const by_steps = command.add_option("--steps", steps, "number of steps (default: one epoch)")
+                                    ->type_name("N")
+                                    ->check(whole_number(1, 100'000'000));
   command.add_option("--epochs", epochs, "passes over the training images")
+      ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100'000))
+      ->check(whole_number(1, 100'000))
       ->excludes(by_steps);
   command.add_option("--test-images", test_images, "test images to look at (default: all)")
-      ->check(CLI::Range(1, 100'000'000));
-  command.add_option("--seed", seed, "of weights, order of images and dropout")->capture_default_str();
-  command.add_option("--threads", threads, "threads (default: all processors); part of the result")
-      ->check(CLI::Range(1, 1024));
-  command.add_option("--learning-rate", sgd.learning_rate)
+      ->type_name("N")
+      ->check(whole_number(1, 100'000'000));
+  command.add_option("--seed", seed, "of weights, order of images and dropout")
+      ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
-  command.add_option("--momentum", sgd.momentum)->capture_default_str()->check(CLI::Range(0.0, 1.0));
-  command.add_option("--weight-decay", sgd.weight_decay)->capture_default_str()->check(CLI::Range(0.0, 1.0));
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
+  command.add_option("--threads", threads, "threads (default: all processors); part of the result")
+      ->type_name("N")
+      ->check(whole_number(1, 1024));
+  command.add_option("--learning-rate", sgd.learning_rate, "of stochastic gradient descent")
+      ->type_name("NUMBER")
+      ->capture_default_str()
+      ->check(number(0.0, 100.0));
+  command.add_option("--momentum", sgd.momentum, "share of the last update that is added again")
+      ->type_name("NUMBER")
+      ->capture_default_str()
+      ->check(number(0.0, 1.0));
+  command.add_option("--weight-decay", sgd.weight_decay, "share of a weight added to its gradient")
+      ->type_name("NUMBER")
+      ->capture_default_str()
+      ->check(number(0.0, 1.0));
+}
+
+void training_options::check() const {
+  const models::model_info& info = models::find(network);
+  if (info.trainable) return;
+  throw error(
+      errc::invalid_argument,
+      fmt::format("network: expected one that trains on the CPU (see `stash networks`), got {}, which can "
+                  "only be planned",
+                  info.name));
 }
 
 int training_options::thread_count() const {
@@ -69,6 +102,7 @@ image_source::image_source(const training_options& options) {
              folder.empty() ? " (no --data folder, STASH_DATA not set)" : "", sets_.train.count,
              sets_.test.count, sets_.train.height, sets_.train.width, sets_.train.channels,
              sets_.train.classes);
+  std::fflush(stdout);
   if (sets_.train.count < options.batch) {
     throw error(errc::invalid_argument,
                 fmt::format("--batch: expected at most the {} training images, got {}", sets_.train.count,
@@ -101,6 +135,10 @@ void training_run::step(const image_batch& b, const executor::sgd_settings& sgd)
   codec_seconds.push_back(times.encode + times.decode + times.recompute);
 }
 
+void stop_if_interrupted(std::string_view when) {
+  if (interrupted()) throw error(errc::interrupted, fmt::format("interrupted {}", when));
+}
+
 double measure_accuracy(executor::executor& e, const data::dataset& test, std::int64_t limit) {
   const std::int64_t batch = e.current_plan().network.batch;
   const std::int64_t count = limit > 0 ? std::min(limit, test.count) : test.count;
@@ -109,6 +147,7 @@ double measure_accuracy(executor::executor& e, const data::dataset& test, std::i
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
   std::int64_t right = 0;
   for (std::int64_t begin = 0; begin < count; begin += batch) {
+    stop_if_interrupted("while measuring the accuracy");
     const std::int64_t n = std::min(batch, count - begin);
     std::copy_n(test.images.begin() + begin * static_cast<std::int64_t>(bytes),
                 static_cast<std::size_t>(n) * bytes, images.begin());
@@ -152,14 +191,6 @@ nlohmann::ordered_json run_report(const training_run& run, const training_option
 planner::graph training_graph_for(const training_options& options, const image_source& source,
                                   std::string& machine) {
   const models::model_info& info = models::find(options.network);
-  if (!info.trainable) {
-    throw error(
-        errc::invalid_argument,
-        fmt::format(
-            "train: network: expected one that trains on the CPU (see `stash networks`), got {}, which can "
-            "only be planned",
-            info.name));
-  }
   planner::graph g =
       planner::make_training_graph(info.build(source.shape(), source.classes()), options.batch);
   machine = executor::annotate_workspaces(g, {options.thread_count(), framework_rule::tensorflow});

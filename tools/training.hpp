@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/dataset.hpp"
@@ -26,6 +27,8 @@ struct training_options {
   executor::sgd_settings sgd{.learning_rate = 0.02F, .momentum = 0.9F, .weight_decay = 5e-4F};
 
   void declare(CLI::App& command);
+  /// Throws error(invalid_argument) unless the network is one that trains.
+  void check() const;
   int thread_count() const;
 };
 
@@ -58,6 +61,9 @@ class image_source {
   std::int64_t order_epoch_ = -1;
 };
 
+/// Throws error(interrupted) if the user wants to stop; `when` goes into the message.
+void stop_if_interrupted(std::string_view when);
+
 /// One run: a trainer and what it has recorded.
 struct training_run {
   std::string label;
@@ -70,7 +76,8 @@ struct training_run {
   void step(const image_batch& b, const executor::sgd_settings& sgd);
 };
 
-/// Share of right predictions on the first `limit` test images (0: all).
+/// Share of right predictions on the first `limit` test images (0: all). Throws error(interrupted) as
+/// training does.
 double measure_accuracy(executor::executor& e, const data::dataset& test, std::int64_t limit);
 
 double median(std::vector<double> values);
@@ -79,8 +86,7 @@ double median(std::vector<double> values);
 nlohmann::ordered_json run_report(const training_run& run, const training_options& options,
                                   const image_source& source);
 
-/// The graph of a trainable network for these images, with workspaces. Throws error(invalid_argument) for
-/// networks that can only be planned.
+/// The graph of a network for these images, with workspaces.
 planner::graph training_graph_for(const training_options& options, const image_source& source,
                                   std::string& machine);
 

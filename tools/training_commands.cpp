@@ -1,13 +1,13 @@
 // train and compare.
 
 #include <fmt/format.h>
-
+#include <fmt/ranges.h>
 #include <unistd.h>
 #include <chrono>
+#include <optional>
 
 #include "commands.hpp"
 #include "files.hpp"
-#include "planner/json.hpp"
 #include "stash/error.hpp"
 #include "svg.hpp"
 #include "training.hpp"
@@ -15,13 +15,10 @@
 namespace stash::tools {
 namespace {
 
-void stop_if_interrupted(std::int64_t step) {
-  if (interrupted()) throw error(errc::interrupted, fmt::format("interrupted after {} steps", step));
-}
-
 // Runs `work`; what fails in there failed while running.
 template <class Work>
 void running(Work work) {
+  const stops_between_steps guard;
   try {
     work();
   } catch (const error& e) {
@@ -58,28 +55,61 @@ struct train_options {
   training_options training;
   plan_source plan;
   std::string plan_file, json;
+  const CLI::App* command = nullptr;
 };
+
+// The plan of --plan; the options of the run follow it, and may not contradict it.
+planner::plan planned_run(const train_options& o, training_options& training) {
+  planner::plan p = read_plan(o.plan_file);
+  const auto agree = [&](const char* option, std::int64_t given, std::int64_t planned) {
+    if (o.command->count(option) == 0 || given == planned) return;
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected the {} of {}, got {}", option, planned, o.plan_file, given));
+  };
+  if (p.network.name != training.network) {
+    throw error(errc::invalid_argument, fmt::format("--plan: {}: expected a plan of {}, got one of {}",
+                                                    o.plan_file, training.network, p.network.name));
+  }
+  agree("--batch", training.batch, p.network.batch);
+  agree("--threads", training.threads, p.threads);
+  training.batch = p.network.batch;
+  training.threads = p.threads;
+  return p;
+}
+
+void check_fits(const planner::plan& p, const image_source& source, const std::string& file) {
+  const models::input_shape s = source.shape();
+  const std::vector<std::int64_t> wanted{s.height, s.width, s.channels};
+  for (const planner::storage& image : p.network.storages) {
+    if (image.role != planner::storage_role::image || image.shape == wanted) continue;
+    throw error(errc::invalid_argument,
+                fmt::format("--plan: {}: expected a plan for images of {}, got one for {}", file,
+                            fmt::join(wanted, "x"), fmt::join(image.shape, "x")));
+  }
+  if (p.network.classes != source.classes()) {
+    throw error(errc::invalid_argument,
+                fmt::format("--plan: {}: expected a plan for {} classes, got one for {}", file,
+                            source.classes(), p.network.classes));
+  }
+}
 
 int train(const train_options& o) {
   check_writable(o.json);
-  static_cast<void>(planner::parse_policy(o.plan.policy));
-  static_cast<void>(models::find(o.training.network));
-  image_source source(o.training);
+  o.training.check();
+  o.plan.check();
   training_options training = o.training;
+  std::optional<planner::plan> given;
+  if (!o.plan_file.empty()) given = planned_run(o, training);
+  image_source source(training);
+  if (given) check_fits(*given, source, o.plan_file);
   executor::trainer_options options;
   options.seed = training.seed;
   options.executor.seed = training.seed;
   training_run run;
   image_batch batch;
-  if (!o.plan_file.empty()) {
-    planner::plan p = planner::plan_from_json(read_file(o.plan_file));
-    if (p.network.name != training.network) {
-      throw error(errc::invalid_argument, fmt::format("--plan: expected a plan of {}, got one of {}",
-                                                      training.network, p.network.name));
-    }
-    training.batch = p.network.batch;
-    run.label = planner::to_string(p.chosen_policy);
-    run.trainer = std::make_unique<executor::trainer>(std::move(p), options);
+  if (given) {
+    run.label = planner::to_string(given->chosen_policy);
+    run.trainer = std::make_unique<executor::trainer>(std::move(*given), options);
   } else {
     std::string machine;
     planner::graph g = training_graph_for(training, source, machine);
@@ -97,7 +127,7 @@ int train(const train_options& o) {
     };
     progress bar(steps, training.batch);
     for (std::int64_t step = 0; step < steps; ++step) {
-      stop_if_interrupted(step);
+      stop_if_interrupted(fmt::format("after {} steps", step));
       source.fill(step, training.batch, training.seed, batch);
       run.step(batch, training.sgd);
       bar.show(step + 1, run.losses.back(), run.trainer->planned_peak_total());
@@ -123,7 +153,7 @@ struct compare_options {
 int compare(const compare_options& o) {
   check_writable(o.svg);
   check_writable(o.json);
-  static_cast<void>(models::find(o.training.network));
+  o.training.check();
   image_source source(o.training);
   const training_options& training = o.training;
   const std::int64_t steps =
@@ -148,7 +178,7 @@ int compare(const compare_options& o) {
     // Step by step in turn, so that a slow moment of the machine meets all of them.
     progress bar(steps, training.batch * static_cast<std::int64_t>(runs.size()));
     for (std::int64_t step = 0; step < steps; ++step) {
-      stop_if_interrupted(step);
+      stop_if_interrupted(fmt::format("after {} steps", step));
       source.fill(step, training.batch, training.seed, batch);
       for (training_run& run : runs)
         run.step(batch, training.sgd);
@@ -202,10 +232,15 @@ void add_train(CLI::App& app, action& chosen) {
   o->training.declare(*command);
   o->plan.declare(*command);
   command->add_option("--plan", o->plan_file, "run this plan.json (its policy, batch and threads)")
+      ->type_name("FILE")
+      ->check(some_text())
       ->excludes("--policy")
       ->excludes("--budget")
       ->excludes("--force");
-  command->add_option("--json", o->json, "write the record of the run");
+  command->add_option("--json", o->json, "write the record of the run")
+      ->type_name("FILE")
+      ->check(some_text());
+  o->command = command;
   command->callback([&chosen, o] { chosen = [o] { return train(*o); }; });
 }
 
@@ -214,8 +249,10 @@ void add_compare(CLI::App& app, action& chosen) {
       "compare", "Train unplanned, lossless and under each lossy policy from one seed, side by side");
   const auto o = std::make_shared<compare_options>();
   o->training.declare(*command);
-  command->add_option("--svg", o->svg, "draw memory over the step");
-  command->add_option("--json", o->json, "write the records of the runs");
+  command->add_option("--svg", o->svg, "draw memory over the step")->type_name("FILE")->check(some_text());
+  command->add_option("--json", o->json, "write the records of the runs")
+      ->type_name("FILE")
+      ->check(some_text());
   command->callback([&chosen, o] { chosen = [o] { return compare(*o); }; });
 }
 

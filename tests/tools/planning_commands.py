@@ -1,0 +1,246 @@
+"""The commands that do not train: networks, graph, plan, explain, verify, and the help of all."""
+
+import json
+import subprocess
+import time
+import unittest
+
+from command import STASH, CommandTest, interrupt
+
+NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
+         "resnet50", "resnet101", "resnet152"]
+COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare"]
+
+
+class Help(CommandTest):
+    def test_everything_has_help(self):
+        out = self.done("--help")
+        for command in COMMANDS:
+            self.assertIn(command, out)
+            self.assertIn("Usage: stash " + command, self.done(command, "--help"))
+        self.assertIn("--learning-rate", self.done("--help-all"))
+        self.assertRegex(self.done("--version"), r"\A\d+\.\d+\.\d+\n\Z")
+
+    def test_wrong_commands_and_options(self):
+        self.refused(says="--help")
+        self.refused("bogus", says="'bogus'")
+        self.refused("--bogus", says="'--bogus'")
+        for command in COMMANDS:
+            self.refused(command, "lenet", "--bogus", says=["--bogus", "stash " + command + " --help"])
+        self.refused("plan", says="network is required")
+        self.refused("networks", "lenet", says="lenet")
+
+
+class Networks(CommandTest):
+    def test_lists_every_network(self):
+        lines = self.done("networks").splitlines()
+        self.assertEqual([line.split()[0] for line in lines], NAMES)
+        self.assertRegex(lines[0], r"28x28x1 .*\d+ parameters +trains")
+        self.assertRegex(lines[7], r"224x224x3 +138357544 parameters +plans")
+
+    def test_a_full_disk_is_noticed(self):
+        with open("/dev/full", "w") as full:
+            got = subprocess.run([STASH, "networks"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(got.returncode, 1)
+        self.assertEqual(got.stderr.count("\n"), 1)
+
+
+class Graph(CommandTest):
+    def test_writes_to_a_file_or_to_standard_output(self):
+        self.assertEqual(self.done("graph", "lenet", "--batch", 8, "--threads", 1, "-o", "graph.json"), "")
+        out = self.done("graph", "lenet", "--batch", 8, "--threads", 1)
+        self.assertEqual(out, (self.folder / "graph.json").read_text())
+        graph = self.read_json("graph.json")
+        self.assertEqual((graph["name"], graph["batch"], graph["classes"]), ("lenet", 8, 10))
+
+    def test_options_change_the_graph(self):
+        self.done("graph", "lenet", "--input", "32x24x3", "--classes", 7, "--density", 0.25, "-o", "graph.json")
+        graph = self.read_json("graph.json")
+        image = next(s for s in graph["storages"] if s["role"] == "image")
+        self.assertEqual((image["shape"], graph["classes"]), ([32, 24, 3], 7))
+        self.assertIn(0.25, [s.get("density") for s in graph["storages"]])
+
+    def test_refuses(self):
+        self.refused("graph", "nope", says=["nope", *NAMES])
+        self.refused("graph", "lenet", "-o", "missing/graph.json", says="missing/graph.json")
+        self.refused("graph", "lenet", "-o", ".", says="directory")
+
+
+class Plan(CommandTest):
+    fields = ["baseline_peak_bytes", "planned_peak_bytes", "wall_bytes", "bound_bytes", "footprint_ratio",
+              "baseline_peak_bytes_total", "planned_peak_bytes_total", "footprint_ratio_total"]
+
+    def plan(self, *arguments):
+        out = self.done("plan", *arguments, "--json", "figures.json")
+        figures = self.read_json("figures.json")
+        for field in self.fields:
+            self.assertGreater(figures[field], 0, field)
+        self.assertIn(f"{figures['planned_peak_bytes'] / 1e6:.3f} MB", out)
+        self.assertAlmostEqual(figures["footprint_ratio"],
+                               figures["baseline_peak_bytes"] / figures["planned_peak_bytes"])
+        self.assertGreaterEqual(figures["planned_peak_bytes"], figures["bound_bytes"])
+        for encoding in figures["encodings"]:
+            self.assertLessEqual({"name", "encoding", "bytes_before", "bytes_after"}, set(encoding))
+        return figures
+
+    def test_every_network_and_policy(self):
+        for name in NAMES:
+            ratios = []
+            for policy in ["none", "lossless", "fp16", "fp8"]:
+                figures = self.plan(name, "--batch", 16, "--policy", policy)
+                self.assertEqual((figures["network"], figures["policy"], figures["batch"]), (name, policy, 16))
+                ratios.append(figures["footprint_ratio"])
+                if policy == "none":
+                    self.assertEqual({e["encoding"] for e in figures["encodings"]}, {"raw"})
+            self.assertEqual(ratios[0], 1.0, name)
+            self.assertGreater(ratios[1], 1.0, name)
+            self.assertEqual(sorted(ratios), ratios, name)
+
+    def test_a_graph_file_gives_the_plan_of_the_network(self):
+        self.done("graph", "resnet20", "--batch", 32, "--threads", 2, "-o", "graph.json")
+        self.done("plan", "graph.json", "--threads", 2, "-o", "from_file.json")
+        self.done("plan", "resnet20", "--batch", 32, "--threads", 2, "-o", "from_name.json")
+        self.assertEqual((self.folder / "from_file.json").read_bytes(), (self.folder / "from_name.json").read_bytes())
+        self.assertEqual(self.plan("graph.json", "--batch", 8)["batch"], 8)
+        for option, value in [("--density", 0.3), ("--input", "28x28x1"), ("--classes", 10)]:
+            self.refused("plan", "graph.json", option, value, says=[option, "graph.json"])
+
+    def test_density_and_threads(self):
+        dense, sparse = (self.plan("nin", "--batch", 16, "--density", d) for d in (0.7, 0.3))
+        self.assertLess(sparse["planned_peak_bytes"], dense["planned_peak_bytes"])
+        self.assertEqual(self.plan("lenet", "--threads", 3)["threads"], 3)
+
+    def test_budgets_in_all_spellings(self):
+        base = self.plan("vgg_small", "--threads", 1)["baseline_peak_bytes_total"]
+        for text, expected in [(str(base), base), ("64MiB", 64 << 20), ("0.03125GiB", 32 << 20), ("32768KiB", 32 << 20),
+                               ("100%", base), ("1.0", base), ("0.9", base * 0.9), ("87.5%", base * 0.875)]:
+            figures = self.plan("vgg_small", "--threads", 1, "--budget", text)
+            self.assertAlmostEqual(figures["budget_bytes"], expected, delta=1, msg=text)
+            self.assertLessEqual(figures["planned_peak_bytes_total"], figures["budget_bytes"])
+            if figures["budget_bytes"] >= base:
+                self.assertEqual({e["encoding"] for e in figures["encodings"]}, {"raw"}, text)
+
+    def test_an_impossible_budget_names_op_tensors_and_the_smallest_budget(self):
+        for name, policy in [("lenet", "lossless"), ("resnet20", "fp8"), ("alexnet", "fp16")]:
+            arguments = ["plan", name, "--policy", policy, "--batch", 16, "--threads", 1]
+            message = self.refused(*arguments, "--budget", 1, says="weights")
+            self.assertRegex(message, r"while \S+ runs")
+            self.assertRegex(message, r"\w \((dense|encoded), \d+ bytes\)")
+            least = self.smallest_budget(message)
+            self.assertEqual(self.smallest_budget(self.refused(*arguments, "--budget", least - 1)), least)
+            self.done(*arguments, "--budget", least, "-o", "plan.json")
+            self.done("verify", "plan.json")
+
+    def test_force(self):
+        for encoding, policy in [("raw", "lossless"), ("sign_mask", "lossless"), ("bitmap", "lossless"),
+                                 ("window_index", "lossless"), ("relu_pool", "lossless"), ("fp16", "fp16"),
+                                 ("bitmap_fp16", "fp16"), ("fp8", "fp8"), ("bitmap_fp8", "fp8")]:
+            figures = self.plan("vgg_small", "--policy", policy, "--force", encoding)
+            self.assertIn(encoding, [e["encoding"] for e in figures["encodings"]])
+        forms = {e["encoding"] for e in self.plan("resnet20", "--force", "recompute")["encodings"]}
+        self.assertTrue(any(form.startswith("recompute") for form in forms), forms)
+        self.refused("plan", "lenet", "--force", "zip", says=["zip", "bitmap", "relu_pool"])
+        self.refused("plan", "lenet", "--force", "fp8", says=["fp8", "lossless"])
+        self.refused("plan", "lenet", "--force", "", says="--force")
+
+    def test_refuses_wrong_arguments(self):
+        self.refused("plan", "nope", says=["nope", "lenet"])
+        self.refused("plan", "lenet", "--policy", "zip", says=["zip", "none, lossless, fp16, fp8"])
+        for budget in ["-1", "-5%", "0", "0%", "0.0", "1e9", "nan", "inf", "64MB", "64 MiB", "", "x",
+                       "99999999999999999999"]:
+            self.refused("plan", "lenet", "--budget", budget, says="--budget: expected")
+        for option, values in {"--batch": ["0", "-1", "x", "1.5", "", "10000000"], "--threads": ["0", "-1", "9999"],
+                               "--density": ["-0.1", "1.1", "nan", "x"], "--classes": ["0", "-3"],
+                               "--input": ["28x28", "28x28x1x1", "0x28x1", "-1x28x1", "axbxc", "", "28X28X1"]}.items():
+            for value in values:
+                self.refused("plan", "lenet", option, value, says=option + ": expected")
+        self.refused("plan", "lenet", "--input", "2x2x1", says="pool1")
+        self.refused("plan", "lenet", "extra", says="extra")
+
+    def test_refuses_bad_files(self):
+        self.refused("plan", "missing.json", says=["missing.json", "No such file"])
+        (self.folder / "folder.json").mkdir()
+        self.refused("plan", "folder.json", says=["folder.json", "directory"])
+        self.write("empty.json", "")
+        self.refused("plan", "empty.json", says=["empty.json", "empty"])
+        text = self.done("graph", "lenet")
+        for cut in [1, 100, len(text) // 2, len(text) - 3]:
+            self.write("cut.json", text[:cut])
+            self.refused("plan", "cut.json", says=["cut.json", "JSON"])
+        self.write("wrong.json", text.replace('"batch":64', '"batch":-64', 1).replace('"batch": 64', '"batch": -64', 1))
+        self.refused("plan", "wrong.json", says=["wrong.json", "batch"])
+        self.write("noise.json", bytes(range(256)) * 50)
+        self.refused("plan", "noise.json", says="noise.json")
+        self.done("plan", "lenet", "-o", "plan.json")
+        self.refused("plan", "plan.json", says=["plan.json", "stash.graph"])
+
+    def test_outputs_are_checked_before_the_work(self):
+        start = time.monotonic()
+        for option in ["-o", "--json"]:
+            for path in ["missing/plan.json", ".", "", "x" * 5000]:
+                self.refused("plan", "resnet152", "--batch", 64, "--policy", "fp16", option, path)
+        self.refused("plan", "lenet", "-o", "plan.json", "--json", "missing/x.json", says="missing/x.json")
+        self.assertLess(time.monotonic() - start, 10)
+        self.write("kept.json", "kept")
+        self.refused("plan", "nope", "-o", "kept.json")
+        self.assertEqual((self.folder / "kept.json").read_text(), "kept")
+
+    def test_a_write_that_fails_is_reported(self):
+        self.refused("plan", "lenet", "-o", "/dev/full", says="/dev/full", code=1)
+
+    def test_can_be_interrupted(self):
+        process = self.start("plan", "resnet152", "--policy", "fp8", "-o", "plan.json")
+        time.sleep(0.05)
+        interrupt(process)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+
+
+class ExplainAndVerify(CommandTest):
+    def test_a_valid_plan(self):
+        self.done("plan", "resnet20", "--policy", "fp8", "-o", "plan.json", "--json", "figures.json")
+        self.assertIn("valid", self.done("verify", "plan.json"))
+        lines = self.done("explain", "plan.json").splitlines()
+        for e in self.read_json("figures.json")["encodings"]:
+            line = next(line for line in lines if line.split()[:1] == [e["name"]])
+            for part in [e["encoding"], str(e["bytes_before"]), str(e["bytes_after"]), "backward", e["reason"]]:
+                self.assertIn(part, line)
+
+    def test_damaged_plans_have_findings(self):
+        self.done("plan", "vgg_small", "-o", "plan.json")
+        plan = (self.folder / "plan.json").read_text()
+
+        def damage(change):
+            p = json.loads(plan)
+            change(p)
+            self.write("damaged.json", json.dumps(p))
+            code, out, err = self.run_stash("verify", "damaged.json")
+            self.assertEqual(code, 1)
+            self.assertEqual(err.count("\n"), 1)
+            self.refused("explain", "damaged.json", says=["damaged.json", "stash verify"])
+            self.refused("train", "vgg_small", "--plan", "damaged.json", "--steps", 1)
+            return out
+
+        self.assertIn("bad_totals", damage(lambda p: p["sizes"].update(planned_peak=64)))
+        self.assertIn("bad_order", damage(lambda p: p["steps"].reverse()))
+        self.assertIn("bad_overlap", damage(lambda p: [b.update(offset=0) for b in p["buffers"]]))
+        self.assertIn("bad_reference", damage(lambda p: p["choices"].pop()))
+        self.assertIn("bad_reference", damage(lambda p: p["alternative"].__setitem__(-2, 9)))
+        self.assertIn("illegal_encoding", damage(lambda p: p.update(policy="none")))
+
+    def test_refuses_what_is_no_plan(self):
+        self.done("plan", "lenet", "-o", "plan.json")
+        text = (self.folder / "plan.json").read_text()
+        for command in ["explain", "verify"]:
+            self.refused(command, says="plan is required")
+            self.refused(command, "missing.json", says="missing.json")
+            self.refused(command, ".", says="directory")
+            for cut in [0, 1, 200, len(text) // 2, len(text) - 3]:
+                self.write("cut.json", text[:cut])
+                self.refused(command, "cut.json", says="cut.json")
+            self.write("graph.json", self.done("graph", "lenet"))
+            self.refused(command, "graph.json", says=["graph.json", "stash.plan"])
+
+
+if __name__ == "__main__":
+    unittest.main()
