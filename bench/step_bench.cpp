@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -34,7 +35,7 @@ using planner::step_kind;
 struct settings {
   std::vector<std::string> networks{"lenet", "vgg_small", "resnet20"};
   std::int64_t steps = 60, batch = 64;
-  int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<int> threads{static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
   std::string file;
 };
 
@@ -232,7 +233,7 @@ void print(const json& j) {
   }
 }
 
-json measure(const std::string& name, const settings& o, copier& copies, std::string& machine) {
+json measure(const std::string& name, const settings& o, int threads, copier& copies, std::string& machine) {
   const models::model_info& info = models::find(name);
   if (!info.trainable) throw error(errc::invalid_argument, fmt::format("--network: {} does not train", name));
   const models::input_shape in = info.default_input;
@@ -247,7 +248,7 @@ json measure(const std::string& name, const settings& o, copier& copies, std::st
                      std::span(images.labels).subspan(begin, count));
   };
   planner::graph g = planner::make_training_graph(info.build(in, info.default_classes), o.batch);
-  machine = executor::annotate_workspaces(g, {o.threads, framework_rule::tensorflow});
+  machine = executor::annotate_workspaces(g, {threads, framework_rule::tensorflow});
 
   std::vector<run> runs;
   for (const char* const label : {"none", "none again", "lossless", "fp16", "fp8"}) {
@@ -255,7 +256,7 @@ json measure(const std::string& name, const settings& o, copier& copies, std::st
     executor::trainer_options options;
     options.seed = seed;
     options.plan.chosen_policy = planner::parse_policy(policy);
-    options.plan.threads = o.threads;
+    options.plan.threads = threads;
     options.plan.machine = machine;
     const auto [pixels, labels] = batch_at(0);
     runs.push_back(
@@ -274,10 +275,11 @@ json measure(const std::string& name, const settings& o, copier& copies, std::st
 
   json j;
   j["network"] = name;
+  j["threads"] = threads;
   j["batch"] = o.batch;
   j["steps"] = o.steps;
   j["baseline_peak_bytes"] = runs.front().plan().sizes.planned_peak;
-  fmt::print("\n{}, batch {}, {} threads, {} steps\n", name, o.batch, o.threads, o.steps);
+  fmt::print("\n{}, batch {}, {} threads, {} steps\n", name, o.batch, threads, o.steps);
   for (const run& r : runs) {
     j["policies"].push_back(report(runs.front(), r, copies));
     print(j["policies"].back());
@@ -297,24 +299,28 @@ std::string first_line(const char* command) {
 }
 
 int bench(const settings& o, const std::string& command) {
-  copier copies(o.threads);
   std::string machine;
-  json networks = json::array();
-  for (const std::string& name : o.networks)
-    networks.push_back(measure(name, o, copies, machine));
+  json runs = json::array();
+  for (const int threads : o.threads) {
+    copier copies(threads);
+    for (const std::string& name : o.networks)
+      runs.push_back(measure(name, o, threads, copies, machine));
+  }
   if (o.file.empty()) return 0;
   json j;
   j["command"] = command;
-  j["commit"] = first_line("git describe --always --dirty --abbrev=12 2>/dev/null");
+  j["commit"] = first_line("git rev-parse --short=12 HEAD 2>/dev/null") +
+                first_line(
+                    "git diff --quiet HEAD -- CMakeLists.txt bench cmake include src 2>/dev/null || "
+                    "echo ' with changes'");
   j["stash"] = STASH_VERSION_STRING;
   j["machine"] = machine;
-  j["threads"] = o.threads;
 #ifdef __clang__
   j["compiler"] = "clang " __clang_version__;
 #else
   j["compiler"] = "g++ " __VERSION__;
 #endif
-  j["networks"] = std::move(networks);
+  j["runs"] = std::move(runs);
   std::ofstream file(o.file);
   file << j.dump(2) << '\n';
   if (!file.flush()) throw error(errc::io_failure, fmt::format("--json: cannot write {}", o.file));
@@ -329,10 +335,15 @@ int main_checked(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--steps", o.steps, "measured steps")->capture_default_str()->check(CLI::Range(1, 100'000));
   app.add_option("--batch", o.batch, "samples per step")->capture_default_str()->check(CLI::Range(1, 65536));
-  app.add_option("--threads", o.threads)->capture_default_str()->check(CLI::Range(1, 1024));
+  app.add_option("--threads", o.threads, "thread counts, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
   app.add_option("--json", o.file, "write the figures");
   CLI11_PARSE(app, argc, argv);
-  std::string command = "step_bench";
+  const char* const waiting = std::getenv("OMP_WAIT_POLICY");
+  std::string command =
+      waiting == nullptr ? "step_bench" : fmt::format("OMP_WAIT_POLICY={} step_bench", waiting);
   for (int i = 1; i < argc; ++i)
     command += std::string(" ") + argv[i];
   try {

@@ -40,6 +40,7 @@ struct nonzero_bits {
 using max_function = void (*)(const float* x, const window_cells& w, std::int64_t channels, float* y,
                               std::uint8_t* cells);
 
+/// Every count lies in 1..run_elements.
 struct run_loops {
   /// y = x > 0 or NaN ? x : +0; y may be x.
   void (*rectify)(const float* x, std::int64_t count, float* y);
