@@ -40,7 +40,9 @@ struct option_set {
 };
 
 /// All components of `g` under the options' policy and `force`; `margin` is added to the payload of sparse
-/// slots (0 for bounds). Throws error(invalid_argument) if `force` is unknown or legal nowhere.
+/// slots (0 for bounds). A component with thousands of combinations (dozens of norms that read one
+/// concatenation) gets only those that decide alike for all its storages but the one with the most readers;
+/// bounds then hold for these. Throws error(invalid_argument) if `force` is unknown or legal nowhere.
 option_set make_options(const graph& g, const plan_options& options, double margin);
 
 /// The reads of `storage` under a full selection of alternatives (per op).
