@@ -164,6 +164,17 @@ TEST(discarded_step, leaves_every_parameter_as_it_was) {
   discard(1);
 }
 
+// What a rerun must not disturb is there: the decisions of dropout belong to the number of the step.
+TEST(dropout, draws_anew_in_every_step_and_alike_when_a_step_is_repeated) {
+  const planner::graph g = graph_named("mixed");
+  const image_batch b = make_batch(g, 0);
+  const auto t = start(g, make_options(policy::none), b);
+  executor& e = t->current();
+  const double first = e.gradient_step(b.images, b.labels, 0).loss;
+  EXPECT_NE(first, e.gradient_step(b.images, b.labels, 1).loss);
+  EXPECT_EQ(first, e.gradient_step(b.images, b.labels, 0).loss);
+}
+
 TEST(growth_beyond_the_budget, is_refused_and_the_last_committed_step_stays) {
   const planner::graph g = graph_named("mixed");
   const image_batch sparse = make_sparse_batch(g, 0, 1), dense = make_batch(g, 1);
