@@ -306,8 +306,6 @@ class builder {
     const node& v = at(n);
     switch (v.kind) {
       case node_kind::input:
-        value_of(n);
-        break;
       case node_kind::flatten:
         value_of(n);
         break;
