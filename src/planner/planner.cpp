@@ -140,7 +140,8 @@ std::int64_t boundary_bytes(const graph& g, const schedule& s) {
   return 0;
 }
 
-std::string reason_for(const stash_choice& c, const std::vector<reader>& readers) {
+std::string reason_for(const stash_choice& c, storage_role role, const plan_options& options,
+                       const std::vector<reader>& readers) {
   if (readers.empty()) return "no chosen backward op reads it";
   const auto wants = [&](need what) {
     return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
@@ -150,8 +151,12 @@ std::string reason_for(const stash_choice& c, const std::vector<reader>& readers
     case stash_kind::none:
       return "no chosen backward op reads it";
     case stash_kind::raw:
-      return c.density >= 1.0 && value
-                 ? "dense values are needed and no allowed encoding keeps them in less"
+      if (role == storage_role::image) return "images are kept as they came, one byte per value";
+      if (options.chosen_policy == policy::none) return "the policy encodes nothing";
+      if (c.density >= 1.0 && value)
+        return "dense values are needed, and no allowed encoding keeps them in less";
+      return options.budget_bytes > 0
+                 ? "the budget is met without encoding it"
                  : "keeping it costs nothing at the peak, so no time is spent on encoding it";
     case stash_kind::recompute:
       return c.stored.kind == encoding_kind::sign_mask
@@ -219,7 +224,8 @@ plan make_plan(const graph& g, const plan_options& options) {
   p.choices = chosen.choices;
   p.alternative = chosen.alternative;
   for (std::size_t s = 0; s < p.choices.size(); ++s) {
-    p.choices[s].reason = reason_for(p.choices[s], readers_of(g, static_cast<storage_id>(s), p.alternative));
+    p.choices[s].reason = reason_for(p.choices[s], g.storages[s].role, options,
+                                     readers_of(g, static_cast<storage_id>(s), p.alternative));
   }
   p.buffers = best.steps.buffers;
   p.steps = best.steps.steps;
