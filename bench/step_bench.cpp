@@ -208,6 +208,7 @@ json report(const run& base, const run& r, copier& copies) {
   j["codec_bytes_at_memcpy_ms"] = 1e3 * copying;
   j["planned_peak_bytes"] = r.plan().sizes.planned_peak;
   j["reruns"] = r.trainer->reruns();
+  if (&r == &base) return j;
   json& list = j["largest_differences"] = json::array();
   for (const difference& d : differences(base, r)) {
     if (list.size() == 5) break;
@@ -226,6 +227,7 @@ void print(const json& j) {
       "at memcpy speed {:.2f} ms)\n",
       j["policy"].get<std::string>(), step, j["ratio_median"].get<double>(),
       j["processor_ratio_median"].get<double>(), 100 * codecs / step, encode, decode, recompute, copying);
+  if (!j.contains("largest_differences")) return;
   for (const json& d : j["largest_differences"]) {
     const double before = d["unplanned_ms"], after = d["planned_ms"];
     fmt::print("    {:+8.3f} ms  {} ({:.3f} -> {:.3f})\n", after - before, d["step"].get<std::string>(),
@@ -299,6 +301,11 @@ std::string first_line(const char* command) {
 }
 
 int bench(const settings& o, const std::string& command) {
+  const std::string commit =
+      first_line("git rev-parse --short=12 HEAD 2>/dev/null") +
+      first_line(
+          "git diff --quiet HEAD -- CMakeLists.txt bench cmake include src 2>/dev/null || "
+          "echo ' with changes'");
   std::string machine;
   json runs = json::array();
   for (const int threads : o.threads) {
@@ -309,10 +316,7 @@ int bench(const settings& o, const std::string& command) {
   if (o.file.empty()) return 0;
   json j;
   j["command"] = command;
-  j["commit"] = first_line("git rev-parse --short=12 HEAD 2>/dev/null") +
-                first_line(
-                    "git diff --quiet HEAD -- CMakeLists.txt bench cmake include src 2>/dev/null || "
-                    "echo ' with changes'");
+  j["commit"] = commit;
   j["stash"] = STASH_VERSION_STRING;
   j["machine"] = machine;
 #ifdef __clang__
