@@ -92,5 +92,9 @@ bool interrupted() noexcept {
 }  // namespace stash::tools
 
 int main(int argc, char** argv) {
-  return stash::tools::run(argc, argv);
+  try {
+    return stash::tools::run(argc, argv);
+  } catch (...) {
+    return 1;  // not even the message about a failure could be written
+  }
 }
