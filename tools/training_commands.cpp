@@ -197,6 +197,7 @@ int compare(const compare_options& o) {
   const std::string expected = runs.front().trainer->current().parameters_sha256();
   for (const training_run& run : runs) {
     std::vector<double> relative;
+    relative.reserve(run.step_seconds.size());
     for (std::size_t i = 0; i < run.step_seconds.size(); ++i) {
       relative.push_back(run.step_seconds[i] / runs.front().step_seconds[i]);
     }
@@ -214,6 +215,7 @@ int compare(const compare_options& o) {
   }
   if (!o.svg.empty()) {
     std::vector<memory_curve> curves;
+    curves.reserve(runs.size());
     for (const training_run& run : runs) {
       curves.push_back({run.label == "none" ? "before" : run.label, &run.trainer->current().current_plan()});
     }
