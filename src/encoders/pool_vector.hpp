@@ -26,10 +26,17 @@ using float_lanes = four_floats;
 using int_lanes = four_ints;
 #endif
 
+// Per lane, for vectors and scalars alike.
+template <class V>
+auto is_nan(const V& value) noexcept {
+  return value != value;  // NOLINT(misc-redundant-expression): true for NaN alone
+}
+
 // The scalar type goes through the same templates, for what is left of a channel run.
 template <class V>
 struct lanes_of {
-  static constexpr std::size_t count = sizeof(V) / sizeof(float);
+  static constexpr std::size_t count =
+      sizeof(V) / sizeof(float);  // NOLINT(bugprone-sizeof-expression): 1 for float
   using ints = std::conditional_t<count == 1, std::int32_t,
                                   std::conditional_t<sizeof(V) == sizeof(float_lanes), int_lanes, four_ints>>;
 };
@@ -108,7 +115,7 @@ struct max_kernel {
         for (std::size_t b = 0; b < Blocks; ++b) {
           const V candidate = load_lanes<V>(p + b * lanes);
           if constexpr (Rule == framework_rule::pytorch) {
-            const auto take = (candidate > best[b]) | (candidate != candidate);
+            const auto take = (candidate > best[b]) | is_nan(candidate);
             if constexpr (Cells) winner[b] = take ? cell : winner[b];
             best[b] = take ? candidate : best[b];
           } else {
@@ -122,7 +129,7 @@ struct max_kernel {
     }
     for (std::size_t b = 0; b < Blocks; ++b) {
       if constexpr (Relu) {
-        const auto passes = (bits_of(best[b]) > ints{}) | (best[b] != best[b]);
+        const auto passes = (bits_of(best[b]) > ints{}) | is_nan(best[b]);
         best[b] = passes ? best[b] : V{};
         winner[b] = passes ? winner[b] : first;
       }
