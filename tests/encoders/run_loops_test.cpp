@@ -47,7 +47,7 @@ class run_loops_test : public ::testing::Test {
   }
   static std::vector<std::uint32_t> bits_of(const std::vector<float>& v) {
     std::vector<std::uint32_t> b(v.size());
-    std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
+    if (!v.empty()) std::memcpy(b.data(), v.data(), v.size() * sizeof(float));
     return b;
   }
 
