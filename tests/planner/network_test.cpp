@@ -34,7 +34,8 @@ class network_test : public ::testing::Test {
  protected:
   network net{"net"};
   node_id image = net.input(28, 30, 3);
-  const dims& shape(node_id id) const { return net.at(id).shape; }
+  // By value: adding a node moves the others, and one expression may do both.
+  dims shape(node_id id) const { return net.at(id).shape; }
 };
 
 TEST_F(network_test, input_is_the_first_node) {
