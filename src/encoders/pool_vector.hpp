@@ -129,9 +129,10 @@ struct max_kernel {
     }
     for (std::size_t b = 0; b < Blocks; ++b) {
       if constexpr (Relu) {
-        const auto passes = (bits_of(best[b]) > ints{}) | is_nan(best[b]);
-        best[b] = passes ? best[b] : V{};
-        winner[b] = passes ? winner[b] : first;
+        const auto positive = bits_of(best[b]) > ints{};
+        const auto nan = is_nan(best[b]);
+        best[b] = positive ? best[b] : (nan ? best[b] : V{});
+        winner[b] = positive ? winner[b] : (nan ? winner[b] : first);
       }
       store_lanes(y + b * lanes, best[b]);
       if constexpr (Cells) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
