@@ -225,7 +225,7 @@ class checker {
       expect(*o.seconds >= 0.0 && *o.seconds <= std::numeric_limits<double>::max(), "seconds",
              "a finite time of at least 0", *o.seconds);
     }
-    check_parameters(o.parameters, "parameters", o.kind != op_kind::sgd_update);
+    check_parameters(o.parameters, "parameters", true);
     check_parameters(o.parameters_written, "parameters_written", false);
     check_inputs(o);
     check_alternatives(o, rule);
@@ -260,14 +260,15 @@ class checker {
            fmt::format("0 to {}", o.batch_end - 1), o.batch_begin);
   }
 
-  void check_parameters(const std::vector<storage_id>& ids, std::string_view list, bool need_statistics) {
+  void check_parameters(const std::vector<storage_id>& ids, std::string_view list, bool read) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       check_id(ids[i], indexed(list, i));
       const storage& s = g_.at(ids[i]);
       expect(has_fixed_size(s.role), indexed(list, i), "a storage of fixed size", name_of(s.role));
-      if (need_statistics && s.role == storage_role::saved_statistic) {
-        expect(written(ids[i]).contains(all_channels(s)), indexed(list, i),
-               "a statistic saved by an earlier op", "'" + s.name + "'");
+      if (!read) continue;
+      if (s.role == storage_role::saved_statistic || s.role == storage_role::weight_gradient) {
+        expect(written(ids[i]).contains(all_channels(s)), indexed(list, i), "something an earlier op wrote",
+               "'" + s.name + "'");
       }
     }
   }

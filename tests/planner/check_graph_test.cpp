@@ -228,7 +228,11 @@ TEST(check_graph, order) {
            g.ops.erase(g.ops.begin() + static_cast<std::ptrdiff_t>(position(g, name)));
        },
        "'d1': inputs[0]: expected channels written by earlier ops"},
-      {"stage order", [](graph& g) { std::swap(g.ops.back(), g.ops[g.ops.size() - 2]); },
+      {"stage order",
+       [](graph& g) {
+         g.ops.push_back(g.ops[0]);
+         g.ops.back().name = "late";
+       },
        "stage: expected forward ops before"},
       {"forward kind in backward", [](graph& g) { op_named(g, "loss").stage = op_stage::backward; },
        "stage: expected forward"},
@@ -252,7 +256,13 @@ TEST(check_graph, order) {
          op& n = op_named(g, "n1");
          n.parameters_written = {n.parameters[2], n.parameters[3]};
        },
-       "a statistic saved by an earlier op"},
+       "something an earlier op wrote"},
+      {"gradient of a weight never written",
+       [](graph& g) {
+         op& c = op_named(g, "c0/backward_weights");
+         c.parameters_written[0] = op_named(g, "c0").parameters[0];
+       },
+       "'sgd_update': parameters["},
       {"auxiliary never written", [](graph& g) { op_named(g, "d1").optional_outputs.clear(); },
        "expected a storage written in the forward stage"},
   });
