@@ -25,13 +25,24 @@ enum class encoding_kind : std::uint8_t {
   relu_pool = 4,     ///< index and sign per pooled value (written by relu_max_pool_forward)
   bitmap = 5,        ///< mask plane + packed non-zero values in tiles of 1,024
   cast = 6,          ///< every value in a narrower format
+  range_mask = 7,    ///< 1 bit per element: strictly between two bounds
+  csr = 8,           ///< rows of 256: row ends, packed non-zero values and one-byte columns, in tiles
 };
 
-/// Format of stored values of `cast` and `bitmap`.
+/// Format of stored values of `cast`, `bitmap` and `csr`.
 enum class value_format : std::uint8_t {
   source = 0,    ///< as in the source tensor: lossless
   fp16 = 1,      ///< IEEE binary16
   fp8_e4m3 = 2,  ///< OCP FP8 E4M3: no infinity, largest value 448, subnormals down to 2^-9
+  bf16 = 3,      ///< the upper half of f32
+  fp10 = 4,      ///< 1 sign, 5 exponent, 4 mantissa bits; three to a 32-bit word
+  fp8_e5m2 = 5,  ///< OCP FP8 E5M2, infinities saturate
+  // OCP microscaling: groups of 32 values share a power-of-two scale.
+  mxfp8_e4m3 = 6,
+  mxfp8_e5m2 = 7,
+  mxfp6_e2m3 = 8,
+  mxfp6_e3m2 = 9,
+  mxfp4_e2m1 = 10,
 };
 
 /// What becomes of a finite non-zero value that rounds to zero.
@@ -49,10 +60,11 @@ enum class framework_rule : std::uint8_t { tensorflow = 0, pytorch = 1 };
 /// An encoding with its parameters. Regular value type.
 struct encoding {
   encoding_kind kind = encoding_kind::raw;
-  value_format values = value_format::source;          ///< bitmap, cast
-  underflow_rule underflow = underflow_rule::to_zero;  ///< bitmap, cast with narrower values
-  framework_rule rule = framework_rule::tensorflow;    ///< sign_mask
-  std::uint16_t window_cells = 0;  ///< window_index, relu_pool: kernel_h * kernel_w (1..256)
+  value_format values = value_format::source;          ///< bitmap, csr, cast
+  underflow_rule underflow = underflow_rule::to_zero;  ///< bitmap, csr, cast with narrower values
+  framework_rule rule = framework_rule::tensorflow;    ///< sign_mask, range_mask
+  std::uint16_t window_cells = 0;    ///< window_index, relu_pool: cells of the window (1..256)
+  float lower = 0.0F, upper = 6.0F;  ///< range_mask: the bounds, lower < upper
 
   friend constexpr bool operator==(const encoding&, const encoding&) = default;
 };
@@ -60,14 +72,18 @@ struct encoding {
 /// True if decode() gives back the source bits (or, for masks and indices, exactly what backward needs).
 bool is_lossless(const encoding& e) noexcept;
 
-/// Stable name: "raw", "shape_only", "sign_mask", "window_index", "relu_pool", "bitmap", "bitmap_fp16",
-/// "bitmap_fp8", "fp16", "fp8". The underflow and framework rules are not part of the name.
+/// Stable name: "raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool", "bitmap", "csr";
+/// for narrow values the format ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2",
+/// "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"), alone for cast and behind "bitmap_" or "csr_". The rules and
+/// bounds are not part of the name.
 std::string to_string(const encoding& e);
 /// Inverse of to_string. Throws error(invalid_argument) naming the known encodings.
 encoding parse_encoding(std::string_view name);
 
-/// Elements per tile of the tile container (bitmap).
+/// Elements per tile of the tile container (bitmap, csr).
 inline constexpr std::int64_t tile_elements = 1024;
+/// Elements per row of csr.
+inline constexpr std::int64_t csr_row_elements = 256;
 /// Encoded buffers start at and are padded to multiples of this many bytes.
 inline constexpr std::size_t encoded_alignment = 16;
 
@@ -97,8 +113,8 @@ struct overflow_arena {
 };
 
 /// Where encoded bytes go. `data` is 16-byte aligned. `bytes` is the slot's capacity: fixed-size encodings
-/// need their bound, bitmap at least its mask plane and tile table. `overflow` may be null (no overflow).
-/// `report` must not be null and must have been zeroed.
+/// need their bound, bitmap and csr at least what stands before the payloads. `overflow` may be null (no
+/// overflow). `report` must not be null and must have been zeroed.
 struct encoded_view {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -120,12 +136,13 @@ struct workspace_view {
   std::size_t bytes = 0;
 };
 
-/// Encodes `input` (f32; raw also u8 and s32; sign_mask also u8 where bit = value != 0; dense or pitched).
+/// Encodes `input` (f32, f16, bf16; raw also u8 and s32; sign_mask also u8 where bit = value != 0; dense or
+/// pitched). A cast of a 16-bit type goes to fewer bits than 16.
 ///
-/// Kinds: raw, shape_only, sign_mask, bitmap, cast. window_index and relu_pool are written by the pooling
-/// layers of pool.hpp.
+/// Kinds: raw, shape_only, sign_mask, range_mask, bitmap, csr, cast. window_index and relu_pool are written
+/// by the pooling layers of pool.hpp.
 /// Aliasing: input and output must not overlap.
-/// Overflow: bitmap tiles that do not fit the slot go to the overflow arena; when that is full too,
+/// Overflow: bitmap and csr tiles that do not fit the slot go to the overflow arena; when that is full too,
 /// status_capacity is set and report->nonzeros still holds the exact count. Nothing is written outside.
 /// Determinism: bytes depend on the input only (canonical form) as long as every tile fits the slot.
 /// Throws error(invalid_argument / unsupported / capacity_exceeded) before anything is written.
@@ -135,14 +152,24 @@ void encode(const encoding& e, const const_tensor_view& input, const encoded_vie
 /// Decodes into `output` (dense or pitched, same element count and type as the encoded tensor).
 /// Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
 ///
-/// Kinds: raw, bitmap, cast (dense values); sign_mask into u8 (0 or 1). shape_only and pooling codes have no
-/// dense form and throw error(unsupported).
+/// Kinds: raw, bitmap, csr, cast (dense values); sign_mask and range_mask into u8 (0 or 1). shape_only and
+/// pooling codes have no dense form and throw error(unsupported).
 /// Any bytes are safe: reads and writes stay inside the given buffers. Bytes that contradict the descriptor
 /// set status_corrupt (tiles whose payload was never stored: status_capacity); affected tiles become zeros.
 /// With STASH_VERIFY=1 in the environment, encode() of a lossless value encoding leaves a checksum in the
 /// report and decode() sets status_verification on a difference.
 void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
             const workspace_view& workspace, const execution_context& context);
+
+/// Copies the encoded form of `elements` elements of `source` into its canonical bytes: tiles in order, all
+/// in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
+/// already; what came from another device, or overflowed, need not be. Fixed-size encodings are copied.
+/// `output` must not overlap `input` and needs encoded_bytes_exact bytes for the tensor; with fewer,
+/// status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
+/// status_capacity) in input's report and become tiles whose values are lost: never_stored entries.
+/// Throws as encode().
+void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
+                  const encoded_view& output, const execution_context& context);
 
 /// True if the environment variable STASH_VERIFY is "1" (read once).
 bool verification_enabled() noexcept;

@@ -2,9 +2,12 @@
 /// \file
 /// Max pooling whose backward needs a few bits per pooled value, alone and joined with ReLU.
 ///
-/// Shapes: x is (N, H, W, C) channels-last f32, y is (N, OH, OW, C); both dense or with a pixel pitch.
-/// A window's cells are numbered row-major in the *unclipped* window, so cell = ky * kernel_w + kx; cells
-/// outside x take no part. Every window must contain at least one cell of x.
+/// Shapes: channels last (N, H, W, C) or (N, D, H, W, C), dense or with a pixel pitch; channels first
+/// (N, C, H, W) or (N, C, D, H, W), dense. x and y have one layout, rank and type: f32, f16 or bf16. Five
+/// dimensions pool over depth too; with four, kernel_d must be 1.
+/// A window's cells are numbered row-major in the *unclipped* window, without the gaps of a dilation:
+/// cell = (kz * kernel_h + ky) * kernel_w + kx; cells outside x take no part. Every window must contain at
+/// least one cell of x.
 ///
 /// Errors: invalid_argument for views or windows that do not fit each other, capacity_exceeded for encoded
 /// bytes that are too few, unsupported for windows with more cells than the encoding (or, to find winners
@@ -12,19 +15,24 @@
 ///
 /// None of the calls allocates. x and y, and dy and dx, must not overlap. Backward is deterministic for any
 /// number of threads: a gradient that several windows send to one cell is summed in row-major order of the
-/// windows, starting from +0.
+/// windows, starting from +0. Sums of 16-bit types are kept in f32 and rounded once.
 
 #include "stash/encoding.hpp"
 
 namespace stash {
 
-/// OH and OW come from y's shape; padding below and right is whatever the last window needs.
+enum class pool_layout : std::uint8_t { channels_last = 0, channels_first = 1 };
+
+/// OD, OH and OW come from y's shape; padding behind, below and right is whatever the last window needs.
 struct pool_window {
   std::int32_t kernel_h = 2, kernel_w = 2;
   std::int32_t stride_h = 2, stride_w = 2;
   std::int32_t pad_top = 0, pad_left = 0;
+  std::int32_t kernel_d = 1, stride_d = 1, pad_front = 0;
+  std::int32_t dilation_h = 1, dilation_w = 1, dilation_d = 1;  ///< distance between a window's cells
+  pool_layout layout = pool_layout::channels_last;
 
-  constexpr std::int32_t cells() const noexcept { return kernel_h * kernel_w; }
+  constexpr std::int32_t cells() const noexcept { return kernel_d * kernel_h * kernel_w; }
   friend constexpr bool operator==(const pool_window&, const pool_window&) = default;
 };
 

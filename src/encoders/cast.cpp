@@ -1,27 +1,62 @@
 #include "codecs.hpp"
-#include "convert.hpp"
 #include "detail.hpp"
+#include "values.hpp"
 
 namespace stash::detail {
+namespace {
 
-void encode_cast(const encoding& e, const const_tensor_view& input, std::uint8_t* stored,
-                 const execution_context& context) {
-  const auto width = static_cast<std::int64_t>(value_bytes(e.values));
-  for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
-    store_values(read_run(input, first, length, buffer), length, e.values, e.underflow,
-                 stored + first * width);
+/// Where the parts of a run lie. Without scales `scales` means nothing.
+struct run_place {
+  std::size_t scales, elements;
+};
+
+run_place place_of_run(const value_codec& codec, std::int64_t elements, std::int64_t first) noexcept {
+  return {codec.scale_bytes(first), pad16(codec.scale_bytes(elements)) + codec.element_bytes(first)};
+}
+
+template <class Body>
+void for_each_cast_run(const value_codec& codec, std::int64_t elements, const execution_context& context,
+                       const Body& body) {
+  const std::int64_t run = cast_run_elements(codec);
+  parallel_for(context, (elements + run - 1) / run, 32, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      body(r * run, std::min(run, elements - r * run));
   });
 }
 
-void decode_cast(const encoding& e, const std::uint8_t* stored, const tensor_view& output,
+}  // namespace
+
+std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept {
+  return pad16(codec.scale_bytes(elements)) + pad16(codec.element_bytes(elements));
+}
+
+void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
                  const execution_context& context) {
-  const auto width = static_cast<std::int64_t>(value_bytes(e.values));
-  for_each_tile(context, output.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
+  const std::int64_t elements = input.elements();
+  for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
-    float* values = write_target(output, first, buffer);
-    load_values(stored + first * width, length, e.values, values);
-    write_run(output, first, length, values);
+    const run_place at = place_of_run(codec, elements, first);
+    codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements);
+  });
+  const std::size_t scales = codec.scale_bytes(elements);
+  std::memset(stored + scales, 0, pad16(scales) - scales);
+  pad_payload(stored + pad16(scales), codec.element_bytes(elements));
+}
+
+void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
+                   std::int64_t first, std::int64_t length, float* values) noexcept {
+  const run_place at = place_of_run(codec, elements, first);
+  codec.load(stored + at.scales, stored + at.elements, length, values);
+}
+
+void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
+                 const execution_context& context) {
+  const std::int64_t elements = output.elements();
+  for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
+    float buffer[tile_elements];
+    float* values = value_target(output, first, buffer);
+    load_cast_run(codec, stored, elements, first, length, values);
+    write_values(output, first, length, values, rounding::nearest);
   });
 }
 

@@ -5,48 +5,74 @@
 #include <cstdint>
 
 #include "stash/encoding.hpp"
+#include "tile_container.hpp"
+#include "value_codec.hpp"
 
 namespace stash::detail {
 
-// --- sign_mask -------------------------------------------------------------------------------------------
+// --- masks -----------------------------------------------------------------------------------------------
 
 /// flags[i] = 1 where the gradient passes for values[i] under `rule`, else 0.
 void pass_flags(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* flags) noexcept;
 
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
                       const execution_context& context);
-void decode_sign_mask(const std::uint8_t* plane, const tensor_view& output, const execution_context& context);
+void encode_range_mask(const encoding& e, const const_tensor_view& input, std::uint8_t* plane,
+                       const execution_context& context);
+/// Either mask as bytes, 0 or 1.
+void decode_mask(const std::uint8_t* plane, const tensor_view& output, const execution_context& context);
 
 // --- cast ------------------------------------------------------------------------------------------------
 
-void encode_cast(const encoding& e, const const_tensor_view& input, std::uint8_t* stored,
+/// Size of the whole encoded form: scales and elements are planes of their own.
+std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept;
+void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
                  const execution_context& context);
-void decode_cast(const encoding& e, const std::uint8_t* stored, const tensor_view& output,
+void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context);
+/// Values [first, first + length) of a cast of `elements` values; length <= run_elements, and `first` is a
+/// multiple of what cast_run_elements() says.
+void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
+                   std::int64_t first, std::int64_t length, float* values) noexcept;
+/// Runs that start at whole bytes of what is stored: 1,024 values, or for fp10 a multiple of three.
+constexpr std::int64_t cast_run_elements(const value_codec& codec) noexcept {
+  return codec.format == value_format::fp10 ? 1020 : tile_elements;
+}
 
 // --- raw -------------------------------------------------------------------------------------------------
 
 void encode_raw(const const_tensor_view& input, std::uint8_t* bytes, const execution_context& context);
 void decode_raw(const std::uint8_t* bytes, const tensor_view& output, const execution_context& context);
 
-// --- bitmap ----------------------------------------------------------------------------------------------
+// --- bitmap and csr --------------------------------------------------------------------------------------
 
-/// Bytes of mask plane and tile table: where payloads start.
-std::size_t bitmap_fixed_bytes(std::int64_t elements) noexcept;
-std::size_t bitmap_bytes_bound(value_format values, std::int64_t elements) noexcept;
-std::size_t bitmap_bytes_at_density(value_format values, std::int64_t elements, double density) noexcept;
-std::size_t bitmap_bytes_exact(value_format values, const const_tensor_view& input,
-                               const execution_context& context);
-
-void encode_bitmap(const encoding& e, const const_tensor_view& input, const encoded_view& output,
+void encode_bitmap(const tile_layout& layout, const const_tensor_view& input, const encoded_view& output,
                    const execution_context& context);
-void decode_bitmap(const encoding& e, const const_encoded_view& input, const tensor_view& output,
-                   const execution_context& context);
+void encode_csr(const tile_layout& layout, const const_tensor_view& input, const encoded_view& output,
+                const execution_context& context);
+std::size_t csr_row_end_bytes(std::int64_t elements) noexcept;
 
-/// Decodes one tile of a bitmap of `elements` values into `values`; returns status bits. On an error all
-/// `length` values are +0.
-std::uint32_t decode_bitmap_tile(value_format format, const const_encoded_view& input, std::int64_t elements,
-                                 std::int64_t tile, std::int64_t length, float* values) noexcept;
+// For decode_tile(), decode_presence() and count_tile() of tile_container.hpp; `values` or `present` may be
+// null here.
+tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,
+                                 std::int64_t tile, float* values, std::uint8_t* present) noexcept;
+tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
+                              float* values, std::uint8_t* present) noexcept;
+tile_contents count_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,
+                                std::int64_t tile) noexcept;
+tile_contents count_csr_tile(const tile_layout& layout, const const_encoded_view& input,
+                             std::int64_t tile) noexcept;
+
+void encode_tiled(const tile_layout& layout, const const_tensor_view& input, const encoded_view& output,
+                  const execution_context& context);
+void decode_tiled(const tile_layout& layout, const const_encoded_view& input, const tensor_view& output,
+                  const execution_context& context);
+/// Bytes of the canonical form of this tensor.
+std::size_t tiled_bytes_exact(const tile_layout& layout, const const_tensor_view& input,
+                              const execution_context& context);
+/// canonicalise() for bitmap and csr.
+void canonicalise_tiled(const tile_layout& layout, const const_encoded_view& input,
+                        const encoded_view& output, const execution_context& context);
 
 // --- checksum --------------------------------------------------------------------------------------------
 

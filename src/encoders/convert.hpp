@@ -14,24 +14,65 @@
 
 namespace stash::detail {
 
+// A format: magnitudes up to largest_finite are numbers. If ieee, the magnitudes with all exponent bits set
+// are infinity and NaN; else only `nan` is not a number (0: everything is one).
+
 struct fp16_format {
   using storage = std::uint16_t;
-  static constexpr int mantissa_bits = 10;
-  static constexpr int bias = 15;
-  static constexpr std::int32_t magnitude_mask = 0x7fff;
-  static constexpr std::int32_t largest_finite = 0x7bff;
-  static constexpr std::int32_t infinity = 0x7c00;
-  static constexpr std::int32_t nan = 0x7e00;
+  static constexpr int bits = 16, mantissa_bits = 10, bias = 15;
+  static constexpr bool ieee = true;
+  static constexpr std::int32_t largest_finite = 0x7bff, written_infinity = 0x7c00, nan = 0x7e00;
+};
+
+struct bf16_format {
+  using storage = std::uint16_t;
+  static constexpr int bits = 16, mantissa_bits = 7, bias = 127;
+  static constexpr bool ieee = true;
+  static constexpr std::int32_t largest_finite = 0x7f7f, written_infinity = 0x7f80, nan = 0x7fc0;
+};
+
+struct fp10_format {
+  using storage = std::uint16_t;
+  static constexpr int bits = 10, mantissa_bits = 4, bias = 15;
+  static constexpr bool ieee = true;
+  static constexpr std::int32_t largest_finite = 0x1ef, written_infinity = 0x1f0, nan = 0x1f8;
 };
 
 struct fp8_e4m3_format {
   using storage = std::uint8_t;
-  static constexpr int mantissa_bits = 3;
-  static constexpr int bias = 7;
-  static constexpr std::int32_t magnitude_mask = 0x7f;
-  static constexpr std::int32_t largest_finite = 0x7e;
-  static constexpr std::int32_t infinity = largest_finite;  // the format has none
-  static constexpr std::int32_t nan = 0x7f;
+  static constexpr int bits = 8, mantissa_bits = 3, bias = 7;
+  static constexpr bool ieee = false;
+  static constexpr std::int32_t largest_finite = 0x7e, written_infinity = largest_finite, nan = 0x7f;
+};
+
+struct fp8_e5m2_format {
+  using storage = std::uint8_t;
+  static constexpr int bits = 8, mantissa_bits = 2, bias = 15;
+  static constexpr bool ieee = true;
+  static constexpr std::int32_t largest_finite = 0x7b, written_infinity = largest_finite, nan = 0x7e;
+};
+
+// Elements of the MX formats that have no fp8 format of their own.
+
+struct fp6_e2m3_format {
+  using storage = std::uint8_t;
+  static constexpr int bits = 6, mantissa_bits = 3, bias = 1;
+  static constexpr bool ieee = false;
+  static constexpr std::int32_t largest_finite = 0x1f, written_infinity = largest_finite, nan = 0;
+};
+
+struct fp6_e3m2_format {
+  using storage = std::uint8_t;
+  static constexpr int bits = 6, mantissa_bits = 2, bias = 3;
+  static constexpr bool ieee = false;
+  static constexpr std::int32_t largest_finite = 0x1f, written_infinity = largest_finite, nan = 0;
+};
+
+struct fp4_e2m1_format {
+  using storage = std::uint8_t;
+  static constexpr int bits = 4, mantissa_bits = 1, bias = 1;
+  static constexpr bool ieee = false;
+  static constexpr std::int32_t largest_finite = 0x7, written_infinity = largest_finite, nan = 0;
 };
 
 inline constexpr std::int32_t f32_magnitude_mask = 0x7fffffff;
@@ -43,6 +84,9 @@ constexpr std::int32_t choose(bool condition, std::int32_t a, std::int32_t b) no
   const std::int32_t mask = -static_cast<std::int32_t>(condition);
   return (a & mask) | (b & ~mask);
 }
+
+template <class Format>
+inline constexpr std::int32_t magnitude_mask = (1 << (Format::bits - 1)) - 1;
 
 /// A power of two whose last mantissa bit is worth one subnormal step of Format: adding it to a small value
 /// leaves the count of steps, correctly rounded, in the low bits.
@@ -61,19 +105,21 @@ constexpr typename Format::storage narrow(float value) noexcept {
   const std::uint32_t odd = (bits >> shift) & 1;
   const std::int32_t normal =
       static_cast<std::int32_t>((static_cast<std::uint32_t>(magnitude) + below_half + odd) >> shift) - rebias;
-  const float anchored = std::bit_cast<float>(magnitude) + std::bit_cast<float>(subnormal_anchor<Format>);
-  const std::int32_t subnormal = std::bit_cast<std::int32_t>(anchored) - subnormal_anchor<Format>;
-
   std::int32_t result = choose(normal > Format::largest_finite, Format::largest_finite, normal);
-  result = choose(magnitude < smallest_normal, subnormal, result);
+  // With f32's own exponents the subnormals round like the rest.
+  if constexpr (Format::bias != 127) {
+    const float anchored = std::bit_cast<float>(magnitude) + std::bit_cast<float>(subnormal_anchor<Format>);
+    const std::int32_t subnormal = std::bit_cast<std::int32_t>(anchored) - subnormal_anchor<Format>;
+    result = choose(magnitude < smallest_normal, subnormal, result);
+  }
   if constexpr (Underflow == underflow_rule::keep_nonzero) {
     result |= static_cast<std::int32_t>((result == 0) & (magnitude != 0));
   }
-  if constexpr (Format::infinity != Format::largest_finite) {
-    result = choose(magnitude == f32_infinity, Format::infinity, result);
+  if constexpr (Format::written_infinity != Format::largest_finite) {
+    result = choose(magnitude == f32_infinity, Format::written_infinity, result);
   }
   result = choose(magnitude > f32_infinity, Format::nan, result);
-  const auto sign = (bits >> 31) * (static_cast<std::uint32_t>(Format::magnitude_mask) + 1);
+  const std::uint32_t sign = (bits >> 31) << (Format::bits - 1);
   return static_cast<typename Format::storage>(static_cast<std::uint32_t>(result) | sign);
 }
 
@@ -81,40 +127,36 @@ template <class Format>
 constexpr float widen(typename Format::storage stored) noexcept {
   constexpr int shift = 23 - Format::mantissa_bits;
   constexpr std::int32_t rebias = (127 - Format::bias) << 23;
-  const std::int32_t magnitude = stored & Format::magnitude_mask;
-  const auto sign = static_cast<std::uint32_t>(stored & (Format::magnitude_mask + 1))
-                    << (31 - 8 * sizeof(stored) + 1);
+  const std::int32_t magnitude = stored & magnitude_mask<Format>;
+  const std::uint32_t sign = static_cast<std::uint32_t>(stored >> (Format::bits - 1)) << 31;
 
-  const float steps = std::bit_cast<float>(magnitude + subnormal_anchor<Format>) -
-                      std::bit_cast<float>(subnormal_anchor<Format>);
   std::int32_t result = (magnitude << shift) + rebias;
-  result = choose(magnitude < (1 << Format::mantissa_bits), std::bit_cast<std::int32_t>(steps), result);
-  if constexpr (Format::infinity != Format::largest_finite) {
-    result = choose(magnitude >= Format::infinity, (magnitude << shift) | f32_infinity, result);
-  } else {
+  if constexpr (Format::bias != 127) {
+    const float steps = std::bit_cast<float>(magnitude + subnormal_anchor<Format>) -
+                        std::bit_cast<float>(subnormal_anchor<Format>);
+    result = choose(magnitude < (1 << Format::mantissa_bits), std::bit_cast<std::int32_t>(steps), result);
+  }
+  if constexpr (Format::ieee) {
+    result = choose(magnitude > Format::largest_finite, (magnitude << shift) | f32_infinity, result);
+  } else if constexpr (Format::nan != 0) {
     result = choose(magnitude == Format::nan, 0x7fc00000, result);
   }
   return std::bit_cast<float>(static_cast<std::uint32_t>(result) | sign);
 }
 
-/// Bytes of one stored value of an f32 source.
-constexpr std::size_t value_bytes(value_format format) noexcept {
-  switch (format) {
-    case value_format::source:
-      return 4;
-    case value_format::fp16:
-      return 2;
-    case value_format::fp8_e4m3:
-      return 1;
-  }
-  return 0;
+/// Inverse of widen() that keeps the payload of a NaN; for values that widen() gave.
+template <class Format>
+constexpr typename Format::storage narrow_exactly(float value) noexcept {
+  static_assert(Format::ieee);
+  constexpr int shift = 23 - Format::mantissa_bits;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
+  const std::int32_t special = (Format::largest_finite + 1) | ((magnitude & 0x7fffff) >> shift);
+  const std::int32_t result =
+      choose(magnitude >= f32_infinity, special,
+             narrow<Format, underflow_rule::to_zero>(std::bit_cast<float>(magnitude)));
+  return static_cast<typename Format::storage>(static_cast<std::uint32_t>(result) |
+                                               ((bits >> 31) << (Format::bits - 1)));
 }
-
-/// Packs `count` values in `format`; `stored` is aligned to the stored type and does not overlap `values`.
-void store_values(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                  std::uint8_t* stored) noexcept;
-
-/// Inverse of store_values.
-void load_values(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) noexcept;
 
 }  // namespace stash::detail

@@ -63,6 +63,13 @@ void check_view(std::string_view function, std::string_view argument, const cons
   }
 }
 
+void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view) {
+  if (view.type == dtype::u8 || view.type == dtype::s32 || size_of(view.type) == 0) {
+    fail(errc::invalid_argument, function, argument, "f32, f16 or bf16", name(view.type));
+  }
+  check_view(function, argument, view, view.type);
+}
+
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
                     std::int64_t elements) {
   if (view.elements() == elements) return;

@@ -51,6 +51,9 @@ void check_context(std::string_view function, const execution_context& context);
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                 dtype type);
 
+/// The same for any floating-point type.
+void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view);
+
 /// `view` must have `elements` elements.
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
                     std::int64_t elements);

@@ -1,91 +1,73 @@
 #include "stash/encoding.hpp"
 
-#include <array>
 #include <cstdlib>
 
 #include <fmt/format.h>
 
 #include "codecs.hpp"
-#include "convert.hpp"
-#include "detail.hpp"
+#include "encoding_checks.hpp"
+#include "values.hpp"
 
 namespace stash {
+namespace detail {
 namespace {
 
-using namespace detail;
-
-struct named_encoding {
-  std::string_view name;
-  encoding_kind kind;
-  value_format values;
-};
-
-constexpr std::array names{
-    named_encoding{"raw", encoding_kind::raw, value_format::source},
-    named_encoding{"shape_only", encoding_kind::shape_only, value_format::source},
-    named_encoding{"sign_mask", encoding_kind::sign_mask, value_format::source},
-    named_encoding{"window_index", encoding_kind::window_index, value_format::source},
-    named_encoding{"relu_pool", encoding_kind::relu_pool, value_format::source},
-    named_encoding{"bitmap", encoding_kind::bitmap, value_format::source},
-    named_encoding{"bitmap_fp16", encoding_kind::bitmap, value_format::fp16},
-    named_encoding{"bitmap_fp8", encoding_kind::bitmap, value_format::fp8_e4m3},
-    named_encoding{"fp16", encoding_kind::cast, value_format::fp16},
-    named_encoding{"fp8", encoding_kind::cast, value_format::fp8_e4m3},
-};
-
-bool has_values(encoding_kind kind) {
-  return kind == encoding_kind::bitmap || kind == encoding_kind::cast;
+bool has_values(encoding_kind kind) noexcept {
+  return kind == encoding_kind::bitmap || kind == encoding_kind::csr || kind == encoding_kind::cast;
+}
+bool tiled(encoding_kind kind) noexcept {
+  return kind == encoding_kind::bitmap || kind == encoding_kind::csr;
+}
+bool is_mask(encoding_kind kind) noexcept {
+  return kind == encoding_kind::sign_mask || kind == encoding_kind::range_mask;
+}
+bool is_pool_code(encoding_kind kind) noexcept {
+  return kind == encoding_kind::window_index || kind == encoding_kind::relu_pool;
 }
 
-const named_encoding* find(const encoding& e) {
-  for (const named_encoding& known : names) {
-    if (known.kind == e.kind && (!has_values(e.kind) || known.values == e.values)) return &known;
-  }
-  return nullptr;
-}
-
-std::string list_of_names() {
-  std::string list;
-  for (const named_encoding& known : names)
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", known.name);
-  return list;
+value_codec codec_of(const encoding& e, dtype source) noexcept {
+  return {e.values, e.underflow, source};
 }
 
 /// Checks the encoding by itself and returns its name.
-std::string_view check_encoding(std::string_view function, const encoding& e) {
-  const named_encoding* known = find(e);
-  if (known == nullptr) {
-    fail(errc::invalid_argument, function, "encoding", "one of " + list_of_names(),
-         fmt::format("kind {} with value format {}", static_cast<unsigned>(e.kind),
-                     static_cast<unsigned>(e.values)));
-  }
+std::string check_encoding(std::string_view function, const encoding& e) {
+  std::string name = checked_name(function, e);
   if (has_values(e.kind) && e.underflow != underflow_rule::to_zero &&
       e.underflow != underflow_rule::keep_nonzero) {
     fail(errc::invalid_argument, function, "encoding", "a known underflow rule",
          fmt::format("{}", static_cast<unsigned>(e.underflow)));
   }
-  if (e.kind == encoding_kind::sign_mask) check_rule(function, e.rule);
+  if (is_mask(e.kind)) check_rule(function, e.rule);
+  if (e.kind == encoding_kind::range_mask && !(e.lower < e.upper)) {
+    fail(errc::invalid_argument, function, "encoding", "a lower bound below the upper one",
+         fmt::format("{} and {}", e.lower, e.upper));
+  }
   const int most_cells = e.kind == encoding_kind::relu_pool ? 15 : 256;
-  if ((e.kind == encoding_kind::window_index || e.kind == encoding_kind::relu_pool) &&
-      (e.window_cells < 1 || e.window_cells > most_cells)) {
+  if (is_pool_code(e.kind) && (e.window_cells < 1 || e.window_cells > most_cells)) {
     fail(errc::invalid_argument, function, "encoding", fmt::format("1 to {} window cells", most_cells),
          fmt::format("{}", e.window_cells));
   }
-  return known->name;
+  return name;
 }
 
 /// Checks that `source` can be encoded so.
 void check_source(std::string_view function, const encoding& e, dtype source) {
-  const std::string_view name = check_encoding(function, e);
-  const bool legal = has_values(e.kind)                   ? source == dtype::f32
-                     : e.kind == encoding_kind::sign_mask ? source == dtype::f32 || source == dtype::u8
-                                                          : size_of(source) != 0;
-  if (!legal) {
-    fail(errc::invalid_argument, function, "source",
-         fmt::format("a type that {} encodes (f32{})", name,
-                     e.kind == encoding_kind::sign_mask ? " or u8" : ""),
-         fmt::format("dtype {}", static_cast<unsigned>(source)));
+  const std::string name = check_encoding(function, e);
+  std::string_view types = "f32, f16 or bf16";
+  bool legal = is_float(source);
+  if (e.kind == encoding_kind::sign_mask) {
+    types = "f32, f16, bf16 or u8";
+    legal = legal || source == dtype::u8;
+  } else if (e.kind == encoding_kind::cast && value_bits(e.values, source) == 16) {
+    types = "f32";
+    legal = source == dtype::f32;
+  } else if (!has_values(e.kind) && e.kind != encoding_kind::range_mask) {
+    types = "a known type";
+    legal = size_of(source) != 0;
   }
+  if (legal) return;
+  fail(errc::invalid_argument, function, "source", fmt::format("a type that {} encodes ({})", name, types),
+       fmt::format("dtype {}", static_cast<unsigned>(source)));
 }
 
 void check_count(std::string_view function, std::int64_t elements) {
@@ -93,43 +75,13 @@ void check_count(std::string_view function, std::int64_t elements) {
   fail(errc::invalid_argument, function, "elements", "0 to 2^56", fmt::format("{}", elements));
 }
 
-std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
-  switch (e.kind) {
-    case encoding_kind::raw:
-      return pad16(static_cast<std::size_t>(elements) * size_of(source));
-    case encoding_kind::shape_only:
-      return 0;
-    case encoding_kind::sign_mask:
-      return plane_bytes(elements, 1);
-    case encoding_kind::window_index:
-      return plane_bytes(elements, e.window_cells <= 4 ? 2 : e.window_cells <= 16 ? 4 : 8);
-    case encoding_kind::relu_pool:
-      return e.window_cells <= 4 ? plane_bytes(elements, 2) + plane_bytes(elements, 1)
-                                 : plane_bytes(elements, 4);
-    case encoding_kind::bitmap:
-      return bitmap_bytes_bound(e.values, elements);
-    case encoding_kind::cast:
-      return pad16(static_cast<std::size_t>(elements) * value_bytes(e.values));
-  }
-  return 0;
-}
-
-/// What a buffer must hold at least: everything for encodings of fixed size, mask and table for a bitmap.
-std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements) {
-  return e.kind == encoding_kind::bitmap ? bitmap_fixed_bytes(elements) : bytes_bound(e, source, elements);
-}
-
 void check_kind_has_values(std::string_view function, const encoding& e, dtype source,
                            bool shape_only_is_legal) {
-  const std::string_view name = check_encoding(function, e);
-  if (e.kind == encoding_kind::window_index || e.kind == encoding_kind::relu_pool ||
-      (e.kind == encoding_kind::shape_only && !shape_only_is_legal)) {
+  const std::string name = check_encoding(function, e);
+  if (is_pool_code(e.kind) || (e.kind == encoding_kind::shape_only && !shape_only_is_legal)) {
     fail(errc::unsupported, function, "encoding", "one of dense values", name);
   }
   check_source(function, e, source);
-  if (e.kind == encoding_kind::raw && size_of(source) == 2) {
-    fail(errc::unsupported, function, "encoding", "raw of f32, u8 or s32", "a 16-bit type");
-  }
 }
 
 /// Leaves zeros between the last byte in use and the next multiple of 16.
@@ -138,35 +90,120 @@ void clear_padding(void* data, std::size_t used, std::size_t padded) {
 }
 
 bool is_lossless_value(const encoding& e) {
-  return e.kind != encoding_kind::sign_mask && is_lossless(e);
+  return e.kind == encoding_kind::raw || (tiled(e.kind) && e.values == value_format::source);
 }
 
 }  // namespace
 
-bool is_lossless(const encoding& e) noexcept {
-  return e.kind != encoding_kind::cast &&
-         (e.kind != encoding_kind::bitmap || e.values == value_format::source);
-}
-
-std::string to_string(const encoding& e) {
-  const named_encoding* known = find(e);
-  if (known != nullptr) return std::string(known->name);
-  fail(errc::invalid_argument, "to_string", "encoding", "one of " + list_of_names(),
-       fmt::format("kind {} with value format {}", static_cast<unsigned>(e.kind),
-                   static_cast<unsigned>(e.values)));
-}
-
-encoding parse_encoding(std::string_view name) {
-  for (const named_encoding& known : names) {
-    if (known.name == name) {
-      encoding e;
-      e.kind = known.kind;
-      e.values = known.values;
-      return e;
-    }
+std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
+  switch (e.kind) {
+    case encoding_kind::raw:
+      return pad16(static_cast<std::size_t>(elements) * size_of(source));
+    case encoding_kind::shape_only:
+      return 0;
+    case encoding_kind::sign_mask:
+    case encoding_kind::range_mask:
+      return plane_bytes(elements, 1);
+    case encoding_kind::window_index:
+      return plane_bytes(elements, e.window_cells <= 4 ? 2 : e.window_cells <= 16 ? 4 : 8);
+    case encoding_kind::relu_pool:
+      return e.window_cells <= 4 ? plane_bytes(elements, 2) + plane_bytes(elements, 1)
+                                 : plane_bytes(elements, 4);
+    case encoding_kind::bitmap:
+    case encoding_kind::csr:
+      return layout_of(e, source, elements).bytes_bound();
+    case encoding_kind::cast:
+      return cast_bytes(codec_of(e, source), elements);
   }
-  fail(errc::invalid_argument, "parse_encoding", "name", "one of " + list_of_names(),
-       fmt::format("\"{}\"", name));
+  return 0;
+}
+
+std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements) {
+  if (tiled(e.kind) && elements != 0) return layout_of(e, source, elements).fixed_bytes();
+  return bytes_bound(e, source, elements);
+}
+
+void check_encode(std::string_view function, const encode_item& item, const execution_context& context) {
+  const encoding& e = item.how;
+  check_context(function, context);
+  check_kind_has_values(function, e, item.input.type, true);
+  check_view(function, "input", item.input, item.input.type);
+  check_encoded(function, "output", item.output, bytes_needed(e, item.input.type, item.input.elements()));
+  if (tiled(e.kind)) check_arena(function, item.output.overflow);
+}
+
+void run_encode(const encode_item& item, const execution_context& context) {
+  const encoding& e = item.how;
+  const const_tensor_view& input = item.input;
+  const std::int64_t elements = input.elements();
+  auto* bytes = static_cast<std::uint8_t*>(item.output.data);
+  const auto count = static_cast<std::size_t>(elements);
+  encode_report& report = *item.output.report;
+  if (tiled(e.kind)) {
+    encode_tiled(layout_of(e, input.type, elements), input, item.output, context);
+  } else {
+    const std::size_t size = bytes_bound(e, input.type, elements);
+    if (elements == 0 || e.kind == encoding_kind::shape_only) {
+      // Nothing is stored.
+    } else if (e.kind == encoding_kind::raw) {
+      encode_raw(input, bytes, context);
+      clear_padding(bytes, count * size_of(input.type), size);
+    } else if (e.kind == encoding_kind::sign_mask) {
+      encode_sign_mask(e.rule, input, bytes, context);
+      clear_padding(bytes, (count + 7) / 8, size);
+    } else if (e.kind == encoding_kind::range_mask) {
+      encode_range_mask(e, input, bytes, context);
+      clear_padding(bytes, (count + 7) / 8, size);
+    } else {
+      encode_cast(codec_of(e, input.type), input, bytes, context);
+    }
+    add(report.slot_bytes, size);
+  }
+  if (verification_enabled() && is_lossless_value(e)) {
+    std::atomic_ref<std::uint64_t>(report.checksum)
+        .store(checksum(input, context), std::memory_order_relaxed);
+    or_bits(report.flags, flag_has_checksum);
+  }
+}
+
+void check_decode(std::string_view function, const decode_item& item, const execution_context& context) {
+  const encoding& e = item.how;
+  check_context(function, context);
+  // A mask becomes u8, whatever it was taken from.
+  const dtype source = is_mask(e.kind) ? dtype::f32 : item.output.type;
+  check_kind_has_values(function, e, source, false);
+  check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type);
+  check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
+  if (tiled(e.kind)) check_arena(function, item.input.overflow);
+}
+
+void run_decode(const decode_item& item, const execution_context& context) {
+  const encoding& e = item.how;
+  const tensor_view& output = item.output;
+  const auto* bytes = static_cast<const std::uint8_t*>(item.input.data);
+  if (output.elements() == 0) return;
+  if (tiled(e.kind)) {
+    decode_tiled(layout_of(e, output.type, output.elements()), item.input, output, context);
+  } else if (e.kind == encoding_kind::raw) {
+    decode_raw(bytes, output, context);
+  } else if (is_mask(e.kind)) {
+    decode_mask(bytes, output, context);
+  } else {
+    decode_cast(codec_of(e, output.type), bytes, output, context);
+  }
+  encode_report& report = *item.input.report;
+  if (verification_enabled() && is_lossless_value(e) && (report.flags & flag_has_checksum) != 0 &&
+      checksum(output, context) != report.checksum) {
+    or_bits(report.status, status_verification);
+  }
+}
+
+}  // namespace detail
+
+using namespace detail;
+
+bool is_lossless(const encoding& e) noexcept {
+  return e.kind != encoding_kind::cast && (!tiled(e.kind) || e.values == value_format::source);
 }
 
 std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
@@ -183,7 +220,7 @@ std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64
   if (!(density >= 0 && density <= 1)) {
     fail(errc::invalid_argument, function, "density", "0 to 1", fmt::format("{}", density));
   }
-  if (e.kind == encoding_kind::bitmap) return bitmap_bytes_at_density(e.values, elements, density);
+  if (tiled(e.kind)) return layout_of(e, source, elements).bytes_at_density(density);
   return bytes_bound(e, source, elements);
 }
 
@@ -193,7 +230,7 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
   check_context(function, context);
   check_source(function, e, input.type);
   check_view(function, "input", input, input.type);
-  if (e.kind == encoding_kind::bitmap) return bitmap_bytes_exact(e.values, input, context);
+  if (tiled(e.kind)) return tiled_bytes_exact(layout_of(e, input.type, input.elements()), input, context);
   return bytes_bound(e, input.type, input.elements());
 }
 
@@ -206,62 +243,34 @@ std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elemen
 
 void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
             const workspace_view& /*workspace*/, const execution_context& context) {
-  constexpr std::string_view function = "encode";
-  check_context(function, context);
-  check_kind_has_values(function, e, input.type, true);
-  check_view(function, "input", input, input.type);
-  const std::int64_t elements = input.elements();
-  const std::size_t needed = bytes_needed(e, input.type, elements);
-  check_encoded(function, "output", output, needed);
-
-  auto* bytes = static_cast<std::uint8_t*>(output.data);
-  const auto count = static_cast<std::size_t>(elements);
-  if (e.kind == encoding_kind::bitmap) {
-    check_arena(function, output.overflow);
-    encode_bitmap(e, input, output, context);
-  } else if (e.kind == encoding_kind::raw) {
-    encode_raw(input, bytes, context);
-    clear_padding(bytes, count * size_of(input.type), needed);
-  } else if (e.kind == encoding_kind::sign_mask) {
-    encode_sign_mask(e.rule, input, bytes, context);
-    clear_padding(bytes, (count + 7) / 8, needed);
-  } else if (e.kind == encoding_kind::cast) {
-    encode_cast(e, input, bytes, context);
-    clear_padding(bytes, count * value_bytes(e.values), needed);
-  }
-  encode_report& report = *output.report;
-  if (e.kind != encoding_kind::bitmap) add(report.slot_bytes, needed);
-  if (verification_enabled() && is_lossless_value(e) && e.kind != encoding_kind::shape_only) {
-    std::atomic_ref<std::uint64_t>(report.checksum)
-        .store(checksum(input, context), std::memory_order_relaxed);
-    or_bits(report.flags, flag_has_checksum);
-  }
+  const encode_item item{e, input, output};
+  check_encode("encode", item, context);
+  run_encode(item, context);
 }
 
 void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
             const workspace_view& /*workspace*/, const execution_context& context) {
-  constexpr std::string_view function = "decode";
-  check_context(function, context);
-  const bool from_mask = e.kind == encoding_kind::sign_mask;
-  check_kind_has_values(function, e, output.type, false);
-  check_view(function, "output", output, from_mask ? dtype::u8 : output.type);
-  check_encoded(function, "input", input, bytes_needed(e, output.type, output.elements()));
+  const decode_item item{e, input, output};
+  check_decode("decode", item, context);
+  run_decode(item, context);
+}
 
-  const auto* bytes = static_cast<const std::uint8_t*>(input.data);
-  if (e.kind == encoding_kind::bitmap) {
+void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
+                  const encoded_view& output, const execution_context& context) {
+  constexpr std::string_view function = "canonicalise";
+  check_context(function, context);
+  check_source(function, e, source);
+  check_count(function, elements);
+  const std::size_t needed = bytes_needed(e, source, elements);
+  check_encoded(function, "input", input, needed);
+  check_encoded(function, "output", output, needed);
+  if (tiled(e.kind)) {
     check_arena(function, input.overflow);
-    decode_bitmap(e, input, output, context);
-  } else if (e.kind == encoding_kind::raw) {
-    decode_raw(bytes, output, context);
-  } else if (from_mask) {
-    decode_sign_mask(bytes, output, context);
-  } else {
-    decode_cast(e, bytes, output, context);
-  }
-  encode_report& report = *input.report;
-  if (verification_enabled() && is_lossless_value(e) && (report.flags & flag_has_checksum) != 0 &&
-      checksum(output, context) != report.checksum) {
-    or_bits(report.status, status_verification);
+    const encoded_view slot_only{output.data, output.bytes, nullptr, output.report};
+    canonicalise_tiled(layout_of(e, source, elements), input, slot_only, context);
+  } else if (needed != 0) {
+    std::memcpy(output.data, input.data, needed);
+    add(output.report->slot_bytes, needed);
   }
 }
 

@@ -15,7 +15,7 @@ const run_loops* avx2_loops() noexcept {
 }
 #endif
 
-const run_loops& fastest_loops() noexcept {
+const run_loops& loops() noexcept {
   const run_loops* const avx2 = avx2_loops();
   return avx2 != nullptr ? *avx2 : baseline_loops;
 }

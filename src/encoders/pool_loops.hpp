@@ -37,7 +37,7 @@ inline std::int64_t window_offset(const pool_shape& s, const window_cells& w, st
 }
 
 inline max_function maximum_for(framework_rule rule, bool relu, bool cells) noexcept {
-  return fastest_loops().maximum[rule == framework_rule::pytorch ? 1 : 0][relu ? 1 : 0][cells ? 1 : 0];
+  return loops().maximum[rule == framework_rule::pytorch ? 1 : 0][relu ? 1 : 0][cells ? 1 : 0];
 }
 
 // --- forward ---------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class cell_stage {
     const std::int64_t first = first_ + at;
     float values[run_elements];
     std::uint8_t bits[run_elements / 8], passes[run_elements], codes[run_elements + group_elements];
-    fastest_loops().pass_bits(read_run(y_, first, count, values), count, rule_, bits);
+    loops().pass_bits(read_run(y_, first, count, values), count, rule_, bits);
     spread_bits(bits, count, passes);
     const std::uint8_t none = planes_.gradient != nullptr ? 0 : no_gradient_code;
     select_codes(cells_.data() + at, passes, count, none, codes);
@@ -312,7 +312,7 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
     clear_unreached(s, iy, base + (sample * s.rows.in + iy) * s.columns.in * dx.pitch(), dx);
   }
   const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
-  const auto scatter_run = fastest_loops().scatter;
+  const auto scatter_run = loops().scatter;
   run_buffers buffers;
   const auto scatter = [&](const pooled_run& run) {
     const run_cells winners = source.load(run, buffers);

@@ -1,40 +1,98 @@
 #include "stash/relu.hpp"
 
+#include <cmath>
+
+#include <fmt/format.h>
+
 #include "detail.hpp"
 #include "run_loops.hpp"
 #include "sign_source.hpp"
+#include "values.hpp"
 
 namespace stash {
 namespace {
 
 using namespace detail;
 
-/// dx = bits ? dy : 0; make_bits(tile, first, length, buffer) returns the bits of a tile, in `buffer` if they
-/// lie nowhere yet.
-template <class MakeBits>
-void backward(const const_tensor_view& dy, const tensor_view& dx, const execution_context& context,
-              const MakeBits& make_bits) {
-  const run_loops& loops = fastest_loops();
+void check_pair(std::string_view function, std::string_view first_name, const const_tensor_view& first,
+                std::string_view second_name, const const_tensor_view& second) {
+  check_float_view(function, first_name, first);
+  check_view(function, second_name, second, first.type);
+  check_elements(function, second_name, second, first.elements());
+}
+
+void check_mask(std::string_view function, const encoded_view& mask, std::int64_t elements) {
+  if (mask.data != nullptr) check_encoded(function, "mask", mask, plane_bytes(elements, 1));
+}
+
+/// y = f(x) and, where asked for, a mask. write(values, length, target) computes a run; bits(x, y, length,
+/// out) its mask bits. `how` says whether y's values are exact in its type.
+template <class Write, class Bits>
+void forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, rounding how,
+             const execution_context& context, const Write& write, const Bits& bits) {
+  const std::int64_t elements = x.elements();
+  auto* plane = static_cast<std::uint8_t*>(mask.data);
+  for_each_tile(context, elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
+    float in[tile_elements];
+    float out[tile_elements];
+    float* target = value_target(y, first, out);
+    const float* values = read_values(x, first, length, in);
+    // y may be x, so what needs x comes first.
+    if (plane != nullptr) bits(values, length, plane + first / 8);
+    write(values, length, target);
+    write_values(y, first, length, target, how);
+  });
+  if (plane == nullptr) return;
+  const auto used = static_cast<std::size_t>((elements + 7) / 8);
+  const std::size_t mask_bytes = plane_bytes(elements, 1);
+  std::memset(plane + used, 0, mask_bytes - used);
+  add(mask.report->slot_bytes, mask_bytes);
+}
+
+/// make_bits(tile, first, length, buffer) returns the bits of a tile, in `buffer` if they lie nowhere yet;
+/// write(dy, bits, length, dx) computes a run.
+template <class MakeBits, class Write>
+void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
+              const execution_context& context, const MakeBits& make_bits, const Write& write) {
   for_each_tile(context, dx.elements(), [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
     float in[tile_elements];
     float out[tile_elements];
     std::uint8_t buffer[tile_elements / 8];
     const std::uint8_t* bits = make_bits(tile, first, length, buffer);
-    float* target = write_target(dx, first, out);
-    loops.keep(read_run(dy, first, length, in), bits, length, target);
-    write_run(dx, first, length, target);
+    float* target = value_target(dx, first, out);
+    write(read_values(dy, first, length, in), bits, length, target);
+    write_values(dx, first, length, target, how);
   });
 }
 
-constexpr std::string_view backward_name = "relu_backward";
+void keep(const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
+  loops().keep(from, bits, length, to);
+}
 
-void check_backward(const const_tensor_view& dy, const tensor_view& dx, framework_rule rule,
-                    const execution_context& context) {
-  check_context(backward_name, context);
-  check_rule(backward_name, rule);
-  check_view(backward_name, "dy", dy, dtype::f32);
-  check_view(backward_name, "dx", dx, dtype::f32);
-  check_elements(backward_name, "dx", dx, dy.elements());
+void check_slope(std::string_view function, float slope) {
+  if (!std::isfinite(slope)) {
+    fail(errc::invalid_argument, function, "slope", "a finite number", fmt::format("{}", slope));
+  }
+}
+
+void check_bounds(std::string_view function, float lower, float upper) {
+  if (lower < upper) return;
+  fail(errc::invalid_argument, function, "lower", "a number below upper",
+       fmt::format("{} and {}", lower, upper));
+}
+
+constexpr std::string_view relu_backward_name = "relu_backward";
+constexpr std::string_view leaky_backward_name = "leaky_relu_backward";
+constexpr std::string_view clip_backward_name = "clip_backward";
+
+/// The bits of the dense map `values`, made anew.
+template <class MakeBits>
+auto bits_of_dense(const const_tensor_view& values, const MakeBits& make) {
+  return [&values, make](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* bits) {
+    float buffer[tile_elements];
+    make(read_values(values, first, length, buffer), length, bits);
+    return static_cast<const std::uint8_t*>(bits);
+  };
 }
 
 }  // namespace
@@ -44,51 +102,149 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   constexpr std::string_view function = "relu_forward";
   check_context(function, context);
   check_rule(function, rule);
-  check_view(function, "x", x, dtype::f32);
-  check_view(function, "y", y, dtype::f32);
-  check_elements(function, "y", y, x.elements());
-  const std::int64_t elements = x.elements();
-  const std::size_t mask_bytes = plane_bytes(elements, 1);
-  auto* plane = static_cast<std::uint8_t*>(mask.data);
-  if (plane != nullptr) check_encoded(function, "mask", mask, mask_bytes);
-
-  const run_loops& loops = fastest_loops();
-  for_each_tile(context, elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    float in[tile_elements];
-    float out[tile_elements];
-    float* target = write_target(y, first, out);
-    loops.rectify(read_run(x, first, length, in), length, target);
-    if (plane != nullptr) loops.pass_bits(target, length, rule, plane + first / 8);
-    write_run(y, first, length, target);
-  });
-  if (plane != nullptr) {
-    const auto used = static_cast<std::size_t>((elements + 7) / 8);
-    std::memset(plane + used, 0, mask_bytes - used);
-    add(mask.report->slot_bytes, mask_bytes);
-  }
+  check_pair(function, "x", x, "y", y);
+  check_mask(function, mask, x.elements());
+  const run_loops& fast = loops();
+  // The gradient passes for x exactly where it passes for y.
+  forward(
+      x, y, mask, rounding::exact, context,
+      [&](const float* values, std::int64_t length, float* target) { fast.rectify(values, length, target); },
+      [&](const float* values, std::int64_t length, std::uint8_t* bits) {
+        fast.pass_bits(values, length, rule, bits);
+      });
 }
 
 void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
                    const tensor_view& dx, framework_rule rule, const execution_context& context) {
-  check_backward(dy, dx, rule, context);
-  const std::int64_t elements = dy.elements();
-  check_sign_source(backward_name, e, stash, elements);
-  backward(dy, dx, context, [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
-    return read_pass_bits(e, stash, elements, rule, tile, length, buffer);
-  });
+  check_context(relu_backward_name, context);
+  check_rule(relu_backward_name, rule);
+  check_pair(relu_backward_name, "dy", dy, "dx", dx);
+  const map_stash source{e, stash, dy.type, dy.elements(), rule};
+  check_sign_source(relu_backward_name, source);
+  backward(
+      dy, dx, rounding::exact, context,
+      [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
+        return read_pass_bits(source, tile, length, buffer);
+      },
+      keep);
 }
 
 void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
                    framework_rule rule, const execution_context& context) {
-  check_backward(dy, dx, rule, context);
-  check_view(backward_name, "y", y, dtype::f32);
-  check_elements(backward_name, "y", y, dy.elements());
-  const run_loops& loops = fastest_loops();
-  backward(dy, dx, context, [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* bits) {
-    float buffer[tile_elements];
-    loops.pass_bits(read_run(y, first, length, buffer), length, rule, bits);
-    return bits;
-  });
+  check_context(relu_backward_name, context);
+  check_rule(relu_backward_name, rule);
+  check_pair(relu_backward_name, "dy", dy, "dx", dx);
+  check_pair(relu_backward_name, "dy", dy, "y", y);
+  backward(dy, dx, rounding::exact, context,
+           bits_of_dense(y, [rule](const float* values, std::int64_t length,
+                                   std::uint8_t* bits) { loops().pass_bits(values, length, rule, bits); }),
+           keep);
+}
+
+void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                        float slope, const execution_context& context) {
+  constexpr std::string_view function = "leaky_relu_forward";
+  check_context(function, context);
+  check_slope(function, slope);
+  check_pair(function, "x", x, "y", y);
+  check_mask(function, mask, x.elements());
+  const run_loops& fast = loops();
+  const auto sign_bits = [&](const float* values, std::int64_t length, std::uint8_t* bits) {
+    fast.pass_bits(values, length, framework_rule::tensorflow, bits);
+  };
+  forward(
+      x, y, mask, rounding::nearest, context,
+      [&](const float* values, std::int64_t length, float* target) {
+        std::uint8_t bits[tile_elements / 8];
+        sign_bits(values, length, bits);
+        fast.keep_or_scale(values, bits, length, slope, target);
+      },
+      sign_bits);
+}
+
+void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
+                         const tensor_view& dx, float slope, const execution_context& context) {
+  check_context(leaky_backward_name, context);
+  check_slope(leaky_backward_name, slope);
+  check_pair(leaky_backward_name, "dy", dy, "dx", dx);
+  const map_stash source{e, stash, dy.type, dy.elements(), framework_rule::tensorflow};
+  check_sign_source(leaky_backward_name, source);
+  backward(
+      dy, dx, rounding::nearest, context,
+      [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
+        return read_pass_bits(source, tile, length, buffer);
+      },
+      [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
+        loops().keep_or_scale(from, bits, length, slope, to);
+      });
+}
+
+void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                         float slope, const execution_context& context) {
+  check_context(leaky_backward_name, context);
+  check_slope(leaky_backward_name, slope);
+  check_pair(leaky_backward_name, "dy", dy, "dx", dx);
+  check_pair(leaky_backward_name, "dy", dy, "x", x);
+  backward(dy, dx, rounding::nearest, context,
+           bits_of_dense(x,
+                         [](const float* values, std::int64_t length, std::uint8_t* bits) {
+                           loops().pass_bits(values, length, framework_rule::tensorflow, bits);
+                         }),
+           [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
+             loops().keep_or_scale(from, bits, length, slope, to);
+           });
+}
+
+void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
+                  float upper, framework_rule rule, const execution_context& context) {
+  constexpr std::string_view function = "clip_forward";
+  check_context(function, context);
+  check_rule(function, rule);
+  check_bounds(function, lower, upper);
+  check_pair(function, "x", x, "y", y);
+  check_mask(function, mask, x.elements());
+  const run_loops& fast = loops();
+  // A bound need not exist in a 16-bit type.
+  forward(
+      x, y, mask, rounding::nearest, context,
+      [&](const float* values, std::int64_t length, float* target) {
+        fast.clip(values, length, lower, upper, target);
+      },
+      [&](const float* values, std::int64_t length, std::uint8_t* bits) {
+        fast.range_bits(values, length, lower, upper, rule, bits);
+      });
+}
+
+void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
+                   const tensor_view& dx, float lower, float upper, framework_rule rule,
+                   const execution_context& context) {
+  check_context(clip_backward_name, context);
+  check_rule(clip_backward_name, rule);
+  check_bounds(clip_backward_name, lower, upper);
+  check_pair(clip_backward_name, "dy", dy, "dx", dx);
+  const map_stash source{e, stash, dy.type, dy.elements(), rule};
+  check_range_source(clip_backward_name, source);
+  backward(
+      dy, dx, rounding::exact, context,
+      [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
+        return read_range_bits(source, lower, upper, tile, length, buffer);
+      },
+      keep);
+}
+
+void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                   float lower, float upper, framework_rule rule, const execution_context& context) {
+  check_context(clip_backward_name, context);
+  check_rule(clip_backward_name, rule);
+  check_bounds(clip_backward_name, lower, upper);
+  check_pair(clip_backward_name, "dy", dy, "dx", dx);
+  check_pair(clip_backward_name, "dy", dy, "x", x);
+  backward(dy, dx, rounding::exact, context,
+           bits_of_dense(x,
+                         [=](const float* values, std::int64_t length, std::uint8_t* bits) {
+                           loops().range_bits(values, length, lower, upper, rule, bits);
+                         }),
+           keep);
 }
 
 }  // namespace stash

@@ -85,8 +85,8 @@ class stash_source {
     if (tile == tile_) return;
     const std::int64_t length = std::min(tile_elements, elements_ - tile * tile_elements);
     std::uint8_t buffer[tile_elements / 8];
-    spread_bits(read_pass_bits(*encoding_, *stash_, elements_, rule_, tile, length, buffer), length,
-                flags_.data());
+    spread_bits(read_pass_bits({*encoding_, *stash_, dtype::f32, elements_, rule_}, tile, length, buffer),
+                length, flags_.data());
     tile_ = tile;
   }
 
@@ -170,7 +170,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   const pool_shape s = check_backward(dy, dx, window, context);
   check_rule(backward_name, rule);
   const index_source winners = checked_index_source(backward_name, index, s, dy.elements());
-  check_sign_source(backward_name, y_encoding, y_stash, dy.elements());
+  check_sign_source(backward_name, {y_encoding, y_stash, dtype::f32, dy.elements(), rule});
   const stash_source source(winners, y_encoding, y_stash, dy.elements(), rule);
   pool_backward(s, dy, source, dx, index.report->status, context);
 }

@@ -49,6 +49,15 @@ struct run_loops {
   /// to[i] = bit i ? from[i] : +0; `to` may be `from`.
   void (*keep)(const float* from, const std::uint8_t* bits, std::int64_t count, float* to);
 
+  /// Bit i of `bits` = lower < values[i] < upper, or values[i] is NaN and the rule is pytorch's.
+  void (*range_bits)(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
+                     std::uint8_t* bits);
+  /// y = x below lower: lower; above upper: upper; else x, NaN included; y may be x.
+  void (*clip)(const float* x, std::int64_t count, float lower, float upper, float* y);
+  /// to[i] = bit i ? from[i] : slope * from[i]; `to` may be `from`.
+  void (*keep_or_scale)(const float* from, const std::uint8_t* bits, std::int64_t count, float slope,
+                        float* to);
+
   /// Bit i of `bits` = values[i] is not +0.
   nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);
   /// How many of the first `count` bits are set.
@@ -57,11 +66,21 @@ struct run_loops {
   void (*compact)(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed);
   /// Inverse of compact: +0 where the bit is not set.
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
+  /// Writes i mod 256 for every set bit i, in order; up to packed_slack bytes more may be written.
+  void (*list_columns)(const std::uint8_t* bits, std::int64_t count, std::uint8_t* columns);
 
-  /// Packs values in a narrower format, and back. `stored` is aligned to the stored type.
+  /// Packs values in a narrower format (not an MX one), and back. `stored` is aligned to the stored type,
+  /// 4 bytes for fp10.
   void (*narrow)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
                  std::uint8_t* stored);
   void (*widen)(const std::uint8_t* stored, std::int64_t count, value_format format, float* values);
+  /// Inverse of widening f16 or bf16: a NaN keeps its payload.
+  void (*narrow_exactly)(const float* values, std::int64_t count, dtype type, std::uint16_t* out);
+  /// The same for the MX formats; groups start at the first value.
+  void (*narrow_mx)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                    std::uint8_t* scales, std::uint8_t* elements);
+  void (*widen_mx)(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
+                   value_format format, float* values);
 
   /// Maximum of one window for a run of channels: [rule][joined with ReLU][with cells].
   max_function maximum[2][2][2];
@@ -76,6 +95,6 @@ extern const run_loops baseline_loops;
 const run_loops* avx2_loops() noexcept;
 
 /// The fastest version that this processor runs.
-const run_loops& fastest_loops() noexcept;
+const run_loops& loops() noexcept;
 
 }  // namespace stash::detail

@@ -4,93 +4,132 @@
 
 #include "bits.hpp"
 #include "codecs.hpp"
-#include "convert.hpp"
 #include "detail.hpp"
+#include "run_loops.hpp"
 #include "sign.hpp"
+#include "values.hpp"
 
 namespace stash::detail {
 namespace {
 
-/// The framework rule on narrow values: a test of the stored bits, since the order of magnitudes is theirs.
-template <class Format>
-void narrow_pass_bits(const std::uint8_t* stored, std::int64_t length, framework_rule rule,
-                      std::uint8_t* bits) {
-  using storage = typename Format::storage;
-  const auto* values = reinterpret_cast<const storage*>(stored);
-  // Above the largest magnitude that is not a NaN; where the format has no infinity, that is the NaN itself.
-  constexpr std::int32_t last_number =
-      Format::infinity != Format::largest_finite ? Format::infinity : Format::largest_finite;
-  const bool nan_passes = rule == framework_rule::pytorch;
-  std::uint8_t flags[tile_elements];
-  fill_flags(values, length, flags, [nan_passes](storage value) {
-    const bool nan = (value & Format::magnitude_mask) > last_number;
-    const bool positive = (value != 0) & (value <= Format::magnitude_mask);
-    return (nan & nan_passes) | (positive & !nan);
-  });
-  pack_flags(flags, length, bits);
+bool tiled(const encoding& e) noexcept {
+  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
 }
 
-/// A bitmap whose mask is not the sign mask: set bits pass if the stored value has no sign bit. The mask,
-/// not the stored value, says "not zero", because a cast may have turned a small value into zero.
-void bitmap_pass_bits(const encoding& e, const const_encoded_view& stash, std::int64_t elements,
-                      framework_rule rule, std::int64_t tile, std::int64_t length, const std::uint8_t* mask,
-                      std::uint8_t* bits) {
-  float values[tile_elements];
-  const auto bytes = static_cast<std::size_t>((length + 7) / 8);
-  const std::uint32_t status = decode_bitmap_tile(e.values, stash, elements, tile, length, values);
-  if (status != status_ok) {
-    or_bits(stash.report->status, status);
-    std::memset(bits, 0, bytes);
-    return;
+void check_stash(std::string_view function, const map_stash& s) {
+  if (tiled(s.how)) check_arena(function, s.stash.overflow);
+  const std::size_t bound = encoded_bytes_bound(s.how, s.type, s.elements);
+  const bool grows = tiled(s.how) && s.elements != 0;
+  check_encoded(function, "stash", s.stash,
+                grows ? layout_of(s.how, s.type, s.elements).fixed_bytes() : bound);
+}
+
+/// Values of one tile of raw or a cast.
+void load_dense_tile(const map_stash& s, std::int64_t tile, std::int64_t length, float* values) noexcept {
+  const auto* bytes = static_cast<const std::uint8_t*>(s.stash.data);
+  const std::int64_t first = tile * tile_elements;
+  const value_codec codec{s.how.kind == encoding_kind::raw ? value_format::source : s.how.values,
+                          s.how.underflow, s.type};
+  const std::int64_t run = cast_run_elements(codec);
+  // fp10's runs are shorter than a tile and do not start where tiles do.
+  if (run == tile_elements) return load_cast_run(codec, bytes, s.elements, first, length, values);
+  for (std::int64_t done = 0; done < length;) {
+    const std::int64_t at = first + done;
+    const std::int64_t start = at / 3 * 3;
+    const std::int64_t some = std::min<std::int64_t>(length - done + (at - start), run);
+    float part[tile_elements];
+    load_cast_run(codec, bytes, s.elements, start, some, part);
+    std::memcpy(values + done, part + (at - start), static_cast<std::size_t>(some - (at - start)) * 4);
+    done += some - (at - start);
   }
+}
+
+/// Present values pass if they have no sign. Presence, not the stored value, says "not zero", because a cast
+/// may have turned a small value into zero.
+void bits_of_present(const float* values, std::int64_t length, framework_rule rule, std::uint8_t* present) {
   const bool nan_passes = rule == framework_rule::pytorch;
   std::uint8_t flags[tile_elements];
+  std::uint8_t bits[tile_elements / 8];
   fill_flags(values, length, flags, [nan_passes](float value) {
     const bool nan = is_nan(value);
     const bool no_sign = std::bit_cast<std::int32_t>(value) >= 0;
     return (nan & nan_passes) | (no_sign & !nan);
   });
   pack_flags(flags, length, bits);
-  for (std::size_t i = 0; i < bytes; ++i)
-    bits[i] &= mask[i];
+  for (std::int64_t i = 0; i < (length + 7) / 8; ++i)
+    present[i] &= bits[i];
 }
 
 }  // namespace
 
-void check_sign_source(std::string_view function, const encoding& e, const const_encoded_view& stash,
-                       std::int64_t elements) {
-  if (e.kind == encoding_kind::bitmap) {
-    check_arena(function, stash.overflow);
-  } else if (e.kind == encoding_kind::cast) {
-    if (e.underflow != underflow_rule::keep_nonzero) {
-      fail(errc::invalid_argument, function, "encoding", "a cast with keep_nonzero, which keeps the sign",
-           fmt::format("underflow rule {}", static_cast<unsigned>(e.underflow)));
-    }
-  } else if (e.kind != encoding_kind::sign_mask) {
-    fail(errc::unsupported, function, "encoding", "sign_mask, bitmap or cast", to_string(e));
+void check_sign_source(std::string_view function, const map_stash& s) {
+  switch (s.how.kind) {
+    case encoding_kind::cast:
+      if (s.how.underflow != underflow_rule::keep_nonzero) {
+        fail(errc::invalid_argument, function, "encoding", "a cast with keep_nonzero, which keeps the sign",
+             fmt::format("underflow rule {}", static_cast<unsigned>(s.how.underflow)));
+      }
+      break;
+    case encoding_kind::sign_mask:
+    case encoding_kind::bitmap:
+    case encoding_kind::csr:
+    case encoding_kind::raw:
+      break;
+    default:
+      fail(errc::unsupported, function, "encoding", "sign_mask, bitmap, csr, cast or raw", to_string(s.how));
   }
-  const std::size_t bound = encoded_bytes_bound(e, dtype::f32, elements);
-  const bool bitmap = e.kind == encoding_kind::bitmap;
-  check_encoded(function, "stash", stash, bitmap ? bitmap_fixed_bytes(elements) : bound);
+  check_stash(function, s);
 }
 
-const std::uint8_t* read_pass_bits(const encoding& e, const const_encoded_view& stash, std::int64_t elements,
-                                   framework_rule rule, std::int64_t tile, std::int64_t length,
+const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::int64_t length,
                                    std::uint8_t* buffer) {
-  const auto* bytes = static_cast<const std::uint8_t*>(stash.data);
-  if (e.kind == encoding_kind::cast) {
-    const std::uint8_t* stored =
-        bytes + tile * tile_elements * static_cast<std::int64_t>(value_bytes(e.values));
-    if (e.values == value_format::fp16) {
-      narrow_pass_bits<fp16_format>(stored, length, rule, buffer);
-    } else {
-      narrow_pass_bits<fp8_e4m3_format>(stored, length, rule, buffer);
-    }
+  const auto* bytes = static_cast<const std::uint8_t*>(s.stash.data);
+  if (s.how.kind == encoding_kind::sign_mask) return bytes + tile * (tile_elements / 8);
+  if (!tiled(s.how)) {
+    float values[tile_elements];
+    load_dense_tile(s, tile, length, values);
+    loops().pass_bits(values, length, s.rule, buffer);
     return buffer;
   }
-  const std::uint8_t* mask = bytes + tile * (tile_elements / 8);
-  if (e.kind != encoding_kind::bitmap || (stash.report->flags & flag_mask_is_not_sign) == 0) return mask;
-  bitmap_pass_bits(e, stash, elements, rule, tile, length, mask, buffer);
+  const tile_layout layout = layout_of(s.how, s.type, s.elements);
+  if ((s.stash.report->flags & flag_mask_is_not_sign) == 0) {
+    if (s.how.kind == encoding_kind::bitmap) return bytes + tile * (tile_elements / 8);
+    or_bits(s.stash.report->status, decode_presence(layout, s.stash, tile, buffer).status);
+    return buffer;
+  }
+  float values[tile_elements];
+  or_bits(s.stash.report->status, decode_tile(layout, s.stash, tile, values, buffer).status);
+  bits_of_present(values, length, s.rule, buffer);
+  return buffer;
+}
+
+void check_range_source(std::string_view function, const map_stash& s) {
+  const bool values =
+      s.how.kind == encoding_kind::raw || (tiled(s.how) && s.how.values == value_format::source);
+  if (s.how.kind != encoding_kind::range_mask && !values) {
+    fail(errc::unsupported, function, "encoding", "range_mask, raw, bitmap or csr", to_string(s.how));
+  }
+  check_stash(function, s);
+}
+
+const std::uint8_t* read_range_bits(const map_stash& s, float lower, float upper, std::int64_t tile,
+                                    std::int64_t length, std::uint8_t* buffer) {
+  if (s.how.kind == encoding_kind::range_mask) {
+    return static_cast<const std::uint8_t*>(s.stash.data) + tile * (tile_elements / 8);
+  }
+  float values[tile_elements];
+  if (tiled(s.how)) {
+    const tile_layout layout = layout_of(s.how, s.type, s.elements);
+    const tile_contents contents = decode_tile(layout, s.stash, tile, values, nullptr);
+    or_bits(s.stash.report->status, contents.status);
+    if (contents.status != status_ok) {
+      std::memset(buffer, 0, tile_elements / 8);
+      return buffer;
+    }
+  } else {
+    load_dense_tile(s, tile, length, values);
+  }
+  loops().range_bits(values, length, lower, upper, s.rule, buffer);
   return buffer;
 }
 

@@ -161,6 +161,8 @@ inline constexpr std::array names_of<encoding_kind>{
     enum_name<encoding_kind>{encoding_kind::relu_pool, "relu_pool"},
     enum_name<encoding_kind>{encoding_kind::bitmap, "bitmap"},
     enum_name<encoding_kind>{encoding_kind::cast, "cast"},
+    enum_name<encoding_kind>{encoding_kind::range_mask, "range_mask"},
+    enum_name<encoding_kind>{encoding_kind::csr, "csr"},
 };
 
 template <>
@@ -168,6 +170,14 @@ inline constexpr std::array names_of<value_format>{
     enum_name<value_format>{value_format::source, "source"},
     enum_name<value_format>{value_format::fp16, "fp16"},
     enum_name<value_format>{value_format::fp8_e4m3, "fp8_e4m3"},
+    enum_name<value_format>{value_format::bf16, "bf16"},
+    enum_name<value_format>{value_format::fp10, "fp10"},
+    enum_name<value_format>{value_format::fp8_e5m2, "fp8_e5m2"},
+    enum_name<value_format>{value_format::mxfp8_e4m3, "mxfp8_e4m3"},
+    enum_name<value_format>{value_format::mxfp8_e5m2, "mxfp8_e5m2"},
+    enum_name<value_format>{value_format::mxfp6_e2m3, "mxfp6_e2m3"},
+    enum_name<value_format>{value_format::mxfp6_e3m2, "mxfp6_e3m2"},
+    enum_name<value_format>{value_format::mxfp4_e2m1, "mxfp4_e2m1"},
 };
 
 template <>

@@ -24,8 +24,8 @@ bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes
 
 bool kept_exactly(const stash_choice& c) noexcept {
   if (c.kind == stash_kind::raw) return true;
-  return c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap &&
-         c.stored.values == value_format::source;
+  const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
+  return c.kind == stash_kind::encoded && sparse && c.stored.values == value_format::source;
 }
 
 namespace {
@@ -38,7 +38,10 @@ bool encoded_serves(const encoding& e, need what) noexcept {
       return what == need::window;
     case encoding_kind::relu_pool:
       return what == need::sign_window;
+    case encoding_kind::range_mask:
+      return what == need::range;
     case encoding_kind::bitmap:
+    case encoding_kind::csr:
       if (what == need::sign || what == need::value) return true;
       return (what == need::range || what == need::exact_value) && e.values == value_format::source;
     case encoding_kind::cast:

@@ -173,6 +173,9 @@ std::string reason_for(const stash_choice& c, storage_role role, const plan_opti
       return "backward needs only the winning cell of each window";
     case encoding_kind::relu_pool:
       return "backward needs only the winning cell and whether the gradient passes";
+    case encoding_kind::range_mask:
+      return "backward needs only which values lie between the bounds";
+    case encoding_kind::csr:
     case encoding_kind::bitmap:
       return fmt::format("about {:.0f} % of the values are zero; the mask also answers the sign",
                          100.0 * (1.0 - c.density));

@@ -16,8 +16,9 @@ bool policy_allows_values(policy p, value_format values) {
       return p == policy::fp16;
     case value_format::fp8_e4m3:
       return p == policy::fp8;
+    default:
+      return false;
   }
-  return false;
 }
 
 bool policy_is_known(policy p) {

@@ -32,13 +32,27 @@ std::vector<std::uint8_t> encode_exactly(const encoding& e, const std::vector<fl
 }
 
 TEST(Names, AreStableAndParseBack) {
-  for (const char* name : {"raw", "shape_only", "sign_mask", "window_index", "relu_pool", "bitmap",
-                           "bitmap_fp16", "bitmap_fp8", "fp16", "fp8"}) {
+  for (const char* name : {"raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool"}) {
     EXPECT_EQ(to_string(parse_encoding(name)), name);
+  }
+  const std::vector<std::string> formats{"fp16",       "bf16",       "fp10",       "fp8",
+                                         "fp8_e5m2",   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3",
+                                         "mxfp6_e3m2", "mxfp4_e2m1"};
+  for (const std::string& format : formats) {
+    EXPECT_EQ(to_string(parse_encoding(format)), format);
+    EXPECT_EQ(parse_encoding(format).kind, encoding_kind::cast);
+  }
+  for (const std::string kind : {"bitmap", "csr"}) {
+    EXPECT_EQ(to_string(parse_encoding(kind)), kind);
+    for (const std::string& format : formats) {
+      EXPECT_EQ(to_string(parse_encoding(kind + "_" + format)), kind + "_" + format);
+      EXPECT_EQ(parse_encoding(kind + "_" + format).values, parse_encoding(format).values);
+    }
   }
   EXPECT_EQ(parse_encoding("bitmap_fp8").values, value_format::fp8_e4m3);
   EXPECT_EQ(parse_encoding("fp16").kind, encoding_kind::cast);
-  for (const char* name : {"", "RAW", "fp32", "bitmap ", "cast"}) {
+  for (const char* name :
+       {"", "RAW", "fp32", "bitmap ", "bitmap_", "csr_fp32", "bitmap_bitmap", "bitmap_csr", "cast"}) {
     EXPECT_EQ(code_of([&] { parse_encoding(name); }), errc::invalid_argument) << name;
   }
   try {
@@ -47,7 +61,7 @@ TEST(Names, AreStableAndParseBack) {
   } catch (const error& failure) {
     EXPECT_NE(std::string(failure.what()).find("parse_encoding: name: expected one of raw"),
               std::string::npos);
-    EXPECT_NE(std::string(failure.what()).find("bitmap_fp16"), std::string::npos);
+    EXPECT_NE(std::string(failure.what()).find("bitmap_"), std::string::npos);
     EXPECT_NE(std::string(failure.what()).find("got \"zip\""), std::string::npos);
   }
 }
@@ -124,7 +138,13 @@ TEST(Sizes, RefuseWhatHasNoMeaning) {
   EXPECT_EQ(bound(parse_encoding("raw"), dtype::f32, -1), errc::invalid_argument);
   EXPECT_EQ(bound(parse_encoding("raw"), dtype::f32, (std::int64_t{1} << 56) + 1), errc::invalid_argument);
   EXPECT_EQ(bound(parse_encoding("raw"), static_cast<dtype>(17)), errc::invalid_argument);
-  EXPECT_EQ(bound(parse_encoding("bitmap"), dtype::f16), errc::invalid_argument);
+  EXPECT_EQ(bound(parse_encoding("bitmap"), dtype::u8), errc::invalid_argument);
+  EXPECT_EQ(bound(parse_encoding("csr"), dtype::s32), errc::invalid_argument);
+  EXPECT_EQ(bound(parse_encoding("bf16"), dtype::f16), errc::invalid_argument);
+  EXPECT_EQ(bound(parse_encoding("fp10"), dtype::f16), errc::ok);
+  EXPECT_EQ(bound(parse_encoding("range_mask"), dtype::u8), errc::invalid_argument);
+  EXPECT_EQ(bound({.kind = encoding_kind::range_mask, .lower = 1.0F, .upper = 1.0F}, dtype::f32),
+            errc::invalid_argument);
   EXPECT_EQ(bound(parse_encoding("fp16"), dtype::u8), errc::invalid_argument);
   EXPECT_EQ(bound(parse_encoding("sign_mask"), dtype::s32), errc::invalid_argument);
   EXPECT_EQ(bound(encoding{encoding_kind::cast}, dtype::f32), errc::invalid_argument);

@@ -1,8 +1,8 @@
 #include "bits.hpp"
 #include "codecs.hpp"
-#include "detail.hpp"
 #include "run_loops.hpp"
 #include "sign.hpp"
+#include "values.hpp"
 
 namespace stash::detail {
 
@@ -16,7 +16,7 @@ void pass_flags(const float* values, std::int64_t count, framework_rule rule, st
 
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
                       const execution_context& context) {
-  const run_loops& loops = fastest_loops();
+  const run_loops& fast = loops();
   for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
     if (input.type == dtype::u8) {
       std::uint8_t flags[tile_elements];
@@ -26,13 +26,22 @@ void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::
       pack_flags(flags, length, plane + first / 8);
     } else {
       float buffer[tile_elements];
-      loops.pass_bits(read_run(input, first, length, buffer), length, rule, plane + first / 8);
+      fast.pass_bits(read_values(input, first, length, buffer), length, rule, plane + first / 8);
     }
   });
 }
 
-void decode_sign_mask(const std::uint8_t* plane, const tensor_view& output,
-                      const execution_context& context) {
+void encode_range_mask(const encoding& e, const const_tensor_view& input, std::uint8_t* plane,
+                       const execution_context& context) {
+  const run_loops& fast = loops();
+  for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
+    float buffer[tile_elements];
+    fast.range_bits(read_values(input, first, length, buffer), length, e.lower, e.upper, e.rule,
+                    plane + first / 8);
+  });
+}
+
+void decode_mask(const std::uint8_t* plane, const tensor_view& output, const execution_context& context) {
   for_each_tile(context, output.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
     std::uint8_t buffer[tile_elements];
     std::uint8_t* flags = write_target(output, first, buffer);

@@ -1,0 +1,36 @@
+#pragma once
+/// \file
+/// Many tensors in one call. A training step has dozens of small maps; each call costs the caller's thread
+/// pool a start and a join, and a device a launch. These share one.
+
+#include <span>
+
+#include "stash/encoding.hpp"
+
+namespace stash {
+
+/// One encode() of a batch. The members mean what they mean there.
+struct encode_item {
+  encoding how;
+  const_tensor_view input;
+  encoded_view output;
+};
+
+/// One decode() of a batch.
+struct decode_item {
+  encoding how;
+  const_encoded_view input;
+  tensor_view output;
+};
+
+/// Does what encode() does for every item, in any order and at the same time; no output may overlap an input
+/// or another output. An arena may be shared; which tiles go there then depends on the order.
+/// All items are checked before the first byte is written; the message names the item.
+void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
+                  const execution_context& context);
+
+/// The same for decode().
+void decode_batch(std::span<const decode_item> items, const workspace_view& workspace,
+                  const execution_context& context);
+
+}  // namespace stash

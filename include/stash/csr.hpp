@@ -1,0 +1,27 @@
+#pragma once
+/// \file
+/// Export of csr to the form that sparse libraries take.
+
+#include "stash/encoding.hpp"
+
+namespace stash {
+
+/// Where csr_export32() writes. Rows are runs of csr_row_elements elements of the encoded tensor.
+struct csr32_view {
+  std::uint32_t* row_offsets = nullptr;  ///< ceil(elements / 256) + 1, from 0
+  std::uint32_t* columns = nullptr;      ///< within the row: 0..255
+  void* values = nullptr;                ///< of type `type`, in the columns' order
+  dtype type = dtype::f32;               ///< type of the encoded tensor
+  std::int64_t capacity = 0;             ///< entries that `columns` and `values` hold
+};
+
+/// Writes the conventional CSR form of an encoded csr tensor of `elements` elements; narrow values are
+/// widened to `out.type`. The arrays must not overlap the input.
+/// Returns the count of non-zeros. Throws error(invalid_argument), error(capacity_exceeded) if out.capacity
+/// is smaller than the count that the row ends tell (nothing is written then) or the count exceeds 2^32 - 1,
+/// and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the report's status and
+/// give zeros.
+std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
+                          const csr32_view& out, const execution_context& context);
+
+}  // namespace stash

@@ -1,0 +1,210 @@
+#include "stash/csr.hpp"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "codecs.hpp"
+#include "run_loops.hpp"
+#include "values.hpp"
+
+namespace stash::detail {
+namespace {
+
+constexpr std::int64_t rows_per_tile = tile_elements / csr_row_elements;
+constexpr std::int64_t row_mask_bytes = csr_row_elements / 8;
+
+/// The row ends of one tile, checked.
+struct tile_rows {
+  std::int64_t rows = 0;
+  std::array<std::int64_t, rows_per_tile> end{};
+  bool legal = true;
+
+  std::int64_t count() const noexcept { return end[static_cast<std::size_t>(rows - 1)]; }
+};
+
+tile_rows read_rows(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile) noexcept {
+  const auto* ends = static_cast<const std::uint8_t*>(input.data) + tile * rows_per_tile * 2;
+  const std::int64_t length = layout.length(tile);
+  tile_rows result;
+  result.rows = (length + csr_row_elements - 1) / csr_row_elements;
+  std::int64_t begin = 0;
+  for (std::int64_t row = 0; row < result.rows; ++row) {
+    std::uint16_t end;
+    std::memcpy(&end, ends + row * 2, 2);
+    const std::int64_t most = std::min(csr_row_elements, length - row * csr_row_elements);
+    if (end < begin || end - begin > most) result.legal = false;
+    result.end[static_cast<std::size_t>(row)] = begin = end;
+  }
+  return result;
+}
+
+/// True if a column lies beyond the end of the tile's last, shorter row.
+bool any_column_outside(const tile_rows& rows, std::int64_t length, const std::uint8_t* columns) noexcept {
+  const std::int64_t last_length = length - (rows.rows - 1) * csr_row_elements;
+  const std::int64_t begin = rows.rows == 1 ? 0 : rows.end[static_cast<std::size_t>(rows.rows - 2)];
+  std::uint8_t largest = 0;
+  for (std::int64_t i = begin; i < rows.count(); ++i)
+    largest = std::max(largest, columns[i]);
+  return rows.count() > begin && largest >= last_length;
+}
+
+}  // namespace
+
+std::size_t csr_row_end_bytes(std::int64_t elements) noexcept {
+  return pad16(static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements) * 2);
+}
+
+void encode_csr(const tile_layout& layout, const const_tensor_view& input, const encoded_view& output,
+                const execution_context& context) {
+  auto* row_ends = reinterpret_cast<std::uint16_t*>(output.data);
+  const std::int64_t rows = (layout.elements + csr_row_elements - 1) / csr_row_elements;
+  std::memset(row_ends + rows, 0, layout.table_offset - static_cast<std::size_t>(rows) * 2);
+
+  const run_loops& fast = loops();
+  const auto count = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+    float buffer[tile_elements];
+    std::uint8_t bits[tile_elements / 8];
+    const nonzero_bits found = fast.find_nonzero(read_values(input, first, length, buffer), length, bits);
+    if (found.any_not_positive) or_bits(output.report->flags, flag_mask_is_not_sign);
+    std::int64_t end = 0;
+    for (std::int64_t row = 0; row * csr_row_elements < length; ++row) {
+      end += fast.count_bits(bits + row * row_mask_bytes,
+                             std::min(csr_row_elements, length - row * csr_row_elements));
+      row_ends[tile * rows_per_tile + row] = static_cast<std::uint16_t>(end);
+    }
+    return found.count;
+  };
+  const auto write = [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
+    float buffer[tile_elements];
+    float packed[tile_elements + packed_slack];
+    std::uint8_t columns[tile_elements + packed_slack];
+    std::uint8_t bits[tile_elements / 8];
+    const float* values = read_values(input, first, length, buffer);
+    const auto kept = static_cast<std::int64_t>(fast.find_nonzero(values, length, bits).count);
+    if (kept == 0) return;
+    fast.compact(values, bits, length, packed);
+    fast.list_columns(bits, length, columns);
+    layout.values.store(packed, kept, payload);
+    const std::size_t value_bytes = layout.values.bytes(kept);
+    std::memcpy(payload + value_bytes, columns, static_cast<std::size_t>(kept));
+    pad_payload(payload, layout.payload_bytes(kept));
+  };
+  encode_tiles(layout, output, context, count, write);
+}
+
+tile_contents count_csr_tile(const tile_layout& layout, const const_encoded_view& input,
+                             std::int64_t tile) noexcept {
+  const tile_rows rows = read_rows(layout, input, tile);
+  if (!rows.legal) return {0, status_corrupt};
+  return {rows.count(), status_ok};
+}
+
+tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
+                              float* values, std::uint8_t* present) noexcept {
+  const std::int64_t length = layout.length(tile);
+  if (values != nullptr) std::memset(values, 0, static_cast<std::size_t>(length) * sizeof(float));
+  if (present != nullptr) std::memset(present, 0, static_cast<std::size_t>((length + 7) / 8));
+  const tile_rows rows = read_rows(layout, input, tile);
+  if (!rows.legal) return {0, status_corrupt};
+  const std::int64_t count = rows.count();
+  if (count == 0) return {};
+  tile_contents contents{0, status_ok};
+  const std::uint8_t* payload = find_payload(layout, input, tile, count, contents.status);
+  if (payload == nullptr) return contents;
+  const std::uint8_t* columns = payload + layout.values.bytes(count);
+  if (any_column_outside(rows, length, columns)) return {0, status_corrupt};
+
+  contents.count = count;
+  float packed[tile_elements];
+  if (values != nullptr) layout.values.load(payload, count, packed);
+  std::int64_t i = 0;
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    const std::int64_t end = rows.end[static_cast<std::size_t>(row)];
+    const std::int64_t begin = i;
+    if (values != nullptr) {
+      float* to = values + row * csr_row_elements;
+      for (; i < end; ++i)
+        to[columns[i]] = packed[i];
+    }
+    if (present != nullptr) {
+      std::uint8_t* bits = present + row * row_mask_bytes;
+      for (i = begin; i < end; ++i)
+        bits[columns[i] / 8] |= static_cast<std::uint8_t>(1U << (columns[i] % 8));
+    }
+  }
+  return contents;
+}
+
+}  // namespace stash::detail
+
+namespace stash {
+
+std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
+                          const csr32_view& out, const execution_context& context) {
+  using namespace detail;
+  constexpr std::string_view function = "csr_export32";
+  check_context(function, context);
+  if (e.kind != encoding_kind::csr) fail(errc::invalid_argument, function, "encoding", "csr", to_string(e));
+  encoded_bytes_bound(e, out.type, elements);  // checks encoding, type and count
+  const tile_layout layout = layout_of(e, out.type, elements);
+  check_encoded(function, "input", input, elements == 0 ? 0 : layout.fixed_bytes());
+  check_arena(function, input.overflow);
+  if (out.row_offsets == nullptr) {
+    fail(errc::invalid_argument, function, "out.row_offsets", "an array", "a null pointer");
+  }
+
+  // How many lie before each tile is known only from the row ends, so they are looked at first.
+  std::int64_t total = 0;
+  for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
+    const tile_contents contents = count_csr_tile(layout, input, tile);
+    if (contents.status != status_ok) {
+      fail(errc::corrupt_data, function, "input", "row ends that do not fall",
+           fmt::format("others in tile {}", tile));
+    }
+    total += contents.count;
+  }
+  constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+  if (total > out.capacity || total > most) {
+    fail(errc::capacity_exceeded, function, "out.capacity",
+         fmt::format("at least {} entries, and at most {} in all", total, most),
+         fmt::format("{}", out.capacity));
+  }
+  if (total != 0 && (out.columns == nullptr || out.values == nullptr)) {
+    fail(errc::invalid_argument, function, "out", "arrays of columns and values", "a null pointer");
+  }
+
+  out.row_offsets[0] = 0;
+  std::int64_t before = 0;
+  for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
+    float values[tile_elements];
+    std::uint8_t present[tile_elements / 8];
+    const tile_rows rows = read_rows(layout, input, tile);
+    for (std::int64_t row = 0; row < rows.rows; ++row) {
+      out.row_offsets[tile * rows_per_tile + row + 1] =
+          static_cast<std::uint32_t>(before + rows.end[static_cast<std::size_t>(row)]);
+    }
+    const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
+    or_bits(input.report->status, contents.status);
+    std::int64_t at = before;
+    const auto put = [&](std::int64_t column, float value) {
+      out.columns[at] = static_cast<std::uint32_t>(column);
+      const tensor_view one{out.values, out.type, memory_space::host, shape{at + 1}, 0};
+      write_values(one, at, 1, &value,
+                   e.values == value_format::source ? rounding::exact : rounding::nearest);
+      ++at;
+    };
+    for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile); ++i) {
+      if ((present[i / 8] >> (i % 8) & 1) != 0 && at < before + rows.count()) {
+        put(i % csr_row_elements, values[i]);
+      }
+    }
+    // What cannot be read, or came twice, leaves zeros.
+    while (at < before + rows.count())
+      put(0, 0.0F);
+    before += rows.count();
+  }
+  return total;
+}
+
+}  // namespace stash

@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// Checks of encodings and their arguments, shared by encode(), decode() and everything that wraps them.
+
+#include <string>
+#include <string_view>
+
+#include "stash/batch.hpp"
+
+namespace stash::detail {
+
+std::string list_of_names();
+/// The encoding's name. Throws error(invalid_argument) for one that does not exist.
+std::string checked_name(std::string_view function, const encoding& e);
+
+/// Largest encoded size of a legal encoding.
+std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements);
+/// What a buffer must hold at least: all of it, or for bitmap and csr what stands before the payloads.
+std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements);
+
+/// All checks of encode() and decode(); `function` stands in the messages.
+void check_encode(std::string_view function, const encode_item& item, const execution_context& context);
+void check_decode(std::string_view function, const decode_item& item, const execution_context& context);
+
+/// The calls without their checks.
+void run_encode(const encode_item& item, const execution_context& context);
+void run_decode(const decode_item& item, const execution_context& context);
+
+}  // namespace stash::detail

@@ -1,0 +1,120 @@
+#include <array>
+
+#include <fmt/format.h>
+
+#include "detail.hpp"
+#include "encoding_checks.hpp"
+
+namespace stash {
+namespace detail {
+namespace {
+
+struct named_kind {
+  std::string_view name;
+  encoding_kind kind;
+};
+
+// Kinds whose values may be narrow stand without a name of their own for a cast.
+constexpr std::array kinds{
+    named_kind{"raw", encoding_kind::raw},
+    named_kind{"shape_only", encoding_kind::shape_only},
+    named_kind{"sign_mask", encoding_kind::sign_mask},
+    named_kind{"range_mask", encoding_kind::range_mask},
+    named_kind{"window_index", encoding_kind::window_index},
+    named_kind{"relu_pool", encoding_kind::relu_pool},
+    named_kind{"bitmap", encoding_kind::bitmap},
+    named_kind{"csr", encoding_kind::csr},
+};
+
+struct named_format {
+  std::string_view name;
+  value_format format;
+};
+
+constexpr std::array formats{
+    named_format{"fp16", value_format::fp16},
+    named_format{"bf16", value_format::bf16},
+    named_format{"fp10", value_format::fp10},
+    named_format{"fp8", value_format::fp8_e4m3},
+    named_format{"fp8_e5m2", value_format::fp8_e5m2},
+    named_format{"mxfp8_e4m3", value_format::mxfp8_e4m3},
+    named_format{"mxfp8_e5m2", value_format::mxfp8_e5m2},
+    named_format{"mxfp6_e2m3", value_format::mxfp6_e2m3},
+    named_format{"mxfp6_e3m2", value_format::mxfp6_e3m2},
+    named_format{"mxfp4_e2m1", value_format::mxfp4_e2m1},
+};
+
+bool sparse(encoding_kind kind) noexcept {
+  return kind == encoding_kind::bitmap || kind == encoding_kind::csr;
+}
+
+/// Empty for an encoding that there is not.
+std::string name_of(const encoding& e) {
+  std::string name;
+  for (const named_kind& known : kinds) {
+    if (known.kind == e.kind) name = known.name;
+  }
+  const bool narrow = e.kind == encoding_kind::cast || (sparse(e.kind) && e.values != value_format::source);
+  if (!narrow) return name;
+  for (const named_format& known : formats) {
+    if (known.format == e.values)
+      return name.empty() ? std::string(known.name) : fmt::format("{}_{}", name, known.name);
+  }
+  return {};
+}
+
+std::string unknown(const encoding& e) {
+  return fmt::format("kind {} with value format {}", static_cast<unsigned>(e.kind),
+                     static_cast<unsigned>(e.values));
+}
+
+}  // namespace
+
+std::string list_of_names() {
+  std::string list;
+  for (const named_kind& known : kinds)
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", known.name);
+  for (const named_format& known : formats)
+    list += fmt::format(", {}", known.name);
+  return list + ", or bitmap_ or csr_ with one of the value formats";
+}
+
+std::string checked_name(std::string_view function, const encoding& e) {
+  std::string name = name_of(e);
+  if (name.empty())
+    fail(errc::invalid_argument, function, "encoding", "one of " + list_of_names(), unknown(e));
+  return name;
+}
+
+}  // namespace detail
+
+std::string to_string(const encoding& e) {
+  return detail::checked_name("to_string", e);
+}
+
+encoding parse_encoding(std::string_view name) {
+  using namespace detail;
+  encoding e;
+  std::string_view rest = name;
+  for (const named_kind& known : kinds) {
+    if (known.name == name) {
+      e.kind = known.kind;
+      return e;
+    }
+    if (sparse(known.kind) && name.starts_with(known.name) &&
+        name.substr(known.name.size()).starts_with('_')) {
+      e.kind = known.kind;
+      rest = name.substr(known.name.size() + 1);
+    }
+  }
+  for (const named_format& known : formats) {
+    if (known.name != rest) continue;
+    if (!sparse(e.kind)) e.kind = encoding_kind::cast;
+    e.values = known.format;
+    return e;
+  }
+  fail(errc::invalid_argument, "parse_encoding", "name", "one of " + list_of_names(),
+       fmt::format("\"{}\"", name));
+}
+
+}  // namespace stash

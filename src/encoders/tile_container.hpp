@@ -1,0 +1,137 @@
+#pragma once
+/// \file
+/// The tile container of bitmap and csr (docs/format.md): a fixed part that says where values stood, a table
+/// with one entry per tile, and payloads in the slot or the overflow arena.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "detail.hpp"
+#include "value_codec.hpp"
+
+namespace stash::detail {
+
+/// Sizes of one encoded tensor.
+struct tile_layout {
+  value_codec values;
+  bool columns = false;  ///< csr: payloads end with a byte per value
+  std::int64_t elements = 0;
+  std::size_t table_offset = 0;  ///< behind bitmap's mask plane or csr's row ends
+
+  std::int64_t tiles() const noexcept { return tile_count(elements); }
+  std::int64_t length(std::int64_t tile) const noexcept {
+    return std::min(tile_elements, elements - tile * tile_elements);
+  }
+  /// Where payloads start.
+  std::size_t fixed_bytes() const noexcept {
+    return table_offset + pad16(static_cast<std::size_t>(tiles()) * 4);
+  }
+  /// Without padding.
+  std::size_t payload_bytes(std::int64_t count) const noexcept {
+    return values.bytes(count) + (columns ? static_cast<std::size_t>(count) : 0);
+  }
+  std::size_t bytes_bound() const noexcept;
+  std::size_t bytes_at_density(double density) const noexcept;
+};
+
+tile_layout layout_of(const encoding& e, dtype source, std::int64_t elements) noexcept;
+
+// --- writing ---------------------------------------------------------------------------------------------
+
+/// Places tiles one after another, in tile order: into the slot while they fit. Tiles of the arena are known
+/// only when all others are, because their piece is claimed at once.
+class tile_placer {
+ public:
+  tile_placer(const tile_layout& layout, const encoded_view& output);
+
+  /// Replaces the counts in table entries [begin, end) by places.
+  void place(std::int64_t begin, std::int64_t end) noexcept;
+  /// To be called after all tiles: claims the piece and places what did not fit the slot. Returns true if
+  /// there are tiles in the arena to write.
+  bool place_overflow() noexcept;
+
+  /// Where the payload of a placed tile goes; null for a tile that is never stored, or not placed yet.
+  std::uint8_t* payload(std::int64_t tile) const noexcept;
+  bool in_slot(std::int64_t tile) const noexcept;
+  /// Marks a placed tile as never stored: its payload does not exist.
+  void lose(std::int64_t tile) noexcept;
+  std::uint32_t* table() const noexcept { return table_; }
+  /// Updates the report. To be called last.
+  void report() noexcept;
+
+ private:
+  const tile_layout& layout_;
+  const encoded_view& output_;
+  std::uint32_t* table_;
+  std::uint64_t slot_end_;
+  std::uint64_t cursor_;
+  std::uint64_t nonzeros_ = 0;
+  std::uint64_t overflow_ = 0;
+};
+
+/// Encodes all tiles. count(tile, first, length) fills the tile's share of the fixed part and returns the
+/// number of its non-zeros; write(tile, first, length, payload) writes the payload of a tile that has any,
+/// and pads it. Both run concurrently for different tiles.
+template <class Count, class Write>
+void encode_tiles(const tile_layout& layout, const encoded_view& output, const execution_context& context,
+                  const Count& count, const Write& write) {
+  // Tiles are counted, placed and written in waves that fit the caches, so that memory is read once.
+  const std::int64_t wave = context.parallel_for == nullptr ? 32 : 1024;
+  const std::int64_t tiles = layout.tiles();
+  tile_placer placer(layout, output);
+  const auto for_each = [&](std::int64_t begin, std::int64_t end, const auto& body) {
+    parallel_for(context, end - begin, 32, [&](std::int64_t from, std::int64_t to) {
+      for (std::int64_t tile = begin + from; tile < begin + to; ++tile)
+        body(tile, tile * tile_elements, layout.length(tile));
+    });
+  };
+  for (std::int64_t begin = 0; begin < tiles; begin += wave) {
+    const std::int64_t end = std::min(tiles, begin + wave);
+    for_each(begin, end, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+      placer.table()[tile] = count(tile, first, length);
+    });
+    placer.place(begin, end);
+    for_each(begin, end, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+      if (placer.in_slot(tile)) write(tile, first, length, placer.payload(tile));
+    });
+  }
+  if (placer.place_overflow()) {
+    for_each(0, tiles, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+      if (placer.in_slot(tile)) return;
+      std::uint8_t* payload = placer.payload(tile);
+      if (payload != nullptr) write(tile, first, length, payload);
+    });
+  }
+  placer.report();
+}
+
+/// Pads a payload of `size` bytes.
+inline void pad_payload(std::uint8_t* payload, std::size_t size) noexcept {
+  std::memset(payload + size, 0, pad16(size) - size);
+}
+
+// --- reading ---------------------------------------------------------------------------------------------
+
+/// The payload of a tile with `count` > 0 non-zeros, or null and the reason in `status`.
+const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_view& input,
+                                 std::int64_t tile, std::int64_t count, std::uint32_t& status) noexcept;
+
+/// What one tile of a bitmap or csr says.
+struct tile_contents {
+  std::int64_t count = 0;
+  std::uint32_t status = status_ok;  ///< with any bit set there are no non-zeros
+};
+
+/// Decodes one tile. `values` receives all `length` values, exactly as stored or widened; `present`, if not
+/// null, one bit per element that has a value (tile_elements / 8 bytes; bits behind the last element mean
+/// nothing). On an error all values are +0 and nothing is present.
+tile_contents decode_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
+                          float* values, std::uint8_t* present) noexcept;
+/// Only which elements have a value; payloads of a bitmap are not looked at.
+tile_contents decode_presence(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
+                              std::uint8_t* present) noexcept;
+/// How many non-zeros a tile has, or status_corrupt.
+tile_contents count_tile(const tile_layout& layout, const const_encoded_view& input,
+                         std::int64_t tile) noexcept;
+
+}  // namespace stash::detail

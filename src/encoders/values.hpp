@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// Tensors of f32, f16 and bf16 as runs of f32. Every 16-bit value has its exact f32, NaN payloads included,
+/// so one set of inner loops serves all three types. Internal to the encoders room.
+
+#include "detail.hpp"
+
+namespace stash::detail {
+
+constexpr bool is_float(dtype type) noexcept {
+  return type == dtype::f32 || type == dtype::f16 || type == dtype::bf16;
+}
+
+/// `count` <= run_elements values of a dense run of `type` (f16, bf16) as f32, bit-exact.
+void widen_exactly(dtype type, const std::uint16_t* from, std::int64_t count, float* to) noexcept;
+/// Inverse for f32 values that widen_exactly() gave.
+void narrow_exactly(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept;
+/// Any f32 values rounded to nearest even, saturating: docs/format.md, "Narrow values", to_zero.
+void round_values(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept;
+
+/// Elements [first, first + length), length <= run_elements, as one dense run of f32: inside the tensor if
+/// it is dense f32, else in `buffer`.
+const float* read_values(const const_tensor_view& view, std::int64_t first, std::int64_t length,
+                         float* buffer) noexcept;
+
+/// Where to produce f32 values of elements starting at `first`: inside a dense f32 tensor, else `buffer`,
+/// from which write_values() then takes them.
+inline float* value_target(const tensor_view& view, std::int64_t first, float* buffer) noexcept {
+  return view.type == dtype::f32 && view.dense() ? view.as<float>() + first : buffer;
+}
+
+enum class rounding : std::uint8_t { exact, nearest };
+
+/// Completes value_target(). `how` matters for 16-bit types: exact for values that came from such a tensor.
+void write_values(const tensor_view& view, std::int64_t first, std::int64_t length, const float* values,
+                  rounding how) noexcept;
+
+}  // namespace stash::detail
