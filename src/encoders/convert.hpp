@@ -78,9 +78,12 @@ struct fp4_e2m1_format {
 inline constexpr std::int32_t f32_magnitude_mask = 0x7fffffff;
 inline constexpr std::int32_t f32_infinity = 0x7f800000;
 
+// Always inlined, so that a caller compiled for a newer instruction set gets its own version.
+
 /// condition ? a : b by masks: with a plain conditional compilers move the floating-point step into a branch,
 /// and the loop around it does not vectorise.
-constexpr std::int32_t choose(bool condition, std::int32_t a, std::int32_t b) noexcept {
+[[gnu::always_inline]] constexpr std::int32_t choose(bool condition, std::int32_t a,
+                                                     std::int32_t b) noexcept {
   const std::int32_t mask = -static_cast<std::int32_t>(condition);
   return (a & mask) | (b & ~mask);
 }
@@ -94,7 +97,7 @@ template <class Format>
 inline constexpr std::int32_t subnormal_anchor = (127 + 23 + 1 - Format::bias - Format::mantissa_bits) << 23;
 
 template <class Format, underflow_rule Underflow>
-constexpr typename Format::storage narrow(float value) noexcept {
+[[gnu::always_inline]] constexpr typename Format::storage narrow(float value) noexcept {
   constexpr int shift = 23 - Format::mantissa_bits;
   constexpr std::int32_t rebias = (127 - Format::bias) << Format::mantissa_bits;
   constexpr std::int32_t smallest_normal = (127 - Format::bias + 1) << 23;
@@ -124,7 +127,7 @@ constexpr typename Format::storage narrow(float value) noexcept {
 }
 
 template <class Format>
-constexpr float widen(typename Format::storage stored) noexcept {
+[[gnu::always_inline]] constexpr float widen(typename Format::storage stored) noexcept {
   constexpr int shift = 23 - Format::mantissa_bits;
   constexpr std::int32_t rebias = (127 - Format::bias) << 23;
   const std::int32_t magnitude = stored & magnitude_mask<Format>;
@@ -146,7 +149,7 @@ constexpr float widen(typename Format::storage stored) noexcept {
 
 /// Inverse of widen() that keeps the payload of a NaN; for values that widen() gave.
 template <class Format>
-constexpr typename Format::storage narrow_exactly(float value) noexcept {
+[[gnu::always_inline]] constexpr typename Format::storage narrow_exactly(float value) noexcept {
   static_assert(Format::ieee);
   constexpr int shift = 23 - Format::mantissa_bits;
   const auto bits = std::bit_cast<std::uint32_t>(value);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "run_loops.hpp"
+
 namespace stash::detail {
 namespace {
 
@@ -33,6 +35,7 @@ void fail(errc code, std::string_view function, std::string_view argument, std::
 }
 
 void check_context(std::string_view function, const execution_context& context) {
+  check_cpu_target();
   if (context.space == memory_space::device) {
     fail(errc::unsupported, function, "context", "a host context", "a device context");
   }

@@ -2,6 +2,7 @@
 /// \file
 /// The MX formats of docs/format.md: groups of up to 32 values with a shared power-of-two scale. Scaling is
 /// done on the bits, so neither "denormals are zero" modes nor a quotient that f32 cannot hold matter.
+/// Always inlined, so that a caller compiled for a newer instruction set gets its own version.
 
 #include <algorithm>
 #include <bit>
@@ -36,7 +37,7 @@ struct mx_extremes {
   bool any_nan;
 };
 
-inline mx_extremes find_extremes(const float* values, std::int64_t count) noexcept {
+[[gnu::always_inline]] inline mx_extremes find_extremes(const float* values, std::int64_t count) noexcept {
   std::int32_t largest = 0;
   std::int32_t nan = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -49,7 +50,7 @@ inline mx_extremes find_extremes(const float* values, std::int64_t count) noexce
 
 /// Exponent of the scale of a group.
 template <class Elements>
-int scale_exponent(std::int32_t largest) noexcept {
+[[gnu::always_inline]] inline int scale_exponent(std::int32_t largest) noexcept {
   if (largest == 0) return mx_smallest_exponent;
   const int exponent = largest >= (1 << 23)
                            ? (largest >> 23) - 127
@@ -59,7 +60,7 @@ int scale_exponent(std::int32_t largest) noexcept {
 
 /// value / 2^exponent for a value whose quotient is below 2^17. Quotients below the normal numbers, which
 /// are too small for every element format, become the smallest normal one; infinity and NaN stay.
-inline float scaled_down(float value, int exponent) noexcept {
+[[gnu::always_inline]] inline float scaled_down(float value, int exponent) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
   // A denormal is its count of steps of 2^-149, which is a normal number.
@@ -77,7 +78,7 @@ inline float scaled_down(float value, int exponent) noexcept {
 
 /// value * 2^exponent, exact where f32 has the number, saturating; infinity and NaN stay. `value` is an
 /// element: zero, or a normal f32.
-inline float scaled_up(float value, int exponent) noexcept {
+[[gnu::always_inline]] inline float scaled_up(float value, int exponent) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
   const std::int32_t target = (magnitude >> 23) + exponent;
@@ -93,7 +94,8 @@ inline float scaled_up(float value, int exponent) noexcept {
 
 /// Packs up to 32 codes of Bits bits; the bytes behind the last code are not touched.
 template <int Bits>
-void pack_codes(const std::uint8_t* codes, std::int64_t count, std::uint8_t* out) noexcept {
+[[gnu::always_inline]] inline void pack_codes(const std::uint8_t* codes, std::int64_t count,
+                                              std::uint8_t* out) noexcept {
   if constexpr (Bits == 8) {
     for (std::int64_t i = 0; i < count; ++i)
       out[i] = codes[i];
@@ -111,7 +113,8 @@ void pack_codes(const std::uint8_t* codes, std::int64_t count, std::uint8_t* out
 }
 
 template <int Bits>
-void unpack_codes(const std::uint8_t* in, std::int64_t count, std::uint8_t* codes) noexcept {
+[[gnu::always_inline]] inline void unpack_codes(const std::uint8_t* in, std::int64_t count,
+                                                std::uint8_t* codes) noexcept {
   if constexpr (Bits == 8) {
     for (std::int64_t i = 0; i < count; ++i)
       codes[i] = in[i];
@@ -129,7 +132,8 @@ void unpack_codes(const std::uint8_t* in, std::int64_t count, std::uint8_t* code
 }
 
 template <class Elements, underflow_rule Underflow>
-std::uint8_t narrow_group(const float* values, std::int64_t count, std::uint8_t* out) noexcept {
+[[gnu::always_inline]] inline std::uint8_t narrow_group(const float* values, std::int64_t count,
+                                                        std::uint8_t* out) noexcept {
   std::uint8_t codes[32] = {};
   const mx_extremes extremes = find_extremes(values, count);
   std::uint8_t scale = mx_nan_scale;
@@ -144,7 +148,8 @@ std::uint8_t narrow_group(const float* values, std::int64_t count, std::uint8_t*
 }
 
 template <class Elements>
-void widen_group(std::uint8_t scale, const std::uint8_t* in, std::int64_t count, float* values) noexcept {
+[[gnu::always_inline]] inline void widen_group(std::uint8_t scale, const std::uint8_t* in, std::int64_t count,
+                                               float* values) noexcept {
   if (scale == mx_nan_scale) {
     for (std::int64_t i = 0; i < count; ++i)
       values[i] = std::bit_cast<float>(0x7fc00000);
@@ -158,7 +163,7 @@ void widen_group(std::uint8_t scale, const std::uint8_t* in, std::int64_t count,
 
 /// The group loops of every MX format, behind one switch.
 template <class Body>
-void with_mx_elements(value_format format, const Body& body) {
+[[gnu::always_inline]] inline void with_mx_elements(value_format format, const Body& body) {
   switch (format) {
     case value_format::mxfp8_e4m3:
       return body(e4m3_elements{});

@@ -1,8 +1,10 @@
-#pragma once
-/// \file
-/// The inner loops of max pooling: one window, a run of channels. Written with the vector types of g++ and
-/// clang, because the winning values and cells must stay in registers while the cells of a window pass by,
-/// which their loop vectorisers do not achieve.
+// The inner loops of max pooling: one window, a run of channels. Written with the vector types of g++ and
+// clang, because the winning values and cells must stay in registers while the cells of a window pass by,
+// which their loop vectorisers do not achieve.
+//
+// Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
+// of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); and
+// STASH_LOOPS_ATTR, what lambdas need to be compiled for that instruction set.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,19 +14,14 @@
 #include "run_loops.hpp"
 #include "stash/encoding.hpp"
 
-// Compiled for several instruction sets, so nothing in here may be shared between them.
 namespace stash::detail {
+namespace STASH_LOOPS_NAMESPACE {
 namespace {
 
 using four_floats = float __attribute__((vector_size(16)));
 using four_ints = std::int32_t __attribute__((vector_size(16)));
-#ifdef __AVX2__
-using float_lanes = float __attribute__((vector_size(32)));
-using int_lanes = std::int32_t __attribute__((vector_size(32)));
-#else
-using float_lanes = four_floats;
-using int_lanes = four_ints;
-#endif
+using float_lanes = float __attribute__((vector_size(4 * STASH_LOOPS_LANES)));
+using int_lanes = std::int32_t __attribute__((vector_size(4 * STASH_LOOPS_LANES)));
 
 // Per lane, for vectors and scalars alike.
 template <class V>
@@ -78,9 +75,8 @@ struct max_kernel {
                   std::uint8_t* cells) {
     // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
     std::int32_t winners[run_elements];
-    in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) {
-      block<V, Blocks>(x + c, w, y + c, winners + c);
-    });
+    in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c)
+                            STASH_LOOPS_ATTR { block<V, Blocks>(x + c, w, y + c, winners + c); });
     if constexpr (Cells) store_bytes(winners, channels, cells);
   }
 
@@ -184,10 +180,11 @@ void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t 
   std::int32_t winners[run_elements];
   for (std::int64_t i = 0; i < channels; ++i)
     winners[i] = cells[i];
-  in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) {
+  in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {
     scatter_block<V, Blocks>(gradient + c, winners + c, w, visits, dx + c);
   });
 }
 
 }  // namespace
+}  // namespace STASH_LOOPS_NAMESPACE
 }  // namespace stash::detail

@@ -1,6 +1,5 @@
-// Compiled once per instruction set; STASH_RUN_LOOPS is the name under which this version is known. Nothing
-// that another file could share may come out of here (inline functions included), or the linker might pick a
-// version that the processor does not run: what is defined here is local, what is included is inlined.
+// The general version: plain C++ for the instruction set that everything is compiled for. The others
+// (simd_loops.cpp) are held against it.
 
 #include "run_loops.hpp"
 
@@ -10,15 +9,14 @@
 #include <cstring>
 
 #include "bits.hpp"
-#include "convert.hpp"
 #include "masked.hpp"
-#include "mx.hpp"
-#include "pool_vector.hpp"
 #include "sign.hpp"
 
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
+#define STASH_LOOPS_NAMESPACE general
+#define STASH_LOOPS_LANES 4
+#define STASH_LOOPS_ATTR
+#include "pool_vector.hpp"
+#include "value_loops.hpp"
 
 namespace stash::detail {
 namespace {
@@ -27,137 +25,10 @@ bool nonzero(float value) noexcept {
   return std::bit_cast<std::uint32_t>(value) != 0;
 }
 
-// --- whole groups of eight values, with what the instruction set offers ----------------------------------
+// --- whole groups of eight values ------------------------------------------------------------------------
 //
 // Each function below handles some values from the first on, a multiple of eight or all, and returns how many
-// these are.
-
-#ifdef __AVX2__
-
-/// For every mask of eight lanes: the numbers of the set ones, in order, as bytes.
-constexpr auto chosen_lanes = [] {
-  std::array<std::uint64_t, 256> table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned shift = 0;
-    for (unsigned lane = 0; lane < 8; ++lane) {
-      if ((mask >> lane & 1) == 0) continue;
-      table[mask] |= std::uint64_t{lane} << shift;
-      shift += 8;
-    }
-  }
-  return table;
-}();
-
-/// For every mask of eight lanes: for each lane, how many set ones are before it.
-constexpr auto lanes_before = [] {
-  std::array<std::uint64_t, 256> table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned before = 0;
-    for (unsigned lane = 0; lane < 8; ++lane) {
-      table[mask] |= std::uint64_t{before} << (8 * lane);
-      before += mask >> lane & 1;
-    }
-  }
-  return table;
-}();
-
-__m256i load(const float* p) noexcept {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-void store(float* p, __m256i v) noexcept {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
-}
-/// One bit per lane.
-std::uint8_t bits_of(__m256i lanes) noexcept {
-  return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_castsi256_ps(lanes)));
-}
-/// All ones in the lanes whose bit is set.
-__m256i lanes_of_bits(std::uint8_t bits) noexcept {
-  const __m256i one_each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits), one_each), one_each);
-}
-__m256i lane_numbers(std::uint64_t bytes) noexcept {
-  return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(bytes)));
-}
-
-/// Integer comparisons, as in sign.hpp.
-__m256i passing(__m256i v, bool nan_passes) noexcept {
-  const __m256i positive = _mm256_cmpgt_epi32(v, _mm256_setzero_si256());
-  const __m256i nan = _mm256_cmpgt_epi32(_mm256_and_si256(v, _mm256_set1_epi32(f32_magnitude_mask)),
-                                         _mm256_set1_epi32(f32_infinity));
-  return nan_passes ? _mm256_or_si256(positive, nan) : _mm256_andnot_si256(nan, positive);
-}
-
-std::int64_t rectify_groups(const float* x, std::int64_t count, float* y) noexcept {
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256i v = load(x + i);
-    store(y + i, _mm256_and_si256(v, passing(v, true)));
-  }
-  return i;
-}
-
-std::int64_t pass_groups(const float* values, std::int64_t count, bool nan_passes,
-                         std::uint8_t* bits) noexcept {
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    bits[i / 8] = bits_of(passing(load(values + i), nan_passes));
-  return i;
-}
-
-std::int64_t keep_groups(const float* from, const std::uint8_t* bits, std::int64_t count,
-                         float* to) noexcept {
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    store(to + i, _mm256_and_si256(load(from + i), lanes_of_bits(bits[i / 8])));
-  return i;
-}
-
-std::int64_t find_nonzero_groups(const float* values, std::int64_t count, std::uint8_t* bits,
-                                 nonzero_bits& found) noexcept {
-  __m256i largest = _mm256_setzero_si256();
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256i v = load(values + i);
-    largest = _mm256_max_epu32(largest, v);
-    const auto zeros = bits_of(_mm256_cmpeq_epi32(v, _mm256_setzero_si256()));
-    bits[i / 8] = static_cast<std::uint8_t>(~zeros);
-  }
-  for (std::int64_t b = 0; b < i / 8; ++b)
-    found.count += static_cast<std::uint32_t>(std::popcount(bits[b]));
-  // As unsigned numbers, NaN and everything with a sign lie above infinity.
-  const __m256i bound = _mm256_set1_epi32(f32_infinity);
-  const __m256i not_above = _mm256_cmpeq_epi32(_mm256_max_epu32(largest, bound), bound);
-  found.any_not_positive |= bits_of(not_above) != 0xff;
-  return i;
-}
-
-std::int64_t compact_groups(const float* values, const std::uint8_t* bits, std::int64_t count,
-                            float*& packed) noexcept {
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const std::uint8_t mask = bits[i / 8];
-    store(packed, _mm256_permutevar8x32_epi32(load(values + i), lane_numbers(chosen_lanes[mask])));
-    packed += std::popcount(mask);
-  }
-  return i;
-}
-
-std::int64_t expand_groups(const float*& packed, const std::uint8_t* bits, std::int64_t count,
-                           float* values) noexcept {
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const std::uint8_t mask = bits[i / 8];
-    const __m256i spread = _mm256_permutevar8x32_epi32(load(packed), lane_numbers(lanes_before[mask]));
-    store(values + i, _mm256_and_si256(spread, lanes_of_bits(mask)));
-    packed += std::popcount(mask);
-  }
-  return i;
-}
-
-#else
-
-// The general loops need flags as bytes on the way between values and bits.
+// these are. Flags are bytes on the way between values and bits.
 
 template <class Test>
 std::uint32_t test_groups(const float* values, std::int64_t count, std::uint8_t* bits,
@@ -226,10 +97,6 @@ std::int64_t find_nonzero_groups(const float* values, std::int64_t count, std::u
   return whole;
 }
 
-std::int64_t compact_groups(const float*, const std::uint8_t*, std::int64_t, float*&) noexcept {
-  return 0;
-}
-
 std::int64_t expand_groups(const float*& packed, const std::uint8_t* bits, std::int64_t count,
                            float* values) noexcept {
   std::int64_t i = 0;
@@ -243,8 +110,6 @@ std::int64_t expand_groups(const float*& packed, const std::uint8_t* bits, std::
   }
   return i;
 }
-
-#endif
 
 // --- the loops -------------------------------------------------------------------------------------------
 
@@ -305,7 +170,7 @@ std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
 }
 
 void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed) {
-  for (std::int64_t i = compact_groups(values, bits, count, packed); i < count; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     *packed = values[i];
     packed += bit_at(bits, i) ? 1 : 0;
   }
@@ -366,181 +231,35 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
   }
 }
 
-/// For every byte of a mask: the numbers of its set bits, in order, as bytes.
-constexpr auto set_bits = [] {
-  std::array<std::uint64_t, 256> table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned shift = 0;
-    for (unsigned bit = 0; bit < 8; ++bit) {
-      if ((mask >> bit & 1) == 0) continue;
-      table[mask] |= std::uint64_t{bit} << shift;
-      shift += 8;
-    }
-  }
-  return table;
-}();
-
-void list_columns(const std::uint8_t* bits, std::int64_t count, std::uint8_t* columns) {
-  const std::int64_t bytes = (count + 7) / 8;
-  for (std::int64_t b = 0; b < bytes; ++b) {
-    const std::uint8_t mask = bits[b];
-    const std::uint64_t base = static_cast<std::uint64_t>(b % 32 * 8) * 0x0101010101010101;
-    const std::uint64_t eight = set_bits[mask] + base;
-    std::memcpy(columns, &eight, 8);
-    columns += std::popcount(mask);
-  }
-}
-
-template <class Format, underflow_rule Underflow>
-void narrow_all(const float* __restrict values, std::int64_t count, std::uint8_t* stored) noexcept {
-  auto* __restrict out = reinterpret_cast<typename Format::storage*>(stored);
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = narrow<Format, Underflow>(values[i]);
-}
-
-/// Three codes to a word.
-template <underflow_rule Underflow>
-void narrow_words(const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
-  std::uint16_t codes[run_elements + 2];
-  narrow_all<fp10_format, Underflow>(values, count, reinterpret_cast<std::uint8_t*>(codes));
-  codes[count] = codes[count + 1] = 0;
-  auto* words = reinterpret_cast<std::uint32_t*>(stored);
-  for (std::int64_t w = 0; w < (count + 2) / 3; ++w) {
-    const std::uint16_t* three = codes + 3 * w;
-    words[w] =
-        three[0] | static_cast<std::uint32_t>(three[1]) << 10 | static_cast<std::uint32_t>(three[2]) << 20;
-  }
-}
-
-template <underflow_rule Underflow>
-void narrow_in(value_format format, const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
-  switch (format) {
-    case value_format::fp16:
-      return narrow_all<fp16_format, Underflow>(values, count, stored);
-    case value_format::bf16:
-      return narrow_all<bf16_format, Underflow>(values, count, stored);
-    case value_format::fp8_e4m3:
-      return narrow_all<fp8_e4m3_format, Underflow>(values, count, stored);
-    case value_format::fp8_e5m2:
-      return narrow_all<fp8_e5m2_format, Underflow>(values, count, stored);
-    case value_format::fp10:
-      return narrow_words<Underflow>(values, count, stored);
-    default:
-      return;
-  }
-}
-
-void narrow_values(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                   std::uint8_t* stored) {
-  if (underflow == underflow_rule::keep_nonzero) {
-    narrow_in<underflow_rule::keep_nonzero>(format, values, count, stored);
-  } else {
-    narrow_in<underflow_rule::to_zero>(format, values, count, stored);
-  }
-}
-
-template <class Format>
-void widen_all(const std::uint8_t* stored, std::int64_t count, float* __restrict values) noexcept {
-  const auto* __restrict in = reinterpret_cast<const typename Format::storage*>(stored);
-  for (std::int64_t i = 0; i < count; ++i)
-    values[i] = widen<Format>(in[i]);
-}
-
-void widen_words(const std::uint8_t* stored, std::int64_t count, float* values) noexcept {
-  const auto* words = reinterpret_cast<const std::uint32_t*>(stored);
-  std::uint16_t codes[run_elements + 2];
-  for (std::int64_t w = 0; w < (count + 2) / 3; ++w) {
-    codes[3 * w] = words[w] & 0x3ff;
-    codes[3 * w + 1] = (words[w] >> 10) & 0x3ff;
-    codes[3 * w + 2] = (words[w] >> 20) & 0x3ff;
-  }
-  widen_all<fp10_format>(reinterpret_cast<const std::uint8_t*>(codes), count, values);
-}
-
-void widen_values(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) {
-  switch (format) {
-    case value_format::fp16:
-      return widen_all<fp16_format>(stored, count, values);
-    case value_format::bf16:
-      return widen_all<bf16_format>(stored, count, values);
-    case value_format::fp8_e4m3:
-      return widen_all<fp8_e4m3_format>(stored, count, values);
-    case value_format::fp8_e5m2:
-      return widen_all<fp8_e5m2_format>(stored, count, values);
-    case value_format::fp10:
-      return widen_words(stored, count, values);
-    default:
-      return;
-  }
-}
-
-template <class Format>
-void narrow_all_exactly(const float* __restrict values, std::int64_t count,
-                        std::uint16_t* __restrict out) noexcept {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = narrow_exactly<Format>(values[i]);
-}
-
-void narrow_values_exactly(const float* values, std::int64_t count, dtype type, std::uint16_t* out) {
-  if (type == dtype::f16) {
-    narrow_all_exactly<fp16_format>(values, count, out);
-  } else {
-    narrow_all_exactly<bf16_format>(values, count, out);
-  }
-}
-
-void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                   std::uint8_t* scales, std::uint8_t* elements) {
-  with_mx_elements(format, [&](auto form) {
-    using element = decltype(form);
-    for (std::int64_t i = 0; i < count; i += 32) {
-      const std::int64_t some = std::min<std::int64_t>(32, count - i);
-      std::uint8_t* out = elements + i * element::bits / 8;
-      *scales++ = underflow == underflow_rule::keep_nonzero
-                      ? narrow_group<element, underflow_rule::keep_nonzero>(values + i, some, out)
-                      : narrow_group<element, underflow_rule::to_zero>(values + i, some, out);
-    }
-  });
-}
-
-void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-                  value_format format, float* values) {
-  with_mx_elements(format, [&](auto form) {
-    using element = decltype(form);
-    for (std::int64_t i = 0; i < count; i += 32) {
-      const std::int64_t some = std::min<std::int64_t>(32, count - i);
-      widen_group<element>(*scales++, elements + i * element::bits / 8, some, values + i);
-    }
-  });
-}
-
 constexpr auto tensorflow = framework_rule::tensorflow;
 constexpr auto pytorch = framework_rule::pytorch;
 
 }  // namespace
 
-extern const run_loops STASH_RUN_LOOPS;
-const run_loops STASH_RUN_LOOPS = {
-    .rectify = rectify,
-    .pass_bits = pass_bits,
-    .keep = keep,
-    .range_bits = range_bits,
-    .clip = clip,
-    .keep_or_scale = keep_or_scale,
-    .find_nonzero = find_nonzero,
-    .count_bits = count_bits,
-    .compact = compact,
-    .expand = expand,
-    .list_columns = list_columns,
-    .narrow = narrow_values,
-    .widen = widen_values,
-    .narrow_exactly = narrow_values_exactly,
-    .narrow_mx = narrow_groups,
-    .widen_mx = widen_groups,
-    .maximum = {{{max_kernel<tensorflow, false, false>::run, max_kernel<tensorflow, false, true>::run},
-                 {max_kernel<tensorflow, true, false>::run, max_kernel<tensorflow, true, true>::run}},
-                {{max_kernel<pytorch, false, false>::run, max_kernel<pytorch, false, true>::run},
-                 {max_kernel<pytorch, true, false>::run, max_kernel<pytorch, true, true>::run}}},
-    .scatter = scatter_run};
+const run_loops scalar_loops = {.rectify = rectify,
+                                .pass_bits = pass_bits,
+                                .keep = keep,
+                                .range_bits = range_bits,
+                                .clip = clip,
+                                .keep_or_scale = keep_or_scale,
+                                .find_nonzero = find_nonzero,
+                                .count_bits = count_bits,
+                                .compact = compact,
+                                .expand = expand,
+                                .list_columns = general::list_columns,
+                                .narrow = general::narrow_values,
+                                .widen = general::widen_values,
+                                .narrow_exactly = general::narrow_values_exactly,
+                                .narrow_mx = general::narrow_groups,
+                                .widen_mx = general::widen_groups,
+                                .maximum = {{{general::max_kernel<tensorflow, false, false>::run,
+                                              general::max_kernel<tensorflow, false, true>::run},
+                                             {general::max_kernel<tensorflow, true, false>::run,
+                                              general::max_kernel<tensorflow, true, true>::run}},
+                                            {{general::max_kernel<pytorch, false, false>::run,
+                                              general::max_kernel<pytorch, false, true>::run},
+                                             {general::max_kernel<pytorch, true, false>::run,
+                                              general::max_kernel<pytorch, true, true>::run}}},
+                                .scatter = general::scatter_run};
 
 }  // namespace stash::detail

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The inner loops of the encoders, over one run of values that fits the first-level cache. They exist once
-/// for the instruction set that everything is compiled for and, on x86-64, once more for AVX2; run_loops()
-/// is the one place that chooses. All versions give the same bits.
+/// The inner loops of the encoders, over one run of values that fits the first-level cache. They exist in
+/// plain C++ and once for every instruction set that Highway offers; loops() is the one place that chooses.
+/// All versions give the same bits.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace stash::detail {
 inline constexpr std::int64_t run_elements = tile_elements;
 
 /// Values that compact() may write, and expand() may read, behind the last one.
-inline constexpr std::int64_t packed_slack = 8;
+inline constexpr std::int64_t packed_slack = 16;
 
 /// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
 struct window_cells {
@@ -90,11 +90,12 @@ struct run_loops {
                   const window_cells& w, const first_visits& visits, float* dx);
 };
 
-extern const run_loops baseline_loops;
-/// Null where this processor, or what the library was compiled for, has no AVX2.
-const run_loops* avx2_loops() noexcept;
+/// Plain C++.
+extern const run_loops scalar_loops;
 
-/// The fastest version that this processor runs.
+/// The version in use (stash/cpu.hpp).
 const run_loops& loops() noexcept;
+/// Throws error(invalid_argument) if STASH_CPU_TARGET names no target and none was set since.
+void check_cpu_target();
 
 }  // namespace stash::detail

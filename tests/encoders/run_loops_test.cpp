@@ -2,6 +2,7 @@
 // by the tests of the encodings.
 
 #include "encoders/run_loops.hpp"
+#include "encoders/simd_loops.hpp"
 
 #include <gtest/gtest.h>
 
@@ -20,12 +21,8 @@ constexpr std::uint32_t telling[] = {0x00000000, 0x80000000, 0x00000001, 0x80000
                                      0x43e00000, 0x43f00001, 0x477fe000, 0x477fefff, 0x477ff000, 0x7f7fffff,
                                      0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0xffc12345, 0xffffffff};
 
-class run_loops_test : public ::testing::Test {
+class run_loops_test : public ::testing::TestWithParam<simd_target> {
  protected:
-  void SetUp() override {
-    if (fast_ == nullptr) GTEST_SKIP() << "this processor runs the general version only";
-  }
-
   /// Values that meet every special case, with runs of zeros in between.
   std::vector<float> values(std::int64_t count) {
     std::vector<float> v(static_cast<std::size_t>(count));
@@ -52,16 +49,18 @@ class run_loops_test : public ::testing::Test {
   }
 
   std::mt19937 random_{11};
-  const run_loops* fast_ = avx2_loops();
-  const run_loops& plain_ = baseline_loops;
+  const run_loops* fast_ = GetParam().version;
+  const run_loops& plain_ = scalar_loops;
   const std::vector<std::int64_t> counts_{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 1023, 1024};
 };
 
-TEST(fastest_loops, are_those_of_the_processor) {
-  EXPECT_EQ(&loops(), avx2_loops() != nullptr ? avx2_loops() : &baseline_loops);
-}
+// A processor may run none but the general version.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(run_loops_test);
+INSTANTIATE_TEST_SUITE_P(targets, run_loops_test,
+                         ::testing::ValuesIn(simd_targets().begin(), simd_targets().end()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
-TEST_F(run_loops_test, relu) {
+TEST_P(run_loops_test, relu) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
     std::vector<float> expected(x.size()), got(x.size(), 5.0F), in_place = x, plain_in_place = x;
@@ -75,7 +74,7 @@ TEST_F(run_loops_test, relu) {
   }
 }
 
-TEST_F(run_loops_test, bits_and_what_they_keep) {
+TEST_P(run_loops_test, bits_and_what_they_keep) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
     for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
@@ -96,7 +95,7 @@ TEST_F(run_loops_test, bits_and_what_they_keep) {
   }
 }
 
-TEST_F(run_loops_test, nonzero_values) {
+TEST_P(run_loops_test, nonzero_values) {
   for (const std::int64_t n : counts_) {
     for (const bool positive : {false, true}) {
       std::vector<float> x = values(n);
@@ -128,7 +127,7 @@ TEST_F(run_loops_test, nonzero_values) {
   }
 }
 
-TEST_F(run_loops_test, one_nonzero_value_or_sign_anywhere) {
+TEST_P(run_loops_test, one_nonzero_value_or_sign_anywhere) {
   constexpr std::int64_t n = 40;
   for (std::size_t i = 0; i < n; ++i) {
     for (const std::uint32_t special : telling) {
@@ -144,8 +143,9 @@ TEST_F(run_loops_test, one_nonzero_value_or_sign_anywhere) {
   }
 }
 
-TEST_F(run_loops_test, narrow_values) {
-  for (const value_format format : {value_format::fp16, value_format::fp8_e4m3}) {
+TEST_P(run_loops_test, narrow_values) {
+  for (const value_format format : {value_format::fp16, value_format::bf16, value_format::fp10,
+                                    value_format::fp8_e4m3, value_format::fp8_e5m2}) {
     for (const std::int64_t n : counts_) {
       const std::vector<float> x = values(n);
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
@@ -163,7 +163,94 @@ TEST_F(run_loops_test, narrow_values) {
   }
 }
 
-TEST_F(run_loops_test, windows) {
+TEST_P(run_loops_test, values_that_were_wide) {
+  for (const dtype type : {dtype::f16, dtype::bf16}) {
+    const value_format format = type == dtype::f16 ? value_format::fp16 : value_format::bf16;
+    std::vector<std::uint16_t> all(1 << 16), got(run_elements);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      all[i] = static_cast<std::uint16_t>(i);
+    for (std::size_t i = 0; i < all.size(); i += run_elements) {
+      std::vector<float> wide(run_elements);
+      plain_.widen(reinterpret_cast<const std::uint8_t*>(all.data() + i), run_elements, format, wide.data());
+      for (const run_loops* version : {&plain_, fast_}) {
+        version->narrow_exactly(wide.data(), run_elements, type, got.data());
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), all.data() + i)) << i;
+      }
+    }
+  }
+}
+
+TEST_P(run_loops_test, groups_with_a_scale) {
+  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
+       ++f) {
+    const auto format = static_cast<value_format>(f);
+    for (const std::int64_t n : counts_) {
+      std::vector<float> x = values(n);
+      for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
+        // Every other group without NaN, so that the formats that have none show values.
+        for (std::size_t i = 0; i < x.size(); ++i)
+          if (i / 32 % 2 == 0 && std::isnan(x[i])) x[i] = 0.75F;
+        std::vector<std::uint8_t> scales(40, 0xee), got_scales(scales), elements(x.size() + 8, 0xee),
+            got_elements(elements);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
+        ASSERT_EQ(got_scales, scales) << f << ' ' << n;
+        ASSERT_EQ(got_elements, elements) << f << ' ' << n;
+      }
+      const std::vector<std::uint8_t> stored = bytes(n + 8), scales = bytes(40);
+      std::vector<float> expected(x.size()), got(x.size());
+      plain_.widen_mx(scales.data(), stored.data(), n, format, expected.data());
+      fast_->widen_mx(scales.data(), stored.data(), n, format, got.data());
+      ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << n;
+    }
+  }
+}
+
+TEST_P(run_loops_test, ranges) {
+  for (const std::int64_t n : counts_) {
+    const std::vector<float> x = values(n);
+    for (const auto& [lower, upper] :
+         {std::pair{0.0F, 6.0F}, {-0.0F, 1e-40F}, {-INFINITY, 0.0F}, {-1.0F, INFINITY}}) {
+      for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
+        std::vector<std::uint8_t> expected(130, 0xee), got(130, 0xee);
+        plain_.range_bits(x.data(), n, lower, upper, rule, expected.data());
+        fast_->range_bits(x.data(), n, lower, upper, rule, got.data());
+        ASSERT_EQ(got, expected) << n << ' ' << lower;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const bool inside =
+              std::isnan(x[i]) ? rule == framework_rule::pytorch : x[i] > lower && x[i] < upper;
+          ASSERT_EQ((got[i / 8] >> (i % 8) & 1) != 0, inside) << x[i];
+        }
+      }
+      std::vector<float> expected(x.size()), got(x.size());
+      plain_.clip(x.data(), n, lower, upper, expected.data());
+      fast_->clip(x.data(), n, lower, upper, got.data());
+      ASSERT_EQ(bits_of(got), bits_of(expected)) << n << ' ' << lower;
+    }
+    const std::vector<std::uint8_t> bits = bytes(130);
+    std::vector<float> expected(x.size()), got(x.size());
+    plain_.keep_or_scale(x.data(), bits.data(), n, 0.01F, expected.data());
+    fast_->keep_or_scale(x.data(), bits.data(), n, 0.01F, got.data());
+    ASSERT_EQ(bits_of(got), bits_of(expected)) << n;
+  }
+}
+
+TEST_P(run_loops_test, columns) {
+  for (const std::int64_t n : counts_) {
+    std::vector<std::uint8_t> bits = bytes((n + 7) / 8);
+    if (n % 8 != 0) bits.back() &= static_cast<std::uint8_t>((1 << (n % 8)) - 1);
+    std::vector<std::uint8_t> expected, got(static_cast<std::size_t>(n + packed_slack));
+    for (std::int64_t i = 0; i < n; ++i)
+      if ((bits[static_cast<std::size_t>(i / 8)] >> (i % 8) & 1) != 0)
+        expected.push_back(static_cast<std::uint8_t>(i));
+    for (const run_loops* version : {&plain_, fast_}) {
+      version->list_columns(bits.data(), n, got.data());
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got.begin())) << n;
+    }
+  }
+}
+
+TEST_P(run_loops_test, windows) {
   constexpr std::int64_t pixels = 4;  // per row, of which windows see up to three by three
   for (const std::int64_t channels : {1, 3, 6, 8, 16, 20, 64, 1024}) {
     for (const window_cells w : {window_cells{0, 2, 0, 2, 2, pixels * channels, channels},

@@ -1,0 +1,108 @@
+#include "stash/cpu.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "detail.hpp"
+#include "run_loops.hpp"
+#include "simd_loops.hpp"
+
+namespace stash {
+namespace detail {
+namespace {
+
+constexpr std::string_view scalar_name = "scalar";
+
+/// Highway's names in lower case.
+std::string lower_case(std::string_view name) {
+  std::string result(name);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+const run_loops* find(std::string_view name) {
+  if (name == scalar_name) return &scalar_loops;
+  for (const simd_target& target : simd_targets()) {
+    if (lower_case(target.name) == name) return target.version;
+  }
+  return nullptr;
+}
+
+std::string list_of_targets() {
+  std::string list;
+  for (const simd_target& target : simd_targets())
+    list += lower_case(target.name) + ", ";
+  return list + std::string(scalar_name);
+}
+
+struct first_choice {
+  const run_loops* version;
+  std::string unknown;  ///< what STASH_CPU_TARGET says, if that is no target
+};
+
+first_choice choose_first() {
+  const char* wanted = std::getenv("STASH_CPU_TARGET");
+  const auto known = simd_targets();
+  const run_loops* best = known.empty() ? &scalar_loops : known.front().version;
+  if (wanted == nullptr || *wanted == '\0') return {best, {}};
+  const run_loops* named = find(wanted);
+  if (named == nullptr) return {best, wanted};
+  return {named, {}};
+}
+
+const first_choice& first() {
+  static const first_choice choice = choose_first();
+  return choice;
+}
+
+std::atomic<const run_loops*>& chosen() noexcept {
+  static std::atomic<const run_loops*> version{nullptr};
+  return version;
+}
+
+}  // namespace
+
+const run_loops& loops() noexcept {
+  const run_loops* version = chosen().load(std::memory_order_acquire);
+  return version != nullptr ? *version : *first().version;
+}
+
+void check_cpu_target() {
+  if (chosen().load(std::memory_order_acquire) != nullptr || first().unknown.empty()) return;
+  fail(errc::invalid_argument, "STASH_CPU_TARGET", "environment variable", "one of " + list_of_targets(),
+       fmt::format("\"{}\"", first().unknown));
+}
+
+}  // namespace detail
+
+std::vector<std::string> cpu_targets() {
+  std::vector<std::string> names;
+  for (const detail::simd_target& target : detail::simd_targets())
+    names.push_back(detail::lower_case(target.name));
+  names.emplace_back(detail::scalar_name);
+  return names;
+}
+
+std::string cpu_target() {
+  detail::check_cpu_target();
+  for (const detail::simd_target& target : detail::simd_targets()) {
+    if (target.version == &detail::loops()) return detail::lower_case(target.name);
+  }
+  return std::string(detail::scalar_name);
+}
+
+void set_cpu_target(std::string_view name) {
+  const detail::run_loops* version = detail::find(name);
+  if (version == nullptr) {
+    detail::fail(errc::invalid_argument, "set_cpu_target", "name", "one of " + detail::list_of_targets(),
+                 fmt::format("\"{}\"", name));
+  }
+  detail::chosen().store(version, std::memory_order_release);
+}
+
+}  // namespace stash

@@ -1,0 +1,20 @@
+#pragma once
+/// \file
+/// The versions of the inner loops that were compiled with Highway and that this processor runs.
+
+#include <span>
+#include <vector>
+
+#include "run_loops.hpp"
+
+namespace stash::detail {
+
+struct simd_target {
+  const char* name;  ///< Highway's, e.g. "AVX2"
+  const run_loops* version;
+};
+
+/// Best first; empty where none runs.
+std::span<const simd_target> simd_targets() noexcept;
+
+}  // namespace stash::detail

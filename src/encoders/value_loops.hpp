@@ -1,0 +1,170 @@
+// Loops that compilers vectorise by themselves when they know the instruction set: conversions between f32
+// and stored values, and the columns of csr.
+//
+// Included once per instruction set, so it has no guard; the macros are those of pool_vector.hpp.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "convert.hpp"
+#include "mx.hpp"
+#include "run_loops.hpp"
+
+namespace stash::detail {
+namespace STASH_LOOPS_NAMESPACE {
+namespace {
+
+/// For every byte of a mask: the numbers of its set bits, in order, as bytes.
+constexpr auto set_bits = [] {
+  std::array<std::uint64_t, 256> table{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned shift = 0;
+    for (unsigned bit = 0; bit < 8; ++bit) {
+      if ((mask >> bit & 1) == 0) continue;
+      table[mask] |= std::uint64_t{bit} << shift;
+      shift += 8;
+    }
+  }
+  return table;
+}();
+
+void list_columns(const std::uint8_t* bits, std::int64_t count, std::uint8_t* columns) {
+  const std::int64_t bytes = (count + 7) / 8;
+  for (std::int64_t b = 0; b < bytes; ++b) {
+    const std::uint8_t mask = bits[b];
+    const std::uint64_t base = static_cast<std::uint64_t>(b % 32 * 8) * 0x0101010101010101;
+    const std::uint64_t eight = set_bits[mask] + base;
+    std::memcpy(columns, &eight, 8);
+    columns += std::popcount(mask);
+  }
+}
+
+template <class Format, underflow_rule Underflow>
+void narrow_all(const float* __restrict values, std::int64_t count, std::uint8_t* stored) noexcept {
+  auto* __restrict out = reinterpret_cast<typename Format::storage*>(stored);
+  for (std::int64_t i = 0; i < count; ++i)
+    out[i] = narrow<Format, Underflow>(values[i]);
+}
+
+/// Three codes to a word.
+template <underflow_rule Underflow>
+void narrow_words(const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
+  std::uint16_t codes[run_elements + 2];
+  narrow_all<fp10_format, Underflow>(values, count, reinterpret_cast<std::uint8_t*>(codes));
+  codes[count] = codes[count + 1] = 0;
+  auto* words = reinterpret_cast<std::uint32_t*>(stored);
+  for (std::int64_t w = 0; w < (count + 2) / 3; ++w) {
+    const std::uint16_t* three = codes + 3 * w;
+    words[w] =
+        three[0] | static_cast<std::uint32_t>(three[1]) << 10 | static_cast<std::uint32_t>(three[2]) << 20;
+  }
+}
+
+template <underflow_rule Underflow>
+void narrow_in(value_format format, const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
+  switch (format) {
+    case value_format::fp16:
+      return narrow_all<fp16_format, Underflow>(values, count, stored);
+    case value_format::bf16:
+      return narrow_all<bf16_format, Underflow>(values, count, stored);
+    case value_format::fp8_e4m3:
+      return narrow_all<fp8_e4m3_format, Underflow>(values, count, stored);
+    case value_format::fp8_e5m2:
+      return narrow_all<fp8_e5m2_format, Underflow>(values, count, stored);
+    case value_format::fp10:
+      return narrow_words<Underflow>(values, count, stored);
+    default:
+      return;
+  }
+}
+
+void narrow_values(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                   std::uint8_t* stored) {
+  if (underflow == underflow_rule::keep_nonzero) {
+    narrow_in<underflow_rule::keep_nonzero>(format, values, count, stored);
+  } else {
+    narrow_in<underflow_rule::to_zero>(format, values, count, stored);
+  }
+}
+
+template <class Format>
+void widen_all(const std::uint8_t* stored, std::int64_t count, float* __restrict values) noexcept {
+  const auto* __restrict in = reinterpret_cast<const typename Format::storage*>(stored);
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = widen<Format>(in[i]);
+}
+
+void widen_words(const std::uint8_t* stored, std::int64_t count, float* values) noexcept {
+  const auto* words = reinterpret_cast<const std::uint32_t*>(stored);
+  std::uint16_t codes[run_elements + 2];
+  for (std::int64_t w = 0; w < (count + 2) / 3; ++w) {
+    codes[3 * w] = words[w] & 0x3ff;
+    codes[3 * w + 1] = (words[w] >> 10) & 0x3ff;
+    codes[3 * w + 2] = (words[w] >> 20) & 0x3ff;
+  }
+  widen_all<fp10_format>(reinterpret_cast<const std::uint8_t*>(codes), count, values);
+}
+
+void widen_values(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) {
+  switch (format) {
+    case value_format::fp16:
+      return widen_all<fp16_format>(stored, count, values);
+    case value_format::bf16:
+      return widen_all<bf16_format>(stored, count, values);
+    case value_format::fp8_e4m3:
+      return widen_all<fp8_e4m3_format>(stored, count, values);
+    case value_format::fp8_e5m2:
+      return widen_all<fp8_e5m2_format>(stored, count, values);
+    case value_format::fp10:
+      return widen_words(stored, count, values);
+    default:
+      return;
+  }
+}
+
+template <class Format>
+void narrow_all_exactly(const float* __restrict values, std::int64_t count,
+                        std::uint16_t* __restrict out) noexcept {
+  for (std::int64_t i = 0; i < count; ++i)
+    out[i] = narrow_exactly<Format>(values[i]);
+}
+
+void narrow_values_exactly(const float* values, std::int64_t count, dtype type, std::uint16_t* out) {
+  if (type == dtype::f16) {
+    narrow_all_exactly<fp16_format>(values, count, out);
+  } else {
+    narrow_all_exactly<bf16_format>(values, count, out);
+  }
+}
+
+void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                   std::uint8_t* scales, std::uint8_t* elements) {
+  with_mx_elements(format, [&](auto form) STASH_LOOPS_ATTR {
+    using element = decltype(form);
+    for (std::int64_t i = 0; i < count; i += 32) {
+      const std::int64_t some = std::min<std::int64_t>(32, count - i);
+      std::uint8_t* out = elements + i * element::bits / 8;
+      *scales++ = underflow == underflow_rule::keep_nonzero
+                      ? narrow_group<element, underflow_rule::keep_nonzero>(values + i, some, out)
+                      : narrow_group<element, underflow_rule::to_zero>(values + i, some, out);
+    }
+  });
+}
+
+void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
+                  value_format format, float* values) {
+  with_mx_elements(format, [&](auto form) STASH_LOOPS_ATTR {
+    using element = decltype(form);
+    for (std::int64_t i = 0; i < count; i += 32) {
+      const std::int64_t some = std::min<std::int64_t>(32, count - i);
+      widen_group<element>(*scales++, elements + i * element::bits / 8, some, values + i);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace STASH_LOOPS_NAMESPACE
+}  // namespace stash::detail
