@@ -15,8 +15,8 @@
 #define STASH_LOOPS_NAMESPACE general
 #define STASH_LOOPS_LANES 4
 #define STASH_LOOPS_ATTR
-#include "pool_vector.hpp"
-#include "value_loops.hpp"
+#include "pool_vector-inl.hpp"
+#include "value_loops-inl.hpp"
 
 namespace stash::detail {
 namespace {

@@ -36,8 +36,8 @@ HWY_BEFORE_NAMESPACE();
 #else
 #define STASH_LOOPS_LANES 4
 #endif
-#include "pool_vector.hpp"
-#include "value_loops.hpp"
+#include "pool_vector-inl.hpp"
+#include "value_loops-inl.hpp"
 
 namespace stash::detail {
 namespace HWY_NAMESPACE {

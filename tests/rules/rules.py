@@ -142,10 +142,11 @@ def ascii_sources(tree):
 
 
 def header_guards(tree):
+    """A name that ends in -inl is for headers that are included once per instruction set."""
     return [
         f"{path}:1: no '#pragma once'"
         for path in tree.paths
-        if path.endswith(HEADER_SUFFIXES) and not any(line == "#pragma once" for _, line in tree.lines(path))
+        if path.endswith(HEADER_SUFFIXES) and not path.endswith("-inl.hpp") and not any(line == "#pragma once" for _, line in tree.lines(path))
     ]
 
 

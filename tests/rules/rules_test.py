@@ -124,6 +124,7 @@ class RulesTest(unittest.TestCase):
 
     def test_header_without_guard(self):
         self.add("include/stash/bad.hpp", "// #pragma once\n")
+        self.add("src/encoders/loops-inl.hpp", "// once per instruction set\n")
         self.assert_found(rules.header_guards, "include/stash/bad.hpp:1")
 
     def test_stem_in_two_rooms_or_twice_in_one(self):

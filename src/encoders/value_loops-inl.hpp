@@ -1,7 +1,7 @@
 // Loops that compilers vectorise by themselves when they know the instruction set: conversions between f32
 // and stored values, and the columns of csr.
 //
-// Included once per instruction set, so it has no guard; the macros are those of pool_vector.hpp.
+// Included once per instruction set, so it has no guard; the macros are those of pool_vector-inl.hpp.
 
 #include <algorithm>
 #include <array>
