@@ -18,17 +18,34 @@ void encode_bitmap(const tile_layout& layout, const const_tensor_view& input, co
     if (found.any_not_positive) or_bits(output.report->flags, flag_mask_is_not_sign);
     return found.count;
   };
+  const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
   const auto write = [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
     const std::uint8_t* bits = mask + first / 8;
     const std::int64_t kept = fast.count_bits(bits, length);
     if (kept == 0) return;
     float buffer[tile_elements];
-    float packed[tile_elements + packed_slack];
-    fast.compact(read_values(input, first, length, buffer), bits, length, packed);
-    layout.values.store(packed, kept, payload);
+    const float* values = read_values(input, first, length, buffer);
+    if (as_they_are) {
+      fast.compact(values, bits, length, reinterpret_cast<float*>(payload), kept);
+    } else {
+      float packed[tile_elements];
+      fast.compact(values, bits, length, packed, kept);
+      layout.values.store(packed, kept, payload);
+    }
     pad_payload(payload, layout.payload_bytes(kept));
   };
-  encode_tiles(layout, output, context, count, write);
+  const auto both = [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
+    float buffer[tile_elements];
+    float packed[tile_elements + packed_slack];
+    float* to = as_they_are ? reinterpret_cast<float*>(payload) : packed;
+    const nonzero_bits found =
+        fast.find_and_compact(read_values(input, first, length, buffer), length, mask + first / 8, to);
+    if (found.any_not_positive) or_bits(output.report->flags, flag_mask_is_not_sign);
+    if (!as_they_are) layout.values.store(packed, found.count, payload);
+    pad_payload(payload, layout.payload_bytes(found.count));
+    return found.count;
+  };
+  encode_tiles(layout, output, context, count, write, both);
 }
 
 tile_contents count_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,
@@ -53,6 +70,16 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
     std::memset(values, 0, static_cast<std::size_t>(length) * sizeof(float));
     if (present != nullptr) std::memset(present, 0, mask_bytes);
     contents.count = 0;
+    return contents;
+  }
+  // Vectors read beyond the last value, which only a payload in the middle of the slot allows.
+  const auto* slot = static_cast<const std::uint8_t*>(input.data);
+  const std::size_t reach = (static_cast<std::size_t>(contents.count) + packed_slack) * sizeof(float);
+  const bool in_place = layout.values.format == value_format::source && layout.values.source == dtype::f32 &&
+                        payload >= slot && payload < slot + input.bytes &&
+                        static_cast<std::size_t>(slot + input.bytes - payload) >= reach;
+  if (in_place) {
+    fast.expand(reinterpret_cast<const float*>(payload), mask, length, values);
     return contents;
   }
   float packed[tile_elements + packed_slack];

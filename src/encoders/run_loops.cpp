@@ -169,11 +169,19 @@ std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
   return total;
 }
 
-void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed) {
-  for (std::int64_t i = 0; i < count; ++i) {
+void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
+             std::int64_t kept) {
+  const float* const end = packed + kept;
+  for (std::int64_t i = 0; i < count && packed != end; ++i) {
     *packed = values[i];
     packed += bit_at(bits, i) ? 1 : 0;
   }
+}
+
+nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
+  const nonzero_bits found = find_nonzero(values, count, bits);
+  compact(values, bits, count, packed, found.count);
+  return found;
 }
 
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
@@ -245,6 +253,7 @@ const run_loops scalar_loops = {.rectify = rectify,
                                 .find_nonzero = find_nonzero,
                                 .count_bits = count_bits,
                                 .compact = compact,
+                                .find_and_compact = find_and_compact,
                                 .expand = expand,
                                 .list_columns = general::list_columns,
                                 .narrow = general::narrow_values,

@@ -14,7 +14,8 @@ namespace stash::detail {
 /// Most values in one run.
 inline constexpr std::int64_t run_elements = tile_elements;
 
-/// Values that compact() may write, and expand() may read, behind the last one.
+/// Values that expand() may read and find_and_compact() may write, and bytes that list_columns() may write,
+/// behind the last one.
 inline constexpr std::int64_t packed_slack = 16;
 
 /// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
@@ -62,8 +63,12 @@ struct run_loops {
   nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);
   /// How many of the first `count` bits are set.
   std::int64_t (*count_bits)(const std::uint8_t* bits, std::int64_t count);
-  /// Moves the values whose bit is set to the front of `packed`.
-  void (*compact)(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed);
+  /// Writes the `kept` values whose bit is set, in order. Bits behind the last value are not set.
+  void (*compact)(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
+                  std::int64_t kept);
+  /// find_nonzero() and compact() in one go over memory; up to packed_slack more values may be written.
+  nonzero_bits (*find_and_compact)(const float* values, std::int64_t count, std::uint8_t* bits,
+                                   float* packed);
   /// Inverse of compact: +0 where the bit is not set.
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
   /// Writes i mod 256 for every set bit i, in order; up to packed_slack bytes more may be written.

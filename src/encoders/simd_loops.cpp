@@ -128,11 +128,28 @@ HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t
                            const TestOne& test_one) {
   const std::int64_t step = lanes();
   std::int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    std::uint32_t word = 0;
-    for (std::int64_t j = 0; j < 32; j += step)
-      word |= bits_of_mask(test(load(values + i + j))) << j;
-    std::memcpy(bits + i / 8, &word, sizeof word);
+  if constexpr (hn::MaxLanes(words()) >= 8) {
+    // Four at once: their loads do not wait for each other's stores.
+    for (; i + 4 * step <= count; i += 4 * step) {
+      const word_mask m0 = test(load(values + i));
+      const word_mask m1 = test(load(values + i + step));
+      const word_mask m2 = test(load(values + i + 2 * step));
+      const word_mask m3 = test(load(values + i + 3 * step));
+      hn::StoreMaskBits(words(), m0, bits + i / 8);
+      hn::StoreMaskBits(words(), m1, bits + (i + step) / 8);
+      hn::StoreMaskBits(words(), m2, bits + (i + 2 * step) / 8);
+      hn::StoreMaskBits(words(), m3, bits + (i + 3 * step) / 8);
+    }
+    for (; i + step <= count; i += step)
+      hn::StoreMaskBits(words(), test(load(values + i)), bits + i / 8);
+  } else {
+    // Two vectors share a byte.
+    for (; i + 8 <= count; i += 8) {
+      std::uint32_t byte = 0;
+      for (std::int64_t j = 0; j < 8; j += step)
+        byte |= bits_of_mask(test(load(values + i + j))) << j;
+      bits[i / 8] = static_cast<std::uint8_t>(byte);
+    }
   }
   for (; i < count; i += 8) {
     unsigned last = 0;
@@ -300,13 +317,12 @@ constexpr auto lanes_before = [] {
   return table;
 }();
 
-HWY_INLINE auto lane_order(std::uint64_t bytes) {
+/// `entry` is one of the tables' words.
+HWY_INLINE auto lane_order(const std::uint64_t& entry) {
   const hn::RebindToSigned<eight> di;
   const hn::Rebind<std::uint8_t, decltype(di)> d8;
-  std::uint8_t in_memory[16] = {};
-  std::memcpy(in_memory, &bytes, sizeof bytes);
-  // Masks of four lanes never name one beyond the third.
-  auto order = hn::PromoteTo(di, hn::LoadU(d8, in_memory));
+  auto order = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(&entry)));
+  // The words of masks of four lanes say "up to four before" where there is no value.
   if constexpr (hn::MaxLanes(eight()) < 8) order = hn::Min(order, hn::Set(di, 3));
   return hn::IndicesFromVec(eight(), order);
 }
@@ -320,19 +336,68 @@ HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   }
 }
 
-void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed) {
+/// Vectors are stored whole while they end before `end`; what comes then waits in a buffer.
+void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
+             std::int64_t kept) {
   const eight d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const float* const end = packed + kept;
+  float tail[2 * 8];
+  float* waiting = tail;
   std::int64_t i = 0;
-  for (; i + step <= count; i += step) {
+  for (; i + step <= count && packed + step <= end; i += step) {
     const unsigned mask = group_bits(bits, i);
     hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(chosen_lanes[mask])), d, packed);
     packed += std::popcount(mask);
   }
-  for (; i < count; ++i) {
-    *packed = values[i];
-    packed += bit_at(bits, i) ? 1 : 0;
+  const std::int64_t rest = end - packed;
+  for (; i + step <= count && waiting - tail < rest; i += step) {
+    const unsigned mask = group_bits(bits, i);
+    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(chosen_lanes[mask])), d, waiting);
+    waiting += std::popcount(mask);
   }
+  for (; i < count && waiting - tail < rest; ++i) {
+    if (bit_at(bits, i)) *waiting++ = values[i];
+  }
+  std::memcpy(packed, tail, static_cast<std::size_t>(rest) * sizeof(float));
+}
+
+nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
+  const eight d;
+  const hn::RebindToUnsigned<eight> du;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const float* const begin = packed;
+  const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
+  auto largest = hn::Zero(du);
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    unsigned byte = 0;
+    for (std::int64_t j = 0; j < 8; j += step) {
+      const auto v = hn::LoadU(d, values + i + j);
+      const auto v_bits = hn::BitCast(du, v);
+      largest = hn::Max(largest, v_bits);
+      std::uint8_t stored[8];
+      hn::StoreMaskBits(du, hn::Ne(v_bits, hn::Zero(du)), stored);
+      const unsigned mask = stored[0];
+      hn::StoreU(hn::TableLookupLanes(v, lane_order(chosen_lanes[mask])), d, packed);
+      packed += std::popcount(mask);
+      byte |= mask << j;
+    }
+    bits[i / 8] = static_cast<std::uint8_t>(byte);
+  }
+  bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
+  if (i < count) {
+    unsigned last = 0;
+    for (std::int64_t j = 0; i + j < count; ++j) {
+      const auto value = std::bit_cast<std::uint32_t>(values[i + j]);
+      above |= value > static_cast<std::uint32_t>(f32_infinity);
+      if (value == 0) continue;
+      last |= 1U << j;
+      *packed++ = values[i + j];
+    }
+    bits[i / 8] = static_cast<std::uint8_t>(last);
+  }
+  return {static_cast<std::uint32_t>(packed - begin), above};
 }
 
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
@@ -368,6 +433,7 @@ constexpr run_loops table = {
     .find_nonzero = find_nonzero,
     .count_bits = count_bits,
     .compact = compact,
+    .find_and_compact = find_and_compact,
     .expand = expand,
     .list_columns = list_columns,
     .narrow = narrow_values,

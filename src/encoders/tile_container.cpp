@@ -89,6 +89,12 @@ void tile_placer::place(std::int64_t begin, std::int64_t end) noexcept {
   }
 }
 
+std::uint8_t* tile_placer::room() const noexcept {
+  const std::uint64_t most = pad16(layout_.payload_bytes(tile_elements)) + write_slack;
+  if (slot_end_ - cursor_ < most) return nullptr;
+  return static_cast<std::uint8_t*>(output_.data) + cursor_;
+}
+
 bool tile_placer::place_overflow() noexcept {
   if (overflow_ == 0) return false;
   const overflow_arena* arena = output_.overflow;

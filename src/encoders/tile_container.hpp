@@ -46,6 +46,8 @@ class tile_placer {
 
   /// Replaces the counts in table entries [begin, end) by places.
   void place(std::int64_t begin, std::int64_t end) noexcept;
+  /// Where the next tile's payload would lie, if whatever it is fits the slot, and write_slack more; or null.
+  std::uint8_t* room() const noexcept;
   /// To be called after all tiles: claims the piece and places what did not fit the slot. Returns true if
   /// there are tiles in the arena to write.
   bool place_overflow() noexcept;
@@ -69,14 +71,16 @@ class tile_placer {
   std::uint64_t overflow_ = 0;
 };
 
+/// Bytes that may be written behind a payload that lies in room().
+inline constexpr std::size_t write_slack = 64;
+
 /// Encodes all tiles. count(tile, first, length) fills the tile's share of the fixed part and returns the
 /// number of its non-zeros; write(tile, first, length, payload) writes the payload of a tile that has any,
-/// and pads it. Both run concurrently for different tiles.
-template <class Count, class Write>
+/// and pads it. Both run concurrently for different tiles. both(tile, first, length, payload) does the two at
+/// once, into room(); it is used where one thread does all.
+template <class Count, class Write, class Both>
 void encode_tiles(const tile_layout& layout, const encoded_view& output, const execution_context& context,
-                  const Count& count, const Write& write) {
-  // Tiles are counted, placed and written in waves that fit the caches, so that memory is read once.
-  const std::int64_t wave = context.parallel_for == nullptr ? 32 : 1024;
+                  const Count& count, const Write& write, const Both& both) {
   const std::int64_t tiles = layout.tiles();
   tile_placer placer(layout, output);
   const auto for_each = [&](std::int64_t begin, std::int64_t end, const auto& body) {
@@ -85,15 +89,25 @@ void encode_tiles(const tile_layout& layout, const encoded_view& output, const e
         body(tile, tile * tile_elements, layout.length(tile));
     });
   };
+  const auto count_one = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+    placer.table()[tile] = count(tile, first, length);
+  };
+  const auto write_one = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+    if (placer.in_slot(tile)) write(tile, first, length, placer.payload(tile));
+  };
+  // Tiles are counted, placed and written in waves that fit the caches, so that memory is read once.
+  const std::int64_t wave = context.parallel_for == nullptr ? 1 : 1024;
   for (std::int64_t begin = 0; begin < tiles; begin += wave) {
     const std::int64_t end = std::min(tiles, begin + wave);
-    for_each(begin, end, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-      placer.table()[tile] = count(tile, first, length);
-    });
-    placer.place(begin, end);
-    for_each(begin, end, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-      if (placer.in_slot(tile)) write(tile, first, length, placer.payload(tile));
-    });
+    std::uint8_t* const room = wave == 1 ? placer.room() : nullptr;
+    if (room != nullptr) {
+      placer.table()[begin] = both(begin, begin * tile_elements, layout.length(begin), room);
+      placer.place(begin, end);
+    } else {
+      for_each(begin, end, count_one);
+      placer.place(begin, end);
+      for_each(begin, end, write_one);
+    }
   }
   if (placer.place_overflow()) {
     for_each(0, tiles, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {

@@ -110,11 +110,20 @@ TEST_P(run_loops_test, nonzero_values) {
       EXPECT_EQ(plain_.count_bits(got.data(), n), plain.count) << n;
 
       std::vector<float> packed(x.size() + packed_slack), fast_packed(packed.size());
-      plain_.compact(x.data(), got.data(), n, packed.data());
-      fast_->compact(x.data(), got.data(), n, fast_packed.data());
-      packed.resize(plain.count);
-      fast_packed.resize(plain.count);
+      plain_.compact(x.data(), got.data(), n, packed.data(), plain.count);
+      fast_->compact(x.data(), got.data(), n, fast_packed.data(), plain.count);
+      // Nothing is written behind the last value.
       EXPECT_EQ(bits_of(fast_packed), bits_of(packed)) << n;
+
+      std::vector<float> at_once(x.size() + packed_slack);
+      std::vector<std::uint8_t> bits_at_once(130, 0xee);
+      const nonzero_bits together = fast_->find_and_compact(x.data(), n, bits_at_once.data(), at_once.data());
+      EXPECT_EQ(together.count, plain.count) << n;
+      EXPECT_EQ(together.any_not_positive, plain.any_not_positive) << n;
+      EXPECT_EQ(bits_at_once, expected) << n;
+      at_once.resize(plain.count);
+      packed.resize(plain.count);
+      EXPECT_EQ(bits_of(at_once), bits_of(packed)) << n;
 
       // What lies behind the last packed value must not show.
       packed.resize(x.size() + packed_slack, 7.0F);

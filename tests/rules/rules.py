@@ -146,7 +146,9 @@ def header_guards(tree):
     return [
         f"{path}:1: no '#pragma once'"
         for path in tree.paths
-        if path.endswith(HEADER_SUFFIXES) and not path.endswith("-inl.hpp") and not any(line == "#pragma once" for _, line in tree.lines(path))
+        if path.endswith(HEADER_SUFFIXES)
+        and not path.endswith("-inl.hpp")
+        and not any(line == "#pragma once" for _, line in tree.lines(path))
     ]
 
 
