@@ -1,0 +1,415 @@
+#include "format/reference.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+namespace stash::reference {
+namespace {
+
+// --- bits and bytes --------------------------------------------------------------------------------------
+
+class bit_string {
+ public:
+  void append(std::uint64_t value, int width) {
+    for (int i = 0; i < width; ++i)
+      bits_.push_back((value >> i & 1) != 0);
+  }
+  std::vector<std::uint8_t> bytes() const {
+    std::vector<std::uint8_t> out((bits_.size() + 7) / 8);
+    for (std::size_t i = 0; i < bits_.size(); ++i) {
+      if (bits_[i]) out[i / 8] = static_cast<std::uint8_t>(out[i / 8] | 1U << (i % 8));
+    }
+    return out;
+  }
+
+ private:
+  std::vector<bool> bits_;
+};
+
+void append(std::vector<std::uint8_t>& to, const std::vector<std::uint8_t>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+void pad(std::vector<std::uint8_t>& bytes) {
+  while (bytes.size() % 16 != 0)
+    bytes.push_back(0);
+}
+void append_little_endian(std::vector<std::uint8_t>& to, std::uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i)
+    to.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+}
+
+// --- floating-point formats ------------------------------------------------------------------------------
+
+struct layout {
+  int exponent_bits, mantissa_bits, bias;
+  std::uint32_t largest, infinity, nan;  ///< codes written; nan 0: there is none
+  bool ieee;                             ///< all exponent bits set: infinity or NaN
+
+  int bits() const { return 1 + exponent_bits + mantissa_bits; }
+  std::uint32_t sign() const { return 1U << (bits() - 1); }
+};
+
+layout layout_of(value_format format) {
+  switch (format) {
+    case value_format::fp16:
+      return {5, 10, 15, 0x7bff, 0x7c00, 0x7e00, true};
+    case value_format::bf16:
+      return {8, 7, 127, 0x7f7f, 0x7f80, 0x7fc0, true};
+    case value_format::fp10:
+      return {5, 4, 15, 0x1ef, 0x1f0, 0x1f8, true};
+    case value_format::fp8_e4m3:
+    case value_format::mxfp8_e4m3:
+      return {4, 3, 7, 0x7e, 0x7e, 0x7f, false};
+    case value_format::fp8_e5m2:
+    case value_format::mxfp8_e5m2:
+      return {5, 2, 15, 0x7b, 0x7b, 0x7e, true};
+    case value_format::mxfp6_e2m3:
+      return {2, 3, 1, 0x1f, 0x1f, 0, false};
+    case value_format::mxfp6_e3m2:
+      return {3, 2, 3, 0x1f, 0x1f, 0, false};
+    case value_format::mxfp4_e2m1:
+      return {2, 1, 1, 0x7, 0x7, 0, false};
+    case value_format::source:
+      break;
+  }
+  throw std::logic_error("no layout");
+}
+
+int emax_of(value_format format) {
+  switch (format) {
+    case value_format::mxfp8_e4m3:
+      return 8;
+    case value_format::mxfp8_e5m2:
+      return 15;
+    case value_format::mxfp6_e2m3:
+    case value_format::mxfp4_e2m1:
+      return 2;
+    case value_format::mxfp6_e3m2:
+      return 4;
+    default:
+      throw std::logic_error("no emax");
+  }
+}
+
+bool is_mx(value_format format) {
+  return static_cast<int>(format) >= static_cast<int>(value_format::mxfp8_e4m3);
+}
+
+/// Value of a finite code without sign.
+double magnitude_of(const layout& l, std::uint32_t code) {
+  const auto exponent = static_cast<int>(code >> l.mantissa_bits);
+  const auto mantissa = static_cast<double>(code & ((1U << l.mantissa_bits) - 1));
+  const double one = std::ldexp(1.0, l.mantissa_bits);
+  return exponent == 0 ? std::ldexp(mantissa / one, 1 - l.bias)
+                       : std::ldexp(1.0 + mantissa / one, exponent - l.bias);
+}
+
+/// All finite magnitudes in ascending order: the index is the code.
+const std::vector<double>& magnitudes(value_format format) {
+  static std::map<value_format, std::vector<double>> known;
+  std::vector<double>& table = known[format];
+  if (table.empty()) {
+    const layout l = layout_of(format);
+    for (std::uint32_t code = 0; code <= l.largest; ++code)
+      table.push_back(magnitude_of(l, code));
+  }
+  return table;
+}
+
+std::uint32_t nearest_code(value_format format, underflow_rule underflow, double magnitude) {
+  const std::vector<double>& table = magnitudes(format);
+  if (magnitude >= table.back()) return static_cast<std::uint32_t>(table.size() - 1);
+  const auto above = std::upper_bound(table.begin(), table.end(), magnitude);
+  auto code = static_cast<std::uint32_t>(above - table.begin() - 1);
+  const double down = magnitude - table[code];
+  const double up = table[code + 1] - magnitude;
+  if (up < down || (up == down && code % 2 == 1)) ++code;
+  if (code == 0 && magnitude > 0 && underflow == underflow_rule::keep_nonzero) code = 1;
+  return code;
+}
+
+double value_of_f32(std::uint32_t bits) {
+  const std::uint32_t exponent = bits >> 23 & 0xff;
+  const auto mantissa = static_cast<double>(bits & 0x7fffff);
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -149)
+                                         : std::ldexp(mantissa + 8388608.0, static_cast<int>(exponent) - 150);
+  return (bits >> 31) != 0 ? -magnitude : magnitude;
+}
+bool is_nan(std::uint32_t bits) {
+  return (bits & 0x7fffffff) > 0x7f800000;
+}
+bool is_infinite(std::uint32_t bits) {
+  return (bits & 0x7fffffff) == 0x7f800000;
+}
+
+/// f32 bits of a double that f32 has.
+std::uint32_t f32_bits(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (static_cast<double>(narrow) != value) throw std::logic_error("not an f32");
+  return std::bit_cast<std::uint32_t>(narrow);
+}
+
+/// What an element is in f32.
+std::uint32_t f32_of(const tensor& t, std::size_t i) {
+  if (t.type == dtype::f32) return t.bits[i];
+  return widen(t.type == dtype::f16 ? value_format::fp16 : value_format::bf16, t.bits[i]);
+}
+
+/// A decoded f32 in the type of the tensor.
+std::uint32_t in_type(dtype type, std::uint32_t bits) {
+  if (type == dtype::f32) return bits;
+  return narrow(type == dtype::f16 ? value_format::fp16 : value_format::bf16, underflow_rule::to_zero, bits);
+}
+
+// --- MX groups -------------------------------------------------------------------------------------------
+
+struct group {
+  std::uint32_t scale = 0;
+  std::vector<std::uint32_t> elements;
+};
+
+group mx_group(value_format format, underflow_rule underflow, const std::vector<std::uint32_t>& f32) {
+  const layout l = layout_of(format);
+  double largest = 0;
+  bool any_nan = false;
+  for (const std::uint32_t bits : f32) {
+    any_nan = any_nan || is_nan(bits);
+    if (!is_nan(bits) && !is_infinite(bits)) largest = std::max(largest, std::fabs(value_of_f32(bits)));
+  }
+  group g;
+  if (any_nan && l.nan == 0) {
+    g.scale = 255;
+    g.elements.assign(f32.size(), 0);
+    return g;
+  }
+  const int exponent = largest == 0 ? -127 : std::max(std::ilogb(largest) - emax_of(format), -127);
+  g.scale = static_cast<std::uint32_t>(exponent + 127);
+  for (const std::uint32_t bits : f32) {
+    std::uint32_t code = 0;
+    if (is_nan(bits)) {
+      code = l.nan;
+    } else if (is_infinite(bits)) {
+      code = l.infinity;
+    } else {
+      code = nearest_code(format, underflow, std::ldexp(std::fabs(value_of_f32(bits)), -exponent));
+    }
+    g.elements.push_back(code | ((bits >> 31) != 0 ? l.sign() : 0));
+  }
+  return g;
+}
+
+std::uint32_t mx_value(value_format format, std::uint32_t scale, std::uint32_t element) {
+  if (scale == 255) return 0x7fc00000;
+  const layout l = layout_of(format);
+  const std::uint32_t sign = (element & l.sign()) != 0 ? 0x80000000U : 0;
+  const std::uint32_t code = element & (l.sign() - 1);
+  if (l.nan != 0 && code > l.largest) return widen(format, element);
+  const double value = std::ldexp(magnitude_of(l, code), static_cast<int>(scale) - 127);
+  const double most = value_of_f32(0x7f7fffff);
+  return f32_bits(std::min(value, most)) | sign;
+}
+
+// --- rows of stored values -------------------------------------------------------------------------------
+
+struct stored_values {
+  std::vector<std::uint8_t> scales, elements;
+  std::vector<std::uint32_t> decoded;  ///< in the tensor's type
+};
+
+/// Elements `which` of a tensor, stored in a row.
+stored_values store(const encoding& e, const tensor& t, const std::vector<std::size_t>& which) {
+  stored_values out;
+  if (e.values == value_format::source) {
+    for (const std::size_t i : which) {
+      append_little_endian(out.elements, t.bits[i], t.type == dtype::f32 ? 4 : 2);
+      out.decoded.push_back(t.bits[i]);
+    }
+    return out;
+  }
+  const layout l = layout_of(e.values);
+  if (is_mx(e.values)) {
+    bit_string elements;
+    for (std::size_t begin = 0; begin < which.size(); begin += 32) {
+      std::vector<std::uint32_t> f32;
+      for (std::size_t k = begin; k < std::min(begin + 32, which.size()); ++k)
+        f32.push_back(f32_of(t, which[k]));
+      const group g = mx_group(e.values, e.underflow, f32);
+      out.scales.push_back(static_cast<std::uint8_t>(g.scale));
+      for (const std::uint32_t element : g.elements) {
+        elements.append(element, l.bits());
+        out.decoded.push_back(in_type(t.type, mx_value(e.values, g.scale, element)));
+      }
+    }
+    out.elements = elements.bytes();
+    return out;
+  }
+  bit_string packed;
+  for (std::size_t k = 0; k < which.size(); ++k) {
+    const std::uint32_t code = narrow(e.values, e.underflow, f32_of(t, which[k]));
+    packed.append(code, l.bits());
+    if (e.values == value_format::fp10 && k % 3 == 2) packed.append(0, 2);
+    out.decoded.push_back(in_type(t.type, widen(e.values, code)));
+  }
+  out.elements = packed.bytes();
+  if (e.values == value_format::fp10) {
+    while (out.elements.size() % 4 != 0)
+      out.elements.push_back(0);
+  }
+  return out;
+}
+
+std::vector<std::size_t> all_of(const tensor& t) {
+  std::vector<std::size_t> which(t.bits.size());
+  for (std::size_t i = 0; i < which.size(); ++i)
+    which[i] = i;
+  return which;
+}
+
+bool passes(const encoding& e, std::uint32_t f32) {
+  const bool nan_passes = e.rule == framework_rule::pytorch;
+  if (is_nan(f32)) return nan_passes;
+  const double value = is_infinite(f32) ? ((f32 >> 31) != 0 ? -HUGE_VAL : HUGE_VAL) : value_of_f32(f32);
+  if (e.kind == encoding_kind::sign_mask) return value > 0;
+  return value > static_cast<double>(e.lower) && value < static_cast<double>(e.upper);
+}
+
+encoded encode_sparse(const encoding& e, const tensor& t) {
+  encoded out;
+  const std::size_t n = t.bits.size();
+  if (n == 0) return out;
+  const bool csr = e.kind == encoding_kind::csr;
+  const std::size_t tiles = (n + 1023) / 1024;
+  bit_string mask;
+  std::vector<std::uint8_t> row_ends;
+  std::vector<std::vector<std::uint8_t>> payloads;
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::vector<std::size_t> which;
+    std::vector<std::uint8_t> columns;
+    const std::size_t end = std::min(n, tile * 1024 + 1024);
+    for (std::size_t i = tile * 1024; i < end; ++i) {
+      mask.append(t.bits[i] != 0 ? 1 : 0, 1);
+      if (t.bits[i] != 0) {
+        which.push_back(i);
+        columns.push_back(static_cast<std::uint8_t>(i % 256));
+        const std::uint32_t f32 = f32_of(t, i);
+        if (is_nan(f32) || (f32 >> 31) != 0) out.mask_is_not_sign = true;
+      }
+      if (i % 256 == 255 || i + 1 == end) append_little_endian(row_ends, which.size(), 2);
+    }
+    out.nonzeros += which.size();
+    const stored_values values = store(e, t, which);
+    std::vector<std::uint8_t> payload = values.scales;
+    append(payload, values.elements);
+    if (csr) append(payload, columns);
+    pad(payload);
+    payloads.push_back(payload);
+  }
+  out.bytes = csr ? row_ends : mask.bytes();
+  pad(out.bytes);
+  const std::size_t table_bytes = (4 * tiles + 15) / 16 * 16;
+  std::size_t offset = out.bytes.size() + table_bytes;
+  for (const std::vector<std::uint8_t>& payload : payloads) {
+    append_little_endian(out.bytes, offset / 16, 4);
+    offset += payload.size();
+  }
+  pad(out.bytes);
+  for (const std::vector<std::uint8_t>& payload : payloads)
+    append(out.bytes, payload);
+  return out;
+}
+
+}  // namespace
+
+std::uint32_t widen(value_format format, std::uint32_t code) {
+  const layout l = layout_of(format);
+  const std::uint32_t sign = (code & l.sign()) != 0 ? 0x80000000U : 0;
+  const std::uint32_t magnitude = code & (l.sign() - 1);
+  if (l.ieee && magnitude >> l.mantissa_bits == (1U << l.exponent_bits) - 1) {
+    const std::uint32_t mantissa = magnitude & ((1U << l.mantissa_bits) - 1);
+    return sign | 0x7f800000 | mantissa << (23 - l.mantissa_bits);
+  }
+  if (!l.ieee && l.nan != 0 && magnitude == l.nan) return sign | 0x7fc00000;
+  return sign | f32_bits(magnitude_of(l, magnitude));
+}
+
+std::uint32_t narrow(value_format format, underflow_rule underflow, std::uint32_t bits) {
+  const layout l = layout_of(format);
+  const std::uint32_t sign = (bits >> 31) != 0 ? l.sign() : 0;
+  if (is_nan(bits)) return sign | l.nan;
+  if (is_infinite(bits)) return sign | l.infinity;
+  return sign | nearest_code(format, underflow, std::fabs(value_of_f32(bits)));
+}
+
+encoded encode(const encoding& e, const tensor& t) {
+  encoded out;
+  switch (e.kind) {
+    case encoding_kind::shape_only:
+      return out;
+    case encoding_kind::raw:
+      for (const std::uint32_t bits : t.bits)
+        append_little_endian(out.bytes, bits, t.type == dtype::f32 ? 4 : 2);
+      break;
+    case encoding_kind::sign_mask:
+    case encoding_kind::range_mask: {
+      bit_string plane;
+      for (std::size_t i = 0; i < t.bits.size(); ++i)
+        plane.append(passes(e, f32_of(t, i)) ? 1 : 0, 1);
+      out.bytes = plane.bytes();
+      break;
+    }
+    case encoding_kind::cast: {
+      const stored_values values = store(e, t, all_of(t));
+      out.bytes = values.scales;
+      pad(out.bytes);
+      append(out.bytes, values.elements);
+      break;
+    }
+    case encoding_kind::bitmap:
+    case encoding_kind::csr:
+      return encode_sparse(e, t);
+    default:
+      throw std::logic_error("no reference for this encoding");
+  }
+  pad(out.bytes);
+  return out;
+}
+
+tensor decode(const encoding& e, const tensor& t) {
+  tensor out;
+  out.type = t.type;
+  switch (e.kind) {
+    case encoding_kind::raw:
+      return t;
+    case encoding_kind::sign_mask:
+    case encoding_kind::range_mask:
+      for (std::size_t i = 0; i < t.bits.size(); ++i)
+        out.bits.push_back(passes(e, f32_of(t, i)) ? 1 : 0);
+      return out;
+    case encoding_kind::cast:
+      out.bits = store(e, t, all_of(t)).decoded;
+      return out;
+    case encoding_kind::bitmap:
+    case encoding_kind::csr: {
+      out.bits.assign(t.bits.size(), 0);
+      // MX groups start anew in every tile.
+      for (std::size_t begin = 0; begin < t.bits.size(); begin += 1024) {
+        std::vector<std::size_t> which;
+        for (std::size_t i = begin; i < std::min(begin + 1024, t.bits.size()); ++i) {
+          if (t.bits[i] != 0) which.push_back(i);
+        }
+        const stored_values values = store(e, t, which);
+        for (std::size_t k = 0; k < which.size(); ++k)
+          out.bits[which[k]] = values.decoded[k];
+      }
+      return out;
+    }
+    default:
+      throw std::logic_error("no reference for this encoding");
+  }
+}
+
+}  // namespace stash::reference

@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// A second implementation of docs/format.md, written from that page alone: slow, in whole tensors, double
+/// arithmetic, tables of all values of a format, and bit strings. It shares no code with the library.
+
+#include <cstdint>
+#include <vector>
+
+#include "stash/encoding.hpp"
+
+namespace stash::reference {
+
+/// A tensor as its bits: 32 or, for f16 and bf16, 16 per element.
+struct tensor {
+  dtype type = dtype::f32;
+  std::vector<std::uint32_t> bits;
+  std::int64_t count() const { return static_cast<std::int64_t>(bits.size()); }
+};
+
+struct encoded {
+  std::vector<std::uint8_t> bytes;  ///< canonical
+  std::uint64_t nonzeros = 0;       ///< bitmap and csr
+  bool mask_is_not_sign = false;    ///< bitmap and csr
+};
+
+/// raw, shape_only, sign_mask, range_mask, cast, bitmap or csr.
+encoded encode(const encoding& e, const tensor& t);
+/// What decoding the bytes of encode() gives; for masks, 0 or 1.
+tensor decode(const encoding& e, const tensor& t);
+
+/// The f32 bits of a stored code, and the code of f32 bits, of a format that stands alone (not an MX one).
+std::uint32_t widen(value_format format, std::uint32_t code);
+std::uint32_t narrow(value_format format, underflow_rule underflow, std::uint32_t f32_bits);
+
+}  // namespace stash::reference
