@@ -204,23 +204,27 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
     }
     const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
     or_bits(input.report->status, contents.status);
-    std::int64_t at = before;
-    const auto put = [&](std::int64_t column, float value) {
-      out.columns[at] = static_cast<std::uint32_t>(column);
-      const tensor_view one{out.values, out.type, memory_space::host, shape{at + 1}, 0};
-      write_values(one, at, 1, &value,
-                   e.values == value_format::source ? rounding::exact : rounding::nearest);
-      ++at;
-    };
-    for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile); ++i) {
-      if ((present[i / 8] >> (i % 8) & 1) != 0 && at < before + rows.count()) {
-        put(i % csr_row_elements, values[i]);
-      }
-    }
     // What cannot be read, or came twice, leaves zeros.
-    while (at < before + rows.count())
+    const std::int64_t count = rows.count();
+    if (count == 0) continue;
+    const tensor_view target{
+        static_cast<std::uint8_t*>(out.values) + static_cast<std::size_t>(before) * size_of(out.type),
+        out.type, memory_space::host, shape{count}, 0};
+    float buffer[tile_elements];
+    float* kept = value_target(target, 0, buffer);
+    std::int64_t at = 0;
+    const auto put = [&](std::int64_t column, float value) {
+      out.columns[before + at] = static_cast<std::uint32_t>(column);
+      kept[at++] = value;
+    };
+    for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile) && at < count; ++i) {
+      if ((present[i / 8] >> (i % 8) & 1) != 0) put(i % csr_row_elements, values[i]);
+    }
+    while (at < count)
       put(0, 0.0F);
-    before += rows.count();
+    write_values(target, 0, count, kept,
+                 e.values == value_format::source ? rounding::exact : rounding::nearest);
+    before += count;
   }
   return total;
 }
