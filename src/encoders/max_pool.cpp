@@ -1,4 +1,4 @@
-#include "pool_loops.hpp"
+#include "pool_general.hpp"
 #include "stash/pool.hpp"
 
 namespace stash {
@@ -10,10 +10,19 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   constexpr std::string_view function = "max_pool_forward";
   check_context(function, context);
   check_rule(function, rule);
-  const pool_shape s = check_pool(function, "x", x, "y", y, window);
   pool_planes planes;
-  if (index.data != nullptr) set_index_plane(function, index, s, y.elements(), planes);
-  pool_forward(false, s, x, y, planes, rule, context);
+  const auto want_index = [&](std::int64_t cells) {
+    if (index.data != nullptr) set_index_plane(function, index, cells, y.elements(), planes);
+  };
+  if (is_general(window, x)) {
+    const general_shape s = check_general_pool(function, "x", x, "y", y, window);
+    want_index(s.cells());
+    general_pool_forward(false, s, x, y, planes, rule, context);
+  } else {
+    const pool_shape s = check_pool(function, "x", x, "y", y, window);
+    want_index(s.cells());
+    pool_forward(false, s, x, y, planes, rule, context);
+  }
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(y.elements(), planes.index_bits));
 }
 
@@ -21,8 +30,13 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
                        const pool_window& window, const execution_context& context) {
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
+  if (is_general(window, dx)) {
+    const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
+    const index_source source = checked_index_source(function, index, s.cells(), dy.elements());
+    return general_pool_backward(s, dy, source, dx, index.report->status, context);
+  }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  const index_source source = checked_index_source(function, index, s, dy.elements());
+  const index_source source = checked_index_source(function, index, s.cells(), dy.elements());
   pool_backward(s, dy, source, dx, index.report->status, context);
 }
 
@@ -31,10 +45,15 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
   check_rule(function, rule);
+  std::uint32_t never_set = 0;
+  if (is_general(window, dx)) {
+    const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
+    check_same_shape(function, "x", x, "dx", dx);
+    return general_pool_backward(s, dy, general_search_source(s, x, rule, false), dx, never_set, context);
+  }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
   check_same_shape(function, "x", x, "dx", dx);
-  checked_index_bits(function, s);
-  std::uint32_t never_set = 0;
+  checked_index_bits(function, s.cells());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 }
 

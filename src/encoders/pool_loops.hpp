@@ -15,6 +15,7 @@
 #include "masked.hpp"
 #include "pool_shape.hpp"
 #include "run_loops.hpp"
+#include "values.hpp"
 
 namespace stash::detail {
 
@@ -52,9 +53,9 @@ struct pool_planes {
 };
 
 /// Checks `index` and makes it one of the planes.
-inline void set_index_plane(std::string_view function, const encoded_view& index, const pool_shape& s,
+inline void set_index_plane(std::string_view function, const encoded_view& index, std::int64_t cells,
                             std::int64_t elements, pool_planes& planes) {
-  planes.index_bits = checked_index_bits(function, s);
+  planes.index_bits = checked_index_bits(function, cells);
   check_encoded(function, "index", index, plane_bytes(elements, planes.index_bits));
   planes.index = static_cast<std::uint8_t*>(index.data);
 }
@@ -102,7 +103,7 @@ class cell_stage {
     const std::int64_t first = first_ + at;
     float values[run_elements];
     std::uint8_t bits[run_elements / 8], passes[run_elements], codes[run_elements + group_elements];
-    loops().pass_bits(read_run(y_, first, count, values), count, rule_, bits);
+    loops().pass_bits(read_values(y_, first, count, values), count, rule_, bits);
     spread_bits(bits, count, passes);
     const std::uint8_t none = planes_.gradient != nullptr ? 0 : no_gradient_code;
     select_codes(cells_.data() + at, passes, count, none, codes);
@@ -205,8 +206,8 @@ class index_source {
 };
 
 inline index_source checked_index_source(std::string_view function, const const_encoded_view& index,
-                                         const pool_shape& s, std::int64_t elements) {
-  const int bits = checked_index_bits(function, s);
+                                         std::int64_t cells, std::int64_t elements) {
+  const int bits = checked_index_bits(function, cells);
   check_encoded(function, "index", index, plane_bytes(elements, bits));
   return {index, bits};
 }

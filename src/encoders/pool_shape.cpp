@@ -52,18 +52,18 @@ pool_shape check_pool(std::string_view function, std::string_view x_name, const 
 
 void check_same_shape(std::string_view function, std::string_view name, const const_tensor_view& view,
                       std::string_view like_name, const const_tensor_view& like) {
-  check_view(function, name, view, dtype::f32);
+  check_view(function, name, view, like.type);
   if (view.dims == like.dims) return;
   fail(errc::invalid_argument, function, name, fmt::format("the shape of {}", like_name), "another one");
 }
 
-int checked_index_bits(std::string_view function, const pool_shape& shape) {
+int checked_index_bits(std::string_view function, std::int64_t cells) {
   constexpr std::int64_t most = 256;
-  if (shape.cells() > most) {
+  if (cells > most) {
     fail(errc::unsupported, function, "window", fmt::format("at most {} cells", most),
-         fmt::format("{}", shape.cells()));
+         fmt::format("{}", cells));
   }
-  return cell_bits(shape.cells());
+  return cell_bits(cells);
 }
 
 }  // namespace stash::detail

@@ -42,11 +42,11 @@ struct pool_shape {
 pool_shape check_pool(std::string_view function, std::string_view x_name, const const_tensor_view& x,
                       std::string_view y_name, const const_tensor_view& y, const pool_window& window);
 
-/// `view` must be f32 and have the shape of `like`.
+/// `view` must have the type and shape of `like`.
 void check_same_shape(std::string_view function, std::string_view name, const const_tensor_view& view,
                       std::string_view like_name, const const_tensor_view& like);
 
 /// Bits per pooled value of window_index. Throws error(unsupported) above 256 cells.
-int checked_index_bits(std::string_view function, const pool_shape& shape);
+int checked_index_bits(std::string_view function, std::int64_t cells);
 
 }  // namespace stash::detail

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "pool_loops.hpp"
+#include "pool_general.hpp"
 #include "sign_source.hpp"
 #include "stash/pool.hpp"
 
@@ -20,13 +20,13 @@ struct code_layout {
   bool has_gradient_plane() const noexcept { return bytes != first_plane; }
 };
 
-code_layout checked_code_layout(std::string_view function, const pool_shape& s, std::int64_t elements) {
+code_layout checked_code_layout(std::string_view function, std::int64_t cells, std::int64_t elements) {
   constexpr std::int64_t most = no_gradient_code;
-  if (s.cells() > most) {
+  if (cells > most) {
     fail(errc::unsupported, function, "window", fmt::format("at most {} cells for relu_pool", most),
-         fmt::format("{}", s.cells()));
+         fmt::format("{}", cells));
   }
-  const int bits = cell_bits(s.cells());
+  const int bits = cell_bits(cells);
   const std::size_t first = plane_bytes(elements, bits);
   return {bits, first, bits == 2 ? first + plane_bytes(elements, 1) : first};
 }
@@ -60,9 +60,7 @@ class code_source {
 /// Winners from window_index, signs from an encoded pooled output.
 class stash_source {
  public:
-  stash_source(const index_source& index, const encoding& e, const const_encoded_view& stash,
-               std::int64_t elements, framework_rule rule)
-      : index_(index), encoding_(&e), stash_(&stash), elements_(elements), rule_(rule) {}
+  stash_source(const index_source& index, const map_stash& y) : index_(index), y_(&y) {}
 
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
     run_cells winners = index_.load(run, buffers);
@@ -83,18 +81,14 @@ class stash_source {
   /// Runs follow one another and are not cut like tiles, so the last tile is kept.
   void read_tile(std::int64_t tile) {
     if (tile == tile_) return;
-    const std::int64_t length = std::min(tile_elements, elements_ - tile * tile_elements);
+    const std::int64_t length = std::min(tile_elements, y_->elements - tile * tile_elements);
     std::uint8_t buffer[tile_elements / 8];
-    spread_bits(read_pass_bits({*encoding_, *stash_, dtype::f32, elements_, rule_}, tile, length, buffer),
-                length, flags_.data());
+    spread_bits(read_pass_bits(*y_, tile, length, buffer), length, flags_.data());
     tile_ = tile;
   }
 
   index_source index_;
-  const encoding* encoding_;
-  const const_encoded_view* stash_;
-  std::int64_t elements_;
-  framework_rule rule_;
+  const map_stash* y_;
   std::int64_t tile_ = -1;
   std::array<std::uint8_t, tile_elements> flags_;
 };
@@ -123,10 +117,39 @@ class dense_source {
   framework_rule rule_;
 };
 
-pool_shape check_backward(const const_tensor_view& dy, const tensor_view& dx, const pool_window& window,
-                          const execution_context& context) {
+/// Checks the views, and runs body(shape, backward) with the shape and loops that the layout needs.
+template <class Body>
+void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_window& window,
+                const execution_context& context, const Body& body) {
   check_context(backward_name, context);
-  return check_pool(backward_name, "dx", dx, "dy", dy, window);
+  if (is_general(window, dx)) {
+    const general_shape s = check_general_pool(backward_name, "dx", dx, "dy", dy, window);
+    body(s, [&](const auto& source, std::uint32_t& status) {
+      general_pool_backward(s, dy, source, dx, status, context);
+    });
+  } else {
+    const pool_shape s = check_pool(backward_name, "dx", dx, "dy", dy, window);
+    body(s, [&](const auto& source, std::uint32_t& status) {
+      pool_backward(s, dy, source, dx, status, context);
+    });
+  }
+}
+
+// What a shape's loops take as source of winners.
+
+dense_source signs_of_dense(const pool_shape& s, const index_source& index, const const_tensor_view& y,
+                            framework_rule rule) {
+  return {s, index, y, rule};
+}
+general_dense_source signs_of_dense(const general_shape&, const index_source& index,
+                                    const const_tensor_view& y, framework_rule rule) {
+  return {index, y, rule};
+}
+search_source search_in(const pool_shape& s, const const_tensor_view& x, framework_rule rule) {
+  return {s, x, rule, true};
+}
+general_search_source search_in(const general_shape& s, const const_tensor_view& x, framework_rule rule) {
+  return {s, x, rule, true};
 }
 
 }  // namespace
@@ -137,19 +160,28 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   constexpr std::string_view function = "relu_max_pool_forward";
   check_context(function, context);
   check_rule(function, rule);
-  const pool_shape s = check_pool(function, "x", x, "y", y, window);
   const std::int64_t elements = y.elements();
   pool_planes planes;
   code_layout layout{};
-  if (code.data != nullptr) {
-    layout = checked_code_layout(function, s, elements);
-    check_encoded(function, "code", code, layout.bytes);
-    planes.code = static_cast<std::uint8_t*>(code.data);
-    planes.code_bits = layout.bits;
-    if (layout.has_gradient_plane()) planes.gradient = planes.code + layout.first_plane;
+  const auto want_planes = [&](std::int64_t cells) {
+    if (code.data != nullptr) {
+      layout = checked_code_layout(function, cells, elements);
+      check_encoded(function, "code", code, layout.bytes);
+      planes.code = static_cast<std::uint8_t*>(code.data);
+      planes.code_bits = layout.bits;
+      if (layout.has_gradient_plane()) planes.gradient = planes.code + layout.first_plane;
+    }
+    if (index.data != nullptr) set_index_plane(function, index, cells, elements, planes);
+  };
+  if (is_general(window, x)) {
+    const general_shape s = check_general_pool(function, "x", x, "y", y, window);
+    want_planes(s.cells());
+    general_pool_forward(true, s, x, y, planes, rule, context);
+  } else {
+    const pool_shape s = check_pool(function, "x", x, "y", y, window);
+    want_planes(s.cells());
+    pool_forward(true, s, x, y, planes, rule, context);
   }
-  if (index.data != nullptr) set_index_plane(function, index, s, elements, planes);
-  pool_forward(true, s, x, y, planes, rule, context);
   if (code.data != nullptr) add(code.report->slot_bytes, layout.bytes);
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(elements, planes.index_bits));
 }
@@ -157,43 +189,47 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
                             const tensor_view& dx, const pool_window& window,
                             const execution_context& context) {
-  const pool_shape s = check_backward(dy, dx, window, context);
-  const code_layout layout = checked_code_layout(backward_name, s, dy.elements());
-  check_encoded(backward_name, "code", code, layout.bytes);
-  pool_backward(s, dy, code_source(code, layout), dx, code.report->status, context);
+  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+    const code_layout layout = checked_code_layout(backward_name, s.cells(), dy.elements());
+    check_encoded(backward_name, "code", code, layout.bytes);
+    backward(code_source(code, layout), code.report->status);
+  });
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                             const encoding& y_encoding, const const_encoded_view& y_stash,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,
                             const execution_context& context) {
-  const pool_shape s = check_backward(dy, dx, window, context);
-  check_rule(backward_name, rule);
-  const index_source winners = checked_index_source(backward_name, index, s, dy.elements());
-  check_sign_source(backward_name, {y_encoding, y_stash, dtype::f32, dy.elements(), rule});
-  const stash_source source(winners, y_encoding, y_stash, dy.elements(), rule);
-  pool_backward(s, dy, source, dx, index.report->status, context);
+  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+    check_rule(backward_name, rule);
+    const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
+    check_sign_source(backward_name, y);
+    backward(stash_source(winners, y), index.report->status);
+  });
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                             const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
                             framework_rule rule, const execution_context& context) {
-  const pool_shape s = check_backward(dy, dx, window, context);
-  check_rule(backward_name, rule);
-  check_same_shape(backward_name, "y", y, "dy", dy);
-  const index_source winners = checked_index_source(backward_name, index, s, dy.elements());
-  pool_backward(s, dy, dense_source(s, winners, y, rule), dx, index.report->status, context);
+  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+    check_rule(backward_name, rule);
+    check_same_shape(backward_name, "y", y, "dy", dy);
+    const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    backward(signs_of_dense(s, winners, y, rule), index.report->status);
+  });
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule,
                             const execution_context& context) {
-  const pool_shape s = check_backward(dy, dx, window, context);
-  check_rule(backward_name, rule);
-  check_same_shape(backward_name, "x", x, "dx", dx);
-  checked_index_bits(backward_name, s);
-  std::uint32_t never_set = 0;
-  pool_backward(s, dy, search_source(s, x, rule, true), dx, never_set, context);
+  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+    check_rule(backward_name, rule);
+    check_same_shape(backward_name, "x", x, "dx", dx);
+    checked_index_bits(backward_name, s.cells());
+    std::uint32_t never_set = 0;
+    backward(search_in(s, x, rule), never_set);
+  });
 }
 
 }  // namespace stash
