@@ -2,6 +2,9 @@
 /// \file
 /// Everything at once.
 
+#include "stash/batch.hpp"
+#include "stash/cpu.hpp"
+#include "stash/csr.hpp"
 #include "stash/dropout.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
