@@ -267,15 +267,18 @@ void add(const std::string& name, const std::function<void(benchmark::State&)>& 
 }
 
 [[maybe_unused]] const bool registered = [] {
-  for (const char* const name : {"raw", "sign_mask", "bitmap", "bitmap_fp16", "bitmap_fp8", "fp16", "fp8"}) {
+  for (const char* const name :
+       {"raw", "sign_mask", "range_mask", "bitmap", "bitmap_fp16", "bitmap_fp8", "csr", "csr_fp8", "fp16",
+        "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4_e2m1"}) {
     encoding e = parse_encoding(name);
     if (e.values != value_format::source) e.underflow = underflow_rule::keep_nonzero;
     const std::string label = name;
     add("encode/" + label, [e](benchmark::State& s) { encode_map(s, e); });
-    if (e.kind != encoding_kind::sign_mask) {
+    const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
+    if (!mask) {
       add("decode/" + label, [e](benchmark::State& s) { decode_map(s, e); });
     }
-    if (e.kind != encoding_kind::raw)
+    if (e.kind != encoding_kind::raw && e.kind != encoding_kind::range_mask)
       add("relu_backward/" + label, [e](benchmark::State& s) { relu_gradient_from(s, e); });
   }
   add("relu_backward/y", relu_gradient);

@@ -420,6 +420,167 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   }
 }
 
+// The conversions of convert.hpp to and from one byte, in vectors; compilers make less of them.
+
+template <class Format>
+void narrow_to_bytes(const float* values, std::int64_t count, underflow_rule underflow,
+                     std::uint8_t* stored) {
+  constexpr int shift = 23 - Format::mantissa_bits;
+  constexpr std::int32_t rebias = (127 - Format::bias) << Format::mantissa_bits;
+  constexpr std::int32_t smallest_normal = (127 - Format::bias + 1) << 23;
+  const integers di;
+  const hn::Rebind<std::uint8_t, floats> du8;
+  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
+  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
+  const auto one = hn::Set(di, 1);
+  const auto below_half = hn::Set(di, (1 << (shift - 1)) - 1);
+  const auto anchor = hn::Set(di, subnormal_anchor<Format>);
+  in_vectors(
+      count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto v = hn::BitCast(di, load(values + i));
+        const auto magnitude = hn::And(v, magnitude_bits);
+        const auto odd = hn::And(hn::ShiftRight<shift>(magnitude), one);
+        // An infinity would overflow here; it is no number that has to be rounded.
+        const auto finite = hn::Min(magnitude, hn::Set(di, f32_infinity - 1));
+        const auto rounded = hn::ShiftRight<shift>(hn::Add(hn::Add(finite, below_half), odd));
+        auto result = hn::Min(hn::Sub(rounded, hn::Set(di, rebias)), hn::Set(di, Format::largest_finite));
+        const auto anchored = hn::Add(hn::BitCast(floats(), magnitude), hn::BitCast(floats(), anchor));
+        const auto subnormal = hn::Sub(hn::BitCast(di, anchored), anchor);
+        result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, smallest_normal)), subnormal, result);
+        if (keep_nonzero) {
+          const auto lost = hn::And(hn::Eq(result, hn::Zero(di)), hn::Gt(magnitude, hn::Zero(di)));
+          result = hn::IfThenElse(lost, one, result);
+        }
+        result =
+            hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, f32_infinity)), hn::Set(di, Format::nan), result);
+        const auto sign = hn::And(hn::ShiftRight<24>(v), hn::Set(di, 0x80));
+        hn::StoreU(hn::DemoteTo(du8, hn::Or(result, sign)), du8, stored + i);
+      },
+      [&](std::int64_t i) {
+        stored[i] = keep_nonzero ? narrow<Format, underflow_rule::keep_nonzero>(values[i])
+                                 : narrow<Format, underflow_rule::to_zero>(values[i]);
+      });
+}
+
+template <class Format>
+void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) {
+  constexpr int shift = 23 - Format::mantissa_bits;
+  constexpr std::int32_t rebias = (127 - Format::bias) << 23;
+  const integers di;
+  const floats df;
+  const hn::Rebind<std::uint8_t, floats> du8;
+  const auto anchor = hn::Set(di, subnormal_anchor<Format>);
+  in_vectors(
+      count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto code = hn::PromoteTo(di, hn::LoadU(du8, stored + i));
+        const auto magnitude = hn::And(code, hn::Set(di, 0x7f));
+        const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(di, 0x80)));
+        const auto moved = hn::ShiftLeft<shift>(magnitude);
+        const auto steps = hn::Sub(hn::BitCast(df, hn::Add(magnitude, anchor)), hn::BitCast(df, anchor));
+        auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 1 << Format::mantissa_bits)),
+                                     hn::BitCast(di, steps), hn::Add(moved, hn::Set(di, rebias)));
+        const auto special = hn::Gt(magnitude, hn::Set(di, Format::largest_finite));
+        const auto not_finite =
+            Format::ieee ? hn::Or(moved, hn::Set(di, f32_infinity)) : hn::Set(di, 0x7fc00000);
+        result = hn::Or(hn::IfThenElse(special, not_finite, result), sign);
+        store(hn::BitCast(words(), result), values + i);
+      },
+      [&](std::int64_t i) { values[i] = widen<Format>(stored[i]); });
+}
+
+// The processor's conversions to and from f16 round as the format says from AVX2 on; what differs is mended
+// around them. Below, Highway truncates, and the loops of value_loops-inl.hpp serve.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+
+using halves = hn::Rebind<hwy::float16_t, floats>;
+
+void narrow_to_halves(const float* values, std::int64_t count, underflow_rule underflow,
+                      std::uint16_t* stored) {
+  // Magnitudes are compared as signed numbers, which is cheaper.
+  const integers di;
+  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
+  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
+  const auto infinity = hn::Set(di, f32_infinity);
+  const auto largest = hn::Set(di, 0x477fe000);         // 65504
+  const auto above_zero = hn::Set(di, 0x33000000 + 1);  // 2^-25 still rounds to zero
+  const auto smallest = hn::Set(di, 0x33800000);        // 2^-24
+  in_vectors(
+      count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto v = hn::BitCast(di, load(values + i));
+        const auto magnitude = hn::And(v, magnitude_bits);
+        auto kept = hn::IfThenElse(hn::Lt(magnitude, infinity), hn::Min(magnitude, largest), magnitude);
+        if (keep_nonzero) {
+          const auto raised = hn::IfThenElse(hn::Lt(magnitude, above_zero), smallest, kept);
+          kept = hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(di)), raised);
+        }
+        kept = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, 0x7fc00000), kept);
+        const auto rounded = hn::Or(kept, hn::AndNot(magnitude_bits, v));
+        const auto half = hn::DemoteTo(halves(), hn::BitCast(floats(), rounded));
+        hn::StoreU(half, halves(), reinterpret_cast<hwy::float16_t*>(stored) + i);
+      },
+      [&](std::int64_t i) {
+        stored[i] = keep_nonzero ? narrow<fp16_format, underflow_rule::keep_nonzero>(values[i])
+                                 : narrow<fp16_format, underflow_rule::to_zero>(values[i]);
+      });
+}
+
+void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
+  const integers di;
+  const hn::Rebind<std::uint16_t, floats> du16;
+  in_vectors(
+      count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto half = hn::LoadU(halves(), reinterpret_cast<const hwy::float16_t*>(stored) + i);
+        const auto wide = hn::BitCast(di, hn::PromoteTo(floats(), half));
+        // The processor makes a signalling NaN quiet; all other bits are those of the format.
+        const auto bits = hn::PromoteTo(di, hn::LoadU(du16, stored + i));
+        const auto magnitude = hn::And(bits, hn::Set(di, 0x7fff));
+        const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000)));
+        const auto nan = hn::Or(sign, hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(di, f32_infinity)));
+        const auto result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7c00)), nan, wide);
+        store(hn::BitCast(words(), result), values + i);
+      },
+      [&](std::int64_t i) { values[i] = widen<fp16_format>(stored[i]); });
+}
+
+constexpr bool has_halves = true;
+
+#else
+
+constexpr bool has_halves = false;
+void narrow_to_halves(const float*, std::int64_t, underflow_rule, std::uint16_t*) {}
+void widen_halves(const std::uint16_t*, std::int64_t, float*) {}
+
+#endif
+
+void narrow_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                 std::uint8_t* stored) {
+  if (format == value_format::fp8_e4m3) {
+    narrow_to_bytes<fp8_e4m3_format>(values, count, underflow, stored);
+  } else if (format == value_format::fp8_e5m2) {
+    narrow_to_bytes<fp8_e5m2_format>(values, count, underflow, stored);
+  } else if (has_halves && format == value_format::fp16) {
+    narrow_to_halves(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
+  } else {
+    narrow_values(values, count, format, underflow, stored);
+  }
+}
+
+void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) {
+  if (format == value_format::fp8_e4m3) {
+    widen_bytes<fp8_e4m3_format>(stored, count, values);
+  } else if (format == value_format::fp8_e5m2) {
+    widen_bytes<fp8_e5m2_format>(stored, count, values);
+  } else if (has_halves && format == value_format::fp16) {
+    widen_halves(reinterpret_cast<const std::uint16_t*>(stored), count, values);
+  } else {
+    widen_values(stored, count, format, values);
+  }
+}
+
 constexpr auto tensorflow = framework_rule::tensorflow;
 constexpr auto pytorch = framework_rule::pytorch;
 
@@ -436,8 +597,8 @@ constexpr run_loops table = {
     .find_and_compact = find_and_compact,
     .expand = expand,
     .list_columns = list_columns,
-    .narrow = narrow_values,
-    .widen = widen_values,
+    .narrow = narrow_fast,
+    .widen = widen_fast,
     .narrow_exactly = narrow_values_exactly,
     .narrow_mx = narrow_groups,
     .widen_mx = widen_groups,
