@@ -39,6 +39,20 @@ tile_rows read_rows(const tile_layout& layout, const const_encoded_view& input, 
   return result;
 }
 
+/// row[columns[i]] = packed[i]. Eight columns are read at once, because a store of a value might change the
+/// next column as far as the compiler knows.
+void scatter(const float* packed, const std::uint8_t* columns, std::int64_t count, float* row) noexcept {
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, columns + i, sizeof eight);
+    for (int k = 0; k < 8; ++k)
+      row[eight >> (8 * k) & 0xff] = packed[i + k];
+  }
+  for (; i < count; ++i)
+    row[columns[i]] = packed[i];
+}
+
 /// True if a column lies beyond the end of the tile's last, shorter row.
 bool any_column_outside(const tile_rows& rows, std::int64_t length, const std::uint8_t* columns) noexcept {
   const std::int64_t last_length = length - (rows.rows - 1) * csr_row_elements;
@@ -134,22 +148,21 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
   if (any_column_outside(rows, length, columns)) return {0, status_corrupt};
 
   contents.count = count;
-  float packed[tile_elements];
-  if (values != nullptr) layout.values.load(payload, count, packed);
-  std::int64_t i = 0;
+  const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
+  float buffer[tile_elements];
+  if (values != nullptr && !as_they_are) layout.values.load(payload, count, buffer);
+  const float* packed = as_they_are ? reinterpret_cast<const float*>(payload) : buffer;
+  std::int64_t begin = 0;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::int64_t end = rows.end[static_cast<std::size_t>(row)];
-    const std::int64_t begin = i;
-    if (values != nullptr) {
-      float* to = values + row * csr_row_elements;
-      for (; i < end; ++i)
-        to[columns[i]] = packed[i];
-    }
+    if (values != nullptr)
+      scatter(packed + begin, columns + begin, end - begin, values + row * csr_row_elements);
     if (present != nullptr) {
       std::uint8_t* bits = present + row * row_mask_bytes;
-      for (i = begin; i < end; ++i)
+      for (std::int64_t i = begin; i < end; ++i)
         bits[columns[i] / 8] |= static_cast<std::uint8_t>(1U << (columns[i] % 8));
     }
+    begin = end;
   }
   return contents;
 }

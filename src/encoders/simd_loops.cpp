@@ -463,6 +463,39 @@ void narrow_to_bytes(const float* values, std::int64_t count, underflow_rule und
       });
 }
 
+void narrow_to_bf16(const float* values, std::int64_t count, underflow_rule underflow,
+                    std::uint16_t* stored) {
+  const integers di;
+  const hn::Rebind<std::uint16_t, floats> du16;
+  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
+  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
+  const auto one = hn::Set(di, 1);
+  const auto infinity = hn::Set(di, f32_infinity);
+  in_vectors(
+      count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto v = hn::BitCast(di, load(values + i));
+        const auto magnitude = hn::And(v, magnitude_bits);
+        const auto odd = hn::And(hn::ShiftRight<16>(magnitude), one);
+        const auto finite = hn::Min(magnitude, hn::Set(di, bf16_format::largest_finite << 16));
+        auto result = hn::ShiftRight<16>(hn::Add(hn::Add(finite, hn::Set(di, 0x7fff)), odd));
+        result = hn::Min(result, hn::Set(di, bf16_format::largest_finite));
+        if (keep_nonzero) {
+          const auto lost = hn::And(hn::Eq(result, hn::Zero(di)), hn::Gt(magnitude, hn::Zero(di)));
+          result = hn::IfThenElse(lost, one, result);
+        }
+        result =
+            hn::IfThenElse(hn::Eq(magnitude, infinity), hn::Set(di, bf16_format::written_infinity), result);
+        result = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, bf16_format::nan), result);
+        const auto sign = hn::And(hn::ShiftRight<16>(v), hn::Set(di, 0x8000));
+        hn::StoreU(hn::DemoteTo(du16, hn::Or(result, sign)), du16, stored + i);
+      },
+      [&](std::int64_t i) {
+        stored[i] = keep_nonzero ? narrow<bf16_format, underflow_rule::keep_nonzero>(values[i])
+                                 : narrow<bf16_format, underflow_rule::to_zero>(values[i]);
+      });
+}
+
 template <class Format>
 void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) {
   constexpr int shift = 23 - Format::mantissa_bits;
@@ -562,6 +595,8 @@ void narrow_fast(const float* values, std::int64_t count, value_format format, u
     narrow_to_bytes<fp8_e4m3_format>(values, count, underflow, stored);
   } else if (format == value_format::fp8_e5m2) {
     narrow_to_bytes<fp8_e5m2_format>(values, count, underflow, stored);
+  } else if (format == value_format::bf16) {
+    narrow_to_bf16(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
   } else if (has_halves && format == value_format::fp16) {
     narrow_to_halves(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
   } else {
