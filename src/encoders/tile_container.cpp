@@ -140,7 +140,7 @@ std::uint8_t* tile_placer::payload(std::int64_t tile) const noexcept {
   return nullptr;
 }
 
-void tile_placer::report() noexcept {
+void tile_placer::report() const noexcept {
   add(output_.report->nonzeros, nonzeros_);
   add(output_.report->slot_bytes, cursor_);
 }

@@ -59,7 +59,7 @@ class tile_placer {
   void lose(std::int64_t tile) noexcept;
   std::uint32_t* table() const noexcept { return table_; }
   /// Updates the report. To be called last.
-  void report() noexcept;
+  void report() const noexcept;
 
  private:
   const tile_layout& layout_;
