@@ -117,6 +117,12 @@ void activation_kernel::execute(const kernel_operands& operands) {
       map(operands, [](float x) { return x <= 0.0F ? 0.0F : (x >= 6.0F ? 6.0F : x); });
       break;
     case op_kind::relu6_backward:
+      if (!operands.stash[0].dense) {
+        const const_encoded_view& mask = encoded_stash(operands, 0, encoding_kind::range_mask);
+        clip_backward(operands.inputs[0], operands.stash[0].stored, mask, operands.outputs[0], 0.0F, 6.0F, r,
+                      context());
+        break;
+      }
       map_gradient(operands, [](float dy, float y) { return y > 0.0F && y < 6.0F ? dy : 0.0F; });
       break;
     default:

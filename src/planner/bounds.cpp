@@ -14,7 +14,7 @@ std::size_t index(std::int32_t id) {
 }
 
 bool wants_dense(need what) {
-  return what == need::value || what == need::exact_value || what == need::range;
+  return what == need::value || what == need::exact_value;
 }
 
 // What one storage of a component occupies under one configuration.

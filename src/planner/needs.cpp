@@ -90,6 +90,7 @@ bool reads_directly(op_kind kind, need what, const stash_choice& c, bool whole) 
               kind == op_kind::batch_norm_backward) &&
              (e == encoding_kind::sign_mask || e == encoding_kind::bitmap || e == encoding_kind::cast);
     case need::range:
+      return whole && kind == op_kind::relu6_backward && e == encoding_kind::range_mask;
     case need::value:
     case need::exact_value:
       break;

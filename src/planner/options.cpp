@@ -243,15 +243,33 @@ class enumerator {
     encoding mask;
     mask.kind = encoding_kind::sign_mask;
     add(stash_kind::encoded, mask);
+    if (has(readers, need::range)) {
+      encoding range;
+      range.kind = encoding_kind::range_mask;
+      add(stash_kind::encoded, range);
+    }
     encoding bitmap;
     bitmap.kind = encoding_kind::bitmap;
-    add(stash_kind::encoded, bitmap);
+    // csr holds the same values and serves the same needs, but no kernel reads it: it is worth a choice only
+    // where it is smaller.
+    const auto add_sparse = [&] {
+      add(stash_kind::encoded, bitmap);
+      encoding csr = bitmap;
+      csr.kind = encoding_kind::csr;
+      stash_choice as_bitmap = base, as_csr = base;
+      as_bitmap.kind = as_csr.kind = stash_kind::encoded;
+      as_bitmap.stored = bitmap;
+      as_csr.stored = csr;
+      if (kept_bytes(s, as_csr) < kept_bytes(s, as_bitmap) || options_.force == to_string(csr))
+        add(stash_kind::encoded, csr);
+    };
+    add_sparse();
     if (const value_format lossy = lossy_values(options_.chosen_policy); lossy != value_format::source) {
       const underflow_rule underflow =
           has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
       bitmap.values = lossy;
       bitmap.underflow = underflow;
-      add(stash_kind::encoded, bitmap);
+      add_sparse();
       encoding cast;
       cast.kind = encoding_kind::cast;
       cast.values = lossy;
@@ -292,7 +310,9 @@ class enumerator {
         if (choice.kind == stash_kind::raw || reads_directly(g_.op_at(r.op).kind, r.what, choice, r.whole))
           continue;
         // A mask has no values that could be decoded for a reader that does not take its bits.
-        if (choice.kind == stash_kind::encoded && choice.stored.kind == encoding_kind::sign_mask) return;
+        const bool mask =
+            choice.stored.kind == encoding_kind::sign_mask || choice.stored.kind == encoding_kind::range_mask;
+        if (choice.kind == stash_kind::encoded && mask) return;
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
         if (from != nullptr && from->kind != stash_kind::raw)
           current.codec_bytes += g_.at(source).bytes(g_.batch);

@@ -30,8 +30,8 @@ class pass {
   schedule run(double overflow_share) {
     std::int64_t sparse_bytes = 0;
     for (const stash_choice& c : s_.choices) {
-      if (c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap)
-        sparse_bytes += c.bytes_after;
+      const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
+      if (c.kind == stash_kind::encoded && sparse) sparse_bytes += c.bytes_after;
     }
     buffer_id overflow = -1;
     if (sparse_bytes > 0 && overflow_share > 0) {

@@ -40,12 +40,14 @@ const recompute_rule* rule_for(const graph& g, storage_id target) {
 bool keeps_values(const stash_choice& c) {
   return c.kind == stash_kind::raw ||
          (c.kind == stash_kind::encoded &&
-          (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::cast));
+          (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr ||
+           c.stored.kind == encoding_kind::cast));
 }
 
 bool keeps_exact_values(const stash_choice& c) {
   return c.kind == stash_kind::raw ||
-         (c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap &&
+         (c.kind == stash_kind::encoded &&
+          (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr) &&
           c.stored.values == value_format::source);
 }
 
@@ -101,6 +103,9 @@ class choice_checker {
       case encoding_kind::shape_only:
       case encoding_kind::sign_mask:
         break;
+      case encoding_kind::range_mask:
+        if (c.stored.lower != 0.0F || c.stored.upper != 6.0F) illegal(s, "bounds that are not ReLU6's");
+        break;
       case encoding_kind::window_index:
       case encoding_kind::relu_pool:
         if (of.role != storage_role::auxiliary || of.window_cells != c.stored.window_cells) {
@@ -111,6 +116,7 @@ class choice_checker {
         if (c.stored.values == value_format::source) illegal(s, "a cast to the source's own format");
         [[fallthrough]];
       case encoding_kind::bitmap:
+      case encoding_kind::csr:
         if (!policy_allows_values(p_.chosen_policy, c.stored.values)) {
           illegal(s, "the policy does not allow this value format");
         }
@@ -176,8 +182,10 @@ class choice_checker {
     switch (what) {
       case need::sign:
         return e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::bitmap ||
+               e.kind == encoding_kind::csr ||
                (e.kind == encoding_kind::cast && e.underflow == underflow_rule::keep_nonzero);
       case need::range:
+        return e.kind == encoding_kind::range_mask || keeps_exact_values(c);
       case need::exact_value:
         return keeps_exact_values(c);
       case need::value:

@@ -45,6 +45,7 @@ bool kernel_takes(op_kind kind, need what, encoding_kind stored, bool whole) {
     case need::sign_window:
       return stored == encoding_kind::relu_pool && kind == op_kind::relu_max_pool_backward;
     case need::range:
+      return whole && kind == op_kind::relu6_backward && stored == encoding_kind::range_mask;
     case need::value:
     case need::exact_value:
       return false;
@@ -384,7 +385,8 @@ class replayer {
     if (!check_shape(s, 1) || !touch_both(s)) return;
     const std::optional<encoding> stored = stored_form(at(p_.choices, s.storage));
     const bool encodable =
-        stored && (stored->kind == encoding_kind::sign_mask || stored->kind == encoding_kind::bitmap ||
+        stored && (stored->kind == encoding_kind::sign_mask || stored->kind == encoding_kind::range_mask ||
+                   stored->kind == encoding_kind::bitmap || stored->kind == encoding_kind::csr ||
                    stored->kind == encoding_kind::cast);
     if (!encodable) {
       found_.add(plan_fault::illegal_encoding, "step {}: {} has no stored form that encode writes", now_,
@@ -402,9 +404,10 @@ class replayer {
     if (!check_shape(s, 1) || !touch_both(s)) return;
     const stash_choice& c = at(p_.choices, s.storage);
     const bool bytes = at(g_.storages, s.storage).type == dtype::u8;
-    const bool decodable = c.kind == stash_kind::encoded &&
-                           (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::cast ||
-                            (c.stored.kind == encoding_kind::sign_mask && bytes));
+    const bool decodable =
+        c.kind == stash_kind::encoded &&
+        (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr ||
+         c.stored.kind == encoding_kind::cast || (c.stored.kind == encoding_kind::sign_mask && bytes));
     if (!decodable) {
       found_.add(plan_fault::illegal_encoding, "step {}: the stored form of {} has no dense values", now_,
                  name(s.storage));

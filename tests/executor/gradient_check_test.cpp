@@ -255,7 +255,7 @@ TEST_P(whole_network, lossless_plans_give_the_same_bits) {
   measure_densities(g);
   int legal = 0;
   for (const std::string force :
-       {"", "raw", "sign_mask", "window_index", "relu_pool", "bitmap", "recompute"}) {
+       {"", "raw", "sign_mask", "window_index", "relu_pool", "range_mask", "bitmap", "csr", "recompute"}) {
     SCOPED_TRACE("forced: " + force);
     trainer_options o = make_options(policy::lossless);
     o.plan.force = force;

@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(
         ::testing::Values(legality{"lenet", {"sign_mask", "recompute"}}, legality{"vgg_small", {"recompute"}},
                           legality{"resnet20", {"window_index", "relu_pool"}}),
-        ::testing::Values("raw", "sign_mask", "window_index", "relu_pool", "bitmap", "recompute")),
+        ::testing::Values("raw", "sign_mask", "window_index", "relu_pool", "bitmap", "csr", "recompute")),
     [](const auto& p) { return std::get<0>(p.param).network + "_" + std::get<1>(p.param); });
 
 }  // namespace

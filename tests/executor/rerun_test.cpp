@@ -56,9 +56,10 @@ trainer_options bitmaps() {
   return o;
 }
 
-bool uses_bitmap(const planner::plan& p) {
+bool keeps_sparse_maps(const planner::plan& p) {
   return std::any_of(p.choices.begin(), p.choices.end(), [](const planner::stash_choice& c) {
-    return c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap;
+    const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
+    return c.kind == stash_kind::encoded && sparse;
   });
 }
 
@@ -79,7 +80,7 @@ TEST_P(density_jump, reruns_and_changes_nothing) {
     trainer_options o = bitmaps();
     o.plan.force = force;
     const auto t = start(g, o, batches(0));
-    ASSERT_TRUE(uses_bitmap(t->current().current_plan()));
+    ASSERT_TRUE(keeps_sparse_maps(t->current().current_plan()));
     int grown = 0, late = 0;
     t->on_rerun = [&](const std::string&) {
       ++grown;

@@ -68,7 +68,7 @@ network relu_max_pool_network(std::int32_t kernel, std::int32_t stride) {
 
 // Which bits of the encoded form are candidates: of element k (of the k-th stored value in a payload), bit
 // `bit` of `bits`.
-enum class plane { first, gradient, payload };
+enum class plane { first, gradient, payload, csr_payload };
 
 struct telling_case {
   std::string name;
@@ -88,6 +88,8 @@ std::size_t pad16(std::size_t bytes) {
 
 std::size_t begin_of(plane where, std::size_t elements) {
   if (where == plane::gradient) return pad16((elements + 3) / 4);
+  if (where == plane::csr_payload)
+    return pad16((elements + 255) / 256 * 2) + pad16((elements + 1023) / 1024 * 4);
   if (where == plane::payload) return pad16((elements + 7) / 8) + pad16((elements + 1023) / 1024 * 4);
   return 0;
 }
@@ -147,7 +149,7 @@ TEST_P(telling_bit, changes_the_gradients) {
   constexpr std::size_t candidates = 48;
   // Spread over the first two thirds of the codes; of a payload over the first fifth, which is there at
   // any density.
-  const std::size_t stride = std::max<std::size_t>(1, elements / (c.where == plane::payload ? 240 : 72));
+  const std::size_t stride = std::max<std::size_t>(1, elements / (c.where >= plane::payload ? 240 : 72));
   int told = 0;
   for (std::size_t k = 0; k < candidates && told == 0; ++k) {
     const std::size_t position =
@@ -209,6 +211,12 @@ std::vector<telling_case> cases() {
        32, 24},
       {"bitmap_range", relu6_network(), lossless, "bitmap", "relu6", "bitmap", encoded, plane::payload, 32,
        31},
+      {"range_mask", relu6_network(), lossless, "range_mask", "relu6", "range_mask"},
+      {"csr_exponent", two_convolutions(), lossless, "csr", "relu", "csr", encoded, plane::csr_payload, 32,
+       24},
+      {"csr_sign", relu_network(), lossless, "csr", "relu", "csr", encoded, plane::csr_payload, 32, 31},
+      {"csr_fp8_exponent", two_convolutions(), policy::fp8, "csr_fp8", "relu", "csr_fp8", encoded,
+       plane::csr_payload, 8, 4},
       {"fp16_value", two_convolutions(), policy::fp16, "fp16", "relu", "fp16", encoded, plane::first, 16, 11},
       {"fp16_sign", relu_network(), policy::fp16, "fp16", "relu", "fp16", encoded, plane::first, 16, 15},
       {"fp8_value", two_convolutions(), policy::fp8, "fp8", "relu", "fp8", encoded, plane::first, 8, 4},
