@@ -25,10 +25,17 @@ std::string lower_case(std::string_view name) {
   return result;
 }
 
-const run_loops* find(std::string_view name) {
+/// Allocates nothing: the first call of any kind may end up here.
+bool is_lower_case_of(std::string_view upper, std::string_view name) noexcept {
+  return std::equal(
+      upper.begin(), upper.end(), name.begin(), name.end(),
+      [](unsigned char u, unsigned char c) { return static_cast<unsigned char>(std::tolower(u)) == c; });
+}
+
+const run_loops* find(std::string_view name) noexcept {
   if (name == scalar_name) return &scalar_loops;
   for (const simd_target& target : simd_targets()) {
-    if (lower_case(target.name) == name) return target.version;
+    if (is_lower_case_of(target.name, name)) return target.version;
   }
   return nullptr;
 }
@@ -42,20 +49,20 @@ std::string list_of_targets() {
 
 struct first_choice {
   const run_loops* version;
-  std::string unknown;  ///< what STASH_CPU_TARGET says, if that is no target
+  const char* unknown;  ///< what STASH_CPU_TARGET says, if that is no target
 };
 
-first_choice choose_first() {
+first_choice choose_first() noexcept {
   const char* wanted = std::getenv("STASH_CPU_TARGET");
   const auto known = simd_targets();
   const run_loops* best = known.empty() ? &scalar_loops : known.front().version;
-  if (wanted == nullptr || *wanted == '\0') return {best, {}};
+  if (wanted == nullptr || *wanted == '\0') return {best, nullptr};
   const run_loops* named = find(wanted);
   if (named == nullptr) return {best, wanted};
-  return {named, {}};
+  return {named, nullptr};
 }
 
-const first_choice& first() {
+const first_choice& first() noexcept {
   static const first_choice choice = choose_first();
   return choice;
 }
@@ -73,7 +80,7 @@ const run_loops& loops() noexcept {
 }
 
 void check_cpu_target() {
-  if (chosen().load(std::memory_order_acquire) != nullptr || first().unknown.empty()) return;
+  if (chosen().load(std::memory_order_acquire) != nullptr || first().unknown == nullptr) return;
   fail(errc::invalid_argument, "STASH_CPU_TARGET", "environment variable", "one of " + list_of_targets(),
        fmt::format("\"{}\"", first().unknown));
 }

@@ -284,24 +284,10 @@ nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t*
           above || largest_of_rest > static_cast<std::uint32_t>(f32_infinity)};
 }
 
-// Compaction works on at most eight lanes, whose order a table of 2 KiB holds; Highway's own Compress and
-// the missing Expand are slower or absent before AVX-512.
+// Compaction works on at most eight lanes, whose order a table of 2 KiB holds (set_bits, for packing);
+// Highway's own Compress and the missing Expand are slower or absent before AVX-512.
 
 using eight = hn::CappedTag<float, 8>;
-
-/// For every mask of eight lanes: the numbers of the set ones, in order, as bytes.
-constexpr auto chosen_lanes = [] {
-  std::array<std::uint64_t, 256> table{};
-  for (unsigned mask = 0; mask < 256; ++mask) {
-    unsigned shift = 0;
-    for (unsigned lane = 0; lane < 8; ++lane) {
-      if ((mask >> lane & 1) == 0) continue;
-      table[mask] |= std::uint64_t{lane} << shift;
-      shift += 8;
-    }
-  }
-  return table;
-}();
 
 /// For every mask of eight lanes: for each lane, how many set ones are before it.
 constexpr auto lanes_before = [] {
@@ -347,13 +333,13 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   std::int64_t i = 0;
   for (; i + step <= count && packed + step <= end; i += step) {
     const unsigned mask = group_bits(bits, i);
-    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(chosen_lanes[mask])), d, packed);
+    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(set_bits[mask])), d, packed);
     packed += std::popcount(mask);
   }
   const std::int64_t rest = end - packed;
   for (; i + step <= count && waiting - tail < rest; i += step) {
     const unsigned mask = group_bits(bits, i);
-    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(chosen_lanes[mask])), d, waiting);
+    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(set_bits[mask])), d, waiting);
     waiting += std::popcount(mask);
   }
   for (; i < count && waiting - tail < rest; ++i) {
@@ -379,7 +365,7 @@ nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint
       std::uint8_t stored[8];
       hn::StoreMaskBits(du, hn::Ne(v_bits, hn::Zero(du)), stored);
       const unsigned mask = stored[0];
-      hn::StoreU(hn::TableLookupLanes(v, lane_order(chosen_lanes[mask])), d, packed);
+      hn::StoreU(hn::TableLookupLanes(v, lane_order(set_bits[mask])), d, packed);
       packed += std::popcount(mask);
       byte |= mask << j;
     }
@@ -661,10 +647,15 @@ HWY_AFTER_NAMESPACE();
 namespace stash::detail {
 
 std::span<const simd_target> simd_targets() noexcept {
-  static const std::vector<simd_target> targets = [] {
-    std::vector<simd_target> known;
+  struct list {
+    std::array<simd_target, 8> targets{};
+    std::size_t count = 0;
+  };
+  static const list known_targets = [] {
+    list known;
     const auto add = [&](std::int64_t bit, const run_loops& version) {
-      if ((hwy::SupportedTargets() & bit) != 0) known.push_back({hwy::TargetName(bit), &version});
+      if ((hwy::SupportedTargets() & bit) != 0)
+        known.targets[known.count++] = {hwy::TargetName(bit), &version};
     };
     // Best first: Highway gives better targets lower bits.
 #if HWY_TARGETS & HWY_AVX3_DL
@@ -687,7 +678,7 @@ std::span<const simd_target> simd_targets() noexcept {
 #endif
     return known;
   }();
-  return targets;
+  return {known_targets.targets.data(), known_targets.count};
 }
 
 }  // namespace stash::detail

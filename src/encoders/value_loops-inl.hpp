@@ -17,7 +17,7 @@ namespace stash::detail {
 namespace STASH_LOOPS_NAMESPACE {
 namespace {
 
-/// For every byte of a mask: the numbers of its set bits, in order, as bytes.
+/// For every byte of a mask: the numbers of its set bits, in order, as bytes, then zeros.
 constexpr auto set_bits = [] {
   std::array<std::uint64_t, 256> table{};
   for (unsigned mask = 0; mask < 256; ++mask) {
