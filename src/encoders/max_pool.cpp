@@ -1,4 +1,4 @@
-#include "pool_general.hpp"
+#include "pool_general_backward.hpp"
 #include "stash/pool.hpp"
 
 namespace stash {
@@ -48,11 +48,12 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   std::uint32_t never_set = 0;
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
-    check_same_shape(function, "x", x, "dx", dx);
+    check_same_shape(function, "x", x, "dx", dx, window);
+    checked_index_bits(function, s.cells());
     return general_pool_backward(s, dy, general_search_source(s, x, rule, false), dx, never_set, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  check_same_shape(function, "x", x, "dx", dx);
+  check_same_shape(function, "x", x, "dx", dx, window);
   checked_index_bits(function, s.cells());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 }

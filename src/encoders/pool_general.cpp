@@ -2,10 +2,25 @@
 
 #include <fmt/format.h>
 
-#include "sign.hpp"
+#include <numeric>
 
 namespace stash::detail {
 namespace {
+
+/// True if windows [0, axis.out), none of which starts behind x, have a cell in x each.
+bool all_reach_x(const general_axis& axis) noexcept {
+  const auto reaches = [&](std::int64_t window) { return axis.first_cell(window) < axis.last_cell(window); };
+  if (!reaches(0)) return false;
+  // Cells before x are followed by one in x, unless the dilation steps over all of it. Where it may, what
+  // happens repeats with the remainders of the windows' origins.
+  if (axis.in >= axis.dilation) return true;
+  const std::int64_t before = std::min(axis.out, axis.first_whole());
+  const std::int64_t period = axis.dilation / std::gcd(axis.dilation, axis.stride);
+  for (std::int64_t window = 1; window < std::min(before, period); ++window) {
+    if (!reaches(window)) return false;
+  }
+  return true;
+}
 
 void check_general_axis(std::string_view function, std::string_view name, const general_axis& axis) {
   const auto bad = [&](std::string_view expected) {
@@ -16,36 +31,43 @@ void check_general_axis(std::string_view function, std::string_view name, const 
   if (axis.kernel < 1 || axis.stride < 1 || axis.pad < 0 || axis.dilation < 1)
     bad("kernel, stride and dilation above 0 and padding not below 0");
   if (axis.out == 0) return;
-  // Divided where a product may overflow.
-  const bool too_many = axis.in == 0 || axis.out - 1 > (axis.in - 1 + axis.pad) / axis.stride;
-  const auto reaches = [&](std::int64_t window) {
-    for (std::int64_t k = 0; k < axis.kernel; ++k) {
-      if (axis.inside(window, k)) return true;
-    }
-    return false;
-  };
-  // Windows in the padding's shadow are few: those that start before x, and those that end behind it.
-  bool all_reach = !too_many && axis.kernel <= 256;
-  for (std::int64_t w = 0; all_reach && w < axis.out && axis.position(w, 0) < 0; ++w)
-    all_reach = reaches(w);
-  if (!all_reach) bad("at least one cell of x in every window, and at most 256 cells");
+  // Divided, because the product may overflow.
+  const bool starts_behind = axis.in == 0 || axis.out - 1 > (axis.in - 1 + axis.pad) / axis.stride;
+  if (starts_behind || !all_reach_x(axis)) bad("at least one cell of x in every window");
 }
 
-/// Elements [0, count) at `from` and every `step` of them, as f32.
-void gather(const const_tensor_view& x, std::int64_t from, std::int64_t step, std::int64_t count,
-            float* to) noexcept {
-  if (x.type == dtype::f32) {
-    const float* data = x.as<float>() + from;
-    for (std::int64_t i = 0; i < count; ++i)
-      to[i] = data[i * step];
-    return;
+/// `pixels` runs of `channels` values, `step` apart.
+template <class T>
+void gather(const T* from, std::int64_t step, std::int64_t pixels, std::int64_t channels, T* to) noexcept {
+  if (step == channels || pixels == 1) {
+    std::memcpy(to, from, static_cast<std::size_t>(pixels * channels) * sizeof(T));
+  } else if (channels == 1 && step == 2) {
+    for (std::int64_t p = 0; p < pixels; ++p)
+      to[p] = from[2 * p];
+  } else if (channels == 1) {
+    for (std::int64_t p = 0; p < pixels; ++p)
+      to[p] = from[p * step];
+  } else {
+    for (std::int64_t p = 0; p < pixels; ++p, from += step, to += channels)
+      std::memcpy(to, from, static_cast<std::size_t>(channels) * sizeof(T));
   }
-  std::uint16_t narrow[general_run];
-  const std::uint16_t* data = x.as<std::uint16_t>() + from;
-  for (std::int64_t i = 0; i < count; ++i)
-    narrow[i] = data[i * step];
-  widen_exactly(x.type, narrow, count, to);
 }
+
+void gather_values(const const_tensor_view& x, std::int64_t offset, std::int64_t step, std::int64_t pixels,
+                   std::int64_t channels, float* to) noexcept {
+  if (x.type == dtype::f32) return gather(x.as<float>() + offset, step, pixels, channels, to);
+  const std::uint16_t* from = x.as<std::uint16_t>() + offset;
+  if (step == channels || pixels == 1) return widen_exactly(x.type, from, pixels * channels, to);
+  std::uint16_t narrow[run_elements];
+  gather(from, step, pixels, channels, narrow);
+  widen_exactly(x.type, narrow, pixels * channels, to);
+}
+
+/// Cells of a window that a copy holds at a time, and its size.
+constexpr std::int64_t copied_cells = 256;
+constexpr std::int64_t copied_values = 8192;
+/// Keeps the cells of one value from falling into one set of the cache.
+constexpr std::int64_t copy_skew = 16;
 
 }  // namespace
 
@@ -72,14 +94,13 @@ general_shape check_general_pool(std::string_view function, std::string_view x_n
     fail(errc::invalid_argument, function, "window", "a known layout",
          fmt::format("{}", static_cast<unsigned>(window.layout)));
   }
-  const bool first = window.layout == pool_layout::channels_first;
-  if (first && (!x.dense() || !y.dense())) {
-    fail(errc::invalid_argument, function, "window", "dense maps with channels first", "a pixel pitch");
-  }
+  check_pool_pitch(function, x_name, x, window);
+  check_pool_pitch(function, y_name, y, window);
   if (rank == 4 && (window.kernel_d != 1 || window.stride_d != 1 || window.pad_front != 0)) {
     fail(errc::invalid_argument, function, "window", "no depth with 4 dimensions",
          fmt::format("kernel {}, stride {}, padding {}", window.kernel_d, window.stride_d, window.pad_front));
   }
+  const bool first = window.layout == pool_layout::channels_first;
   const int channel = first ? 1 : rank - 1;
   const int space = first ? 2 : 1;
   if (x.dims[0] != y.dims[0] || x.dims[channel] != y.dims[channel]) {
@@ -88,13 +109,15 @@ general_shape check_general_pool(std::string_view function, std::string_view x_n
          fmt::format("{} and {}", y.dims[0], y.dims[channel]));
   }
   general_shape s;
-  s.samples = x.dims[0];
-  s.channels = x.dims[channel];
+  s.samples = first ? x.dims[0] * x.dims[1] : x.dims[0];
+  s.channels = first ? 1 : x.dims[channel];
   s.channels_first = first;
   const int rows = space + (rank == 5 ? 1 : 0);
   if (rank == 5) {
     s.depth = {x.dims[space],   y.dims[space],    window.kernel_d,
                window.stride_d, window.pad_front, window.dilation_d};
+  } else {
+    s.depth.dilation = window.dilation_d;
   }
   s.rows = {x.dims[rows], y.dims[rows], window.kernel_h, window.stride_h, window.pad_top, window.dilation_h};
   s.columns = {x.dims[rows + 1], y.dims[rows + 1], window.kernel_w,
@@ -102,80 +125,112 @@ general_shape check_general_pool(std::string_view function, std::string_view x_n
   check_general_axis(function, "depth", s.depth);
   check_general_axis(function, "height", s.rows);
   check_general_axis(function, "width", s.columns);
-  if (s.cells() > 256) {
-    fail(errc::unsupported, function, "window", "at most 256 cells", fmt::format("{}", s.cells()));
-  }
   return s;
 }
 
-general_place place_of(const general_shape& s, std::int64_t i, std::int64_t depth, std::int64_t rows,
-                       std::int64_t columns) noexcept {
-  general_place at{};
-  if (!s.channels_first) {
-    at.channel = i % s.channels;
-    i /= s.channels;
-  }
-  at.x = i % columns;
-  i /= columns;
-  at.y = i % rows;
-  i /= rows;
-  at.z = i % depth;
-  i /= depth;
-  if (s.channels_first) {
-    at.channel = i % s.channels;
-    i /= s.channels;
-  }
-  at.sample = i;
-  return at;
+std::int64_t window_search::offset(const pooled_run& run, std::int64_t kz, std::int64_t ky,
+                                   std::int64_t kx) const noexcept {
+  const general_axis &d = shape_->depth, &r = shape_->rows, &c = shape_->columns;
+  const std::int64_t z = d.origin(run.oz) + kz * d.dilation;
+  const std::int64_t y = r.origin(run.oy) + ky * r.dilation;
+  const std::int64_t x = c.origin(run.ox) + kx * c.dilation;
+  return (((run.sample * d.in + z) * r.in + y) * c.in + x) * pitch_ + run.channel;
 }
 
-std::int64_t element_at(const general_shape& s, const general_place& at, std::int64_t depth,
-                        std::int64_t rows, std::int64_t columns) noexcept {
-  const std::int64_t plane = s.channels_first ? at.sample * s.channels + at.channel : at.sample;
-  const std::int64_t pixel = ((plane * depth + at.z) * rows + at.y) * columns + at.x;
-  return s.channels_first ? pixel : pixel * s.channels + at.channel;
+void window_search::find(const pooled_run& run, float* best, std::uint8_t* cells) const noexcept {
+  const general_axis &d = shape_->depth, &r = shape_->rows, &c = shape_->columns;
+  box b{d.first_cell(run.oz), d.last_cell(run.oz), r.first_cell(run.oy), r.last_cell(run.oy), 0, 0};
+  // Shorter runs are not worth a call per window.
+  constexpr std::int64_t in_place_channels = 8;
+  const bool in_place =
+      x_.type == dtype::f32 && b.z_end - b.z_begin == 1 && run.channels >= in_place_channels;
+  const std::int64_t end = run.ox + run.pixels;
+  pooled_run stretch = run;
+  for (; stretch.ox < end; stretch.ox += stretch.pixels) {
+    const bool whole = stretch.ox >= c.first_whole() && stretch.ox < c.last_whole();
+    stretch.pixels = whole ? std::min(end, c.last_whole()) - stretch.ox : 1;
+    b.x_begin = c.first_cell(stretch.ox);
+    b.x_end = c.last_cell(stretch.ox);
+    const std::int64_t done = (stretch.ox - run.ox) * run.channels;
+    std::uint8_t* stretch_cells = cells == nullptr ? nullptr : cells + done;
+    if (in_place) {
+      find_in_place(stretch, b, best + done, stretch_cells);
+    } else {
+      find_in_copies(stretch, b, best + done, stretch_cells);
+    }
+  }
 }
 
-void find_winners(const general_shape& s, const const_tensor_view& x, bool relu, framework_rule rule,
-                  std::int64_t first, std::int64_t count, float* best, std::uint8_t* cells) noexcept {
-  const general_axis &d = s.depth, &r = s.rows, &c = s.columns;
-  const general_place at = place_of(s, first, d.out, r.out, c.out);
-  const bool nan_wins = rule == framework_rule::pytorch;
-  std::int32_t winner[general_run];
-  std::fill_n(winner, count, -1);
-  for (std::int64_t kz = 0; kz < d.kernel; ++kz) {
-    if (!d.inside(at.z, kz)) continue;
-    for (std::int64_t ky = 0; ky < r.kernel; ++ky) {
-      if (!r.inside(at.y, ky)) continue;
-      for (std::int64_t kx = 0; kx < c.kernel; ++kx) {
-        // The run's elements whose cell lies in x: all or none, or a stretch of the row.
-        std::int64_t begin = 0, end = count;
-        general_place from{at.sample, at.channel, d.position(at.z, kz), r.position(at.y, ky), 0};
-        if (s.channels_first) {
-          begin = std::max<std::int64_t>(0, c.first_window(kx, 0) - at.x);
-          end = std::min(count, c.first_window(kx, c.in) - at.x);
-        } else if (!c.inside(at.x, kx)) {
-          continue;
+/// One slice of f32 lies in memory as the inner loops want it.
+void window_search::find_in_place(const pooled_run& run, const box& b, float* best,
+                                  std::uint8_t* cells) const noexcept {
+  const general_axis &r = shape_->rows, &c = shape_->columns;
+  // Numbers of cells, which nobody reads without `cells`, may overflow then.
+  const std::int64_t above = cells == nullptr ? 0 : b.z_begin * r.kernel + b.y_begin;
+  const window_cells w{above,
+                       above + b.y_end - b.y_begin,
+                       b.x_begin,
+                       b.x_end,
+                       c.kernel,
+                       static_cast<std::ptrdiff_t>(r.dilation * c.in * pitch_),
+                       static_cast<std::ptrdiff_t>(c.dilation * pitch_)};
+  const float* from = x_.as<float>() + offset(run, b.z_begin, b.y_begin, b.x_begin);
+  for (std::int64_t p = 0; p < run.pixels; ++p, from += c.stride * pitch_, best += run.channels) {
+    maximum_(from, w, run.channels, best, cells);
+    if (cells != nullptr) cells += run.channels;
+  }
+}
+
+/// Cuts a run so that the cells of each part fit a copy.
+void window_search::find_in_copies(const pooled_run& run, const box& b, float* best,
+                                   std::uint8_t* cells) const noexcept {
+  const std::int64_t most = std::min(run_elements, copied_values / std::min(b.cells(), copied_cells));
+  const std::int64_t most_pixels = std::max<std::int64_t>(1, most / run.channels);
+  pooled_run part = run;
+  for (std::int64_t p = 0; p < run.pixels; p += most_pixels) {
+    part.ox = run.ox + p;
+    part.pixels = std::min(most_pixels, run.pixels - p);
+    for (std::int64_t c = 0; c < run.channels; c += most) {
+      part.channel = run.channel + c;
+      part.channels = std::min(most, run.channels - c);
+      const std::int64_t done = p * run.channels + c;
+      find_in_copy(part, b, best + done, cells == nullptr ? nullptr : cells + done);
+    }
+  }
+}
+
+void window_search::find_in_copy(const pooled_run& run, const box& b, float* best,
+                                 std::uint8_t* cells) const noexcept {
+  const general_axis &r = shape_->rows, &c = shape_->columns;
+  const std::int64_t count = run.count();
+  const std::int64_t held = std::min(b.cells(), copied_cells);
+  const std::int64_t skew = held <= copied_values / (16 * copy_skew) ? copy_skew : 0;
+  alignas(64) float copy[copied_values + copied_values / 16];
+  std::uint8_t numbers[copied_cells];
+  std::int64_t filled = 0;
+  const auto find_maximum = [&] {
+    const window_cells w{0, 1, 0, filled, filled, 0, static_cast<std::ptrdiff_t>(count + skew)};
+    maximum_(copy, w, count, best, cells);
+  };
+  for (std::int64_t kz = b.z_begin; kz < b.z_end; ++kz) {
+    for (std::int64_t ky = b.y_begin; ky < b.y_end; ++ky) {
+      for (std::int64_t kx = b.x_begin; kx < b.x_end; ++kx) {
+        if (filled == copied_cells) {
+          // The maximum so far stands for its cells; only values are wanted of windows as large as that.
+          find_maximum();
+          std::memcpy(copy, best, static_cast<std::size_t>(count) * sizeof(float));
+          filled = 1;
         }
-        if (begin >= end) continue;
-        from.x = c.position(at.x + (s.channels_first ? begin : 0), kx);
-        std::int64_t offset = element_at(s, from, d.in, r.in, c.in);
-        if (!s.channels_first) offset = offset / s.channels * x.pitch() + at.channel;
-        float values[general_run];
-        gather(x, offset, s.channels_first ? c.stride : 1, end - begin, values);
-        const auto cell = static_cast<std::int32_t>((kz * r.kernel + ky) * c.kernel + kx);
-        for (std::int64_t i = begin; i < end; ++i) {
-          float value = values[i - begin];
-          if (relu && !passes<framework_rule::pytorch>(value)) value = 0.0F;
-          const bool take = winner[i] < 0 || value > best[i] || (nan_wins && is_nan(value));
-          best[i] = take ? value : best[i];
-          winner[i] = take ? cell : winner[i];
-        }
+        gather_values(x_, offset(run, kz, ky, kx), c.stride * pitch_, run.pixels, run.channels,
+                      copy + filled * (count + skew));
+        numbers[filled++] = static_cast<std::uint8_t>((kz * r.kernel + ky) * c.kernel + kx);
       }
     }
   }
+  find_maximum();
+  if (cells == nullptr || b.cells() == shape_->cells()) return;
   for (std::int64_t i = 0; i < count; ++i)
-    cells[i] = static_cast<std::uint8_t>(winner[i]);
+    cells[i] = numbers[cells[i]];
 }
 
 void general_pool_forward(bool relu, const general_shape& s, const const_tensor_view& x, const tensor_view& y,
@@ -186,41 +241,38 @@ void general_pool_forward(bool relu, const general_shape& s, const const_tensor_
   if (planes.index != nullptr) clear_tail(planes.index, elements, planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, elements, planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, elements, 1);
-  // Ranges are cut at whole bytes of every plane.
-  constexpr std::int64_t group = cell_stage::group_elements;
-  parallel_for(context, (elements + group - 1) / group, 16 * run_elements / group,
-               [&](std::int64_t begin, std::int64_t end) {
-                 cell_stage stage(planes, y, rule, begin * group);
-                 for_each_general_run(begin * group, std::min(elements, end * group), y.dims.inner(),
-                                      [&](std::int64_t first, std::int64_t count) {
-                                        float best[general_run];
-                                        std::uint8_t unwanted[general_run];
-                                        std::uint8_t* cells = wants_cells ? stage.cells(count) : unwanted;
-                                        find_winners(s, x, relu, rule, first, count, best, cells);
-                                        float* target = value_target(y, first, best);
-                                        if (target != best)
-                                          std::memcpy(target, best,
-                                                      static_cast<std::size_t>(count) * sizeof(float));
-                                        write_values(y, first, count, best, rounding::exact);
-                                        if (wants_cells) stage.advance(count);
-                                      });
-                 if (wants_cells) stage.finish();
-               });
-}
-
-bool any_cell_outside(const general_shape& s, const run_cells& winners, std::int64_t first,
-                      std::int64_t count) noexcept {
-  const general_axis &d = s.depth, &r = s.rows, &c = s.columns;
-  const general_place at = place_of(s, first, d.out, r.out, c.out);
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (winners.cell_needs_pass && winners.passes[i] == 0) continue;
-    const std::int64_t cell = winners.cells[i];
-    const std::int64_t ox = at.x + (s.channels_first ? i : 0);
-    const bool inside = cell < s.cells() && d.inside(at.z, cell / c.kernel / r.kernel) &&
-                        r.inside(at.y, cell / c.kernel % r.kernel) && c.inside(ox, cell % c.kernel);
-    if (!inside) return true;
-  }
-  return false;
+  const window_search search(s, x, rule, relu, wants_cells);
+  // As in pool_forward().
+  const std::int64_t group = cell_stage::group_elements / std::gcd(cell_stage::group_elements, s.channels);
+  const std::int64_t pixels = s.pooled_pixels();
+  const std::int64_t grain = std::max<std::int64_t>(1, 16 * run_elements / (group * s.channels));
+  const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
+  parallel_for(context, (pixels + group - 1) / group, grain, [&](std::int64_t begin, std::int64_t end) {
+    cell_stage stage(planes, y, rule, begin * group * s.channels);
+    const std::int64_t last = std::min(pixels, end * group);
+    float buffer[run_elements];
+    for (std::int64_t pixel = begin * group; pixel < last;) {
+      std::int64_t row = pixel / s.columns.out;
+      pooled_run run{0, 0, pixel % s.columns.out, 0, 0, 0, 0};
+      run.oy = row % s.rows.out;
+      row /= s.rows.out;
+      run.oz = row % s.depth.out;
+      run.sample = row / s.depth.out;
+      run.pixels = std::min({s.columns.out - run.ox, last - pixel, run_pixels});
+      for (std::int64_t c = 0; c < s.channels; c += run_elements) {
+        run.channel = c;
+        run.channels = std::min(run_elements, s.channels - c);
+        run.first = pixel * s.channels + c;
+        std::uint8_t* cells = wants_cells ? stage.cells(run.count()) : nullptr;
+        float* best = value_target(y, run.first, buffer);
+        search.find(run, best, cells);
+        write_values(y, run.first, run.count(), best, rounding::exact);
+        if (wants_cells) stage.advance(run.count());
+      }
+      pixel += run.pixels;
+    }
+    if (wants_cells) stage.finish();
+  });
 }
 
 }  // namespace stash::detail

@@ -3,13 +3,10 @@
 /// Max pooling in every layout, rank and type: depth, dilation, channels first, 16-bit. Two-dimensional
 /// undilated channels-last f32 has faster loops of its own (pool_loops.hpp) with the same results.
 ///
-/// Forward takes runs of pooled values, backward runs of dx; a run lies in one row of the innermost
-/// dimension. Backward asks for every element which windows cover it, so nobody else writes it and 16-bit
-/// sums are rounded once.
+/// A map with its channels first is one with a single channel and as many samples as there were channels.
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "pool_loops.hpp"
 #include "values.hpp"
@@ -20,23 +17,31 @@ struct general_axis {
   std::int64_t in = 1, out = 1;
   std::int64_t kernel = 1, stride = 1, pad = 0, dilation = 1;
 
-  std::int64_t position(std::int64_t window, std::int64_t cell) const noexcept {
-    return window * stride - pad + cell * dilation;
+  /// Position of a window's cell 0; negative in the padding.
+  std::int64_t origin(std::int64_t window) const noexcept { return window * stride - pad; }
+  /// The first cell of a window that lies at `position` or behind; at most `kernel`.
+  std::int64_t cell_from(std::int64_t window, std::int64_t position) const noexcept {
+    const std::int64_t distance = position - origin(window);
+    return distance <= 0 ? 0 : std::min(kernel, (distance - 1) / dilation + 1);
   }
-  bool inside(std::int64_t window, std::int64_t cell) const noexcept {
-    const std::int64_t at = position(window, cell);
-    return at >= 0 && at < in;
+  /// Cells [first_cell, last_cell) of a window lie in x.
+  std::int64_t first_cell(std::int64_t window) const noexcept { return cell_from(window, 0); }
+  std::int64_t last_cell(std::int64_t window) const noexcept { return cell_from(window, in); }
+  /// Distance between the first cell and the last.
+  std::int64_t reach() const noexcept { return (kernel - 1) * dilation; }
+  /// Windows [first_whole, last_whole) have all their cells in x; none if they cross.
+  std::int64_t first_whole() const noexcept { return (pad + stride - 1) / stride; }
+  std::int64_t last_whole() const noexcept {
+    const std::int64_t room = in - 1 - reach() + pad;
+    return room < 0 ? 0 : std::min(out, room / stride + 1);
   }
-  /// First window whose cell `cell` lies at `from` or behind.
-  std::int64_t first_window(std::int64_t cell, std::int64_t from) const noexcept {
-    const std::int64_t distance = from + pad - cell * dilation;
-    return distance <= 0 ? 0 : (distance + stride - 1) / stride;
+  /// All windows with a cell in positions [begin, end) are among [first_window, last_window).
+  std::int64_t first_window(std::int64_t begin) const noexcept {
+    const std::int64_t distance = begin + pad - reach();
+    return distance <= 0 ? 0 : std::min(out, (distance - 1) / stride + 1);
   }
-  /// The window whose cell `cell` lies at `at`, or -1.
-  std::int64_t window_at(std::int64_t cell, std::int64_t at) const noexcept {
-    const std::int64_t distance = at + pad - cell * dilation;
-    if (distance < 0 || distance % stride != 0 || distance / stride >= out) return -1;
-    return distance / stride;
+  std::int64_t last_window(std::int64_t end) const noexcept {
+    return std::min(out, (end - 1 + pad) / stride + 1);
   }
 };
 
@@ -45,11 +50,19 @@ struct general_shape {
   bool channels_first = false;
   general_axis depth, rows, columns;
 
-  std::int64_t cells() const noexcept { return depth.kernel * rows.kernel * columns.kernel; }
+  /// Beyond what a window can hold the count may be too small, but it does not overflow.
+  std::int64_t cells() const noexcept {
+    constexpr std::int64_t most = std::int64_t{1} << 31;
+    return std::min(depth.kernel * rows.kernel, most) * columns.kernel;
+  }
+  std::int64_t pooled_pixels() const noexcept { return samples * depth.out * rows.out * columns.out; }
+  /// Distance between the pixels of a map.
+  std::int64_t pitch(const const_tensor_view& map) const noexcept { return channels_first ? 1 : map.pitch(); }
+  /// Pixel of the pooled map.
+  std::int64_t pixel(const pooled_run& run) const noexcept {
+    return ((run.sample * depth.out + run.oz) * rows.out + run.oy) * columns.out + run.ox;
+  }
 };
-
-/// Most elements of a run.
-inline constexpr std::int64_t general_run = 256;
 
 /// True if the call is for the loops of this file.
 bool is_general(const pool_window& window, const const_tensor_view& x) noexcept;
@@ -59,9 +72,35 @@ general_shape check_general_pool(std::string_view function, std::string_view x_n
                                  const const_tensor_view& x, std::string_view y_name,
                                  const const_tensor_view& y, const pool_window& window);
 
-/// Pooled elements [first, first + count), all in one row: their maximum and winning cell.
-void find_winners(const general_shape& s, const const_tensor_view& x, bool relu, framework_rule rule,
-                  std::int64_t first, std::int64_t count, float* best, std::uint8_t* cells) noexcept;
+/// Finds the maxima of runs of pooled values, and their cells.
+class window_search {
+ public:
+  /// The shape outlives the search. Windows of more than 256 cells can be searched without `cells` only.
+  window_search(const general_shape& s, const const_tensor_view& x, framework_rule rule, bool relu,
+                bool cells)
+      : shape_(&s), x_(x), pitch_(s.pitch(x)), maximum_(maximum_for(rule, relu, cells)) {}
+
+  /// A run of at most run_elements values, in one row; `cells` is null if they are not wanted.
+  void find(const pooled_run& run, float* best, std::uint8_t* cells) const noexcept;
+
+ private:
+  /// The cells of some windows that lie in x.
+  struct box {
+    std::int64_t z_begin, z_end, y_begin, y_end, x_begin, x_end;
+    std::int64_t cells() const noexcept { return (z_end - z_begin) * (y_end - y_begin) * (x_end - x_begin); }
+  };
+
+  std::int64_t offset(const pooled_run& run, std::int64_t kz, std::int64_t ky,
+                      std::int64_t kx) const noexcept;
+  void find_in_place(const pooled_run& run, const box& b, float* best, std::uint8_t* cells) const noexcept;
+  void find_in_copies(const pooled_run& run, const box& b, float* best, std::uint8_t* cells) const noexcept;
+  void find_in_copy(const pooled_run& run, const box& b, float* best, std::uint8_t* cells) const noexcept;
+
+  const general_shape* shape_;
+  const_tensor_view x_;
+  std::int64_t pitch_;
+  max_function maximum_;
+};
 
 void general_pool_forward(bool relu, const general_shape& s, const const_tensor_view& x, const tensor_view& y,
                           const pool_planes& planes, framework_rule rule, const execution_context& context);
@@ -70,18 +109,16 @@ void general_pool_forward(bool relu, const general_shape& s, const const_tensor_
 class general_search_source {
  public:
   general_search_source(const general_shape& s, const const_tensor_view& x, framework_rule rule, bool relu)
-      : shape_(&s), x_(x), rule_(rule), relu_(relu) {}
+      : search_(s, x, rule, relu, true), rule_(rule), relu_(relu) {}
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
-    find_winners(*shape_, x_, relu_, rule_, run.first, run.count(), buffers.values.data(),
-                 buffers.cells.data());
+    search_.find(run, buffers.values.data(), buffers.cells.data());
     if (!relu_) return {buffers.cells.data()};
     pass_flags(buffers.values.data(), run.count(), rule_, buffers.passes.data());
     return {buffers.cells.data(), buffers.passes.data()};
   }
 
  private:
-  const general_shape* shape_;
-  const_tensor_view x_;
+  window_search search_;
   framework_rule rule_;
   bool relu_;
 };
@@ -104,108 +141,5 @@ class general_dense_source {
   const_tensor_view y_;
   framework_rule rule_;
 };
-
-/// Where a run of pooled elements lies. `column` is the first channel (channels last) or window of a row.
-struct general_place {
-  std::int64_t sample, channel, z, y, x;
-};
-
-/// Coordinates of element `i` of a map with these extents.
-general_place place_of(const general_shape& s, std::int64_t i, std::int64_t depth, std::int64_t rows,
-                       std::int64_t columns) noexcept;
-/// Inverse of place_of().
-std::int64_t element_at(const general_shape& s, const general_place& at, std::int64_t depth,
-                        std::int64_t rows, std::int64_t columns) noexcept;
-
-/// True if a cell of a run of pooled elements is none of the window's, or lies outside x.
-bool any_cell_outside(const general_shape& s, const run_cells& winners, std::int64_t first,
-                      std::int64_t count) noexcept;
-
-/// Adds to sums[i] what one run of windows sends to it: sums[begin + k * step] += gradient k, where `cell`
-/// won.
-template <class Source>
-void add_run(const const_tensor_view& dy, Source& source, std::int64_t first, std::int64_t count,
-             std::uint8_t cell, float* sums, std::int64_t step, run_buffers& buffers) noexcept {
-  pooled_run run{0, 0, 0, 0, 1, count, first};
-  const run_cells winners = source.load(run, buffers);
-  float copy[run_elements];
-  const float* gradient = read_values(dy, first, count, copy);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const bool wins = winners.cells[i] == cell && (winners.passes == nullptr || winners.passes[i] != 0);
-    sums[i * step] += wins ? gradient[i] : 0.0F;
-  }
-}
-
-/// The sums of dx elements [first, first + count), all in one row.
-template <class Source>
-void sum_windows(const general_shape& s, const const_tensor_view& dy, Source& source, std::int64_t first,
-                 std::int64_t count, float* sums, run_buffers& buffers) noexcept {
-  const general_axis &d = s.depth, &r = s.rows, &c = s.columns;
-  const general_place at = place_of(s, first, d.in, r.in, c.in);
-  std::fill_n(sums, count, 0.0F);
-  // Windows in row-major order have falling cells along each axis.
-  for (std::int64_t kz = d.kernel - 1; kz >= 0; --kz) {
-    const std::int64_t oz = d.window_at(kz, at.z);
-    if (oz < 0) continue;
-    for (std::int64_t ky = r.kernel - 1; ky >= 0; --ky) {
-      const std::int64_t oy = r.window_at(ky, at.y);
-      if (oy < 0) continue;
-      for (std::int64_t kx = c.kernel - 1; kx >= 0; --kx) {
-        const auto cell = static_cast<std::uint8_t>((kz * r.kernel + ky) * c.kernel + kx);
-        general_place window{at.sample, at.channel, oz, oy, 0};
-        if (!s.channels_first) {
-          window.x = c.window_at(kx, at.x);
-          if (window.x < 0) continue;
-          add_run(dy, source, element_at(s, window, d.out, r.out, c.out), count, cell, sums, 1, buffers);
-          continue;
-        }
-        window.x = c.first_window(kx, at.x);
-        const std::int64_t begin = c.position(window.x, kx) - at.x;
-        if (begin >= count || window.x >= c.out) continue;
-        const std::int64_t windows = std::min((count - 1 - begin) / c.stride + 1, c.out - window.x);
-        add_run(dy, source, element_at(s, window, d.out, r.out, c.out), windows, cell, sums + begin, c.stride,
-                buffers);
-      }
-    }
-  }
-}
-
-/// Runs body(first, count) over runs of elements that lie in one row of `inner` elements.
-template <class Body>
-void for_each_general_run(std::int64_t begin, std::int64_t end, std::int64_t inner, const Body& body) {
-  while (begin < end) {
-    const std::int64_t count = std::min({inner - begin % inner, general_run, end - begin});
-    body(begin, count);
-    begin += count;
-  }
-}
-
-template <class Source>
-void general_pool_backward(const general_shape& s, const const_tensor_view& dy, const Source& source,
-                           const tensor_view& dx, std::uint32_t& status, const execution_context& context) {
-  constexpr std::int64_t grain = 16 * run_elements;
-  // First, whether all codes are possible: a cell outside x belongs to no element below.
-  parallel_for(context, dy.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-    Source own = source;
-    run_buffers buffers;
-    bool outside = false;
-    for_each_general_run(begin, end, dy.dims.inner(), [&](std::int64_t first, std::int64_t count) {
-      const run_cells winners = own.load(pooled_run{0, 0, 0, 0, 1, count, first}, buffers);
-      outside |= any_cell_outside(s, winners, first, count);
-    });
-    if (outside) or_bits(status, status_corrupt);
-  });
-  parallel_for(context, dx.elements(), grain, [&](std::int64_t begin, std::int64_t end) {
-    Source own = source;
-    run_buffers buffers;
-    for_each_general_run(begin, end, dx.dims.inner(), [&](std::int64_t first, std::int64_t count) {
-      float sums[general_run];
-      sum_windows(s, dy, own, first, count, sums, buffers);
-      float* target = value_target(dx, first, sums);
-      if (target != sums) std::memcpy(target, sums, static_cast<std::size_t>(count) * sizeof(float));
-      write_values(dx, first, count, sums, rounding::nearest);
-    });
-  });
-}
 
 }  // namespace stash::detail

@@ -172,6 +172,7 @@ struct pooled_run {
   std::int64_t sample, oy, ox, channel;
   std::int64_t pixels, channels;  ///< channels of each pixel
   std::int64_t first;             ///< element of the pooled map
+  std::int64_t oz = 0;            ///< where there is depth
   std::int64_t count() const noexcept { return pixels * channels; }
   std::int64_t pixel(const pool_shape& s) const noexcept {
     return (sample * s.rows.out + oy) * s.columns.out + ox;

@@ -50,9 +50,17 @@ pool_shape check_pool(std::string_view function, std::string_view x_name, const 
   return s;
 }
 
+void check_pool_pitch(std::string_view function, std::string_view name, const const_tensor_view& view,
+                      const pool_window& window) {
+  if (window.layout != pool_layout::channels_first || view.dense()) return;
+  fail(errc::invalid_argument, function, name, "a dense map where channels come first",
+       fmt::format("a pixel pitch of {}", view.pitch()));
+}
+
 void check_same_shape(std::string_view function, std::string_view name, const const_tensor_view& view,
-                      std::string_view like_name, const const_tensor_view& like) {
+                      std::string_view like_name, const const_tensor_view& like, const pool_window& window) {
   check_view(function, name, view, like.type);
+  check_pool_pitch(function, name, view, window);
   if (view.dims == like.dims) return;
   fail(errc::invalid_argument, function, name, fmt::format("the shape of {}", like_name), "another one");
 }

@@ -42,9 +42,13 @@ struct pool_shape {
 pool_shape check_pool(std::string_view function, std::string_view x_name, const const_tensor_view& x,
                       std::string_view y_name, const const_tensor_view& y, const pool_window& window);
 
-/// `view` must have the type and shape of `like`.
+/// A map with its channels first must be dense.
+void check_pool_pitch(std::string_view function, std::string_view name, const const_tensor_view& view,
+                      const pool_window& window);
+
+/// `view` must have the type and shape of `like`, and a pitch only where the layout has one.
 void check_same_shape(std::string_view function, std::string_view name, const const_tensor_view& view,
-                      std::string_view like_name, const const_tensor_view& like);
+                      std::string_view like_name, const const_tensor_view& like, const pool_window& window);
 
 /// Bits per pooled value of window_index. Throws error(unsupported) above 256 cells.
 int checked_index_bits(std::string_view function, std::int64_t cells);

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "pool_general.hpp"
+#include "pool_general_backward.hpp"
 #include "sign_source.hpp"
 #include "stash/pool.hpp"
 
@@ -214,7 +214,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
                             framework_rule rule, const execution_context& context) {
   with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
-    check_same_shape(backward_name, "y", y, "dy", dy);
+    check_same_shape(backward_name, "y", y, "dy", dy, window);
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
     backward(signs_of_dense(s, winners, y, rule), index.report->status);
   });
@@ -225,7 +225,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view
                             const execution_context& context) {
   with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
-    check_same_shape(backward_name, "x", x, "dx", dx);
+    check_same_shape(backward_name, "x", x, "dx", dx, window);
     checked_index_bits(backward_name, s.cells());
     std::uint32_t never_set = 0;
     backward(search_in(s, x, rule), never_set);
