@@ -307,7 +307,8 @@ inline float random_value(std::mt19937& random, dtype type) {
 inline float random_gradient(std::mt19937& random, dtype type) {
   const int which = pick(random, 0, 99);
   if (which == 0) return std::numeric_limits<float>::infinity();
-  if (which == 1) return std::numeric_limits<float>::quiet_NaN();
+  if (which == 1)
+    return widened(type, type == dtype::f32 ? 0x7fc01234U : type == dtype::f16 ? 0x7e05U : 0x7fc5U);
   if (which == 2) return -0.0F;
   if (which == 3) return widened(type, 1);
   if (which == 4) return type == dtype::f16 ? 65504.0F : 0x1p127F;
