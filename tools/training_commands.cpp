@@ -121,9 +121,10 @@ int train(const train_options& o) {
   const std::int64_t steps =
       training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
   running([&] {
-    run.trainer->on_rerun = [&](const std::string& name) {
-      fmt::print("step {}: {} is denser than planned: the step is run again with more room\n",
-                 run.trainer->steps(), name);
+    run.trainer->events.notify = [](void*, const event& what) {
+      if (what.kind != event_kind::overflow) return;
+      fmt::print("step {}: {} is denser than planned: the step is run again with more room\n", what.step,
+                 what.tensor);
     };
     progress bar(steps, training.batch);
     for (std::int64_t step = 0; step < steps; ++step) {

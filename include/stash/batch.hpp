@@ -26,11 +26,11 @@ struct decode_item {
 /// Does what encode() does for every item, in any order and at the same time; no output may overlap an input
 /// or another output. An arena may be shared; which tiles go there then depends on the order.
 /// All items are checked before the first byte is written; the message names the item.
-void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
-                  const execution_context& context);
+STASH_API void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
+                            const execution_context& context);
 
 /// The same for decode().
-void decode_batch(std::span<const decode_item> items, const workspace_view& workspace,
-                  const execution_context& context);
+STASH_API void decode_batch(std::span<const decode_item> items, const workspace_view& workspace,
+                            const execution_context& context);
 
 }  // namespace stash

@@ -11,17 +11,19 @@
 #include <string_view>
 #include <vector>
 
+#include "stash/visibility.h"
+
 namespace stash {
 
 /// Names for set_cpu_target(), best first; e.g. "avx2", "sse4", "ssse3", "scalar". "scalar" is plain C++ for
 /// the instruction set that the library was compiled for, and always there.
-std::vector<std::string> cpu_targets();
+STASH_API std::vector<std::string> cpu_targets();
 
 /// Name of the target in use. Throws for a wrong STASH_CPU_TARGET.
-std::string cpu_target();
+STASH_API std::string cpu_target();
 
 /// Uses this target from the next call on, in all threads. Calls that are running go on with what they
 /// started with. Throws error(invalid_argument) for an unknown name; the target stays as it was.
-void set_cpu_target(std::string_view name);
+STASH_API void set_cpu_target(std::string_view name);
 
 }  // namespace stash

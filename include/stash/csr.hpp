@@ -21,7 +21,7 @@ struct csr32_view {
 /// is smaller than the count that the row ends tell (nothing is written then) or the count exceeds 2^32 - 1,
 /// and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the report's status and
 /// give zeros.
-std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
-                          const csr32_view& out, const execution_context& context);
+STASH_API std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
+                                    const csr32_view& out, const execution_context& context);
 
 }  // namespace stash

@@ -20,15 +20,15 @@ struct dropout_key {
 
 /// y = keep(i) ? x / (1 - probability) : +0, f32, dense or pitched; y may be x. `mask`, if its data is not
 /// null, receives bit i = keep(i) in the layout of sign_mask. 0 <= probability < 1.
-void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                     float probability, const dropout_key& key, const execution_context& context);
+STASH_API void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                               float probability, const dropout_key& key, const execution_context& context);
 
 /// dx = keep(i) ? dy / (1 - probability) : +0 from the mask; dx may be dy.
-void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
-                      float probability, const execution_context& context);
+STASH_API void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask,
+                                const tensor_view& dx, float probability, const execution_context& context);
 
 /// The same with the decisions computed again from the key; dx may be dy.
-void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
-                      const dropout_key& key, const execution_context& context);
+STASH_API void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
+                                const dropout_key& key, const execution_context& context);
 
 }  // namespace stash

@@ -14,6 +14,7 @@
 #include "stash/execution.hpp"
 #include "stash/status.hpp"
 #include "stash/tensor_view.hpp"
+#include "stash/visibility.h"
 
 namespace stash {
 
@@ -70,15 +71,15 @@ struct encoding {
 };
 
 /// True if decode() gives back the source bits (or, for masks and indices, exactly what backward needs).
-bool is_lossless(const encoding& e) noexcept;
+STASH_API bool is_lossless(const encoding& e) noexcept;
 
 /// Stable name: "raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool", "bitmap", "csr";
 /// for narrow values the format ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2",
 /// "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"), alone for cast and behind "bitmap_" or "csr_". The rules and
 /// bounds are not part of the name.
-std::string to_string(const encoding& e);
+STASH_API std::string to_string(const encoding& e);
 /// Inverse of to_string. Throws error(invalid_argument) naming the known encodings.
-encoding parse_encoding(std::string_view name);
+STASH_API encoding parse_encoding(std::string_view name);
 
 /// Elements per tile of the tile container (bitmap, csr).
 inline constexpr std::int64_t tile_elements = 1024;
@@ -90,18 +91,19 @@ inline constexpr std::size_t encoded_alignment = 16;
 /// Largest size of the encoded form, in bytes, for `elements` elements of `source`; a multiple of 16, 0 for
 /// no elements. Pure. For window_index and relu_pool `elements` counts pooled values.
 /// Throws error(invalid_argument) for a negative count or an encoding/type pair that has no meaning.
-std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements);
+STASH_API std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements);
 
 /// Size of a slot that holds the encoded form when the share of non-zero elements is `density` (0..1), each
 /// tile's payload padded to 16 bytes; never above the bound. Encodings of fixed size ignore the density.
-std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements, double density);
+STASH_API std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements,
+                                               double density);
 
 /// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once.
-std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
-                                const execution_context& context);
+STASH_API std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
+                                          const execution_context& context);
 
 /// Scratch bytes for encode()/decode(); 0 for every encoding on the CPU today. Pure.
-std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements);
+STASH_API std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements);
 
 /// Memory shared by many sparse tensors for tiles that do not fit their slot. `claimed` counts bytes handed
 /// out so far (a multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller
@@ -146,8 +148,8 @@ struct workspace_view {
 /// status_capacity is set and report->nonzeros still holds the exact count. Nothing is written outside.
 /// Determinism: bytes depend on the input only (canonical form) as long as every tile fits the slot.
 /// Throws error(invalid_argument / unsupported / capacity_exceeded) before anything is written.
-void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
-            const workspace_view& workspace, const execution_context& context);
+STASH_API void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
+                      const workspace_view& workspace, const execution_context& context);
 
 /// Decodes into `output` (dense or pitched, same element count and type as the encoded tensor).
 /// Throws as encode(); capacity_exceeded if the input is shorter than the encoding's fixed part.
@@ -158,8 +160,8 @@ void encode(const encoding& e, const const_tensor_view& input, const encoded_vie
 /// set status_corrupt (tiles whose payload was never stored: status_capacity); affected tiles become zeros.
 /// With STASH_VERIFY=1 in the environment, encode() of a lossless value encoding leaves a checksum in the
 /// report and decode() sets status_verification on a difference.
-void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
-            const workspace_view& workspace, const execution_context& context);
+STASH_API void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
+                      const workspace_view& workspace, const execution_context& context);
 
 /// Copies the encoded form of `elements` elements of `source` into its canonical bytes: tiles in order, all
 /// in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
@@ -168,10 +170,11 @@ void decode(const encoding& e, const const_encoded_view& input, const tensor_vie
 /// status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
 /// status_capacity) in input's report and become tiles whose values are lost: never_stored entries.
 /// Throws as encode().
-void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
-                  const encoded_view& output, const execution_context& context);
+STASH_API void canonicalise(const encoding& e, dtype source, std::int64_t elements,
+                            const const_encoded_view& input, const encoded_view& output,
+                            const execution_context& context);
 
 /// True if the environment variable STASH_VERIFY is "1" (read once).
-bool verification_enabled() noexcept;
+STASH_API bool verification_enabled() noexcept;
 
 }  // namespace stash

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "stash/visibility.h"
+
 namespace stash {
 
 enum class errc : std::int32_t {
@@ -30,10 +32,10 @@ enum class errc : std::int32_t {
 };
 
 /// Stable lower-case name of a code, e.g. "invalid_argument". Never throws.
-std::string_view to_string(errc code) noexcept;
+STASH_API std::string_view to_string(errc code) noexcept;
 
 /// The exception type of the library.
-class error : public std::runtime_error {
+class STASH_API error : public std::runtime_error {
  public:
   error(errc code, const std::string& message) : std::runtime_error(message), code_(code) {}
   errc code() const noexcept { return code_; }

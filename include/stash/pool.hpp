@@ -38,46 +38,52 @@ struct pool_window {
 
 /// y = maximum of each window under `rule` (ties and NaN: encoding.hpp). `index`, if its data is not null,
 /// receives the winning cells as window_index (2 bits up to 4 cells, 4 bits up to 16, else 8; at most 256).
-void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
-                      const encoded_view& index, framework_rule rule, const execution_context& context);
+STASH_API void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                                const encoded_view& index, framework_rule rule,
+                                const execution_context& context);
 
 /// dx = sum of dy over the windows that chose the cell; every element of dx is written. An index outside the
 /// window or pointing outside x sets status_corrupt and that value is dropped.
-void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
-                       const pool_window& window, const execution_context& context);
+STASH_API void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                                 const tensor_view& dx, const pool_window& window,
+                                 const execution_context& context);
 
 /// The same with the winners found again from the dense x (what an unplanned run does).
-void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                       const pool_window& window, framework_rule rule, const execution_context& context);
+STASH_API void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x,
+                                 const tensor_view& dx, const pool_window& window, framework_rule rule,
+                                 const execution_context& context);
 
 /// Joint ReLU + max pooling on the map before the ReLU: y = max over the window of relu(x), without writing
 /// relu(x). `code`, if its data is not null, receives relu_pool: windows of up to 15 cells only, else
 /// error(unsupported). For larger windows use `index` (window_index, up to 256 cells) and take the sign from
 /// y. Either or both may have null data. NaN, ties and signs of zero are those of relu_forward followed by
 /// max_pool_forward, bit for bit.
-void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
-                           const encoded_view& code, const encoded_view& index, framework_rule rule,
-                           const execution_context& context);
+STASH_API void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y,
+                                     const pool_window& window, const encoded_view& code,
+                                     const encoded_view& index, framework_rule rule,
+                                     const execution_context& context);
 
 /// Gradient of the joint layer from its code: bit-identical to max_pool_backward followed by relu_backward.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
-                            const tensor_view& dx, const pool_window& window,
-                            const execution_context& context);
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+                                      const tensor_view& dx, const pool_window& window,
+                                      const execution_context& context);
 
 /// The same from the window index and any stash of the pooled output that keeps the sign (relu_backward lists
 /// them). What is wrong with the stash goes to its own report.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
-                            const encoding& y_encoding, const const_encoded_view& y_stash,
-                            const tensor_view& dx, const pool_window& window, framework_rule rule,
-                            const execution_context& context);
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                                      const encoding& y_encoding, const const_encoded_view& y_stash,
+                                      const tensor_view& dx, const pool_window& window, framework_rule rule,
+                                      const execution_context& context);
 
 /// The same from the window index and the dense pooled output.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
-                            const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
-                            framework_rule rule, const execution_context& context);
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                                      const const_tensor_view& y, const tensor_view& dx,
+                                      const pool_window& window, framework_rule rule,
+                                      const execution_context& context);
 
 /// The same with everything found again from the dense x before the ReLU.
-void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                            const pool_window& window, framework_rule rule, const execution_context& context);
+STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x,
+                                      const tensor_view& dx, const pool_window& window, framework_rule rule,
+                                      const execution_context& context);
 
 }  // namespace stash

@@ -12,51 +12,52 @@ namespace stash {
 /// y = x > 0 ? x : +0, NaN stays NaN (its bits unchanged); y may be x (in place).
 /// `mask`, if its data is not null, receives the sign_mask of y under `rule` (see encoding.hpp); its `bytes`
 /// must reach encoded_bytes_bound(sign_mask). Throws error(invalid_argument / capacity_exceeded).
-void relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                  framework_rule rule, const execution_context& context);
+STASH_API void relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                            framework_rule rule, const execution_context& context);
 
 /// dx = gradient passes ? dy : +0, from any stash of y that keeps the sign: sign_mask, bitmap or csr (any
 /// values), cast with keep_nonzero (any format). dx may be dy. `stash` describes all elements of y in order.
 /// A bitmap or csr whose report carries flag_mask_is_not_sign is read through its values, so the result is
 /// exact. For sign_mask the rule was applied by the encoder and `e.rule` is not looked at again. Errors: as
 /// encode(); corrupt bytes set the report's status.
-void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                   const tensor_view& dx, framework_rule rule, const execution_context& context);
+STASH_API void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
+                             const tensor_view& dx, framework_rule rule, const execution_context& context);
 
 /// The same from the dense y (what an unplanned run does). dx may be dy.
-void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
-                   framework_rule rule, const execution_context& context);
+STASH_API void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
+                             framework_rule rule, const execution_context& context);
 
 /// y = x > 0 ? x : slope * x (NaN stays NaN); y may be x. `mask`, if its data is not null, receives the
 /// sign_mask of x under the tensorflow rule: in both frameworks the gradient of a NaN is scaled.
 /// Any finite slope. Throws error(invalid_argument / capacity_exceeded).
-void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                        float slope, const execution_context& context);
+STASH_API void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                                  float slope, const execution_context& context);
 
 /// dx = x > 0 ? dy : slope * dy, from a stash of x, or for slope > 0 of y, that keeps the sign: as
 /// relu_backward. dx may be dy.
-void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                         const tensor_view& dx, float slope, const execution_context& context);
+STASH_API void leaky_relu_backward(const const_tensor_view& dy, const encoding& e,
+                                   const const_encoded_view& stash, const tensor_view& dx, float slope,
+                                   const execution_context& context);
 
 /// The same from the dense x, or for slope > 0 from the dense y.
-void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                         float slope, const execution_context& context);
+STASH_API void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x,
+                                   const tensor_view& dx, float slope, const execution_context& context);
 
 /// y = x < lower ? lower : x > upper ? upper : x (NaN stays NaN, -0 stays -0 unless it is below `lower`, and
 /// ReLU6's lower bound 0 leaves -0); y may be x. `mask`, if its data is not null, receives the range_mask
 /// of x. ReLU6 is lower 0, upper 6. lower < upper, else error(invalid_argument).
-void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
-                  float upper, framework_rule rule, const execution_context& context);
+STASH_API void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                            float lower, float upper, framework_rule rule, const execution_context& context);
 
 /// dx = lower < x < upper ? dy : +0 (NaN: by the rule), from range_mask (its bounds and rule were applied by
 /// the encoder and are not looked at again), or from any lossless value encoding (raw, bitmap, csr) of x or
 /// y. dx may be dy.
-void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                   const tensor_view& dx, float lower, float upper, framework_rule rule,
-                   const execution_context& context);
+STASH_API void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
+                             const tensor_view& dx, float lower, float upper, framework_rule rule,
+                             const execution_context& context);
 
 /// The same from the dense x or y.
-void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                   float lower, float upper, framework_rule rule, const execution_context& context);
+STASH_API void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                             float lower, float upper, framework_rule rule, const execution_context& context);
 
 }  // namespace stash

@@ -13,6 +13,8 @@
 #include <initializer_list>
 #include <span>
 
+#include "stash/visibility.h"
+
 namespace stash {
 
 enum class memory_space : std::uint8_t { host = 0, device = 1, pinned_host = 2 };
@@ -35,7 +37,7 @@ constexpr std::size_t size_of(dtype type) noexcept {
 }
 
 /// Up to eight dimensions, slowest first. A default-constructed shape has rank 0 and one element.
-class shape {
+class STASH_API shape {
  public:
   static constexpr int max_rank = 8;
   constexpr shape() = default;

@@ -123,11 +123,23 @@ std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements)
   return bytes_bound(e, source, elements);
 }
 
+std::size_t checked_bytes_bound(std::string_view function, const encoding& e, dtype source,
+                                std::int64_t elements) {
+  check_source(function, e, source);
+  check_count(function, elements);
+  return bytes_bound(e, source, elements);
+}
+
+void check_encode_input(std::string_view function, const encoding& e, const const_tensor_view& input,
+                        const execution_context& context) {
+  check_context(function, context);
+  check_kind_has_values(function, e, input.type, true);
+  check_view(function, "input", input, input.type);
+}
+
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context) {
   const encoding& e = item.how;
-  check_context(function, context);
-  check_kind_has_values(function, e, item.input.type, true);
-  check_view(function, "input", item.input, item.input.type);
+  check_encode_input(function, e, item.input, context);
   check_encoded(function, "output", item.output, bytes_needed(e, item.input.type, item.input.elements()));
   if (tiled(e.kind)) check_arena(function, item.output.overflow);
 }
@@ -207,21 +219,17 @@ bool is_lossless(const encoding& e) noexcept {
 }
 
 std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
-  constexpr std::string_view function = "encoded_bytes_bound";
-  check_source(function, e, source);
-  check_count(function, elements);
-  return bytes_bound(e, source, elements);
+  return checked_bytes_bound("encoded_bytes_bound", e, source, elements);
 }
 
 std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements, double density) {
   constexpr std::string_view function = "encoded_bytes_at_density";
-  check_source(function, e, source);
-  check_count(function, elements);
+  const std::size_t bound = checked_bytes_bound(function, e, source, elements);
   if (!(density >= 0 && density <= 1)) {
     fail(errc::invalid_argument, function, "density", "0 to 1", fmt::format("{}", density));
   }
   if (tiled(e.kind)) return layout_of(e, source, elements).bytes_at_density(density);
-  return bytes_bound(e, source, elements);
+  return bound;
 }
 
 std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
@@ -235,9 +243,7 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
 }
 
 std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements) {
-  constexpr std::string_view function = "workspace_bytes";
-  check_source(function, e, source);
-  check_count(function, elements);
+  checked_bytes_bound("workspace_bytes", e, source, elements);
   return 0;
 }
 

@@ -18,6 +18,14 @@ std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements);
 /// What a buffer must hold at least: all of it, or for bitmap and csr what stands before the payloads.
 std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements);
 
+/// The bound, after the checks of encoding, source type and count.
+std::size_t checked_bytes_bound(std::string_view function, const encoding& e, dtype source,
+                                std::int64_t elements);
+
+/// The checks of encode() but for the output.
+void check_encode_input(std::string_view function, const encoding& e, const const_tensor_view& input,
+                        const execution_context& context);
+
 /// All checks of encode() and decode(); `function` stands in the messages.
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context);
 void check_decode(std::string_view function, const decode_item& item, const execution_context& context);

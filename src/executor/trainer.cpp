@@ -62,9 +62,14 @@ void trainer::plan_again() {
   for (const stash_observation& o : executor_->observations()) {
     if (o.stored) continue;
     planner::storage& s = graph_.storages[index(o.storage)];
+    const planner::stash_choice& choice = executor_->current_plan().choices[index(o.storage)];
+    const std::int64_t elements = s.bytes(graph_.batch) / static_cast<std::int64_t>(size_of(s.type));
+    events({event_kind::overflow, s.name,
+            encoded_bytes_at_density(choice.stored, s.type, elements, o.density),
+            static_cast<std::uint64_t>(choice.bytes_after), steps_});
     s.density = std::min(1.0, std::max(s.density, o.density) * options_.growth);
-    if (on_rerun) on_rerun(s.name);
   }
+  events({event_kind::rerun, graph_.name, 0, 0, steps_});
   adopt(planner::make_plan(graph_, options_.plan));
 }
 
@@ -73,11 +78,20 @@ step_result trainer::step(std::span<const std::uint8_t> images, std::span<const 
   for (;;) {
     const step_result result = executor_->train_step(images, labels, steps_, sgd);
     if (result.committed) {
+      if (events.notify != nullptr) report_fallbacks();
       ++steps_;
       return result;
     }
     ++reruns_;
     plan_again();
+  }
+}
+
+void trainer::report_fallbacks() const {
+  for (const stash_observation& o : executor_->observations()) {
+    if (o.overflow_bytes == 0) continue;
+    const std::uint64_t bytes = o.slot_bytes + o.overflow_bytes;
+    events({event_kind::fallback, graph_.storages[index(o.storage)].name, bytes, bytes, steps_});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "executor/executor.hpp"
+#include "stash/events.hpp"
 
 namespace stash::executor {
 
@@ -43,14 +44,17 @@ class trainer {
   std::int64_t touched_peak() const;
   std::int64_t touched_peak_total() const;
 
-  /// Called when a step did not fit, with the storage that did not.
-  std::function<void(const std::string& storage)> on_rerun;
+  /// Hears of every map that did not fit (overflow, with the bytes that its density asks for), of every step
+  /// that runs again (rerun, with the network's name), and of maps that took part of the overflow arena in a
+  /// committed step (fallback, with the bytes in the slot and in the arena).
+  event_sink events;
   /// Applied to every executor that this trainer makes (the first exists already when the trainer is made).
   void set_after_step(std::function<void(std::size_t)> f);
 
  private:
   void adopt(planner::plan p);
   void plan_again();
+  void report_fallbacks() const;
 
   trainer_options options_;
   planner::graph graph_;

@@ -81,17 +81,26 @@ TEST_P(density_jump, reruns_and_changes_nothing) {
     o.plan.force = force;
     const auto t = start(g, o, batches(0));
     ASSERT_TRUE(keeps_sparse_maps(t->current().current_plan()));
-    int grown = 0, late = 0;
-    t->on_rerun = [&](const std::string&) {
-      ++grown;
-      if (t->steps() >= sparse_steps) ++late;
-    };
+    struct heard {
+      int grown = 0, late = 0, reruns = 0;
+    } found_events;
+    t->events = {[](void* user, const event& what) {
+                   auto& h = *static_cast<heard*>(user);
+                   if (what.kind == event_kind::rerun) ++h.reruns;
+                   if (what.kind != event_kind::overflow) return;
+                   ++h.grown;
+                   if (what.step >= sparse_steps) ++h.late;
+                   EXPECT_FALSE(what.tensor.empty());
+                   EXPECT_GT(what.wanted_bytes, what.available_bytes);
+                 },
+                 &found_events};
     const training_log found = train_on(*t, sparse_steps + dense_steps, batches);
     EXPECT_GT(found.reruns, 0) << "forced: " << force;
-    EXPECT_GE(grown, found.reruns);
+    EXPECT_GE(found_events.grown, found.reruns);
+    EXPECT_EQ(found_events.reruns, found.reruns);
     // Behind a norm the grey images of a batch are no zeros: there the first batch is dense already.
     if (GetParam() != "mixed") {
-      EXPECT_GT(late, 0) << "forced: " << force;
+      EXPECT_GT(found_events.late, 0) << "forced: " << force;
     }
     expect_identical(expected, found);
     EXPECT_EQ(t->steps(), sparse_steps + dense_steps);

@@ -1,0 +1,20 @@
+# `cmake --install`: headers, both libraries, the CMake package and the pkg-config file.
+
+include(CMakePackageConfigHelpers)
+set(stash_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stash)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/stash DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS stash_static stash_shared EXPORT stash_targets)
+install(EXPORT stash_targets NAMESPACE stash:: FILE stash-targets.cmake DESTINATION ${stash_package_dir})
+if(TARGET stash_cli)
+  install(TARGETS stash_cli)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/stash-config.cmake.in
+                              ${PROJECT_BINARY_DIR}/stash-config.cmake INSTALL_DESTINATION ${stash_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/stash-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/stash-config-version.cmake
+        DESTINATION ${stash_package_dir})
+
+configure_file(${PROJECT_SOURCE_DIR}/cmake/stash.pc.in ${PROJECT_BINARY_DIR}/stash.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/stash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

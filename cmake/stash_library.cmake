@@ -1,0 +1,37 @@
+# The library that users link: the rooms behind include/stash, once static and once shared, from the same objects.
+
+set(stash_rooms stash_encoders stash_planner stash_runtime stash_c_api)
+set(stash_objects)
+foreach(room IN LISTS stash_rooms)
+  list(APPEND stash_objects $<TARGET_OBJECTS:${room}>)
+endforeach()
+
+function(stash_add_user_library kind type)
+  add_library(stash_${kind} ${type} ${stash_objects})
+  add_library(stash::${kind} ALIAS stash_${kind})
+  target_include_directories(
+    stash_${kind} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy)
+  stash_configure_target(stash_${kind})
+  # Objects only: nothing tells CMake the linker's language.
+  set_target_properties(stash_${kind} PROPERTIES OUTPUT_NAME stash EXPORT_NAME ${kind} LINKER_LANGUAGE CXX)
+endfunction()
+
+find_package(hwy REQUIRED)
+stash_add_user_library(static STATIC)
+stash_add_user_library(shared SHARED)
+# Before 1.0 every minor version may change the ABI of the C++ door.
+set_target_properties(stash_shared PROPERTIES VERSION ${PROJECT_VERSION}
+                                              SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+# Templates of other libraries have default visibility wherever they are instantiated.
+set(stash_export_map ${PROJECT_SOURCE_DIR}/cmake/stash_exports.map)
+target_link_options(stash_shared PRIVATE LINKER:--version-script=${stash_export_map})
+set_target_properties(stash_shared PROPERTIES LINK_DEPENDS ${stash_export_map})
+
+# The installed stash::stash is the shared library; in a project that adds this one, BUILD_SHARED_LIBS decides.
+if(BUILD_SHARED_LIBS)
+  add_library(stash::stash ALIAS stash_shared)
+else()
+  add_library(stash::stash ALIAS stash_static)
+endif()

@@ -1,0 +1,38 @@
+#pragma once
+/// \file
+/// The planner for callers that have their own graphs: text in, text out. Formats: docs/graph.md,
+/// docs/plan.md.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "stash/visibility.h"
+
+namespace stash {
+
+struct planning_options {
+  std::string_view policy = "lossless";  ///< "none", "lossless", "fp16", "fp8"
+  std::int64_t budget_bytes = 0;         ///< on everything of the step, parameters included; 0: smallest peak
+  std::string_view force;        ///< an encoding or "recompute": used wherever it is legal; empty: nothing
+  double slot_margin = 0.04;     ///< share added to the expected payload of sparse slots
+  double overflow_share = 0.01;  ///< overflow arena: share of the sum of all sparse payloads
+  std::int32_t threads = 1;      ///< noted in the plan, whose workspaces may depend on it
+  std::string_view machine;      ///< noted in the plan
+};
+
+/// Plans one training step of a graph and gives the plan as JSON.
+/// Throws error(bad_format) with the path of the offending field for text that is no consistent graph,
+/// error(infeasible_budget) that names the op, its tensors and the smallest budget that would do, and
+/// error(invalid_argument) for wrong options.
+STASH_API std::string plan_graph(std::string_view graph_json, const planning_options& options = {});
+
+/// Checks a plan with code that shares nothing with the planner: what is wrong, one finding a line, or an
+/// empty text. Throws error(bad_format) for text that is no plan.
+STASH_API std::string verify_plan(std::string_view plan_json);
+
+/// Says for every stashed tensor how it is kept and why. Throws error(bad_format) for text that is no valid
+/// plan.
+STASH_API std::string explain_plan(std::string_view plan_json);
+
+}  // namespace stash

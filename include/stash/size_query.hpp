@@ -1,0 +1,40 @@
+#pragma once
+/// \file
+/// How large an encoded tensor turned out, asked without waiting. Encoders leave the figures in the report,
+/// which lies where the kernel can write it; a query fetches them behind the work that is enqueued in the
+/// context's stream and says when they are there. Capacities of later steps are chosen from them.
+
+#include <cstdint>
+
+#include "stash/encoding.hpp"
+
+namespace stash {
+
+struct stored_size {
+  std::uint64_t bytes = 0;           ///< in use of the slot; of fixed-size encodings all of it
+  std::uint64_t overflow_bytes = 0;  ///< in use of the overflow arena
+  std::uint64_t nonzeros = 0;        ///< bitmap and csr: elements whose bits are not all zero; others: 0
+  double density = 1.0;              ///< nonzeros / elements; 1 where nothing was counted, or for no elements
+  std::uint32_t status = status_ok;  ///< status_bits of the report
+};
+
+/// Movable. On the host, calls are complete when they return, and so is every query.
+class STASH_API size_query {
+ public:
+  size_query() noexcept = default;  ///< ready, nothing stored
+
+  /// Asks for the size of `stored`: the view that an encoder of `elements` elements of type `source` was
+  /// given. Throws error(invalid_argument) for a null report or views that encode() would refuse.
+  size_query(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& stored,
+             const execution_context& context);
+
+  /// True if wait() would not wait. Never blocks.
+  bool ready() const noexcept;
+  /// The figures, once they are there.
+  stored_size wait() const;
+
+ private:
+  stored_size size_;
+};
+
+}  // namespace stash

@@ -1,0 +1,118 @@
+#pragma once
+/// \file
+/// An encoded tensor that owns its memory: what a custom layer keeps between its forward and its backward
+/// pass.
+///
+///     stashed_tensor kept(parse_encoding("bitmap"), y);         // forward: y may be overwritten now
+///     ...
+///     kept.restore(y_again);                                    // backward
+///
+/// Layers that read or write encoded bytes themselves (relu.hpp, pool.hpp, dropout.hpp) take the views
+/// output() and stored():
+///
+///     stashed_tensor mask = stashed_tensor::reserve(parse_encoding("sign_mask"), dtype::f32, y.dims);
+///     relu_forward(x, y, mask.output(), rule, context);
+///     ...
+///     relu_backward(dy, mask.how(), mask.stored(), dx, rule, context);
+///     mask.check();
+///
+/// Thread safety: const member functions may run at the same time, others may not run beside anything else
+/// on the same object.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "stash/encoding.hpp"
+#include "stash/events.hpp"
+#include "stash/memory.hpp"
+#include "stash/size_query.hpp"
+
+namespace stash {
+
+struct stash_options {
+  /// Bytes to reserve for a sparse encoding (bitmap, csr); rounded up to 16 and cut to the encoding's bound.
+  /// 0: the tensor is counted first and gets exactly what it needs, which reads it twice. Encodings of fixed
+  /// size take what they need and ignore it.
+  std::size_t capacity = 0;
+  memory_resource* memory = nullptr;  ///< must outlive the handle; null: host_memory()
+  event_sink events;                  ///< hears of overflow and fallback
+  std::string_view name;              ///< of the tensor, for events and error messages; copied
+};
+
+/// Move-only handle. A default-constructed or moved-from one is empty: 0 bytes, no memory.
+class STASH_API stashed_tensor {
+ public:
+  stashed_tensor() noexcept = default;
+
+  /// Encodes `input` (see encode() for kinds and types); `input` is not needed afterwards.
+  /// If a sparse tensor does not fit options.capacity, events.overflow is reported, the tensor is encoded
+  /// again into a block of exactly its size, and events.fallback is reported: it is never lost.
+  /// Throws error(invalid_argument / unsupported) as encode(), error(out_of_memory) if the memory resource
+  /// has none; `input` is untouched and no memory is kept then.
+  stashed_tensor(const encoding& e, const const_tensor_view& input, const stash_options& options = {},
+                 const execution_context& context = {});
+
+  /// Memory for the encoded form of a tensor of this type and shape that a layer will write through
+  /// output(). For window_index and relu_pool, `dims` are those of the pooled tensor. bitmap and csr take
+  /// options.capacity, or their bound if that is 0. Throws as the constructor.
+  static stashed_tensor reserve(const encoding& e, dtype source, const shape& dims,
+                                const stash_options& options = {}, const execution_context& context = {});
+
+  stashed_tensor(stashed_tensor&& other) noexcept;
+  stashed_tensor& operator=(stashed_tensor&& other) noexcept;
+  stashed_tensor(const stashed_tensor&) = delete;
+  stashed_tensor& operator=(const stashed_tensor&) = delete;
+  ~stashed_tensor();
+
+  /// Decodes into `output`: the encoded tensor's type and element count, dense or pitched. Can be called any
+  /// number of times. Throws error(invalid_argument) for an empty handle or a wrong view, error(unsupported)
+  /// for encodings without a dense form (see decode()), error(corrupt_data) or error(verification_failed) if
+  /// the bytes turn out damaged (`output` is then unspecified).
+  void restore(const tensor_view& output, const execution_context& context = {}) const;
+
+  /// Throws error(corrupt_data), error(capacity_exceeded) or error(verification_failed) if a layer that read
+  /// or wrote the bytes through a view left a status in the report; does nothing otherwise. Waits for the
+  /// context's stream.
+  void check(const execution_context& context = {}) const;
+
+  /// Gives the memory back, ordered behind what was enqueued in the stream of construction.
+  void reset() noexcept;
+
+  bool empty() const noexcept { return memory_ == nullptr; }
+  const encoding& how() const noexcept { return how_; }
+  dtype type() const noexcept { return type_; }
+  const shape& dims() const noexcept { return dims_; }
+  const std::string& name() const noexcept { return name_; }
+  /// Bytes that are held, bookkeeping included.
+  std::size_t bytes() const noexcept { return empty() ? 0 : block_bytes(); }
+  /// What the dense tensor takes. For a reserved pooling code: the pooled tensor's.
+  std::size_t dense_bytes() const noexcept;
+
+  /// Asks for size and density without waiting, see size_query.hpp. Throws error(invalid_argument) for an
+  /// empty handle.
+  size_query size(const execution_context& context = {}) const;
+
+  /// For level-one calls. Both views stay valid until the handle is moved from, reset or destroyed (the
+  /// move's target keeps the block: views made before stay valid). All null for an empty handle.
+  encoded_view output() noexcept;
+  const_encoded_view stored() const noexcept;
+
+ private:
+  stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
+                 const stash_options& options, void* stream);
+  std::size_t block_bytes() const noexcept;
+  encode_report* report() const noexcept;
+
+  encoding how_;
+  dtype type_ = dtype::f32;
+  shape dims_;
+  std::string name_;
+  memory_resource* memory_ = nullptr;
+  void* stream_ = nullptr;
+  unsigned char* block_ = nullptr;  ///< encoded bytes, then the report
+  std::size_t encoded_bytes_ = 0;
+};
+
+}  // namespace stash

@@ -1,0 +1,129 @@
+#include "c_api/convert.hpp"
+
+#include <fmt/format.h>
+
+namespace stash::c_api {
+
+static_assert(sizeof(stash_encode_report) == sizeof(encode_report) &&
+              alignof(stash_encode_report) == alignof(encode_report));
+static_assert(offsetof(stash_encode_report, flags) == offsetof(encode_report, flags) &&
+              offsetof(stash_encode_report, nonzeros) == offsetof(encode_report, nonzeros) &&
+              offsetof(stash_encode_report, slot_bytes) == offsetof(encode_report, slot_bytes) &&
+              offsetof(stash_encode_report, overflow_bytes) == offsetof(encode_report, overflow_bytes) &&
+              offsetof(stash_encode_report, checksum) == offsetof(encode_report, checksum));
+static_assert(STASH_MAX_RANK == shape::max_rank);
+
+encoding to_encoding(std::string_view function, const stash_encoding* e, std::string_view argument) {
+  const stash_encoding c = read(function, argument, e);
+  encoding result;
+  result.kind = enumerator<encoding_kind>(function, argument, c.kind);
+  result.values = enumerator<value_format>(function, argument, c.values);
+  result.underflow = enumerator<underflow_rule>(function, argument, c.underflow);
+  result.rule = enumerator<framework_rule>(function, argument, c.rule);
+  if (c.window_cells < 0 || c.window_cells > 65535) {
+    refuse(function, argument, "0 to 65535 window cells", fmt::format("{}", c.window_cells));
+  }
+  result.window_cells = static_cast<std::uint16_t>(c.window_cells);
+  if (c.lower != 0.0F || c.upper != 0.0F) {
+    result.lower = c.lower;
+    result.upper = c.upper;
+  }
+  return result;
+}
+
+stash_encoding from_encoding(const encoding& e) noexcept {
+  stash_encoding c = STASH_INIT(stash_encoding);
+  c.kind = static_cast<std::int32_t>(e.kind);
+  c.values = static_cast<std::int32_t>(e.values);
+  c.underflow = static_cast<std::int32_t>(e.underflow);
+  c.rule = static_cast<std::int32_t>(e.rule);
+  c.window_cells = e.window_cells;
+  c.lower = e.lower;
+  c.upper = e.upper;
+  return c;
+}
+
+dtype to_dtype(std::string_view function, std::string_view argument, std::int32_t type) {
+  const auto result = enumerator<dtype>(function, argument, type);
+  if (size_of(result) == 0) refuse(function, argument, "a type of the header", std::to_string(type));
+  return result;
+}
+
+framework_rule to_rule(std::string_view function, std::int32_t rule) {
+  return enumerator<framework_rule>(function, "rule", rule);
+}
+
+shape to_shape(std::string_view function, std::string_view argument, std::int32_t rank,
+               const std::int64_t* dims) {
+  if (rank < 0 || rank > STASH_MAX_RANK) {
+    refuse(function, argument, fmt::format("0 to {} dimensions", STASH_MAX_RANK), std::to_string(rank));
+  }
+  return shape(std::span(dims, static_cast<std::size_t>(rank)));
+}
+
+tensor_view to_view(std::string_view function, std::string_view argument, const stash_tensor_view* view) {
+  const stash_tensor_view c = read(function, argument, view);
+  return {c.data, to_dtype(function, argument, c.type), enumerator<memory_space>(function, argument, c.space),
+          to_shape(function, argument, c.rank, c.dims), c.pixel_pitch};
+}
+
+pool_window to_window(std::string_view function, const stash_pool_window* window) {
+  const stash_pool_window c = read(function, "window", window);
+  const auto or_default = [](std::int32_t value, std::int32_t otherwise) {
+    return value == 0 ? otherwise : value;
+  };
+  pool_window result;
+  result.kernel_h = or_default(c.kernel_h, result.kernel_h);
+  result.kernel_w = or_default(c.kernel_w, result.kernel_w);
+  result.stride_h = or_default(c.stride_h, result.stride_h);
+  result.stride_w = or_default(c.stride_w, result.stride_w);
+  result.pad_top = c.pad_top;
+  result.pad_left = c.pad_left;
+  result.kernel_d = or_default(c.kernel_d, result.kernel_d);
+  result.stride_d = or_default(c.stride_d, result.stride_d);
+  result.pad_front = c.pad_front;
+  result.dilation_h = or_default(c.dilation_h, result.dilation_h);
+  result.dilation_w = or_default(c.dilation_w, result.dilation_w);
+  result.dilation_d = or_default(c.dilation_d, result.dilation_d);
+  result.layout = enumerator<pool_layout>(function, "window", c.layout);
+  return result;
+}
+
+execution_context to_context(std::string_view function, const stash_execution_context* context) {
+  if (context == nullptr) return {};
+  const stash_execution_context c = read(function, "context", context);
+  return {enumerator<memory_space>(function, "context", c.space), c.parallel_for, c.user, c.stream};
+}
+
+workspace_view to_workspace(std::string_view function, const stash_workspace_view* workspace) {
+  if (workspace == nullptr) return {};
+  const stash_workspace_view c = read(function, "workspace", workspace);
+  return {c.data, c.bytes};
+}
+
+memory_callbacks to_callbacks(std::string_view function, const stash_memory_callbacks& callbacks) {
+  return {callbacks.user, callbacks.allocate, callbacks.deallocate,
+          enumerator<memory_space>(function, "options.memory", callbacks.space)};
+}
+
+encoded_argument::encoded_argument(std::string_view function, std::string_view argument,
+                                   const stash_encoded_view* view) {
+  const stash_encoded_view c = read(function, argument, view);
+  data_ = c.data;
+  bytes_ = c.bytes;
+  report_ = to_report(c.report);
+  if (c.overflow == nullptr) return;
+  const stash_overflow_arena arena = read(function, argument, c.overflow);
+  arena_ = {arena.data, arena.bytes, arena.claimed};
+  has_arena_ = true;
+}
+
+encode_report* to_report(stash_encode_report* report) noexcept {
+  return reinterpret_cast<encode_report*>(report);
+}
+
+stash_encode_report* from_report(encode_report* report) noexcept {
+  return reinterpret_cast<stash_encode_report*>(report);
+}
+
+}  // namespace stash::c_api

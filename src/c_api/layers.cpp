@@ -1,0 +1,223 @@
+// ReLU, leaky ReLU, clipping, pooling, dropout.
+
+#include "c_api/convert.hpp"
+#include "c_api/guard.hpp"
+#include "stash/c_api.h"
+#include "stash/dropout.hpp"
+#include "stash/pool.hpp"
+#include "stash/relu.hpp"
+
+using namespace stash::c_api;
+
+namespace {
+
+stash::dropout_key to_key(std::string_view function, const stash_dropout_key* key) {
+  const stash_dropout_key c = read(function, "key", key);
+  return {c.seed, c.step, c.layer};
+}
+
+}  // namespace
+
+int32_t stash_relu_forward(const stash_tensor_view* x, const stash_tensor_view* y,
+                           const stash_encoded_view* mask, int32_t rule,
+                           const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_forward(to_view(function, "x", x), to_view(function, "y", y),
+                        encoded_argument::optional(function, "mask", mask).output(), to_rule(function, rule),
+                        to_context(function, context));
+  });
+}
+
+int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
+                            const stash_encoded_view* stash, const stash_tensor_view* dx, int32_t rule,
+                            const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_backward(to_view(function, "dy", dy), to_encoding(function, encoding),
+                         encoded_argument(function, "stash", stash).input(), to_view(function, "dx", dx),
+                         to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* y,
+                                  const stash_tensor_view* dx, int32_t rule,
+                                  const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_backward(to_view(function, "dy", dy), to_view(function, "y", y), to_view(function, "dx", dx),
+                         to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_leaky_relu_forward(const stash_tensor_view* x, const stash_tensor_view* y,
+                                 const stash_encoded_view* mask, float slope,
+                                 const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::leaky_relu_forward(to_view(function, "x", x), to_view(function, "y", y),
+                              encoded_argument::optional(function, "mask", mask).output(), slope,
+                              to_context(function, context));
+  });
+}
+
+int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
+                                  const stash_encoded_view* stash, const stash_tensor_view* dx, float slope,
+                                  const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::leaky_relu_backward(to_view(function, "dy", dy), to_encoding(function, encoding),
+                               encoded_argument(function, "stash", stash).input(),
+                               to_view(function, "dx", dx), slope, to_context(function, context));
+  });
+}
+
+int32_t stash_leaky_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
+                                        const stash_tensor_view* dx, float slope,
+                                        const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::leaky_relu_backward(to_view(function, "dy", dy), to_view(function, "x", x),
+                               to_view(function, "dx", dx), slope, to_context(function, context));
+  });
+}
+
+int32_t stash_clip_forward(const stash_tensor_view* x, const stash_tensor_view* y,
+                           const stash_encoded_view* mask, float lower, float upper, int32_t rule,
+                           const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::clip_forward(to_view(function, "x", x), to_view(function, "y", y),
+                        encoded_argument::optional(function, "mask", mask).output(), lower, upper,
+                        to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
+                            const stash_encoded_view* stash, const stash_tensor_view* dx, float lower,
+                            float upper, int32_t rule, const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::clip_backward(to_view(function, "dy", dy), to_encoding(function, encoding),
+                         encoded_argument(function, "stash", stash).input(), to_view(function, "dx", dx),
+                         lower, upper, to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_clip_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
+                                  const stash_tensor_view* dx, float lower, float upper, int32_t rule,
+                                  const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::clip_backward(to_view(function, "dy", dy), to_view(function, "x", x), to_view(function, "dx", dx),
+                         lower, upper, to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_max_pool_forward(const stash_tensor_view* x, const stash_tensor_view* y,
+                               const stash_pool_window* window, const stash_encoded_view* index, int32_t rule,
+                               const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::max_pool_forward(to_view(function, "x", x), to_view(function, "y", y), to_window(function, window),
+                            encoded_argument::optional(function, "index", index).output(),
+                            to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* index,
+                                const stash_tensor_view* dx, const stash_pool_window* window,
+                                const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::max_pool_backward(to_view(function, "dy", dy), encoded_argument(function, "index", index).input(),
+                             to_view(function, "dx", dx), to_window(function, window),
+                             to_context(function, context));
+  });
+}
+
+int32_t stash_max_pool_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
+                                      const stash_tensor_view* dx, const stash_pool_window* window,
+                                      int32_t rule, const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::max_pool_backward(to_view(function, "dy", dy), to_view(function, "x", x),
+                             to_view(function, "dx", dx), to_window(function, window),
+                             to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_relu_max_pool_forward(const stash_tensor_view* x, const stash_tensor_view* y,
+                                    const stash_pool_window* window, const stash_encoded_view* code,
+                                    const stash_encoded_view* index, int32_t rule,
+                                    const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_max_pool_forward(to_view(function, "x", x), to_view(function, "y", y),
+                                 to_window(function, window),
+                                 encoded_argument::optional(function, "code", code).output(),
+                                 encoded_argument::optional(function, "index", index).output(),
+                                 to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_relu_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* code,
+                                     const stash_tensor_view* dx, const stash_pool_window* window,
+                                     const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_max_pool_backward(
+        to_view(function, "dy", dy), encoded_argument(function, "code", code).input(),
+        to_view(function, "dx", dx), to_window(function, window), to_context(function, context));
+  });
+}
+
+int32_t stash_relu_max_pool_backward_sign(const stash_tensor_view* dy, const stash_encoded_view* index,
+                                          const stash_encoding* y_encoding, const stash_encoded_view* y_stash,
+                                          const stash_tensor_view* dx, const stash_pool_window* window,
+                                          int32_t rule, const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_max_pool_backward(
+        to_view(function, "dy", dy), encoded_argument(function, "index", index).input(),
+        to_encoding(function, y_encoding, "y_encoding"),
+        encoded_argument(function, "y_stash", y_stash).input(), to_view(function, "dx", dx),
+        to_window(function, window), to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_relu_max_pool_backward_output(const stash_tensor_view* dy, const stash_encoded_view* index,
+                                            const stash_tensor_view* y, const stash_tensor_view* dx,
+                                            const stash_pool_window* window, int32_t rule,
+                                            const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    const stash::const_tensor_view pooled = to_view(function, "y", y);
+    stash::relu_max_pool_backward(to_view(function, "dy", dy),
+                                  encoded_argument(function, "index", index).input(), pooled,
+                                  to_view(function, "dx", dx), to_window(function, window),
+                                  to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_relu_max_pool_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
+                                           const stash_tensor_view* dx, const stash_pool_window* window,
+                                           int32_t rule, const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::relu_max_pool_backward(to_view(function, "dy", dy), to_view(function, "x", x),
+                                  to_view(function, "dx", dx), to_window(function, window),
+                                  to_rule(function, rule), to_context(function, context));
+  });
+}
+
+int32_t stash_dropout_forward(const stash_tensor_view* x, const stash_tensor_view* y,
+                              const stash_encoded_view* mask, float probability, const stash_dropout_key* key,
+                              const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::dropout_forward(to_view(function, "x", x), to_view(function, "y", y),
+                           encoded_argument::optional(function, "mask", mask).output(), probability,
+                           to_key(function, key), to_context(function, context));
+  });
+}
+
+int32_t stash_dropout_backward(const stash_tensor_view* dy, const stash_encoded_view* mask,
+                               const stash_tensor_view* dx, float probability,
+                               const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::dropout_backward(to_view(function, "dy", dy), encoded_argument(function, "mask", mask).input(),
+                            to_view(function, "dx", dx), probability, to_context(function, context));
+  });
+}
+
+int32_t stash_dropout_backward_key(const stash_tensor_view* dy, const stash_tensor_view* dx,
+                                   float probability, const stash_dropout_key* key,
+                                   const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    stash::dropout_backward(to_view(function, "dy", dy), to_view(function, "dx", dx), probability,
+                            to_key(function, key), to_context(function, context));
+  });
+}

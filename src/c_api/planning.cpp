@@ -1,0 +1,73 @@
+// The planner: text in, text out.
+
+#include "stash/planning.hpp"
+
+#include <cstring>
+#include <memory>
+
+#include "c_api/guard.hpp"
+#include "c_api/structs.hpp"
+#include "stash/c_api.h"
+
+using namespace stash::c_api;
+
+namespace {
+
+/// A copy that the caller gives back with stash_free_text().
+char* to_text(const std::string& text) {
+  auto copy = std::make_unique<char[]>(text.size() + 1);
+  std::memcpy(copy.get(), text.c_str(), text.size() + 1);
+  return copy.release();
+}
+
+/// A share of the caller's: zero is the default, a negative one is none at all.
+double to_share(double share, double otherwise) {
+  if (share == 0) return otherwise;
+  return share < 0 ? 0 : share;
+}
+
+stash::planning_options to_options(std::string_view function, const stash_plan_options* options) {
+  stash::planning_options result;
+  if (options == nullptr) return result;
+  const stash_plan_options c = read(function, "options", options);
+  if (c.policy != nullptr) result.policy = c.policy;
+  if (c.force != nullptr) result.force = c.force;
+  if (c.machine != nullptr) result.machine = c.machine;
+  result.budget_bytes = c.budget_bytes;
+  result.slot_margin = to_share(c.slot_margin, result.slot_margin);
+  result.overflow_share = to_share(c.overflow_share, result.overflow_share);
+  if (c.threads != 0) result.threads = c.threads;
+  return result;
+}
+
+}  // namespace
+
+int32_t stash_plan(const char* graph_json, const stash_plan_options* options, char** plan_json) {
+  return guard(__func__, [&](std::string_view function) {
+    char*& result = checked(function, "plan_json", plan_json);
+    result = to_text(
+        stash::plan_graph(&checked(function, "graph_json", graph_json), to_options(function, options)));
+  });
+}
+
+int32_t stash_verify_plan(const char* plan_json, char** findings) {
+  return guard(__func__, [&](std::string_view function) {
+    const std::string text = stash::verify_plan(&checked(function, "plan_json", plan_json));
+    if (text.empty()) return;
+    const std::string first = text.substr(0, text.find('\n'));
+    std::string message = std::string(function) + ": plan_json: expected a valid plan, got: " + first;
+    if (findings != nullptr) *findings = to_text(text);
+    throw stash::error(stash::errc::verification_failed, message);
+  });
+}
+
+int32_t stash_explain_plan(const char* plan_json, char** text) {
+  return guard(__func__, [&](std::string_view function) {
+    char*& result = checked(function, "text", text);
+    result = to_text(stash::explain_plan(&checked(function, "plan_json", plan_json)));
+  });
+}
+
+void stash_free_text(char* text) {
+  delete[] text;
+}

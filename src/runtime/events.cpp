@@ -1,0 +1,17 @@
+#include "stash/events.hpp"
+
+namespace stash {
+
+std::string_view to_string(event_kind kind) noexcept {
+  switch (kind) {
+    case event_kind::overflow:
+      return "overflow";
+    case event_kind::fallback:
+      return "fallback";
+    case event_kind::rerun:
+      return "rerun";
+  }
+  return "unknown";
+}
+
+}  // namespace stash

@@ -1,0 +1,188 @@
+#include "stash/stashed_tensor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "encoders/detail.hpp"
+#include "encoders/encoding_checks.hpp"
+
+namespace stash {
+namespace {
+
+/// Of blocks: whole cache lines, so that no two tensors share one.
+constexpr std::size_t block_alignment = 64;
+
+bool sparse(const encoding& e) noexcept {
+  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+}
+
+/// Bytes to reserve for a capacity that the caller gave.
+std::size_t slot_bytes(const encoding& e, dtype source, std::int64_t elements, std::size_t capacity,
+                       std::size_t bound) {
+  const std::size_t least = detail::bytes_needed(e, source, elements);
+  return std::max(detail::pad16(std::min(capacity, bound)), least);
+}
+
+/// Throws what a report says went wrong.
+void check_status(std::string_view function, const std::string& name, std::uint32_t status) {
+  const auto fail = [&](errc code, std::string_view expected, std::string_view got) {
+    detail::fail(code, function, name.empty() ? "stored" : name, expected, got);
+  };
+  if ((status & status_corrupt) != 0) fail(errc::corrupt_data, "bytes that an encoder wrote", "damaged ones");
+  if ((status & status_capacity) != 0) {
+    fail(errc::capacity_exceeded, "room for the whole tensor", "a slot that was too small");
+  }
+  if ((status & status_verification) != 0) {
+    fail(errc::verification_failed, "the tensor that was encoded", "a different one");
+  }
+}
+
+}  // namespace
+
+stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
+                               const stash_options& options, void* stream)
+    : how_(e), type_(source), dims_(dims), name_(options.name), stream_(stream), encoded_bytes_(bytes) {
+  memory_resource& memory = options.memory == nullptr ? host_memory() : *options.memory;
+  if (memory.space() == memory_space::device) {
+    detail::fail(errc::invalid_argument, "stashed_tensor", "options.memory", "memory of the context's space",
+                 "device memory");
+  }
+  block_ = static_cast<unsigned char*>(memory.allocate(block_bytes(), block_alignment, stream));
+  memory_ = &memory;
+  new (block_ + encoded_bytes_) encode_report;
+}
+
+stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input,
+                               const stash_options& options, const execution_context& context)
+    : stashed_tensor() {
+  constexpr std::string_view function = "stashed_tensor";
+  detail::check_encode_input(function, e, input, context);
+  const std::int64_t elements = input.elements();
+  const auto encode_into = [&](std::size_t bytes) {
+    *this = stashed_tensor(e, input.type, input.dims, bytes, options, context.stream);
+    detail::run_encode({e, input, output()}, context);
+    return (report()->status & status_capacity) == 0;
+  };
+  const std::size_t bound = detail::bytes_bound(e, input.type, elements);
+  if (!sparse(e)) {
+    encode_into(bound);
+    return;
+  }
+  if (options.capacity != 0) {
+    const std::size_t slot = slot_bytes(e, input.type, elements, options.capacity, bound);
+    if (encode_into(slot)) return;
+    const std::size_t exact = encoded_bytes_exact(e, input, context);
+    options.events({event_kind::overflow, name_, exact, slot, -1});
+    // Before the larger block is asked for: it may need this one's memory.
+    reset();
+  }
+  const std::size_t exact = encoded_bytes_exact(e, input, context);
+  if (!encode_into(exact)) {
+    reset();
+    detail::fail(errc::invalid_argument, function, "input", "values that stay as they are during the call",
+                 "more non-zeros than were counted");
+  }
+  if (options.capacity != 0) options.events({event_kind::fallback, name_, exact, exact, -1});
+}
+
+stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const shape& dims,
+                                       const stash_options& options, const execution_context& context) {
+  constexpr std::string_view function = "stashed_tensor::reserve";
+  detail::check_context(function, context);
+  const std::size_t bound = detail::checked_bytes_bound(function, e, source, dims.elements());
+  const bool sized = sparse(e) && options.capacity != 0;
+  const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
+  return {e, source, dims, bytes, options, context.stream};
+}
+
+stashed_tensor::stashed_tensor(stashed_tensor&& other) noexcept
+    : how_(other.how_),
+      type_(other.type_),
+      dims_(other.dims_),
+      name_(std::move(other.name_)),
+      memory_(std::exchange(other.memory_, nullptr)),
+      stream_(other.stream_),
+      block_(std::exchange(other.block_, nullptr)),
+      encoded_bytes_(std::exchange(other.encoded_bytes_, 0)) {}
+
+stashed_tensor& stashed_tensor::operator=(stashed_tensor&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  how_ = other.how_;
+  type_ = other.type_;
+  dims_ = other.dims_;
+  name_ = std::move(other.name_);
+  memory_ = std::exchange(other.memory_, nullptr);
+  stream_ = other.stream_;
+  block_ = std::exchange(other.block_, nullptr);
+  encoded_bytes_ = std::exchange(other.encoded_bytes_, 0);
+  return *this;
+}
+
+stashed_tensor::~stashed_tensor() {
+  reset();
+}
+
+void stashed_tensor::reset() noexcept {
+  if (empty()) return;
+  std::exchange(memory_, nullptr)
+      ->deallocate(std::exchange(block_, nullptr), block_bytes(), block_alignment, stream_);
+  encoded_bytes_ = 0;
+}
+
+void stashed_tensor::restore(const tensor_view& output, const execution_context& context) const {
+  constexpr std::string_view function = "stashed_tensor::restore";
+  if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
+  const bool mask = how_.kind == encoding_kind::sign_mask || how_.kind == encoding_kind::range_mask;
+  // Of its own, so that restores at the same time do not see each other's status.
+  encode_report own = *report();
+  const_encoded_view input = stored();
+  input.report = &own;
+  const decode_item item{how_, input, output};
+  detail::check_view(function, "output", output, mask ? dtype::u8 : type_);
+  detail::check_elements(function, "output", output, dims_.elements());
+  detail::check_decode(function, item, context);
+  detail::run_decode(item, context);
+  check_status(function, name_, own.status);
+}
+
+void stashed_tensor::check(const execution_context& context) const {
+  constexpr std::string_view function = "stashed_tensor::check";
+  detail::check_context(function, context);
+  if (!empty()) check_status(function, name_, report()->status);
+}
+
+std::size_t stashed_tensor::dense_bytes() const noexcept {
+  return empty() ? 0 : static_cast<std::size_t>(dims_.elements()) * size_of(type_);
+}
+
+size_query stashed_tensor::size(const execution_context& context) const {
+  if (empty()) {
+    detail::fail(errc::invalid_argument, "stashed_tensor::size", "this", "a stashed tensor",
+                 "an empty handle");
+  }
+  return {how_, type_, dims_.elements(), stored(), context};
+}
+
+encoded_view stashed_tensor::output() noexcept {
+  if (empty()) return {};
+  return {block_, encoded_bytes_, nullptr, report()};
+}
+
+const_encoded_view stashed_tensor::stored() const noexcept {
+  if (empty()) return {};
+  return {block_, encoded_bytes_, nullptr, report()};
+}
+
+std::size_t stashed_tensor::block_bytes() const noexcept {
+  return encoded_bytes_ + sizeof(encode_report);
+}
+
+encode_report* stashed_tensor::report() const noexcept {
+  return std::launder(reinterpret_cast<encode_report*>(block_ + encoded_bytes_));
+}
+
+}  // namespace stash

@@ -1,0 +1,69 @@
+#include "support/failing_allocations.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+namespace {
+
+std::atomic<std::int64_t> live{0};
+thread_local std::int64_t until_failure = -1;
+thread_local bool has_failed = false;
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (until_failure == 0) has_failed = true;
+  if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
+  void* block = nullptr;
+  if (posix_memalign(&block, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0) {
+    throw std::bad_alloc();
+  }
+  live.fetch_add(1, std::memory_order_relaxed);
+  return block;
+}
+
+void release(void* block) noexcept {
+  if (block != nullptr) live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(block);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* block) noexcept {
+  release(block);
+}
+void operator delete(void* block, std::size_t) noexcept {
+  release(block);
+}
+void operator delete(void* block, std::align_val_t) noexcept {
+  release(block);
+}
+void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
+  release(block);
+}
+
+namespace stash_test {
+
+failing_allocation::failing_allocation(std::int64_t failing) {
+  until_failure = failing;
+  has_failed = false;
+}
+
+failing_allocation::~failing_allocation() {
+  until_failure = -1;
+}
+
+bool failing_allocation::failed() const {
+  return has_failed;
+}
+
+std::int64_t live_blocks() {
+  return live.load(std::memory_order_relaxed);
+}
+
+}  // namespace stash_test

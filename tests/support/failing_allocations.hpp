@@ -1,0 +1,64 @@
+#pragma once
+/// \file
+/// Runs a call once for every allocation that it makes, with that allocation failing. A program that includes
+/// this also compiles failing_allocations.cpp, which replaces the global operator new.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <new>
+
+#include "stash/error.hpp"
+
+namespace stash_test {
+
+/// While it lives, the `failing`-th call of operator new in this thread, from 0, throws std::bad_alloc.
+class failing_allocation {
+ public:
+  explicit failing_allocation(std::int64_t failing);
+  ~failing_allocation();
+  failing_allocation(const failing_allocation&) = delete;
+  failing_allocation& operator=(const failing_allocation&) = delete;
+
+  bool failed() const;
+};
+
+/// Blocks of operator new that are alive, over all threads.
+std::int64_t live_blocks();
+
+/// Calls `call` with its first allocation failing, then with its second, until none is left to fail, and
+/// expects of each failing run: std::bad_alloc or error(out_of_memory), no block more alive than before, and
+/// what `unchanged()` expects. Returns the number of allocations that were made to fail.
+template <class Call, class Unchanged>
+std::int64_t fail_every_allocation(const Call& call, const Unchanged& unchanged) {
+  for (std::int64_t n = 0;; ++n) {
+    const std::int64_t before = live_blocks();
+    bool failed = false, reported = false;
+    {
+      const failing_allocation failing(n);
+      try {
+        call();
+      } catch (const std::bad_alloc&) {
+        reported = true;
+      } catch (const stash::error& e) {
+        reported = e.code() == stash::errc::out_of_memory;
+      }
+      failed = failing.failed();
+    }
+    if (!failed) {
+      EXPECT_FALSE(reported) << "out of memory although nothing failed";
+      return n;
+    }
+    EXPECT_TRUE(reported) << "allocation " << n << " failed unnoticed";
+    EXPECT_EQ(live_blocks(), before) << "allocation " << n;
+    unchanged();
+    if (::testing::Test::HasFailure()) return n;
+  }
+}
+
+template <class Call>
+std::int64_t fail_every_allocation(const Call& call) {
+  return fail_every_allocation(call, [] {});
+}
+
+}  // namespace stash_test
