@@ -1,6 +1,7 @@
 #include "planner/json_field.hpp"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace stash::planner::json_text {
 namespace {
@@ -29,40 +30,25 @@ bool nests_too_deeply(std::string_view text) {
   return false;
 }
 
-std::string_view with_article(nlohmann::json::value_t type) {
-  using value_t = nlohmann::json::value_t;
-  switch (type) {
-    case value_t::null:
-      return "null";
-    case value_t::object:
-      return "an object";
-    case value_t::array:
-      return "an array";
-    case value_t::string:
-      return "a string";
-    case value_t::boolean:
-      return "a boolean";
-    case value_t::number_integer:
-    case value_t::number_unsigned:
-      return "an integer";
-    case value_t::number_float:
-      return "a number";
-    case value_t::binary:
-    case value_t::discarded:
-      break;
-  }
-  return "no JSON value";
+std::string_view with_article(const value& v) {
+  if (v.is<value::object>()) return "an object";
+  if (v.is<value::array>()) return "an array";
+  if (v.is<std::string>()) return "a string";
+  if (v.is<bool>()) return "a boolean";
+  if (v.is<double>()) return "a number";
+  if (v.is<std::monostate>()) return "null";
+  return "an integer";
 }
 
 }  // namespace
 
-nlohmann::json parse(std::string_view function, std::string_view text) {
+value parse(std::string_view function, std::string_view text) {
   if (nests_too_deeply(text)) {
     throw error(errc::bad_format, fmt::format("{}: text: expected at most {} levels of nesting, got more",
                                               function, deepest_nesting));
   }
   try {
-    return nlohmann::json::parse(text);
+    return parse_tree(text);
   } catch (const nlohmann::json::parse_error& e) {
     throw error(errc::bad_format,
                 fmt::format("{}: text: expected JSON, got a syntax error at byte {}", function, e.byte));
@@ -79,7 +65,7 @@ void field::fail(std::string_view expected, std::string_view got) const {
 }
 
 void field::fail_type(std::string_view expected) const {
-  fail(expected, with_article(value_->type()));
+  fail(expected, with_article(*value_));
 }
 
 field field::at(std::string_view key) const {
@@ -88,39 +74,49 @@ field field::at(std::string_view key) const {
 }
 
 std::optional<field> field::find(std::string_view key) const {
-  if (!value_->is_object()) fail_type("an object");
-  const auto member = value_->find(key);
-  if (member == value_->end()) return std::nullopt;
+  if (!value_->is<value::object>()) fail_type("an object");
+  const value* const member = value_->find(key);
+  if (member == nullptr) return std::nullopt;
   return field(*member, *this, key, 0);
 }
 
 std::int64_t field::integer(std::int64_t least, std::int64_t most) const {
-  if (!value_->is_number_integer()) fail_type("an integer");
+  const bool is_unsigned = value_->is<std::uint64_t>();
+  if (!is_unsigned && !value_->is<std::int64_t>()) fail_type("an integer");
   const auto expected = [&] { return fmt::format("an integer from {} to {}", least, most); };
-  if (value_->is_number_unsigned()) {
+  if (is_unsigned) {
     const auto v = value_->get<std::uint64_t>();
     if (v > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
       fail(expected(), fmt::to_string(v));
   }
-  const auto v = value_->get<std::int64_t>();
+  const auto v =
+      is_unsigned ? static_cast<std::int64_t>(value_->get<std::uint64_t>()) : value_->get<std::int64_t>();
   if (v < least || v > most) fail(expected(), fmt::to_string(v));
   return v;
 }
 
 double field::number(double least, double most) const {
-  if (!value_->is_number()) fail_type("a number");
-  const auto v = value_->get<double>();
+  double v = 0;
+  if (value_->is<double>()) {
+    v = value_->get<double>();
+  } else if (value_->is<std::int64_t>()) {
+    v = static_cast<double>(value_->get<std::int64_t>());
+  } else if (value_->is<std::uint64_t>()) {
+    v = static_cast<double>(value_->get<std::uint64_t>());
+  } else {
+    fail_type("a number");
+  }
   if (!(v >= least && v <= most)) fail(fmt::format("a number from {} to {}", least, most), fmt::to_string(v));
   return v;
 }
 
 bool field::boolean() const {
-  if (!value_->is_boolean()) fail_type("a boolean");
+  if (!value_->is<bool>()) fail_type("a boolean");
   return value_->get<bool>();
 }
 
 std::string field::text() const {
-  if (!value_->is_string()) fail_type("a string");
+  if (!value_->is<std::string>()) fail_type("a string");
   return value_->get<std::string>();
 }
 

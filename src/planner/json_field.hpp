@@ -10,8 +10,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
+#include "planner/json_tree.hpp"
 #include "planner/names.hpp"
 #include "stash/error.hpp"
 
@@ -23,12 +22,12 @@ inline constexpr std::int64_t largest_total_bytes = std::int64_t{1} << 60;
 inline constexpr std::int64_t largest_id = std::numeric_limits<std::int32_t>::max();
 
 /// Parses text; refuses nesting deeper than any graph or plan has, so that no reader can exhaust the stack.
-nlohmann::json parse(std::string_view function, std::string_view text);
+value parse(std::string_view function, std::string_view text);
 
 /// A JSON value together with the way to it. Holds a pointer to its parent, which must outlive it.
 class field {
  public:
-  field(std::string_view function, const nlohmann::json& root) : value_(&root), function_(function) {}
+  field(std::string_view function, const value& root) : value_(&root), function_(function) {}
 
   /// Throws error(bad_format): "function: path: expected ..., got ...".
   [[noreturn]] void fail(std::string_view expected, std::string_view got) const;
@@ -49,19 +48,20 @@ class field {
 
   template <class Enum>
   Enum one_of() const {
-    if (!value_->is_string()) fail_type("a string");
-    const auto& name = value_->get_ref<const std::string&>();
-    const std::optional<Enum> value = value_of_name<Enum>(name);
-    if (!value) fail("one of " + list_of_names<Enum>(), "'" + shortened(name) + "'");
-    return *value;
+    if (!value_->is<std::string>()) fail_type("a string");
+    const auto& name = value_->get<std::string>();
+    const std::optional<Enum> named = value_of_name<Enum>(name);
+    if (!named) fail("one of " + list_of_names<Enum>(), "'" + shortened(name) + "'");
+    return *named;
   }
 
   /// Calls visit(element) for every element of an array.
   template <class Visit>
   void for_each(Visit visit) const {
-    if (!value_->is_array()) fail_type("an array");
-    for (std::size_t i = 0; i < value_->size(); ++i)
-      visit(field((*value_)[i], *this, {}, i));
+    if (!value_->is<value::array>()) fail_type("an array");
+    const auto& elements = value_->get<value::array>();
+    for (std::size_t i = 0; i < elements.size(); ++i)
+      visit(field(elements[i], *this, {}, i));
   }
 
   /// The same for an optional member that is an array.
@@ -71,13 +71,13 @@ class field {
   }
 
  private:
-  field(const nlohmann::json& value, const field& parent, std::string_view key, std::size_t index)
-      : value_(&value), parent_(&parent), function_(parent.function_), key_(key), index_(index) {}
+  field(const value& v, const field& parent, std::string_view key, std::size_t index)
+      : value_(&v), parent_(&parent), function_(parent.function_), key_(key), index_(index) {}
 
   std::string path() const;
   static std::string shortened(const std::string& text);
 
-  const nlohmann::json* value_;
+  const value* value_;
   const field* parent_ = nullptr;
   std::string_view function_;
   std::string_view key_;  ///< empty: an array element

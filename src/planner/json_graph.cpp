@@ -43,15 +43,15 @@ void for_each_attribute(Visit visit) {
   visit("lrn_k", &a::lrn_k, -largest_float, largest_float);
 }
 
-ordered_json attributes_json(const op_attributes& a) {
-  ordered_json out = ordered_json::object();
+value attributes_json(const op_attributes& a) {
+  value out = value::members();
   const op_attributes defaults;
   for_each_attribute([&](const char* name, auto member, auto, auto) {
     if (a.*member == defaults.*member) return;
     if constexpr (std::is_floating_point_v<std::decay_t<decltype(a.*member)>>) {
-      out[name] = finite(a.*member, name);
+      out.set(name, finite(a.*member, name));
     } else {
-      out[name] = a.*member;
+      out.set(name, a.*member);
     }
   });
   return out;
@@ -74,8 +74,8 @@ op_attributes read_attributes(const field& f) {
   return a;
 }
 
-ordered_json ref_json(const tensor_ref& r) {
-  ordered_json out = {{"storage", r.storage}};
+value ref_json(const tensor_ref& r) {
+  value out = value::members("storage", r.storage);
   put(out, "channel_begin", r.channel_begin, std::int64_t{0});
   put(out, "channels", r.channels, std::int64_t{0});
   return out;
@@ -89,22 +89,22 @@ tensor_ref read_ref(const field& f) {
   return r;
 }
 
-ordered_json refs_json(const std::vector<tensor_ref>& refs) {
-  ordered_json out = ordered_json::array();
+value refs_json(const std::vector<tensor_ref>& refs) {
+  value::array out;
   for (const tensor_ref& r : refs)
     out.push_back(ref_json(r));
   return out;
 }
 
-ordered_json alternative_json(const stash_alternative& a) {
-  ordered_json reads = ordered_json::array();
+value alternative_json(const stash_alternative& a) {
+  value::array reads;
   for (const stash_read& r : a.reads) {
-    ordered_json read = {{"storage", r.storage}, {"need", name_of(r.what)}};
-    if (r.slice != tensor_ref{r.storage, 0, 0}) read["slice"] = ref_json(r.slice);
+    value read = value::members("storage", r.storage, "need", name_of(r.what));
+    if (r.slice != tensor_ref{r.storage, 0, 0}) read.set("slice", ref_json(r.slice));
     reads.push_back(std::move(read));
   }
-  ordered_json out = {{"form", a.form}};
-  put_list(out, "reads", reads);
+  value out = value::members("form", a.form);
+  put_list(out, "reads", std::move(reads));
   return out;
 }
 
@@ -122,12 +122,12 @@ stash_alternative read_alternative(const field& f) {
   return a;
 }
 
-ordered_json storage_json(const storage& s) {
-  ordered_json out = {
-      {"name", s.name}, {"role", name_of(s.role)}, {"type", name_of(s.type)}, {"shape", s.shape}};
+value storage_json(const storage& s) {
+  value out =
+      value::members("name", s.name, "role", name_of(s.role), "type", name_of(s.type), "shape", s.shape);
   put(out, "fixed_bytes", s.fixed_bytes, std::int64_t{0});
   put(out, "bytes_per_sample", s.bytes_per_sample, std::int64_t{0});
-  if (s.density != 1.0) out["density"] = finite(s.density, "density");
+  if (s.density != 1.0) out.set("density", finite(s.density, "density"));
   put(out, "window_cells", s.window_cells, 0);
   return out;
 }
@@ -162,8 +162,8 @@ void check_size(const storage& s, std::int64_t batch, const field& f, byte_total
   total.add(times(s.bytes_per_sample, batch), f);
 }
 
-ordered_json op_json(const op& o) {
-  ordered_json out = {{"name", o.name}, {"kind", name_of(o.kind)}, {"stage", name_of(o.stage)}};
+value op_json(const op& o) {
+  value out = value::members("name", o.name, "kind", name_of(o.kind), "stage", name_of(o.stage));
   put(out, "forward_op", o.forward_op, op_id{-1});
   put_list(out, "attributes", attributes_json(o.attributes));
   put_list(out, "inputs", refs_json(o.inputs));
@@ -171,12 +171,12 @@ ordered_json op_json(const op& o) {
   put_list(out, "optional_outputs", o.optional_outputs);
   put_list(out, "parameters", o.parameters);
   put_list(out, "parameters_written", o.parameters_written);
-  ordered_json alternatives = ordered_json::array();
+  value::array alternatives;
   for (const stash_alternative& a : o.alternatives)
     alternatives.push_back(alternative_json(a));
-  put_list(out, "alternatives", alternatives);
+  put_list(out, "alternatives", std::move(alternatives));
   put(out, "workspace_bytes", o.workspace_bytes, std::int64_t{0});
-  if (o.seconds) out["seconds"] = finite(*o.seconds, "seconds");
+  if (o.seconds) out.set("seconds", finite(*o.seconds, "seconds"));
   put(out, "batch_begin", o.batch_begin, std::int64_t{0});
   put(out, "batch_end", o.batch_end, std::int64_t{-1});
   return out;
@@ -202,27 +202,27 @@ op read_op(const field& f) {
   return o;
 }
 
-ordered_json rule_json(const recompute_rule& r) {
-  return {{"target", r.target}, {"source", r.source}, {"forward_op", r.forward_op}};
+value rule_json(const recompute_rule& r) {
+  return value::members("target", r.target, "source", r.source, "forward_op", r.forward_op);
 }
 
 }  // namespace
 
-ordered_json finite(double value, std::string_view what) {
-  if (std::isfinite(value)) return value;
+value finite(double number, std::string_view what) {
+  if (std::isfinite(number)) return number;
   throw error(errc::invalid_argument,
-              fmt::format("to_json: {}: expected a finite number, got {}", what, value));
+              fmt::format("to_json: {}: expected a finite number, got {}", what, number));
 }
 
-ordered_json finite(float value, std::string_view what) {
+value finite(float number, std::string_view what) {
   // The double nearest to the float's shortest decimal form prints as that form; it nearly always reads back
   // as the same float, and where it does not, the float's own value does.
   std::array<char, 32> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   double decimal = 0;
   std::from_chars(digits.data(), end, decimal);
-  const bool reads_back = std::abs(decimal) <= largest_float && static_cast<float>(decimal) == value;
-  return finite(reads_back ? decimal : static_cast<double>(value), what);
+  const bool reads_back = std::abs(decimal) <= largest_float && static_cast<float>(decimal) == number;
+  return finite(reads_back ? decimal : static_cast<double>(number), what);
 }
 
 void write_graph(text_writer& out, const graph& g) {
@@ -262,7 +262,7 @@ std::string to_json(const graph& g) {
 }
 
 graph graph_from_json(std::string_view text) {
-  const nlohmann::json document = json_text::parse("graph_from_json", text);
+  const json_text::value document = json_text::parse("graph_from_json", text);
   const json_text::field root("graph_from_json", document);
   json_text::check_header(root, "stash.graph", 1);
   graph g = json_text::read_graph(root);

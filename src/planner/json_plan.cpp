@@ -11,19 +11,19 @@ namespace {
 using json_text::byte_total;
 using json_text::field;
 using json_text::finite;
-using json_text::ordered_json;
 using json_text::put;
 using json_text::put_list;
+using json_text::value;
 
 constexpr std::int64_t most32 = std::numeric_limits<std::int32_t>::max();
 using window_cells_t = decltype(encoding::window_cells);
 constexpr double largest_double = std::numeric_limits<double>::max();
 
-ordered_json encoding_json(const encoding& e) {
-  ordered_json out = {{"kind", name_of(e.kind)}};
-  if (e.values != value_format::source) out["values"] = name_of(e.values);
-  if (e.underflow != underflow_rule::to_zero) out["underflow"] = name_of(e.underflow);
-  if (e.rule != framework_rule::tensorflow) out["rule"] = name_of(e.rule);
+value encoding_json(const encoding& e) {
+  value out = value::members("kind", name_of(e.kind));
+  if (e.values != value_format::source) out.set("values", name_of(e.values));
+  if (e.underflow != underflow_rule::to_zero) out.set("underflow", name_of(e.underflow));
+  if (e.rule != framework_rule::tensorflow) out.set("rule", name_of(e.rule));
   put(out, "window_cells", e.window_cells, window_cells_t{0});
   return out;
 }
@@ -39,12 +39,12 @@ encoding read_encoding(const field& f) {
   return e;
 }
 
-ordered_json choice_json(const stash_choice& c) {
-  ordered_json out = {{"kind", name_of(c.kind)}};
-  if (c.stored != encoding{}) out["stored"] = encoding_json(c.stored);
+value choice_json(const stash_choice& c) {
+  value out = value::members("kind", name_of(c.kind));
+  if (c.stored != encoding{}) out.set("stored", encoding_json(c.stored));
   put(out, "bytes_before", c.bytes_before, std::int64_t{0});
   put(out, "bytes_after", c.bytes_after, std::int64_t{0});
-  if (c.density != 1.0) out["density"] = finite(c.density, "choices: density");
+  if (c.density != 1.0) out.set("density", finite(c.density, "choices: density"));
   put_list(out, "reason", c.reason);
   return out;
 }
@@ -60,9 +60,9 @@ stash_choice read_choice(const field& f) {
   return c;
 }
 
-ordered_json buffer_json(const buffer& b) {
-  return {{"storage", b.storage}, {"form", name_of(b.form)},    {"bytes", b.bytes},
-          {"offset", b.offset},   {"first_step", b.first_step}, {"last_step", b.last_step}};
+value buffer_json(const buffer& b) {
+  return value::members("storage", b.storage, "form", name_of(b.form), "bytes", b.bytes, "offset", b.offset,
+                        "first_step", b.first_step, "last_step", b.last_step);
 }
 
 buffer read_buffer(const field& f) {
@@ -76,8 +76,8 @@ buffer read_buffer(const field& f) {
   return b;
 }
 
-ordered_json step_json(const step& s) {
-  ordered_json out = {{"kind", name_of(s.kind)}};
+value step_json(const step& s) {
+  value out = value::members("kind", name_of(s.kind));
   put(out, "op", s.op, op_id{-1});
   put(out, "storage", s.storage, storage_id{-1});
   put_list(out, "inputs", s.inputs);
@@ -114,9 +114,9 @@ void for_each_size(Sizes& s, Visit visit) {
   visit("workspace_bytes", s.workspace_bytes);
 }
 
-ordered_json sizes_json(const plan_sizes& s) {
-  ordered_json out = ordered_json::object();
-  for_each_size(s, [&](const char* name, std::int64_t v) { out[name] = v; });
+value sizes_json(const plan_sizes& s) {
+  value out = value::members();
+  for_each_size(s, [&](const char* name, std::int64_t v) { out.set(name, v); });
   put(out, "wall_op", s.wall_op, op_id{-1});
   return out;
 }
@@ -169,7 +169,7 @@ std::string to_json(const plan& p) {
     out.member("overflow_bytes", p.overflow_bytes);
     out.member("sizes", sizes_json(p.sizes));
     out.list("choices", p.choices, choice_json);
-    out.member("alternative", p.alternative);
+    out.member("alternative", value(p.alternative));
     out.list("buffers", p.buffers, buffer_json);
     out.list("steps", p.steps, step_json);
     out.begin_object("network");
@@ -179,7 +179,7 @@ std::string to_json(const plan& p) {
 }
 
 plan plan_from_json(std::string_view text) {
-  const nlohmann::json document = json_text::parse("plan_from_json", text);
+  const json_text::value document = json_text::parse("plan_from_json", text);
   const field root("plan_from_json", document);
   json_text::check_header(root, "stash.plan", plan::format_version);
   return read_plan(root);

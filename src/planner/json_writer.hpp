@@ -9,34 +9,33 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/graph.hpp"
+#include "planner/json_tree.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner::json_text {
 
-using ordered_json = nlohmann::ordered_json;
-
 /// A finite number. Throws error(invalid_argument) naming `what` otherwise.
-ordered_json finite(double value, std::string_view what);
+value finite(double value, std::string_view what);
 /// The same, written with the digits that a float needs.
-ordered_json finite(float value, std::string_view what);
+value finite(float value, std::string_view what);
 
-/// Sets object[key] unless the value is its default.
+/// Adds a member unless the value is its default.
 template <class T>
-void put(ordered_json& object, const char* key, const T& value, const T& left_out) {
-  if (value != left_out) object[key] = value;
+void put(value& object, const char* key, const T& v, const T& left_out) {
+  if (v != left_out) object.set(key, v);
 }
 
-/// Sets object[key] to the list unless it is empty.
+/// Adds a member unless the list is empty.
 template <class List>
-void put_list(ordered_json& object, const char* key, const List& list) {
-  if (!list.empty()) object[key] = list;
+void put_list(value& object, const char* key, List&& list) {
+  if (!list.empty()) object.set(key, value(std::forward<List>(list)));
 }
 
 class text_writer {
  public:
   text_writer() : text_("{") {}
 
-  void member(std::string_view key, const ordered_json& value) { start(key) += value.dump(); }
+  void member(std::string_view key, const value& v) { start(key) += v.dump(); }
 
   void begin_object(std::string_view key) {
     start(key) += "{";

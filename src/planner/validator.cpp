@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
 #include "planner/validator_internal.hpp"
 #include "stash/error.hpp"
@@ -47,6 +48,8 @@ std::vector<plan_finding> validate(const plan& p) {
   if (found.empty()) {
     try {
       check_graph(g);
+    } catch (const std::bad_alloc&) {
+      throw;  // says nothing of the plan
     } catch (const std::exception& e) {
       found.add(plan_fault::bad_graph, "{}", e.what());
     }

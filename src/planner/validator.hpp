@@ -31,7 +31,7 @@ struct plan_finding {
   std::string message;  ///< names the step, op, storage or buffers
 };
 
-/// Empty if the plan is valid. Never throws for bad plans; stops after 100 findings.
+/// Empty if the plan is valid. Never throws for bad plans (std::bad_alloc aside); stops after 100 findings.
 std::vector<plan_finding> validate(const plan& p);
 
 }  // namespace stash::planner

@@ -1,0 +1,145 @@
+// The planner behind the C++ and C doors.
+
+#include "stash/planning.hpp"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "c_api/support.hpp"
+#include "models/models.hpp"
+#include "planner/json.hpp"
+#include "stash/error.hpp"
+#include "support/failing_allocations.hpp"
+
+namespace {
+
+using namespace stash_test;
+
+std::string graph_text(std::int64_t batch = 8) {
+  const stash::models::model_info& m = stash::models::find("lenet");
+  const auto net = m.build(m.default_input, m.default_classes);
+  return stash::planner::to_json(stash::planner::make_training_graph(net, batch));
+}
+
+TEST(planning, plans_are_those_of_the_planner) {
+  const std::string graph = graph_text();
+  stash::planner::plan_options wanted;
+  wanted.chosen_policy = stash::planner::policy::fp8;
+  wanted.threads = 2;
+  wanted.machine = "test";
+  wanted.slot_margin = 0.1;
+  wanted.overflow_share = 0;
+  const std::string expected =
+      stash::planner::to_json(stash::planner::make_plan(stash::planner::graph_from_json(graph), wanted));
+  EXPECT_EQ(
+      stash::plan_graph(
+          graph, {.policy = "fp8", .slot_margin = 0.1, .overflow_share = 0, .threads = 2, .machine = "test"}),
+      expected);
+
+  stash_plan_options c = STASH_INIT(stash_plan_options);
+  c.policy = "fp8";
+  c.threads = 2;
+  c.machine = "test";
+  c.slot_margin = 0.1;
+  c.overflow_share = -1;
+  char* plan = nullptr;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_OK) << last_error();
+  EXPECT_EQ(plan, expected);
+  EXPECT_EQ(stash_verify_plan(plan, nullptr), STASH_OK) << last_error();
+  char* text = nullptr;
+  ASSERT_EQ(stash_explain_plan(plan, &text), STASH_OK) << last_error();
+  EXPECT_EQ(text, stash::explain_plan(expected));
+  EXPECT_NE(std::string(text).find("fp8"), std::string::npos);
+  stash_free_text(text);
+  stash_free_text(plan);
+  stash_free_text(nullptr);
+}
+
+TEST(planning, defaults) {
+  const std::string graph = graph_text();
+  char* plan = nullptr;
+  ASSERT_EQ(stash_plan(graph.c_str(), nullptr, &plan), STASH_OK) << last_error();
+  EXPECT_EQ(plan, stash::plan_graph(graph));
+  stash_free_text(plan);
+  stash_plan_options zero = STASH_INIT(stash_plan_options);
+  ASSERT_EQ(stash_plan(graph.c_str(), &zero, &plan), STASH_OK) << last_error();
+  EXPECT_EQ(plan, stash::plan_graph(graph));
+  stash_free_text(plan);
+}
+
+TEST(planning, wrong_plans_are_found_out) {
+  const std::string plan = stash::plan_graph(graph_text());
+  EXPECT_EQ(stash::verify_plan(plan), "");
+  stash::planner::plan p = stash::planner::plan_from_json(plan);
+  p.buffers.front().offset += 64;
+  p.sizes.planned_peak -= 64;
+  const std::string broken = stash::planner::to_json(p);
+  const std::string findings = stash::verify_plan(broken);
+  EXPECT_NE(findings, "");
+  EXPECT_EQ(findings.back(), '\n');
+  char* text = nullptr;
+  EXPECT_EQ(stash_verify_plan(broken.c_str(), &text), STASH_VERIFICATION_FAILED);
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text, findings);
+  EXPECT_EQ(last_error(), "stash_verify_plan: plan_json: expected a valid plan, got: " +
+                              findings.substr(0, findings.find('\n')));
+  stash_free_text(text);
+  EXPECT_EQ(stash_verify_plan(broken.c_str(), nullptr), STASH_VERIFICATION_FAILED);
+  text = nullptr;
+  EXPECT_EQ(stash_explain_plan(broken.c_str(), &text), STASH_BAD_FORMAT);
+  EXPECT_EQ(text, nullptr);
+}
+
+TEST(planning, errors) {
+  const std::string graph = graph_text();
+  char* plan = nullptr;
+  EXPECT_EQ(stash_plan("{", nullptr, &plan), STASH_BAD_FORMAT);
+  EXPECT_EQ(stash_plan(nullptr, nullptr, &plan), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_plan(graph.c_str(), nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(stash_verify_plan("[]", nullptr), STASH_BAD_FORMAT);
+  EXPECT_EQ(stash_explain_plan("nonsense", &plan), STASH_BAD_FORMAT);
+  stash_plan_options c = STASH_INIT(stash_plan_options);
+  c.policy = "best";
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+  c.policy = nullptr;
+  c.threads = -1;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+  c.threads = 0;
+  c.force = "zip";
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+  c.force = nullptr;
+  c.budget_bytes = 1;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INFEASIBLE_BUDGET);
+  EXPECT_NE(last_error().find("conv"), std::string::npos) << last_error();
+  EXPECT_EQ(plan, nullptr);
+}
+
+TEST(planning, every_allocation_may_fail) {
+  // A network small enough for thousands of runs.
+  const std::string graph = [] {
+    const auto n = stash::models::find("lenet").build({16, 16, 1}, 2);
+    return stash::planner::to_json(stash::planner::make_training_graph(n, 1));
+  }();
+  const std::string expected = stash::plan_graph(graph);
+  char* text = nullptr;
+  const std::int64_t failures = fail_every_allocation(
+      [&] {
+        const int32_t status = stash_plan(graph.c_str(), nullptr, &text);
+        if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();
+        ASSERT_EQ(status, STASH_OK) << last_error();
+        EXPECT_TRUE(text == expected);
+        stash_free_text(std::exchange(text, nullptr));
+      },
+      [&] { EXPECT_EQ(text, nullptr); });
+  EXPECT_GT(failures, 100);
+  const std::int64_t explained = fail_every_allocation([&] {
+    const int32_t status = stash_explain_plan(expected.c_str(), &text);
+    if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();
+    ASSERT_EQ(status, STASH_OK) << last_error();
+    stash_free_text(std::exchange(text, nullptr));
+  });
+  EXPECT_GT(explained, 100);
+}
+
+}  // namespace

@@ -1,0 +1,174 @@
+// Sizes, versions and errors: what callers in C rely on.
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <thread>
+
+#include "c_api/support.hpp"
+#include "encoders/support.hpp"
+#include "stash/error.hpp"
+#include "stash/version.hpp"
+
+namespace {
+
+using namespace stash_test;
+
+// The layout of the first version, for machines with 64-bit addresses (docs/abi.md). Never changes; new
+// members come behind.
+static_assert(offsetof(stash_tensor_view, data) == 8 && offsetof(stash_tensor_view, type) == 16 &&
+              offsetof(stash_tensor_view, space) == 20 && offsetof(stash_tensor_view, rank) == 24 &&
+              offsetof(stash_tensor_view, dims) == 32 && offsetof(stash_tensor_view, pixel_pitch) == 96);
+static_assert(offsetof(stash_execution_context, space) == 8 &&
+              offsetof(stash_execution_context, parallel_for) == 16 &&
+              offsetof(stash_execution_context, user) == 24 &&
+              offsetof(stash_execution_context, stream) == 32);
+static_assert(offsetof(stash_encoding, kind) == 8 && offsetof(stash_encoding, values) == 12 &&
+              offsetof(stash_encoding, underflow) == 16 && offsetof(stash_encoding, rule) == 20 &&
+              offsetof(stash_encoding, window_cells) == 24 && offsetof(stash_encoding, lower) == 28 &&
+              offsetof(stash_encoding, upper) == 32 && offsetof(stash_encoding, reserved) == 36);
+static_assert(offsetof(stash_overflow_arena, data) == 8 && offsetof(stash_overflow_arena, bytes) == 16 &&
+              offsetof(stash_overflow_arena, claimed) == 24);
+static_assert(offsetof(stash_encoded_view, data) == 8 && offsetof(stash_encoded_view, bytes) == 16 &&
+              offsetof(stash_encoded_view, overflow) == 24 && offsetof(stash_encoded_view, report) == 32);
+static_assert(offsetof(stash_workspace_view, data) == 8 && offsetof(stash_workspace_view, bytes) == 16);
+static_assert(offsetof(stash_batch_item, encoding) == 8 && offsetof(stash_batch_item, dense) == 16 &&
+              offsetof(stash_batch_item, encoded) == 24);
+static_assert(offsetof(stash_csr32_view, row_offsets) == 8 && offsetof(stash_csr32_view, columns) == 16 &&
+              offsetof(stash_csr32_view, values) == 24 && offsetof(stash_csr32_view, capacity) == 32 &&
+              offsetof(stash_csr32_view, type) == 40);
+static_assert(offsetof(stash_stored_size, bytes) == 8 && offsetof(stash_stored_size, overflow_bytes) == 16 &&
+              offsetof(stash_stored_size, nonzeros) == 24 && offsetof(stash_stored_size, density) == 32 &&
+              offsetof(stash_stored_size, status) == 40);
+static_assert(offsetof(stash_pool_window, kernel_h) == 8 && offsetof(stash_pool_window, stride_h) == 16 &&
+              offsetof(stash_pool_window, pad_top) == 24 && offsetof(stash_pool_window, kernel_d) == 32 &&
+              offsetof(stash_pool_window, dilation_h) == 44 && offsetof(stash_pool_window, layout) == 56);
+static_assert(offsetof(stash_dropout_key, seed) == 8 && offsetof(stash_dropout_key, step) == 16 &&
+              offsetof(stash_dropout_key, layer) == 24);
+static_assert(offsetof(stash_memory_callbacks, user) == 8 &&
+              offsetof(stash_memory_callbacks, allocate) == 16 &&
+              offsetof(stash_memory_callbacks, deallocate) == 24 &&
+              offsetof(stash_memory_callbacks, space) == 32);
+static_assert(offsetof(stash_handle_options, capacity) == 8 && offsetof(stash_handle_options, memory) == 16 &&
+              offsetof(stash_handle_options, notify) == 24 &&
+              offsetof(stash_handle_options, notify_user) == 32 &&
+              offsetof(stash_handle_options, name) == 40);
+static_assert(offsetof(stash_event, kind) == 8 && offsetof(stash_event, tensor) == 16 &&
+              offsetof(stash_event, wanted_bytes) == 24 && offsetof(stash_event, available_bytes) == 32 &&
+              offsetof(stash_event, step) == 40);
+static_assert(offsetof(stash_plan_options, policy) == 8 && offsetof(stash_plan_options, force) == 16 &&
+              offsetof(stash_plan_options, machine) == 24 &&
+              offsetof(stash_plan_options, budget_bytes) == 32 &&
+              offsetof(stash_plan_options, slot_margin) == 40 &&
+              offsetof(stash_plan_options, overflow_share) == 48 &&
+              offsetof(stash_plan_options, threads) == 56);
+static_assert(sizeof(stash_encode_report) == 40 && offsetof(stash_encode_report, checksum) == 32);
+
+TEST(c_structs, structures_that_were_not_initialised_are_refused) {
+  size_t bytes = 0;
+  EXPECT_EQ(stash_encoded_bytes_bound(nullptr, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encoded_bytes_bound: encoding: expected a structure, got null");
+  for (const size_t size : {size_t{0}, size_t{8}, sizeof(stash_encoding) - 1, size_t{1} << 30, SIZE_MAX}) {
+    stash_encoding e = STASH_INIT(stash_encoding);
+    e.struct_size = size;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << size;
+    EXPECT_EQ(
+        last_error(),
+        "stash_encoded_bytes_bound: encoding: expected struct_size of at least 40 (see STASH_INIT), got " +
+            std::to_string(size));
+  }
+}
+
+TEST(c_structs, newer_structures_serve_while_unknown_members_are_zero) {
+  struct {
+    stash_encoding known;
+    uint32_t unknown[3];
+  } e = {{sizeof(e)}, {}};
+  e.known.kind = STASH_KIND_SIGN_MASK;
+  size_t bytes = 0;
+  EXPECT_EQ(stash_encoded_bytes_bound(&e.known, STASH_DTYPE_F32, 129, &bytes), STASH_OK) << last_error();
+  EXPECT_EQ(bytes, 32U);
+  e.unknown[2] = 0x00010000;
+  EXPECT_EQ(stash_encoded_bytes_bound(&e.known, STASH_DTYPE_F32, 129, &bytes), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(),
+            "stash_encoded_bytes_bound: encoding: expected zero in the members that this version of the "
+            "library does "
+            "not have, got 1 at byte 50");
+
+  // And where the library writes, what it does not know becomes zero.
+  ASSERT_EQ(stash_parse_encoding("csr", &e.known), STASH_OK) << last_error();
+  EXPECT_EQ(e.known.kind, STASH_KIND_CSR);
+  EXPECT_EQ(e.known.struct_size, sizeof(e));
+  EXPECT_EQ(e.unknown[2], 0U);
+}
+
+TEST(c_structs, numbers_out_of_range_are_refused_before_they_are_cut) {
+  size_t bytes = 0;
+  for (const int32_t wrong : {-1, 256, 261}) {  // 261 % 256 would be bitmap
+    stash_encoding e = STASH_INIT(stash_encoding);
+    e.kind = wrong;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
+    e = c_encoding("fp16");
+    e.values = wrong;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
+    e = c_encoding("fp16");
+    e.underflow = wrong;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
+    e = c_encoding("sign_mask");
+    e.rule = wrong;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
+    e = c_encoding("window_index");
+    e.window_cells = wrong == 256 ? 65'536 + 4 : wrong;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, wrong, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
+  }
+  const std::vector<float> x(4, 1.0F);
+  const stash_encoding raw = c_encoding("raw");
+  c_room room(16);
+  for (const int32_t rank : {-1, 9}) {
+    stash_tensor_view view = c_view(x);
+    view.rank = rank;
+    EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  }
+  stash_tensor_view view = c_view(x);
+  view.space = STASH_SPACE_DEVICE;
+  EXPECT_NE(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_OK);
+  view.space = 256;
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+}
+
+TEST(c_errors, numbers_and_names_are_those_of_cpp) {
+  for (int32_t code = 0; code <= 11; ++code)
+    EXPECT_EQ(stash_errc_name(code), stash::to_string(static_cast<stash::errc>(code)));
+  EXPECT_STREQ(stash_errc_name(STASH_INFEASIBLE_BUDGET), "infeasible_budget");
+  EXPECT_STREQ(stash_errc_name(12), "unknown");
+  EXPECT_STREQ(stash_errc_name(-1), "unknown");
+  EXPECT_STREQ(stash_version(), STASH_VERSION_STRING);
+}
+
+TEST(c_errors, messages_belong_to_threads) {
+  EXPECT_EQ(stash_set_cpu_target("mine"), STASH_INVALID_ARGUMENT);
+  const std::string mine = last_error();
+  std::thread other([] {
+    EXPECT_STREQ(stash_last_error_message(), "");
+    EXPECT_EQ(stash_set_cpu_target("theirs"), STASH_INVALID_ARGUMENT);
+    EXPECT_NE(last_error().find("\"theirs\""), std::string::npos) << last_error();
+  });
+  other.join();
+  EXPECT_EQ(last_error(), mine);
+  EXPECT_NE(mine.find("\"mine\""), std::string::npos) << mine;
+  size_t bytes = 0;
+  const stash_encoding e = c_encoding("raw");
+  EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_OK);
+  EXPECT_EQ(last_error(), mine) << "a call that succeeds leaves the text";
+}
+
+TEST(c_errors, long_messages_are_cut) {
+  const std::string name(10'000, 'x');
+  stash_encoding e = STASH_INIT(stash_encoding);
+  EXPECT_EQ(stash_parse_encoding(name.c_str(), &e), STASH_INVALID_ARGUMENT);
+  EXPECT_LE(last_error().size(), 4095U);
+  EXPECT_EQ(e.kind, 0);
+}
+
+}  // namespace

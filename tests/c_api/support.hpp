@@ -1,0 +1,63 @@
+#pragma once
+/// \file
+/// C structures for the tests of the C door.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "stash/c_api.h"
+#include "stash/tensor_view.hpp"
+
+namespace stash_test {
+
+inline stash_tensor_view c_view(const void* data, int32_t type, const std::vector<int64_t>& dims,
+                                int64_t pitch = 0) {
+  stash_tensor_view v = STASH_INIT(stash_tensor_view);
+  v.data = const_cast<void*>(data);
+  v.type = type;
+  v.rank = static_cast<int32_t>(dims.size());
+  std::copy(dims.begin(), dims.end(), v.dims);
+  v.pixel_pitch = pitch;
+  return v;
+}
+
+inline stash_tensor_view c_view(const std::vector<float>& values) {
+  return c_view(values.data(), STASH_DTYPE_F32, {static_cast<int64_t>(values.size())});
+}
+
+inline stash_encoding c_encoding(const char* name) {
+  stash_encoding e = STASH_INIT(stash_encoding);
+  if (stash_parse_encoding(name, &e) != STASH_OK) ADD_FAILURE() << stash_last_error_message();
+  return e;
+}
+
+/// Room for encoded bytes, with its report.
+struct c_room {
+  std::vector<unsigned char> memory;
+  stash_encode_report report{};
+  stash_encoded_view view = STASH_INIT(stash_encoded_view);
+
+  explicit c_room(std::size_t bytes) : memory(bytes + 16, 0xcd) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+    view.data = memory.data() + (16 - address % 16) % 16;
+    view.bytes = bytes;
+    view.report = &report;
+  }
+  c_room(const c_room&) = delete;
+  c_room& operator=(const c_room&) = delete;
+
+  std::vector<unsigned char> bytes() const {
+    const auto* data = static_cast<const unsigned char*>(view.data);
+    return {data, data + view.bytes};
+  }
+};
+
+inline std::string last_error() {
+  return stash_last_error_message();
+}
+
+}  // namespace stash_test
