@@ -32,11 +32,19 @@
 #include "stash/visibility.h"
 
 #ifdef __cplusplus
-extern "C" {
-#endif
+template <class Struct>
+inline Struct stash_initial() {
+  Struct s{};
+  s.struct_size = sizeof(Struct);
+  return s;
+}
+#define STASH_INIT(type) stash_initial<type>()
 
+extern "C" {
+#else
 #define STASH_INIT(type) \
-  { sizeof(type) }
+  { .struct_size = sizeof(type) }
+#endif
 
 /* ---- errors and versions ------------------------------------------------------------------------------ */
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "c_api/convert.hpp"
+#include "c_api/c_types.hpp"
 #include "c_api/guard.hpp"
 #include "stash/batch.hpp"
 #include "stash/c_api.h"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "c_api/convert.hpp"
+#include "c_api/c_types.hpp"
 #include "c_api/guard.hpp"
 #include "stash/c_api.h"
 #include "stash/stashed_tensor.hpp"

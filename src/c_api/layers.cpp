@@ -1,6 +1,6 @@
 // ReLU, leaky ReLU, clipping, pooling, dropout.
 
-#include "c_api/convert.hpp"
+#include "c_api/c_types.hpp"
 #include "c_api/guard.hpp"
 #include "stash/c_api.h"
 #include "stash/dropout.hpp"

@@ -124,6 +124,8 @@ class RulesTest(unittest.TestCase):
 
     def test_header_without_guard(self):
         self.add("include/stash/bad.hpp", "// #pragma once\n")
+        self.add("include/stash/bad_guard.h", "#ifndef STASH_GUARD_H\n")
+        self.add("include/stash/guard.h", "#ifndef STASH_GUARD_H\n#define STASH_GUARD_H\n#endif\n")
         self.add("src/encoders/loops-inl.hpp", "// once per instruction set\n")
         self.assert_found(rules.header_guards, "include/stash/bad.hpp:1")
 

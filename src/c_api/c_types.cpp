@@ -1,4 +1,4 @@
-#include "c_api/convert.hpp"
+#include "c_api/c_types.hpp"
 
 #include <fmt/format.h>
 
