@@ -32,16 +32,19 @@
 #include "stash/visibility.h"
 
 #ifdef __cplusplus
+/** What STASH_INIT gives in C++. */
 template <class Struct>
 inline Struct stash_initial() {
   Struct s{};
   s.struct_size = sizeof(Struct);
   return s;
 }
+/** A structure of this type with its size set and all else zero. */
 #define STASH_INIT(type) stash_initial<type>()
 
 extern "C" {
 #else
+/** A structure of this type with its size set and all else zero. */
 #define STASH_INIT(type) \
   { .struct_size = sizeof(type) }
 #endif
@@ -123,6 +126,7 @@ enum { STASH_LAYOUT_CHANNELS_LAST = 0, STASH_LAYOUT_CHANNELS_FIRST = 1 };
 /** Bits of stash_encode_report.status (status_bits). */
 enum { STASH_STATUS_CAPACITY = 1, STASH_STATUS_CORRUPT = 2, STASH_STATUS_VERIFICATION = 4 };
 
+/** Most dimensions of a tensor. */
 #define STASH_MAX_RANK 8
 
 /** A dense tensor (tensor_view.hpp). Functions that take it as const never write its data. */
@@ -172,6 +176,7 @@ typedef struct stash_encode_report {
   uint64_t checksum;
 } stash_encode_report;
 
+/** Memory shared by sparse tensors for what does not fit their slots (encoding.hpp). */
 typedef struct stash_overflow_arena {
   size_t struct_size;
   void* data;
@@ -188,6 +193,7 @@ typedef struct stash_encoded_view {
   stash_encode_report* report;
 } stash_encoded_view;
 
+/** Scratch memory, 64-byte aligned. */
 typedef struct stash_workspace_view {
   size_t struct_size;
   void* data;
@@ -201,12 +207,16 @@ STASH_API int32_t stash_encoding_name(const stash_encoding* encoding, char* name
 /** 1 or 0 in *lossless. */
 STASH_API int32_t stash_is_lossless(const stash_encoding* encoding, int32_t* lossless);
 
+/** Largest encoded size for a type and count. */
 STASH_API int32_t stash_encoded_bytes_bound(const stash_encoding* encoding, int32_t source, int64_t elements,
                                             size_t* bytes);
+/** Size of a slot for a share of non-zeros, 0..1. */
 STASH_API int32_t stash_encoded_bytes_at_density(const stash_encoding* encoding, int32_t source,
                                                  int64_t elements, double density, size_t* bytes);
+/** Bytes that encoding exactly this tensor needs. Reads it once. */
 STASH_API int32_t stash_encoded_bytes_exact(const stash_encoding* encoding, const stash_tensor_view* input,
                                             const stash_execution_context* context, size_t* bytes);
+/** Scratch bytes for stash_encode() and stash_decode(). */
 STASH_API int32_t stash_workspace_bytes(const stash_encoding* encoding, int32_t source, int64_t elements,
                                         size_t* bytes);
 
@@ -214,6 +224,7 @@ STASH_API int32_t stash_workspace_bytes(const stash_encoding* encoding, int32_t 
 STASH_API const char* stash_cpu_target_name(size_t index);
 /** Name of the one in use, as stash_cpu_target_name gives it. */
 STASH_API int32_t stash_cpu_target(const char** name);
+/** Uses this instruction set from the next call on. */
 STASH_API int32_t stash_set_cpu_target(const char* name);
 
 /* ---- encoding and decoding ---------------------------------------------------------------------------- */
@@ -222,9 +233,11 @@ STASH_API int32_t stash_set_cpu_target(const char* name);
 STASH_API int32_t stash_encode(const stash_encoding* encoding, const stash_tensor_view* input,
                                const stash_encoded_view* output, const stash_workspace_view* workspace,
                                const stash_execution_context* context);
+/** Decodes into `output`. `workspace` may be null. */
 STASH_API int32_t stash_decode(const stash_encoding* encoding, const stash_encoded_view* input,
                                const stash_tensor_view* output, const stash_workspace_view* workspace,
                                const stash_execution_context* context);
+/** Copies encoded bytes into their canonical form. */
 STASH_API int32_t stash_canonicalise(const stash_encoding* encoding, int32_t source, int64_t elements,
                                      const stash_encoded_view* input, const stash_encoded_view* output,
                                      const stash_execution_context* context);
@@ -241,6 +254,7 @@ typedef struct stash_batch_item {
 STASH_API int32_t stash_encode_batch(const stash_batch_item* items, size_t count,
                                      const stash_workspace_view* workspace,
                                      const stash_execution_context* context);
+/** The same for decoding. */
 STASH_API int32_t stash_decode_batch(const stash_batch_item* items, size_t count,
                                      const stash_workspace_view* workspace,
                                      const stash_execution_context* context);
@@ -256,6 +270,7 @@ typedef struct stash_csr32_view {
   int32_t reserved; /**< 0 */
 } stash_csr32_view;
 
+/** Writes conventional CSR; the count of non-zeros goes to *nonzeros. */
 STASH_API int32_t stash_csr_export32(const stash_encoding* encoding, const stash_encoded_view* input,
                                      int64_t elements, const stash_csr32_view* output,
                                      const stash_execution_context* context, int64_t* nonzeros);
@@ -274,11 +289,13 @@ typedef struct stash_stored_size {
 /** A question that is answered behind the work in the context's stream. */
 typedef struct stash_size_query stash_size_query;
 
+/** Asks for the size of `stored`, which an encoder of this type and count was given. */
 STASH_API int32_t stash_size_query_create(const stash_encoding* encoding, int32_t source, int64_t elements,
                                           const stash_encoded_view* stored,
                                           const stash_execution_context* context, stash_size_query** query);
 /** 1 in *ready if stash_size_query_wait() would not wait. Never blocks. */
 STASH_API int32_t stash_size_query_ready(const stash_size_query* query, int32_t* ready);
+/** The answer, once it is there. */
 STASH_API int32_t stash_size_query_wait(const stash_size_query* query, stash_stored_size* size);
 /** Null is fine. */
 STASH_API void stash_size_query_destroy(stash_size_query* query);
@@ -289,28 +306,36 @@ STASH_API void stash_size_query_destroy(stash_size_query* query);
 STASH_API int32_t stash_relu_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                      const stash_encoded_view* mask, int32_t rule,
                                      const stash_execution_context* context);
+/** Gradient from any stash of y that keeps the sign. */
 STASH_API int32_t stash_relu_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
                                       const stash_encoded_view* stash, const stash_tensor_view* dx,
                                       int32_t rule, const stash_execution_context* context);
+/** Gradient from the dense y. */
 STASH_API int32_t stash_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* y,
                                             const stash_tensor_view* dx, int32_t rule,
                                             const stash_execution_context* context);
+/** relu.hpp. `mask` may be null. */
 STASH_API int32_t stash_leaky_relu_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                            const stash_encoded_view* mask, float slope,
                                            const stash_execution_context* context);
+/** Gradient from a stash that keeps the sign. */
 STASH_API int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
                                             const stash_encoded_view* stash, const stash_tensor_view* dx,
                                             float slope, const stash_execution_context* context);
+/** Gradient from the dense x, or for slope > 0 from the dense y. */
 STASH_API int32_t stash_leaky_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                                   const stash_tensor_view* dx, float slope,
                                                   const stash_execution_context* context);
+/** relu.hpp; ReLU6 is lower 0, upper 6. `mask` may be null. */
 STASH_API int32_t stash_clip_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                      const stash_encoded_view* mask, float lower, float upper, int32_t rule,
                                      const stash_execution_context* context);
+/** Gradient from a range_mask, or from a lossless stash of x or y. */
 STASH_API int32_t stash_clip_backward(const stash_tensor_view* dy, const stash_encoding* encoding,
                                       const stash_encoded_view* stash, const stash_tensor_view* dx,
                                       float lower, float upper, int32_t rule,
                                       const stash_execution_context* context);
+/** Gradient from the dense x or y. */
 STASH_API int32_t stash_clip_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                             const stash_tensor_view* dx, float lower, float upper,
                                             int32_t rule, const stash_execution_context* context);
@@ -327,21 +352,24 @@ typedef struct stash_pool_window {
   int32_t reserved;                           /**< 0 */
 } stash_pool_window;
 
-/** `index` may be null. */
+/** pool.hpp. `index` may be null. */
 STASH_API int32_t stash_max_pool_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                          const stash_pool_window* window, const stash_encoded_view* index,
                                          int32_t rule, const stash_execution_context* context);
+/** Gradient from the window index. */
 STASH_API int32_t stash_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* index,
                                           const stash_tensor_view* dx, const stash_pool_window* window,
                                           const stash_execution_context* context);
+/** Gradient with the winners found again from the dense x. */
 STASH_API int32_t stash_max_pool_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                                 const stash_tensor_view* dx, const stash_pool_window* window,
                                                 int32_t rule, const stash_execution_context* context);
-/** `code` and `index` may be null. */
+/** pool.hpp. `code` and `index` may be null. */
 STASH_API int32_t stash_relu_max_pool_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                               const stash_pool_window* window, const stash_encoded_view* code,
                                               const stash_encoded_view* index, int32_t rule,
                                               const stash_execution_context* context);
+/** Gradient from the relu_pool code. */
 STASH_API int32_t stash_relu_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* code,
                                                const stash_tensor_view* dx, const stash_pool_window* window,
                                                const stash_execution_context* context);
@@ -356,6 +384,7 @@ STASH_API int32_t stash_relu_max_pool_backward_output(const stash_tensor_view* d
                                                       const stash_tensor_view* y, const stash_tensor_view* dx,
                                                       const stash_pool_window* window, int32_t rule,
                                                       const stash_execution_context* context);
+/** Gradient with everything found again from the dense x. */
 STASH_API int32_t stash_relu_max_pool_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                                      const stash_tensor_view* dx,
                                                      const stash_pool_window* window, int32_t rule,
@@ -370,13 +399,15 @@ typedef struct stash_dropout_key {
   uint32_t reserved; /**< 0 */
 } stash_dropout_key;
 
-/** `mask` may be null. */
+/** dropout.hpp. `mask` may be null. */
 STASH_API int32_t stash_dropout_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                         const stash_encoded_view* mask, float probability,
                                         const stash_dropout_key* key, const stash_execution_context* context);
+/** Gradient from the mask. */
 STASH_API int32_t stash_dropout_backward(const stash_tensor_view* dy, const stash_encoded_view* mask,
                                          const stash_tensor_view* dx, float probability,
                                          const stash_execution_context* context);
+/** Gradient with the decisions computed again from the key. */
 STASH_API int32_t stash_dropout_backward_key(const stash_tensor_view* dy, const stash_tensor_view* dx,
                                              float probability, const stash_dropout_key* key,
                                              const stash_execution_context* context);
@@ -428,14 +459,18 @@ STASH_API int32_t stash_handle_create(const stash_encoding* encoding, const stas
 STASH_API int32_t stash_handle_reserve(const stash_encoding* encoding, int32_t source, int32_t rank,
                                        const int64_t* dims, const stash_handle_options* options,
                                        const stash_execution_context* context, stash_handle** handle);
+/** Decodes into `output`, any number of times (stashed_tensor::restore()). */
 STASH_API int32_t stash_handle_restore(const stash_handle* handle, const stash_tensor_view* output,
                                        const stash_execution_context* context);
+/** Fails if a layer left a status in the report (stashed_tensor::check()). */
 STASH_API int32_t stash_handle_check(const stash_handle* handle, const stash_execution_context* context);
 /** Bytes held, bookkeeping included; and those of the dense tensor. Either pointer may be null. */
 STASH_API int32_t stash_handle_bytes(const stash_handle* handle, size_t* bytes, size_t* dense_bytes);
 /** The encoded bytes, for layers; valid as long as the handle. `view->struct_size` is set by the caller. */
 STASH_API int32_t stash_handle_view(stash_handle* handle, stash_encoded_view* view);
+/** How the tensor is encoded. `encoding->struct_size` is set by the caller. */
 STASH_API int32_t stash_handle_encoding(const stash_handle* handle, stash_encoding* encoding);
+/** Asks for size and density without waiting. */
 STASH_API int32_t stash_handle_size(const stash_handle* handle, const stash_execution_context* context,
                                     stash_size_query** query);
 /** Null is fine. */
@@ -464,6 +499,7 @@ STASH_API int32_t stash_plan(const char* graph_json, const stash_plan_options* o
  * one finding a line; STASH_BAD_FORMAT for text that is no plan.
  */
 STASH_API int32_t stash_verify_plan(const char* plan_json, char** findings);
+/** Says for every stashed tensor of a plan how it is kept and why. */
 STASH_API int32_t stash_explain_plan(const char* plan_json, char** text);
 /** Null is fine. */
 STASH_API void stash_free_text(char* text);

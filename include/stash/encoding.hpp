@@ -18,6 +18,7 @@
 
 namespace stash {
 
+/// How a tensor is stored.
 enum class encoding_kind : std::uint8_t {
   raw = 0,           ///< the dense bytes
   shape_only = 1,    ///< nothing: the backward pass needs only the shape

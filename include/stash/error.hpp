@@ -16,6 +16,7 @@
 
 namespace stash {
 
+/// What went wrong. The numbers are stable.
 enum class errc : std::int32_t {
   ok = 0,
   invalid_argument = 1,     ///< an argument breaks the function's contract
@@ -37,8 +38,9 @@ STASH_API std::string_view to_string(errc code) noexcept;
 /// The exception type of the library.
 class STASH_API error : public std::runtime_error {
  public:
+  /// `message` is what() says.
   error(errc code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  errc code() const noexcept { return code_; }
+  errc code() const noexcept { return code_; }  ///< what went wrong
 
  private:
   errc code_;

@@ -11,6 +11,7 @@
 
 namespace stash {
 
+/// What happened. The numbers are stable.
 enum class event_kind : std::int32_t {
   overflow = 1,  ///< a tensor outgrew the capacity that it was given
   fallback = 2,  ///< that tensor is now stored all the same, elsewhere or in a larger block

@@ -50,6 +50,7 @@ STASH_API memory_resource& host_memory() noexcept;
 /// Host memory of a standard memory resource, which must outlive this and everything allocated from it.
 class STASH_API pmr_memory final : public memory_resource {
  public:
+  /// Copies nothing: `upstream` is used as long as this lives.
   explicit pmr_memory(std::pmr::memory_resource& upstream) noexcept : upstream_(&upstream) {}
 
  private:
@@ -69,6 +70,7 @@ struct memory_callbacks {
   memory_space space = memory_space::host;
 };
 
+/// A caller's functions as a memory resource.
 class STASH_API callback_memory final : public memory_resource {
  public:
   /// Throws error(invalid_argument) for a null function.
@@ -86,12 +88,13 @@ class STASH_API callback_memory final : public memory_resource {
 /// a limit. Sizes are those that were asked for.
 class STASH_API counting_memory final : public memory_resource {
  public:
+  /// `limit`: bytes that may be in use at one time.
   explicit counting_memory(memory_resource& upstream, std::size_t limit = SIZE_MAX) noexcept
       : upstream_(&upstream), limit_(limit) {}
 
-  std::size_t bytes_in_use() const noexcept;
-  std::size_t peak_bytes() const noexcept;  ///< the most that was in use at one time
-  std::size_t blocks_in_use() const noexcept;
+  std::size_t bytes_in_use() const noexcept;   ///< allocated and not given back
+  std::size_t peak_bytes() const noexcept;     ///< the most that was in use at one time
+  std::size_t blocks_in_use() const noexcept;  ///< their number
 
  private:
   void* do_allocate(std::size_t bytes, std::size_t alignment, void* stream) override;

@@ -11,6 +11,7 @@
 
 namespace stash {
 
+/// What to plan. Texts are read during the call only.
 struct planning_options {
   std::string_view policy = "lossless";  ///< "none", "lossless", "fp16", "fp8"
   std::int64_t budget_bytes = 0;         ///< on everything of the step, parameters included; 0: smallest peak

@@ -21,6 +21,7 @@
 
 namespace stash {
 
+/// Where the channels are in memory.
 enum class pool_layout : std::uint8_t { channels_last = 0, channels_first = 1 };
 
 /// OD, OH and OW come from y's shape; padding behind, below and right is whatever the last window needs.
@@ -32,6 +33,7 @@ struct pool_window {
   std::int32_t dilation_h = 1, dilation_w = 1, dilation_d = 1;  ///< distance between a window's cells
   pool_layout layout = pool_layout::channels_last;
 
+  /// Cells of the unclipped window.
   constexpr std::int32_t cells() const noexcept { return kernel_d * kernel_h * kernel_w; }
   friend constexpr bool operator==(const pool_window&, const pool_window&) = default;
 };

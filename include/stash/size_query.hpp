@@ -10,6 +10,7 @@
 
 namespace stash {
 
+/// What is known of an encoded tensor.
 struct stored_size {
   std::uint64_t bytes = 0;           ///< in use of the slot; of fixed-size encodings all of it
   std::uint64_t overflow_bytes = 0;  ///< in use of the overflow arena

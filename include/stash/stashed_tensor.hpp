@@ -31,6 +31,7 @@
 
 namespace stash {
 
+/// How a tensor is to be kept; all of it is optional.
 struct stash_options {
   /// Bytes to reserve for a sparse encoding (bitmap, csr); rounded up to 16 and cut to the encoding's bound.
   /// 0: the tensor is counted first and gets exactly what it needs, which reads it twice. Encodings of fixed
@@ -60,6 +61,7 @@ class STASH_API stashed_tensor {
   static stashed_tensor reserve(const encoding& e, dtype source, const shape& dims,
                                 const stash_options& options = {}, const execution_context& context = {});
 
+  /// `other` is empty afterwards; what this held before is given back.
   stashed_tensor(stashed_tensor&& other) noexcept;
   stashed_tensor& operator=(stashed_tensor&& other) noexcept;
   stashed_tensor(const stashed_tensor&) = delete;
@@ -80,11 +82,11 @@ class STASH_API stashed_tensor {
   /// Gives the memory back, ordered behind what was enqueued in the stream of construction.
   void reset() noexcept;
 
-  bool empty() const noexcept { return memory_ == nullptr; }
-  const encoding& how() const noexcept { return how_; }
-  dtype type() const noexcept { return type_; }
-  const shape& dims() const noexcept { return dims_; }
-  const std::string& name() const noexcept { return name_; }
+  bool empty() const noexcept { return memory_ == nullptr; }  ///< holds nothing
+  const encoding& how() const noexcept { return how_; }       ///< how the tensor is stored
+  dtype type() const noexcept { return type_; }               ///< of the dense tensor
+  const shape& dims() const noexcept { return dims_; }        ///< of the dense tensor
+  const std::string& name() const noexcept { return name_; }  ///< as given in the options
   /// Bytes that are held, bookkeeping included.
   std::size_t bytes() const noexcept { return empty() ? 0 : block_bytes(); }
   /// What the dense tensor takes. For a reserved pooling code: the pooled tensor's.
@@ -97,7 +99,7 @@ class STASH_API stashed_tensor {
   /// For level-one calls. Both views stay valid until the handle is moved from, reset or destroyed (the
   /// move's target keeps the block: views made before stay valid). All null for an empty handle.
   encoded_view output() noexcept;
-  const_encoded_view stored() const noexcept;
+  const_encoded_view stored() const noexcept;  ///< see output()
 
  private:
   stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,

@@ -17,8 +17,10 @@
 
 namespace stash {
 
+/// Who can reach an address.
 enum class memory_space : std::uint8_t { host = 0, device = 1, pinned_host = 2 };
 
+/// Element type.
 enum class dtype : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2, u8 = 3, s32 = 4 };
 
 /// Bytes of one element.
@@ -44,10 +46,13 @@ class STASH_API shape {
   /// Throws error(invalid_argument) for more than eight dimensions, a negative one, or a product (zeros
   /// counted as ones) above 2^56.
   shape(std::initializer_list<std::int64_t> dims);
+  /// The same.
   explicit shape(std::span<const std::int64_t> dims);
 
+  /// Number of dimensions.
   constexpr int rank() const noexcept { return rank_; }
   constexpr std::int64_t operator[](int axis) const noexcept { return dims_[static_cast<std::size_t>(axis)]; }
+  /// Product of all dimensions.
   constexpr std::int64_t elements() const noexcept {
     std::int64_t n = 1;
     for (int i = 0; i < rank_; ++i)
@@ -74,9 +79,13 @@ struct const_tensor_view {
   shape dims;
   std::int64_t pixel_pitch = 0;
 
+  /// Count of elements, the pitch left out.
   constexpr std::int64_t elements() const noexcept { return dims.elements(); }
+  /// Elements from one pixel to the next.
   constexpr std::int64_t pitch() const noexcept { return pixel_pitch == 0 ? dims.inner() : pixel_pitch; }
+  /// True if pixels lie side by side.
   constexpr bool dense() const noexcept { return pitch() == dims.inner(); }
+  /// The data as elements of type T, which must be the one that `type` names.
   template <class T>
   const T* as() const noexcept {
     return static_cast<const T*>(data);
@@ -91,9 +100,13 @@ struct tensor_view {
   shape dims;
   std::int64_t pixel_pitch = 0;
 
+  /// Count of elements, the pitch left out.
   constexpr std::int64_t elements() const noexcept { return dims.elements(); }
+  /// Elements from one pixel to the next.
   constexpr std::int64_t pitch() const noexcept { return pixel_pitch == 0 ? dims.inner() : pixel_pitch; }
+  /// True if pixels lie side by side.
   constexpr bool dense() const noexcept { return pitch() == dims.inner(); }
+  /// The data as elements of type T, which must be the one that `type` names.
   template <class T>
   T* as() const noexcept {
     return static_cast<T*>(data);
