@@ -20,7 +20,8 @@ int main(void) {
   stash_handle* kept = NULL;
   size_t bytes = 0, dense = 0;
   if (stash_handle_create(&bitmap, &from, NULL, NULL, &kept) != STASH_OK ||
-      stash_handle_restore(kept, &to, NULL) != STASH_OK || stash_handle_bytes(kept, &bytes, &dense) != STASH_OK) {
+      stash_handle_restore(kept, &to, NULL) != STASH_OK ||
+      stash_handle_bytes(kept, &bytes, &dense) != STASH_OK) {
     fprintf(stderr, "%s\n", stash_last_error_message());
     return 1;
   }

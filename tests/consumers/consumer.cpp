@@ -22,6 +22,7 @@ int main() {
   } catch (const stash::error& e) {  // thrown on the other side of a library's boundary
     if (e.code() != stash::errc::bad_format) return 3;
   }
-  std::printf("%zu bytes kept instead of %zu by stash %s\n", kept.bytes(), kept.dense_bytes(), STASH_VERSION_STRING);
+  std::printf("%zu bytes kept instead of %zu by stash %s\n", kept.bytes(), kept.dense_bytes(),
+              STASH_VERSION_STRING);
   return 0;
 }
