@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Everything at once.
+/// All of the C++ door at once.
 
 #include "stash/batch.hpp"
 #include "stash/cpu.hpp"
@@ -8,9 +8,14 @@
 #include "stash/dropout.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
+#include "stash/events.hpp"
 #include "stash/execution.hpp"
+#include "stash/memory.hpp"
+#include "stash/planning.hpp"
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
+#include "stash/size_query.hpp"
+#include "stash/stashed_tensor.hpp"
 #include "stash/status.hpp"
 #include "stash/tensor_view.hpp"
 #include "stash/version.hpp"

@@ -58,9 +58,9 @@ def pkg_config(source, build, work, compilers):
     libraries = os.path.dirname(places[0])
     environment = dict(os.environ, PKG_CONFIG_PATH=places[0], LD_LIBRARY_PATH=libraries)
     flags = run("pkg-config", "--cflags", "--libs", "stash", environment=environment).split()
-    run(compilers[1], f"{source}/tests/consumers/consumer.c", *flags, "-o", f"{to}/consumer_c")
+    run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{to}/consumer_c")
     run_consumer(f"{to}/consumer_c", environment)
-    run(compilers[0], "-std=c++20", f"{source}/tests/consumers/consumer.cpp", *flags, "-o", f"{to}/consumer")
+    run(compilers[0], "-std=c++20", f"{source}/tests/consumers/find_package/consumer.cpp", *flags, "-o", f"{to}/consumer")
     run_consumer(f"{to}/consumer", environment)
     # Without the shared library beside it, -lstash means the static one, which needs what stands in --static.
     only_static = f"{to}/static"
@@ -69,7 +69,7 @@ def pkg_config(source, build, work, compilers):
     static = run("pkg-config", "--static", "--libs", "stash", environment=environment).split()
     static = [flag for flag in static if not flag.startswith("-L")]
     include = [flag for flag in flags if flag.startswith("-I")]
-    run(compilers[1], f"{source}/tests/consumers/consumer.c", *include, f"-L{only_static}", *static, "-lm",
+    run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *include, f"-L{only_static}", *static, "-lm",
         "-o", f"{to}/consumer_static")
     run_consumer(f"{to}/consumer_static")
 
