@@ -26,6 +26,7 @@
  * throw, and must not jump out of the call.
  */
 
+/* NOLINTBEGIN(modernize-use-using, modernize-deprecated-headers): C has no other. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -503,6 +504,8 @@ STASH_API int32_t stash_verify_plan(const char* plan_json, char** findings);
 STASH_API int32_t stash_explain_plan(const char* plan_json, char** text);
 /** Null is fine. */
 STASH_API void stash_free_text(char* text);
+
+/* NOLINTEND(modernize-use-using, modernize-deprecated-headers) */
 
 #ifdef __cplusplus
 }
