@@ -122,6 +122,7 @@ TEST(planning, every_allocation_may_fail) {
     return stash::planner::to_json(stash::planner::make_training_graph(n, 1));
   }();
   const std::string expected = stash::plan_graph(graph);
+  constexpr std::int64_t stride = 11;
   char* text = nullptr;
   const std::int64_t failures = fail_every_allocation(
       [&] {
@@ -131,14 +132,16 @@ TEST(planning, every_allocation_may_fail) {
         EXPECT_TRUE(text == expected);
         stash_free_text(std::exchange(text, nullptr));
       },
-      [&] { EXPECT_EQ(text, nullptr); });
+      [&] { EXPECT_EQ(text, nullptr); }, stride);
   EXPECT_GT(failures, 100);
-  const std::int64_t explained = fail_every_allocation([&] {
-    const int32_t status = stash_explain_plan(expected.c_str(), &text);
-    if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();
-    ASSERT_EQ(status, STASH_OK) << last_error();
-    stash_free_text(std::exchange(text, nullptr));
-  });
+  const std::int64_t explained = fail_every_allocation(
+      [&] {
+        const int32_t status = stash_explain_plan(expected.c_str(), &text);
+        if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();
+        ASSERT_EQ(status, STASH_OK) << last_error();
+        stash_free_text(std::exchange(text, nullptr));
+      },
+      stride);
   EXPECT_GT(explained, 100);
 }
 

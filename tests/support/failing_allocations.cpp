@@ -10,14 +10,20 @@ std::atomic<std::int64_t> live{0};
 thread_local std::int64_t until_failure = -1;
 thread_local bool has_failed = false;
 
-void* allocate(std::size_t bytes, std::size_t alignment) {
+void* allocate_or_null(std::size_t bytes, std::size_t alignment) noexcept {
   if (until_failure == 0) has_failed = true;
-  if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
+  if (until_failure >= 0 && until_failure-- == 0) return nullptr;
   void* block = nullptr;
   if (posix_memalign(&block, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0) {
-    throw std::bad_alloc();
+    return nullptr;
   }
   live.fetch_add(1, std::memory_order_relaxed);
+  return block;
+}
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  void* block = allocate_or_null(bytes, alignment);
+  if (block == nullptr) throw std::bad_alloc();
   return block;
 }
 
@@ -28,22 +34,60 @@ void release(void* block) noexcept {
 
 }  // namespace
 
+// All of them: a sanitizer's runtime has its own of each, which must not meet ours.
+
 void* operator new(std::size_t bytes) {
+  return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new[](std::size_t bytes) {
   return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return allocate_or_null(bytes, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* block) noexcept {
+  release(block);
+}
+void operator delete[](void* block) noexcept {
   release(block);
 }
 void operator delete(void* block, std::size_t) noexcept {
   release(block);
 }
+void operator delete[](void* block, std::size_t) noexcept {
+  release(block);
+}
 void operator delete(void* block, std::align_val_t) noexcept {
   release(block);
 }
+void operator delete[](void* block, std::align_val_t) noexcept {
+  release(block);
+}
 void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
+  release(block);
+}
+void operator delete[](void* block, std::size_t, std::align_val_t) noexcept {
+  release(block);
+}
+void operator delete(void* block, const std::nothrow_t&) noexcept {
+  release(block);
+}
+void operator delete[](void* block, const std::nothrow_t&) noexcept {
   release(block);
 }
 
