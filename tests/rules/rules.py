@@ -19,7 +19,8 @@ MAY_INCLUDE = {
     "runtime": {"include", "encoders", "runtime"},
     "data": {"include", "runtime", "data"},
     "executor": {"include", "encoders", "planner", "runtime", "executor"},
-    "tools": {"include", "tools", *ROOMS},
+    "bench": {"include", "bench", *ROOMS},
+    "tools": {"include", "tools", "bench", *ROOMS},
 }
 
 GPU_OR_ONEDNN = r"(.*/)?(cuda|cudnn|cublas|cub/|thrust/|nv|dnnl|oneapi/|CL/)"
@@ -74,7 +75,7 @@ def checkout(root):
 
 
 def room_of(path):
-    """'include', 'tools', 'kernels' or the name of a folder of src/; None where the rules do not reach."""
+    """'include', 'bench', 'tools', 'kernels' or the name of a folder of src/; None where the rules do not reach."""
     parts = path.split("/")
     if parts[0] == "src":
         return parts[1] if len(parts) > 2 else "src"
