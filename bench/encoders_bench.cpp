@@ -38,7 +38,7 @@ struct settings {
 // Takes the options of this program out of the arguments (nothing: help was asked for); what is left is for
 // Google Benchmark. Its default time for a line would make a run of all lines take an hour.
 std::optional<settings> parse(std::vector<char*>& arguments) {
-  static char shorter_default[] = "--benchmark_min_time=0.05";
+  static char shorter_default[] = "--benchmark_min_time=0.05", large_default[] = "--benchmark_min_time=1";
   settings s;
   if (const char* const variable = std::getenv("STASH_ACTIVATIONS"); variable != nullptr)
     s.activations = variable;
@@ -47,6 +47,7 @@ std::optional<settings> parse(std::vector<char*>& arguments) {
     const std::string_view argument = arguments[i];
     if (argument == "--large") {
       s.large = true;
+      left[1] = large_default;
     } else if (argument == "--by-layer") {
       s.by_layer = true;
     } else if (argument == "--activations" && i + 1 < arguments.size()) {
