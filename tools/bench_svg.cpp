@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -12,7 +13,8 @@
 namespace stash::tools {
 namespace {
 
-constexpr double width = 960, left = 330, right = 150, top = 76, bottom = 16, row = 18;
+constexpr double width = 960, right = 150, top = 76, bottom = 16, row = 18;
+constexpr double character = 6.2;  // of a name, on average, at its size of letters
 
 // What the colour of a bar tells.
 constexpr const char* kinds[] = {"encode", "decode", "forward", "backward"};
@@ -33,26 +35,32 @@ const char* colour_of(std::size_t kind) {
 
 std::string bench_svg(const bench_record& record) {
   double most = 1;
-  for (const bench_figures& f : record.lines)
+  std::size_t longest = 0;
+  for (const bench_figures& f : record.lines) {
     most = std::max(most, f.copy_share);
-  const double limit = svg_axis_end(most);
+    longest = std::max(longest, f.name.size());
+  }
+  const double left = 24 + character * static_cast<double>(longest);
+  const double step = svg_axis_end(most / 6);
+  const int steps = static_cast<int>(std::ceil(most / step));
+  const double limit = step * steps;
   const double height = top + row * static_cast<double>(record.lines.size()) + bottom;
-  const auto x = [limit](double share) { return left + share / limit * (width - left - right); };
+  const auto x = [=](double share) { return left + share / limit * (width - left - right); };
   std::string svg = svg_begin(width, height);
   svg += fmt::format(
       "<text x=\"16\" y=\"22\" font-size=\"15\">Speed beside a copy of the bytes that have to move ({}, {}, "
       "{} "
       "thread{})</text>\n",
       bench::processor_model(), cpu_target(), record.threads, record.threads == 1 ? "" : "s");
-  double legend = left;
+  double legend = x(0);
   for (std::size_t k = 0; k < std::size(kinds); ++k) {
     svg += fmt::format(
         "<rect x=\"{}\" y=\"32\" width=\"12\" height=\"12\" fill=\"{}\"/><text x=\"{}\" y=\"43\">{}</text>\n",
         legend, colour_of(k), legend + 17, kinds[k]);
     legend += 100;
   }
-  for (int i = 0; i <= 4; ++i) {
-    const double share = limit * i / 4;
+  for (int i = 0; i <= steps; ++i) {
+    const double share = step * i;
     svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#dddddd\"/>\n",
                        x(share), top - 6, height - bottom);
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.4g} %</text>\n", x(share),
