@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
   add_verify(app, chosen);
   add_train(app, chosen);
   add_compare(app, chosen);
+  add_bench(app, chosen);
   std::signal(SIGINT, request_stop);
   try {
     app.parse(argc, argv);

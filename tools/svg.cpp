@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+
+#include "svg_parts.hpp"
 
 namespace stash::tools {
 namespace {
 
 constexpr double width = 960, height = 420, left = 80, right = 104, top = 56, bottom = 48;
-constexpr std::array<const char*, 6> colours = {"#444444", "#1f77b4", "#2ca02c",
-                                                "#d62728", "#9467bd", "#ff7f0e"};
 
 struct point {
   double x = 0;  // share of the step, by ops
@@ -54,14 +52,6 @@ std::vector<point> curve_of(const planner::plan& p) {
   return points;
 }
 
-double round_up(double value) {
-  const double unit = std::pow(10.0, std::floor(std::log10(std::max(value, 1e-9))));
-  for (const double factor : {1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0}) {
-    if (factor * unit >= value) return factor * unit;
-  }
-  return 10.0 * unit;
-}
-
 }  // namespace
 
 std::string memory_svg(const std::vector<memory_curve>& curves) {
@@ -72,13 +62,10 @@ std::string memory_svg(const std::vector<memory_curve>& curves) {
     for (const point& p : drawn.back())
       most = std::max(most, p.mb);
   }
-  const double limit = round_up(most * 1.02);
+  const double limit = svg_axis_end(most * 1.02);
   const auto x = [](double share) { return left + share * (width - left - right); };
   const auto y = [limit](double mb) { return height - bottom - mb / limit * (height - top - bottom); };
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
-      "font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
-      width, height);
+  std::string svg = svg_begin(width, height);
   const planner::plan& first = *curves.front().plan;
   svg += fmt::format(
       "<text x=\"{}\" y=\"22\" font-size=\"15\">{}, batch {}: memory of feature maps and gradients over one "
@@ -114,7 +101,7 @@ std::string memory_svg(const std::vector<memory_curve>& curves) {
       width - right + 6, y(w), y(w) + 15, w);
   double legend = left;
   for (std::size_t c = 0; c < curves.size(); ++c) {
-    const char* const colour = colours[c % colours.size()];
+    const char* const colour = svg_colours[c % svg_colours.size()];
     std::string path;
     for (const point& p : drawn[c])
       path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "M" : " L", x(p.x), y(p.mb));

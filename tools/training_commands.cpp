@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "activations.hpp"
 #include "commands.hpp"
 #include "files.hpp"
 #include "stash/error.hpp"
@@ -54,7 +55,7 @@ class progress {
 struct train_options {
   training_options training;
   plan_source plan;
-  std::string plan_file, json;
+  std::string plan_file, json, activations;
   const CLI::App* command = nullptr;
 };
 
@@ -97,6 +98,7 @@ int train(const train_options& o) {
   check_writable(o.json);
   o.training.check();
   o.plan.check();
+  if (!o.activations.empty()) make_folder(o.activations);
   training_options training = o.training;
   std::optional<planner::plan> given;
   if (!o.plan_file.empty()) given = planned_run(o, training);
@@ -143,6 +145,12 @@ int train(const train_options& o) {
       static_cast<double>(z.baseline_peak) / static_cast<double>(run.trainer->planned_peak()),
       1e3 * median(run.step_seconds), 100 * run.test_accuracy, run.trainer->reruns());
   if (!o.json.empty()) write_file(o.json, run_report(run, training, source).dump(2) + "\n");
+  if (!o.activations.empty()) {
+    running([&] {
+      fmt::print("{} feature maps in {}\n", write_activations(o.activations, run, training, source),
+                 o.activations);
+    });
+  }
   return 0;
 }
 
@@ -242,6 +250,11 @@ void add_train(CLI::App& app, action& chosen) {
       ->excludes("--force");
   command->add_option("--json", o->json, "write the record of the run")
       ->type_name("FILE")
+      ->check(some_text());
+  command
+      ->add_option("--dump-activations", o->activations,
+                   "write the outputs of all ReLUs on the batch after the last step (raw f32, with an index)")
+      ->type_name("FOLDER")
       ->check(some_text());
   o->command = command;
   command->callback([&chosen, o] { chosen = [o] { return train(*o); }; });

@@ -20,7 +20,8 @@ MAY_INCLUDE = {
     "c_api": {"include", "c_api"},
     "data": {"include", "runtime", "data"},
     "executor": {"include", "encoders", "planner", "runtime", "executor"},
-    "tools": {"include", "tools", *ROOMS},
+    "bench": {"include", "bench", *ROOMS},
+    "tools": {"include", "tools", "bench", *ROOMS},
 }
 
 GPU_OR_ONEDNN = r"(.*/)?(cuda|cudnn|cublas|cub/|thrust/|nv|dnnl|oneapi/|CL/)"
@@ -75,7 +76,7 @@ def checkout(root):
 
 
 def room_of(path):
-    """'include', 'tools', 'kernels' or the name of a folder of src/; None where the rules do not reach."""
+    """'include', 'bench', 'tools', 'kernels' or the name of a folder of src/; None where the rules do not reach."""
     parts = path.split("/")
     if parts[0] == "src":
         return parts[1] if len(parts) > 2 else "src"

@@ -23,7 +23,9 @@ class RulesTest(unittest.TestCase):
         self.add("src/runtime/arena.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
         self.add("src/data/images.hpp", '#pragma once\n#include "runtime/arena.hpp"\n')
         self.add("src/executor/runner.hpp", '#pragma once\n#include <dnnl.hpp>\n#include "planner/plan.hpp"\n')
-        self.add("tools/main.cpp", '#include <fmt/format.h>\n#include "models/zoo.hpp"\n')
+        self.add("bench/cases/table.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
+        self.add("tools/main.cpp", '#include <fmt/format.h>\n#include "models/zoo.hpp"\n#include "bench/cases/table.hpp"\n')
+        self.add("tools/source.hpp", "#pragma once\n")
         self.add("tools/CMakeLists.txt", "add_executable(stash main.cpp)\n")
 
     def add(self, path, content):
@@ -59,6 +61,8 @@ class RulesTest(unittest.TestCase):
             ("src/data/bad.cpp", "encoders/bitmap.hpp"),
             ("src/executor/bad.cpp", "models/zoo.hpp"),
             ("src/executor/bad.cpp", "data/images.hpp"),
+            ("src/executor/bad.cpp", "bench/cases/table.hpp"),
+            ("bench/bad.cpp", "tools/source.hpp"),
             ("kernels/bad.cu", "encoders/bitmap.hpp"),
         ):
             with self.subTest(path=path, name=name):

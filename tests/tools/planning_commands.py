@@ -9,7 +9,7 @@ from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
          "resnet50", "resnet101", "resnet152"]
-COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare"]
+COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench"]
 
 
 class Help(CommandTest):

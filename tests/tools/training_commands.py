@@ -1,10 +1,13 @@
 """stash train and stash compare, on generated images and on small files made here."""
 
 import gzip
+import math
 import struct
 import time
 import unittest
 import xml.etree.ElementTree as xml
+from array import array
+from collections import Counter
 
 from command import CommandTest, interrupt
 
@@ -99,6 +102,30 @@ class Train(CommandTest):
         self.assertEqual({e["encoding"] for e in full["encodings"]}, {"raw"})
         self.assertEqual(tight["final_weights_sha256"], full["final_weights_sha256"])
 
+    def test_activations_are_what_the_relus_put_out(self):
+        for network, wanted in [("lenet", {"relu": 1, "relu_max_pool": 2}), ("vgg_small", {"relu": 4, "relu_max_pool": 3}),
+                                ("resnet20", {"relu": 9, "batch_norm": 10})]:
+            maps = {}
+            for policy in ["none", "lossless"]:
+                out = self.done("train", network, *SHORT, "--policy", policy, "--dump-activations", f"maps/{network}")
+                self.assertRegex(out, rf"{sum(wanted.values())} feature maps in maps/{network}\n\Z")
+                index = self.read_json(f"maps/{network}/activations.json")
+                self.assertEqual((index["network"], index["batch"], index["steps"]), (network, 16, 3))
+                self.assertEqual(Counter(m["op"] for m in index["maps"]), wanted)
+                maps[policy] = {}
+                for m in index["maps"]:
+                    values = array("f", (self.folder / "maps" / network / m["file"]).read_bytes())
+                    self.assertEqual(len(values), math.prod(m["shape"]), m)
+                    self.assertEqual(m["shape"][0], 16)
+                    positive = sum(v > 0 for v in values) / len(values)
+                    self.assertTrue(min(values) == 0 and 0 < positive < 1, (m, positive))
+                    maps[policy][m["name"]] = values
+            self.assertEqual(maps["none"], maps["lossless"])
+
+    def test_dumping_activations_changes_nothing_else(self):
+        plain = self.train("--seed", 3)[0]["final_weights_sha256"]
+        self.assertEqual(self.train("--seed", 3, "--dump-activations", "maps")[0]["final_weights_sha256"], plain)
+
     def test_refuses_wrong_arguments_before_the_work(self):
         start = time.monotonic()
         for network in ["lenet"]:
@@ -108,7 +135,7 @@ class Train(CommandTest):
                                    "--momentum": ["-0.1", "1.1", "nan"], "--weight-decay": ["-1", "nan"],
                                    "--budget": ["0", "-1", "1e9", ""], "--policy": ["zip"], "--force": ["zip", ""],
                                    "--json": ["missing/record.json", ".", ""], "--data": ["missing", ""],
-                                   "--plan": ["missing.json", ".", ""]}.items():
+                                   "--plan": ["missing.json", ".", ""], "--dump-activations": ["", "/dev/null/maps"]}.items():
                 for value in values:
                     self.refused("train", network, option, value)
         self.refused("train", "nope", says=["nope", "lenet"])

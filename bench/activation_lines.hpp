@@ -1,0 +1,17 @@
+#pragma once
+/// \file
+/// Encodings and general compressors on feature maps of trained networks.
+
+#include <vector>
+
+#include "bench/activations.hpp"
+
+namespace stash::bench {
+
+/// Registers, for all maps of a network together (and with `by_layer` for each map too), one line per method
+/// and direction: activations/NETWORK/encode/METHOD and .../decode/METHOD, one thread, map after map. Beside
+/// the counters of register_work():
+///   lz4_speedup  speed beside lz4 on the same maps, timed in turn
+void register_activations(std::vector<network_activations> networks, bool by_layer);
+
+}  // namespace stash::bench

@@ -1,0 +1,19 @@
+#pragma once
+/// \file
+/// Where a figure comes from.
+
+#include <string>
+
+namespace stash::bench {
+
+/// Short hash of the commit that was built, with " and changes" behind it if the sources differed; "unknown"
+/// outside a git checkout.
+const char* source_commit() noexcept;
+
+/// Model name of the processor, "unknown" if the system does not tell.
+std::string processor_model();
+
+/// "g++ 12.2.0" or "clang 14.0.6".
+std::string compiler();
+
+}  // namespace stash::bench

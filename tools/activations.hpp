@@ -1,0 +1,22 @@
+#pragma once
+/// \file
+/// Feature maps of a network as files, for measurements on data that generated maps only imitate.
+
+#include <string>
+
+#include "training.hpp"
+
+namespace stash::tools {
+
+/// Makes the folder if there is none. Throws error(io_failure) naming it.
+void make_folder(const std::string& path);
+
+/// Runs one step without an update on the batch that would come next and writes what every op with a ReLU
+/// puts out (ReLU, ReLU joined with max-pooling, batch norm with ReLU) into the folder: raw little-endian f32
+/// in the order of memory, one file per map, and activations.json with network, batch, steps, data and for
+/// each map name, op, shape and file. Files of these names are replaced. Returns the number of maps. Throws
+/// failed_while_running if a file cannot be written.
+int write_activations(const std::string& folder, training_run& run, const training_options& options,
+                      image_source& source);
+
+}  // namespace stash::tools

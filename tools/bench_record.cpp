@@ -1,0 +1,33 @@
+#include "bench_record.hpp"
+
+#include "bench/cases/machine.hpp"
+#include "stash/cpu.hpp"
+#include "stash/version.hpp"
+
+namespace stash::tools {
+
+nlohmann::ordered_json bench_json(const bench_record& record) {
+  nlohmann::ordered_json j;
+  j["format"] = "stash.bench";
+  j["stash"] = STASH_VERSION_STRING;
+  j["commit"] = bench::source_commit();
+  j["compiler"] = bench::compiler();
+  j["processor"] = bench::processor_model();
+  j["cpu_target"] = cpu_target();
+  j["threads"] = record.threads;
+  auto& lines = j["lines"] = nlohmann::ordered_json::array();
+  for (const bench_figures& f : record.lines) {
+    auto& line = lines.emplace_back();
+    line["name"] = f.name;
+    line["dense_bytes"] = f.dense_bytes;
+    line["seconds"] = f.seconds;
+    line["bytes_per_second"] = static_cast<double>(f.dense_bytes) / f.seconds;
+    line["copy_share"] = f.copy_share;
+    if (f.ratio > 0) line["ratio"] = f.ratio;
+    if (f.one_call_speed > 0) line["one_call_speedup"] = f.one_call_speed;
+    line["rounds"] = f.rounds;
+  }
+  return j;
+}
+
+}  // namespace stash::tools

@@ -1,0 +1,35 @@
+#pragma once
+/// \file
+/// What `stash bench` has measured, as JSON and as a picture.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace stash::tools {
+
+struct bench_figures {
+  std::string name;  ///< of the line, e.g. "encode/bitmap/iid_0.5/32MiB"
+  std::int64_t dense_bytes = 0;
+  double seconds = 0;         ///< of one call, the median
+  double copy_share = 0;      ///< speed beside a copy of the bytes that have to move; 1 = as fast
+  double ratio = 0;           ///< dense bytes / encoded bytes; 0: nothing is encoded
+  double one_call_speed = 0;  ///< of a batch, beside one call on all its bytes; 0: no batch
+  std::size_t rounds = 0;
+
+  /// Of the dense map, in 10^9 bytes.
+  double gigabytes_per_second() const { return 1e-9 * static_cast<double>(dense_bytes) / seconds; }
+};
+
+struct bench_record {
+  int threads = 1;
+  std::vector<bench_figures> lines;
+};
+
+/// Machine, commit and threads, and one entry per line.
+nlohmann::ordered_json bench_json(const bench_record& record);
+
+/// Bars of the share of a copy, one per line. Self-contained SVG text.
+std::string bench_svg(const bench_record& record);
+
+}  // namespace stash::tools
