@@ -321,11 +321,9 @@ struct options {
 [[noreturn]] void usage(int status) {
   std::puts(
       "usage: format_casts [--every N] [--target NAME]... [--reference]\n"
-      "  --every N      every N-th f32 pattern and those around each change of a code (default 1: all 2^32)\n"
-      "  --target NAME  only this instruction set; \"none\": only what --reference does (default: all there "
-      "are)\n"
-      "  --reference    ask the reference about each of these patterns too; with an MX format that takes "
-      "long");
+      "  --every N      every N-th f32 pattern and those around each change of a code (default 1: all)\n"
+      "  --target NAME  only this instruction set; none: only what --reference does (default: each)\n"
+      "  --reference    of the casts without scales, ask the reference about each pattern too");
   std::exit(status);
 }
 
