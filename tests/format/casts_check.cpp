@@ -294,6 +294,7 @@ std::uint64_t check_library(const cast_under_test& c, const std::vector<stretch>
 }
 
 /// The stretches rest on codes that only rise with the magnitude; this asks the reference about each pattern.
+/// For casts that are not scaled.
 std::uint64_t check_stretches(const cast_under_test& c, const std::vector<stretch>& all, std::uint32_t every,
                               block& b) {
   pattern_stream stream(all, every);
@@ -301,10 +302,10 @@ std::uint64_t check_stretches(const cast_under_test& c, const std::vector<stretc
   while (const std::size_t count =
              stream.next(block::elements, b.patterns.data(), b.codes.data(), b.decoded.data())) {
     for (std::size_t i = 0; i < count; ++i) {
-      const stretch one = by_reference(c, b.patterns[i]);
-      if (one.code == b.codes[i] && one.decoded == b.decoded[i]) continue;
+      const std::uint32_t code = reference::narrow(c.how.values, c.how.underflow, b.patterns[i]);
+      if (code == b.codes[i]) continue;
       std::printf("%s: pattern %08x lies in a stretch of code %x, but has %x\n", c.name.c_str(),
-                  b.patterns[i], b.codes[i], one.code);
+                  b.patterns[i], b.codes[i], code);
       std::exit(1);
     }
     patterns += count;
