@@ -66,28 +66,34 @@ int bits_of(value_format format) {
   }
 }
 
+cast_under_test make_cast(const std::string& name, underflow_rule underflow) {
+  cast_under_test c{name + (underflow == underflow_rule::to_zero ? " to_zero" : " keep_nonzero"),
+                    parse_encoding(name)};
+  c.how.underflow = underflow;
+  c.bits = bits_of(c.how.values);
+  return c;
+}
+
 std::vector<cast_under_test> casts() {
+  constexpr underflow_rule rules[] = {underflow_rule::to_zero, underflow_rule::keep_nonzero};
   std::vector<cast_under_test> all;
-  for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
-    const std::string rule = underflow == underflow_rule::to_zero ? " to_zero" : " keep_nonzero";
-    for (const char* name : {"fp16", "bf16", "fp10", "fp8", "fp8_e5m2"}) {
-      cast_under_test c{name + rule, parse_encoding(name)};
-      c.how.underflow = underflow;
-      c.bits = bits_of(c.how.values);
-      all.push_back(c);
-    }
+  for (const underflow_rule underflow : rules) {
+    for (const char* name : {"fp16", "bf16", "fp10", "fp8", "fp8_e5m2"})
+      all.push_back(make_cast(name, underflow));
+  }
+  for (const underflow_rule underflow : rules) {
     for (const char* name : {"mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"}) {
-      const int emax = emax_of(parse_encoding(name).values);
+      cast_under_test c = make_cast(name, underflow);
+      const int emax = emax_of(c.how.values);
+      const std::string unscaled = c.name;
+      c.scaled = true;
+      c.nan = c.bits == 8;
       // The smallest scale there is, one, and the largest that a finite value asks for.
       for (const int exponent : {-127, 0, 127 - emax}) {
-        cast_under_test c{name + rule + ", scale 2^" + std::to_string(exponent), parse_encoding(name)};
-        c.how.underflow = underflow;
-        c.bits = bits_of(c.how.values);
-        c.scaled = true;
+        c.name = unscaled + ", scale 2^" + std::to_string(exponent);
         c.pin = std::bit_cast<std::uint32_t>(std::ldexp(1.0F, exponent + emax));
         c.scale = static_cast<std::uint32_t>(exponent + 127);
         c.below = std::bit_cast<std::uint32_t>(std::ldexp(1.0F, exponent + emax + 1));
-        c.nan = c.bits == 8;
         all.push_back(c);
       }
     }
