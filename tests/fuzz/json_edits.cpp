@@ -1,5 +1,6 @@
 #include "fuzz/json_edits.hpp"
 
+#include <iterator>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -63,11 +64,16 @@ json telling_value(std::uint8_t which) {
   return values[which % values.size()];
 }
 
-void apply(const edit& e, json& document) {
+void carry_out(const edit& e, json& document) {
   std::vector<json*> nodes;
   list_nodes(document, nodes);
+  // A node that takes the value of one around it may double the document.
+  constexpr std::size_t most_nodes = 10000;
+  if (nodes.size() > most_nodes) return;
   json& node = *nodes[e.node % nodes.size()];
-  const auto child = [&] { return node.begin() + e.detail % static_cast<std::ptrdiff_t>(node.size()); };
+  const auto child = [&] {
+    return std::next(node.begin(), e.detail % static_cast<std::ptrdiff_t>(node.size()));
+  };
   switch (e.what % 6) {
     case 0:
       node = telling_value(e.detail);
@@ -99,7 +105,7 @@ std::string edited_text(std::span<const std::uint8_t> input, const std::vector<s
   if (input.empty()) return text;
   json document = json::parse(text);
   while (!input.empty())
-    apply(take<edit>(input), document);
+    carry_out(take<edit>(input), document);
   return document.dump();
 }
 
