@@ -1,0 +1,12 @@
+#pragma once
+/// \file
+/// Small graphs and plans for the targets of the planner's readers.
+
+#include "planner/graph.hpp"
+
+namespace stash::fuzz {
+
+/// Two dense layers; and a network with every kind of layer that shares, joins or drops something.
+std::vector<planner::graph> small_graphs();
+
+}  // namespace stash::fuzz
