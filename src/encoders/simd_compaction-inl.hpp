@@ -126,6 +126,8 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
+    fetch_ahead<1>(packed);
+    fetch_ahead<1>(values + i);
     const unsigned mask = group_bits(bits, i);
     const auto spread = hn::TableLookupLanes(hn::LoadU(d, packed), lane_order(lanes_before[mask]));
     const std::uint8_t one[8] = {static_cast<std::uint8_t>(mask)};
@@ -138,6 +140,41 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
     values[i] = masked(*packed, set ? 1 : 0);
     packed += set ? 1 : 0;
   }
+}
+
+/// For every column: 256 bits of which that one is set.
+alignas(32) constexpr auto column_bits = [] {
+  std::array<std::array<std::uint64_t, 4>, 256> table{};
+  for (std::size_t column = 0; column < 256; ++column)
+    table[column][column / 64] = std::uint64_t{1} << (column % 64);
+  return table;
+}();
+
+void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits) {
+  const hn::CappedTag<std::uint64_t, 4> d;
+  constexpr std::size_t step = hn::MaxLanes(d);
+  constexpr std::size_t parts = 4 / step;
+  // Two sums, so that a column does not wait for the one before it.
+  hn::Vec<decltype(d)> sums[2][parts];
+  for (auto& sum : sums) {
+    for (auto& part : sum)
+      part = hn::Zero(d);
+  }
+  const auto mark = [&](std::uint64_t column, std::size_t sum) HWY_ATTR {
+    for (std::size_t p = 0; p < parts; ++p)
+      sums[sum][p] = hn::Or(sums[sum][p], hn::Load(d, column_bits[column].data() + p * step));
+  };
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, columns + i, sizeof eight);
+    for (std::size_t k = 0; k < 8; ++k)
+      mark(eight >> (8 * k) & 0xff, k % 2);
+  }
+  for (; i < count; ++i)
+    mark(columns[i], 0);
+  for (std::size_t p = 0; p < parts; ++p)
+    hn::StoreU(hn::Or(sums[0][p], sums[1][p]), d, reinterpret_cast<std::uint64_t*>(bits) + p * step);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "masked.hpp"
 #include "mx.hpp"
 #include "sign.hpp"
+#include "value_codec.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "encoders/simd_loops.cpp"
@@ -45,6 +46,7 @@ HWY_BEFORE_NAMESPACE();
 #include "simd_masks-inl.hpp"
 #include "simd_compaction-inl.hpp"
 #include "simd_narrow-inl.hpp"
+#include "simd_mx-inl.hpp"
 
 namespace stash::detail {
 namespace HWY_NAMESPACE {
@@ -66,11 +68,12 @@ constexpr run_loops table = {
     .find_and_compact = find_and_compact,
     .expand = expand,
     .list_columns = list_columns,
+    .mark_columns = mark_columns,
     .narrow = narrow_fast,
     .widen = widen_fast,
     .narrow_exactly = narrow_values_exactly,
-    .narrow_mx = narrow_groups,
-    .widen_mx = widen_groups,
+    .narrow_mx = narrow_mx_fast,
+    .widen_mx = widen_mx_fast,
     .maximum = {{{max_kernel<tensorflow, false, false>::run, max_kernel<tensorflow, false, true>::run},
                  {max_kernel<tensorflow, true, false>::run, max_kernel<tensorflow, true, true>::run}},
                 {{max_kernel<pytorch, false, false>::run, max_kernel<pytorch, false, true>::run},
