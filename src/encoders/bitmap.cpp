@@ -72,20 +72,8 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
     contents.count = 0;
     return contents;
   }
-  // Vectors read beyond the last value, which only a payload in the middle of the slot allows.
-  const auto* slot = static_cast<const std::uint8_t*>(input.data);
-  const std::size_t reach = (static_cast<std::size_t>(contents.count) + packed_slack) * sizeof(float);
-  const bool in_place = layout.values.format == value_format::source && layout.values.source == dtype::f32 &&
-                        payload >= slot && payload < slot + input.bytes &&
-                        static_cast<std::size_t>(slot + input.bytes - payload) >= reach;
-  if (in_place) {
-    fast.expand(reinterpret_cast<const float*>(payload), mask, length, values);
-    return contents;
-  }
-  float packed[tile_elements + packed_slack];
-  layout.values.load(payload, contents.count, packed);
-  std::fill_n(packed + contents.count, packed_slack, 0.0F);
-  fast.expand(packed, mask, length, values);
+  float buffer[tile_elements + packed_slack];
+  fast.expand(packed_values(layout, input, payload, contents.count, buffer), mask, length, values);
   return contents;
 }
 

@@ -39,28 +39,12 @@ tile_rows read_rows(const tile_layout& layout, const const_encoded_view& input, 
   return result;
 }
 
-/// row[columns[i]] = packed[i]. Eight columns are read at once, because a store of a value might change the
-/// next column as far as the compiler knows.
-void scatter(const float* packed, const std::uint8_t* columns, std::int64_t count, float* row) noexcept {
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    std::uint64_t eight;
-    std::memcpy(&eight, columns + i, sizeof eight);
-    for (int k = 0; k < 8; ++k)
-      row[eight >> (8 * k) & 0xff] = packed[i + k];
+/// True if one of the bits [begin, end) is set: a column beyond the end of the tile's last, shorter row.
+bool any_bit_behind(const std::uint8_t* bits, std::int64_t begin, std::int64_t end) noexcept {
+  for (std::int64_t i = begin; i < end; ++i) {
+    if ((bits[i / 8] >> (i % 8) & 1) != 0) return true;
   }
-  for (; i < count; ++i)
-    row[columns[i]] = packed[i];
-}
-
-/// True if a column lies beyond the end of the tile's last, shorter row.
-bool any_column_outside(const tile_rows& rows, std::int64_t length, const std::uint8_t* columns) noexcept {
-  const std::int64_t last_length = length - (rows.rows - 1) * csr_row_elements;
-  const std::int64_t begin = rows.rows == 1 ? 0 : rows.end[static_cast<std::size_t>(rows.rows - 2)];
-  std::uint8_t largest = 0;
-  for (std::int64_t i = begin; i < rows.count(); ++i)
-    largest = std::max(largest, columns[i]);
-  return rows.count() > begin && largest >= last_length;
+  return false;
 }
 
 }  // namespace
@@ -135,34 +119,41 @@ tile_contents count_csr_tile(const tile_layout& layout, const const_encoded_view
 tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
                               float* values, std::uint8_t* present) noexcept {
   const std::int64_t length = layout.length(tile);
-  if (values != nullptr) std::memset(values, 0, static_cast<std::size_t>(length) * sizeof(float));
-  if (present != nullptr) std::memset(present, 0, static_cast<std::size_t>((length + 7) / 8));
-  const tile_rows rows = read_rows(layout, input, tile);
-  if (!rows.legal) return {0, status_corrupt};
-  const std::int64_t count = rows.count();
-  if (count == 0) return {};
   tile_contents contents{0, status_ok};
+  const auto nothing = [&](std::uint32_t status) {
+    if (values != nullptr) std::memset(values, 0, static_cast<std::size_t>(length) * sizeof(float));
+    if (present != nullptr) std::memset(present, 0, static_cast<std::size_t>((length + 7) / 8));
+    return tile_contents{0, status};
+  };
+  const tile_rows rows = read_rows(layout, input, tile);
+  if (!rows.legal) return nothing(status_corrupt);
+  const std::int64_t count = rows.count();
+  if (count == 0) return nothing(status_ok);
   const std::uint8_t* payload = find_payload(layout, input, tile, count, contents.status);
-  if (payload == nullptr) return contents;
-  const std::uint8_t* columns = payload + layout.values.bytes(count);
-  if (any_column_outside(rows, length, columns)) return {0, status_corrupt};
+  if (payload == nullptr) return nothing(contents.status);
 
-  contents.count = count;
-  const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
-  float buffer[tile_elements];
-  if (values != nullptr && !as_they_are) layout.values.load(payload, count, buffer);
-  const float* packed = as_they_are ? reinterpret_cast<const float*>(payload) : buffer;
+  const run_loops& fast = loops();
+  const std::uint8_t* columns = payload + layout.values.bytes(count);
+  std::uint8_t bits[tile_elements / 8];
   std::int64_t begin = 0;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::int64_t end = rows.end[static_cast<std::size_t>(row)];
-    if (values != nullptr)
-      scatter(packed + begin, columns + begin, end - begin, values + row * csr_row_elements);
-    if (present != nullptr) {
-      std::uint8_t* bits = present + row * row_mask_bytes;
-      for (std::int64_t i = begin; i < end; ++i)
-        bits[columns[i] / 8] |= static_cast<std::uint8_t>(1U << (columns[i] % 8));
-    }
+    fast.mark_columns(columns + begin, end - begin, bits + row * row_mask_bytes);
     begin = end;
+  }
+  if (any_bit_behind(bits, length, rows.rows * csr_row_elements)) return nothing(status_corrupt);
+  if (present != nullptr) std::memcpy(present, bits, static_cast<std::size_t>((length + 7) / 8));
+  contents.count = count;
+  if (values == nullptr) return contents;
+
+  float buffer[tile_elements + packed_slack];
+  const float* packed = packed_values(layout, input, payload, count, buffer);
+  begin = 0;
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    const std::int64_t first = row * csr_row_elements;
+    fast.expand(packed + begin, bits + row * row_mask_bytes, std::min(csr_row_elements, length - first),
+                values + first);
+    begin = rows.end[static_cast<std::size_t>(row)];
   }
   return contents;
 }

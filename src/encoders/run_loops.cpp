@@ -192,6 +192,12 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   }
 }
 
+void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits) {
+  std::memset(bits, 0, csr_row_elements / 8);
+  for (std::int64_t i = 0; i < count; ++i)
+    bits[columns[i] / 8] |= static_cast<std::uint8_t>(1U << (columns[i] % 8));
+}
+
 /// Totally ordered like the numbers, both zeros being one; NaN lies outside the infinities.
 std::int32_t ordered(float value) noexcept {
   const auto bits = std::bit_cast<std::int32_t>(value);
@@ -256,6 +262,7 @@ const run_loops scalar_loops = {.rectify = rectify,
                                 .find_and_compact = find_and_compact,
                                 .expand = expand,
                                 .list_columns = general::list_columns,
+                                .mark_columns = mark_columns,
                                 .narrow = general::narrow_values,
                                 .widen = general::widen_values,
                                 .narrow_exactly = general::narrow_values_exactly,

@@ -41,7 +41,7 @@ struct nonzero_bits {
 using max_function = void (*)(const float* x, const window_cells& w, std::int64_t channels, float* y,
                               std::uint8_t* cells);
 
-/// Every count lies in 1..run_elements.
+/// Every count lies in 1..run_elements, where nothing else is said.
 struct run_loops {
   /// y = x > 0 or NaN ? x : +0; y may be x.
   void (*rectify)(const float* x, std::int64_t count, float* y);
@@ -73,6 +73,10 @@ struct run_loops {
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
   /// Writes i mod 256 for every set bit i, in order; up to packed_slack bytes more may be written.
   void (*list_columns)(const std::uint8_t* bits, std::int64_t count, std::uint8_t* columns);
+
+  /// Inverse of list_columns() for a row: sets exactly the bits of `count` columns, in any order, among the
+  /// 256 bits of `bits`. count may be 0.
+  void (*mark_columns)(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits);
 
   /// Packs values in a narrower format (not an MX one), and back. `stored` is aligned to the stored type,
   /// 4 bytes for fp10.

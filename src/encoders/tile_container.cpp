@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "codecs.hpp"
+#include "run_loops.hpp"
 
 namespace stash::detail {
 namespace {
@@ -174,6 +175,20 @@ const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_
     return nullptr;
   }
   return base + offset;
+}
+
+const float* packed_values(const tile_layout& layout, const const_encoded_view& input,
+                           const std::uint8_t* payload, std::int64_t count, float* buffer) noexcept {
+  // Vectors read beyond the last value, which only a payload in the middle of the slot allows.
+  const auto* slot = static_cast<const std::uint8_t*>(input.data);
+  const std::size_t reach = (static_cast<std::size_t>(count) + packed_slack) * sizeof(float);
+  const bool in_place = layout.values.format == value_format::source && layout.values.source == dtype::f32 &&
+                        payload >= slot && payload < slot + input.bytes &&
+                        static_cast<std::size_t>(slot + input.bytes - payload) >= reach;
+  if (in_place) return reinterpret_cast<const float*>(payload);
+  layout.values.load(payload, count, buffer);
+  std::fill_n(buffer + count, packed_slack, 0.0F);
+  return buffer;
 }
 
 tile_contents decode_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,

@@ -130,6 +130,11 @@ inline void pad_payload(std::uint8_t* payload, std::size_t size) noexcept {
 const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_view& input,
                                  std::int64_t tile, std::int64_t count, std::uint32_t& status) noexcept;
 
+/// The `count` values of a payload as f32 that expand() can read: in place, or in `buffer` of
+/// tile_elements + packed_slack values.
+const float* packed_values(const tile_layout& layout, const const_encoded_view& input,
+                           const std::uint8_t* payload, std::int64_t count, float* buffer) noexcept;
+
 /// What one tile of a bitmap or csr says.
 struct tile_contents {
   std::int64_t count = 0;

@@ -1,0 +1,182 @@
+// Non-zero values in vectors: compaction, its inverse, and the columns of csr.
+//
+// Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "convert.hpp"
+#include "masked.hpp"
+#include "run_loops.hpp"
+#include "sign.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Compaction works on at most eight lanes, whose order a table of 2 KiB holds (set_bits, for packing);
+// Highway's own Compress and the missing Expand are slower or absent before AVX-512.
+
+using eight = hn::CappedTag<float, 8>;
+
+/// For every mask of eight lanes: for each lane, how many set ones are before it.
+constexpr auto lanes_before = [] {
+  std::array<std::uint64_t, 256> table{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned before = 0;
+    for (unsigned lane = 0; lane < 8; ++lane) {
+      // Seven is as far as a vector of eight reaches; a lane without a value is cleared anyway.
+      table[mask] |= std::uint64_t{std::min(before, 7U)} << (8 * lane);
+      before += mask >> lane & 1;
+    }
+  }
+  return table;
+}();
+
+/// `entry` is one of the tables' words.
+HWY_INLINE auto lane_order(const std::uint64_t& entry) {
+  const hn::RebindToSigned<eight> di;
+  const hn::Rebind<std::uint8_t, decltype(di)> d8;
+  auto order = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(&entry)));
+  // The words of masks of four lanes say "up to four before" where there is no value.
+  if constexpr (hn::MaxLanes(eight()) < 8) order = hn::Min(order, hn::Set(di, 3));
+  return hn::IndicesFromVec(eight(), order);
+}
+
+/// The bits of the group of lanes at `i`.
+HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
+  if constexpr (hn::MaxLanes(eight()) < 8) {
+    return (bits[i / 8] >> (i % 8)) & 0xFU;
+  } else {
+    return bits[i / 8];
+  }
+}
+
+/// Vectors are stored whole while they end before `end`; what comes then waits in a buffer.
+void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
+             std::int64_t kept) {
+  const eight d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const float* const end = packed + kept;
+  float tail[2 * 8];
+  float* waiting = tail;
+  std::int64_t i = 0;
+  for (; i + step <= count && packed + step <= end; i += step) {
+    const unsigned mask = group_bits(bits, i);
+    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(set_bits[mask])), d, packed);
+    packed += std::popcount(mask);
+  }
+  const std::int64_t rest = end - packed;
+  for (; i + step <= count && waiting - tail < rest; i += step) {
+    const unsigned mask = group_bits(bits, i);
+    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(set_bits[mask])), d, waiting);
+    waiting += std::popcount(mask);
+  }
+  for (; i < count && waiting - tail < rest; ++i) {
+    if (bit_at(bits, i)) *waiting++ = values[i];
+  }
+  std::memcpy(packed, tail, static_cast<std::size_t>(rest) * sizeof(float));
+}
+
+nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
+  const eight d;
+  const hn::RebindToUnsigned<eight> du;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const float* const begin = packed;
+  const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
+  auto largest = hn::Zero(du);
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    fetch_ahead<8 * sizeof(float)>(values + i);
+    unsigned byte = 0;
+    for (std::int64_t j = 0; j < 8; j += step) {
+      const auto v = hn::LoadU(d, values + i + j);
+      const auto v_bits = hn::BitCast(du, v);
+      largest = hn::Max(largest, v_bits);
+      std::uint8_t stored[8];
+      hn::StoreMaskBits(du, hn::Ne(v_bits, hn::Zero(du)), stored);
+      const unsigned mask = stored[0];
+      hn::StoreU(hn::TableLookupLanes(v, lane_order(set_bits[mask])), d, packed);
+      packed += std::popcount(mask);
+      byte |= mask << j;
+    }
+    bits[i / 8] = static_cast<std::uint8_t>(byte);
+  }
+  bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
+  if (i < count) {
+    unsigned last = 0;
+    for (std::int64_t j = 0; i + j < count; ++j) {
+      const auto value = std::bit_cast<std::uint32_t>(values[i + j]);
+      above |= value > static_cast<std::uint32_t>(f32_infinity);
+      if (value == 0) continue;
+      last |= 1U << j;
+      *packed++ = values[i + j];
+    }
+    bits[i / 8] = static_cast<std::uint8_t>(last);
+  }
+  return {static_cast<std::uint32_t>(packed - begin), above};
+}
+
+void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
+  const eight d;
+  const hn::RebindToUnsigned<eight> du;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    fetch_ahead<1>(packed);
+    fetch_ahead<1>(values + i);
+    const unsigned mask = group_bits(bits, i);
+    const auto spread = hn::TableLookupLanes(hn::LoadU(d, packed), lane_order(lanes_before[mask]));
+    const std::uint8_t one[8] = {static_cast<std::uint8_t>(mask)};
+    const auto kept = hn::LoadMaskBits(du, one);
+    hn::StoreU(hn::BitCast(d, hn::IfThenElseZero(kept, hn::BitCast(du, spread))), d, values + i);
+    packed += std::popcount(mask);
+  }
+  for (; i < count; ++i) {
+    const bool set = bit_at(bits, i);
+    values[i] = masked(*packed, set ? 1 : 0);
+    packed += set ? 1 : 0;
+  }
+}
+
+/// For every column: 256 bits of which that one is set.
+alignas(32) constexpr auto column_bits = [] {
+  std::array<std::array<std::uint64_t, 4>, 256> table{};
+  for (std::size_t column = 0; column < 256; ++column)
+    table[column][column / 64] = std::uint64_t{1} << (column % 64);
+  return table;
+}();
+
+void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits) {
+  const hn::CappedTag<std::uint64_t, 4> d;
+  constexpr std::size_t step = hn::MaxLanes(d);
+  constexpr std::size_t parts = 4 / step;
+  // Two sums, so that a column does not wait for the one before it.
+  hn::Vec<decltype(d)> sums[2][parts];
+  for (auto& sum : sums) {
+    for (auto& part : sum)
+      part = hn::Zero(d);
+  }
+  const auto mark = [&](std::uint64_t column, std::size_t sum) HWY_ATTR {
+    for (std::size_t p = 0; p < parts; ++p)
+      sums[sum][p] = hn::Or(sums[sum][p], hn::Load(d, column_bits[column].data() + p * step));
+  };
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, columns + i, sizeof eight);
+    for (std::size_t k = 0; k < 8; ++k)
+      mark(eight >> (8 * k) & 0xff, k % 2);
+  }
+  for (; i < count; ++i)
+    mark(columns[i], 0);
+  for (std::size_t p = 0; p < parts; ++p)
+    hn::StoreU(hn::Or(sums[0][p], sums[1][p]), d, reinterpret_cast<std::uint64_t*>(bits) + p * step);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail

@@ -1,0 +1,231 @@
+// Masks in vectors: one bit per value, and what is done with it.
+//
+// Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "convert.hpp"
+#include "masked.hpp"
+#include "run_loops.hpp"
+#include "sign.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Comparisons look at the bits, so they do not depend on a "denormals are zero" mode.
+
+HWY_INLINE word_mask is_positive(word_vector v) {
+  const integers di;
+  return hn::RebindMask(words(), hn::Gt(hn::BitCast(di, v), hn::Zero(di)));
+}
+HWY_INLINE word_mask is_nan_lane(word_vector v) {
+  const integers di;
+  const auto magnitude = hn::And(hn::BitCast(di, v), hn::Set(di, f32_magnitude_mask));
+  return hn::RebindMask(words(), hn::Gt(magnitude, hn::Set(di, f32_infinity)));
+}
+HWY_INLINE word_mask passes_lane(word_vector v, bool nan_passes) {
+  return nan_passes ? hn::Or(is_positive(v), is_nan_lane(v)) : hn::AndNot(is_nan_lane(v), is_positive(v));
+}
+
+/// Totally ordered like the numbers, both zeros being one.
+HWY_INLINE hn::Vec<integers> ordered_lane(word_vector v) {
+  const integers di;
+  const auto bits = hn::BitCast(di, v);
+  const auto magnitude = hn::And(bits, hn::Set(di, f32_magnitude_mask));
+  return hn::IfThenElse(hn::Lt(bits, hn::Zero(di)), hn::Sub(hn::Zero(di), magnitude), magnitude);
+}
+std::int32_t ordered_scalar(float value) {
+  const auto bits = std::bit_cast<std::int32_t>(value);
+  const std::int32_t magnitude = bits & f32_magnitude_mask;
+  return bits < 0 ? -magnitude : magnitude;
+}
+
+/// One bit per lane, from bit 0.
+HWY_INLINE std::uint32_t bits_of_mask(word_mask m) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(words(), m, bytes);
+  std::uint32_t bits;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return bits;
+}
+/// Lanes whose bit is set; `at` is a multiple of the lanes.
+HWY_INLINE word_mask mask_of_bits(const std::uint8_t* bits, std::int64_t at) {
+  const words du;
+  // Below eight lanes, two vectors share a byte. A few bytes more than needed may be read by Highway.
+  std::uint8_t bytes[8] = {};
+  if constexpr (hn::MaxLanes(words()) <= 4) {
+    bytes[0] = static_cast<std::uint8_t>(bits[at / 8] >> (at % 8));
+  } else {
+    std::memcpy(bytes, bits + at / 8, std::max<std::size_t>(1, hn::MaxLanes(words()) / 8));
+  }
+  return hn::LoadMaskBits(du, bytes);
+}
+
+/// Bit i of `bits` = test(value i); also for single values.
+template <class Test, class TestOne>
+HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t* bits, const Test& test,
+                           const TestOne& test_one) {
+  const std::int64_t step = lanes();
+  std::int64_t i = 0;
+  if constexpr (hn::MaxLanes(words()) >= 8) {
+    // Four at once: their loads do not wait for each other's stores.
+    for (; i + 4 * step <= count; i += 4 * step) {
+      fetch_ahead<4 * hn::MaxLanes(words()) * sizeof(float)>(values + i);
+      const word_mask m0 = test(load(values + i));
+      const word_mask m1 = test(load(values + i + step));
+      const word_mask m2 = test(load(values + i + 2 * step));
+      const word_mask m3 = test(load(values + i + 3 * step));
+      hn::StoreMaskBits(words(), m0, bits + i / 8);
+      hn::StoreMaskBits(words(), m1, bits + (i + step) / 8);
+      hn::StoreMaskBits(words(), m2, bits + (i + 2 * step) / 8);
+      hn::StoreMaskBits(words(), m3, bits + (i + 3 * step) / 8);
+    }
+    for (; i + step <= count; i += step)
+      hn::StoreMaskBits(words(), test(load(values + i)), bits + i / 8);
+  } else {
+    // Two vectors share a byte.
+    for (; i + 8 <= count; i += 8) {
+      fetch_ahead<8 * sizeof(float)>(values + i);
+      std::uint32_t byte = 0;
+      for (std::int64_t j = 0; j < 8; j += step)
+        byte |= bits_of_mask(test(load(values + i + j))) << j;
+      bits[i / 8] = static_cast<std::uint8_t>(byte);
+    }
+  }
+  for (; i < count; i += 8) {
+    unsigned last = 0;
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j)
+      last |= unsigned{test_one(values[i + j])} << j;
+    bits[i / 8] = static_cast<std::uint8_t>(last);
+  }
+}
+
+void rectify(const float* x, std::int64_t count, float* y) {
+  in_vectors(
+      x, count,
+      [&](std::int64_t i) HWY_ATTR {
+        const word_vector v = load(x + i);
+        store(hn::IfThenElseZero(passes_lane(v, true), v), y + i);
+      },
+      [&](std::int64_t i) { y[i] = masked(x[i], passes<framework_rule::pytorch>(x[i]) ? 1 : 0); });
+}
+
+void pass_bits(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* bits) {
+  const bool nan_passes = rule == framework_rule::pytorch;
+  if (nan_passes) {
+    write_bits(
+        values, count, bits, [](word_vector v) HWY_ATTR { return passes_lane(v, true); },
+        [](float v) { return passes<framework_rule::pytorch>(v); });
+  } else {
+    write_bits(
+        values, count, bits, [](word_vector v) HWY_ATTR { return passes_lane(v, false); },
+        [](float v) { return passes<framework_rule::tensorflow>(v); });
+  }
+}
+
+void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
+  in_vectors(
+      from, count,
+      [&](std::int64_t i)
+          HWY_ATTR { store(hn::IfThenElseZero(mask_of_bits(bits, i), load(from + i)), to + i); },
+      [&](std::int64_t i) { to[i] = masked(from[i], bit_at(bits, i) ? 1 : 0); });
+}
+
+void range_bits(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
+                std::uint8_t* bits) {
+  const integers di;
+  const std::int32_t low = ordered_scalar(lower);
+  const std::int32_t high = ordered_scalar(upper);
+  const bool nan_passes = rule == framework_rule::pytorch;
+  write_bits(
+      values, count, bits,
+      [&](word_vector v) HWY_ATTR {
+        const auto key = ordered_lane(v);
+        const auto inside = hn::And(hn::Gt(key, hn::Set(di, low)), hn::Lt(key, hn::Set(di, high)));
+        const word_mask in_range = hn::RebindMask(words(), inside);
+        return nan_passes ? hn::Or(in_range, is_nan_lane(v)) : hn::AndNot(is_nan_lane(v), in_range);
+      },
+      [&](float v) {
+        const std::int32_t key = ordered_scalar(v);
+        return is_nan(v) ? nan_passes : key > low && key < high;
+      });
+}
+
+void clip(const float* x, std::int64_t count, float lower, float upper, float* y) {
+  const integers di;
+  const words du;
+  const std::int32_t low = ordered_scalar(lower);
+  const std::int32_t high = ordered_scalar(upper);
+  in_vectors(
+      x, count,
+      [&](std::int64_t i) HWY_ATTR {
+        const word_vector v = load(x + i);
+        const auto key = ordered_lane(v);
+        const word_mask below = hn::RebindMask(du, hn::Lt(key, hn::Set(di, low)));
+        const word_mask above = hn::RebindMask(du, hn::Gt(key, hn::Set(di, high)));
+        word_vector result = hn::IfThenElse(below, hn::Set(du, std::bit_cast<std::uint32_t>(lower)), v);
+        result = hn::IfThenElse(above, hn::Set(du, std::bit_cast<std::uint32_t>(upper)), result);
+        store(hn::IfThenElse(is_nan_lane(v), v, result), y + i);
+      },
+      [&](std::int64_t i) {
+        const std::int32_t key = ordered_scalar(x[i]);
+        const float limited = key < low ? lower : key > high ? upper : x[i];
+        y[i] = is_nan(x[i]) ? x[i] : limited;
+      });
+}
+
+void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to) {
+  const floats df;
+  in_vectors(
+      from, count,
+      [&](std::int64_t i) HWY_ATTR {
+        const word_vector v = load(from + i);
+        const auto scaled = hn::Mul(hn::BitCast(df, v), hn::Set(df, slope));
+        const word_mask kept = hn::Or(mask_of_bits(bits, i), is_nan_lane(v));
+        store(hn::IfThenElse(kept, v, hn::BitCast(words(), scaled)), to + i);
+      },
+      [&](std::int64_t i) { to[i] = bit_at(bits, i) || is_nan(from[i]) ? from[i] : slope * from[i]; });
+}
+
+std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
+  std::int64_t total = 0;
+  std::int64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    std::uint64_t word;
+    std::memcpy(&word, mask + i / 8, 8);
+    total += std::popcount(word);
+  }
+  for (; i < count; ++i)
+    total += bit_at(mask, i) ? 1 : 0;
+  return total;
+}
+
+nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t* bits) {
+  const words du;
+  // As unsigned numbers, NaN and everything with a sign lie above infinity.
+  word_vector largest = hn::Zero(du);
+  std::uint32_t largest_of_rest = 0;
+  write_bits(
+      values, count, bits,
+      [&](word_vector v) HWY_ATTR {
+        largest = hn::Max(largest, v);
+        return hn::Ne(v, hn::Zero(du));
+      },
+      [&](float v) {
+        largest_of_rest = std::max(largest_of_rest, std::bit_cast<std::uint32_t>(v));
+        return std::bit_cast<std::uint32_t>(v) != 0;
+      });
+  const word_vector infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
+  const bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
+  return {static_cast<std::uint32_t>(count_bits(bits, count)),
+          above || largest_of_rest > static_cast<std::uint32_t>(f32_infinity)};
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail

@@ -1,0 +1,209 @@
+// The MX formats in vectors. A scale is a power of two, so it only moves the exponents that the conversions of
+// simd_narrow-inl.hpp work with. Groups whose exponents come near the ends of f32's range, those with infinities or
+// NaN, and a last, shorter one are left to mx.hpp.
+//
+// Included once per instruction set, by simd_loops.cpp after simd_narrow-inl.hpp, so it has no guard.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "mx.hpp"
+#include "value_codec.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Exponent fields of f32 between which no step of a conversion leaves the normal numbers.
+constexpr std::int32_t lowest_exponent = 48;
+constexpr std::int32_t highest_exponent = 208;
+
+/// From one code per byte to Bits bits each, and back: `bytes` holds the 32 codes of a group.
+template <int Bits>
+struct group_packing;
+
+template <>
+struct group_packing<8> {
+  static HWY_INLINE void pack(const std::uint8_t* bytes, std::uint8_t* out) { std::memcpy(out, bytes, 32); }
+  static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) { std::memcpy(bytes, in, 32); }
+};
+
+template <>
+struct group_packing<4> {
+  static HWY_INLINE void pack(const std::uint8_t* bytes, std::uint8_t* out) {
+    const hn::CappedTag<std::int16_t, 16> d16;
+    const hn::Rebind<std::uint8_t, decltype(d16)> d8;
+    const hn::Repartition<std::uint8_t, decltype(d16)> pairs8;
+    constexpr std::size_t step = hn::MaxLanes(d8);
+    for (std::size_t i = 0; i < 16; i += step) {
+      const auto pairs = hn::BitCast(d16, hn::LoadU(pairs8, bytes + 2 * i));
+      const auto joined = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, 0xff));
+      hn::StoreU(hn::DemoteTo(d8, joined), d8, out + i);
+    }
+  }
+  static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) {
+    const hn::CappedTag<std::uint16_t, 16> d16;
+    const hn::Rebind<std::uint8_t, decltype(d16)> d8;
+    const hn::Repartition<std::uint8_t, decltype(d16)> pairs8;
+    constexpr std::size_t step = hn::MaxLanes(d8);
+    for (std::size_t i = 0; i < 16; i += step) {
+      const auto joined = hn::PromoteTo(d16, hn::LoadU(d8, in + i));
+      const auto pairs = hn::And(hn::Or(joined, hn::ShiftLeft<4>(joined)), hn::Set(d16, 0x0f0f));
+      hn::StoreU(hn::BitCast(pairs8, pairs), pairs8, bytes + 2 * i);
+    }
+  }
+};
+
+/// Four codes are three bytes: joined to pairs of 12 bits, then to 24, which a table then brings together. The
+/// second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
+template <>
+struct group_packing<6> {
+  using bytes16 = hn::CappedTag<std::uint8_t, 16>;
+  using fours = hn::Repartition<std::uint32_t, bytes16>;
+  using byte_vector = hn::Vec<bytes16>;
+
+  static HWY_INLINE void pack(const std::uint8_t* bytes, std::uint8_t* out) {
+    const bytes16 d8;
+    const byte_vector first = join(hn::LoadU(d8, bytes));
+    const byte_vector second = join(hn::LoadU(d8, bytes + 16));
+    const byte_vector end_of_first = move(first, {10, 12, 13, 14, none, none, none, none,
+                                                  none, none, none, none, none, none, none, none});
+    const byte_vector behind = move(second, {none, none, none, none, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14});
+    hn::StoreU(move(first, {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, none, none, none, none}), d8, out);
+    hn::StoreU(hn::Or(end_of_first, behind), d8, out + 8);
+  }
+  static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) {
+    const bytes16 d8;
+    const byte_vector first =
+        move(hn::LoadU(d8, in), {0, 1, 2, none, 3, 4, 5, none, 6, 7, 8, none, 9, 10, 11, none});
+    const byte_vector second =
+        move(hn::LoadU(d8, in + 8), {4, 5, 6, none, 7, 8, 9, none, 10, 11, 12, none, 13, 14, 15, none});
+    hn::StoreU(split(first), d8, bytes);
+    hn::StoreU(split(second), d8, bytes + 16);
+  }
+
+ private:
+  using places = std::array<std::uint8_t, 16>;
+  static constexpr std::uint8_t none = 0x80;
+
+  static HWY_INLINE byte_vector move(byte_vector from, const places& to) {
+    return hn::TableLookupBytes(from, hn::LoadU(bytes16(), to.data()));
+  }
+  static HWY_INLINE byte_vector join(byte_vector bytes) {
+    const fours d32;
+    const auto codes = hn::BitCast(d32, bytes);
+    const auto pairs = hn::Or(hn::And(codes, hn::Set(d32, 0x003f003fU)),
+                              hn::ShiftRight<2>(hn::And(codes, hn::Set(d32, 0x3f003f00U))));
+    return hn::BitCast(bytes16(), hn::Or(hn::And(pairs, hn::Set(d32, 0xfffU)),
+                                         hn::ShiftRight<4>(hn::And(pairs, hn::Set(d32, 0xfff0000U)))));
+  }
+  static HWY_INLINE byte_vector split(byte_vector joined) {
+    const fours d32;
+    const auto codes = hn::BitCast(d32, joined);
+    const auto pairs = hn::Or(hn::And(codes, hn::Set(d32, 0xfffU)),
+                              hn::ShiftLeft<4>(hn::And(codes, hn::Set(d32, 0xfff000U))));
+    return hn::BitCast(bytes16(), hn::Or(hn::And(pairs, hn::Set(d32, 0x003f003fU)),
+                                         hn::ShiftLeft<2>(hn::And(pairs, hn::Set(d32, 0x0fc00fc0U)))));
+  }
+};
+
+/// The codes of a whole group with the scale of this exponent, one to a byte.
+template <class Elements, underflow_rule Underflow>
+HWY_INLINE void round_group(const float* values, int exponent, std::uint8_t* codes) {
+  using block = byte_block<Elements::bits - 1>;
+  const typename block::shorts d16;
+  const std::int32_t scale = exponent * (1 << 23);
+  const lane_vector smallest = set_lanes(smallest_normal_bits<Elements> + scale);
+  const lane_vector largest = set_lanes(largest_finite_bits<Elements> + scale);
+  const std::int32_t offset = code_offset<Elements>(smallest_normal_bits<Elements> + scale);
+  const auto code_offsets = hn::Set(d16, static_cast<std::int16_t>(offset));
+  for (std::int64_t i = 0; i < mx_group; i += block_values) {
+    lane_vector v[4], magnitude[4], code[4];
+    for (int k = 0; k < 4; ++k) {
+      v[k] = load_lanes_of(values + i + k * lane_count);
+      magnitude[k] = magnitude_of(v[k]);
+      code[k] = round_magnitude<Elements>(magnitude[k], smallest, largest);
+    }
+    auto low = hn::Sub(block::pair(code[0], code[1]), code_offsets);
+    auto high = hn::Sub(block::pair(code[2], code[3]), code_offsets);
+    if constexpr (Underflow == underflow_rule::keep_nonzero) {
+      const auto one = hn::Set(d16, 1);
+      low = hn::Max(low, hn::Min(block::pair(magnitude[0], magnitude[1]), one));
+      high = hn::Max(high, hn::Min(block::pair(magnitude[2], magnitude[3]), one));
+    }
+    block::store(low, high, v, codes + i);
+  }
+}
+
+HWY_INLINE std::int32_t largest_magnitude(const float* values) {
+  lane_vector largest = hn::Zero(lane_integers());
+  for (std::int64_t i = 0; i < mx_group; i += lane_count)
+    largest = hn::Max(largest, magnitude_of(load_lanes_of(values + i)));
+  return hn::GetLane(hn::MaxOfLanes(lane_integers(), largest));
+}
+
+template <class Elements, underflow_rule Underflow>
+void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
+  constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
+    fetch_ahead<mx_group * sizeof(float)>(values);
+    const std::int32_t largest = largest_magnitude(values);
+    const std::int32_t field = largest >> 23;
+    if (largest != 0 && (field < lowest_exponent || field > highest_exponent)) {
+      *scales++ = narrow_group<Elements, Underflow>(values, mx_group, elements);
+      continue;
+    }
+    // A group of zeros is encoded with any exponent.
+    const int exponent = largest == 0 ? 0 : field - 127 - Elements::emax;
+    alignas(32) std::uint8_t codes[mx_group];
+    round_group<Elements, Underflow>(values, exponent, codes);
+    group_packing<Elements::bits>::pack(codes, elements);
+    *scales++ = static_cast<std::uint8_t>((largest == 0 ? mx_smallest_exponent : exponent) + 127);
+  }
+  if (count != 0) *scales = narrow_group<Elements, Underflow>(values, count, elements);
+}
+
+void narrow_mx_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                    std::uint8_t* scales, std::uint8_t* elements) {
+  with_mx_elements(format, [&](auto form) HWY_ATTR {
+    using element = decltype(form);
+    if (underflow == underflow_rule::keep_nonzero) {
+      narrow_groups_of<element, underflow_rule::keep_nonzero>(values, count, scales, elements);
+    } else {
+      narrow_groups_of<element, underflow_rule::to_zero>(values, count, scales, elements);
+    }
+  });
+}
+
+template <class Elements>
+void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
+                     float* values) {
+  constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
+    const std::uint8_t scale = *scales++;
+    if (scale < lowest_exponent || scale > highest_exponent) {
+      widen_group<Elements>(scale, elements, mx_group, values);
+      continue;
+    }
+    const std::int32_t moved = (scale - 127) * (1 << 23);
+    const lane_vector rebias = set_lanes(widening_rebias<Elements> + moved);
+    const lane_vector smallest = set_lanes(smallest_normal_bits<Elements> + moved);
+    alignas(32) std::uint8_t codes[mx_group];
+    group_packing<Elements::bits>::unpack(elements, codes);
+    for (std::int64_t i = 0; i < mx_group; i += block_values)
+      widen_block<Elements>(codes + i, rebias, smallest, values + i);
+  }
+  if (count != 0) widen_group<Elements>(*scales, elements, count, values);
+}
+
+void widen_mx_fast(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
+                   value_format format, float* values) {
+  with_mx_elements(format, [&](auto form) HWY_ATTR {
+    widen_groups_of<decltype(form)>(scales, elements, count, values);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail

@@ -1,0 +1,409 @@
+// Conversions between f32 and the narrow formats in vectors: the arithmetic of convert.hpp with fewer steps.
+//
+// Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "convert.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Blocks of four vectors of at most eight lanes: a group of the MX formats is one such block, or two.
+using lane_floats = hn::CappedTag<float, 8>;
+using lane_integers = hn::RebindToSigned<lane_floats>;
+using lane_vector = hn::Vec<lane_integers>;
+constexpr std::int64_t lane_count = hn::MaxLanes(lane_floats());
+constexpr std::int64_t block_values = 4 * lane_count;
+
+HWY_INLINE lane_vector load_lanes_of(const float* from) {
+  return hn::BitCast(lane_integers(), hn::LoadU(lane_floats(), from));
+}
+HWY_INLINE lane_vector set_lanes(std::int32_t value) {
+  return hn::Set(lane_integers(), value);
+}
+HWY_INLINE lane_vector magnitude_of(lane_vector v) {
+  return hn::And(v, set_lanes(f32_magnitude_mask));
+}
+
+template <class Format>
+constexpr std::int32_t smallest_normal_bits = (127 - Format::bias + 1) << 23;
+template <class Format>
+constexpr std::int32_t largest_finite_bits =
+    std::bit_cast<std::int32_t>(widen<Format>(static_cast<typename Format::storage>(Format::largest_finite)));
+
+/// Code of a magnitude, plus code_offset(smallest). `smallest` and `largest` are the bits of the format's
+/// smallest normal and largest finite number, or those of their products with a power of two.
+///
+/// Adding a power of two whose last mantissa bit is worth the last one of the code rounds, subnormals included;
+/// what that leaves in the low bits is the code's mantissa.
+template <class Format>
+HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, lane_vector smallest, lane_vector largest) {
+  constexpr int shift = 23 - Format::mantissa_bits;
+  const lane_integers di;
+  const lane_floats df;
+  const lane_vector limited = hn::Min(magnitude, largest);
+  const lane_vector exponent = hn::Max(hn::And(limited, set_lanes(f32_infinity)), smallest);
+  const lane_vector anchor = hn::Add(exponent, set_lanes(shift << 23));
+  const lane_vector sum = hn::BitCast(di, hn::Add(hn::BitCast(df, limited), hn::BitCast(df, anchor)));
+  return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(exponent));
+}
+template <class Format>
+constexpr std::int32_t code_offset(std::int32_t smallest) {
+  return smallest >> (23 - Format::mantissa_bits);
+}
+
+/// The bytes of four vectors of codes without sign, which end at bit `SignBit`, and the signs of four vectors
+/// of values: in the order of the values.
+template <int SignBit>
+struct byte_block {
+  using shorts = hn::Repartition<std::int16_t, lane_integers>;
+  using unsigned_shorts = hn::RebindToUnsigned<shorts>;
+  using bytes = hn::Repartition<std::uint8_t, lane_integers>;
+  using short_vector = hn::Vec<shorts>;
+
+  /// Within each 16 bytes: four codes of the first vector, then four of the second.
+  static HWY_INLINE short_vector pair(lane_vector first, lane_vector second) {
+    return hn::ReorderDemote2To(shorts(), first, second);
+  }
+
+  static HWY_INLINE void store(short_vector codes01, short_vector codes23, const lane_vector (&values)[4],
+                               std::uint8_t* out) {
+    const unsigned_shorts d16;
+    const bytes d8;
+    const auto low = hn::BitCast(d16, codes01);
+    const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, codes23));
+    // Narrowing with saturation keeps a sign.
+    const auto signs01 = hn::BitCast(d16, pair(values[0], values[1]));
+    const auto signs23 = hn::BitCast(d16, pair(values[2], values[3]));
+    const auto low_signs = hn::And(hn::ShiftRight<15 - SignBit>(signs01), hn::Set(d16, 1U << SignBit));
+    auto high_signs = hn::And(signs23, hn::Set(d16, 0x8000U));
+    if constexpr (SignBit != 7) high_signs = hn::ShiftRight<7 - SignBit>(high_signs);
+    const auto both = hn::Or(hn::Or(low, high), hn::Or(low_signs, high_signs));
+    alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                           1, 3, 5, 7, 9, 11, 13, 15};
+    const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, both), hn::LoadDup128(d8, order));
+    hn::StoreU(hn::BitCast(d8, in_order(hn::BitCast(lane_integers(), sorted))), d8, out);
+  }
+
+ private:
+  /// Every 16 bytes hold four codes of each vector; brings together what belongs to one vector.
+  static HWY_INLINE lane_vector in_order(lane_vector mixed) {
+    if constexpr (lane_count == 8) {
+      alignas(32) static constexpr std::int32_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+      return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
+    } else {
+      return mixed;
+    }
+  }
+};
+
+template <class Format, underflow_rule Underflow>
+void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stored) {
+  using block = byte_block<Format::bits - 1>;
+  const typename block::shorts d16;
+  const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
+  const lane_vector largest = set_lanes(largest_finite_bits<Format>);
+  constexpr std::int32_t offset = code_offset<Format>(smallest_normal_bits<Format>);
+  convert_blocks<block_values>(
+      values, count, stored, [&](const float* from, std::uint8_t* to) HWY_ATTR {
+        lane_vector v[4], magnitude[4], code[4];
+        for (int k = 0; k < 4; ++k) {
+          v[k] = load_lanes_of(from + k * lane_count);
+          magnitude[k] = magnitude_of(v[k]);
+          code[k] = round_magnitude<Format>(magnitude[k], smallest, largest);
+          code[k] = hn::IfThenElse(hn::Gt(magnitude[k], set_lanes(f32_infinity)),
+                                   set_lanes(Format::nan + offset), code[k]);
+        }
+        const auto code_offsets = hn::Set(d16, static_cast<std::int16_t>(offset));
+        auto low = hn::Sub(block::pair(code[0], code[1]), code_offsets);
+        auto high = hn::Sub(block::pair(code[2], code[3]), code_offsets);
+        if constexpr (Underflow == underflow_rule::keep_nonzero) {
+          const auto one = hn::Set(d16, 1);
+          low = hn::Max(low, hn::Min(block::pair(magnitude[0], magnitude[1]), one));
+          high = hn::Max(high, hn::Min(block::pair(magnitude[2], magnitude[3]), one));
+        }
+        block::store(low, high, v, to);
+      });
+}
+
+/// Three codes to a word.
+template <underflow_rule Underflow>
+void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* stored) {
+  using format = fp10_format;
+  const lane_integers di;
+  constexpr std::int64_t block = 3 * lane_count;
+  const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
+  const lane_vector largest = set_lanes(largest_finite_bits<format>);
+  constexpr std::int32_t offset = code_offset<format>(smallest_normal_bits<format>);
+  const auto code_of = [&](hn::Vec<lane_floats> value) HWY_ATTR {
+    const lane_vector v = hn::BitCast(di, value);
+    const lane_vector magnitude = magnitude_of(v);
+    lane_vector code = hn::Sub(round_magnitude<format>(magnitude, smallest, largest), set_lanes(offset));
+    if constexpr (Underflow == underflow_rule::keep_nonzero)
+      code = hn::Max(code, hn::Min(magnitude, set_lanes(1)));
+    const lane_vector infinity = set_lanes(f32_infinity);
+    code = hn::IfThenElse(hn::Eq(magnitude, infinity), set_lanes(format::written_infinity), code);
+    code = hn::IfThenElse(hn::Gt(magnitude, infinity), set_lanes(format::nan), code);
+    return hn::Or(code, hn::And(hn::ShiftRight<31 - 9>(v), set_lanes(1 << 9)));
+  };
+  const auto convert = [&](const float* from, std::uint32_t* to) HWY_ATTR {
+    hn::Vec<lane_floats> first, second, third;
+    hn::LoadInterleaved3(lane_floats(), from, first, second, third);
+    const lane_vector words_of_three =
+        hn::Or(code_of(first),
+               hn::Or(hn::ShiftLeft<10>(code_of(second)), hn::ShiftLeft<20>(code_of(third))));
+    hn::StoreU(words_of_three, di, reinterpret_cast<std::int32_t*>(to));
+  };
+  std::int64_t i = 0;
+  for (; i + block <= count; i += block) {
+    fetch_ahead<block * sizeof(float)>(values + i);
+    convert(values + i, stored + i / 3);
+  }
+  if (i == count) return;
+  float in[block] = {};
+  std::uint32_t out[lane_count];
+  std::memcpy(in, values + i, static_cast<std::size_t>(count - i) * sizeof(float));
+  convert(in, out);
+  std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
+}
+
+void narrow_to_bf16(const float* values, std::int64_t count, underflow_rule underflow,
+                    std::uint16_t* stored) {
+  const integers di;
+  const hn::Rebind<std::uint16_t, floats> du16;
+  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
+  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
+  const auto one = hn::Set(di, 1);
+  const auto infinity = hn::Set(di, f32_infinity);
+  in_vectors(
+      values, count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto v = hn::BitCast(di, load(values + i));
+        const auto magnitude = hn::And(v, magnitude_bits);
+        const auto odd = hn::And(hn::ShiftRight<16>(magnitude), one);
+        const auto finite = hn::Min(magnitude, hn::Set(di, bf16_format::largest_finite << 16));
+        auto result = hn::ShiftRight<16>(hn::Add(hn::Add(finite, hn::Set(di, 0x7fff)), odd));
+        result = hn::Min(result, hn::Set(di, bf16_format::largest_finite));
+        if (keep_nonzero) {
+          const auto lost = hn::And(hn::Eq(result, hn::Zero(di)), hn::Gt(magnitude, hn::Zero(di)));
+          result = hn::IfThenElse(lost, one, result);
+        }
+        result =
+            hn::IfThenElse(hn::Eq(magnitude, infinity), hn::Set(di, bf16_format::written_infinity), result);
+        result = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, bf16_format::nan), result);
+        const auto sign = hn::And(hn::ShiftRight<16>(v), hn::Set(di, 0x8000));
+        hn::StoreU(hn::DemoteTo(du16, hn::Or(result, sign)), du16, stored + i);
+      },
+      [&](std::int64_t i) {
+        stored[i] = keep_nonzero ? narrow<bf16_format, underflow_rule::keep_nonzero>(values[i])
+                                 : narrow<bf16_format, underflow_rule::to_zero>(values[i]);
+      });
+}
+
+/// Value of a magnitude of Format. `rebias` moves the exponent, and `smallest` is the bits of the smallest
+/// normal number; both may be those of a product with a power of two.
+///
+/// The exponent is moved as if every number were normal, f. That of a subnormal is 2 f - smallest then, which is
+/// below f; of every other number f is below that.
+template <class Format>
+HWY_INLINE hn::Vec<lane_floats> widen_magnitude(lane_vector magnitude, lane_vector rebias,
+                                                lane_vector smallest) {
+  const lane_floats df;
+  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
+  const auto as_normal = hn::BitCast(df, hn::Add(moved, rebias));
+  const auto as_subnormal = hn::Add(hn::Sub(as_normal, hn::BitCast(df, smallest)), as_normal);
+  return hn::Min(as_normal, as_subnormal);
+}
+
+/// Value of codes in the low bits of 32, for exponents moved as in widen_magnitude(); infinities and NaN stay
+/// what they are. Bits above the code are ignored.
+template <class Format>
+HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
+  const lane_integers di;
+  const lane_vector magnitude = hn::And(codes, set_lanes(magnitude_mask<Format>));
+  lane_vector result = hn::BitCast(di, widen_magnitude<Format>(magnitude, rebias, smallest));
+  if constexpr (Format::ieee) {
+    const lane_vector special =
+        hn::Or(hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude), set_lanes(f32_infinity));
+    result = hn::IfThenElse(hn::Gt(magnitude, set_lanes(Format::largest_finite)), special, result);
+  } else if constexpr (Format::nan != 0) {
+    result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
+  }
+  const lane_vector sign =
+      hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
+  return hn::Or(result, sign);
+}
+
+template <class Format>
+constexpr std::int32_t widening_rebias = (127 - Format::bias) << 23;
+
+HWY_INLINE void store_lanes_to(lane_vector v, float* to) {
+  hn::StoreU(hn::BitCast(lane_floats(), v), lane_floats(), to);
+}
+
+/// The values of block_values codes of one byte each.
+template <class Format>
+HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_vector smallest, float* to) {
+  const hn::Rebind<std::uint8_t, lane_integers> du8;
+  for (std::int64_t k = 0; k < block_values; k += lane_count) {
+    const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(du8, codes + k));
+    store_lanes_to(widen_codes<Format>(code, rebias, smallest), to + k);
+  }
+}
+
+template <class Format>
+void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) {
+  const lane_vector rebias = set_lanes(widening_rebias<Format>);
+  const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
+  convert_blocks<block_values>(
+      stored, count, values, [&](const std::uint8_t* from, float* to)
+                                 HWY_ATTR { widen_block<Format>(from, rebias, smallest, to); });
+}
+
+void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
+  using format = fp10_format;
+  const lane_integers di;
+  constexpr std::int64_t block = 3 * lane_count;
+  const lane_vector rebias = set_lanes(widening_rebias<format>);
+  const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
+  const auto convert = [&](const std::uint32_t* from, float* to) HWY_ATTR {
+    const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
+    const auto value = [&](lane_vector codes) HWY_ATTR {
+      return hn::BitCast(lane_floats(), widen_codes<format>(codes, rebias, smallest));
+    };
+    hn::StoreInterleaved3(value(three), value(hn::ShiftRight<10>(three)), value(hn::ShiftRight<20>(three)),
+                          lane_floats(), to);
+  };
+  std::int64_t i = 0;
+  for (; i + block <= count; i += block)
+    convert(stored + i / 3, values + i);
+  if (i == count) return;
+  std::uint32_t in[lane_count] = {};
+  float out[block];
+  std::memcpy(in, stored + i / 3, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
+  convert(in, out);
+  std::memcpy(values + i, out, static_cast<std::size_t>(count - i) * sizeof(float));
+}
+
+// The processor's conversions to and from f16 round as the format says from AVX2 on; what differs is mended
+// around them. Below, Highway truncates, and the loops of value_loops-inl.hpp serve.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+
+using halves = hn::Rebind<hwy::float16_t, floats>;
+
+void narrow_to_halves(const float* values, std::int64_t count, underflow_rule underflow,
+                      std::uint16_t* stored) {
+  // Magnitudes are compared as signed numbers, which is cheaper.
+  const integers di;
+  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
+  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
+  const auto infinity = hn::Set(di, f32_infinity);
+  const auto largest = hn::Set(di, 0x477fe000);         // 65504
+  const auto above_zero = hn::Set(di, 0x33000000 + 1);  // 2^-25 still rounds to zero
+  const auto smallest = hn::Set(di, 0x33800000);        // 2^-24
+  in_vectors(
+      values, count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto v = hn::BitCast(di, load(values + i));
+        const auto magnitude = hn::And(v, magnitude_bits);
+        auto kept = hn::IfThenElse(hn::Lt(magnitude, infinity), hn::Min(magnitude, largest), magnitude);
+        if (keep_nonzero) {
+          const auto raised = hn::IfThenElse(hn::Lt(magnitude, above_zero), smallest, kept);
+          kept = hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(di)), raised);
+        }
+        kept = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, 0x7fc00000), kept);
+        const auto rounded = hn::Or(kept, hn::AndNot(magnitude_bits, v));
+        const auto half = hn::DemoteTo(halves(), hn::BitCast(floats(), rounded));
+        hn::StoreU(half, halves(), reinterpret_cast<hwy::float16_t*>(stored) + i);
+      },
+      [&](std::int64_t i) {
+        stored[i] = keep_nonzero ? narrow<fp16_format, underflow_rule::keep_nonzero>(values[i])
+                                 : narrow<fp16_format, underflow_rule::to_zero>(values[i]);
+      });
+}
+
+void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
+  const integers di;
+  const hn::Rebind<std::uint16_t, floats> du16;
+  in_vectors(
+      stored, count,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto half = hn::LoadU(halves(), reinterpret_cast<const hwy::float16_t*>(stored) + i);
+        const auto wide = hn::BitCast(di, hn::PromoteTo(floats(), half));
+        // The processor makes a signalling NaN quiet; all other bits are those of the format.
+        const auto bits = hn::PromoteTo(di, hn::LoadU(du16, stored + i));
+        const auto magnitude = hn::And(bits, hn::Set(di, 0x7fff));
+        const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000)));
+        const auto nan = hn::Or(sign, hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(di, f32_infinity)));
+        const auto result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7c00)), nan, wide);
+        store(hn::BitCast(words(), result), values + i);
+      },
+      [&](std::int64_t i) { values[i] = widen<fp16_format>(stored[i]); });
+}
+
+constexpr bool has_halves = true;
+
+#else
+
+constexpr bool has_halves = false;
+void narrow_to_halves(const float*, std::int64_t, underflow_rule, std::uint16_t*) {}
+void widen_halves(const std::uint16_t*, std::int64_t, float*) {}
+
+#endif
+
+template <class Format>
+void narrow_bytes(const float* values, std::int64_t count, underflow_rule underflow, std::uint8_t* stored) {
+  if (underflow == underflow_rule::keep_nonzero) {
+    narrow_to_bytes<Format, underflow_rule::keep_nonzero>(values, count, stored);
+  } else {
+    narrow_to_bytes<Format, underflow_rule::to_zero>(values, count, stored);
+  }
+}
+
+void narrow_words_fast(const float* values, std::int64_t count, underflow_rule underflow,
+                       std::uint32_t* stored) {
+  if (underflow == underflow_rule::keep_nonzero) {
+    narrow_to_words<underflow_rule::keep_nonzero>(values, count, stored);
+  } else {
+    narrow_to_words<underflow_rule::to_zero>(values, count, stored);
+  }
+}
+
+void narrow_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                 std::uint8_t* stored) {
+  if (format == value_format::fp8_e4m3) {
+    narrow_bytes<fp8_e4m3_format>(values, count, underflow, stored);
+  } else if (format == value_format::fp8_e5m2) {
+    narrow_bytes<fp8_e5m2_format>(values, count, underflow, stored);
+  } else if (format == value_format::fp10) {
+    narrow_words_fast(values, count, underflow, reinterpret_cast<std::uint32_t*>(stored));
+  } else if (format == value_format::bf16) {
+    narrow_to_bf16(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
+  } else if (has_halves && format == value_format::fp16) {
+    narrow_to_halves(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
+  } else {
+    narrow_values(values, count, format, underflow, stored);
+  }
+}
+
+void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) {
+  if (format == value_format::fp8_e4m3) {
+    widen_bytes<fp8_e4m3_format>(stored, count, values);
+  } else if (format == value_format::fp8_e5m2) {
+    widen_bytes<fp8_e5m2_format>(stored, count, values);
+  } else if (format == value_format::fp10) {
+    widen_from_words(reinterpret_cast<const std::uint32_t*>(stored), count, values);
+  } else if (has_halves && format == value_format::fp16) {
+    widen_halves(reinterpret_cast<const std::uint16_t*>(stored), count, values);
+  } else {
+    widen_values(stored, count, format, values);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail

@@ -1,0 +1,87 @@
+// What the Highway loops share: vector types, loads and stores, and the order in which a run is gone through.
+//
+// Included once per instruction set, by simd_loops.cpp, so it has no guard.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "convert.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using floats = hn::CappedTag<float, 16>;
+using words = hn::RebindToUnsigned<floats>;
+using integers = hn::RebindToSigned<floats>;
+using word_vector = hn::Vec<words>;
+using word_mask = hn::Mask<words>;
+
+HWY_INLINE word_vector load(const float* p) {
+  return hn::BitCast(words(), hn::LoadU(floats(), p));
+}
+HWY_INLINE void store(word_vector v, float* p) {
+  hn::StoreU(hn::BitCast(floats(), v), floats(), p);
+}
+
+constexpr std::int64_t lanes() {
+  return static_cast<std::int64_t>(hn::MaxLanes(floats()));
+}
+
+/// Fetches what the next run will read while this one is worked on: a run of f32 is as long as a page, and the
+/// processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a loop reads; past
+/// the end of the tensor nothing happens.
+template <std::size_t Bytes, class T>
+HWY_INLINE void fetch_ahead(const T* from) {
+  constexpr std::size_t distance = 4096;
+  constexpr std::size_t line = 64;
+  const auto* ahead = reinterpret_cast<const std::uint8_t*>(from) + distance;
+  for (std::size_t at = 0; at < Bytes; at += line)
+    hwy::Prefetch(ahead + at);
+}
+
+/// Runs whole(first) for vectors of values and rest(i) for single ones; `from` is what is read.
+template <class T, class Whole, class Rest>
+HWY_INLINE void in_vectors(const T* from, std::int64_t count, const Whole& whole, const Rest& rest) {
+  constexpr std::int64_t step = 16;
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    fetch_ahead<step * sizeof(T)>(from + i);
+    for (std::int64_t j = 0; j < step; j += lanes())
+      whole(i + j);
+  }
+  for (; i + lanes() <= count; i += lanes())
+    whole(i);
+  for (; i < count; ++i)
+    rest(i);
+}
+
+/// Runs convert(from, to) for blocks of so many values; a last, shorter one goes through copies, so that
+/// convert() always reads and writes a whole block.
+template <std::int64_t Block, class In, class Out, class Convert>
+HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, const Convert& convert) {
+  std::int64_t i = 0;
+  for (; i + Block <= count; i += Block) {
+    fetch_ahead<Block * sizeof(In)>(from + i);
+    convert(from + i, to + i);
+  }
+  if (i == count) return;
+  const auto rest = static_cast<std::size_t>(count - i);
+  In in[Block] = {};
+  Out out[Block];
+  std::memcpy(in, from + i, rest * sizeof(In));
+  convert(in, out);
+  std::memcpy(to + i, out, rest * sizeof(Out));
+}
+
+bool bit_at(const std::uint8_t* bits, std::int64_t i) {
+  return (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail
