@@ -19,17 +19,23 @@ namespace {
 
 // Comparisons look at the bits, so they do not depend on a "denormals are zero" mode.
 
-HWY_INLINE word_mask is_positive(word_vector v) {
-  const integers di;
-  return hn::RebindMask(words(), hn::Gt(hn::BitCast(di, v), hn::Zero(di)));
-}
 HWY_INLINE word_mask is_nan_lane(word_vector v) {
   const integers di;
   const auto magnitude = hn::And(hn::BitCast(di, v), hn::Set(di, f32_magnitude_mask));
   return hn::RebindMask(words(), hn::Gt(magnitude, hn::Set(di, f32_infinity)));
 }
+/// Where ReLU's gradient passes. As signed numbers, NaN with a sign lie between the negative infinity and zero.
 HWY_INLINE word_mask passes_lane(word_vector v, bool nan_passes) {
-  return nan_passes ? hn::Or(is_positive(v), is_nan_lane(v)) : hn::AndNot(is_nan_lane(v), is_positive(v));
+  const integers di;
+  const auto bits = hn::BitCast(di, v);
+  const auto zero = hn::Zero(di);
+  if (nan_passes) {
+    const auto not_negative = hn::Gt(bits, hn::Set(di, ~f32_magnitude_mask + f32_infinity));
+    return hn::RebindMask(words(), hn::AndNot(hn::Eq(bits, zero), not_negative));
+  }
+  // From 1 to infinity, moved to the lowest numbers, so that one comparison does.
+  const auto moved = hn::Add(bits, hn::Set(di, f32_magnitude_mask));
+  return hn::RebindMask(words(), hn::Lt(moved, hn::Set(di, ~f32_magnitude_mask + f32_infinity)));
 }
 
 /// Totally ordered like the numbers, both zeros being one.
@@ -107,7 +113,7 @@ HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t
 
 void rectify(const float* x, std::int64_t count, float* y) {
   in_vectors(
-      x, count,
+      x, count, y,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(x + i);
         store(hn::IfThenElseZero(passes_lane(v, true), v), y + i);
@@ -130,7 +136,7 @@ void pass_bits(const float* values, std::int64_t count, framework_rule rule, std
 
 void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
   in_vectors(
-      from, count,
+      from, count, to,
       [&](std::int64_t i)
           HWY_ATTR { store(hn::IfThenElseZero(mask_of_bits(bits, i), load(from + i)), to + i); },
       [&](std::int64_t i) { to[i] = masked(from[i], bit_at(bits, i) ? 1 : 0); });
@@ -162,7 +168,7 @@ void clip(const float* x, std::int64_t count, float lower, float upper, float* y
   const std::int32_t low = ordered_scalar(lower);
   const std::int32_t high = ordered_scalar(upper);
   in_vectors(
-      x, count,
+      x, count, y,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(x + i);
         const auto key = ordered_lane(v);
@@ -182,7 +188,7 @@ void clip(const float* x, std::int64_t count, float lower, float upper, float* y
 void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to) {
   const floats df;
   in_vectors(
-      from, count,
+      from, count, to,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(from + i);
         const auto scaled = hn::Mul(hn::BitCast(df, v), hn::Set(df, slope));

@@ -148,6 +148,7 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<mx_group * sizeof(float)>(values);
+    fetch_ahead<group_bytes>(elements);
     const std::int32_t largest = largest_magnitude(values);
     const std::int32_t field = largest >> 23;
     if (largest != 0 && (field < lowest_exponent || field > highest_exponent)) {
@@ -181,6 +182,8 @@ void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, s
                      float* values) {
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
+    fetch_ahead<group_bytes>(elements);
+    fetch_ahead<mx_group * sizeof(float)>(values);
     const std::uint8_t scale = *scales++;
     if (scale < lowest_exponent || scale > highest_exponent) {
       widen_group<Elements>(scale, elements, mx_group, values);

@@ -161,6 +161,7 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
     fetch_ahead<block * sizeof(float)>(values + i);
+    fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
     convert(values + i, stored + i / 3);
   }
   if (i == count) return;
@@ -180,7 +181,7 @@ void narrow_to_bf16(const float* values, std::int64_t count, underflow_rule unde
   const auto one = hn::Set(di, 1);
   const auto infinity = hn::Set(di, f32_infinity);
   in_vectors(
-      values, count,
+      values, count, stored,
       [&](std::int64_t i) HWY_ATTR {
         const auto v = hn::BitCast(di, load(values + i));
         const auto magnitude = hn::And(v, magnitude_bits);
@@ -279,8 +280,11 @@ void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* va
                           lane_floats(), to);
   };
   std::int64_t i = 0;
-  for (; i + block <= count; i += block)
+  for (; i + block <= count; i += block) {
+    fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
+    fetch_ahead<block * sizeof(float)>(values + i);
     convert(stored + i / 3, values + i);
+  }
   if (i == count) return;
   std::uint32_t in[lane_count] = {};
   float out[block];
@@ -306,7 +310,7 @@ void narrow_to_halves(const float* values, std::int64_t count, underflow_rule un
   const auto above_zero = hn::Set(di, 0x33000000 + 1);  // 2^-25 still rounds to zero
   const auto smallest = hn::Set(di, 0x33800000);        // 2^-24
   in_vectors(
-      values, count,
+      values, count, stored,
       [&](std::int64_t i) HWY_ATTR {
         const auto v = hn::BitCast(di, load(values + i));
         const auto magnitude = hn::And(v, magnitude_bits);
@@ -330,7 +334,7 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
   const integers di;
   const hn::Rebind<std::uint16_t, floats> du16;
   in_vectors(
-      stored, count,
+      stored, count, values,
       [&](std::int64_t i) HWY_ATTR {
         const auto half = hn::LoadU(halves(), reinterpret_cast<const hwy::float16_t*>(stored) + i);
         const auto wide = hn::BitCast(di, hn::PromoteTo(floats(), half));

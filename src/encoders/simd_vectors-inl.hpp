@@ -32,25 +32,27 @@ constexpr std::int64_t lanes() {
   return static_cast<std::int64_t>(hn::MaxLanes(floats()));
 }
 
-/// Fetches what the next run will read while this one is worked on: a run of f32 is as long as a page, and the
-/// processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a loop reads; past
-/// the end of the tensor nothing happens.
+/// Fetches what the next run will read or write while this one is worked on: a run of f32 is as long as a page, and
+/// the processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a loop reads or
+/// writes; past the end of the tensor nothing happens.
 template <std::size_t Bytes, class T>
-HWY_INLINE void fetch_ahead(const T* from) {
-  constexpr std::size_t distance = 4096;
+HWY_INLINE void fetch_ahead(const T* at) {
+  constexpr std::size_t distance = 2048;
   constexpr std::size_t line = 64;
-  const auto* ahead = reinterpret_cast<const std::uint8_t*>(from) + distance;
-  for (std::size_t at = 0; at < Bytes; at += line)
-    hwy::Prefetch(ahead + at);
+  const auto* ahead = reinterpret_cast<const std::uint8_t*>(at) + distance;
+  for (std::size_t b = 0; b < Bytes; b += line)
+    hwy::Prefetch(ahead + b);
 }
 
-/// Runs whole(first) for vectors of values and rest(i) for single ones; `from` is what is read.
-template <class T, class Whole, class Rest>
-HWY_INLINE void in_vectors(const T* from, std::int64_t count, const Whole& whole, const Rest& rest) {
+/// Runs whole(first) for vectors of values and rest(i) for single ones; they read `from` and write `to`.
+template <class In, class Out, class Whole, class Rest>
+HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Out* to, const Whole& whole,
+                           const Rest& rest) {
   constexpr std::int64_t step = 16;
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
-    fetch_ahead<step * sizeof(T)>(from + i);
+    fetch_ahead<step * sizeof(In)>(from + i);
+    fetch_ahead<step * sizeof(Out)>(to + i);
     for (std::int64_t j = 0; j < step; j += lanes())
       whole(i + j);
   }
@@ -67,6 +69,7 @@ HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, cons
   std::int64_t i = 0;
   for (; i + Block <= count; i += Block) {
     fetch_ahead<Block * sizeof(In)>(from + i);
+    fetch_ahead<Block * sizeof(Out)>(to + i);
     convert(from + i, to + i);
   }
   if (i == count) return;

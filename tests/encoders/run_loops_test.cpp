@@ -215,6 +215,56 @@ TEST_P(run_loops_test, groups_with_a_scale) {
   }
 }
 
+// Numbers of every distance from the largest of their group, which has every exponent.
+TEST_P(run_loops_test, groups_of_every_magnitude) {
+  constexpr std::int64_t n = 70;  // two groups and a short one
+  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
+       ++f) {
+    const auto format = static_cast<value_format>(f);
+    for (std::uint32_t exponent = 0; exponent < 255; ++exponent) {
+      std::vector<float> x(n);
+      for (float& value : x) {
+        const auto r = static_cast<std::uint32_t>(random_());
+        const std::uint32_t below = r % 32;
+        std::uint32_t bits = (below > exponent ? 0 : exponent - below) << 23;
+        // Also zeros, powers of two, and the last number before the next one.
+        if (r / 32 % 8 == 0) bits = 0;
+        if (r / 32 % 8 > 1) bits |= static_cast<std::uint32_t>(random_()) & 0x7fffffU;
+        if (r / 32 % 8 == 2) bits |= 0x7fffffU;
+        value = std::bit_cast<float>(bits | (r & 0x80000000U));
+      }
+      for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
+        std::vector<std::uint8_t> scales(4, 0xee), got_scales(scales), elements(n + 8, 0xee),
+            got_elements(elements);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
+        ASSERT_EQ(got_scales, scales) << f << ' ' << exponent;
+        ASSERT_EQ(got_elements, elements) << f << ' ' << exponent;
+        std::vector<float> expected(x.size()), got(x.size());
+        plain_.widen_mx(scales.data(), elements.data(), n, format, expected.data());
+        fast_->widen_mx(scales.data(), elements.data(), n, format, got.data());
+        ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << exponent;
+      }
+    }
+  }
+}
+
+TEST_P(run_loops_test, every_code_with_every_scale) {
+  std::vector<std::uint8_t> codes(256);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = static_cast<std::uint8_t>(i);
+  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
+       ++f) {
+    for (int scale = 0; scale < 256; ++scale) {
+      const std::vector<std::uint8_t> scales(8, static_cast<std::uint8_t>(scale));
+      std::vector<float> expected(256), got(256);
+      plain_.widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), expected.data());
+      fast_->widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), got.data());
+      ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << scale;
+    }
+  }
+}
+
 TEST_P(run_loops_test, ranges) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
@@ -255,6 +305,22 @@ TEST_P(run_loops_test, columns) {
     for (const run_loops* version : {&plain_, fast_}) {
       version->list_columns(bits.data(), n, got.data());
       ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got.begin())) << n;
+    }
+  }
+}
+
+TEST_P(run_loops_test, bits_of_columns) {
+  for (const std::int64_t n : {0, 1, 2, 7, 8, 9, 16, 100, 255, 256}) {
+    // In no order, some of them twice.
+    const std::vector<std::uint8_t> columns = bytes(n);
+    std::vector<std::uint8_t> expected(40, 0xee);
+    std::fill_n(expected.begin(), 32, std::uint8_t{0});
+    for (const std::uint8_t column : columns)
+      expected[column / 8] |= static_cast<std::uint8_t>(1U << (column % 8));
+    for (const run_loops* version : {&plain_, fast_}) {
+      std::vector<std::uint8_t> got(40, 0xee);
+      version->mark_columns(columns.data(), n, got.data());
+      EXPECT_EQ(got, expected) << n;
     }
   }
 }
