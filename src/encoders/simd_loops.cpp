@@ -15,6 +15,8 @@
 #include "sign.hpp"
 #include "value_codec.hpp"
 
+// Vectors whose length is known only at run time cannot be members; NEON serves those processors.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "encoders/simd_loops.cpp"
 #include <hwy/foreach_target.h>

@@ -108,34 +108,6 @@ struct group_packing<6> {
   }
 };
 
-/// The codes of a whole group with the scale of this exponent, one to a byte.
-template <class Elements, underflow_rule Underflow>
-HWY_INLINE void round_group(const float* values, int exponent, std::uint8_t* codes) {
-  using block = byte_block<Elements::bits - 1>;
-  const typename block::shorts d16;
-  const std::int32_t scale = exponent * (1 << 23);
-  const lane_vector smallest = set_lanes(smallest_normal_bits<Elements> + scale);
-  const lane_vector largest = set_lanes(largest_finite_bits<Elements> + scale);
-  const std::int32_t offset = code_offset<Elements>(smallest_normal_bits<Elements> + scale);
-  const auto code_offsets = hn::Set(d16, static_cast<std::int16_t>(offset));
-  for (std::int64_t i = 0; i < mx_group; i += block_values) {
-    lane_vector v[4], magnitude[4], code[4];
-    for (int k = 0; k < 4; ++k) {
-      v[k] = load_lanes_of(values + i + k * lane_count);
-      magnitude[k] = magnitude_of(v[k]);
-      code[k] = round_magnitude<Elements>(magnitude[k], smallest, largest);
-    }
-    auto low = hn::Sub(block::pair(code[0], code[1]), code_offsets);
-    auto high = hn::Sub(block::pair(code[2], code[3]), code_offsets);
-    if constexpr (Underflow == underflow_rule::keep_nonzero) {
-      const auto one = hn::Set(d16, 1);
-      low = hn::Max(low, hn::Min(block::pair(magnitude[0], magnitude[1]), one));
-      high = hn::Max(high, hn::Min(block::pair(magnitude[2], magnitude[3]), one));
-    }
-    block::store(low, high, v, codes + i);
-  }
-}
-
 HWY_INLINE std::int32_t largest_magnitude(const float* values) {
   lane_vector largest = hn::Zero(lane_integers());
   for (std::int64_t i = 0; i < mx_group; i += lane_count)
@@ -158,7 +130,9 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
     // A group of zeros is encoded with any exponent.
     const int exponent = largest == 0 ? 0 : field - 127 - Elements::emax;
     alignas(32) std::uint8_t codes[mx_group];
-    round_group<Elements, Underflow>(values, exponent, codes);
+    const byte_block<Elements, Underflow, false> block(exponent * (1 << 23));
+    for (std::int64_t i = 0; i < mx_group; i += block_values)
+      block.convert(values + i, codes + i);
     group_packing<Elements::bits>::pack(codes, elements);
     *scales++ = static_cast<std::uint8_t>((largest == 0 ? mx_smallest_exponent : exponent) + 127);
   }

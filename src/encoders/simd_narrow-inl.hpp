@@ -35,7 +35,7 @@ template <class Format>
 constexpr std::int32_t largest_finite_bits =
     std::bit_cast<std::int32_t>(widen<Format>(static_cast<typename Format::storage>(Format::largest_finite)));
 
-/// Code of a magnitude, plus code_offset(smallest). `smallest` and `largest` are the bits of the format's
+/// Code of a magnitude, plus `smallest` moved down to the code's exponent. `smallest` and `largest` are the bits of the format's
 /// smallest normal and largest finite number, or those of their products with a power of two.
 ///
 /// Adding a power of two whose last mantissa bit is worth the last one of the code rounds, subnormals included;
@@ -51,45 +51,74 @@ HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, lane_vector smalle
   const lane_vector sum = hn::BitCast(di, hn::Add(hn::BitCast(df, limited), hn::BitCast(df, anchor)));
   return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(exponent));
 }
-template <class Format>
-constexpr std::int32_t code_offset(std::int32_t smallest) {
-  return smallest >> (23 - Format::mantissa_bits);
-}
+/// From block_values values to one code in each byte. `moved` is added to the exponents of the format's numbers, in
+/// the place of f32's; NaN are told apart only if `Nan`.
+template <class Format, underflow_rule Underflow, bool Nan>
+class byte_block {
+ public:
+  explicit HWY_INLINE byte_block(std::int32_t moved)
+      : smallest_(set_lanes(smallest_normal_bits<Format> + moved)),
+        largest_(set_lanes(largest_finite_bits<Format> + moved)),
+        nan_(set_lanes(Format::nan + offset(moved))),
+        offset_(hn::Set(shorts(), static_cast<std::int16_t>(offset(moved)))) {}
 
-/// The bytes of four vectors of codes without sign, which end at bit `SignBit`, and the signs of four vectors
-/// of values: in the order of the values.
-template <int SignBit>
-struct byte_block {
+  HWY_INLINE void convert(const float* from, std::uint8_t* to) const {
+    constexpr int sign_bit = Format::bits - 1;
+    const unsigned_shorts d16;
+    const bytes d8;
+    const pair_codes first = round_pair(from);
+    const pair_codes second = round_pair(from + 2 * lane_count);
+    // A pair of vectors fills the lower bytes, the other one the upper.
+    const auto low = hn::BitCast(d16, first.codes);
+    const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, second.codes));
+    const auto low_sign = hn::And(hn::ShiftRight<15 - sign_bit>(hn::BitCast(d16, first.signs)),
+                                  hn::Set(d16, std::uint16_t{1} << sign_bit));
+    const auto high_sign = hn::And(hn::ShiftRight<7 - sign_bit>(hn::BitCast(d16, second.signs)),
+                                   hn::Set(d16, std::uint16_t{0x100} << sign_bit));
+    const auto all = hn::Or(hn::Or(low, high), hn::Or(low_sign, high_sign));
+    alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                           1, 3, 5, 7, 9, 11, 13, 15};
+    const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, all), hn::LoadDup128(d8, order));
+    hn::StoreU(hn::BitCast(d8, in_order(hn::BitCast(lane_integers(), sorted))), d8, to);
+  }
+
+ private:
   using shorts = hn::Repartition<std::int16_t, lane_integers>;
   using unsigned_shorts = hn::RebindToUnsigned<shorts>;
   using bytes = hn::Repartition<std::uint8_t, lane_integers>;
   using short_vector = hn::Vec<shorts>;
 
-  /// Within each 16 bytes: four codes of the first vector, then four of the second.
-  static HWY_INLINE short_vector pair(lane_vector first, lane_vector second) {
+  static constexpr std::int32_t offset(std::int32_t moved) {
+    return (smallest_normal_bits<Format> + moved) >> (23 - Format::mantissa_bits);
+  }
+
+  struct pair_codes {
+    short_vector codes;
+    short_vector signs;  ///< in the highest bits
+  };
+
+  /// Within each 16 bytes: four lanes of the first vector, then four of the second. Saturates, which keeps
+  /// signs and what is not zero.
+  static HWY_INLINE short_vector join(lane_vector first, lane_vector second) {
     return hn::ReorderDemote2To(shorts(), first, second);
   }
 
-  static HWY_INLINE void store(short_vector codes01, short_vector codes23, const lane_vector (&values)[4],
-                               std::uint8_t* out) {
-    const unsigned_shorts d16;
-    const bytes d8;
-    const auto low = hn::BitCast(d16, codes01);
-    const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, codes23));
-    // Narrowing with saturation keeps a sign.
-    const auto signs01 = hn::BitCast(d16, pair(values[0], values[1]));
-    const auto signs23 = hn::BitCast(d16, pair(values[2], values[3]));
-    const auto low_signs = hn::And(hn::ShiftRight<15 - SignBit>(signs01), hn::Set(d16, 1U << SignBit));
-    auto high_signs = hn::And(signs23, hn::Set(d16, 0x8000U));
-    if constexpr (SignBit != 7) high_signs = hn::ShiftRight<7 - SignBit>(high_signs);
-    const auto both = hn::Or(hn::Or(low, high), hn::Or(low_signs, high_signs));
-    alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                           1, 3, 5, 7, 9, 11, 13, 15};
-    const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, both), hn::LoadDup128(d8, order));
-    hn::StoreU(hn::BitCast(d8, in_order(hn::BitCast(lane_integers(), sorted))), d8, out);
+  HWY_INLINE pair_codes round_pair(const float* from) const {
+    const lane_vector v0 = load_lanes_of(from);
+    const lane_vector v1 = load_lanes_of(from + lane_count);
+    const lane_vector magnitude0 = magnitude_of(v0);
+    const lane_vector magnitude1 = magnitude_of(v1);
+    short_vector codes = hn::Sub(join(code_of(magnitude0), code_of(magnitude1)), offset_);
+    if constexpr (Underflow == underflow_rule::keep_nonzero)
+      codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), hn::Set(shorts(), 1)));
+    return {codes, join(v0, v1)};
+  }
+  HWY_INLINE lane_vector code_of(lane_vector magnitude) const {
+    const lane_vector code = round_magnitude<Format>(magnitude, smallest_, largest_);
+    if constexpr (!Nan) return code;
+    return hn::IfThenElse(hn::Gt(magnitude, set_lanes(f32_infinity)), nan_, code);
   }
 
- private:
   /// Every 16 bytes hold four codes of each vector; brings together what belongs to one vector.
   static HWY_INLINE lane_vector in_order(lane_vector mixed) {
     if constexpr (lane_count == 8) {
@@ -99,35 +128,17 @@ struct byte_block {
       return mixed;
     }
   }
+
+  lane_vector smallest_, largest_, nan_;
+  short_vector offset_;
 };
 
 template <class Format, underflow_rule Underflow>
 void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stored) {
-  using block = byte_block<Format::bits - 1>;
-  const typename block::shorts d16;
-  const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
-  const lane_vector largest = set_lanes(largest_finite_bits<Format>);
-  constexpr std::int32_t offset = code_offset<Format>(smallest_normal_bits<Format>);
+  const byte_block<Format, Underflow, true> block(0);
   convert_blocks<block_values>(
-      values, count, stored, [&](const float* from, std::uint8_t* to) HWY_ATTR {
-        lane_vector v[4], magnitude[4], code[4];
-        for (int k = 0; k < 4; ++k) {
-          v[k] = load_lanes_of(from + k * lane_count);
-          magnitude[k] = magnitude_of(v[k]);
-          code[k] = round_magnitude<Format>(magnitude[k], smallest, largest);
-          code[k] = hn::IfThenElse(hn::Gt(magnitude[k], set_lanes(f32_infinity)),
-                                   set_lanes(Format::nan + offset), code[k]);
-        }
-        const auto code_offsets = hn::Set(d16, static_cast<std::int16_t>(offset));
-        auto low = hn::Sub(block::pair(code[0], code[1]), code_offsets);
-        auto high = hn::Sub(block::pair(code[2], code[3]), code_offsets);
-        if constexpr (Underflow == underflow_rule::keep_nonzero) {
-          const auto one = hn::Set(d16, 1);
-          low = hn::Max(low, hn::Min(block::pair(magnitude[0], magnitude[1]), one));
-          high = hn::Max(high, hn::Min(block::pair(magnitude[2], magnitude[3]), one));
-        }
-        block::store(low, high, v, to);
-      });
+      values, count, stored,
+      [&](const float* from, std::uint8_t* to) HWY_ATTR { block.convert(from, to); });
 }
 
 /// Three codes to a word.
@@ -138,7 +149,7 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   constexpr std::int64_t block = 3 * lane_count;
   const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
   const lane_vector largest = set_lanes(largest_finite_bits<format>);
-  constexpr std::int32_t offset = code_offset<format>(smallest_normal_bits<format>);
+  constexpr std::int32_t offset = smallest_normal_bits<format> >> (23 - format::mantissa_bits);
   const auto code_of = [&](hn::Vec<lane_floats> value) HWY_ATTR {
     const lane_vector v = hn::BitCast(di, value);
     const lane_vector magnitude = magnitude_of(v);
