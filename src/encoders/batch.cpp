@@ -1,5 +1,8 @@
 #include "stash/batch.hpp"
 
+#include <array>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "detail.hpp"
@@ -13,6 +16,17 @@ using namespace detail;
 /// Up to this many elements a tensor is one thread's work: threads take whole tensors, and nobody waits for
 /// a join in between. Larger ones are cut into tiles.
 constexpr std::int64_t small_elements = std::int64_t{1} << 18;
+
+/// Runs check(name of the call and item) for every item. The name is written in place: what checks well must
+/// not allocate.
+template <class Check>
+void check_items(std::string_view function, std::size_t count, const Check& check) {
+  std::array<char, 64> name;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto written = fmt::format_to_n(name.data(), name.size(), "{}: items[{}]", function, i);
+    check(std::string_view(name.data(), written.size), i);
+  }
+}
 
 template <class Item, class Elements, class Run>
 void run_batch(std::span<const Item> items, const execution_context& context, const Elements& elements,
@@ -35,16 +49,16 @@ void run_batch(std::span<const Item> items, const execution_context& context, co
 
 void encode_batch(std::span<const encode_item> items, const workspace_view& /*workspace*/,
                   const execution_context& context) {
-  for (std::size_t i = 0; i < items.size(); ++i)
-    check_encode(fmt::format("encode_batch: items[{}]", i), items[i], context);
+  check_items("encode_batch", items.size(),
+              [&](std::string_view name, std::size_t i) { check_encode(name, items[i], context); });
   run_batch(
       items, context, [](const encode_item& item) { return item.input.elements(); }, run_encode);
 }
 
 void decode_batch(std::span<const decode_item> items, const workspace_view& /*workspace*/,
                   const execution_context& context) {
-  for (std::size_t i = 0; i < items.size(); ++i)
-    check_decode(fmt::format("decode_batch: items[{}]", i), items[i], context);
+  check_items("decode_batch", items.size(),
+              [&](std::string_view name, std::size_t i) { check_decode(name, items[i], context); });
   run_batch(
       items, context, [](const decode_item& item) { return item.output.elements(); }, run_decode);
 }

@@ -29,9 +29,9 @@ value_codec codec_of(const encoding& e, dtype source) noexcept {
   return {e.values, e.underflow, source};
 }
 
-/// Checks the encoding by itself and returns its name.
-std::string check_encoding(std::string_view function, const encoding& e) {
-  std::string name = checked_name(function, e);
+/// Checks the encoding by itself.
+void check_encoding(std::string_view function, const encoding& e) {
+  check_known(function, e);
   if (has_values(e.kind) && e.underflow != underflow_rule::to_zero &&
       e.underflow != underflow_rule::keep_nonzero) {
     fail(errc::invalid_argument, function, "encoding", "a known underflow rule",
@@ -47,12 +47,11 @@ std::string check_encoding(std::string_view function, const encoding& e) {
     fail(errc::invalid_argument, function, "encoding", fmt::format("1 to {} window cells", most_cells),
          fmt::format("{}", e.window_cells));
   }
-  return name;
 }
 
 /// Checks that `source` can be encoded so.
 void check_source(std::string_view function, const encoding& e, dtype source) {
-  const std::string name = check_encoding(function, e);
+  check_encoding(function, e);
   std::string_view types = "f32, f16 or bf16";
   bool legal = is_float(source);
   if (e.kind == encoding_kind::sign_mask) {
@@ -66,7 +65,8 @@ void check_source(std::string_view function, const encoding& e, dtype source) {
     legal = size_of(source) != 0;
   }
   if (legal) return;
-  fail(errc::invalid_argument, function, "source", fmt::format("a type that {} encodes ({})", name, types),
+  fail(errc::invalid_argument, function, "source",
+       fmt::format("a type that {} encodes ({})", to_string(e), types),
        fmt::format("dtype {}", static_cast<unsigned>(source)));
 }
 
@@ -77,9 +77,9 @@ void check_count(std::string_view function, std::int64_t elements) {
 
 void check_kind_has_values(std::string_view function, const encoding& e, dtype source,
                            bool shape_only_is_legal) {
-  const std::string name = check_encoding(function, e);
+  check_encoding(function, e);
   if (is_pool_code(e.kind) || (e.kind == encoding_kind::shape_only && !shape_only_is_legal)) {
-    fail(errc::unsupported, function, "encoding", "one of dense values", name);
+    fail(errc::unsupported, function, "encoding", "one of dense values", to_string(e));
   }
   check_source(function, e, source);
 }

@@ -10,8 +10,9 @@
 namespace stash::detail {
 
 std::string list_of_names();
-/// The encoding's name. Throws error(invalid_argument) for one that does not exist.
-std::string checked_name(std::string_view function, const encoding& e);
+/// Throws error(invalid_argument) for an encoding that does not exist. Allocates nothing otherwise, as
+/// to_string would.
+void check_known(std::string_view function, const encoding& e);
 
 /// Largest encoded size of a legal encoding.
 std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements);

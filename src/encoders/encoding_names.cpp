@@ -48,19 +48,22 @@ bool sparse(encoding_kind kind) noexcept {
   return kind == encoding_kind::bitmap || kind == encoding_kind::csr;
 }
 
-/// Empty for an encoding that there is not.
-std::string name_of(const encoding& e) {
-  std::string name;
+/// The names that make up an encoding's. Both are empty for an encoding that there is not.
+struct name_parts {
+  std::string_view kind, format;
+};
+
+name_parts parts_of(const encoding& e) noexcept {
+  name_parts parts;
   for (const named_kind& known : kinds) {
-    if (known.kind == e.kind) name = known.name;
+    if (known.kind == e.kind) parts.kind = known.name;
   }
   const bool narrow = e.kind == encoding_kind::cast || (sparse(e.kind) && e.values != value_format::source);
-  if (!narrow) return name;
+  if (!narrow) return parts;
   for (const named_format& known : formats) {
-    if (known.format == e.values)
-      return name.empty() ? std::string(known.name) : fmt::format("{}_{}", name, known.name);
+    if (known.format == e.values) parts.format = known.name;
   }
-  return {};
+  return parts.format.empty() ? name_parts{} : parts;
 }
 
 std::string unknown(const encoding& e) {
@@ -79,17 +82,18 @@ std::string list_of_names() {
   return list + ", or bitmap_ or csr_ with one of the value formats";
 }
 
-std::string checked_name(std::string_view function, const encoding& e) {
-  std::string name = name_of(e);
-  if (name.empty())
+void check_known(std::string_view function, const encoding& e) {
+  const name_parts parts = parts_of(e);
+  if (parts.kind.empty() && parts.format.empty())
     fail(errc::invalid_argument, function, "encoding", "one of " + list_of_names(), unknown(e));
-  return name;
 }
 
 }  // namespace detail
 
 std::string to_string(const encoding& e) {
-  return detail::checked_name("to_string", e);
+  detail::check_known("to_string", e);
+  const auto [kind, format] = detail::parts_of(e);
+  return fmt::format("{}{}{}", kind, kind.empty() || format.empty() ? "" : "_", format);
 }
 
 encoding parse_encoding(std::string_view name) {

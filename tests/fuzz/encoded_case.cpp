@@ -56,8 +56,9 @@ bytes make_seed(const encoding& e, const encoded_header& header, bool overflowin
   written.arena_bytes = static_cast<std::uint16_t>(claimed);
   written.report_flags = static_cast<std::uint16_t>(report.flags);
   written.checksum = report.checksum;
-  bytes stored(slot.data(), slot.data() + slot.size());
-  stored.insert(stored.end(), memory.data(), memory.data() + claimed);
+  bytes stored(slot.size() + claimed);
+  std::copy_n(slot.data(), slot.size(), stored.data());
+  std::copy_n(memory.data(), claimed, stored.data() + slot.size());
   return with_header(written, stored);
 }
 

@@ -9,8 +9,10 @@ namespace {
 std::atomic<std::int64_t> live{0};
 thread_local std::int64_t until_failure = -1;
 thread_local bool has_failed = false;
+thread_local std::int64_t calls = 0;
 
 void* allocate_or_null(std::size_t bytes, std::size_t alignment) noexcept {
+  ++calls;
   if (until_failure == 0) has_failed = true;
   if (until_failure >= 0 && until_failure-- == 0) return nullptr;
   void* block = nullptr;
@@ -104,6 +106,10 @@ failing_allocation::~failing_allocation() {
 
 bool failing_allocation::failed() const {
   return has_failed;
+}
+
+std::int64_t allocations() {
+  return calls;
 }
 
 std::int64_t live_blocks() {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <new>
+#include <type_traits>
 
 #include "stash/error.hpp"
 
@@ -26,12 +27,23 @@ class failing_allocation {
 /// Blocks of operator new that are alive, over all threads.
 std::int64_t live_blocks();
 
+/// Calls of operator new in this thread so far.
+std::int64_t allocations();
+
+/// How many allocations `call()` asks for.
+template <class Call>
+std::int64_t allocations_in(const Call& call) {
+  const std::int64_t before = allocations();
+  call();
+  return allocations() - before;
+}
+
 /// Calls `call` with its first allocation failing, then with its second, until none is left to fail. Each run
 /// must either report that there is no memory (std::bad_alloc or error(out_of_memory)), and then
-/// `unchanged()` is called, or succeed all the same (a sort works without its buffer, too). In both cases no
-/// block more than before may be alive: `call` checks its result and gives it back.
-/// Returns the number of allocations whose failure was reported.
-/// Under a sanitizer, which makes calls slow, `stride` may be used: every stride-th allocation then fails.
+/// `unchanged()` is called and, if it returns a bool, must be true; or succeed all the same (a sort works
+/// without its buffer, too). In both cases no block more than before may be alive: `call` checks its result
+/// and gives it back. Returns the number of allocations whose failure was reported. Under a sanitizer, which
+/// makes calls slow, `stride` may be used: every stride-th allocation then fails.
 template <class Call, class Unchanged>
 std::int64_t fail_every_allocation(const Call& call, const Unchanged& unchanged, std::int64_t stride = 1) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -60,7 +72,11 @@ std::int64_t fail_every_allocation(const Call& call, const Unchanged& unchanged,
     EXPECT_EQ(live_blocks(), before) << "allocation " << n;
     if (reported) {
       ++reports;
-      unchanged();
+      if constexpr (std::is_same_v<decltype(unchanged()), bool>) {
+        EXPECT_TRUE(unchanged()) << "allocation " << n << " failed: something has changed";
+      } else {
+        unchanged();
+      }
     }
     if (::testing::Test::HasFailure()) return reports;
   }
