@@ -321,13 +321,17 @@ std::uint64_t check_stretches(const cast_under_test& c, const std::vector<stretc
 
 struct options {
   std::uint32_t every = 1;
-  bool reference = false;
+  bool reference = false, list = false;
+  std::string cast;
   std::vector<std::string> targets;
 };
 
 [[noreturn]] void usage(int status) {
   std::puts(
-      "usage: format_casts [--every N] [--target NAME]... [--reference]\n"
+      "usage: format_casts [--every N] [--cast NAME] [--target NAME]... [--reference]\n"
+      "       format_casts --list\n"
+      "  --list         only prints the names of the casts\n"
+      "  --cast NAME    only this one (default: each)\n"
       "  --every N      every N-th f32 pattern and those around each change of a code (default 1: all)\n"
       "  --target NAME  only this instruction set; none: only what --reference does (default: each)\n"
       "  --reference    of the casts without scales, ask the reference about each pattern too");
@@ -341,6 +345,10 @@ options parse(int argc, char** argv) {
     if (argument == "--help") usage(0);
     if (argument == "--reference") {
       o.reference = true;
+    } else if (argument == "--list") {
+      o.list = true;
+    } else if (argument == "--cast" && i + 1 < argc) {
+      o.cast = argv[++i];
     } else if (argument == "--every" && i + 1 < argc) {
       o.every = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 10));
     } else if (argument == "--target" && i + 1 < argc) {
@@ -368,7 +376,11 @@ void timed(const cast_under_test& c, const std::string& by, const std::function<
 int run(int argc, char** argv) {
   const options o = parse(argc, argv);
   block b;
+  bool known = false;
   for (const cast_under_test& c : casts()) {
+    if (o.list) std::puts(c.name.c_str());
+    if (o.list || (!o.cast.empty() && o.cast != c.name)) continue;
+    known = true;
     const std::vector<stretch> all = stretches(c);
     if (o.reference && !c.scaled) timed(c, "reference", [&] { return check_stretches(c, all, o.every, b); });
     for (const std::string& target : o.targets) {
@@ -376,6 +388,7 @@ int run(int argc, char** argv) {
       timed(c, target, [&] { return check_library(c, all, o.every, b); });
     }
   }
+  if (!known && !o.list) usage(2);
   return 0;
 }
 

@@ -47,9 +47,9 @@ T take(std::span<const std::uint8_t>& input) {
 template <class T>
 bytes with_header(const T& header, std::span<const std::uint8_t> rest) {
   static_assert(std::has_unique_object_representations_v<T>);
-  bytes input(sizeof(T));
+  bytes input(sizeof(T) + rest.size());
   std::memcpy(input.data(), &header, sizeof(T));
-  input.insert(input.end(), rest.begin(), rest.end());
+  std::copy(rest.begin(), rest.end(), input.begin() + sizeof(T));
   return input;
 }
 
