@@ -87,6 +87,11 @@ void print(const bench_figures& f, std::size_t name_width) {
   std::fflush(stdout);
 }
 
+std::string command_of(const bench_options& o) {
+  return fmt::format("stash bench --threads {} --seconds {}{}{}", o.threads, o.seconds, o.all ? " --all" : "",
+                     o.filter.empty() ? "" : fmt::format(" --filter '{}'", o.filter));
+}
+
 int run_bench(const bench_options& o) {
   check_writable(o.json);
   check_writable(o.svg);
@@ -100,7 +105,7 @@ int run_bench(const bench_options& o) {
     name_width = std::max(name_width, line.name().rfind('/') + 2);
   fmt::print("{:<{}}{:>8}{:>9}{:>11}{:>10}\n", "case and input", name_width, "size", "GB/s", "of copy",
              "ratio");
-  bench_record record{o.threads, {}};
+  bench_record record{command_of(o), o.threads, {}};
   for (const bench::bench_line& line : lines) {
     record.lines.push_back(measure(line, context, o.seconds / static_cast<double>(lines.size())));
     print(record.lines.back(), name_width);

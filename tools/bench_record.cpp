@@ -9,6 +9,7 @@ namespace stash::tools {
 nlohmann::ordered_json bench_json(const bench_record& record) {
   nlohmann::ordered_json j;
   j["format"] = "stash.bench";
+  j["command"] = record.command;
   j["stash"] = STASH_VERSION_STRING;
   j["commit"] = bench::source_commit();
   j["compiler"] = bench::compiler();

@@ -22,11 +22,12 @@ struct bench_figures {
 };
 
 struct bench_record {
+  std::string command;  ///< that gives these lines again
   int threads = 1;
   std::vector<bench_figures> lines;
 };
 
-/// Machine, commit and threads, and one entry per line.
+/// Command, machine, commit and threads, and one entry per line.
 nlohmann::ordered_json bench_json(const bench_record& record);
 
 /// Bars of the share of a copy, one per line. Self-contained SVG text.

@@ -44,6 +44,7 @@ class Bench(CommandTest):
     def test_threads(self):
         record, svg, out = self.bench("--threads", 2, "--filter", "^(encode/bitmap/iid_0.5/1MiB|encode_batch_of_32/csr)")
         self.assertEqual((record["threads"], len(record["lines"])), (2, 2))
+        self.assertRegex(record["command"], r"\Astash bench --threads 2 --seconds 0.01 --filter '\^\(encode/")
         self.assertIn("2 threads", out)
         self.assertIn("2 threads", xml.tostring(svg, encoding="unicode"))
 
