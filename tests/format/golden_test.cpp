@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "format/golden_files.hpp"
@@ -21,7 +22,7 @@ const std::filesystem::path folder = STASH_GOLDEN_FOLDER;
 struct memory {
   explicit memory(std::size_t size) : blocks((size + 15) / 16 + 1), bytes(size) {}
   explicit memory(const std::vector<std::uint8_t>& content) : memory(content.size()) {
-    std::memcpy(data(), content.data(), content.size());
+    std::copy(content.begin(), content.end(), data());
   }
   std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(blocks.data()); }
   std::vector<std::uint8_t> content() { return {data(), data() + bytes}; }
