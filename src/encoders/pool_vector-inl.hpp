@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "run_loops.hpp"
 #include "stash/encoding.hpp"
@@ -67,8 +68,8 @@ inline void store_lanes(float* p, V v) noexcept {
   std::memcpy(p, &v, sizeof v);
 }
 
-/// Fetches what a later window of the row will read or write: the processor's own prefetchers stop at the end of a
-/// page. Past the end of the tensor nothing happens.
+/// Fetches what a later window of the row will read or write: the processor's own prefetchers stop at the end
+/// of a page. Past the end of the tensor nothing happens.
 inline void fetch_later_window(const float* cell) noexcept {
   constexpr std::size_t distance = 4096 / sizeof(float);
   __builtin_prefetch(cell + distance);
@@ -131,16 +132,20 @@ struct max_kernel {
         }
       }
     }
-    for (std::size_t b = 0; b < Blocks; ++b) {
+    // Unrolled by hand: as a loop it would keep both arrays in memory.
+    const auto finish = [&](std::size_t b) STASH_LOOPS_ATTR {
       if constexpr (Relu) {
-        const auto positive = bits_of(best[b]) > ints{};
-        const auto nan = is_nan(best[b]);
-        best[b] = positive ? best[b] : (nan ? best[b] : V{});
-        winner[b] = positive ? winner[b] : (nan ? winner[b] : first);
+        const ints kept = (bits_of(best[b]) > ints{}) | is_nan(best[b]);
+        best[b] = kept ? best[b] : V{};
+        winner[b] = kept ? winner[b] : first;
       }
       store_lanes(y + b * lanes, best[b]);
       if constexpr (Cells) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
+    };
+    [&]<std::size_t... B>(std::index_sequence<B...>) STASH_LOOPS_ATTR {
+      (finish(B), ...);
     }
+    (std::make_index_sequence<Blocks>());
   }
 
   template <class V>

@@ -44,10 +44,14 @@ HWY_BEFORE_NAMESPACE();
 #include "pool_vector-inl.hpp"
 #include "value_loops-inl.hpp"
 
+// Each of these needs the ones before it.
+
 #include "simd_vectors-inl.hpp"
-#include "simd_masks-inl.hpp"
+
 #include "simd_compaction-inl.hpp"
+#include "simd_masks-inl.hpp"
 #include "simd_narrow-inl.hpp"
+
 #include "simd_mx-inl.hpp"
 
 namespace stash::detail {

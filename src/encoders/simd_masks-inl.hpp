@@ -24,7 +24,8 @@ HWY_INLINE word_mask is_nan_lane(word_vector v) {
   const auto magnitude = hn::And(hn::BitCast(di, v), hn::Set(di, f32_magnitude_mask));
   return hn::RebindMask(words(), hn::Gt(magnitude, hn::Set(di, f32_infinity)));
 }
-/// Where ReLU's gradient passes. As signed numbers, NaN with a sign lie between the negative infinity and zero.
+/// Where ReLU's gradient passes. As signed numbers, NaN with a sign lie between the negative infinity and
+/// zero.
 HWY_INLINE word_mask passes_lane(word_vector v, bool nan_passes) {
   const integers di;
   const auto bits = hn::BitCast(di, v);

@@ -1,6 +1,6 @@
-// The MX formats in vectors. A scale is a power of two, so it only moves the exponents that the conversions of
-// simd_narrow-inl.hpp work with. Groups whose exponents come near the ends of f32's range, those with infinities or
-// NaN, and a last, shorter one are left to mx.hpp.
+// The MX formats in vectors. A scale is a power of two, so it only moves the exponents that the conversions
+// of simd_narrow-inl.hpp work with. Groups whose exponents come near the ends of f32's range, those with
+// infinities or NaN, and a last, shorter one are left to mx.hpp.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_narrow-inl.hpp, so it has no guard.
 
@@ -55,8 +55,8 @@ struct group_packing<4> {
   }
 };
 
-/// Four codes are three bytes: joined to pairs of 12 bits, then to 24, which a table then brings together. The
-/// second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
+/// Four codes are three bytes: joined to pairs of 12 bits, then to 24, which a table then brings together.
+/// The second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
 template <>
 struct group_packing<6> {
   using bytes16 = hn::CappedTag<std::uint8_t, 16>;
@@ -67,8 +67,8 @@ struct group_packing<6> {
     const bytes16 d8;
     const byte_vector first = join(hn::LoadU(d8, bytes));
     const byte_vector second = join(hn::LoadU(d8, bytes + 16));
-    const byte_vector end_of_first = move(first, {10, 12, 13, 14, none, none, none, none,
-                                                  none, none, none, none, none, none, none, none});
+    const byte_vector end_of_first =
+        move(first, {10, 12, 13, 14, none, none, none, none, none, none, none, none, none, none, none, none});
     const byte_vector behind = move(second, {none, none, none, none, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14});
     hn::StoreU(move(first, {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, none, none, none, none}), d8, out);
     hn::StoreU(hn::Or(end_of_first, behind), d8, out + 8);
@@ -176,9 +176,8 @@ void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, s
 
 void widen_mx_fast(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                    value_format format, float* values) {
-  with_mx_elements(format, [&](auto form) HWY_ATTR {
-    widen_groups_of<decltype(form)>(scales, elements, count, values);
-  });
+  with_mx_elements(
+      format, [&](auto form) HWY_ATTR { widen_groups_of<decltype(form)>(scales, elements, count, values); });
 }
 
 }  // namespace

@@ -35,11 +35,12 @@ template <class Format>
 constexpr std::int32_t largest_finite_bits =
     std::bit_cast<std::int32_t>(widen<Format>(static_cast<typename Format::storage>(Format::largest_finite)));
 
-/// Code of a magnitude, plus `smallest` moved down to the code's exponent. `smallest` and `largest` are the bits of the format's
-/// smallest normal and largest finite number, or those of their products with a power of two.
+/// Code of a magnitude, plus code_offset(smallest). `smallest` and `largest` are the
+/// bits of the format's smallest normal and largest finite number, or those of their products with a power of
+/// two.
 ///
-/// Adding a power of two whose last mantissa bit is worth the last one of the code rounds, subnormals included;
-/// what that leaves in the low bits is the code's mantissa.
+/// Adding a power of two whose last mantissa bit is worth the last one of the code rounds, subnormals
+/// included; what that leaves in the low bits is the code's mantissa.
 template <class Format>
 HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, lane_vector smallest, lane_vector largest) {
   constexpr int shift = 23 - Format::mantissa_bits;
@@ -51,8 +52,13 @@ HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, lane_vector smalle
   const lane_vector sum = hn::BitCast(di, hn::Add(hn::BitCast(df, limited), hn::BitCast(df, anchor)));
   return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(exponent));
 }
-/// From block_values values to one code in each byte. `moved` is added to the exponents of the format's numbers, in
-/// the place of f32's; NaN are told apart only if `Nan`.
+template <class Format>
+constexpr std::int32_t code_offset(std::int32_t smallest) {
+  return smallest >> (23 - Format::mantissa_bits);
+}
+
+/// From block_values values to one code in each byte. `moved` is added to the exponents of the format's
+/// numbers, in the place of f32's; NaN are told apart only if `Nan`.
 template <class Format, underflow_rule Underflow, bool Nan>
 class byte_block {
  public:
@@ -89,7 +95,7 @@ class byte_block {
   using short_vector = hn::Vec<shorts>;
 
   static constexpr std::int32_t offset(std::int32_t moved) {
-    return (smallest_normal_bits<Format> + moved) >> (23 - Format::mantissa_bits);
+    return code_offset<Format>(smallest_normal_bits<Format> + moved);
   }
 
   struct pair_codes {
@@ -137,8 +143,7 @@ template <class Format, underflow_rule Underflow>
 void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stored) {
   const byte_block<Format, Underflow, true> block(0);
   convert_blocks<block_values>(
-      values, count, stored,
-      [&](const float* from, std::uint8_t* to) HWY_ATTR { block.convert(from, to); });
+      values, count, stored, [&](const float* from, std::uint8_t* to) HWY_ATTR { block.convert(from, to); });
 }
 
 /// Three codes to a word.
@@ -149,7 +154,7 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   constexpr std::int64_t block = 3 * lane_count;
   const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
   const lane_vector largest = set_lanes(largest_finite_bits<format>);
-  constexpr std::int32_t offset = smallest_normal_bits<format> >> (23 - format::mantissa_bits);
+  constexpr std::int32_t offset = code_offset<format>(smallest_normal_bits<format>);
   const auto code_of = [&](hn::Vec<lane_floats> value) HWY_ATTR {
     const lane_vector v = hn::BitCast(di, value);
     const lane_vector magnitude = magnitude_of(v);
@@ -165,8 +170,7 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
     hn::Vec<lane_floats> first, second, third;
     hn::LoadInterleaved3(lane_floats(), from, first, second, third);
     const lane_vector words_of_three =
-        hn::Or(code_of(first),
-               hn::Or(hn::ShiftLeft<10>(code_of(second)), hn::ShiftLeft<20>(code_of(third))));
+        hn::Or(code_of(first), hn::Or(hn::ShiftLeft<10>(code_of(second)), hn::ShiftLeft<20>(code_of(third))));
     hn::StoreU(words_of_three, di, reinterpret_cast<std::int32_t*>(to));
   };
   std::int64_t i = 0;
@@ -219,8 +223,8 @@ void narrow_to_bf16(const float* values, std::int64_t count, underflow_rule unde
 /// Value of a magnitude of Format. `rebias` moves the exponent, and `smallest` is the bits of the smallest
 /// normal number; both may be those of a product with a power of two.
 ///
-/// The exponent is moved as if every number were normal, f. That of a subnormal is 2 f - smallest then, which is
-/// below f; of every other number f is below that.
+/// The exponent is moved as if every number were normal, f. That of a subnormal is 2 f - smallest then, which
+/// is below f; of every other number f is below that.
 template <class Format>
 HWY_INLINE hn::Vec<lane_floats> widen_magnitude(lane_vector magnitude, lane_vector rebias,
                                                 lane_vector smallest) {
@@ -245,8 +249,7 @@ HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_v
   } else if constexpr (Format::nan != 0) {
     result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
   }
-  const lane_vector sign =
-      hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
+  const lane_vector sign = hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
   return hn::Or(result, sign);
 }
 
@@ -271,9 +274,9 @@ template <class Format>
 void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) {
   const lane_vector rebias = set_lanes(widening_rebias<Format>);
   const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
-  convert_blocks<block_values>(
-      stored, count, values, [&](const std::uint8_t* from, float* to)
-                                 HWY_ATTR { widen_block<Format>(from, rebias, smallest, to); });
+  convert_blocks<block_values>(stored, count, values, [&](const std::uint8_t* from, float* to) HWY_ATTR {
+    widen_block<Format>(from, rebias, smallest, to);
+  });
 }
 
 void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {

@@ -9,6 +9,11 @@
 
 #include "stash/error.hpp"
 
+/// The address sanitizer, if there is one, answers to sizes that cannot be as an allocator does: with none.
+extern "C" const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+
 namespace stash {
 namespace {
 
