@@ -4,6 +4,7 @@
 
 namespace stash::c_api {
 
+// NOLINTBEGIN(misc-redundant-expression)  the two structures are declared apart
 static_assert(sizeof(stash_encode_report) == sizeof(encode_report) &&
               alignof(stash_encode_report) == alignof(encode_report));
 static_assert(offsetof(stash_encode_report, flags) == offsetof(encode_report, flags) &&
@@ -11,6 +12,7 @@ static_assert(offsetof(stash_encode_report, flags) == offsetof(encode_report, fl
               offsetof(stash_encode_report, slot_bytes) == offsetof(encode_report, slot_bytes) &&
               offsetof(stash_encode_report, overflow_bytes) == offsetof(encode_report, overflow_bytes) &&
               offsetof(stash_encode_report, checksum) == offsetof(encode_report, checksum));
+// NOLINTEND(misc-redundant-expression)
 static_assert(STASH_MAX_RANK == shape::max_rank);
 
 encoding to_encoding(std::string_view function, const stash_encoding* e, std::string_view argument) {

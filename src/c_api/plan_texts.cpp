@@ -68,6 +68,7 @@ int32_t stash_explain_plan(const char* plan_json, char** text) {
   });
 }
 
-void stash_free_text(char* text) {
+// What is freed is not const.
+void stash_free_text(char* text) {  // NOLINT(readability-non-const-parameter)
   delete[] text;
 }

@@ -135,7 +135,9 @@ struct max_kernel {
     // Unrolled by hand: as a loop it would keep both arrays in memory.
     const auto finish = [&](std::size_t b) STASH_LOOPS_ATTR {
       if constexpr (Relu) {
-        const ints kept = (bits_of(best[b]) > ints{}) | is_nan(best[b]);
+        const ints positive = bits_of(best[b]) > ints{};
+        const ints nan = is_nan(best[b]);
+        const ints kept = positive | nan;
         best[b] = kept ? best[b] : V{};
         winner[b] = kept ? winner[b] : first;
       }

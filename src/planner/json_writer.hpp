@@ -15,9 +15,9 @@
 namespace stash::planner::json_text {
 
 /// A finite number. Throws error(invalid_argument) naming `what` otherwise.
-value finite(double value, std::string_view what);
+value finite(double number, std::string_view what);
 /// The same, written with the digits that a float needs.
-value finite(float value, std::string_view what);
+value finite(float number, std::string_view what);
 
 /// Adds a member unless the value is its default.
 template <class T>

@@ -21,9 +21,9 @@ class new_memory final : public memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t alignment, void* /*stream*/) override {
     return ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
   }
-  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment,
+  void do_deallocate(void* data, std::size_t /*bytes*/, std::size_t alignment,
                      void* /*stream*/) noexcept override {
-    ::operator delete (data, bytes, std::align_val_t{alignment});
+    ::operator delete (data, std::align_val_t{alignment});
   }
 };
 
