@@ -9,9 +9,15 @@
 
 #include "stash/error.hpp"
 
-/// The address sanitizer, if there is one, answers to sizes that cannot be as an allocator does: with none.
-extern "C" const char* __asan_default_options() {
+// Sanitizers, if there are any, answer to sizes that cannot be as an allocator does: with none. Their
+// run-time libraries look for these names.
+extern "C" {
+[[gnu::visibility("default")]] const char* __asan_default_options() {
   return "allocator_may_return_null=1";
+}
+[[gnu::visibility("default")]] const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
 }
 
 namespace stash {

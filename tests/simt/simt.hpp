@@ -1,0 +1,86 @@
+#pragma once
+/// \file
+/// Runs CUDA kernels as ordinary code: every thread of a block is a fibre, and a scheduler switches between
+/// them at barriers and warp operations, in an order that the caller chooses. What a GPU leaves undefined and
+/// often forgives is an error here: barriers that not all threads reach, warp operations whose lanes do not
+/// meet, lanes outside their mask. Shared memory is poisoned, and lies in blocks of its own, so that address
+/// sanitizers see an index that is out of range.
+///
+/// Kernels do not include this file: they use kernels/common/simt.hpp, which says the same to nvcc.
+///
+/// Not shown here: weak memory ordering between blocks, bank conflicts, speed.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace simt {
+
+struct dim3 {
+  std::uint32_t x = 1, y = 1, z = 1;
+  std::uint64_t count() const noexcept { return std::uint64_t{x} * y * z; }
+};
+
+/// Order in which threads that could run do so, and in which blocks start.
+enum class order : std::uint8_t { forward, reverse, random };
+
+struct schedule {
+  order threads = order::forward;
+  std::uint32_t seed = 1;             ///< random only
+  std::uint32_t resident_blocks = 1;  ///< blocks that run at the same time
+};
+
+/// Of every launch from this thread until the next call.
+void set_schedule(const schedule& s);
+
+/// A kernel did what the programming model forbids; what() names block, thread and source line.
+class violation : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// Runs `kernel` in every thread of the grid and returns when all have ended. Throws the first violation or
+/// exception of a thread (others are then abandoned, their stacks unwound).
+/// `dynamic_shared` bytes of shared memory are what dynamic_shared() points to.
+void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel);
+
+/// Where in the sources a thread is.
+struct place {
+  const char* file;
+  int line;
+  friend bool operator==(const place& a, const place& b) noexcept {
+    return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+  }
+};
+
+// What a kernel asks for. Calling these outside a launch is a violation.
+
+dim3 thread_index();
+dim3 block_index();
+dim3 block_size();
+dim3 grid_size();
+
+/// __syncthreads().
+void sync_block(place at);
+/// __syncwarp(mask).
+void sync_warp(std::uint32_t mask, place at);
+/// __ballot_sync(mask, predicate).
+std::uint32_t ballot(std::uint32_t mask, bool predicate, place at);
+
+/// All warp operations that move values are this one: gives what lane `from` of the warp brought, or the own
+/// value if `from` is no lane of the warp. `kind` tells operations apart.
+std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind,
+                       place at);
+
+/// Lets other threads run: for loops that wait for another block.
+void yield();
+
+/// Shared memory of the block: the same address for all threads that ask from one place. Poisoned.
+void* static_shared(std::size_t bytes, std::size_t alignment, place at);
+void* dynamic_shared();
+
+}  // namespace simt
