@@ -1,6 +1,11 @@
 # The library that users link: the rooms behind include/stash, once static and once shared, from the same objects.
 
 set(stash_rooms stash_encoders stash_planner stash_runtime stash_c_api)
+if(STASH_ENABLE_CUDA)
+  list(APPEND stash_rooms stash_cuda)
+else()
+  list(APPEND stash_rooms stash_no_device)
+endif()
 set(stash_objects)
 foreach(room IN LISTS stash_rooms)
   list(APPEND stash_objects $<TARGET_OBJECTS:${room}>)
@@ -12,7 +17,7 @@ function(stash_add_user_library kind type)
   target_include_directories(
     stash_${kind} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy)
+  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy $<TARGET_NAME_IF_EXISTS:CUDA::cudart_static>)
   stash_configure_target(stash_${kind})
   # Objects only: nothing tells CMake the linker's language.
   set_target_properties(stash_${kind} PROPERTIES OUTPUT_NAME stash EXPORT_NAME ${kind} LINKER_LANGUAGE CXX)

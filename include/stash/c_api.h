@@ -65,7 +65,8 @@ typedef enum stash_errc {
   STASH_INFEASIBLE_BUDGET = 8,
   STASH_VERIFICATION_FAILED = 9,
   STASH_INTERRUPTED = 10,
-  STASH_INTERNAL = 11
+  STASH_INTERNAL = 11,
+  STASH_DEVICE_FAILURE = 12
 } stash_errc;
 
 /** "0.1.0": the version of the library that runs, which need not be that of this header. */

@@ -30,6 +30,7 @@ enum class errc : std::int32_t {
   verification_failed = 9,  ///< a plan or a decoded tensor failed its check
   interrupted = 10,         ///< stopped on request
   internal = 11,            ///< a defect of the library
+  device_failure = 12,      ///< the device or its driver refused a call, or there is none
 };
 
 /// Stable lower-case name of a code, e.g. "invalid_argument". Never throws.

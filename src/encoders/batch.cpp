@@ -31,6 +31,11 @@ void check_items(std::string_view function, std::size_t count, const Check& chec
 template <class Item, class Elements, class Run>
 void run_batch(std::span<const Item> items, const execution_context& context, const Elements& elements,
                const Run& run) {
+  if (on_device(context)) {
+    for (const Item& item : items)
+      run(item, context);
+    return;
+  }
   execution_context alone = context;
   alone.parallel_for = nullptr;
   parallel_for(context, static_cast<std::int64_t>(items.size()), 1,

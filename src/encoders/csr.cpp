@@ -166,7 +166,7 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
                           const csr32_view& out, const execution_context& context) {
   using namespace detail;
   constexpr std::string_view function = "csr_export32";
-  check_context(function, context);
+  check_host_context(function, context);
   if (e.kind != encoding_kind::csr) fail(errc::invalid_argument, function, "encoding", "csr", to_string(e));
   encoded_bytes_bound(e, out.type, elements);  // checks encoding, type and count
   const tile_layout layout = layout_of(e, out.type, elements);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "device.hpp"
 #include "run_loops.hpp"
 
 namespace stash::detail {
@@ -34,18 +35,25 @@ void fail(errc code, std::string_view function, std::string_view argument, std::
   throw error(code, fmt::format("{}: {}: expected {}, got {}", function, argument, expected, got));
 }
 
-void check_context(std::string_view function, const execution_context& context) {
+void check_host_context(std::string_view function, const execution_context& context) {
   check_cpu_target();
-  if (context.space == memory_space::device) {
-    fail(errc::unsupported, function, "context", "a host context", "a device context");
-  }
+  if (on_device(context)) fail(errc::unsupported, function, "context", "a host context", "a device context");
+}
+
+void check_context(std::string_view function, const execution_context& context) {
+  if (on_device(context)) return device::check_available(function);
+  check_cpu_target();
 }
 
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
-                dtype type) {
+                dtype type, memory_space where) {
   if (view.type != type) fail(errc::invalid_argument, function, argument, name(type), name(view.type));
-  if (view.space == memory_space::device) {
+  if (where == memory_space::host && view.space == memory_space::device) {
     fail(errc::unsupported, function, argument, "host memory", "device memory");
+  }
+  // Pinned memory is mapped into the device.
+  if (where == memory_space::device && view.space == memory_space::host) {
+    fail(errc::invalid_argument, function, argument, "device memory, as the context says", "host memory");
   }
   const std::int64_t inner = view.dims.inner();
   const std::int64_t pitch = view.pitch();
@@ -66,11 +74,12 @@ void check_view(std::string_view function, std::string_view argument, const cons
   }
 }
 
-void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view) {
+void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                      memory_space where) {
   if (view.type == dtype::u8 || view.type == dtype::s32 || size_of(view.type) == 0) {
     fail(errc::invalid_argument, function, argument, "f32, f16 or bf16", name(view.type));
   }
-  check_view(function, argument, view, view.type);
+  check_view(function, argument, view, view.type, where);
 }
 
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
@@ -98,17 +107,19 @@ void check_encoded(std::string_view function, std::string_view argument, const v
   }
 }
 
-void check_arena(std::string_view function, const overflow_arena* arena) {
+void check_arena(std::string_view function, const overflow_arena* arena, memory_space where) {
   if (arena == nullptr) return;
   if (arena->claimed == nullptr || !aligned(arena->claimed, alignof(std::uint64_t))) {
     fail(errc::invalid_argument, function, "overflow", "an aligned counter",
          fmt::format("{}", fmt::ptr(arena->claimed)));
   }
-  const std::uint64_t claimed =
-      std::atomic_ref<std::uint64_t>(*arena->claimed).load(std::memory_order_relaxed);
-  if (claimed % encoded_alignment != 0) {
-    fail(errc::invalid_argument, function, "overflow", "a counter that is a multiple of 16",
-         fmt::format("{}", claimed));
+  if (where != memory_space::device) {
+    const std::uint64_t claimed =
+        std::atomic_ref<std::uint64_t>(*arena->claimed).load(std::memory_order_relaxed);
+    if (claimed % encoded_alignment != 0) {
+      fail(errc::invalid_argument, function, "overflow", "a counter that is a multiple of 16",
+           fmt::format("{}", claimed));
+    }
   }
   if (arena->bytes != 0 && (arena->data == nullptr || !aligned(arena->data, encoded_alignment))) {
     fail(errc::invalid_argument, function, "overflow", "data aligned to 16 bytes",

@@ -43,16 +43,24 @@ constexpr std::int64_t tile_count(std::int64_t elements) noexcept {
 [[noreturn]] void fail(errc code, std::string_view function, std::string_view argument,
                        std::string_view expected, std::string_view got);
 
-/// The context must be one of the host.
+/// The context must be one of the host: for calls that have no kernels.
+void check_host_context(std::string_view function, const execution_context& context);
+
+/// The context must be one of the host, or of a device if this build has a back end for it.
 void check_context(std::string_view function, const execution_context& context);
 
-/// `view` must be host memory of type `type`, aligned to its elements, with a pitch of at least its inner
-/// length; its data may be null only if it has no elements.
+constexpr bool on_device(const execution_context& context) noexcept {
+  return context.space == memory_space::device;
+}
+
+/// `view` must have type `type`, lie in memory that a call in `where` can reach, be aligned to its elements,
+/// and have a pitch of at least its inner length; its data may be null only if it has no elements.
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
-                dtype type);
+                dtype type, memory_space where = memory_space::host);
 
 /// The same for any floating-point type.
-void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view);
+void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
+                      memory_space where = memory_space::host);
 
 /// `view` must have `elements` elements.
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
@@ -72,8 +80,9 @@ inline void check_encoded(std::string_view function, std::string_view argument,
 }
 
 /// The arena may be null; if not, it has a counter that is a multiple of 16, and data (16-byte aligned)
-/// unless it is empty.
-void check_arena(std::string_view function, const overflow_arena* arena);
+/// unless it is empty. The counter of a device is not read.
+void check_arena(std::string_view function, const overflow_arena* arena,
+                 memory_space where = memory_space::host);
 
 void check_rule(std::string_view function, framework_rule rule);
 

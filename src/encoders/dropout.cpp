@@ -52,7 +52,7 @@ void keep_flags(const dropout_key& key, std::uint32_t threshold, std::int64_t fi
 
 void check_tensors(std::string_view function, std::string_view in_name, const const_tensor_view& in,
                    std::string_view out_name, const tensor_view& out, const execution_context& context) {
-  check_context(function, context);
+  check_host_context(function, context);
   check_view(function, in_name, in, dtype::f32);
   check_view(function, out_name, out, dtype::f32);
   check_elements(function, out_name, out, in.elements());

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codecs.hpp"
+#include "device.hpp"
 #include "encoding_checks.hpp"
 #include "values.hpp"
 
@@ -134,17 +135,18 @@ void check_encode_input(std::string_view function, const encoding& e, const cons
                         const execution_context& context) {
   check_context(function, context);
   check_kind_has_values(function, e, input.type, true);
-  check_view(function, "input", input, input.type);
+  check_view(function, "input", input, input.type, context.space);
 }
 
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context) {
   const encoding& e = item.how;
   check_encode_input(function, e, item.input, context);
   check_encoded(function, "output", item.output, bytes_needed(e, item.input.type, item.input.elements()));
-  if (tiled(e.kind)) check_arena(function, item.output.overflow);
+  if (tiled(e.kind)) check_arena(function, item.output.overflow, context.space);
 }
 
 void run_encode(const encode_item& item, const execution_context& context) {
+  if (on_device(context)) return device::encode(item, context);
   const encoding& e = item.how;
   const const_tensor_view& input = item.input;
   const std::int64_t elements = input.elements();
@@ -184,12 +186,13 @@ void check_decode(std::string_view function, const decode_item& item, const exec
   // A mask becomes u8, whatever it was taken from.
   const dtype source = is_mask(e.kind) ? dtype::f32 : item.output.type;
   check_kind_has_values(function, e, source, false);
-  check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type);
+  check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type, context.space);
   check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
-  if (tiled(e.kind)) check_arena(function, item.input.overflow);
+  if (tiled(e.kind)) check_arena(function, item.input.overflow, context.space);
 }
 
 void run_decode(const decode_item& item, const execution_context& context) {
+  if (on_device(context)) return device::decode(item, context);
   const encoding& e = item.how;
   const tensor_view& output = item.output;
   const auto* bytes = static_cast<const std::uint8_t*>(item.input.data);
@@ -235,7 +238,7 @@ std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64
 std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
                                 const execution_context& context) {
   constexpr std::string_view function = "encoded_bytes_exact";
-  check_context(function, context);
+  check_host_context(function, context);
   check_source(function, e, input.type);
   check_view(function, "input", input, input.type);
   if (tiled(e.kind)) return tiled_bytes_exact(layout_of(e, input.type, input.elements()), input, context);
@@ -264,7 +267,7 @@ void decode(const encoding& e, const const_encoded_view& input, const tensor_vie
 void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
                   const encoded_view& output, const execution_context& context) {
   constexpr std::string_view function = "canonicalise";
-  check_context(function, context);
+  check_host_context(function, context);
   check_source(function, e, source);
   check_count(function, elements);
   const std::size_t needed = bytes_needed(e, source, elements);

@@ -8,7 +8,7 @@ using namespace detail;
 void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                       const encoded_view& index, framework_rule rule, const execution_context& context) {
   constexpr std::string_view function = "max_pool_forward";
-  check_context(function, context);
+  check_host_context(function, context);
   check_rule(function, rule);
   pool_planes planes;
   const auto want_index = [&](std::int64_t cells) {
@@ -29,7 +29,7 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
 void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
                        const pool_window& window, const execution_context& context) {
   constexpr std::string_view function = "max_pool_backward";
-  check_context(function, context);
+  check_host_context(function, context);
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
     const index_source source = checked_index_source(function, index, s.cells(), dy.elements());
@@ -43,7 +43,7 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
 void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                        const pool_window& window, framework_rule rule, const execution_context& context) {
   constexpr std::string_view function = "max_pool_backward";
-  check_context(function, context);
+  check_host_context(function, context);
   check_rule(function, rule);
   std::uint32_t never_set = 0;
   if (is_general(window, dx)) {

@@ -60,7 +60,7 @@ template <class Elements>
 
 /// value / 2^exponent for a value whose quotient is below 2^17. Quotients below the normal numbers, which
 /// are too small for every element format, become the smallest normal one; infinity and NaN stay.
-[[gnu::always_inline]] inline float scaled_down(float value, int exponent) noexcept {
+[[gnu::always_inline]] constexpr float scaled_down(float value, int exponent) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
   // A denormal is its count of steps of 2^-149, which is a normal number.
@@ -78,7 +78,7 @@ template <class Elements>
 
 /// value * 2^exponent, exact where f32 has the number, saturating; infinity and NaN stay. `value` is an
 /// element: zero, or a normal f32.
-[[gnu::always_inline]] inline float scaled_up(float value, int exponent) noexcept {
+[[gnu::always_inline]] constexpr float scaled_up(float value, int exponent) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
   const std::int32_t target = (magnitude >> 23) + exponent;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "detail.hpp"
+#include "device.hpp"
 #include "run_loops.hpp"
 #include "sign_source.hpp"
 #include "values.hpp"
@@ -15,9 +16,10 @@ namespace {
 using namespace detail;
 
 void check_pair(std::string_view function, std::string_view first_name, const const_tensor_view& first,
-                std::string_view second_name, const const_tensor_view& second) {
-  check_float_view(function, first_name, first);
-  check_view(function, second_name, second, first.type);
+                std::string_view second_name, const const_tensor_view& second,
+                const execution_context& context) {
+  check_float_view(function, first_name, first, context.space);
+  check_view(function, second_name, second, first.type, context.space);
   check_elements(function, second_name, second, first.elements());
 }
 
@@ -102,8 +104,9 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   constexpr std::string_view function = "relu_forward";
   check_context(function, context);
   check_rule(function, rule);
-  check_pair(function, "x", x, "y", y);
+  check_pair(function, "x", x, "y", y, context);
   check_mask(function, mask, x.elements());
+  if (on_device(context)) return device::relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
   // The gradient passes for x exactly where it passes for y.
   forward(
@@ -118,9 +121,10 @@ void relu_backward(const const_tensor_view& dy, const encoding& e, const const_e
                    const tensor_view& dx, framework_rule rule, const execution_context& context) {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
-  check_pair(relu_backward_name, "dy", dy, "dx", dx);
+  check_pair(relu_backward_name, "dy", dy, "dx", dx, context);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
-  check_sign_source(relu_backward_name, source);
+  check_sign_source(relu_backward_name, source, context.space);
+  if (on_device(context)) return device::relu_backward(dy, e, stash, dx, rule, context);
   backward(
       dy, dx, rounding::exact, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
@@ -133,8 +137,9 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
                    framework_rule rule, const execution_context& context) {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
-  check_pair(relu_backward_name, "dy", dy, "dx", dx);
-  check_pair(relu_backward_name, "dy", dy, "y", y);
+  check_pair(relu_backward_name, "dy", dy, "dx", dx, context);
+  check_pair(relu_backward_name, "dy", dy, "y", y, context);
+  if (on_device(context)) return device::relu_backward(dy, y, dx, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(y, [rule](const float* values, std::int64_t length,
                                    std::uint8_t* bits) { loops().pass_bits(values, length, rule, bits); }),
@@ -146,8 +151,9 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   constexpr std::string_view function = "leaky_relu_forward";
   check_context(function, context);
   check_slope(function, slope);
-  check_pair(function, "x", x, "y", y);
+  check_pair(function, "x", x, "y", y, context);
   check_mask(function, mask, x.elements());
+  if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
   const auto sign_bits = [&](const float* values, std::int64_t length, std::uint8_t* bits) {
     fast.pass_bits(values, length, framework_rule::tensorflow, bits);
@@ -166,9 +172,10 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
                          const tensor_view& dx, float slope, const execution_context& context) {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
-  check_pair(leaky_backward_name, "dy", dy, "dx", dx);
+  check_pair(leaky_backward_name, "dy", dy, "dx", dx, context);
   const map_stash source{e, stash, dy.type, dy.elements(), framework_rule::tensorflow};
-  check_sign_source(leaky_backward_name, source);
+  check_sign_source(leaky_backward_name, source, context.space);
+  if (on_device(context)) return device::leaky_relu_backward(dy, e, stash, dx, slope, context);
   backward(
       dy, dx, rounding::nearest, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
@@ -183,8 +190,9 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
                          float slope, const execution_context& context) {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
-  check_pair(leaky_backward_name, "dy", dy, "dx", dx);
-  check_pair(leaky_backward_name, "dy", dy, "x", x);
+  check_pair(leaky_backward_name, "dy", dy, "dx", dx, context);
+  check_pair(leaky_backward_name, "dy", dy, "x", x, context);
+  if (on_device(context)) return device::leaky_relu_backward(dy, x, dx, slope, context);
   backward(dy, dx, rounding::nearest, context,
            bits_of_dense(x,
                          [](const float* values, std::int64_t length, std::uint8_t* bits) {
@@ -201,8 +209,9 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_context(function, context);
   check_rule(function, rule);
   check_bounds(function, lower, upper);
-  check_pair(function, "x", x, "y", y);
+  check_pair(function, "x", x, "y", y, context);
   check_mask(function, mask, x.elements());
+  if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // A bound need not exist in a 16-bit type.
   forward(
@@ -221,9 +230,10 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
-  check_pair(clip_backward_name, "dy", dy, "dx", dx);
+  check_pair(clip_backward_name, "dy", dy, "dx", dx, context);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
-  check_range_source(clip_backward_name, source);
+  check_range_source(clip_backward_name, source, context.space);
+  if (on_device(context)) return device::clip_backward(dy, e, stash, dx, lower, upper, rule, context);
   backward(
       dy, dx, rounding::exact, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
@@ -237,8 +247,9 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
-  check_pair(clip_backward_name, "dy", dy, "dx", dx);
-  check_pair(clip_backward_name, "dy", dy, "x", x);
+  check_pair(clip_backward_name, "dy", dy, "dx", dx, context);
+  check_pair(clip_backward_name, "dy", dy, "x", x, context);
+  if (on_device(context)) return device::clip_backward(dy, x, dx, lower, upper, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(x,
                          [=](const float* values, std::int64_t length, std::uint8_t* bits) {

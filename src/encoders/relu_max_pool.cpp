@@ -121,7 +121,7 @@ class dense_source {
 template <class Body>
 void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_window& window,
                 const execution_context& context, const Body& body) {
-  check_context(backward_name, context);
+  check_host_context(backward_name, context);
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(backward_name, "dx", dx, "dy", dy, window);
     body(s, [&](const auto& source, std::uint32_t& status) {
@@ -158,7 +158,7 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
                            const encoded_view& code, const encoded_view& index, framework_rule rule,
                            const execution_context& context) {
   constexpr std::string_view function = "relu_max_pool_forward";
-  check_context(function, context);
+  check_host_context(function, context);
   check_rule(function, rule);
   const std::int64_t elements = y.elements();
   pool_planes planes;

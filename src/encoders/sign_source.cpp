@@ -16,8 +16,8 @@ bool tiled(const encoding& e) noexcept {
   return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
 }
 
-void check_stash(std::string_view function, const map_stash& s) {
-  if (tiled(s.how)) check_arena(function, s.stash.overflow);
+void check_stash(std::string_view function, const map_stash& s, memory_space where) {
+  if (tiled(s.how)) check_arena(function, s.stash.overflow, where);
   const std::size_t bound = encoded_bytes_bound(s.how, s.type, s.elements);
   const bool grows = tiled(s.how) && s.elements != 0;
   check_encoded(function, "stash", s.stash,
@@ -62,7 +62,7 @@ void bits_of_present(const float* values, std::int64_t length, framework_rule ru
 
 }  // namespace
 
-void check_sign_source(std::string_view function, const map_stash& s) {
+void check_sign_source(std::string_view function, const map_stash& s, memory_space where) {
   switch (s.how.kind) {
     case encoding_kind::cast:
       if (s.how.underflow != underflow_rule::keep_nonzero) {
@@ -78,7 +78,7 @@ void check_sign_source(std::string_view function, const map_stash& s) {
     default:
       fail(errc::unsupported, function, "encoding", "sign_mask, bitmap, csr, cast or raw", to_string(s.how));
   }
-  check_stash(function, s);
+  check_stash(function, s, where);
 }
 
 const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::int64_t length,
@@ -103,13 +103,13 @@ const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::i
   return buffer;
 }
 
-void check_range_source(std::string_view function, const map_stash& s) {
+void check_range_source(std::string_view function, const map_stash& s, memory_space where) {
   const bool values =
       s.how.kind == encoding_kind::raw || (tiled(s.how) && s.how.values == value_format::source);
   if (s.how.kind != encoding_kind::range_mask && !values) {
     fail(errc::unsupported, function, "encoding", "range_mask, raw, bitmap or csr", to_string(s.how));
   }
-  check_stash(function, s);
+  check_stash(function, s, where);
 }
 
 const std::uint8_t* read_range_bits(const map_stash& s, float lower, float upper, std::int64_t tile,

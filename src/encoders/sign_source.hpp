@@ -21,7 +21,8 @@ struct map_stash {
 
 /// Checks that the stash can serve the sign of its values: sign_mask, bitmap, csr, raw, or cast with
 /// keep_nonzero, with its report and at least the bytes of its fixed part.
-void check_sign_source(std::string_view function, const map_stash& source);
+void check_sign_source(std::string_view function, const map_stash& source,
+                       memory_space where = memory_space::host);
 
 /// The bits of tile `tile` of `length` elements: bit i is set where the gradient passes under the rule. They
 /// lie in the stash or in `buffer` (tile_elements / 8 bytes); bits behind the last element mean nothing.
@@ -31,7 +32,8 @@ const std::uint8_t* read_pass_bits(const map_stash& source, std::int64_t tile, s
 
 /// Checks that the stash can say which values lie between two bounds: range_mask, or raw, bitmap or csr with
 /// source values.
-void check_range_source(std::string_view function, const map_stash& source);
+void check_range_source(std::string_view function, const map_stash& source,
+                        memory_space where = memory_space::host);
 
 /// As read_pass_bits(): bit i is set where lower < value i < upper, a NaN by the rule.
 const std::uint8_t* read_range_bits(const map_stash& source, float lower, float upper, std::int64_t tile,

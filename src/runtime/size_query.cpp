@@ -8,7 +8,7 @@ namespace stash {
 size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
                        const const_encoded_view& stored, const execution_context& context) {
   constexpr std::string_view function = "size_query";
-  detail::check_context(function, context);
+  detail::check_host_context(function, context);
   const std::size_t bound = detail::checked_bytes_bound(function, e, source, elements);
   detail::check_encoded(function, "stored", stored, detail::bytes_needed(e, source, elements));
   const encode_report& report = *stored.report;

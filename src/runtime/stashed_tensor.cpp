@@ -91,7 +91,7 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
 stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const shape& dims,
                                        const stash_options& options, const execution_context& context) {
   constexpr std::string_view function = "stashed_tensor::reserve";
-  detail::check_context(function, context);
+  detail::check_host_context(function, context);
   const std::size_t bound = detail::checked_bytes_bound(function, e, source, dims.elements());
   const bool sized = sparse(e) && options.capacity != 0;
   const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
@@ -151,7 +151,7 @@ void stashed_tensor::restore(const tensor_view& output, const execution_context&
 
 void stashed_tensor::check(const execution_context& context) const {
   constexpr std::string_view function = "stashed_tensor::check";
-  detail::check_context(function, context);
+  detail::check_host_context(function, context);
   if (!empty()) check_status(function, name_, report()->status);
 }
 

@@ -138,10 +138,10 @@ TEST(c_structs, numbers_out_of_range_are_refused_before_they_are_cut) {
 }
 
 TEST(c_errors, numbers_and_names_are_those_of_cpp) {
-  for (int32_t code = 0; code <= 11; ++code)
+  for (int32_t code = 0; code <= 12; ++code)
     EXPECT_EQ(stash_errc_name(code), stash::to_string(static_cast<stash::errc>(code)));
   EXPECT_STREQ(stash_errc_name(STASH_INFEASIBLE_BUDGET), "infeasible_budget");
-  EXPECT_STREQ(stash_errc_name(12), "unknown");
+  EXPECT_STREQ(stash_errc_name(13), "unknown");
   EXPECT_STREQ(stash_errc_name(-1), "unknown");
   EXPECT_STREQ(stash_version(), STASH_VERSION_STRING);
 }

@@ -12,7 +12,10 @@ ROOMS = ("encoders", "planner", "models", "runtime", "c_api", "data", "executor"
 # Who may include what: rooms, or single files where only part of a room is open.
 MAY_INCLUDE = {
     "include": {"include"},
-    "kernels": {"include", "kernels"},
+    # Conversions and sizes are the CPU's; device.hpp is the door that the kernels stand behind; simt.hpp is what they
+    # are compiled against where there is no nvcc.
+    "kernels": {"include", "kernels", "src/encoders/convert.hpp", "src/encoders/mx.hpp", "src/encoders/philox.hpp",
+                "src/encoders/value_codec.hpp", "src/encoders/device.hpp", "tests/simt/simt.hpp"},
     "encoders": {"include", "encoders", "kernels"},
     "planner": {"include", "planner"},
     "models": {"include", "models", "src/planner/network.hpp", "src/planner/graph.hpp"},
@@ -86,7 +89,7 @@ def room_of(path):
 def resolve(tree, including, name):
     """The project file that an include line names, or None."""
     beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
-    for candidate in (beside, f"include/{name}", f"src/{name}", name):
+    for candidate in (beside, f"include/{name}", f"src/{name}", f"kernels/{name}", f"tests/{name}", name):
         if candidate in tree.paths:
             return candidate
     return None

@@ -115,7 +115,14 @@ std::unique_ptr<unsigned char, void (*)(void*)> poisoned(std::size_t bytes, std:
 }
 
 std::string text(const dim3& d) {
-  return "(" + std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z) + ")";
+  std::string result("(");
+  result += std::to_string(d.x);
+  for (const std::uint32_t other : {d.y, d.z}) {
+    result += ',';
+    result += std::to_string(other);
+  }
+  result += ')';
+  return result;
 }
 
 std::string text(const place& p) {

@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// The kernel of everything that treats groups of elements one by one: masks, casts, ReLU. A block first
+/// issues all its loads, so that enough bytes are in flight, then computes and stores.
+///
+/// A body is a plain value, passed to the kernel as it is, with
+///     using loaded = ...;                      what a thread holds of a group between load and store
+///     static constexpr unsigned groups = ...;       of a thread: as many as make four 16-byte loads
+///     bool vectors() const;                    may load_whole and store_whole be called
+///     std::uint64_t whole_groups() const;      groups before the first that is not whole
+///     loaded load_whole(group) / load_any(group);
+///     void store_whole(group, loaded) / store_any(group, loaded);
+/// Lanes of a warp come to a store together, in groups that follow each other; store_any is called for the
+/// groups behind the last one too, up to the end of the block, and has to look.
+
+#include <cstdint>
+
+#include "common/simt.hpp"
+
+namespace stash::kernels {
+
+inline constexpr unsigned group_threads = 256;
+
+template <class Body>
+STASH_KERNEL(group_threads)
+each_group(Body body) {
+  constexpr unsigned groups = Body::groups;
+  const std::uint64_t begin = block_rank() * (std::uint64_t{group_threads} * groups);
+  const std::uint64_t first = begin + thread_rank();
+  typename Body::loaded loaded[groups];
+  // The same for the whole block, so that the loads of the usual case stand in a row.
+  if (body.vectors() && begin + std::uint64_t{group_threads} * groups <= body.whole_groups()) {
+    STASH_UNROLL
+    for (unsigned g = 0; g < groups; ++g)
+      loaded[g] = body.load_whole(first + g * group_threads);
+    STASH_UNROLL
+    for (unsigned g = 0; g < groups; ++g)
+      body.store_whole(first + g * group_threads, loaded[g]);
+  } else {
+    STASH_UNROLL
+    for (unsigned g = 0; g < groups; ++g)
+      loaded[g] = body.load_any(first + g * group_threads);
+    STASH_UNROLL
+    for (unsigned g = 0; g < groups; ++g)
+      body.store_any(first + g * group_threads, loaded[g]);
+  }
+  body.finish(block_rank() == 0 && thread_rank() == 0);
+}
+
+/// Blocks that cover `count` groups.
+template <class Body>
+constexpr std::uint64_t blocks_for(std::uint64_t count) {
+  constexpr std::uint64_t each = std::uint64_t{group_threads} * Body::groups;
+  return (count + each - 1) / each;
+}
+
+/// Groups of a thread that make four 16-byte loads.
+template <class Bits>
+inline constexpr unsigned groups_in_flight = sizeof(Bits) == 4 ? 2 : 4;
+
+}  // namespace stash::kernels

@@ -1,0 +1,160 @@
+#pragma once
+/// \file
+/// Tensors as kernels see them: groups of eight consecutive elements, as the bits of their type. A group is
+/// one or two 16-byte accesses where the tensor allows it (tensor_access::vectors), else eight small ones.
+
+#include <cstdint>
+
+#include "common/simt.hpp"
+#include "encoders/convert.hpp"
+#include "stash/tensor_view.hpp"
+
+namespace stash::kernels {
+
+inline constexpr unsigned group_elements = 8;
+
+/// What kernels need to know of an element type beside its size, which is a template argument: the same code
+/// serves f16 and bf16.
+struct element_type {
+  std::uint32_t infinity = 0x7f800000;    ///< the largest magnitude that is not NaN
+  std::uint32_t magnitudes = 0x7fffffff;  ///< all bits but the sign
+  bool bf16 = false;
+};
+
+/// The exact f32 of an element, NaN payloads included.
+template <class Bits>
+STASH_DEVICE float to_f32(Bits bits, const element_type& type) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_float(bits);
+  } else {
+    return type.bf16 ? as_float(std::uint32_t{bits} << 16) : detail::widen<detail::fp16_format>(bits);
+  }
+}
+/// An f32 rounded to the element type: docs/format.md, "Narrow values", to_zero.
+template <class Bits>
+STASH_DEVICE Bits from_f32(float value, const element_type& type) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_bits(value);
+  } else {
+    return type.bf16 ? detail::narrow<detail::bf16_format, underflow_rule::to_zero>(value)
+                     : detail::narrow<detail::fp16_format, underflow_rule::to_zero>(value);
+  }
+}
+
+/// x > 0, and where NaN passes also NaN; on the bits, so denormals are themselves.
+template <class Bits>
+STASH_DEVICE bool passes(Bits bits, const element_type& type, bool nan_passes) {
+  const std::uint32_t word = bits;
+  return word - 1 < type.infinity || (nan_passes && (word & type.magnitudes) > type.infinity);
+}
+
+/// A dense or pitched tensor. Element i lies at (i / inner) * pitch + i % inner.
+struct device_tensor {
+  void* data;
+  std::uint64_t elements, inner, pitch;
+  /// Groups are aligned to 16 bytes, or 8 for bytes, and none spans two pixels.
+  bool vectors;
+};
+
+/// Where element `first` lies.
+STASH_DEVICE std::uint64_t place_of(const device_tensor& t, std::uint64_t first) {
+  if (t.inner == t.pitch) return first;
+  // Divisions of 64 bits cost several times those of 32.
+  if (((first | t.inner) >> 32) == 0) {
+    const auto pixel = static_cast<std::uint32_t>(first) / static_cast<std::uint32_t>(t.inner);
+    return pixel * t.pitch +
+           (static_cast<std::uint32_t>(first) - pixel * static_cast<std::uint32_t>(t.inner));
+  }
+  return first / t.inner * t.pitch + first % t.inner;
+}
+
+/// Sixteen bytes of elements, or eight of bytes.
+template <class Bits>
+struct group {
+  Bits value[group_elements];
+};
+
+/// A whole group of a tensor with `vectors`.
+template <class Bits>
+STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t index) {
+  const Bits* from = static_cast<const Bits*>(t.data) + place_of(t, index * group_elements);
+  group<Bits> g;
+  if constexpr (sizeof(Bits) == 1) {
+    const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(from);
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.value[i] = static_cast<Bits>(word >> (8 * i));
+  } else {
+    constexpr unsigned vectors = sizeof(Bits) * group_elements / 16;
+    constexpr unsigned per_word = 4 / sizeof(Bits);
+    vector16 v[vectors];
+    STASH_UNROLL
+    for (unsigned i = 0; i < vectors; ++i)
+      v[i] = load_once(reinterpret_cast<const vector16*>(from) + i);
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i) {
+      g.value[i] = static_cast<Bits>(v[i / per_word / 4].word[i / per_word % 4] >>
+                                     (8 * sizeof(Bits) * (i % per_word)));
+    }
+  }
+  return g;
+}
+
+/// How much of a group exists.
+STASH_DEVICE unsigned group_length(std::uint64_t elements, std::uint64_t index) {
+  const std::uint64_t first = index * group_elements;
+  if (first >= elements) return 0;
+  return elements - first < group_elements ? static_cast<unsigned>(elements - first) : group_elements;
+}
+
+/// Any group of any tensor; zeros where there are no elements.
+template <class Bits>
+STASH_DEVICE group<Bits> load_elements(const device_tensor& t, std::uint64_t index) {
+  const unsigned length = group_length(t.elements, index);
+  if (t.vectors && length == group_elements) return load_vectors<Bits>(t, index);
+  group<Bits> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    g.value[i] =
+        i < length ? static_cast<const Bits*>(t.data)[place_of(t, index * group_elements + i)] : Bits{0};
+  }
+  return g;
+}
+
+/// Inverse of load_vectors().
+template <class Bits>
+STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
+  Bits* to = static_cast<Bits*>(t.data) + place_of(t, index * group_elements);
+  if constexpr (sizeof(Bits) == 1) {
+    std::uint64_t word = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      word |= std::uint64_t{g.value[i]} << (8 * i);
+    *reinterpret_cast<std::uint64_t*>(to) = word;
+  } else {
+    constexpr unsigned vectors = sizeof(Bits) * group_elements / 16;
+    constexpr unsigned per_word = 4 / sizeof(Bits);
+    vector16 v[vectors] = {};
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i) {
+      v[i / per_word / 4].word[i / per_word % 4] |= static_cast<std::uint32_t>(g.value[i])
+                                                    << (8 * sizeof(Bits) * (i % per_word));
+    }
+    STASH_UNROLL
+    for (unsigned i = 0; i < vectors; ++i)
+      reinterpret_cast<vector16*>(to)[i] = v[i];
+  }
+}
+
+/// Inverse of load_elements(): nothing behind the last element is written.
+template <class Bits>
+STASH_DEVICE void store_elements(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
+  const unsigned length = group_length(t.elements, index);
+  if (t.vectors && length == group_elements) return store_vectors<Bits>(t, index, g);
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    if (i < length) static_cast<Bits*>(t.data)[place_of(t, index * group_elements + i)] = g.value[i];
+  }
+}
+
+}  // namespace stash::kernels

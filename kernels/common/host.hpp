@@ -1,0 +1,53 @@
+#pragma once
+/// \file
+/// From the public views to what kernels take, and from run-time types to template arguments.
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/each_group.hpp"
+#include "common/elements.hpp"
+#include "common/launch.hpp"
+#include "stash/encoding.hpp"
+
+namespace stash::kernels {
+
+/// A view that the host has checked.
+inline device_tensor device_tensor_of(const const_tensor_view& view) {
+  device_tensor t;
+  t.data = const_cast<void*>(view.data);
+  t.elements = static_cast<std::uint64_t>(view.elements());
+  t.inner = static_cast<std::uint64_t>(view.dims.inner());
+  t.pitch = static_cast<std::uint64_t>(view.pitch());
+  const std::size_t size = size_of(view.type);
+  const std::size_t alignment = size == 1 ? 8 : 16;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0;
+  t.vectors = aligned && (view.dense() || (t.inner % group_elements == 0 && t.pitch * size % alignment == 0));
+  return t;
+}
+
+inline element_type element_type_of(dtype type) {
+  if (type == dtype::f16) return {0x7c00, 0x7fff, false};
+  if (type == dtype::bf16) return {0x7f80, 0x7fff, true};
+  return {};
+}
+
+/// Calls body with a zero of the bits of a floating-point type.
+template <class Body>
+void with_element(dtype type, const Body& body) {
+  if (type == dtype::f32) return body(std::uint32_t{});
+  body(std::uint16_t{});
+}
+
+/// Runs a body of each_group.hpp over `groups` groups.
+template <class Body>
+void run_groups(const char* function, const execution_context& context, const Body& body,
+                std::uint64_t groups) {
+  launch(function, context, blocks_for<Body>(groups), group_threads, each_group<Body>, body);
+}
+
+constexpr std::uint64_t groups_of(std::uint64_t elements) {
+  return (elements + group_elements - 1) / group_elements;
+}
+
+}  // namespace stash::kernels

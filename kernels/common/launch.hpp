@@ -1,0 +1,53 @@
+#pragma once
+/// \file
+/// The only way from the host into a kernel, for both compilers: launches are asynchronous, in the stream of
+/// the context, and never wait.
+
+#include <cstdint>
+#include <string>
+
+#include "common/simt.hpp"
+#include "stash/error.hpp"
+#include "stash/execution.hpp"
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#endif
+
+namespace stash::kernels {
+
+/// The most blocks of one launch.
+inline constexpr std::uint64_t max_blocks = 0x7fffffff;
+
+#if defined(__CUDACC__)
+
+/// Throws error(device_failure) with what the driver says.
+inline void check_launch(const char* function, cudaError_t result) {
+  if (result == cudaSuccess) return;
+  throw error(errc::device_failure, std::string(function) +
+                                        ": context: expected a device that runs kernels, got " +
+                                        cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
+}
+
+/// Runs kernel(args...) in `blocks` blocks; does nothing for none.
+template <class... Parameters, class... Arguments>
+void launch(const char* function, const execution_context& context, std::uint64_t blocks, unsigned threads,
+            void (*kernel)(Parameters...), const Arguments&... args) {
+  if (blocks == 0) return;
+  kernel<<<dim3(static_cast<unsigned>(blocks)), dim3(threads), 0,
+           static_cast<cudaStream_t>(context.stream)>>>(args...);
+  check_launch(function, cudaGetLastError());
+}
+
+#else
+
+template <class... Parameters, class... Arguments>
+void launch(const char* /*function*/, const execution_context& /*context*/, std::uint64_t blocks,
+            unsigned threads, void (*kernel)(Parameters...), const Arguments&... args) {
+  if (blocks == 0) return;
+  simt::launch({static_cast<std::uint32_t>(blocks)}, {threads}, 0, [&] { kernel(args...); });
+}
+
+#endif
+
+}  // namespace stash::kernels

@@ -1,0 +1,255 @@
+#pragma once
+/// \file
+/// The programming model that kernels are written in, said once for two compilers: nvcc, and the host's
+/// compiler with the emulator of tests/simt, under which every kernel runs in every test.
+///
+/// Kernels use only what stands here: no CUDA built-in variables, no <<<>>>, no intrinsics of their own. Warp
+/// operations take the mask of lanes that meet, and all those lanes must come to the same call.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#if !defined(__CUDACC__)
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "simt/simt.hpp"
+#endif
+
+#if defined(__CUDACC__)
+#define STASH_KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define STASH_DEVICE __device__ __forceinline__
+#define STASH_UNROLL _Pragma("unroll")
+/// Uninitialised shared memory of the block: an array `name` of `count` elements.
+#define STASH_SHARED(type, name, count) __shared__ type name[count]
+#else
+#define STASH_KERNEL(threads) inline void
+#define STASH_DEVICE inline
+#define STASH_UNROLL
+#define STASH_SHARED(type, name, count)                                                                     \
+  auto* const name = static_cast<type*>(simt::static_shared(sizeof(type) * static_cast<std::size_t>(count), \
+                                                            alignof(type), simt::place{__FILE__, __LINE__}))
+#endif
+
+namespace stash::kernels {
+
+inline constexpr unsigned warp_lanes = 32;
+inline constexpr std::uint32_t all_lanes = 0xffffffffU;
+
+/// Sixteen bytes, moved by one instruction; 16-byte aligned.
+struct alignas(16) vector16 {
+  std::uint32_t word[4];
+};
+
+#if defined(__CUDACC__)
+
+STASH_DEVICE unsigned thread_rank() {
+  return threadIdx.x;
+}
+STASH_DEVICE unsigned block_threads() {
+  return blockDim.x;
+}
+STASH_DEVICE std::uint64_t block_rank() {
+  return blockIdx.x;
+}
+STASH_DEVICE std::uint64_t grid_blocks() {
+  return gridDim.x;
+}
+
+STASH_DEVICE void sync_block() {
+  __syncthreads();
+}
+STASH_DEVICE void sync_warp(std::uint32_t mask = all_lanes) {
+  __syncwarp(mask);
+}
+STASH_DEVICE std::uint32_t ballot(std::uint32_t mask, bool predicate) {
+  return __ballot_sync(mask, predicate);
+}
+
+/// What lane `from` brought.
+template <class T>
+STASH_DEVICE T shuffle(std::uint32_t mask, T value, unsigned from) {
+  return __shfl_sync(mask, value, static_cast<int>(from));
+}
+/// What the lane `distance` below brought; the own value where there is none.
+template <class T>
+STASH_DEVICE T shuffle_up(std::uint32_t mask, T value, unsigned distance) {
+  return __shfl_up_sync(mask, value, distance);
+}
+/// What the lane with these bits flipped brought.
+template <class T>
+STASH_DEVICE T shuffle_xor(std::uint32_t mask, T value, unsigned bits) {
+  return __shfl_xor_sync(mask, value, static_cast<int>(bits));
+}
+
+STASH_DEVICE int count_ones(std::uint32_t bits) {
+  return __popc(bits);
+}
+STASH_DEVICE int leading_zeros(std::uint32_t bits) {
+  return __clz(static_cast<int>(bits));
+}
+STASH_DEVICE float as_float(std::uint32_t bits) {
+  return __uint_as_float(bits);
+}
+STASH_DEVICE std::uint32_t as_bits(float value) {
+  return __float_as_uint(value);
+}
+
+/// Old value; relaxed, over the whole device. Words of shared memory are as good as those of global memory.
+STASH_DEVICE std::uint32_t atomic_or(std::uint32_t* word, std::uint32_t bits) {
+  return atomicOr(word, bits);
+}
+STASH_DEVICE std::uint32_t atomic_add(std::uint32_t* word, std::uint32_t amount) {
+  return atomicAdd(word, amount);
+}
+STASH_DEVICE std::uint64_t atomic_add(std::uint64_t* word, std::uint64_t amount) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(amount));
+}
+STASH_DEVICE std::uint64_t atomic_max(std::uint64_t* word, std::uint64_t least) {
+  return atomicMax(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(least));
+}
+
+/// A word that another block publishes: what that block wrote before is seen after.
+STASH_DEVICE std::uint64_t load_acquire(const std::uint64_t* word) {
+  std::uint64_t value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+STASH_DEVICE void store_release(std::uint64_t* word, std::uint64_t value) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+/// For loops that wait for another block.
+STASH_DEVICE void pause() {
+  __nanosleep(20);
+}
+
+/// Input that is read once: past the first-level cache. May have been written by this kernel.
+STASH_DEVICE vector16 load_once(const vector16* from) {
+  vector16 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(from));
+  return v;
+}
+/// Output that nobody reads soon: first to leave the caches.
+STASH_DEVICE void store_once(vector16* to, const vector16& v) {
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]), "r"(v.word[1]),
+               "r"(v.word[2]), "r"(v.word[3])
+               : "memory");
+}
+
+#else
+
+STASH_DEVICE unsigned thread_rank() {
+  return simt::thread_index().x;
+}
+STASH_DEVICE unsigned block_threads() {
+  return simt::block_size().x;
+}
+STASH_DEVICE std::uint64_t block_rank() {
+  return simt::block_index().x;
+}
+STASH_DEVICE std::uint64_t grid_blocks() {
+  return simt::grid_size().x;
+}
+
+// The default arguments are the caller's file and line.
+
+STASH_DEVICE void sync_block(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  simt::sync_block({file, line});
+}
+STASH_DEVICE void sync_warp(std::uint32_t mask = all_lanes, const char* file = __builtin_FILE(),
+                            int line = __builtin_LINE()) {
+  simt::sync_warp(mask, {file, line});
+}
+STASH_DEVICE std::uint32_t ballot(std::uint32_t mask, bool predicate, const char* file = __builtin_FILE(),
+                                  int line = __builtin_LINE()) {
+  return simt::ballot(mask, predicate, {file, line});
+}
+
+template <class T>
+STASH_DEVICE T exchange(std::uint32_t mask, T value, unsigned from, const char* kind, simt::place at) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
+  std::uint64_t brought = 0;
+  std::memcpy(&brought, &value, sizeof(T));
+  const std::uint64_t taken = simt::exchange(mask, brought, from, kind, at);
+  T result;
+  std::memcpy(&result, &taken, sizeof(T));
+  return result;
+}
+
+/// What lane `from` brought.
+template <class T>
+STASH_DEVICE T shuffle(std::uint32_t mask, T value, unsigned from, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE()) {
+  return exchange(mask, value, from % warp_lanes, "shuffle", {file, line});
+}
+/// What the lane `distance` below brought; the own value where there is none.
+template <class T>
+STASH_DEVICE T shuffle_up(std::uint32_t mask, T value, unsigned distance, const char* file = __builtin_FILE(),
+                          int line = __builtin_LINE()) {
+  return exchange(mask, value, thread_rank() % warp_lanes - distance, "shuffle_up", {file, line});
+}
+/// What the lane with these bits flipped brought.
+template <class T>
+STASH_DEVICE T shuffle_xor(std::uint32_t mask, T value, unsigned bits, const char* file = __builtin_FILE(),
+                           int line = __builtin_LINE()) {
+  return exchange(mask, value, thread_rank() % warp_lanes ^ bits, "shuffle_xor", {file, line});
+}
+
+STASH_DEVICE int count_ones(std::uint32_t bits) {
+  return std::popcount(bits);
+}
+STASH_DEVICE int leading_zeros(std::uint32_t bits) {
+  return std::countl_zero(bits);
+}
+STASH_DEVICE float as_float(std::uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+STASH_DEVICE std::uint32_t as_bits(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
+
+/// Old value; relaxed, over the whole device.
+STASH_DEVICE std::uint32_t atomic_or(std::uint32_t* word, std::uint32_t bits) {
+  return std::atomic_ref<std::uint32_t>(*word).fetch_or(bits, std::memory_order_relaxed);
+}
+STASH_DEVICE std::uint32_t atomic_add(std::uint32_t* word, std::uint32_t amount) {
+  return std::atomic_ref<std::uint32_t>(*word).fetch_add(amount, std::memory_order_relaxed);
+}
+STASH_DEVICE std::uint64_t atomic_add(std::uint64_t* word, std::uint64_t amount) {
+  return std::atomic_ref<std::uint64_t>(*word).fetch_add(amount, std::memory_order_relaxed);
+}
+STASH_DEVICE std::uint64_t atomic_max(std::uint64_t* word, std::uint64_t least) {
+  // Blocks of one launch share a thread, so nobody comes in between.
+  const std::uint64_t old = *word;
+  if (old < least) *word = least;
+  return old;
+}
+
+/// A word that another block publishes: what that block wrote before is seen after.
+STASH_DEVICE std::uint64_t load_acquire(const std::uint64_t* word) {
+  return std::atomic_ref<std::uint64_t>(const_cast<std::uint64_t&>(*word)).load(std::memory_order_acquire);
+}
+STASH_DEVICE void store_release(std::uint64_t* word, std::uint64_t value) {
+  std::atomic_ref<std::uint64_t>(*word).store(value, std::memory_order_release);
+}
+/// For loops that wait for another block.
+STASH_DEVICE void pause() {
+  simt::yield();
+}
+
+/// Input that is read once: past the first-level cache. May have been written by this kernel.
+STASH_DEVICE vector16 load_once(const vector16* from) {
+  return *from;
+}
+/// Output that nobody reads soon: first to leave the caches.
+STASH_DEVICE void store_once(vector16* to, const vector16& v) {
+  *to = v;
+}
+
+#endif
+
+}  // namespace stash::kernels

@@ -1,0 +1,40 @@
+#include "dispatch.hpp"
+#include "tiles_decode.hpp"
+#include "tiles_encode.hpp"
+
+namespace stash::kernels {
+namespace {
+
+/// Calls body(bits, narrow, columns), the last two as std::bool_constant.
+template <class Body>
+void with_tile_kind(const encoding& e, dtype type, const Body& body) {
+  with_element(type, [&](auto bits) {
+    const bool narrow = e.values != value_format::source;
+    if (e.kind == encoding_kind::csr) {
+      return narrow ? body(bits, std::true_type{}, std::true_type{})
+                    : body(bits, std::false_type{}, std::true_type{});
+    }
+    return narrow ? body(bits, std::true_type{}, std::false_type{})
+                  : body(bits, std::false_type{}, std::false_type{});
+  });
+}
+
+}  // namespace
+
+void encode_tiled(const encode_item& item, const execution_context& context) {
+  const device_tiles job = device_tiles_of(item.how, item.input, item.output);
+  with_tile_kind(item.how, item.input.type, [&](auto bits, auto narrow, auto columns) {
+    launch("encode", context, tile_blocks(job.dense.elements), tile_threads,
+           encode_tiles<decltype(bits), narrow, columns>, job);
+  });
+}
+
+void decode_tiled(const decode_item& item, const execution_context& context) {
+  const device_tiles job = device_tiles_of(item.how, item.output, item.input);
+  with_tile_kind(item.how, item.output.type, [&](auto bits, auto narrow, auto columns) {
+    launch("decode", context, tile_blocks(job.dense.elements), tile_threads,
+           decode_tiles<decltype(bits), narrow, columns>, job);
+  });
+}
+
+}  // namespace stash::kernels

@@ -1,0 +1,111 @@
+#pragma once
+/// \file
+/// The tile container of bitmap and csr on a device (docs/format.md). A warp has a tile: lane l holds, of
+/// each of the four rows of 256, the eight elements from 8 l on, so a row's mask is one byte per lane and
+/// ranks are a scan over the warp.
+
+#include <cstdint>
+
+#include "common/elements.hpp"
+#include "common/stored_values.hpp"
+#include "encoders/value_codec.hpp"
+#include "stash/encoding.hpp"
+
+namespace stash::kernels {
+
+inline constexpr unsigned tile_warps = 8;  ///< of a block: tiles that claim their place at once
+inline constexpr unsigned tile_threads = tile_warps * warp_lanes;
+inline constexpr unsigned tile_rows = 4;
+inline constexpr unsigned row_groups = 32;  ///< groups of eight: one per lane
+
+/// One encoded tensor and its dense form.
+struct device_tiles {
+  device_tensor dense;
+  element_type type;
+  detail::value_codec values;
+  value_conversion conversion;  ///< of narrow values
+  unsigned code_bits;           ///< of narrow values; 10 means three to a word
+  bool scaled;
+  std::uint8_t* data;                       ///< the slot
+  std::uint64_t table_offset, fixed_bytes;  ///< docs/format.md: where the table and the payloads start
+  std::uint64_t slot_end;                   ///< behind the last byte that payloads can use
+  std::uint8_t* arena;                      ///< null without one
+  std::uint64_t arena_end;
+  std::uint64_t* claimed;
+  encode_report* report;
+
+  STASH_DEVICE std::uint64_t tiles() const { return (dense.elements + tile_elements - 1) / tile_elements; }
+  STASH_DEVICE std::uint64_t rows() const {
+    return (dense.elements + csr_row_elements - 1) / csr_row_elements;
+  }
+  STASH_DEVICE std::uint32_t* table() const { return reinterpret_cast<std::uint32_t*>(data + table_offset); }
+  STASH_DEVICE std::uint16_t* row_ends() const { return reinterpret_cast<std::uint16_t*>(data); }
+};
+
+// Bits 31..30 of a table entry.
+inline constexpr std::uint32_t entry_slot = 0, entry_arena = 1, entry_never_stored = 3;
+
+STASH_DEVICE std::uint32_t make_entry(std::uint32_t where, std::uint64_t bytes) {
+  return where << 30 | static_cast<std::uint32_t>(bytes / 16);
+}
+
+/// Bytes of a payload without padding.
+template <bool Columns>
+STASH_DEVICE std::uint32_t payload_bytes(const device_tiles& job, std::uint32_t count) {
+  return static_cast<std::uint32_t>(job.values.bytes(count)) + (Columns ? count : 0);
+}
+
+/// Shared memory of a warp: a payload, or before narrowing the f32 values.
+template <class Element, bool Narrow, bool Columns>
+inline constexpr unsigned image_bytes = static_cast<unsigned>(tile_elements) *
+                                        ((Narrow ? 4 : static_cast<unsigned>(sizeof(Element))) +
+                                         (Columns && !Narrow ? 1 : 0));
+
+/// The bits of a lane's four groups, and how many of a tile come before each of them.
+struct tile_bits {
+  std::uint32_t byte[tile_rows];
+  std::uint32_t rank[tile_rows];
+  std::uint32_t row_end[tile_rows];
+
+  STASH_DEVICE std::uint32_t count() const { return row_end[tile_rows - 1]; }
+};
+
+/// Completes `bits.byte`. All lanes come.
+STASH_DEVICE void rank_bits(tile_bits& bits) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  // Two rows to a word: a row has at most 256.
+  std::uint32_t pair[2];
+  STASH_UNROLL
+  for (unsigned p = 0; p < 2; ++p) {
+    pair[p] = static_cast<std::uint32_t>(count_ones(bits.byte[2 * p])) |
+              static_cast<std::uint32_t>(count_ones(bits.byte[2 * p + 1])) << 16;
+    const std::uint32_t own = pair[p];
+    STASH_UNROLL
+    for (unsigned distance = 1; distance < warp_lanes; distance *= 2) {
+      const std::uint32_t below = shuffle_up(all_lanes, pair[p], distance);
+      if (lane >= distance) pair[p] += below;
+    }
+    const std::uint32_t totals = shuffle(all_lanes, pair[p], warp_lanes - 1);
+    const std::uint32_t before = pair[p] - own;
+    bits.rank[2 * p] = before & 0xffff;
+    bits.rank[2 * p + 1] = before >> 16;
+    bits.row_end[2 * p] = totals & 0xffff;
+    bits.row_end[2 * p + 1] = totals >> 16;
+  }
+  STASH_UNROLL
+  for (unsigned r = 1; r < tile_rows; ++r) {
+    bits.row_end[r] += bits.row_end[r - 1];
+    bits.rank[r] += bits.row_end[r - 1];
+  }
+}
+
+/// Calls body(index of a bit, its rank) for every set bit of a lane's group.
+template <class Body>
+STASH_DEVICE void for_each_set(std::uint32_t byte, std::uint32_t rank, const Body& body) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    if ((byte >> i & 1) != 0) body(i, rank++);
+  }
+}
+
+}  // namespace stash::kernels

@@ -1,0 +1,281 @@
+#pragma once
+/// \file
+/// Reading tiles, whatever their bytes are: a payload is used only if it lies where payloads may lie, and
+/// ranks never reach behind the count from which its size was computed.
+
+#include <cstdint>
+
+#include "relu.hpp"
+#include "tiles.hpp"
+
+namespace stash::kernels {
+
+/// Where the payload of a tile with `count` > 0 non-zeros lies, or null and the reason in `status`.
+template <bool Columns>
+STASH_DEVICE const std::uint8_t* find_payload(const device_tiles& job, std::uint64_t tile,
+                                              std::uint32_t count, std::uint32_t& status) {
+  const std::uint32_t entry = job.table()[tile];
+  const std::uint64_t offset = std::uint64_t{entry & 0x3fffffff} * 16;
+  const std::uint32_t where = entry >> 30;
+  if (where == entry_never_stored) {
+    status = status_capacity;
+    return nullptr;
+  }
+  const std::uint8_t* base = nullptr;
+  std::uint64_t end = 0;
+  if (where == entry_slot && offset >= job.fixed_bytes) {
+    base = job.data;
+    end = job.slot_end;
+  } else if (where == entry_arena && job.arena != nullptr) {
+    base = job.arena;
+    end = job.arena_end;
+  }
+  const std::uint64_t size = (payload_bytes<Columns>(job, count) + std::uint64_t{15}) / 16 * 16;
+  if (base == nullptr || offset + size > end) {
+    status = status_corrupt;
+    return nullptr;
+  }
+  return base + offset;
+}
+
+/// What a warp knows of its tile. With a status there are no bits.
+struct tile_seen {
+  tile_bits bits;
+  std::uint32_t count = 0;  ///< values in the image
+  std::uint32_t status = status_ok;
+
+  STASH_DEVICE void nothing() {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      bits.byte[r] = 0;
+  }
+};
+
+/// Bits of a lane's groups that belong to elements.
+STASH_DEVICE std::uint32_t existing(const device_tiles& job, std::uint64_t index) {
+  return (1U << group_length(job.dense.elements, index)) - 1;
+}
+
+STASH_DEVICE void copy_payload(const std::uint8_t* payload, std::uint32_t bytes, vector16* image) {
+  const auto* from = reinterpret_cast<const vector16*>(payload);
+  for (std::uint32_t u = thread_rank() % warp_lanes; u < (bytes + 15) / 16; u += warp_lanes)
+    image[u] = load_once(from + u);
+  sync_warp();
+}
+
+/// A tile of a bitmap. With `values` its payload comes into the image.
+STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
+                                  tile_seen& seen) {
+  const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    const std::uint64_t at = first + r * row_groups;
+    const std::uint32_t there = existing(job, at);
+    seen.bits.byte[r] = there == 0 ? 0 : job.data[at] & there;
+  }
+  rank_bits(seen.bits);
+  seen.count = seen.bits.count();
+  if (!values || seen.count == 0) return;
+  const std::uint8_t* payload = find_payload<false>(job, tile, seen.count, seen.status);
+  if (payload == nullptr) return seen.nothing();
+  copy_payload(payload, payload_bytes<false>(job, seen.count), image);
+}
+
+/// A tile of csr; `marks` are eight words for each row.
+STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vector16* image,
+                               std::uint32_t* marks, tile_seen& seen) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  std::uint32_t end[tile_rows];
+  std::uint32_t before = 0;
+  bool legal = true;
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    const std::uint64_t row = tile * tile_rows + r;
+    const std::uint64_t row_first = row * csr_row_elements;
+    end[r] = before;
+    if (row_first >= job.dense.elements) continue;
+    const std::uint64_t left = job.dense.elements - row_first;
+    const std::uint32_t most = left < csr_row_elements ? static_cast<std::uint32_t>(left)
+                                                       : static_cast<std::uint32_t>(csr_row_elements);
+    end[r] = job.row_ends()[row];
+    legal = legal && end[r] >= before && end[r] - before <= most;
+    before = end[r];
+  }
+  seen.nothing();
+  seen.count = before;
+  if (!legal) {
+    seen.status = status_corrupt;
+    return;
+  }
+  if (seen.count == 0) return;
+  const std::uint8_t* payload = find_payload<true>(job, tile, seen.count, seen.status);
+  if (payload == nullptr) return;
+  marks[lane] = 0;
+  copy_payload(payload, payload_bytes<true>(job, seen.count), image);
+  const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(image) + job.values.bytes(seen.count);
+  for (std::uint32_t i = lane; i < seen.count; i += warp_lanes) {
+    const unsigned row = (i >= end[0] ? 1U : 0U) + (i >= end[1] ? 1U : 0U) + (i >= end[2] ? 1U : 0U);
+    atomic_or(marks + row * 8 + columns[i] / 32, 1U << (columns[i] % 32));
+  }
+  sync_warp();
+  const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
+  bool behind = false;
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    seen.bits.byte[r] = marks[r * 8 + lane / 4] >> (8 * (lane % 4)) & 0xff;
+    behind |= (seen.bits.byte[r] & ~existing(job, first + r * row_groups)) != 0;
+  }
+  if (ballot(all_lanes, behind) != 0) {
+    seen.status = status_corrupt;
+    seen.nothing();
+    return;
+  }
+  rank_bits(seen.bits);
+  // A column that comes twice must not move the values of other rows.
+  STASH_UNROLL
+  for (unsigned r = 1; r < tile_rows; ++r)
+    seen.bits.rank[r] += end[r - 1] - seen.bits.row_end[r - 1];
+}
+
+/// The narrow value `rank` of an image of `count`, as f32.
+STASH_DEVICE float image_value(const device_tiles& job, const std::uint8_t* image, std::uint32_t count,
+                               std::uint32_t rank) {
+  const unsigned bits = job.code_bits;
+  if (bits == 10) {
+    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(image)[rank / 3];
+    return value_of(word >> (10 * (rank % 3)) & 0x3ff, job.conversion);
+  }
+  const std::uint8_t* codes = image + (job.scaled ? (count + scaled_group - 1) / scaled_group : 0);
+  const std::uint32_t bit = rank * bits;
+  std::uint32_t code = codes[bit / 8];
+  if (bit % 8 + bits > 8) code |= std::uint32_t{codes[bit / 8 + 1]} << 8;
+  code = code >> (bit % 8) & ((1U << bits) - 1);
+  if (job.scaled) return scaled_value_of(code, image[rank / scaled_group], job.conversion);
+  return value_of(code, job.conversion);
+}
+
+/// A lane's groups, decoded; +0 where no bit is set.
+template <class Element, bool Narrow>
+STASH_DEVICE void read_rows(const device_tiles& job, const tile_seen& seen, const std::uint8_t* image,
+                            group<Element> (&out)[tile_rows]) {
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    out[r] = {};
+    for_each_set(seen.bits.byte[r], seen.bits.rank[r], [&](unsigned i, std::uint32_t rank) {
+      if constexpr (Narrow) {
+        out[r].value[i] = from_f32<Element>(image_value(job, image, seen.count, rank), job.type);
+      } else {
+        out[r].value[i] = reinterpret_cast<const Element*>(image)[rank];
+      }
+    });
+  }
+}
+
+/// Looks at a warp's tile. Nothing behind the last tile.
+template <bool Columns>
+STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
+                           std::uint32_t* marks, tile_seen& seen) {
+  if (tile >= job.tiles()) {
+    seen.nothing();
+    return;
+  }
+  if constexpr (Columns) {
+    see_csr_tile(job, tile, image, marks, seen);
+  } else {
+    see_bitmap_tile(job, tile, values, image, seen);
+  }
+  if (seen.status != status_ok && thread_rank() % warp_lanes == 0)
+    atomic_or(&job.report->status, seen.status);
+}
+
+/// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
+template <class Element, bool Narrow, bool Columns>
+STASH_KERNEL(tile_threads)
+decode_tiles(device_tiles job) {
+  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  STASH_SHARED(vector16, images, tile_warps * bytes / 16);
+  STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
+  const unsigned warp = thread_rank() / warp_lanes;
+  const std::uint64_t tile = block_rank() * tile_warps + warp;
+  vector16* const image = images + warp * (bytes / 16);
+  tile_seen seen;
+  see_tile<Columns>(job, tile, true, image, marks + warp * warp_lanes, seen);
+  if (tile >= job.tiles()) return;
+
+  group<Element> out[tile_rows];
+  read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), out);
+  const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r)
+    store_elements(job.dense, first + r * row_groups, out[r]);
+}
+
+/// Pass bits of a group from what a tile says: present and without a sign, NaN by the rule. Presence, not the
+/// value, says "not zero", because a cast may have turned a small value into zero.
+struct present_test {
+  element_type type;
+  bool nan_passes;
+  static constexpr bool presence_can_do = true;
+
+  template <class Element>
+  STASH_DEVICE std::uint32_t operator()(std::uint32_t present, const group<Element>& g) const {
+    std::uint32_t bits = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i) {
+      const std::uint32_t magnitude = g.value[i] & type.magnitudes;
+      const bool nan = magnitude > type.infinity;
+      const bool pass = nan ? nan_passes : g.value[i] == magnitude;
+      bits |= (pass ? 1U : 0U) << i;
+    }
+    return bits & present;
+  }
+};
+
+/// Pass bits from the values themselves.
+template <class Predicate>
+struct value_test {
+  Predicate predicate;
+  static constexpr bool presence_can_do = false;
+
+  template <class Element>
+  STASH_DEVICE std::uint32_t operator()(std::uint32_t, const group<Element>& g) const {
+    return mask_byte(g, group_elements, predicate);
+  }
+};
+
+/// dx = gate(dy, bit) with the bits of a bitmap or csr. job.dense is dx.
+template <class Element, bool Narrow, bool Columns, class Test>
+STASH_KERNEL(tile_threads)
+gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
+  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  STASH_SHARED(vector16, images, tile_warps * bytes / 16);
+  STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
+  const unsigned warp = thread_rank() / warp_lanes;
+  const std::uint64_t tile = block_rank() * tile_warps + warp;
+  const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
+  vector16* const image = images + warp * (bytes / 16);
+
+  group<Element> in[tile_rows];
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r)
+    in[r] = load_elements<Element>(dy, first + r * row_groups);
+  const bool values = !Test::presence_can_do || (job.report->flags & flag_mask_is_not_sign) != 0;
+  tile_seen seen;
+  see_tile<Columns>(job, tile, values, image, marks + warp * warp_lanes, seen);
+  if (tile >= job.tiles()) return;
+
+  group<Element> map[tile_rows];
+  if (values) read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), map);
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    std::uint32_t bits = seen.bits.byte[r];
+    if (values && seen.status == status_ok) bits = test(bits, map[r]);
+    group<Element> out;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      out.value[i] = function(in[r].value[i], (bits >> i & 1) != 0);
+    store_elements(job.dense, first + r * row_groups, out);
+  }
+}
+
+}  // namespace stash::kernels

@@ -1,0 +1,243 @@
+#pragma once
+/// \file
+/// Writing tiles: the non-zeros of a tile are packed in shared memory, the tiles of a block claim their place
+/// with one addition, and what was packed leaves in 16-byte pieces.
+
+#include <cstdint>
+
+#include "tiles.hpp"
+
+namespace stash::kernels {
+
+/// Places the tiles of a block: entries[w] for sizes[w] units of 16 bytes. One thread's work. The slot's
+/// cursor is report->slot_bytes, which starts at the fixed part's size.
+STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint32_t* entries) {
+  std::uint64_t total = 0;
+  for (unsigned w = 0; w < tile_warps; ++w)
+    total += std::uint64_t{sizes[w]} * 16;
+  std::uint64_t* const cursor = &job.report->slot_bytes;
+  atomic_max(cursor, job.fixed_bytes);
+  if (total == 0) {
+    for (unsigned w = 0; w < tile_warps; ++w)
+      entries[w] = make_entry(entry_slot, job.fixed_bytes);
+    return;
+  }
+  const std::uint64_t begin = atomic_add(cursor, total);
+  if (begin + total <= job.slot_end) {
+    std::uint64_t at = begin;
+    for (unsigned w = 0; w < tile_warps; ++w) {
+      entries[w] = make_entry(entry_slot, at);
+      at += std::uint64_t{sizes[w]} * 16;
+    }
+    return;
+  }
+
+  // Not together: each for itself, and the rest in one piece of the arena.
+  atomic_add(cursor, ~total + 1);
+  std::uint64_t rest = 0;
+  for (unsigned w = 0; w < tile_warps; ++w) {
+    const std::uint64_t size = std::uint64_t{sizes[w]} * 16;
+    entries[w] = make_entry(entry_slot, job.fixed_bytes);
+    if (size == 0) continue;
+    const std::uint64_t at = atomic_add(cursor, size);
+    if (at + size <= job.slot_end) {
+      entries[w] = make_entry(entry_slot, at);
+    } else {
+      atomic_add(cursor, ~size + 1);
+      entries[w] = make_entry(entry_arena, 0);
+      rest += size;
+    }
+  }
+  if (rest == 0) return;
+  std::uint64_t at = 0;
+  std::uint64_t end = 0;
+  if (job.arena != nullptr) {
+    at = atomic_add(job.claimed, rest);
+    end = job.arena_end;
+    atomic_add(&job.report->overflow_bytes, rest);
+  }
+  for (unsigned w = 0; w < tile_warps; ++w) {
+    if (entries[w] >> 30 != entry_arena) continue;
+    const std::uint64_t size = std::uint64_t{sizes[w]} * 16;
+    const bool fits = at + size <= end;
+    entries[w] = fits ? make_entry(entry_arena, at) : make_entry(entry_never_stored, 0);
+    if (!fits) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
+    at += size;
+  }
+}
+
+/// Turns the `count` f32 values of an image into stored ones, in place: codes lie before the values that are
+/// still to be read. All lanes come.
+STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  const value_conversion& c = job.conversion;
+  const auto* values = reinterpret_cast<const float*>(image);
+  if (job.code_bits == 10) {
+    for (std::uint32_t base = 0; base < count; base += 3 * warp_lanes) {
+      const std::uint32_t first = base + 3 * lane;
+      std::uint32_t word = 0;
+      STASH_UNROLL
+      for (unsigned i = 0; i < 3; ++i) {
+        if (first + i < count) word |= code_of(values[first + i], c) << (10 * i);
+      }
+      sync_warp();
+      if (first < count) reinterpret_cast<std::uint32_t*>(image)[first / 3] = word;
+      sync_warp();
+    }
+    return;
+  }
+  // Four values to a lane: eight lanes share a scale.
+  const std::uint32_t scales = job.scaled ? (count + scaled_group - 1) / scaled_group : 0;
+  for (std::uint32_t base = 0; base < count; base += 4 * warp_lanes) {
+    const std::uint32_t first = base + 4 * lane;
+    float value[4];
+    group_extremes extremes;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      value[i] = first + i < count ? values[first + i] : 0.0F;
+      extremes.see(value[i]);
+    }
+    group_scale scale{};
+    if (job.scaled) scale = scale_of(merge(extremes, scaled_group / 4), c);
+    std::uint64_t packed = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const std::uint64_t code = job.scaled ? scaled_code_of(value[i], scale, c) : code_of(value[i], c);
+      packed |= code << (job.code_bits * i);
+    }
+    sync_warp();
+    if (first < count) {
+      const std::uint32_t have = count - first < 4 ? count - first : 4;
+      const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
+      for (std::uint32_t b = 0; b < bytes; ++b)
+        image[scales + first * job.code_bits / 8 + b] = static_cast<std::uint8_t>(packed >> (8 * b));
+      if (job.scaled && lane % 8 == 0) image[first / scaled_group] = scale.byte;
+    }
+    sync_warp();
+  }
+}
+
+/// The padding of the row ends and of the table, which the warp of the last tile writes.
+template <bool Columns>
+STASH_DEVICE void pad_fixed_part(const device_tiles& job) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  if (Columns && job.rows() + lane < job.table_offset / 2) job.row_ends()[job.rows() + lane] = 0;
+  if (job.tiles() + lane < (job.fixed_bytes - job.table_offset) / 4) job.table()[job.tiles() + lane] = 0;
+}
+
+/// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
+template <class Element, bool Narrow, bool Columns>
+STASH_KERNEL(tile_threads)
+encode_tiles(device_tiles job) {
+  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  STASH_SHARED(vector16, images, tile_warps * bytes / 16);
+  STASH_SHARED(std::uint32_t, sizes, tile_warps);
+  STASH_SHARED(std::uint32_t, counts, tile_warps);
+  STASH_SHARED(std::uint32_t, signs, tile_warps);
+  STASH_SHARED(std::uint32_t, entries, tile_warps);
+  const unsigned warp = thread_rank() / warp_lanes;
+  const unsigned lane = thread_rank() % warp_lanes;
+  const std::uint64_t tile = block_rank() * tile_warps + warp;
+  const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
+
+  group<Element> in[tile_rows];
+  if (job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements) {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      in[r] = load_vectors<Element>(job.dense, first + r * row_groups);
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      in[r] = load_elements<Element>(job.dense, first + r * row_groups);
+  }
+  tile_bits bits;
+  bool negative = false;
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    bits.byte[r] = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i) {
+      const Element value = in[r].value[i];
+      bits.byte[r] |= (value != 0 ? 1U : 0U) << i;
+      negative |= value != 0 && !passes(value, job.type, false);
+    }
+  }
+  rank_bits(bits);
+  const std::uint32_t count = bits.count();
+
+  vector16* const vectors = images + warp * (bytes / 16);
+  auto* const image = reinterpret_cast<std::uint8_t*>(vectors);
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    for_each_set(bits.byte[r], bits.rank[r], [&](unsigned i, std::uint32_t rank) {
+      if constexpr (Narrow) {
+        reinterpret_cast<float*>(image)[rank] = to_f32(in[r].value[i], job.type);
+      } else {
+        reinterpret_cast<Element*>(image)[rank] = in[r].value[i];
+      }
+    });
+  }
+  sync_warp();
+  if constexpr (Narrow) narrow_image(job, image, count);
+  if constexpr (Columns) {
+    std::uint8_t* const columns = image + job.values.bytes(count);
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r) {
+      for_each_set(bits.byte[r], bits.rank[r], [&](unsigned i, std::uint32_t rank) {
+        columns[rank] = static_cast<std::uint8_t>(lane * group_elements + i);
+      });
+    }
+  }
+  const std::uint32_t used = payload_bytes<Columns>(job, count);
+  const std::uint32_t units = (used + 15) / 16;
+  if (used + lane < units * 16) image[used + lane] = 0;
+  const std::uint32_t any_negative = ballot(all_lanes, negative);
+  if (lane == 0) {
+    sizes[warp] = units;
+    counts[warp] = count;
+    signs[warp] = any_negative;
+  }
+  sync_block();
+
+  if (thread_rank() == 0) {
+    place_tiles(job, sizes, entries);
+    std::uint64_t total = 0;
+    std::uint32_t sign = 0;
+    for (unsigned w = 0; w < tile_warps; ++w) {
+      total += counts[w];
+      sign |= signs[w];
+    }
+    atomic_add(&job.report->nonzeros, total);
+    if (sign != 0) atomic_or(&job.report->flags, static_cast<std::uint32_t>(flag_mask_is_not_sign));
+  }
+  sync_block();
+
+  if (tile >= job.tiles()) return;
+  const std::uint32_t entry = entries[warp];
+  if (entry >> 30 != entry_never_stored) {
+    std::uint8_t* const base = entry >> 30 == entry_slot ? job.data : job.arena;
+    auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
+    for (std::uint32_t u = lane; u < units; u += warp_lanes)
+      store_once(payload + u, vectors[u]);
+  }
+  if (lane == 0) job.table()[tile] = entry;
+  if constexpr (Columns) {
+    const std::uint64_t row = tile * tile_rows + lane;
+    if (lane < tile_rows && row < job.rows()) {
+      const std::uint32_t end = lane == 0   ? bits.row_end[0]
+                                : lane == 1 ? bits.row_end[1]
+                                : lane == 2 ? bits.row_end[2]
+                                            : bits.row_end[3];
+      job.row_ends()[row] = static_cast<std::uint16_t>(end);
+    }
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r) {
+      const std::uint64_t at = first + r * row_groups;
+      if (at < job.table_offset) job.data[at] = static_cast<std::uint8_t>(bits.byte[r]);
+    }
+  }
+  if (tile + 1 == job.tiles()) pad_fixed_part<Columns>(job);
+}
+
+}  // namespace stash::kernels
