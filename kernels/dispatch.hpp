@@ -15,7 +15,7 @@ void encode_raw(const encode_item& item, const execution_context& context);
 void decode_raw(const decode_item& item, const execution_context& context);
 void encode_cast(const encode_item& item, const execution_context& context);
 void decode_cast(const decode_item& item, const execution_context& context);
-void encode_tiled(const encode_item& item, const execution_context& context);
+void encode_tiled(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void decode_tiled(const decode_item& item, const execution_context& context);
 
 /// The planes of a cast of `elements` elements of `source`.

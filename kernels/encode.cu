@@ -7,7 +7,7 @@ namespace stash::detail::device {
 
 void check_available(std::string_view /*function*/) {}
 
-void encode(const encode_item& item, const execution_context& context) {
+void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
   if (item.input.elements() == 0) return;
   switch (item.how.kind) {
     case encoding_kind::raw:
@@ -19,7 +19,7 @@ void encode(const encode_item& item, const execution_context& context) {
       return kernels::encode_cast(item, context);
     case encoding_kind::bitmap:
     case encoding_kind::csr:
-      return kernels::encode_tiled(item, context);
+      return kernels::encode_tiled(item, workspace, context);
     case encoding_kind::shape_only:
     case encoding_kind::window_index:
     case encoding_kind::relu_pool:

@@ -1,4 +1,5 @@
 #include "dispatch.hpp"
+#include "encoders/device.hpp"
 #include "tiles_decode.hpp"
 #include "tiles_encode.hpp"
 
@@ -21,8 +22,13 @@ void with_tile_kind(const encoding& e, dtype type, const Body& body) {
 
 }  // namespace
 
-void encode_tiled(const encode_item& item, const execution_context& context) {
-  const device_tiles job = device_tiles_of(item.how, item.input, item.output);
+void encode_tiled(const encode_item& item, const workspace_view& workspace,
+                  const execution_context& context) {
+  device_tiles job = device_tiles_of(item.how, item.input, item.output);
+  if (context.canonical) {
+    job.sums.words = static_cast<std::uint64_t*>(workspace.data);
+    clear("encode", context, workspace.data, detail::canonical_workspace_bytes(item.input.elements()));
+  }
   with_tile_kind(item.how, item.input.type, [&](auto bits, auto narrow, auto columns) {
     launch("encode", context, tile_blocks(job.dense.elements), tile_threads,
            encode_tiles<decltype(bits), narrow, columns>, job);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/elements.hpp"
+#include "common/look_back.hpp"
 #include "common/stored_values.hpp"
 #include "encoders/value_codec.hpp"
 #include "stash/encoding.hpp"
@@ -33,6 +34,7 @@ struct device_tiles {
   std::uint64_t arena_end;
   std::uint64_t* claimed;
   encode_report* report;
+  block_sums sums;  ///< writing: the tiles are placed in order. Null: as blocks come
 
   STASH_DEVICE std::uint64_t tiles() const { return (dense.elements + tile_elements - 1) / tile_elements; }
   STASH_DEVICE std::uint64_t rows() const {
@@ -106,6 +108,14 @@ STASH_DEVICE void for_each_set(std::uint32_t byte, std::uint32_t rank, const Bod
   for (unsigned i = 0; i < group_elements; ++i) {
     if ((byte >> i & 1) != 0) body(i, rank++);
   }
+}
+
+/// The padding of the row ends and of the table, which the warp of the last tile writes.
+template <bool Columns>
+STASH_DEVICE void pad_fixed_part(const device_tiles& job) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  if (Columns && job.rows() + lane < job.table_offset / 2) job.row_ends()[job.rows() + lane] = 0;
+  if (job.tiles() + lane < (job.fixed_bytes - job.table_offset) / 4) job.table()[job.tiles() + lane] = 0;
 }
 
 }  // namespace stash::kernels

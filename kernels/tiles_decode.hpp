@@ -81,29 +81,38 @@ STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, b
   copy_payload(payload, payload_bytes<false>(job, seen.count), image);
 }
 
-/// A tile of csr; `marks` are eight words for each row.
-STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vector16* image,
-                               std::uint32_t* marks, tile_seen& seen) {
-  const unsigned lane = thread_rank() % warp_lanes;
+/// The row ends of a tile, checked.
+struct row_counts {
   std::uint32_t end[tile_rows];
-  std::uint32_t before = 0;
   bool legal = true;
+};
+STASH_DEVICE void read_row_ends(const device_tiles& job, std::uint64_t tile, row_counts& rows) {
+  std::uint32_t before = 0;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     const std::uint64_t row = tile * tile_rows + r;
     const std::uint64_t row_first = row * csr_row_elements;
-    end[r] = before;
+    rows.end[r] = before;
     if (row_first >= job.dense.elements) continue;
     const std::uint64_t left = job.dense.elements - row_first;
     const std::uint32_t most = left < csr_row_elements ? static_cast<std::uint32_t>(left)
                                                        : static_cast<std::uint32_t>(csr_row_elements);
-    end[r] = job.row_ends()[row];
-    legal = legal && end[r] >= before && end[r] - before <= most;
-    before = end[r];
+    rows.end[r] = job.row_ends()[row];
+    rows.legal = rows.legal && rows.end[r] >= before && rows.end[r] - before <= most;
+    before = rows.end[r];
   }
+}
+
+/// A tile of csr; `marks` are eight words for each row.
+STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vector16* image,
+                               std::uint32_t* marks, tile_seen& seen) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  row_counts rows;
+  read_row_ends(job, tile, rows);
+  const auto& end = rows.end;
   seen.nothing();
-  seen.count = before;
-  if (!legal) {
+  seen.count = end[tile_rows - 1];
+  if (!rows.legal) {
     seen.status = status_corrupt;
     return;
   }

@@ -9,21 +9,17 @@
 
 namespace stash::kernels {
 
-/// Places the tiles of a block: entries[w] for sizes[w] units of 16 bytes. One thread's work. The slot's
-/// cursor is report->slot_bytes, which starts at the fixed part's size.
-STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint32_t* entries) {
-  std::uint64_t total = 0;
-  for (unsigned w = 0; w < tile_warps; ++w)
-    total += std::uint64_t{sizes[w]} * 16;
+/// Places the tiles of a block: entries[w] for sizes[w] units of 16 bytes, `total` bytes in all. One thread's
+/// work. The slot's cursor is report->slot_bytes, which starts at the fixed part's size. In order, `before`
+/// bytes lie before the block's first payload, and the cursor only counts.
+STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint64_t total,
+                              std::uint64_t before, std::uint32_t* entries) {
   std::uint64_t* const cursor = &job.report->slot_bytes;
   atomic_max(cursor, job.fixed_bytes);
-  if (total == 0) {
-    for (unsigned w = 0; w < tile_warps; ++w)
-      entries[w] = make_entry(entry_slot, job.fixed_bytes);
-    return;
-  }
-  const std::uint64_t begin = atomic_add(cursor, total);
-  if (begin + total <= job.slot_end) {
+  const bool ordered = job.sums.words != nullptr;
+  const std::uint64_t claimed = atomic_add(cursor, total);
+  const std::uint64_t begin = ordered ? job.fixed_bytes + before : claimed;
+  if (begin + total <= job.slot_end || total == 0) {
     std::uint64_t at = begin;
     for (unsigned w = 0; w < tile_warps; ++w) {
       entries[w] = make_entry(entry_slot, at);
@@ -34,12 +30,15 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
 
   // Not together: each for itself, and the rest in one piece of the arena.
   atomic_add(cursor, ~total + 1);
+  std::uint64_t begin_in_order = begin;
   std::uint64_t rest = 0;
   for (unsigned w = 0; w < tile_warps; ++w) {
     const std::uint64_t size = std::uint64_t{sizes[w]} * 16;
     entries[w] = make_entry(entry_slot, job.fixed_bytes);
     if (size == 0) continue;
-    const std::uint64_t at = atomic_add(cursor, size);
+    const std::uint64_t counted = atomic_add(cursor, size);
+    const std::uint64_t at = ordered ? begin_in_order : counted;
+    begin_in_order += size;
     if (at + size <= job.slot_end) {
       entries[w] = make_entry(entry_slot, at);
     } else {
@@ -117,14 +116,6 @@ STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std
   }
 }
 
-/// The padding of the row ends and of the table, which the warp of the last tile writes.
-template <bool Columns>
-STASH_DEVICE void pad_fixed_part(const device_tiles& job) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  if (Columns && job.rows() + lane < job.table_offset / 2) job.row_ends()[job.rows() + lane] = 0;
-  if (job.tiles() + lane < (job.fixed_bytes - job.table_offset) / 4) job.table()[job.tiles() + lane] = 0;
-}
-
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns>
 STASH_KERNEL(tile_threads)
@@ -135,9 +126,12 @@ encode_tiles(device_tiles job) {
   STASH_SHARED(std::uint32_t, counts, tile_warps);
   STASH_SHARED(std::uint32_t, signs, tile_warps);
   STASH_SHARED(std::uint32_t, entries, tile_warps);
+  STASH_SHARED(std::uint64_t, ticket, 1);
   const unsigned warp = thread_rank() / warp_lanes;
   const unsigned lane = thread_rank() % warp_lanes;
-  const std::uint64_t tile = block_rank() * tile_warps + warp;
+  const bool ordered = job.sums.words != nullptr;
+  const std::uint64_t block = ordered ? take_ticket(job.sums, ticket) : block_rank();
+  const std::uint64_t tile = block * tile_warps + warp;
   const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
 
   group<Element> in[tile_rows];
@@ -199,16 +193,21 @@ encode_tiles(device_tiles job) {
   }
   sync_block();
 
-  if (thread_rank() == 0) {
-    place_tiles(job, sizes, entries);
+  if (warp == 0) {
+    std::uint64_t bytes_of_block = 0;
     std::uint64_t total = 0;
     std::uint32_t sign = 0;
     for (unsigned w = 0; w < tile_warps; ++w) {
+      bytes_of_block += std::uint64_t{sizes[w]} * 16;
       total += counts[w];
       sign |= signs[w];
     }
-    atomic_add(&job.report->nonzeros, total);
-    if (sign != 0) atomic_or(&job.report->flags, static_cast<std::uint32_t>(flag_mask_is_not_sign));
+    const std::uint64_t before = ordered ? sum_before(job.sums, block, bytes_of_block) : 0;
+    if (lane == 0) {
+      place_tiles(job, sizes, bytes_of_block, before, entries);
+      atomic_add(&job.report->nonzeros, total);
+      if (sign != 0) atomic_or(&job.report->flags, static_cast<std::uint32_t>(flag_mask_is_not_sign));
+    }
   }
   sync_block();
 

@@ -23,6 +23,10 @@ struct decode_item {
   tensor_view output;
 };
 
+/// Scratch bytes for encode_batch(): the most that one of its items needs. Throws as workspace_bytes().
+STASH_API std::size_t batch_workspace_bytes(std::span<const encode_item> items,
+                                            const execution_context& context);
+
 /// Does what encode() does for every item, in any order and at the same time; no output may overlap an input
 /// or another output. An arena may be shared; which tiles go there then depends on the order.
 /// All items are checked before the first byte is written; the message names the item.

@@ -21,6 +21,10 @@ struct csr32_view {
 /// is smaller than the count that the row ends tell (nothing is written then) or the count exceeds 2^32 - 1,
 /// and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the report's status and
 /// give zeros.
+///
+/// On a device nothing is known when the call returns: it returns -1, and the last row offset is the count.
+/// What is thrown on the host is set in the report's status: status_capacity (row_offsets[0] is 2^32 - 1
+/// then, columns and values are untouched), status_corrupt (a tile whose row ends fall counts as empty).
 STASH_API std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
                                     const csr32_view& out, const execution_context& context);
 

@@ -103,8 +103,10 @@ STASH_API std::size_t encoded_bytes_at_density(const encoding& e, dtype source, 
 STASH_API std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
                                           const execution_context& context);
 
-/// Scratch bytes for encode()/decode(); 0 for every encoding on the CPU today. Pure.
-STASH_API std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements);
+/// Scratch bytes for encode()/decode() in a context: 0 on the CPU, and on a device but for bitmap and csr in
+/// canonical order. Pure.
+STASH_API std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
+                                      const execution_context& context = {});
 
 /// Memory shared by many sparse tensors for tiles that do not fit their slot. `claimed` counts bytes handed
 /// out so far (a multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller

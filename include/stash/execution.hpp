@@ -24,6 +24,10 @@ struct execution_context {
   parallel_for_function parallel_for = nullptr;
   void* user = nullptr;    ///< first argument of parallel_for
   void* stream = nullptr;  ///< cudaStream_t on a device; unused on the CPU
+  /// On a device: bitmap and csr place their tiles in order, so that the bytes are canonical as on the CPU.
+  /// Costs a few percent, and workspace_bytes() of scratch memory. Else tiles lie in the order in which
+  /// blocks finish.
+  bool canonical = false;
 };
 
 }  // namespace stash

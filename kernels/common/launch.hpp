@@ -4,6 +4,7 @@
 /// the context, and never wait.
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "common/simt.hpp"
@@ -39,6 +40,11 @@ void launch(const char* function, const execution_context& context, std::uint64_
   check_launch(function, cudaGetLastError());
 }
 
+/// Zeroes device memory, in the order of the stream.
+inline void clear(const char* function, const execution_context& context, void* data, std::size_t bytes) {
+  check_launch(function, cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(context.stream)));
+}
+
 #else
 
 template <class... Parameters, class... Arguments>
@@ -46,6 +52,11 @@ void launch(const char* /*function*/, const execution_context& /*context*/, std:
             unsigned threads, void (*kernel)(Parameters...), const Arguments&... args) {
   if (blocks == 0) return;
   simt::launch({static_cast<std::uint32_t>(blocks)}, {threads}, 0, [&] { kernel(args...); });
+}
+
+inline void clear(const char* /*function*/, const execution_context& /*context*/, void* data,
+                  std::size_t bytes) {
+  std::memset(data, 0, bytes);
 }
 
 #endif

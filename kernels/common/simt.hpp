@@ -90,6 +90,10 @@ STASH_DEVICE int count_ones(std::uint32_t bits) {
 STASH_DEVICE int leading_zeros(std::uint32_t bits) {
   return __clz(static_cast<int>(bits));
 }
+/// Of a word that is not zero.
+STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
+  return __ffs(static_cast<int>(bits)) - 1;
+}
 STASH_DEVICE float as_float(std::uint32_t bits) {
   return __uint_as_float(bits);
 }
@@ -204,6 +208,10 @@ STASH_DEVICE int count_ones(std::uint32_t bits) {
 }
 STASH_DEVICE int leading_zeros(std::uint32_t bits) {
   return std::countl_zero(bits);
+}
+/// Of a word that is not zero.
+STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
+  return std::countr_zero(bits);
 }
 STASH_DEVICE float as_float(std::uint32_t bits) {
   return std::bit_cast<float>(bits);

@@ -52,12 +52,21 @@ void run_batch(std::span<const Item> items, const execution_context& context, co
 
 }  // namespace
 
-void encode_batch(std::span<const encode_item> items, const workspace_view& /*workspace*/,
+std::size_t batch_workspace_bytes(std::span<const encode_item> items, const execution_context& context) {
+  std::size_t most = 0;
+  for (const encode_item& item : items)
+    most = std::max(most, workspace_bytes(item.how, item.input.type, item.input.elements(), context));
+  return most;
+}
+
+void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
                   const execution_context& context) {
   check_items("encode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_encode(name, items[i], context); });
+  check_workspace("encode_batch", workspace, batch_workspace_bytes(items, context));
   run_batch(
-      items, context, [](const encode_item& item) { return item.input.elements(); }, run_encode);
+      items, context, [](const encode_item& item) { return item.input.elements(); },
+      [&](const encode_item& item, const execution_context& c) { run_encode(item, workspace, c); });
 }
 
 void decode_batch(std::span<const decode_item> items, const workspace_view& /*workspace*/,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codecs.hpp"
+#include "device.hpp"
 #include "run_loops.hpp"
 #include "values.hpp"
 
@@ -166,14 +167,22 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
                           const csr32_view& out, const execution_context& context) {
   using namespace detail;
   constexpr std::string_view function = "csr_export32";
-  check_host_context(function, context);
+  check_context(function, context);
   if (e.kind != encoding_kind::csr) fail(errc::invalid_argument, function, "encoding", "csr", to_string(e));
   encoded_bytes_bound(e, out.type, elements);  // checks encoding, type and count
   const tile_layout layout = layout_of(e, out.type, elements);
   check_encoded(function, "input", input, elements == 0 ? 0 : layout.fixed_bytes());
-  check_arena(function, input.overflow);
+  check_arena(function, input.overflow, context.space);
   if (out.row_offsets == nullptr) {
     fail(errc::invalid_argument, function, "out.row_offsets", "an array", "a null pointer");
+  }
+  if (on_device(context)) {
+    if (out.capacity < 0 || (out.capacity > 0 && (out.columns == nullptr || out.values == nullptr))) {
+      fail(errc::invalid_argument, function, "out", "room for at least 0 entries, with arrays",
+           fmt::format("capacity {}", out.capacity));
+    }
+    device::csr_export32(e, input, elements, out, context);
+    return -1;
   }
 
   // How many lie before each tile is known only from the row ends, so they are looked at first.

@@ -6,16 +6,45 @@
 /// no_device.cpp, which throws error(unsupported). A program links one of them.
 
 #include "stash/batch.hpp"
+#include "stash/csr.hpp"
+#include "stash/dropout.hpp"
 #include "stash/encoding.hpp"
 #include "stash/relu.hpp"
+
+namespace stash::detail {
+
+/// The two numbers that a probability stands for (docs/format.md, "dropout").
+struct dropout_constants {
+  std::uint32_t threshold;  ///< words below it drop their element
+  float scale;
+};
+
+/// Scratch memory of bitmap and csr in canonical order: a counter, and a word for each eight tiles.
+constexpr std::size_t canonical_workspace_bytes(std::int64_t elements) noexcept {
+  constexpr std::int64_t of_block = 8 * tile_elements;
+  return static_cast<std::size_t>((elements + of_block - 1) / of_block + 1) * 8;
+}
+
+}  // namespace stash::detail
 
 namespace stash::detail::device {
 
 /// Throws error(unsupported) if this build has no device back end.
 void check_available(std::string_view function);
 
-void encode(const encode_item& item, const execution_context& context);
+/// Workspace has been checked, too: it is what context.canonical needs.
+void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void decode(const decode_item& item, const execution_context& context);
+
+/// canonicalise() of bitmap and csr.
+void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
+                  const encoded_view& output, const execution_context& context);
+/// A multiple of 16 bytes, counted in the report.
+void copy_encoded(const void* from, void* to, std::size_t bytes, encode_report* report,
+                  const execution_context& context);
+/// row_offsets tells how many entries there are; errors go to the input's report.
+void csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
+                  const csr32_view& out, const execution_context& context);
 
 void relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
                   framework_rule rule, const execution_context& context);
@@ -38,5 +67,13 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
                    const execution_context& context);
 void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                    float lower, float upper, framework_rule rule, const execution_context& context);
+
+void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
+                     const dropout_constants& constants, const dropout_key& key,
+                     const execution_context& context);
+void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
+                      const dropout_constants& constants, const execution_context& context);
+void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, const dropout_constants& constants,
+                      const dropout_key& key, const execution_context& context);
 
 }  // namespace stash::detail::device

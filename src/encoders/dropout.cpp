@@ -6,6 +6,7 @@
 
 #include "bits.hpp"
 #include "detail.hpp"
+#include "device.hpp"
 #include "masked.hpp"
 #include "philox.hpp"
 
@@ -13,12 +14,6 @@ namespace stash {
 namespace {
 
 using namespace detail;
-
-/// The two numbers that a probability stands for (docs/format.md, "dropout").
-struct dropout_constants {
-  std::uint32_t threshold;  ///< words below it drop their element
-  float scale;
-};
 
 dropout_constants checked_constants(std::string_view function, float probability) {
   if (!(probability >= 0 && probability < 1)) {
@@ -52,9 +47,9 @@ void keep_flags(const dropout_key& key, std::uint32_t threshold, std::int64_t fi
 
 void check_tensors(std::string_view function, std::string_view in_name, const const_tensor_view& in,
                    std::string_view out_name, const tensor_view& out, const execution_context& context) {
-  check_host_context(function, context);
-  check_view(function, in_name, in, dtype::f32);
-  check_view(function, out_name, out, dtype::f32);
+  check_context(function, context);
+  check_view(function, in_name, in, dtype::f32, context.space);
+  check_view(function, out_name, out, dtype::f32, context.space);
   check_elements(function, out_name, out, in.elements());
 }
 
@@ -86,8 +81,9 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
   const std::int64_t elements = x.elements();
   const std::size_t mask_bytes = plane_bytes(elements, 1);
   auto* plane = static_cast<std::uint8_t*>(mask.data);
+  if (plane != nullptr) check_encoded(function, "mask", mask, mask_bytes);
+  if (on_device(context)) return device::dropout_forward(x, y, mask, constants, key, context);
   if (plane != nullptr) {
-    check_encoded(function, "mask", mask, mask_bytes);
     const auto used = static_cast<std::size_t>((elements + 7) / 8);
     std::memset(plane + used, 0, mask_bytes - used);
     add(mask.report->slot_bytes, mask_bytes);
@@ -103,6 +99,7 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
   check_tensors(backward_name, "dy", dy, "dx", dx, context);
   const dropout_constants constants = checked_constants(backward_name, probability);
   check_encoded(backward_name, "mask", mask, plane_bytes(dy.elements(), 1));
+  if (on_device(context)) return device::dropout_backward(dy, mask, dx, constants, context);
   const auto* plane = static_cast<const std::uint8_t*>(mask.data);
   apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* flags) {
     spread_bits(plane + first / 8, length, flags);
@@ -113,6 +110,7 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
                       const dropout_key& key, const execution_context& context) {
   check_tensors(backward_name, "dy", dy, "dx", dx, context);
   const dropout_constants constants = checked_constants(backward_name, probability);
+  if (on_device(context)) return device::dropout_backward(dy, dx, constants, key, context);
   apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* flags) {
     keep_flags(key, constants.threshold, first, length, flags);
   });

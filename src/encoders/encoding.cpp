@@ -138,6 +138,18 @@ void check_encode_input(std::string_view function, const encoding& e, const cons
   check_view(function, "input", input, input.type, context.space);
 }
 
+void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed) {
+  if (needed == 0) return;
+  if (workspace.bytes < needed) {
+    fail(errc::capacity_exceeded, function, "workspace", fmt::format("at least {} bytes", needed),
+         fmt::format("{}", workspace.bytes));
+  }
+  if (workspace.data == nullptr || reinterpret_cast<std::uintptr_t>(workspace.data) % 64 != 0) {
+    fail(errc::invalid_argument, function, "workspace", "memory aligned to 64 bytes",
+         fmt::format("{}", workspace.data));
+  }
+}
+
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context) {
   const encoding& e = item.how;
   check_encode_input(function, e, item.input, context);
@@ -145,8 +157,8 @@ void check_encode(std::string_view function, const encode_item& item, const exec
   if (tiled(e.kind)) check_arena(function, item.output.overflow, context.space);
 }
 
-void run_encode(const encode_item& item, const execution_context& context) {
-  if (on_device(context)) return device::encode(item, context);
+void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
+  if (on_device(context)) return device::encode(item, workspace, context);
   const encoding& e = item.how;
   const const_tensor_view& input = item.input;
   const std::int64_t elements = input.elements();
@@ -245,16 +257,19 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
   return bytes_bound(e, input.type, input.elements());
 }
 
-std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements) {
+std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
+                            const execution_context& context) {
   checked_bytes_bound("workspace_bytes", e, source, elements);
-  return 0;
+  if (!on_device(context) || !context.canonical || !tiled(e.kind)) return 0;
+  return canonical_workspace_bytes(elements);
 }
 
 void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
-            const workspace_view& /*workspace*/, const execution_context& context) {
+            const workspace_view& workspace, const execution_context& context) {
   const encode_item item{e, input, output};
   check_encode("encode", item, context);
-  run_encode(item, context);
+  check_workspace("encode", workspace, workspace_bytes(e, input.type, input.elements(), context));
+  run_encode(item, workspace, context);
 }
 
 void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
@@ -267,16 +282,19 @@ void decode(const encoding& e, const const_encoded_view& input, const tensor_vie
 void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
                   const encoded_view& output, const execution_context& context) {
   constexpr std::string_view function = "canonicalise";
-  check_host_context(function, context);
+  check_context(function, context);
   check_source(function, e, source);
   check_count(function, elements);
   const std::size_t needed = bytes_needed(e, source, elements);
   check_encoded(function, "input", input, needed);
   check_encoded(function, "output", output, needed);
   if (tiled(e.kind)) {
-    check_arena(function, input.overflow);
+    check_arena(function, input.overflow, context.space);
+    if (on_device(context)) return device::canonicalise(e, source, elements, input, output, context);
     const encoded_view slot_only{output.data, output.bytes, nullptr, output.report};
     canonicalise_tiled(layout_of(e, source, elements), input, slot_only, context);
+  } else if (on_device(context)) {
+    if (needed != 0) device::copy_encoded(input.data, output.data, needed, output.report, context);
   } else if (needed != 0) {
     std::memcpy(output.data, input.data, needed);
     add(output.report->slot_bytes, needed);

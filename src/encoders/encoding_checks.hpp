@@ -31,8 +31,10 @@ void check_encode_input(std::string_view function, const encoding& e, const cons
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context);
 void check_decode(std::string_view function, const decode_item& item, const execution_context& context);
 
+void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed);
+
 /// The calls without their checks.
-void run_encode(const encode_item& item, const execution_context& context);
+void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void run_decode(const decode_item& item, const execution_context& context);
 
 }  // namespace stash::detail

@@ -10,9 +10,17 @@ void check_available(std::string_view function) {
   fail(errc::unsupported, function, "context", "a host context, or a build with CUDA", "a device context");
 }
 
-void encode(const encode_item&, const execution_context&) {}
+void encode(const encode_item&, const workspace_view&, const execution_context&) {}
 
 void decode(const decode_item&, const execution_context&) {}
+
+void canonicalise(const encoding&, dtype, std::int64_t, const const_encoded_view&, const encoded_view&,
+                  const execution_context&) {}
+
+void copy_encoded(const void*, void*, std::size_t, encode_report*, const execution_context&) {}
+
+void csr_export32(const encoding&, const const_encoded_view&, std::int64_t, const csr32_view&,
+                  const execution_context&) {}
 
 void relu_forward(const const_tensor_view&, const tensor_view&, const encoded_view&, framework_rule,
                   const execution_context&) {}
@@ -40,5 +48,14 @@ void clip_backward(const const_tensor_view&, const encoding&, const const_encode
 
 void clip_backward(const const_tensor_view&, const const_tensor_view&, const tensor_view&, float, float,
                    framework_rule, const execution_context&) {}
+
+void dropout_forward(const const_tensor_view&, const tensor_view&, const encoded_view&,
+                     const dropout_constants&, const dropout_key&, const execution_context&) {}
+
+void dropout_backward(const const_tensor_view&, const const_encoded_view&, const tensor_view&,
+                      const dropout_constants&, const execution_context&) {}
+
+void dropout_backward(const const_tensor_view&, const tensor_view&, const dropout_constants&,
+                      const dropout_key&, const execution_context&) {}
 
 }  // namespace stash::detail::device

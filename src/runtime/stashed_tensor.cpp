@@ -63,7 +63,7 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
   const std::int64_t elements = input.elements();
   const auto encode_into = [&](std::size_t bytes) {
     *this = stashed_tensor(e, input.type, input.dims, bytes, options, context.stream);
-    detail::run_encode({e, input, output()}, context);
+    detail::run_encode({e, input, output()}, {}, context);
     return (report()->status & status_capacity) == 0;
   };
   const std::size_t bound = detail::bytes_bound(e, input.type, elements);

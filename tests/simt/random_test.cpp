@@ -6,6 +6,8 @@
 
 #include "format/random_tensors.hpp"
 #include "simt/simt.hpp"
+#include "stash/csr.hpp"
+#include "stash/dropout.hpp"
 #include "stash/error.hpp"
 #include "stash/relu.hpp"
 
@@ -29,14 +31,35 @@ tensor_view on_device(tensor_view view) {
   return view;
 }
 
-/// Canonical bytes of what a device has stored.
+/// Scratch memory of exactly this size.
+struct workspace {
+  explicit workspace(std::size_t bytes)
+      : memory(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), size(bytes) {}
+  ~workspace() { std::free(memory); }
+  workspace(const workspace&) = delete;
+  workspace& operator=(const workspace&) = delete;
+  workspace_view view() const { return {memory, size}; }
+  void* memory;
+  std::size_t size;
+};
+
+/// Canonical bytes of what a device has stored, by the CPU and by kernels.
 std::vector<std::uint8_t> canonical(const encoding& e, dtype type, std::int64_t n,
                                     const const_encoded_view& stored, std::size_t bytes) {
-  buffer out(bytes);
-  encode_report report{};
-  canonicalise(e, type, n, stored, {out.data(), out.size(), nullptr, &report}, {});
-  EXPECT_EQ(report.status | stored.report->status, status_ok);
-  return {out.data(), out.data() + bytes};
+  std::vector<std::uint8_t> results[2];
+  encode_report reports[2] = {};
+  for (const bool on_host : {true, false}) {
+    buffer out(bytes);
+    encode_report& report = reports[on_host ? 0 : 1];
+    canonicalise(e, type, n, stored, {out.data(), out.size(), nullptr, &report},
+                 on_host ? execution_context{} : device);
+    EXPECT_EQ(report.status | stored.report->status, status_ok);
+    EXPECT_TRUE(out.guard_is_whole());
+    results[on_host ? 0 : 1] = {out.data(), out.data() + bytes};
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(std::memcmp(&reports[0], &reports[1], sizeof(encode_report)), 0);
+  return results[1];
 }
 
 INSTANTIATE_TEST_SUITE_P(kernels, device_random, ::testing::ValuesIn(pairs()), name_of_pair);
@@ -49,7 +72,7 @@ TEST_P(device_random, as_the_reference) {
     generator random(static_cast<std::uint32_t>(k) + 4242);
     SCOPED_TRACE(k);
     const encoding e = random_form(random);
-    const std::int64_t n = random.size();
+    const std::int64_t n = random.size() + (k % 10 == 0 ? 25000 : 0);  // several blocks of tiles
     const tensor t = random.make(type, n);
     const std::int64_t inner = divisor(n, random);
     const std::int64_t gap = random.below(2) == 0 ? 0 : random.below(9);
@@ -60,9 +83,16 @@ TEST_P(device_random, as_the_reference) {
     const std::size_t exact = expected.bytes.size();
     buffer out(random.below(2) == 0 ? exact : encoded_bytes_bound(e, type, n));
     encode_report report{};
-    encode(e, on_device(in.view(type)), {out.data(), out.size(), nullptr, &report}, {}, device);
+    execution_context context = device;
+    context.canonical = random.below(2) == 0;
+    workspace workspace(workspace_bytes(e, type, n, context));
+    encode(e, on_device(in.view(type)), {out.data(), out.size(), nullptr, &report}, workspace.view(),
+           context);
     ASSERT_EQ(report.status, status_ok);
     ASSERT_TRUE(out.guard_is_whole());
+    if (context.canonical) {
+      ASSERT_EQ(std::vector<std::uint8_t>(out.data(), out.data() + exact), expected.bytes);
+    }
     const const_encoded_view stored{out.data(), out.size(), nullptr, &report};
     ASSERT_EQ(canonical(e, type, n, stored, exact), expected.bytes);
     ASSERT_EQ(report.slot_bytes, exact);
@@ -110,7 +140,10 @@ TEST_P(device_random, overflow) {
     const overflow_arena arena{arena_memory.data(), arena_memory.size(), &claimed};
     const overflow_arena* used = with_arena ? &arena : nullptr;
     encode_report report{};
-    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), used, &report}, {}, device);
+    execution_context context = device;
+    context.canonical = random.below(3) == 0;
+    workspace workspace(workspace_bytes(e, type, n, context));
+    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), used, &report}, workspace.view(), context);
     ASSERT_TRUE(slot.guard_is_whole());
     ASSERT_TRUE(arena_memory.guard_is_whole());
     ASSERT_TRUE(std::all_of(arena_memory.data(), arena_memory.data() + 64, [](auto b) { return b == 0xa5; }));
@@ -170,6 +203,25 @@ TEST_P(device_random, mutated_bytes) {
     ASSERT_EQ(device_report.status, host_report.status);
     ASSERT_EQ(by_device.take(target, n), by_host.take(target, n));
 
+    if (is_sparse()) {
+      std::vector<std::uint8_t> results[2];
+      for (const bool on_host : {true, false}) {
+        buffer out(stored.size());
+        encode_report report{};
+        encode_report& input_report = on_host ? host_report : device_report;
+        canonicalise(e, type, n, {stored.data(), stored.size(), nullptr, &input_report},
+                     {out.data(), out.size(), nullptr, &report}, on_host ? execution_context{} : device);
+        ASSERT_TRUE(out.guard_is_whole());
+        // Where not everything fits, it depends on the order what does.
+        if ((report.status & status_capacity) == 0)
+          results[on_host ? 0 : 1] = {out.data(), out.data() + report.slot_bytes};
+      }
+      if (!results[0].empty() && !results[1].empty()) {
+        ASSERT_EQ(device_report.status, host_report.status);
+      }
+      device_report.status = host_report.status = status_ok;
+    }
+
     // Gradients, from the same bytes.
     const tensor gradient = random.make(type, n);
     placed dy(type, n, inner, 0, 0), host_dx(type, n, inner, 0, 0), device_dx(type, n, inner, 0, 0);
@@ -193,6 +245,146 @@ TEST_P(device_random, mutated_bytes) {
       compare([&](const tensor_view& in, const const_encoded_view& stash, const tensor_view& out,
                   const execution_context& c) { clip_backward(in, e, stash, out, -1.0F, 2.0F, rule, c); });
     }
+  }
+  simt::set_schedule({});
+}
+
+TEST(device_csr_export, is_the_one_of_the_cpu) {
+  for (std::uint32_t k = 0; k < 120; ++k) {
+    schedule_number(static_cast<int>(k));
+    SCOPED_TRACE(k);
+    generator random(k);
+    const dtype type = static_cast<dtype>(k % 3);
+    const encoding e = parse_encoding(k % 2 == 0 ? "csr" : "csr_fp8");
+    const std::int64_t n = random.size() + (k % 5 == 0 ? 20000 : 0);
+    const tensor t = random.make(type, n);
+    const reference::encoded encoded = reference::encode(e, t);
+    buffer stored(encoded.bytes.size());
+    std::copy(encoded.bytes.begin(), encoded.bytes.end(), stored.data());
+    encode_report report{};
+    const const_encoded_view input{stored.data(), stored.size(), nullptr, &report};
+    const std::size_t rows = static_cast<std::size_t>((n + 255) / 256);
+    const std::size_t room = encoded.nonzeros;
+    struct arrays {
+      std::vector<std::uint32_t> offsets, columns;
+      std::vector<std::uint8_t> values;
+    };
+    const auto make = [&] {
+      return arrays{std::vector<std::uint32_t>(rows + 1, 7), std::vector<std::uint32_t>(room, 7),
+                    std::vector<std::uint8_t>(room * width(type), 7)};
+    };
+    arrays by_host = make(), by_device = make(), refused = make();
+    const auto view = [&](arrays& a, std::size_t capacity) {
+      return csr32_view{a.offsets.data(), a.columns.data(), a.values.data(), type,
+                        static_cast<std::int64_t>(capacity)};
+    };
+    csr_export32(e, input, n, view(by_host, room), {});
+    ASSERT_EQ(csr_export32(e, input, n, view(by_device, room), device), -1);
+    ASSERT_EQ(report.status, status_ok);
+    ASSERT_EQ(by_device.offsets, by_host.offsets);
+    ASSERT_EQ(by_device.columns, by_host.columns);
+    ASSERT_EQ(by_device.values, by_host.values);
+    if (room == 0) continue;
+    csr_export32(e, input, n, view(refused, room - 1), device);
+    ASSERT_EQ(report.status, status_capacity);
+    ASSERT_EQ(refused.columns, make().columns);
+    ASSERT_EQ(refused.values, make().values);
+
+    // Damaged bytes stay inside the arrays.
+    for (int changes = 0; changes < 8; ++changes)
+      stored.data()[random.below(stored.size())] = static_cast<std::uint8_t>(random.below(256));
+    arrays damaged = make();
+    csr_export32(e, input, n, view(damaged, room), device);
+  }
+  simt::set_schedule({});
+}
+
+TEST(device_dropout, is_the_one_of_the_cpu) {
+  for (std::uint32_t k = 0; k < 60; ++k) {
+    schedule_number(static_cast<int>(k));
+    SCOPED_TRACE(k);
+    generator random(k);
+    const std::int64_t n = random.size();
+    const std::int64_t inner = divisor(n, random);
+    const std::int64_t gap = k % 3 == 0 ? 3 : 0;
+    placed x(dtype::f32, n, inner, gap, 0), host_y(dtype::f32, n, inner, 0, 0),
+        device_y(dtype::f32, n, inner, 0, 0);
+    x.put(random.make(dtype::f32, n));
+    const dropout_key key{0x0123456789abcdefU + k, 0x0000000200000007U, k};
+    const float probability = static_cast<float>(k % 10) / 10;
+    const std::size_t bytes = encoded_bytes_bound(parse_encoding("sign_mask"), dtype::f32, n);
+    buffer host_mask(bytes), device_mask(bytes);
+    encode_report host_report{}, device_report{};
+    dropout_forward(x.view(dtype::f32), host_y.view(dtype::f32),
+                    {host_mask.data(), bytes, nullptr, &host_report}, probability, key, {});
+    dropout_forward(on_device(x.view(dtype::f32)), on_device(device_y.view(dtype::f32)),
+                    {device_mask.data(), bytes, nullptr, &device_report}, probability, key, device);
+    ASSERT_EQ(device_y.take(dtype::f32, n), host_y.take(dtype::f32, n));
+    ASSERT_EQ(std::memcmp(device_mask.data(), host_mask.data(), bytes), 0);
+    ASSERT_EQ(std::memcmp(&device_report, &host_report, sizeof host_report), 0);
+    for (const bool from_key : {false, true}) {
+      placed host_dx(dtype::f32, n, inner, 0, 0), device_dx(dtype::f32, n, inner, 0, 0);
+      const const_encoded_view mask{host_mask.data(), bytes, nullptr, &host_report};
+      if (from_key) {
+        dropout_backward(x.view(dtype::f32), host_dx.view(dtype::f32), probability, key, {});
+        dropout_backward(on_device(x.view(dtype::f32)), on_device(device_dx.view(dtype::f32)), probability,
+                         key, device);
+      } else {
+        dropout_backward(x.view(dtype::f32), mask, host_dx.view(dtype::f32), probability, {});
+        dropout_backward(on_device(x.view(dtype::f32)), mask, on_device(device_dx.view(dtype::f32)),
+                         probability, device);
+      }
+      ASSERT_EQ(device_dx.take(dtype::f32, n), host_dx.take(dtype::f32, n));
+    }
+  }
+  simt::set_schedule({});
+}
+
+TEST(device_activations, are_those_of_the_cpu) {
+  for (std::uint32_t k = 0; k < 180; ++k) {
+    schedule_number(static_cast<int>(k));
+    SCOPED_TRACE(k);
+    generator random(k + 900);
+    const auto type = static_cast<dtype>(k % 3);
+    const std::int64_t n = random.size();
+    const std::int64_t inner = divisor(n, random);
+    const std::int64_t gap = k % 4 == 0 ? 5 : 0;
+    placed x(type, n, inner, gap, 0), host_y(type, n, inner, 0, 0), device_y(type, n, inner, 0, 0);
+    x.put(random.make(type, n));
+    const auto rule = static_cast<framework_rule>(random.below(2));
+    const std::size_t bytes = encoded_bytes_bound(parse_encoding("sign_mask"), type, n);
+    buffer host_mask(bytes), device_mask(bytes);
+    encode_report host_report{}, device_report{};
+    const auto compare = [&](const auto& layer) {
+      for (const bool masked : {true, false}) {
+        layer(x.view(type), host_y.view(type),
+              encoded_view{masked ? host_mask.data() : nullptr, bytes, nullptr, &host_report},
+              execution_context{});
+        layer(on_device(x.view(type)), on_device(device_y.view(type)),
+              encoded_view{masked ? device_mask.data() : nullptr, bytes, nullptr, &device_report}, device);
+        ASSERT_EQ(device_y.take(type, n), host_y.take(type, n));
+        ASSERT_TRUE(device_mask.guard_is_whole());
+        ASSERT_EQ(std::memcmp(device_mask.data(), host_mask.data(), bytes), 0);
+        ASSERT_EQ(std::memcmp(&device_report, &host_report, sizeof host_report), 0);
+      }
+    };
+    compare([&](const tensor_view& in, const tensor_view& out, const encoded_view& mask,
+                const execution_context& c) { relu_forward(in, out, mask, rule, c); });
+    compare([&](const tensor_view& in, const tensor_view& out, const encoded_view& mask,
+                const execution_context& c) { leaky_relu_forward(in, out, mask, 0.01F, c); });
+    compare([&](const tensor_view& in, const tensor_view& out, const encoded_view& mask,
+                const execution_context& c) { clip_forward(in, out, mask, -0.5F, 6.0F, rule, c); });
+    const auto gradients = [&](const auto& layer) {
+      layer(host_y.view(type), x.view(type), host_y.view(type), execution_context{});
+      layer(on_device(device_y.view(type)), on_device(x.view(type)), on_device(device_y.view(type)), device);
+      ASSERT_EQ(device_y.take(type, n), host_y.take(type, n));
+    };
+    gradients([&](const tensor_view& dy, const tensor_view& y, const tensor_view& dx,
+                  const execution_context& c) { relu_backward(dy, y, dx, rule, c); });
+    gradients([&](const tensor_view& dy, const tensor_view& y, const tensor_view& dx,
+                  const execution_context& c) { leaky_relu_backward(dy, y, dx, -0.3F, c); });
+    gradients([&](const tensor_view& dy, const tensor_view& y, const tensor_view& dx,
+                  const execution_context& c) { clip_backward(dy, y, dx, 0.0F, 2.0F, rule, c); });
   }
   simt::set_schedule({});
 }

@@ -1,0 +1,91 @@
+#pragma once
+/// \file
+/// From csr to the form that sparse libraries take: sizes of rows, their offsets, and every value with its
+/// column.
+
+#include <cstdint>
+
+#include "common/block_scan.hpp"
+#include "tiles_decode.hpp"
+
+namespace stash::kernels {
+
+/// Where csr_export32() writes. `capacity` is the room for columns and values.
+struct device_csr32 {
+  std::uint32_t* row_offsets;
+  std::uint32_t* columns;
+  void* values;
+  std::uint64_t capacity;
+};
+
+/// Leaves the size of row r in row_offsets[r + 1]. Grid: a thread for every tile.
+STASH_KERNEL(tile_threads) measure_rows(device_tiles job, device_csr32 out) {
+  const std::uint64_t tile = block_rank() * tile_threads + thread_rank();
+  if (tile >= job.tiles()) return;
+  row_counts rows;
+  read_row_ends(job, tile, rows);
+  if (!rows.legal) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_corrupt));
+  std::uint32_t before = 0;
+  for (unsigned r = 0; r < tile_rows && tile * tile_rows + r < job.rows(); ++r) {
+    out.row_offsets[tile * tile_rows + r + 1] = rows.legal ? rows.end[r] - before : 0;
+    before = rows.end[r];
+  }
+}
+
+/// From sizes to offsets. One block of scan_threads.
+STASH_KERNEL(scan_threads) offset_rows(device_tiles job, device_csr32 out) {
+  STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
+  std::uint32_t* const ends = out.row_offsets + 1;
+  const std::uint64_t total = scan_in_block(
+      job.rows(), warp_sums, [&](std::uint64_t row) { return std::uint64_t{ends[row]}; },
+      [&](std::uint64_t row, std::uint64_t before, std::uint64_t own) {
+        ends[row] = static_cast<std::uint32_t>(before + own);
+      });
+  if (thread_rank() == 0) {
+    const bool fits = total <= out.capacity && total <= 0xffffffffU;
+    // Another first offset than 0 tells the next kernel that there is no room.
+    out.row_offsets[0] = fits ? 0 : 0xffffffffU;
+    if (!fits) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
+  }
+}
+
+/// Writes columns and values. What cannot be read leaves zeros. Grid: a block for every tile_warps tiles.
+template <class Element, bool Narrow>
+STASH_KERNEL(tile_threads)
+list_entries(device_tiles job, device_csr32 out) {
+  constexpr unsigned bytes = image_bytes<Element, Narrow, true>;
+  STASH_SHARED(vector16, images, tile_warps * bytes / 16);
+  STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
+  const unsigned warp = thread_rank() / warp_lanes;
+  const unsigned lane = thread_rank() % warp_lanes;
+  const std::uint64_t tile = block_rank() * tile_warps + warp;
+  if (tile >= job.tiles() || out.row_offsets[0] != 0) return;
+  vector16* const image = images + warp * (bytes / 16);
+  tile_seen seen;
+  see_tile<true>(job, tile, true, image, marks + warp * warp_lanes, seen);
+  const std::uint64_t first_row = tile * tile_rows;
+  const std::uint64_t end_row = first_row + tile_rows < job.rows() ? first_row + tile_rows : job.rows();
+  const std::uint64_t begin = out.row_offsets[first_row];
+  const std::uint64_t end = out.row_offsets[end_row];
+  auto* const values = static_cast<Element*>(out.values);
+
+  // Ranks close the gaps that columns which came twice leave.
+  tile_bits packed = seen.bits;
+  rank_bits(packed);
+  const std::uint32_t listed = packed.count();
+  for (std::uint64_t i = begin + listed + lane; i < end; i += warp_lanes) {
+    out.columns[i] = 0;
+    values[i] = Element{0};
+  }
+  group<Element> dense[tile_rows];
+  read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), dense);
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    for_each_set(packed.byte[r], packed.rank[r], [&](unsigned i, std::uint32_t rank) {
+      out.columns[begin + rank] = lane * group_elements + i;
+      values[begin + rank] = dense[r].value[i];
+    });
+  }
+}
+
+}  // namespace stash::kernels
