@@ -44,3 +44,18 @@ void decode_tiled(const decode_item& item, const execution_context& context) {
 }
 
 }  // namespace stash::kernels
+
+namespace stash::detail::device {
+
+void count(const encoding& e, const const_tensor_view& input, encode_report* report,
+           const execution_context& context) {
+  using namespace kernels;
+  const device_tiles job = device_tiles_of(e, input, encoded_view{nullptr, 0, nullptr, report});
+  with_element(input.type, [&](auto bits) {
+    const auto kernel =
+        e.kind == encoding_kind::csr ? count_tiles<decltype(bits), true> : count_tiles<decltype(bits), false>;
+    launch("encoded_bytes", context, tile_blocks(job.dense.elements), tile_threads, kernel, job);
+  });
+}
+
+}  // namespace stash::detail::device

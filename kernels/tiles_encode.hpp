@@ -239,4 +239,29 @@ encode_tiles(device_tiles job) {
   if (tile + 1 == job.tiles()) pad_fixed_part<Columns>(job);
 }
 
+/// Only counts: non-zeros, and bytes of the canonical form. Grid: as encode_tiles.
+template <class Element, bool Columns>
+STASH_KERNEL(tile_threads)
+count_tiles(device_tiles job) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  const std::uint64_t tile = block_rank() * tile_warps + thread_rank() / warp_lanes;
+  if (tile >= job.tiles()) return;
+  const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
+  std::uint32_t count = 0;
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    const group<Element> in = load_elements<Element>(job.dense, first + r * row_groups);
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      count += in.value[i] != 0 ? 1 : 0;
+  }
+  STASH_UNROLL
+  for (unsigned bit = 1; bit < warp_lanes; bit *= 2)
+    count += shuffle_xor(all_lanes, count, bit);
+  if (lane != 0) return;
+  const std::uint64_t payload = (payload_bytes<Columns>(job, count) + std::uint64_t{15}) / 16 * 16;
+  atomic_add(&job.report->nonzeros, std::uint64_t{count});
+  atomic_add(&job.report->slot_bytes, payload + (tile == 0 ? job.fixed_bytes : 0));
+}
+
 }  // namespace stash::kernels

@@ -147,7 +147,7 @@ typedef struct stash_tensor_view {
 typedef struct stash_execution_context {
   size_t struct_size;
   int32_t space;
-  int32_t reserved; /**< 0 */
+  int32_t canonical; /**< 1: on a device, bitmap and csr place their tiles in order; takes workspace */
   /** Runs body(state, begin, end) over ranges that cover [0, count), possibly at the same time; null: alone.
    */
   void (*parallel_for)(void* user, int64_t count, int64_t grain,
@@ -218,9 +218,10 @@ STASH_API int32_t stash_encoded_bytes_at_density(const stash_encoding* encoding,
 /** Bytes that encoding exactly this tensor needs. Reads it once. */
 STASH_API int32_t stash_encoded_bytes_exact(const stash_encoding* encoding, const stash_tensor_view* input,
                                             const stash_execution_context* context, size_t* bytes);
-/** Scratch bytes for stash_encode() and stash_decode(). */
+/** Scratch bytes for stash_encode() and stash_decode(). A batch needs the most that one of its items needs.
+ */
 STASH_API int32_t stash_workspace_bytes(const stash_encoding* encoding, int32_t source, int64_t elements,
-                                        size_t* bytes);
+                                        const stash_execution_context* context, size_t* bytes);
 
 /** The best instruction set first; null behind the last. Valid as long as the library. */
 STASH_API const char* stash_cpu_target_name(size_t index);

@@ -5,6 +5,7 @@
 /// context's stream and says when they are there. Capacities of later steps are chosen from them.
 
 #include <cstdint>
+#include <memory>
 
 #include "stash/encoding.hpp"
 
@@ -19,13 +20,15 @@ struct stored_size {
   std::uint32_t status = status_ok;  ///< status_bits of the report
 };
 
-/// Movable. On the host, calls are complete when they return, and so is every query.
+/// Copies share what they wait for. On the host, calls are complete when they return, and so is every query;
+/// on a device the report is copied to the host behind the work of the stream.
 class STASH_API size_query {
  public:
   size_query() noexcept = default;  ///< ready, nothing stored
 
   /// Asks for the size of `stored`: the view that an encoder of `elements` elements of type `source` was
-  /// given. Throws error(invalid_argument) for a null report or views that encode() would refuse.
+  /// given. Throws error(invalid_argument) for a null report or views that encode() would refuse; on a device
+  /// also error(out_of_memory) and error(device_failure).
   size_query(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& stored,
              const execution_context& context);
 
@@ -35,7 +38,10 @@ class STASH_API size_query {
   stored_size wait() const;
 
  private:
-  stored_size size_;
+  struct pending;
+
+  stored_size size_;                  ///< on a device, without what the report says
+  std::shared_ptr<pending> pending_;  ///< null: all is known
 };
 
 }  // namespace stash

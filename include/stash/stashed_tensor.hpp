@@ -16,6 +16,11 @@
 ///     relu_backward(dy, mask.how(), mask.stored(), dx, rule, context);
 ///     mask.check();
 ///
+/// On a device (context.space) tensors, encoded bytes and report lie in device memory, and the calls enqueue
+/// their work in the context's stream. Only these wait for it: the constructor of a sparse encoding unless
+/// options.capacity reaches encoded_bytes_bound(), and check(). What damaged bytes restore() finds is said by
+/// check().
+///
 /// Thread safety: const member functions may run at the same time, others may not run beside anything else
 /// on the same object.
 
@@ -37,9 +42,11 @@ struct stash_options {
   /// 0: the tensor is counted first and gets exactly what it needs, which reads it twice. Encodings of fixed
   /// size take what they need and ignore it.
   std::size_t capacity = 0;
-  memory_resource* memory = nullptr;  ///< must outlive the handle; null: host_memory()
-  event_sink events;                  ///< hears of overflow and fallback
-  std::string_view name;              ///< of the tensor, for events and error messages; copied
+  /// Must outlive the handle and be of the context's space; null: host_memory(), for a device
+  /// device_memory().
+  memory_resource* memory = nullptr;
+  event_sink events;      ///< hears of overflow and fallback
+  std::string_view name;  ///< of the tensor, for events and error messages; copied
 };
 
 /// Move-only handle. A default-constructed or moved-from one is empty: 0 bytes, no memory.
@@ -71,7 +78,7 @@ class STASH_API stashed_tensor {
   /// Decodes into `output`: the encoded tensor's type and element count, dense or pitched. Can be called any
   /// number of times. Throws error(invalid_argument) for an empty handle or a wrong view, error(unsupported)
   /// for encodings without a dense form (see decode()), error(corrupt_data) or error(verification_failed) if
-  /// the bytes turn out damaged (`output` is then unspecified).
+  /// the bytes turn out damaged (`output` is then unspecified; on a device check() throws it).
   void restore(const tensor_view& output, const execution_context& context = {}) const;
 
   /// Throws error(corrupt_data), error(capacity_exceeded) or error(verification_failed) if a layer that read
@@ -103,7 +110,7 @@ class STASH_API stashed_tensor {
 
  private:
   stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
-                 const stash_options& options, void* stream);
+                 const stash_options& options, const execution_context& context);
   std::size_t block_bytes() const noexcept;
   encode_report* report() const noexcept;
 

@@ -94,7 +94,11 @@ pool_window to_window(std::string_view function, const stash_pool_window* window
 execution_context to_context(std::string_view function, const stash_execution_context* context) {
   if (context == nullptr) return {};
   const stash_execution_context c = read(function, "context", context);
-  return {enumerator<memory_space>(function, "context", c.space), c.parallel_for, c.user, c.stream};
+  if (c.canonical != 0 && c.canonical != 1) {
+    refuse(function, "context.canonical", "0 or 1", std::to_string(c.canonical));
+  }
+  return {enumerator<memory_space>(function, "context", c.space), c.parallel_for, c.user, c.stream,
+          c.canonical == 1};
 }
 
 workspace_view to_workspace(std::string_view function, const stash_workspace_view* workspace) {

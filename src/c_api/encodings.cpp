@@ -79,11 +79,11 @@ int32_t stash_encoded_bytes_exact(const stash_encoding* encoding, const stash_te
 }
 
 int32_t stash_workspace_bytes(const stash_encoding* encoding, int32_t source, int64_t elements,
-                              size_t* bytes) {
+                              const stash_execution_context* context, size_t* bytes) {
   return guard(__func__, [&](std::string_view function) {
     size_t& result = checked(function, "bytes", bytes);
     result = stash::workspace_bytes(to_encoding(function, encoding), to_dtype(function, "source", source),
-                                    elements);
+                                    elements, to_context(function, context));
   });
 }
 

@@ -32,6 +32,10 @@ namespace stash::detail::device {
 /// Throws error(unsupported) if this build has no device back end.
 void check_available(std::string_view function);
 
+/// Adds the size of the canonical form of bitmap or csr, and the count of non-zeros, to a report.
+void count(const encoding& e, const const_tensor_view& input, encode_report* report,
+           const execution_context& context);
+
 /// Workspace has been checked, too: it is what context.canonical needs.
 void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void decode(const decode_item& item, const execution_context& context);

@@ -3,12 +3,15 @@
 
 #include "detail.hpp"
 #include "device.hpp"
+#include "device_memory.hpp"
 
 namespace stash::detail::device {
 
 void check_available(std::string_view function) {
   fail(errc::unsupported, function, "context", "a host context, or a build with CUDA", "a device context");
 }
+
+void count(const encoding&, const const_tensor_view&, encode_report*, const execution_context&) {}
 
 void encode(const encode_item&, const workspace_view&, const execution_context&) {}
 
@@ -57,5 +60,29 @@ void dropout_backward(const const_tensor_view&, const const_encoded_view&, const
 
 void dropout_backward(const const_tensor_view&, const tensor_view&, const dropout_constants&,
                       const dropout_key&, const execution_context&) {}
+
+// Memory: the first call of an owning object is an allocation.
+
+void* allocate(std::size_t, void*) {
+  check_available("device_memory");
+  return nullptr;
+}
+void deallocate(void*, void*) noexcept {}
+void* allocate_pinned(std::size_t) {
+  check_available("pinned_memory");
+  return nullptr;
+}
+void deallocate_pinned(void*) noexcept {}
+void clear(void*, std::size_t, void*) {}
+void copy(void*, const void*, std::size_t, void*) {}
+void wait_for_stream(void*) {}
+event record_event(void*) {
+  return nullptr;
+}
+bool reached(event) {
+  return true;
+}
+void wait_for_event(event) {}
+void destroy_event(event) noexcept {}
 
 }  // namespace stash::detail::device

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "encoders/device_memory.hpp"
 #include "stash/error.hpp"
 
 namespace stash {
@@ -26,6 +27,36 @@ class new_memory final : public memory_resource {
     ::operator delete (data, std::align_val_t{alignment});
   }
 };
+
+class device_resource final : public memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t /*alignment*/, void* stream) override {
+    return detail::device::allocate(bytes, stream);
+  }
+  void do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/,
+                     void* stream) noexcept override {
+    detail::device::deallocate(data, stream);
+  }
+  memory_space do_space() const noexcept override { return memory_space::device; }
+};
+
+class pinned_resource final : public memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t /*alignment*/, void* /*stream*/) override {
+    return detail::device::allocate_pinned(bytes);
+  }
+  void do_deallocate(void* data, std::size_t /*bytes*/, std::size_t /*alignment*/,
+                     void* /*stream*/) noexcept override {
+    detail::device::deallocate_pinned(data);
+  }
+  memory_space do_space() const noexcept override { return memory_space::pinned_host; }
+};
+
+/// Never destroyed: handles may outlive everything that is.
+template <class Resource>
+memory_resource& immortal() noexcept {
+  alignas(Resource) static unsigned char room[sizeof(Resource)];
+  static auto* const resource = new (room) Resource;
+  return *resource;
+}
 
 }  // namespace
 
@@ -68,10 +99,15 @@ memory_space memory_resource::space() const noexcept {
 }
 
 memory_resource& host_memory() noexcept {
-  // Never destroyed: handles may outlive everything that is.
-  alignas(new_memory) static unsigned char room[sizeof(new_memory)];
-  static auto* const resource = new (room) new_memory;
-  return *resource;
+  return immortal<new_memory>();
+}
+
+memory_resource& device_memory() noexcept {
+  return immortal<device_resource>();
+}
+
+memory_resource& pinned_memory() noexcept {
+  return immortal<pinned_resource>();
 }
 
 void* pmr_memory::do_allocate(std::size_t bytes, std::size_t alignment, void* /*stream*/) {

@@ -1,33 +1,95 @@
 #include "stash/size_query.hpp"
 
+#include <new>
+
 #include "encoders/detail.hpp"
+#include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "stash/memory.hpp"
 
 namespace stash {
+namespace {
+
+bool sparse(const encoding& e) noexcept {
+  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+}
+
+/// Adds what a report says.
+void complete(stored_size& size, const encoding& e, std::int64_t elements,
+              const encode_report& report) noexcept {
+  if (sparse(e)) size.bytes = report.slot_bytes;
+  size.overflow_bytes = report.overflow_bytes;
+  size.nonzeros = report.nonzeros;
+  if (sparse(e) && elements != 0) {
+    size.density = static_cast<double>(report.nonzeros) / static_cast<double>(elements);
+  }
+  size.status = report.status;
+}
+
+}  // namespace
+
+/// A copy that is on its way.
+struct size_query::pending {
+  pending(const encoding& e, std::int64_t n, const encode_report* report, void* stream)
+      : how(e), elements(n), copy(pinned_memory().allocate(sizeof(encode_report), alignof(encode_report))) {
+    try {
+      detail::device::copy(copy, report, sizeof(encode_report), stream);
+      arrived = detail::device::record_event(stream);
+    } catch (...) {
+      release();
+      throw;
+    }
+  }
+  ~pending() {
+    // The copy may still write.
+    try {
+      detail::device::wait_for_event(arrived);
+    } catch (const error&) {
+      // Whoever asks the device next hears of it.
+    }
+    detail::device::destroy_event(arrived);
+    release();
+  }
+  pending(const pending&) = delete;
+  pending& operator=(const pending&) = delete;
+
+  void release() noexcept { pinned_memory().deallocate(copy, sizeof(encode_report), alignof(encode_report)); }
+
+  encoding how;
+  std::int64_t elements;
+  void* copy;
+  detail::device::event arrived = nullptr;
+};
 
 size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
                        const const_encoded_view& stored, const execution_context& context) {
   constexpr std::string_view function = "size_query";
-  detail::check_host_context(function, context);
-  const std::size_t bound = detail::checked_bytes_bound(function, e, source, elements);
+  detail::check_context(function, context);
+  size_.bytes = detail::checked_bytes_bound(function, e, source, elements);
   detail::check_encoded(function, "stored", stored, detail::bytes_needed(e, source, elements));
-  const encode_report& report = *stored.report;
-  const bool sparse = e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
-  size_.bytes = sparse ? report.slot_bytes : bound;
-  size_.overflow_bytes = report.overflow_bytes;
-  size_.nonzeros = report.nonzeros;
-  if (sparse && elements != 0) {
-    size_.density = static_cast<double>(report.nonzeros) / static_cast<double>(elements);
+  if (detail::on_device(context)) {
+    pending_ = std::make_shared<pending>(e, elements, stored.report, context.stream);
+  } else {
+    complete(size_, e, elements, *stored.report);
   }
-  size_.status = report.status;
 }
 
 bool size_query::ready() const noexcept {
-  return true;
+  if (pending_ == nullptr) return true;
+  try {
+    return detail::device::reached(pending_->arrived);
+  } catch (const error&) {
+    return true;  // wait() says what is wrong
+  }
 }
 
 stored_size size_query::wait() const {
-  return size_;
+  stored_size size = size_;
+  if (pending_ != nullptr) {
+    detail::device::wait_for_event(pending_->arrived);
+    complete(size, pending_->how, pending_->elements, *static_cast<const encode_report*>(pending_->copy));
+  }
+  return size;
 }
 
 }  // namespace stash

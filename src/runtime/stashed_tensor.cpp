@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "encoders/detail.hpp"
+#include "encoders/device.hpp"
+#include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
 
 namespace stash {
@@ -26,6 +28,41 @@ std::size_t slot_bytes(const encoding& e, dtype source, std::int64_t elements, s
   return std::max(detail::pad16(std::min(capacity, bound)), least);
 }
 
+memory_resource& memory_of(const stash_options& options, const execution_context& context) {
+  if (options.memory != nullptr) return *options.memory;
+  return detail::on_device(context) ? device_memory() : host_memory();
+}
+
+/// On a device behind the work of the stream, which is waited for.
+encode_report read_report(const encode_report* report, const execution_context& context) {
+  if (!detail::on_device(context)) return *report;
+  encode_report copy;
+  detail::device::copy(&copy, report, sizeof copy, context.stream);
+  detail::device::wait_for_stream(context.stream);
+  return copy;
+}
+
+/// The exact size of a sparse tensor on a device.
+std::size_t counted_bytes(const encoding& e, const const_tensor_view& input, const stash_options& options,
+                          const execution_context& context) {
+  memory_resource& memory = memory_of(options, context);
+  struct block {
+    block(memory_resource& m, void* s)
+        : memory(m),
+          stream(s),
+          report(static_cast<encode_report*>(m.allocate(sizeof(encode_report), 64, s))) {}
+    ~block() { memory.deallocate(report, sizeof(encode_report), 64, stream); }
+    block(const block&) = delete;
+    block& operator=(const block&) = delete;
+    memory_resource& memory;
+    void* stream;
+    encode_report* report;
+  } const counted(memory, context.stream);
+  detail::device::clear(counted.report, sizeof(encode_report), context.stream);
+  detail::device::count(e, input, counted.report, context);
+  return static_cast<std::size_t>(read_report(counted.report, context).slot_bytes);
+}
+
 /// Throws what a report says went wrong.
 void check_status(std::string_view function, const std::string& name, std::uint32_t status) {
   const auto fail = [&](errc code, std::string_view expected, std::string_view got) {
@@ -43,16 +80,31 @@ void check_status(std::string_view function, const std::string& name, std::uint3
 }  // namespace
 
 stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
-                               const stash_options& options, void* stream)
-    : how_(e), type_(source), dims_(dims), name_(options.name), stream_(stream), encoded_bytes_(bytes) {
-  memory_resource& memory = options.memory == nullptr ? host_memory() : *options.memory;
-  if (memory.space() == memory_space::device) {
+                               const stash_options& options, const execution_context& context)
+    : how_(e),
+      type_(source),
+      dims_(dims),
+      name_(options.name),
+      stream_(context.stream),
+      encoded_bytes_(bytes) {
+  const bool device = detail::on_device(context);
+  memory_resource& memory = memory_of(options, context);
+  if (device != (memory.space() == memory_space::device)) {
     detail::fail(errc::invalid_argument, "stashed_tensor", "options.memory", "memory of the context's space",
-                 "device memory");
+                 device ? "host memory" : "device memory");
   }
-  block_ = static_cast<unsigned char*>(memory.allocate(block_bytes(), block_alignment, stream));
+  block_ = static_cast<unsigned char*>(memory.allocate(block_bytes(), block_alignment, stream_));
   memory_ = &memory;
-  new (block_ + encoded_bytes_) encode_report;
+  if (device) {
+    try {
+      detail::device::clear(block_ + encoded_bytes_, sizeof(encode_report), stream_);
+    } catch (...) {
+      reset();
+      throw;
+    }
+  } else {
+    new (block_ + encoded_bytes_) encode_report;
+  }
 }
 
 stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input,
@@ -60,26 +112,34 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
     : stashed_tensor() {
   constexpr std::string_view function = "stashed_tensor";
   detail::check_encode_input(function, e, input, context);
+  execution_context unordered = context;
+  unordered.canonical = false;  // needs scratch memory, and nobody looks at these bytes
   const std::int64_t elements = input.elements();
-  const auto encode_into = [&](std::size_t bytes) {
-    *this = stashed_tensor(e, input.type, input.dims, bytes, options, context.stream);
-    detail::run_encode({e, input, output()}, {}, context);
-    return (report()->status & status_capacity) == 0;
-  };
   const std::size_t bound = detail::bytes_bound(e, input.type, elements);
+  const auto encode_into = [&](std::size_t bytes) {
+    *this = stashed_tensor(e, input.type, input.dims, bytes, options, context);
+    detail::run_encode({e, input, output()}, {}, unordered);
+    return bytes >= bound || (read_report(report(), context).status & status_capacity) == 0;
+  };
   if (!sparse(e)) {
     encode_into(bound);
     return;
   }
+  const auto count = [&] {
+    return detail::on_device(context) ? counted_bytes(e, input, options, context)
+                                      : encoded_bytes_exact(e, input, context);
+  };
+  std::size_t slot = 0;
   if (options.capacity != 0) {
-    const std::size_t slot = slot_bytes(e, input.type, elements, options.capacity, bound);
+    slot = slot_bytes(e, input.type, elements, options.capacity, bound);
     if (encode_into(slot)) return;
-    const std::size_t exact = encoded_bytes_exact(e, input, context);
+  }
+  const std::size_t exact = count();
+  if (options.capacity != 0) {
     options.events({event_kind::overflow, name_, exact, slot, -1});
     // Before the larger block is asked for: it may need this one's memory.
     reset();
   }
-  const std::size_t exact = encoded_bytes_exact(e, input, context);
   if (!encode_into(exact)) {
     reset();
     detail::fail(errc::invalid_argument, function, "input", "values that stay as they are during the call",
@@ -91,11 +151,11 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
 stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const shape& dims,
                                        const stash_options& options, const execution_context& context) {
   constexpr std::string_view function = "stashed_tensor::reserve";
-  detail::check_host_context(function, context);
+  detail::check_context(function, context);
   const std::size_t bound = detail::checked_bytes_bound(function, e, source, dims.elements());
   const bool sized = sparse(e) && options.capacity != 0;
   const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
-  return {e, source, dims, bytes, options, context.stream};
+  return {e, source, dims, bytes, options, context};
 }
 
 stashed_tensor::stashed_tensor(stashed_tensor&& other) noexcept
@@ -137,22 +197,22 @@ void stashed_tensor::restore(const tensor_view& output, const execution_context&
   constexpr std::string_view function = "stashed_tensor::restore";
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
   const bool mask = how_.kind == encoding_kind::sign_mask || how_.kind == encoding_kind::range_mask;
+  const_encoded_view input = stored();
+  detail::check_view(function, "output", output, mask ? dtype::u8 : type_, context.space);
+  detail::check_elements(function, "output", output, dims_.elements());
+  detail::check_decode(function, {how_, input, output}, context);
+  if (detail::on_device(context)) return detail::run_decode({how_, input, output}, context);
   // Of its own, so that restores at the same time do not see each other's status.
   encode_report own = *report();
-  const_encoded_view input = stored();
   input.report = &own;
-  const decode_item item{how_, input, output};
-  detail::check_view(function, "output", output, mask ? dtype::u8 : type_);
-  detail::check_elements(function, "output", output, dims_.elements());
-  detail::check_decode(function, item, context);
-  detail::run_decode(item, context);
+  detail::run_decode({how_, input, output}, context);
   check_status(function, name_, own.status);
 }
 
 void stashed_tensor::check(const execution_context& context) const {
   constexpr std::string_view function = "stashed_tensor::check";
-  detail::check_host_context(function, context);
-  if (!empty()) check_status(function, name_, report()->status);
+  detail::check_context(function, context);
+  if (!empty()) check_status(function, name_, read_report(report(), context).status);
 }
 
 std::size_t stashed_tensor::dense_bytes() const noexcept {

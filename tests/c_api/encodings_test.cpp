@@ -49,7 +49,7 @@ TEST(c_encodings, sizes) {
     EXPECT_EQ(bytes, cpp::encoded_bytes_at_density(wanted, cpp::dtype::f32, 3000, 0.25)) << name;
     ASSERT_EQ(stash_encoded_bytes_exact(&e, &view, nullptr, &bytes), STASH_OK);
     EXPECT_EQ(bytes, cpp::encoded_bytes_exact(wanted, view_of(x), {})) << name;
-    ASSERT_EQ(stash_workspace_bytes(&e, STASH_DTYPE_F32, 3000, &bytes), STASH_OK);
+    ASSERT_EQ(stash_workspace_bytes(&e, STASH_DTYPE_F32, 3000, nullptr, &bytes), STASH_OK);
     EXPECT_EQ(bytes, 0U);
   }
   const stash_encoding e = c_encoding("fp16");

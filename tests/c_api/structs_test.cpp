@@ -20,6 +20,7 @@ static_assert(offsetof(stash_tensor_view, data) == 8 && offsetof(stash_tensor_vi
               offsetof(stash_tensor_view, space) == 20 && offsetof(stash_tensor_view, rank) == 24 &&
               offsetof(stash_tensor_view, dims) == 32 && offsetof(stash_tensor_view, pixel_pitch) == 96);
 static_assert(offsetof(stash_execution_context, space) == 8 &&
+              offsetof(stash_execution_context, canonical) == 12 &&
               offsetof(stash_execution_context, parallel_for) == 16 &&
               offsetof(stash_execution_context, user) == 24 &&
               offsetof(stash_execution_context, stream) == 32);

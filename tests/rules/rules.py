@@ -15,7 +15,8 @@ MAY_INCLUDE = {
     # Conversions and sizes are the CPU's; device.hpp is the door that the kernels stand behind; simt.hpp is what they
     # are compiled against where there is no nvcc.
     "kernels": {"include", "kernels", "src/encoders/convert.hpp", "src/encoders/mx.hpp", "src/encoders/philox.hpp",
-                "src/encoders/value_codec.hpp", "src/encoders/device.hpp", "tests/simt/simt.hpp"},
+                "src/encoders/value_codec.hpp", "src/encoders/device.hpp", "src/encoders/device_memory.hpp",
+                "tests/simt/simt.hpp"},
     "encoders": {"include", "encoders", "kernels"},
     "planner": {"include", "planner"},
     "models": {"include", "models", "src/planner/network.hpp", "src/planner/graph.hpp"},

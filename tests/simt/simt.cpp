@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <boost/context/fiber.hpp>
 #include <cstdlib>
@@ -178,6 +179,7 @@ class grid_run {
 };
 
 thread_local grid_run* running = nullptr;
+std::atomic<std::size_t> launches{0};
 thread_local schedule next_schedule;
 
 /// Threads that are abandoned unwind their stacks by this.
@@ -407,7 +409,12 @@ void set_schedule(const schedule& s) {
   next_schedule = s;
 }
 
+std::size_t launches_so_far() {
+  return launches;
+}
+
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel) {
+  ++launches;
   if (running != nullptr) throw violation("a launch inside a launch");
   if (grid.count() == 0 || block.count() == 0 || block.count() > 1024) {
     throw violation("launch: expected a grid and 1 to 1024 threads in a block, got " + text(grid) +

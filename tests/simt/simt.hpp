@@ -48,6 +48,9 @@ class violation : public std::logic_error {
 /// `dynamic_shared` bytes of shared memory are what dynamic_shared() points to.
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel);
 
+/// Launches since the start of the program.
+std::size_t launches_so_far();
+
 /// Where in the sources a thread is.
 struct place {
   const char* file;

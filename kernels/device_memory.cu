@@ -1,0 +1,89 @@
+// Memory, copies and events of a CUDA device. Only nvcc compiles this; tests/simt has its own.
+
+#include "encoders/device_memory.hpp"
+
+#include <cuda_runtime.h>
+
+#include "common/launch.hpp"
+
+namespace stash::detail::device {
+
+namespace {
+
+using kernels::check_launch;
+
+cudaStream_t stream_of(void* stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+
+}  // namespace
+
+void* allocate(std::size_t bytes, void* stream) {
+  void* data = nullptr;
+  const cudaError_t result = cudaMallocAsync(&data, bytes, stream_of(stream));
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is reported here, not by the next launch
+    return nullptr;
+  }
+  check_launch("device_memory", result);
+  return data;
+}
+
+void deallocate(void* data, void* stream) noexcept {
+  cudaFreeAsync(data, stream_of(stream));
+}
+
+void* allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t result = cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_launch("pinned_memory", result);
+  return data;
+}
+
+void deallocate_pinned(void* data) noexcept {
+  cudaFreeHost(data);
+}
+
+void clear(void* data, std::size_t bytes, void* stream) {
+  check_launch("clear", cudaMemsetAsync(data, 0, bytes, stream_of(stream)));
+}
+
+void copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  check_launch("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)));
+}
+
+void wait_for_stream(void* stream) {
+  check_launch("wait", cudaStreamSynchronize(stream_of(stream)));
+}
+
+event record_event(void* stream) {
+  cudaEvent_t e = nullptr;
+  check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+  const cudaError_t result = cudaEventRecord(e, stream_of(stream));
+  if (result != cudaSuccess) {
+    cudaEventDestroy(e);
+    check_launch("event", result);
+  }
+  return e;
+}
+
+bool reached(event e) {
+  const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(e));
+  if (result == cudaErrorNotReady) return false;
+  check_launch("event", result);
+  return true;
+}
+
+void wait_for_event(event e) {
+  check_launch("event", cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
+}
+
+void destroy_event(event e) noexcept {
+  cudaEventDestroy(static_cast<cudaEvent_t>(e));
+}
+
+}  // namespace stash::detail::device

@@ -1,0 +1,243 @@
+// Owning objects and level-one calls on a device, here the emulator's: what is kept comes back, nothing is
+// lost or leaked when memory runs out, and level-one calls do nothing but launch.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "encoders/support.hpp"
+#include "simt/device_memory.hpp"
+#include "stash/batch.hpp"
+#include "stash/c_api.h"
+#include "stash/dropout.hpp"
+#include "stash/relu.hpp"
+#include "stash/stashed_tensor.hpp"
+
+namespace stash {
+namespace {
+
+using stash_test::flavour;
+using stash_test::make_values;
+
+constexpr execution_context device{memory_space::device};
+
+/// A tensor in device memory.
+struct device_values {
+  explicit device_values(const std::vector<float>& values)
+      : count(static_cast<std::int64_t>(values.size())),
+        data(static_cast<float*>(device_memory().allocate(values.size() * 4, 16))) {
+    if (!values.empty()) std::memcpy(data, values.data(), values.size() * 4);
+  }
+  ~device_values() { device_memory().deallocate(data, static_cast<std::size_t>(count) * 4, 16); }
+  device_values(const device_values&) = delete;
+  device_values& operator=(const device_values&) = delete;
+  tensor_view view() const { return {data, dtype::f32, memory_space::device, {count}, 0}; }
+  std::vector<float> values() const { return {data, data + count}; }
+  std::int64_t count;
+  float* data;
+};
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return stash_test::bits_of(a) == stash_test::bits_of(b);
+}
+
+errc code_of(const auto& call) {
+  try {
+    call();
+  } catch (const error& e) {
+    return e.code();
+  }
+  return errc::ok;
+}
+
+struct heard {
+  int overflows = 0, fallbacks = 0;
+  static void on_event(void* user, const event& what) {
+    auto& self = *static_cast<heard*>(user);
+    (what.kind == event_kind::overflow ? self.overflows : self.fallbacks) += 1;
+  }
+};
+
+TEST(device_handles, keep_what_they_were_given) {
+  const std::size_t before = simt::blocks_in_use();
+  {
+    const std::vector<float> values = make_values(20000, 0.4, flavour::special, 5);
+    const device_values x(values);
+    for (const char* name : {"raw", "bitmap", "csr"}) {
+      for (const std::size_t capacity : {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 20}) {
+        heard events;
+        stash_options options;
+        options.capacity = capacity;
+        options.events = {&heard::on_event, &events};
+        const stashed_tensor kept(parse_encoding(name), x.view(), options, device);
+        const device_values again(std::vector<float>(values.size()));
+        kept.restore(again.view(), device);
+        kept.check(device);
+        EXPECT_TRUE(same_bits(again.values(), values)) << name << capacity;
+        const bool too_small = capacity == 4096 && std::strcmp(name, "raw") != 0;
+        EXPECT_EQ(events.overflows, too_small ? 1 : 0) << name;
+        EXPECT_EQ(events.fallbacks, too_small ? 1 : 0) << name;
+
+        const size_query query = kept.size(device);
+        EXPECT_FALSE(query.ready());  // the emulator's copies take a while
+        const stored_size size = query.wait();
+        EXPECT_TRUE(query.ready());
+        const encoding e = parse_encoding(name);
+        std::vector<float> copy = values;
+        EXPECT_EQ(size.bytes, encoded_bytes_exact(e, stash_test::view_of(copy), {})) << name;
+        EXPECT_EQ(size.status, status_ok);
+      }
+    }
+  }
+  EXPECT_EQ(simt::blocks_in_use(), before);
+}
+
+TEST(device_handles, say_at_check_what_damaged_bytes_did) {
+  const device_values x(make_values(5000, 0.5, flavour::positive, 6));
+  stashed_tensor kept(parse_encoding("bitmap"), x.view(), {}, device);
+  std::memset(static_cast<std::uint8_t*>(kept.output().data) + 640, 0x3f, 4);  // the first table entry
+  const device_values again(std::vector<float>(5000));
+  kept.restore(again.view(), device);
+  EXPECT_EQ(code_of([&] { kept.check(device); }), errc::corrupt_data);
+}
+
+TEST(device_handles, take_memory_of_their_context_only) {
+  const device_values x(make_values(100, 0.5, flavour::positive, 6));
+  stash_options options;
+  options.memory = &host_memory();
+  EXPECT_EQ(code_of([&] { stashed_tensor(parse_encoding("raw"), x.view(), options, device); }),
+            errc::invalid_argument);
+  options.memory = &device_memory();
+  std::vector<float> values(100);
+  EXPECT_EQ(code_of([&] { stashed_tensor(parse_encoding("raw"), stash_test::view_of(values), options); }),
+            errc::invalid_argument);
+  // A host tensor in a device context.
+  EXPECT_EQ(code_of([&] { stashed_tensor(parse_encoding("raw"), stash_test::view_of(values), {}, device); }),
+            errc::invalid_argument);
+}
+
+TEST(device_handles, survive_every_allocation_that_fails) {
+  const std::vector<float> values = make_values(20000, 0.4, flavour::positive, 7);
+  const device_values x(values);
+  const std::size_t before = simt::blocks_in_use();
+  for (const std::size_t capacity : {std::size_t{0}, std::size_t{4096}}) {
+    int failures = 0;
+    for (long n = 0;; ++n) {
+      simt::set_allocations_left(n);
+      stash_options options;
+      options.capacity = capacity;
+      const errc code = code_of([&] {
+        const stashed_tensor kept(parse_encoding("csr"), x.view(), options, device);
+        const size_query query = kept.size(device);
+        EXPECT_GT(query.wait().bytes, 0U);
+      });
+      simt::set_allocations_left(-1);
+      EXPECT_EQ(simt::blocks_in_use(), before);
+      if (code == errc::ok) break;
+      EXPECT_EQ(code, errc::out_of_memory);
+      ++failures;
+    }
+    EXPECT_EQ(failures, capacity == 0 ? 3 : 4);
+  }
+}
+
+TEST(device_level_one, only_launches) {
+  const device_values x(make_values(9000, 0.4, flavour::special, 8)), y(std::vector<float>(9000));
+  const std::size_t room = 1 << 17;
+  void* const encoded = device_memory().allocate(room, 64);
+  void* const workspace = device_memory().allocate(4096, 64);
+  auto* const report = static_cast<encode_report*>(device_memory().allocate(sizeof(encode_report), 64));
+  for (const char* name : {"raw", "sign_mask", "range_mask", "bitmap", "csr", "bitmap_fp8", "csr_mxfp4_e2m1",
+                           "fp16", "fp10", "mxfp6_e2m3"}) {
+    for (const bool canonical : {false, true}) {
+      *report = {};
+      encoding e = parse_encoding(name);
+      e.underflow = underflow_rule::keep_nonzero;
+      execution_context context = device;
+      context.canonical = canonical;
+      const encoded_view out{encoded, room, nullptr, report};
+      const const_encoded_view in{encoded, room, nullptr, report};
+      const encode_item item{e, x.view(), out};
+      const simt::device_calls before = simt::calls_so_far();
+      encode(e, x.view(), out, {workspace, 4096}, context);
+      encode_batch({&item, 1}, {workspace, 4096}, context);
+      if (e.kind != encoding_kind::sign_mask && e.kind != encoding_kind::range_mask) {
+        decode(e, in, y.view(), {}, context);
+      }
+      if (e.kind != encoding_kind::range_mask) {
+        relu_backward(x.view(), e, in, y.view(), framework_rule::pytorch, context);
+      }
+      dropout_forward(x.view(), y.view(), {}, 0.5F, {}, context);
+      const simt::device_calls after = simt::calls_so_far();
+      EXPECT_GT(after.launches, before.launches) << name;
+      EXPECT_EQ(after.allocations, before.allocations) << name;
+      EXPECT_EQ(after.copies, before.copies) << name;
+      EXPECT_EQ(after.waits, before.waits) << name;
+    }
+  }
+  device_memory().deallocate(report, sizeof(encode_report), 64);
+  device_memory().deallocate(workspace, 4096, 64);
+  device_memory().deallocate(encoded, room, 64);
+}
+
+TEST(device_level_one, refuses_what_it_cannot_do) {
+  const device_values x(make_values(3000, 0.4, flavour::positive, 9));
+  void* const encoded = device_memory().allocate(1 << 15, 64);
+  auto* const report = static_cast<encode_report*>(device_memory().allocate(sizeof(encode_report), 64));
+  *report = {};
+  const encoding e = parse_encoding("bitmap");
+  execution_context canonical = device;
+  canonical.canonical = true;
+  const std::size_t needed = workspace_bytes(e, dtype::f32, 3000, canonical);
+  EXPECT_GT(needed, 0U);
+  EXPECT_EQ(workspace_bytes(e, dtype::f32, 3000), 0U);
+  EXPECT_EQ(workspace_bytes(e, dtype::f32, 3000, device), 0U);
+  const encoded_view out{encoded, 1 << 15, nullptr, report};
+  EXPECT_EQ(code_of([&] { encode(e, x.view(), out, {}, canonical); }), errc::capacity_exceeded);
+  EXPECT_EQ(code_of([&] {
+              encode(e, x.view(), out, {encoded, needed - 1}, canonical);
+            }),
+            errc::capacity_exceeded);
+  tensor_view on_host = x.view();
+  on_host.space = memory_space::host;
+  EXPECT_EQ(code_of([&] { encode(e, on_host, out, {}, device); }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { encoded_bytes_exact(e, x.view(), device); }), errc::unsupported);
+  EXPECT_EQ(report->slot_bytes, 0U);
+  device_memory().deallocate(report, sizeof(encode_report), 64);
+  device_memory().deallocate(encoded, 1 << 15, 64);
+}
+
+TEST(device_c_door, keeps_and_restores) {
+  const std::vector<float> values = make_values(7000, 0.3, flavour::special, 11);
+  const device_values x(values), again(std::vector<float>(7000));
+  stash_execution_context context{};
+  context.struct_size = sizeof context;
+  context.space = STASH_SPACE_DEVICE;
+  stash_encoding how{};
+  how.struct_size = sizeof how;
+  ASSERT_EQ(stash_parse_encoding("csr", &how), STASH_OK);
+  const auto c_view = [](const device_values& v) {
+    stash_tensor_view view{};
+    view.struct_size = sizeof view;
+    view.data = v.data;
+    view.type = STASH_DTYPE_F32;
+    view.space = STASH_SPACE_DEVICE;
+    view.rank = 1;
+    view.dims[0] = v.count;
+    return view;
+  };
+  const stash_tensor_view in = c_view(x), out = c_view(again);
+  stash_handle* handle = nullptr;
+  ASSERT_EQ(stash_handle_create(&how, &in, nullptr, &context, &handle), STASH_OK)
+      << stash_last_error_message();
+  ASSERT_EQ(stash_handle_restore(handle, &out, &context), STASH_OK) << stash_last_error_message();
+  ASSERT_EQ(stash_handle_check(handle, &context), STASH_OK);
+  stash_handle_destroy(handle);
+  EXPECT_TRUE(same_bits(again.values(), values));
+  context.canonical = 2;
+  EXPECT_EQ(stash_handle_create(&how, &in, nullptr, &context, &handle), STASH_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace stash
