@@ -161,8 +161,8 @@ STASH_API void encode(const encoding& e, const const_tensor_view& input, const e
 /// pooling codes have no dense form and throw error(unsupported).
 /// Any bytes are safe: reads and writes stay inside the given buffers. Bytes that contradict the descriptor
 /// set status_corrupt (tiles whose payload was never stored: status_capacity); affected tiles become zeros.
-/// With STASH_VERIFY=1 in the environment, on the host, encode() of a lossless value encoding leaves a checksum in the
-/// report and decode() sets status_verification on a difference.
+/// With STASH_VERIFY=1 in the environment, on the host, encode() of a lossless value encoding leaves a
+/// checksum in the report and decode() sets status_verification on a difference.
 STASH_API void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
                       const workspace_view& workspace, const execution_context& context);
 
