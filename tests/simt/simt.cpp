@@ -179,6 +179,8 @@ class grid_run {
 
 thread_local grid_run* running = nullptr;
 thread_local schedule next_schedule;
+void (*before_launch)() = nullptr;
+void (*after_launch)() = nullptr;
 
 /// Threads that are abandoned unwind their stacks by this.
 struct abandoned {};
@@ -407,6 +409,11 @@ void set_schedule(const schedule& s) {
   next_schedule = s;
 }
 
+void around_launches(void (*before)(), void (*after)()) {
+  before_launch = before;
+  after_launch = after;
+}
+
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel) {
   if (running != nullptr) throw violation("a launch inside a launch");
   if (grid.count() == 0 || block.count() == 0 || block.count() > 1024) {
@@ -415,8 +422,12 @@ void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::functi
   }
   grid_run run(grid, block, dynamic_shared, kernel, next_schedule);
   struct scope {
-    ~scope() { running = nullptr; }
+    ~scope() {
+      running = nullptr;
+      if (after_launch != nullptr) after_launch();
+    }
   } const end;
+  if (before_launch != nullptr) before_launch();
   running = &run;
   run.run();
 }

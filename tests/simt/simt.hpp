@@ -48,6 +48,10 @@ class violation : public std::logic_error {
 /// `dynamic_shared` bytes of shared memory are what dynamic_shared() points to.
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel);
 
+/// Calls `before` and `after` around every launch from now on, `after` also when the launch throws. They must
+/// not throw.
+void around_launches(void (*before)(), void (*after)());
+
 /// Where in the sources a thread is.
 struct place {
   const char* file;
