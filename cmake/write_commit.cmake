@@ -6,7 +6,7 @@ execute_process(COMMAND ${git} rev-parse --short=12 HEAD RESULT_VARIABLE failed 
 if(failed)
   set(commit "unknown")
 else()
-  execute_process(COMMAND ${git} diff --quiet HEAD -- CMakeLists.txt bench/cases cmake include src tools
+  execute_process(COMMAND ${git} diff --quiet HEAD -- CMakeLists.txt bench/cases bench/gpu cmake include kernels src tests/gpu tools
                   RESULT_VARIABLE changed ERROR_QUIET)
   if(changed)
     string(APPEND commit " and changes")

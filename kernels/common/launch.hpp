@@ -56,7 +56,7 @@ void launch(const char* /*function*/, const execution_context& /*context*/, std:
 
 inline void clear(const char* /*function*/, const execution_context& /*context*/, void* data,
                   std::size_t bytes) {
-  std::memset(data, 0, bytes);
+  simt::launch({1}, {1}, 0, [&] { std::memset(data, 0, bytes); });
 }
 
 #endif

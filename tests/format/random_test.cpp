@@ -101,9 +101,7 @@ TEST_P(random_tensors, overflow_and_canonical_bytes) {
     if (k % 2 == 1) context.parallel_for = two_threads;
     const reference::encoded expected = reference::encode(e, t);
     const std::size_t exact = expected.bytes.size();
-    const auto count = static_cast<std::size_t>(n);
-    const std::size_t places = GetParam().name.starts_with("csr") ? (count + 255) / 256 * 2 : (count + 7) / 8;
-    const std::size_t fixed = (places + 15) / 16 * 16 + ((count + 1023) / 1024 * 4 + 15) / 16 * 16;
+    const std::size_t fixed = bytes_before_payloads(GetParam(), n);
     const std::size_t payloads = exact - fixed;
     buffer slot(fixed + random.below(payloads + 1));
     buffer arena_memory(64 + (random.below(3) == 0 ? payloads / 2 : payloads) / 16 * 16);

@@ -128,9 +128,7 @@ TEST_P(device_random, overflow) {
     in.put(t);
     const reference::encoded expected = reference::encode(e, t);
     const std::size_t exact = expected.bytes.size();
-    const auto count = static_cast<std::size_t>(n);
-    const std::size_t places = GetParam().name.starts_with("csr") ? (count + 255) / 256 * 2 : (count + 7) / 8;
-    const std::size_t fixed = (places + 15) / 16 * 16 + ((count + 1023) / 1024 * 4 + 15) / 16 * 16;
+    const std::size_t fixed = bytes_before_payloads(GetParam(), n);
     const std::size_t payloads = exact - fixed;
     const std::size_t slot_bytes = fixed + random.below(payloads + 1);
     buffer slot(slot_bytes);

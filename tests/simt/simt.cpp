@@ -181,6 +181,8 @@ class grid_run {
 thread_local grid_run* running = nullptr;
 std::atomic<std::size_t> launches{0};
 thread_local schedule next_schedule;
+void (*before_launch)() = nullptr;
+void (*after_launch)() = nullptr;
 
 /// Threads that are abandoned unwind their stacks by this.
 struct abandoned {};
@@ -413,6 +415,11 @@ std::size_t launches_so_far() {
   return launches;
 }
 
+void around_launches(void (*before)(), void (*after)()) {
+  before_launch = before;
+  after_launch = after;
+}
+
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel) {
   ++launches;
   if (running != nullptr) throw violation("a launch inside a launch");
@@ -422,8 +429,12 @@ void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::functi
   }
   grid_run run(grid, block, dynamic_shared, kernel, next_schedule);
   struct scope {
-    ~scope() { running = nullptr; }
+    ~scope() {
+      running = nullptr;
+      if (after_launch != nullptr) after_launch();
+    }
   } const end;
+  if (before_launch != nullptr) before_launch();
   running = &run;
   run.run();
 }

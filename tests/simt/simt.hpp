@@ -51,6 +51,10 @@ void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::functi
 /// Launches since the start of the program.
 std::size_t launches_so_far();
 
+/// Calls `before` and `after` around every launch from now on, `after` also when the launch throws. They must
+/// not throw.
+void around_launches(void (*before)(), void (*after)());
+
 /// Where in the sources a thread is.
 struct place {
   const char* file;

@@ -1,0 +1,59 @@
+#include "bench/gpu/records.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "bench/cases/machine.hpp"
+#include "stash/version.hpp"
+
+namespace stash::gpu {
+
+std::string text_of(const device_facts& f) {
+  return fmt::format(
+      "{}, compute capability {}, {} multiprocessors, {:.1f} GiB, L2 {:.0f} MiB, driver {}, runtime {}",
+      f.name, f.compute_capability, f.multiprocessors, static_cast<double>(f.memory_bytes) / (1 << 30),
+      static_cast<double>(f.l2_bytes) / (1 << 20), f.driver, f.runtime);
+}
+
+nlohmann::ordered_json json_of(const device_facts& f) {
+  return {{"name", f.name},
+          {"compute_capability", f.compute_capability},
+          {"multiprocessors", f.multiprocessors},
+          {"memory_bytes", f.memory_bytes},
+          {"l2_bytes", f.l2_bytes},
+          {"ecc", f.ecc},
+          {"cuda_driver", f.driver},
+          {"cuda_runtime", f.runtime}};
+}
+
+std::string command_line(const std::string& program, int argc, const char* const* argv) {
+  std::string line = program;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::size_t slash = argument.rfind('/');
+    const bool is_path = slash != std::string::npos && argument.front() == '/';
+    line += " " + (is_path ? argument.substr(slash + 1) : argument);
+  }
+  return line;
+}
+
+nlohmann::ordered_json record_start(const std::string& format, const std::string& command) {
+  return {{"format", format},
+          {"command", command},
+          {"stash", STASH_VERSION_STRING},
+          {"commit", bench::source_commit()},
+          {"compiler", bench::compiler()}};
+}
+
+void write_json(const std::string& path, const nlohmann::ordered_json& record) {
+  std::ofstream out(path);
+  // What a driver says need not be UTF-8.
+  out << record.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  out.close();
+  if (!out) throw std::runtime_error(fmt::format("cannot write {}", path));
+}
+
+}  // namespace stash::gpu

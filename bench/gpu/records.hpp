@@ -1,0 +1,25 @@
+#pragma once
+/// \file
+/// What the programs that run on a GPU write down: where a result comes from, and the file.
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "bench/gpu/device.hpp"
+
+namespace stash::gpu {
+
+/// One line: name, compute capability, memory, versions.
+std::string text_of(const device_facts& f);
+nlohmann::ordered_json json_of(const device_facts& f);
+
+/// The program and its arguments as they were given, without the folders of files.
+std::string command_line(const std::string& program, int argc, const char* const* argv);
+
+/// "format", "command", "stash", "commit" and "compiler".
+nlohmann::ordered_json record_start(const std::string& format, const std::string& command);
+
+/// Throws std::runtime_error if the file cannot be written.
+void write_json(const std::string& path, const nlohmann::ordered_json& record);
+
+}  // namespace stash::gpu

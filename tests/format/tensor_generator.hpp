@@ -1,0 +1,203 @@
+#pragma once
+/// \file
+/// Random tensors in memory of their own, and the pairs of encoding and type that are tried on them. Knows no
+/// test framework: the programs that run on a GPU use it too.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "format/reference.hpp"
+#include "stash/encoding.hpp"
+
+namespace stash::test {
+
+using reference::tensor;
+
+/// Memory with 16-byte alignment plus an offset, and a guard behind it.
+class buffer {
+ public:
+  explicit buffer(std::size_t bytes, std::size_t offset = 0)
+      : memory_(bytes + offset + 64, 0xa5), bytes_(bytes) {
+    void* start = memory_.data();
+    std::size_t space = memory_.size();
+    start = std::align(16, bytes + offset, start, space);
+    data_ = static_cast<std::uint8_t*>(start) + offset;
+  }
+  std::uint8_t* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  bool guard_is_whole() const {
+    const std::uint8_t* end = memory_.data() + memory_.size();
+    return std::all_of(static_cast<const std::uint8_t*>(data_ + bytes_), end,
+                       [](std::uint8_t b) { return b == 0xa5; });
+  }
+
+ private:
+  std::vector<std::uint8_t> memory_;
+  std::uint8_t* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+class generator {
+ public:
+  explicit generator(std::uint32_t seed) : random_(seed) {}
+
+  std::int64_t size() {
+    static constexpr std::int64_t edges[] = {0,    1,    2,    3,    15,   16,   17,   31,   32,   33,   95,
+                                             96,   97,   255,  256,  257,  1019, 1020, 1021, 1023, 1024, 1025,
+                                             2047, 2048, 2049, 3071, 3072, 3073, 4095, 4096, 4097};
+    if (below(3) != 0) return edges[below(std::size(edges))];
+    return static_cast<std::int64_t>(below(6000));
+  }
+
+  tensor make(dtype type, std::int64_t count) {
+    static constexpr double densities[] = {0, 0.01, 0.1, 0.2, 0.5, 0.9, 1};
+    const double density = densities[below(std::size(densities))];
+    const auto pattern = below(3);  // iid, dead channels, clusters
+    const auto kind = below(4);     // ReLU output, any bits, special values, values around a few boundaries
+    const std::uint32_t channels = 1 + below(40), cluster = 1 + below(700);
+    tensor t;
+    t.type = type;
+    bool dead = false;
+    std::vector<bool> dead_channel(channels);
+    for (std::size_t c = 0; c < channels; ++c)
+      dead_channel[c] = uniform() > density;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (pattern == 0 || (pattern == 2 && static_cast<std::uint32_t>(i) % cluster == 0))
+        dead = uniform() > density;
+      if (pattern == 1) dead = dead_channel[static_cast<std::size_t>(i) % channels];
+      t.bits.push_back(dead ? 0 : value(type, kind));
+    }
+    return t;
+  }
+
+  std::uint32_t below(std::size_t n) { return static_cast<std::uint32_t>(random_() % n); }
+
+ private:
+  double uniform() { return static_cast<double>(random_()) / 4294967296.0; }
+
+  std::uint32_t value(dtype type, std::uint32_t kind) {
+    const auto r = static_cast<std::uint32_t>(random_());
+    static constexpr std::uint32_t special[] = {
+        0x80000000, 1,          0x80000001, 0x007fffff, 0x00800000, 0x7f800000, 0xff800000, 0x7f800001,
+        0x7fc00000, 0xffc12345, 0x7f7fffff, 0xff7fffff, 0x3f800000, 0xbf800000, 0x40c00000, 0x33000000,
+        0x33800000, 0x38800000, 0x387fc000, 0x477fe000, 0x477ff000, 0x43e00000, 0x43e80000, 0x3b000000,
+        0x3a800000, 0x36800000, 0x37000000, 0x47600000, 0x47680000, 0x00008000, 0x00010000, 0x40e00000};
+    std::uint32_t f32 = r;
+    if (kind == 0)
+      f32 = std::bit_cast<std::uint32_t>(std::abs(std::ldexp(static_cast<float>(r % 4096) + 1, -10)));
+    if (kind == 2) f32 = special[r % std::size(special)];
+    if (kind == 3) f32 = special[r % std::size(special)] + (r >> 8) % 5 - 2;
+    if (type == dtype::f32) return f32;
+    if (kind == 1) return r & 0xffff;
+    return reference::narrow(type == dtype::f16 ? value_format::fp16 : value_format::bf16,
+                             underflow_rule::keep_nonzero, f32);
+  }
+
+  std::mt19937 random_;
+};
+
+inline std::size_t width(dtype type) {
+  return size_of(type);
+}
+
+/// The tensor in memory, `inner` elements dense and `gap` more between rows; `offset` bytes off alignment.
+struct placed {
+  buffer memory;
+  shape dims;
+  std::int64_t pitch;
+
+  placed(dtype type, std::int64_t count, std::int64_t inner, std::int64_t gap, std::size_t offset)
+      : memory(static_cast<std::size_t>(count / inner * (inner + gap)) * width(type), offset),
+        dims{count / inner, inner},
+        pitch(inner + gap) {}
+  std::size_t at(std::int64_t i) const {
+    return static_cast<std::size_t>(i / dims.inner() * pitch + i % dims.inner());
+  }
+  void put(const tensor& t) {
+    for (std::int64_t i = 0; i < t.count(); ++i)
+      std::memcpy(memory.data() + at(i) * width(t.type), &t.bits[static_cast<std::size_t>(i)], width(t.type));
+  }
+  std::vector<std::uint32_t> take(dtype type, std::int64_t count) const {
+    std::vector<std::uint32_t> bits(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i)
+      std::memcpy(&bits[static_cast<std::size_t>(i)], memory.data() + at(i) * width(type), width(type));
+    return bits;
+  }
+  tensor_view view(dtype type) const { return {memory.data(), type, memory_space::host, dims, pitch}; }
+};
+
+/// A number of columns for `count` elements.
+inline std::int64_t divisor(std::int64_t count, generator& random) {
+  for (int tries = 0; tries < 10; ++tries) {
+    const auto d = static_cast<std::int64_t>(1 + random.below(80));
+    if (count % d == 0) return d;
+  }
+  return std::max<std::int64_t>(1, count);
+}
+
+struct pair_under_test {
+  std::string name;
+  dtype type;
+};
+
+inline std::vector<pair_under_test> pairs() {
+  std::vector<pair_under_test> all;
+  const std::vector<std::string> formats{"fp16",       "bf16",       "fp10",       "fp8",
+                                         "fp8_e5m2",   "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3",
+                                         "mxfp6_e3m2", "mxfp4_e2m1"};
+  for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
+    for (const std::string name : {"raw", "sign_mask", "range_mask", "bitmap", "csr"})
+      all.push_back({name, type});
+    for (const std::string& format : formats) {
+      const bool sixteen = format == "fp16" || format == "bf16";
+      if (type == dtype::f32 || !sixteen) all.push_back({format, type});
+      all.push_back({"bitmap_" + format, type});
+      all.push_back({"csr_" + format, type});
+    }
+  }
+  return all;
+}
+
+inline int tensors_per_pair() {
+  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
+  return wanted == nullptr ? 120 : std::atoi(wanted);
+}
+
+/// An encoding of the pair with random rules and bounds.
+inline encoding random_form(const pair_under_test& tested, generator& random) {
+  encoding e = parse_encoding(tested.name);
+  e.underflow = static_cast<underflow_rule>(random.below(2));
+  e.rule = static_cast<framework_rule>(random.below(2));
+  if (random.below(3) == 0) e.lower = -1.0F;
+  if (random.below(3) == 0) e.upper = INFINITY;
+  return e;
+}
+
+inline bool is_mask(const pair_under_test& tested) {
+  return tested.name == "sign_mask" || tested.name == "range_mask";
+}
+
+inline bool is_sparse(const pair_under_test& tested) {
+  return tested.name.starts_with("bitmap") || tested.name.starts_with("csr");
+}
+
+inline std::string name_of(const pair_under_test& tested) {
+  constexpr const char* types[] = {"f32", "f16", "bf16"};
+  return tested.name + "_of_" + types[static_cast<int>(tested.type)];
+}
+
+/// Bytes of a bitmap or csr before its payloads.
+inline std::size_t bytes_before_payloads(const pair_under_test& tested, std::int64_t elements) {
+  const auto count = static_cast<std::size_t>(elements);
+  const std::size_t places = tested.name.starts_with("csr") ? (count + 255) / 256 * 2 : (count + 7) / 8;
+  return (places + 15) / 16 * 16 + ((count + 1023) / 1024 * 4 + 15) / 16 * 16;
+}
+
+}  // namespace stash::test

@@ -1,0 +1,34 @@
+#pragma once
+/// \file
+/// The checks by topic. Each compares a device with the CPU, and encodings with the reference of
+/// docs/format.md as well.
+
+#include <cstdint>
+#include <vector>
+
+#include "gpu/device_buffer.hpp"
+#include "gpu/harness.hpp"
+
+namespace stash::gpu {
+
+struct check_setup {
+  int tensors = 40;  ///< random inputs for each pair of encoding and type
+  buffer_mode mode = buffer_mode::guarded;
+  std::int64_t large_elements = (std::int64_t{1} << 31) + 4099;  ///< of the large maps; 0: none
+};
+
+/// Random tensors in every encoding and from every type; overflowing slots; bytes that mean nothing.
+std::vector<named_check> encoding_checks(const check_setup& setup);
+/// ReLU, leaky ReLU and clipping, forward and from every stash.
+std::vector<named_check> layer_checks(const check_setup& setup);
+/// Several streams at once, recorded graphs, batches.
+std::vector<named_check> stream_checks(const check_setup& setup);
+/// Maps with more elements than 32 bits can count.
+std::vector<named_check> large_checks(const check_setup& setup);
+
+/// Calls that run in `stream` of the device, which may be null.
+inline execution_context device_context(void* stream = nullptr) {
+  return {memory_space::device, nullptr, nullptr, stream};
+}
+
+}  // namespace stash::gpu

@@ -1,0 +1,145 @@
+// A device made of the host: kernels run in the emulator, and its memory can only be touched by kernels and
+// by the copies below. Everything else that follows a device pointer dies at once, as it would with a GPU.
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstring>
+#include <new>
+
+#include "bench/gpu/device.hpp"
+#include "simt/simt.hpp"
+
+namespace stash::gpu {
+namespace {
+
+/// Address space that pieces are cut from; it is used from the start again when all have been given back.
+class device_heap {
+ public:
+  static constexpr std::size_t capacity = std::size_t{1} << 31;
+
+  device_heap() {
+    void* start = ::mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) throw std::bad_alloc();
+    start_ = static_cast<std::uint8_t*>(start);
+    simt::around_launches([] { instance().open(); }, [] { instance().close(); });
+  }
+  static device_heap& instance() {
+    static device_heap heap;
+    return heap;
+  }
+
+  void* take(std::size_t bytes) {
+    const std::size_t begin = (used_ + 255) / 256 * 256;
+    if (bytes > capacity - begin) throw failure("emulated device: out of memory");
+    used_ = begin + bytes;
+    ++pieces_;
+    return start_ + begin;
+  }
+  void give_back() noexcept {
+    if (--pieces_ == 0) used_ = 0;
+  }
+
+  void open() noexcept { ::mprotect(start_, used_, PROT_READ | PROT_WRITE); }
+  void close() noexcept { ::mprotect(start_, used_, PROT_NONE); }
+
+ private:
+  std::uint8_t* start_ = nullptr;
+  std::size_t used_ = 0;
+  std::size_t pieces_ = 0;
+};
+
+struct opened {
+  opened() { device_heap::instance().open(); }
+  ~opened() { device_heap::instance().close(); }
+  opened(const opened&) = delete;
+  opened& operator=(const opened&) = delete;
+};
+
+}  // namespace
+
+std::string why_no_device() {
+  return {};
+}
+
+bool is_emulated() {
+  return true;
+}
+
+device_facts facts() {
+  device_facts f;
+  f.name = "emulator";
+  f.memory_bytes = f.free_bytes = device_heap::capacity;
+  f.l2_bytes = 1 << 20;
+  return f;
+}
+
+memory::memory(std::size_t bytes) : size_(bytes) {
+  if (bytes != 0) data_.reset(device_heap::instance().take(bytes));
+}
+
+void memory::release::operator()(void*) const noexcept {
+  device_heap::instance().give_back();
+}
+
+// Kernels run when they are launched, so that a stream is only a name.
+stream::stream() : handle_(::operator new(1)) {}
+
+void stream::wait() const {}
+
+void stream::release::operator()(void* handle) const noexcept {
+  ::operator delete(handle);
+}
+
+void wait_for_device() {}
+
+void upload(void* to_device, const void* from_host, std::size_t bytes) {
+  const opened scope;
+  if (bytes != 0) std::memcpy(to_device, from_host, bytes);
+}
+
+void download(void* to_host, const void* from_device, std::size_t bytes) {
+  const opened scope;
+  if (bytes != 0) std::memcpy(to_host, from_device, bytes);
+}
+
+void fill(void* device, std::uint8_t value, std::size_t bytes, void* /*stream*/) {
+  const opened scope;
+  if (bytes != 0) std::memset(device, value, bytes);
+}
+
+void copy_on_device(void* to, const void* from, std::size_t bytes, void* /*stream*/) {
+  const opened scope;
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+struct graph::recorded {
+  std::function<void()> work;
+};
+
+graph::graph(const stream& /*in*/, const std::function<void()>& enqueue)
+    : recorded_(std::make_shared<recorded>(recorded{enqueue})) {}
+
+void graph::launch() {
+  recorded_->work();
+}
+
+struct stopwatch::marks {
+  std::chrono::steady_clock::time_point begin, end;
+};
+
+stopwatch::stopwatch() : marks_(std::make_shared<marks>()) {}
+
+void stopwatch::start(void* /*stream*/) {
+  marks_->begin = std::chrono::steady_clock::now();
+}
+
+void stopwatch::stop(void* /*stream*/) {
+  marks_->end = std::chrono::steady_clock::now();
+}
+
+double stopwatch::seconds() const {
+  return std::chrono::duration<double>(marks_->end - marks_->begin).count();
+}
+
+}  // namespace stash::gpu

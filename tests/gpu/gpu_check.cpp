@@ -1,0 +1,112 @@
+// gpu_check: holds the device back end against the CPU and the reference of docs/format.md. Linked with the
+// CUDA kernels it needs a GPU; linked with the emulated ones it shows that the checks themselves work.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/gpu/records.hpp"
+#include "gpu/checks.hpp"
+
+namespace stash::gpu {
+namespace {
+
+constexpr int exit_failed = 1, exit_no_device = 77;
+
+struct arguments {
+  bool smoke = false, list = false;
+  std::string filter, json;
+  int tensors = 0;
+};
+
+check_setup setup_of(const arguments& given) {
+  check_setup setup;
+  if (is_emulated()) {
+    setup.tensors = 8;
+    setup.large_elements = 70001;
+  }
+  if (given.smoke) {
+    setup.tensors = 2;
+    setup.mode = buffer_mode::exact;
+    setup.large_elements = 0;
+  }
+  if (given.tensors > 0) setup.tensors = given.tensors;
+  return setup;
+}
+
+std::vector<named_check> checks_of(const arguments& given) {
+  const check_setup setup = setup_of(given);
+  std::vector<named_check> chosen;
+  for (const auto topic : {encoding_checks, layer_checks, stream_checks, large_checks}) {
+    for (named_check& check : topic(setup)) {
+      if (check.name.find(given.filter) != std::string::npos) chosen.push_back(std::move(check));
+    }
+  }
+  return chosen;
+}
+
+std::string device_error() {
+  try {
+    wait_for_device();
+    return {};
+  } catch (const failure& problem) {
+    return problem.what();
+  }
+}
+
+int run(const arguments& given, const std::string& command) {
+  const std::vector<named_check> checks = checks_of(given);
+  if (given.list) {
+    for (const named_check& check : checks)
+      fmt::print("{}\n", check.name);
+    return 0;
+  }
+  const std::string reason = why_no_device();
+  std::vector<check_result> results;
+  if (reason.empty()) {
+    fmt::print("{}\n", text_of(facts()));
+    results = run_checks(checks, device_error, [](const check_result& r) {
+      fmt::print("{}\n", line_of(r));
+      std::fflush(stdout);
+    });
+  } else {
+    for (const named_check& check : checks)
+      results.push_back({check.name, outcome::not_run, reason});
+    fmt::print("{}\n", reason);
+  }
+  fmt::print("{}\n", summary_of(results));
+  if (!given.json.empty()) {
+    nlohmann::ordered_json record = record_start("stash.gpu_check", command);
+    if (reason.empty()) record["device"] = json_of(facts());
+    record["checks"] = json_of(results);
+    write_json(given.json, record);
+  }
+  if (!reason.empty()) return exit_no_device;
+  for (const check_result& r : results) {
+    if (r.what == outcome::failed) return exit_failed;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace stash::gpu
+
+int main(int argc, char** argv) {
+  stash::gpu::arguments given;
+  CLI::App app(
+      "Holds the device back end against the CPU. Ends with 1 if a check failed, 77 without a device.");
+  app.add_flag("--smoke", given.smoke, "few inputs in buffers without guards: for compute-sanitizer");
+  app.add_flag("--list", given.list, "only print the names of the checks");
+  app.add_option("--filter", given.filter, "only checks with this text in their name");
+  app.add_option("--tensors", given.tensors, "random inputs for each pair of encoding and type")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--json", given.json, "file to write the results to");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return stash::gpu::run(given, stash::gpu::command_line("gpu_check", argc, argv));
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "gpu_check: {}\n", problem.what());
+    return stash::gpu::exit_failed;
+  }
+}
