@@ -199,7 +199,7 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
 
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns>
-STASH_KERNEL(tile_threads)
+STASH_KERNEL(tile_threads, decode_blocks)
 decode_tiles(device_tiles job) {
   constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);

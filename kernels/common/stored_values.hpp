@@ -125,12 +125,12 @@ STASH_DEVICE group_scale scale_of(const group_extremes& e, const value_conversio
 }
 
 STASH_DEVICE std::uint32_t scaled_code_of(float value, const group_scale& scale, const value_conversion& c) {
-  if (scale.byte == detail::mx_nan_scale) return 0;
-  return code_of(detail::scaled_down(value, scale.exponent), c);
+  const std::uint32_t code = code_of(detail::scaled_down(value, scale.exponent), c);
+  return scale.byte == detail::mx_nan_scale ? 0 : code;
 }
 STASH_DEVICE float scaled_value_of(std::uint32_t code, std::uint8_t scale, const value_conversion& c) {
-  if (scale == detail::mx_nan_scale) return as_float(0x7fc00000U);
-  return detail::scaled_up(value_of(code, c), static_cast<int>(scale) - 127);
+  const float scaled = detail::scaled_up(value_of(code, c), static_cast<int>(scale) - 127);
+  return scale == detail::mx_nan_scale ? as_float(0x7fc00000U) : scaled;
 }
 
 /// The planes of a cast. `bytes` is the size of the elements' plane, a multiple of 16; scales only where the
