@@ -74,30 +74,41 @@ struct group {
   Bits value[group_elements];
 };
 
+/// 16-byte pieces of a group of elements that have more than one byte.
+template <class Bits>
+inline constexpr unsigned group_vectors = sizeof(Bits) * group_elements / 16;
+
+/// The elements in a group's pieces.
+template <class Bits>
+STASH_DEVICE group<Bits> unpacked(const vector16 (&v)[group_vectors<Bits>]) {
+  constexpr unsigned per_word = 4 / sizeof(Bits);
+  group<Bits> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    g.value[i] =
+        static_cast<Bits>(v[i / per_word / 4].word[i / per_word % 4] >> (8 * sizeof(Bits) * (i % per_word)));
+  }
+  return g;
+}
+
 /// A whole group of a tensor with `vectors`.
 template <class Bits>
 STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t index) {
   const Bits* from = static_cast<const Bits*>(t.data) + place_of(t, index * group_elements);
-  group<Bits> g;
   if constexpr (sizeof(Bits) == 1) {
     const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(from);
+    group<Bits> g;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
       g.value[i] = static_cast<Bits>(word >> (8 * i));
+    return g;
   } else {
-    constexpr unsigned vectors = sizeof(Bits) * group_elements / 16;
-    constexpr unsigned per_word = 4 / sizeof(Bits);
-    vector16 v[vectors];
+    vector16 v[group_vectors<Bits>];
     STASH_UNROLL
-    for (unsigned i = 0; i < vectors; ++i)
+    for (unsigned i = 0; i < group_vectors<Bits>; ++i)
       v[i] = load_once(reinterpret_cast<const vector16*>(from) + i);
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      g.value[i] = static_cast<Bits>(v[i / per_word / 4].word[i / per_word % 4] >>
-                                     (8 * sizeof(Bits) * (i % per_word)));
-    }
+    return unpacked<Bits>(v);
   }
-  return g;
 }
 
 /// How much of a group exists.
@@ -121,10 +132,9 @@ STASH_DEVICE group<Bits> load_elements(const device_tensor& t, std::uint64_t ind
   return g;
 }
 
-/// Inverse of load_vectors().
+/// Writes a whole group to where its pieces are aligned.
 template <class Bits>
-STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
-  Bits* to = static_cast<Bits*>(t.data) + place_of(t, index * group_elements);
+STASH_DEVICE void store_group(Bits* to, const group<Bits>& g) {
   if constexpr (sizeof(Bits) == 1) {
     std::uint64_t word = 0;
     STASH_UNROLL
@@ -132,18 +142,23 @@ STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, con
       word |= std::uint64_t{g.value[i]} << (8 * i);
     *reinterpret_cast<std::uint64_t*>(to) = word;
   } else {
-    constexpr unsigned vectors = sizeof(Bits) * group_elements / 16;
     constexpr unsigned per_word = 4 / sizeof(Bits);
-    vector16 v[vectors] = {};
+    vector16 v[group_vectors<Bits>] = {};
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i) {
       v[i / per_word / 4].word[i / per_word % 4] |= static_cast<std::uint32_t>(g.value[i])
                                                     << (8 * sizeof(Bits) * (i % per_word));
     }
     STASH_UNROLL
-    for (unsigned i = 0; i < vectors; ++i)
+    for (unsigned i = 0; i < group_vectors<Bits>; ++i)
       reinterpret_cast<vector16*>(to)[i] = v[i];
   }
+}
+
+/// Inverse of load_vectors().
+template <class Bits>
+STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
+  store_group(static_cast<Bits*>(t.data) + place_of(t, index * group_elements), g);
 }
 
 /// Inverse of load_elements(): nothing behind the last element is written.

@@ -13,6 +13,7 @@
 #if !defined(__CUDACC__)
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "simt/simt.hpp"
@@ -101,6 +102,9 @@ STASH_DEVICE float as_float(std::uint32_t bits) {
 }
 STASH_DEVICE std::uint32_t as_bits(float value) {
   return __float_as_uint(value);
+}
+STASH_DEVICE float magnitude_of(float value) {
+  return fabsf(value);
 }
 
 /// Old value; relaxed, over the whole device. Words of shared memory are as good as those of global memory.
@@ -220,6 +224,9 @@ STASH_DEVICE float as_float(std::uint32_t bits) {
 }
 STASH_DEVICE std::uint32_t as_bits(float value) {
   return std::bit_cast<std::uint32_t>(value);
+}
+STASH_DEVICE float magnitude_of(float value) {
+  return std::fabs(value);
 }
 
 /// Old value; relaxed, over the whole device.

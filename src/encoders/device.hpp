@@ -9,6 +9,7 @@
 #include "stash/csr.hpp"
 #include "stash/dropout.hpp"
 #include "stash/encoding.hpp"
+#include "stash/pool.hpp"
 #include "stash/relu.hpp"
 
 namespace stash::detail {
@@ -79,5 +80,28 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
                       const dropout_constants& constants, const execution_context& context);
 void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, const dropout_constants& constants,
                       const dropout_key& key, const execution_context& context);
+
+void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                      const encoded_view& index, framework_rule rule, const execution_context& context);
+void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
+                       const pool_window& window, const execution_context& context);
+void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                       const pool_window& window, framework_rule rule, const execution_context& context);
+void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                           const encoded_view& code, const encoded_view& index, framework_rule rule,
+                           const execution_context& context);
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+                            const tensor_view& dx, const pool_window& window,
+                            const execution_context& context);
+/// The stash is sign_mask, raw or a cast.
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const encoding& y_encoding, const const_encoded_view& y_stash,
+                            const tensor_view& dx, const pool_window& window, framework_rule rule,
+                            const execution_context& context);
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
+                            framework_rule rule, const execution_context& context);
+void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                            const pool_window& window, framework_rule rule, const execution_context& context);
 
 }  // namespace stash::detail::device

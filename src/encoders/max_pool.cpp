@@ -1,3 +1,4 @@
+#include "device.hpp"
 #include "pool_general_backward.hpp"
 #include "stash/pool.hpp"
 
@@ -8,12 +9,16 @@ using namespace detail;
 void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                       const encoded_view& index, framework_rule rule, const execution_context& context) {
   constexpr std::string_view function = "max_pool_forward";
-  check_host_context(function, context);
+  check_context(function, context);
   check_rule(function, rule);
   pool_planes planes;
   const auto want_index = [&](std::int64_t cells) {
     if (index.data != nullptr) set_index_plane(function, index, cells, y.elements(), planes);
   };
+  if (on_device(context)) {
+    want_index(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
+    return device::max_pool_forward(x, y, window, index, rule, context);
+  }
   if (is_general(window, x)) {
     const general_shape s = check_general_pool(function, "x", x, "y", y, window);
     want_index(s.cells());
@@ -29,7 +34,12 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
 void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
                        const pool_window& window, const execution_context& context) {
   constexpr std::string_view function = "max_pool_backward";
-  check_host_context(function, context);
+  check_context(function, context);
+  if (on_device(context)) {
+    const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window, context.space);
+    checked_index_source(function, index, s.cells(), dy.elements());
+    return device::max_pool_backward(dy, index, dx, window, context);
+  }
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
     const index_source source = checked_index_source(function, index, s.cells(), dy.elements());
@@ -43,17 +53,23 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
 void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                        const pool_window& window, framework_rule rule, const execution_context& context) {
   constexpr std::string_view function = "max_pool_backward";
-  check_host_context(function, context);
+  check_context(function, context);
   check_rule(function, rule);
+  if (on_device(context)) {
+    const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window, context.space);
+    check_same_shape(function, "x", x, "dx", dx, window, context.space);
+    checked_index_bits(function, s.cells());
+    return device::max_pool_backward(dy, x, dx, window, rule, context);
+  }
   std::uint32_t never_set = 0;
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
-    check_same_shape(function, "x", x, "dx", dx, window);
+    check_same_shape(function, "x", x, "dx", dx, window, context.space);
     checked_index_bits(function, s.cells());
     return general_pool_backward(s, dy, general_search_source(s, x, rule, false), dx, never_set, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  check_same_shape(function, "x", x, "dx", dx, window);
+  check_same_shape(function, "x", x, "dx", dx, window, context.space);
   checked_index_bits(function, s.cells());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 }

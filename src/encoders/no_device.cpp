@@ -85,4 +85,31 @@ bool reached(event) {
 void wait_for_event(event) {}
 void destroy_event(event) noexcept {}
 
+void max_pool_forward(const const_tensor_view&, const tensor_view&, const pool_window&, const encoded_view&,
+                      framework_rule, const execution_context&) {}
+
+void max_pool_backward(const const_tensor_view&, const const_encoded_view&, const tensor_view&,
+                       const pool_window&, const execution_context&) {}
+
+void max_pool_backward(const const_tensor_view&, const const_tensor_view&, const tensor_view&,
+                       const pool_window&, framework_rule, const execution_context&) {}
+
+void relu_max_pool_forward(const const_tensor_view&, const tensor_view&, const pool_window&,
+                           const encoded_view&, const encoded_view&, framework_rule,
+                           const execution_context&) {}
+
+void relu_max_pool_backward(const const_tensor_view&, const const_encoded_view&, const tensor_view&,
+                            const pool_window&, const execution_context&) {}
+
+void relu_max_pool_backward(const const_tensor_view&, const const_encoded_view&, const encoding&,
+                            const const_encoded_view&, const tensor_view&, const pool_window&, framework_rule,
+                            const execution_context&) {}
+
+void relu_max_pool_backward(const const_tensor_view&, const const_encoded_view&, const const_tensor_view&,
+                            const tensor_view&, const pool_window&, framework_rule,
+                            const execution_context&) {}
+
+void relu_max_pool_backward(const const_tensor_view&, const const_tensor_view&, const tensor_view&,
+                            const pool_window&, framework_rule, const execution_context&) {}
+
 }  // namespace stash::detail::device

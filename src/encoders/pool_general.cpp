@@ -79,9 +79,9 @@ bool is_general(const pool_window& w, const const_tensor_view& x) noexcept {
 
 general_shape check_general_pool(std::string_view function, std::string_view x_name,
                                  const const_tensor_view& x, std::string_view y_name,
-                                 const const_tensor_view& y, const pool_window& window) {
-  check_float_view(function, x_name, x);
-  check_view(function, y_name, y, x.type);
+                                 const const_tensor_view& y, const pool_window& window, memory_space where) {
+  check_float_view(function, x_name, x, where);
+  check_view(function, y_name, y, x.type, where);
   const int rank = x.dims.rank();
   if (rank != 4 && rank != 5) {
     fail(errc::invalid_argument, function, x_name, "4 or 5 dimensions", fmt::format("{}", rank));

@@ -70,7 +70,8 @@ bool is_general(const pool_window& window, const const_tensor_view& x) noexcept;
 /// Checks both views and the window, as check_pool().
 general_shape check_general_pool(std::string_view function, std::string_view x_name,
                                  const const_tensor_view& x, std::string_view y_name,
-                                 const const_tensor_view& y, const pool_window& window);
+                                 const const_tensor_view& y, const pool_window& window,
+                                 memory_space where = memory_space::host);
 
 /// Finds the maxima of runs of pooled values, and their cells.
 class window_search {

@@ -58,8 +58,9 @@ void check_pool_pitch(std::string_view function, std::string_view name, const co
 }
 
 void check_same_shape(std::string_view function, std::string_view name, const const_tensor_view& view,
-                      std::string_view like_name, const const_tensor_view& like, const pool_window& window) {
-  check_view(function, name, view, like.type);
+                      std::string_view like_name, const const_tensor_view& like, const pool_window& window,
+                      memory_space where) {
+  check_view(function, name, view, like.type, where);
   check_pool_pitch(function, name, view, window);
   if (view.dims == like.dims) return;
   fail(errc::invalid_argument, function, name, fmt::format("the shape of {}", like_name), "another one");

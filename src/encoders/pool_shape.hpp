@@ -48,7 +48,8 @@ void check_pool_pitch(std::string_view function, std::string_view name, const co
 
 /// `view` must have the type and shape of `like`, and a pitch only where the layout has one.
 void check_same_shape(std::string_view function, std::string_view name, const const_tensor_view& view,
-                      std::string_view like_name, const const_tensor_view& like, const pool_window& window);
+                      std::string_view like_name, const const_tensor_view& like, const pool_window& window,
+                      memory_space where);
 
 /// Bits per pooled value of window_index. Throws error(unsupported) above 256 cells.
 int checked_index_bits(std::string_view function, std::int64_t cells);

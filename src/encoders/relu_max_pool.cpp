@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "device.hpp"
 #include "pool_general_backward.hpp"
 #include "sign_source.hpp"
 #include "stash/pool.hpp"
@@ -117,12 +118,16 @@ class dense_source {
   framework_rule rule_;
 };
 
-/// Checks the views, and runs body(shape, backward) with the shape and loops that the layout needs.
-template <class Body>
+/// Checks the views, and runs body(shape, backward) with the shape and loops that the layout needs. On a
+/// device `backward` is `by_device`, whatever source the body gives it.
+template <class ByDevice, class Body>
 void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_window& window,
-                const execution_context& context, const Body& body) {
-  check_host_context(backward_name, context);
-  if (is_general(window, dx)) {
+                const execution_context& context, const ByDevice& by_device, const Body& body) {
+  check_context(backward_name, context);
+  if (on_device(context)) {
+    const general_shape s = check_general_pool(backward_name, "dx", dx, "dy", dy, window, context.space);
+    body(s, [&](const auto&, std::uint32_t&) { by_device(); });
+  } else if (is_general(window, dx)) {
     const general_shape s = check_general_pool(backward_name, "dx", dx, "dy", dy, window);
     body(s, [&](const auto& source, std::uint32_t& status) {
       general_pool_backward(s, dy, source, dx, status, context);
@@ -133,6 +138,12 @@ void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_w
       pool_backward(s, dy, source, dx, status, context);
     });
   }
+}
+
+/// A kernel looks at single values, which a sparse map would have to search for.
+void check_device_stash(const encoding& e) {
+  if (e.kind != encoding_kind::bitmap && e.kind != encoding_kind::csr) return;
+  fail(errc::unsupported, backward_name, "y_encoding", "sign_mask, raw or a cast on a device", to_string(e));
 }
 
 // What a shape's loops take as source of winners.
@@ -158,7 +169,7 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
                            const encoded_view& code, const encoded_view& index, framework_rule rule,
                            const execution_context& context) {
   constexpr std::string_view function = "relu_max_pool_forward";
-  check_host_context(function, context);
+  check_context(function, context);
   check_rule(function, rule);
   const std::int64_t elements = y.elements();
   pool_planes planes;
@@ -173,6 +184,10 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
     }
     if (index.data != nullptr) set_index_plane(function, index, cells, elements, planes);
   };
+  if (on_device(context)) {
+    want_planes(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
+    return device::relu_max_pool_forward(x, y, window, code, index, rule, context);
+  }
   if (is_general(window, x)) {
     const general_shape s = check_general_pool(function, "x", x, "y", y, window);
     want_planes(s.cells());
@@ -189,7 +204,8 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
                             const tensor_view& dx, const pool_window& window,
                             const execution_context& context) {
-  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+  const auto by_device = [&] { device::relu_max_pool_backward(dy, code, dx, window, context); };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     const code_layout layout = checked_code_layout(backward_name, s.cells(), dy.elements());
     check_encoded(backward_name, "code", code, layout.bytes);
     backward(code_source(code, layout), code.report->status);
@@ -200,11 +216,15 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
                             const encoding& y_encoding, const const_encoded_view& y_stash,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,
                             const execution_context& context) {
-  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+  const auto by_device = [&] {
+    device::relu_max_pool_backward(dy, index, y_encoding, y_stash, dx, window, rule, context);
+  };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
     const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
-    check_sign_source(backward_name, y);
+    check_sign_source(backward_name, y, context.space);
+    if (on_device(context)) check_device_stash(y_encoding);
     backward(stash_source(winners, y), index.report->status);
   });
 }
@@ -212,9 +232,10 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                             const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
                             framework_rule rule, const execution_context& context) {
-  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+  const auto by_device = [&] { device::relu_max_pool_backward(dy, index, y, dx, window, rule, context); };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
-    check_same_shape(backward_name, "y", y, "dy", dy, window);
+    check_same_shape(backward_name, "y", y, "dy", dy, window, context.space);
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
     backward(signs_of_dense(s, winners, y, rule), index.report->status);
   });
@@ -223,9 +244,10 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule,
                             const execution_context& context) {
-  with_loops(dy, dx, window, context, [&](const auto& s, const auto& backward) {
+  const auto by_device = [&] { device::relu_max_pool_backward(dy, x, dx, window, rule, context); };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
-    check_same_shape(backward_name, "x", x, "dx", dx, window);
+    check_same_shape(backward_name, "x", x, "dx", dx, window, context.space);
     checked_index_bits(backward_name, s.cells());
     std::uint32_t never_set = 0;
     backward(search_in(s, x, rule), never_set);

@@ -1,0 +1,263 @@
+#include "pool.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+
+#include "dispatch.hpp"
+#include "encoders/device.hpp"
+#include "pool_backward.hpp"
+#include "pool_forward.hpp"
+
+namespace stash::kernels {
+namespace {
+
+divisor divisor_of(std::int64_t value) {
+  divisor d;
+  d.value = static_cast<std::uint64_t>(value);
+  d.multiplier = 0;
+  if (d.value >> 31 != 0) return d;
+  const auto digits = static_cast<std::uint32_t>(std::bit_width(d.value - 1));
+  d.shift = 31 + digits;
+  d.multiplier = static_cast<std::uint32_t>(((std::uint64_t{1} << d.shift) + d.value - 1) / d.value);
+  return d;
+}
+
+window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std::int32_t stride,
+                    std::int32_t pad, std::int32_t dilation) {
+  // An axis without windows is not divided by their number.
+  return {in,
+          out,
+          kernel,
+          stride,
+          pad,
+          dilation,
+          divisor_of(std::max<std::int64_t>(in, 1)),
+          divisor_of(std::max<std::int64_t>(out, 1)),
+          divisor_of(kernel),
+          divisor_of(stride),
+          divisor_of(dilation)};
+}
+
+/// All positions and distances of the axis, with room to add two.
+bool fits_32_bits(const window_axis& a) {
+  constexpr std::int64_t most = 1 << 29;
+  return a.in + a.pad < most && (a.kernel - 1) * a.dilation < most && a.stride < most && a.dilation < most;
+}
+
+/// Elements from pixel to pixel.
+std::uint64_t pitch_of(const const_tensor_view& map, const pool_window& window) {
+  return window.layout == pool_layout::channels_first ? 1 : static_cast<std::uint64_t>(map.pitch());
+}
+
+/// A layer and the width of its kernels.
+struct pool_call {
+  const char* name;
+  const execution_context& context;
+  pool_job job;
+  unsigned width;
+};
+
+/// `maps` are all that the kernel touches.
+pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
+                  std::initializer_list<const_tensor_view> maps, const pool_window& window,
+                  framework_rule rule, const execution_context& context) {
+  pool_call call{name, context, {}, 1};
+  pool_job& job = call.job;
+  const bool first = window.layout == pool_layout::channels_first;
+  const int rank = x.dims.rank();
+  const int rows = rank - (first ? 2 : 3);
+  if (rank == 5) {
+    job.depth = axis_of(x.dims[rows - 1], y.dims[rows - 1], window.kernel_d, window.stride_d,
+                        window.pad_front, window.dilation_d);
+  } else {
+    job.depth = axis_of(1, 1, 1, 1, 0, 1);
+  }
+  job.rows = axis_of(x.dims[rows], y.dims[rows], window.kernel_h, window.stride_h, window.pad_top,
+                     window.dilation_h);
+  job.columns = axis_of(x.dims[rows + 1], y.dims[rows + 1], window.kernel_w, window.stride_w, window.pad_left,
+                        window.dilation_w);
+  job.channels = first ? 1 : static_cast<std::uint64_t>(x.dims.inner());
+  job.x_pitch = pitch_of(x, window);
+  job.y_pitch = pitch_of(y, window);
+  job.type = element_type_of(x.type);
+  job.nan_wins = rule == framework_rule::pytorch;
+
+  const bool aligned = std::all_of(
+      maps.begin(), maps.end(), [](const const_tensor_view& map) { return device_tensor_of(map).vectors; });
+  const bool narrow = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
+  if (aligned && narrow && !first && job.channels % group_elements == 0) call.width = group_elements;
+  job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(job.channels / call.width), 1));
+  job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
+  job.y_units = static_cast<std::uint64_t>(y.elements()) / call.width;
+  return call;
+}
+
+/// Calls body(zero of the element's bits, width).
+template <class Body>
+void with_kernel(dtype type, unsigned width, const Body& body) {
+  with_element(type, [&](auto bits) {
+    if (width == 1) return body(bits, std::integral_constant<unsigned, 1>{});
+    body(bits, std::integral_constant<unsigned, group_elements>{});
+  });
+}
+
+std::uint64_t pool_blocks(std::uint64_t units) {
+  return (units + pool_threads - 1) / pool_threads;
+}
+
+unsigned cell_bits(const pool_window& window) {
+  const std::int32_t cells = window.cells();
+  return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
+}
+
+std::uint64_t plane_bytes(std::int64_t elements, unsigned bits) {
+  return (static_cast<std::uint64_t>(elements) * bits + 127) / 128 * 16;
+}
+
+code_plane plane_of(const encoded_view& view, std::int64_t elements, unsigned bits) {
+  return {static_cast<std::uint8_t*>(view.data), plane_bytes(elements, bits), bits};
+}
+
+void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+             const pool_planes& planes) {
+  std::uint64_t units = call.job.y_units;
+  for (const code_plane& p : {planes.index, planes.code, planes.gradient}) {
+    if (p.data != nullptr) units = std::max(units, p.bytes / p.bits * group_elements / call.width);
+  }
+  with_kernel(x.type, call.width, [&](auto bits, auto width) {
+    launch(call.name, call.context, pool_blocks(units), pool_threads, pool_forward<decltype(bits), width>,
+           call.job, relu, static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+  });
+}
+
+template <class Source>
+void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
+              const tensor_view& dx) {
+  with_kernel(dx.type, call.width, [&](auto bits, auto width) {
+    launch(call.name, call.context, pool_blocks(call.job.x_units), pool_threads,
+           pool_backward<decltype(bits), width, Source>, call.job, static_cast<const void*>(dy.data), source,
+           static_cast<void*>(dx.data));
+  });
+}
+
+encoded_winners winners_of(const const_encoded_view& cells, const pool_window& window) {
+  encoded_winners w{};
+  w.cells = static_cast<const std::uint8_t*>(cells.data);
+  w.bits = cell_bits(window);
+  w.report = cells.report;
+  return w;
+}
+
+/// Winners from window_index, signs from the dense pooled output.
+encoded_winners winners_of(const const_encoded_view& index, const const_tensor_view& y,
+                           const pool_window& window) {
+  encoded_winners w = winners_of(index, window);
+  w.passing = pass_source::dense;
+  w.y = y.data;
+  w.y_pitch = pitch_of(y, window);
+  return w;
+}
+
+}  // namespace
+}  // namespace stash::kernels
+
+namespace stash::detail::device {
+
+using namespace stash::kernels;
+
+namespace {
+constexpr const char* backward_name = "max_pool_backward";
+constexpr const char* relu_backward_name = "relu_max_pool_backward";
+}  // namespace
+
+void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                      const encoded_view& index, framework_rule rule, const execution_context& context) {
+  pool_planes planes;
+  if (index.data != nullptr) planes.index = plane_of(index, y.elements(), cell_bits(window));
+  planes.index_report = index.report;
+  forward(call_of("max_pool_forward", x, y, {x, y}, window, rule, context), false, x, y, planes);
+}
+
+void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
+                       const pool_window& window, const execution_context& context) {
+  const pool_call call =
+      call_of(backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
+  backward(call, dy, winners_of(index, window), dx);
+}
+
+void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                       const pool_window& window, framework_rule rule, const execution_context& context) {
+  const pool_call call = call_of(backward_name, dx, dy, {dx, dy, x}, window, rule, context);
+  backward(call, dy, searched_winners{x.data, pitch_of(x, window), false}, dx);
+}
+
+void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                           const encoded_view& code, const encoded_view& index, framework_rule rule,
+                           const execution_context& context) {
+  const std::int64_t elements = y.elements();
+  pool_planes planes;
+  if (index.data != nullptr) planes.index = plane_of(index, elements, cell_bits(window));
+  if (code.data != nullptr) planes.code = plane_of(code, elements, cell_bits(window));
+  if (planes.code.bits == 2) {
+    planes.gradient = {planes.code.data + planes.code.bytes, plane_bytes(elements, 1), 1};
+  }
+  planes.index_report = index.report;
+  planes.code_report = code.report;
+  forward(call_of("relu_max_pool_forward", x, y, {x, y}, window, rule, context), true, x, y, planes);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+                            const tensor_view& dx, const pool_window& window,
+                            const execution_context& context) {
+  const pool_call call =
+      call_of(relu_backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
+  encoded_winners w = winners_of(code, window);
+  w.cell_needs_pass = true;
+  w.passing = pass_source::code;
+  if (w.bits == 2) {
+    w.passing = pass_source::plane;
+    w.plane = w.cells + plane_bytes(dy.elements(), w.bits);
+  }
+  backward(call, dy, w, dx);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const encoding& y_encoding, const const_encoded_view& y_stash,
+                            const tensor_view& dx, const pool_window& window, framework_rule rule,
+                            const execution_context& context) {
+  const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy}, window, rule, context);
+  if (y_encoding.kind == encoding_kind::raw) {
+    const const_tensor_view y{y_stash.data, dy.type, memory_space::device, dy.dims, 0};
+    return backward(call, dy, winners_of(index, y, window), dx);
+  }
+  encoded_winners w = winners_of(index, window);
+  if (y_encoding.kind == encoding_kind::sign_mask) {
+    w.passing = pass_source::plane;
+    w.plane = static_cast<const std::uint8_t*>(y_stash.data);
+  } else {
+    w.passing = pass_source::cast;
+    w.cast = device_cast_of(y_encoding, dy.type, static_cast<std::uint64_t>(dy.elements()), y_stash.data);
+    with_code_size(y_encoding.values, [&](auto bits, auto scaled) {
+      w.cast_bits = bits;
+      w.cast_scaled = scaled;
+    });
+  }
+  backward(call, dy, w, dx);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
+                            framework_rule rule, const execution_context& context) {
+  const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, y}, window, rule, context);
+  backward(call, dy, winners_of(index, y, window), dx);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                            const pool_window& window, framework_rule rule,
+                            const execution_context& context) {
+  const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, x}, window, rule, context);
+  backward(call, dy, searched_winners{x.data, pitch_of(x, window), true}, dx);
+}
+
+}  // namespace stash::detail::device

@@ -1,0 +1,241 @@
+#pragma once
+/// \file
+/// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
+/// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
+/// come last and groups of eight are aligned; its positions have 32 bits. One: any map.
+///
+/// A map with its channels first is one with a single channel and as many samples as there were channels.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/elements.hpp"
+#include "stash/encoding.hpp"
+
+namespace stash::kernels {
+
+inline constexpr unsigned pool_threads = 256;
+
+/// A number that is divided by: dividends below 2^31 cost a multiplication.
+struct divisor {
+  std::uint64_t value = 1;
+  std::uint32_t multiplier = 0x80000000U;  ///< ceil(2^shift / value); 0 if the value is above such dividends
+  std::uint32_t shift = 31;
+};
+
+STASH_DEVICE std::uint64_t quotient(std::uint64_t n, const divisor& d) {
+  if (n >> 31 == 0) return std::uint64_t{static_cast<std::uint32_t>(n)} * d.multiplier >> d.shift;
+  return n / d.value;
+}
+/// Leaves the quotient in n and gives the remainder.
+STASH_DEVICE std::uint64_t take_digit(std::uint64_t& n, const divisor& d) {
+  const std::uint64_t rest = quotient(n, d);
+  const std::uint64_t digit = n - rest * d.value;
+  n = rest;
+  return digit;
+}
+
+/// Depth, rows or columns of a layer.
+struct window_axis {
+  std::int64_t in, out;
+  std::int64_t kernel, stride, pad, dilation;
+  divisor by_in, by_out, by_kernel, by_stride, by_dilation;
+};
+
+/// Type of positions and numbers of windows.
+template <unsigned Width>
+using position = std::conditional_t<Width == 1, std::int64_t, std::int32_t>;
+
+/// Division of numbers that are not negative.
+template <class P>
+STASH_DEVICE P divided(P n, const divisor& d) {
+  return static_cast<P>(quotient(static_cast<std::uint64_t>(n), d));
+}
+
+/// What of window `o` lies in x: cells [begin, end), of which the first lies at `at`.
+template <class P>
+struct cell_range {
+  P begin, end, at;
+};
+template <class P>
+STASH_DEVICE cell_range<P> cells_in_map(const window_axis& a, P o) {
+  const P origin = o * static_cast<P>(a.stride) - static_cast<P>(a.pad);
+  const P begin = origin >= 0 ? 0 : divided(static_cast<P>(-origin - 1), a.by_dilation) + 1;
+  const P last = divided(static_cast<P>(static_cast<P>(a.in) - 1 - origin), a.by_dilation) + 1;
+  const P kernel = static_cast<P>(a.kernel);
+  return {begin, last < kernel ? last : kernel, origin + begin * static_cast<P>(a.dilation)};
+}
+
+/// Geometry of a layer. x stands for the map that is pooled or its gradient, y for the pooled one.
+struct pool_job {
+  window_axis depth, rows, columns;
+  std::uint64_t channels;
+  divisor by_units;                ///< threads of a pixel
+  std::uint64_t x_units, y_units;  ///< threads of a map
+  std::uint64_t x_pitch, y_pitch;  ///< elements from pixel to pixel
+  element_type type;
+  bool nan_wins;  ///< the rule of pytorch
+};
+
+/// Where a thread's elements lie in a map.
+template <class P>
+struct map_place {
+  std::uint64_t sample, pixel, channel;
+  P z, y, x;
+};
+
+template <unsigned Width>
+STASH_DEVICE map_place<position<Width>> place_in_map(const pool_job& job, std::uint64_t unit,
+                                                     const divisor& depth, const divisor& rows,
+                                                     const divisor& columns) {
+  using P = position<Width>;
+  map_place<P> place;
+  place.channel = take_digit(unit, job.by_units) * Width;
+  place.pixel = unit;
+  place.x = static_cast<P>(take_digit(unit, columns));
+  place.y = static_cast<P>(take_digit(unit, rows));
+  place.z = static_cast<P>(take_digit(unit, depth));
+  place.sample = unit;
+  return place;
+}
+
+/// Elements that are read more than once: through the first-level cache.
+template <class Bits, unsigned Width>
+struct lanes {
+  Bits value[Width];
+};
+template <class Bits, unsigned Width>
+STASH_DEVICE lanes<Bits, Width> load_lanes(const Bits* from) {
+  lanes<Bits, Width> out;
+  if constexpr (Width == 1) {
+    out.value[0] = *from;
+  } else {
+    vector16 v[group_vectors<Bits>];
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_vectors<Bits>; ++i)
+      v[i] = reinterpret_cast<const vector16*>(from)[i];
+    const group<Bits> g = unpacked<Bits>(v);
+    STASH_UNROLL
+    for (unsigned i = 0; i < Width; ++i)
+      out.value[i] = g.value[i];
+  }
+  return out;
+}
+template <class Bits, unsigned Width>
+STASH_DEVICE void store_lanes(Bits* to, const lanes<Bits, Width>& from) {
+  if constexpr (Width == 1) {
+    *to = from.value[0];
+  } else {
+    group<Bits> g;
+    STASH_UNROLL
+    for (unsigned i = 0; i < Width; ++i)
+      g.value[i] = from.value[i];
+    store_group(to, g);
+  }
+}
+
+/// Maxima so far, as ranks: floats in the order of the elements. A 16-bit element is the upper half of its
+/// rank, which orders f16 as well as bf16, NaN apart.
+template <unsigned Width>
+struct maxima {
+  float rank[Width];
+  std::uint32_t cell[Width];
+};
+
+template <class Bits>
+inline constexpr unsigned rank_shift = 32 - 8 * sizeof(Bits);
+
+template <class Bits>
+STASH_DEVICE float rank_of(Bits bits) {
+  return as_float(std::uint32_t{bits} << rank_shift<Bits>);
+}
+template <class Bits>
+STASH_DEVICE Bits element_of(float rank) {
+  return static_cast<Bits>(as_bits(rank) >> rank_shift<Bits>);
+}
+
+/// Lets cell `cell` of a window compete.
+template <class Bits, unsigned Width>
+STASH_DEVICE void compete(const pool_job& job, const lanes<Bits, Width>& candidate, std::uint32_t cell,
+                          maxima<Width>& best) {
+  const float infinity = as_float(job.type.infinity << rank_shift<Bits>);
+  STASH_UNROLL
+  for (unsigned i = 0; i < Width; ++i) {
+    const float rank = rank_of(candidate.value[i]);
+    const bool nan = !(magnitude_of(rank) <= infinity);
+    bool more = rank > best.rank[i];
+    // A NaN of f16 has a rank like a number's.
+    if constexpr (sizeof(Bits) == 2) {
+      more = more && !nan && magnitude_of(best.rank[i]) <= infinity;
+    }
+    const bool wins = more || (nan && job.nan_wins);
+    best.rank[i] = wins ? rank : best.rank[i];
+    best.cell[i] = wins ? cell : best.cell[i];
+  }
+}
+
+/// The maxima of a window, and its first cell in x; o's channel counts, its pixel does not.
+template <class Bits, unsigned Width>
+STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
+                                       const map_place<position<Width>>& o, maxima<Width>& best) {
+  using P = position<Width>;
+  const cell_range<P> d = cells_in_map<P>(job.depth, o.z), r = cells_in_map<P>(job.rows, o.y),
+                      c = cells_in_map<P>(job.columns, o.x);
+  const auto in = [](const window_axis& a) { return static_cast<std::uint64_t>(a.in); };
+  const auto at = [](P p) { return static_cast<std::uint64_t>(p); };
+  const auto step = [](const window_axis& a, std::uint64_t distance) {
+    return static_cast<std::uint64_t>(a.dilation) * distance;
+  };
+  const std::uint64_t x_step = step(job.columns, pitch);
+  const std::uint64_t y_step = step(job.rows, in(job.columns) * pitch);
+  const std::uint64_t z_step = step(job.depth, in(job.rows) * in(job.columns) * pitch);
+  const std::uint64_t first_pixel =
+      ((o.sample * in(job.depth) + at(d.at)) * in(job.rows) + at(r.at)) * in(job.columns) + at(c.at);
+  const Bits* slice = static_cast<const Bits*>(x) + first_pixel * pitch + o.channel;
+
+  const auto kernel_w = static_cast<std::uint32_t>(job.columns.kernel);
+  const auto kernel_h = static_cast<std::uint32_t>(job.rows.kernel);
+  const auto number = [&](P kz, P ky) {
+    return (static_cast<std::uint32_t>(kz) * kernel_h + static_cast<std::uint32_t>(ky)) * kernel_w +
+           static_cast<std::uint32_t>(c.begin);
+  };
+  const std::uint32_t first_cell = number(d.begin, r.begin);
+  const lanes<Bits, Width> first = load_lanes<Bits, Width>(slice);
+  STASH_UNROLL
+  for (unsigned i = 0; i < Width; ++i) {
+    best.rank[i] = rank_of(first.value[i]);
+    best.cell[i] = first_cell;
+  }
+  for (P kz = d.begin; kz < d.end; ++kz, slice += z_step) {
+    const Bits* row = slice;
+    for (P ky = r.begin; ky < r.end; ++ky, row += y_step) {
+      std::uint32_t cell = number(kz, ky);
+      const Bits* from = row;
+      // Two at a time, so that the loads of both are under way. The first cell of all meets itself, which
+      // changes nothing.
+      P left = c.end - c.begin;
+      for (; left >= 2; left -= 2, from += 2 * x_step, cell += 2) {
+        const lanes<Bits, Width> one = load_lanes<Bits, Width>(from);
+        const lanes<Bits, Width> two = load_lanes<Bits, Width>(from + x_step);
+        compete(job, one, cell, best);
+        compete(job, two, cell + 1, best);
+      }
+      if (left > 0) compete(job, load_lanes<Bits, Width>(from), cell, best);
+    }
+  }
+  return first_cell;
+}
+
+/// What a ReLU before the pooling does to a maximum: as long as it is not positive, every cell is +0, so that
+/// the first one wins.
+template <class Bits, unsigned Width>
+STASH_DEVICE void rectify_maxima(const pool_job& job, std::uint32_t first_cell, maxima<Width>& best) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < Width; ++i) {
+    const bool kept = passes(element_of<Bits>(best.rank[i]), job.type, true);
+    best.rank[i] = kept ? best.rank[i] : 0.0F;
+    best.cell[i] = kept ? best.cell[i] : first_cell;
+  }
+}
+
+}  // namespace stash::kernels

@@ -1,0 +1,350 @@
+// Pooling kernels against the CPU, under every schedule: the same pooled values, planes, gradients and
+// reports. Device memory is ordinary memory here. STASH_RANDOM_TENSORS sets how many layers are tried for
+// each type.
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "encoders/pool_general_reference.hpp"
+#include "encoders/pool_reference.hpp"
+#include "simt/simt.hpp"
+
+namespace stash::test {
+namespace {
+
+constexpr execution_context on_host;
+constexpr execution_context on_device{memory_space::device};
+
+/// One schedule for each number, all kinds in turn.
+void schedule_number(std::uint32_t k) {
+  constexpr simt::order orders[] = {simt::order::forward, simt::order::reverse, simt::order::random};
+  simt::set_schedule({orders[k % 3], k + 1, k % 4 + 1});
+}
+
+tensor_view in_space(tensor_view view, const execution_context& where) {
+  view.space = where.space;
+  return view;
+}
+
+std::size_t index_bytes(const geometry& g) {
+  const std::size_t bits = g.window.cells() <= 4 ? 2 : g.window.cells() <= 16 ? 4 : 8;
+  return (static_cast<std::size_t>(g.y.count()) * bits + 127) / 128 * 16;
+}
+std::size_t code_bytes(const geometry& g) {
+  const std::size_t signs = (static_cast<std::size_t>(g.y.count()) + 127) / 128 * 16;
+  return index_bytes(g) + (g.window.cells() <= 4 ? signs : 0);
+}
+
+bool same(const encode_report& a, const encode_report& b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+/// What the CPU or the kernels make of one layer.
+struct results {
+  stored_map y, dx;
+  encoded index, code;
+
+  results(const geometry& g, dtype type, bool first, std::int64_t gap)
+      : y(g.y, type, first, g.deep, gap),
+        dx(g.x, type, first, g.deep, gap),
+        index(index_bytes(g)),
+        code(code_bytes(g)) {}
+};
+
+/// One layer with random values.
+class layer_case {
+ public:
+  layer_case(geometry g, dtype type, bool relu, framework_rule rule, std::int64_t gap, std::mt19937& random)
+      : g_(std::move(g)),
+        type_(type),
+        relu_(relu),
+        rule_(rule),
+        random_(random),
+        x_(g_.x, type, first(), g_.deep, gap),
+        dy_(g_.y, type, first(), g_.deep, gap),
+        host_(g_, type, first(), gap),
+        device_(g_, type, first(), gap) {
+    fill_values(g_.x, type, random, random_value);
+    map gradient = g_.y;
+    fill_values(gradient, type, random, random_gradient);
+    x_.fill(bits_in_memory_order(g_.x, type, first(), exact));
+    dy_.fill(bits_in_memory_order(gradient, type, first(), exact));
+  }
+
+  void check() {
+    for (const int planes : {0, 1, 2, 3}) {
+      check_forward((planes & 1) != 0, has_code() && (planes & 2) != 0);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    check_backward();
+    if (testing::Test::HasFatalFailure()) return;
+    // Bytes that no encoder wrote.
+    for (encoded* bytes : {&host_.index, &host_.code}) {
+      for (std::size_t i = 0; i < bytes->all().size(); ++i)
+        bytes->data()[i] = static_cast<std::uint8_t>(random_() >> 7);
+    }
+    std::memcpy(device_.index.data(), host_.index.data(), host_.index.all().size());
+    std::memcpy(device_.code.data(), host_.code.data(), host_.code.all().size());
+    check_backward();
+  }
+
+ private:
+  bool first() const { return g_.window.layout == pool_layout::channels_first; }
+  bool has_code() const { return relu_ && g_.window.cells() <= 15; }
+
+  void forward(results& r, bool index, bool code, const execution_context& where) {
+    r.y.forget();
+    const tensor_view x = in_space(x_.view(), where), y = in_space(r.y.view(), where);
+    const encoded_view index_out = index ? r.index.out() : encoded_view{};
+    if (relu_) {
+      relu_max_pool_forward(x, y, g_.window, code ? r.code.out() : encoded_view{}, index_out, rule_, where);
+    } else {
+      max_pool_forward(x, y, g_.window, index_out, rule_, where);
+    }
+  }
+
+  void check_forward(bool index, bool code) {
+    forward(host_, index, code, on_host);
+    forward(device_, index, code, on_device);
+    ASSERT_EQ(device_.y.bits(), host_.y.bits());
+    ASSERT_TRUE(device_.y.gaps_intact());
+    ASSERT_EQ(device_.index.all(), host_.index.all());
+    ASSERT_TRUE(device_.index.guard_intact());
+    ASSERT_TRUE(same(device_.index.report, host_.index.report));
+    ASSERT_EQ(device_.code.all(), host_.code.all());
+    ASSERT_TRUE(device_.code.guard_intact());
+    ASSERT_TRUE(same(device_.code.report, host_.code.report));
+  }
+
+  /// backward(results, dy, dx, context) on both sides.
+  template <class Backward>
+  void compare(const std::string& what, const Backward& backward) {
+    for (results* r : {&host_, &device_}) {
+      const execution_context& where = r == &host_ ? on_host : on_device;
+      r->dx.forget();
+      r->index.report = {};
+      r->code.report = {};
+      backward(*r, in_space(dy_.view(), where), in_space(r->dx.view(), where), where);
+    }
+    ASSERT_EQ(device_.dx.bits(), host_.dx.bits()) << what;
+    ASSERT_TRUE(device_.dx.gaps_intact()) << what;
+    ASSERT_TRUE(same(device_.index.report, host_.index.report)) << what;
+    ASSERT_TRUE(same(device_.code.report, host_.code.report)) << what;
+  }
+
+  void check_backward() {
+    compare("x", [&](results&, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
+      if (relu_) return relu_max_pool_backward(dy, in_space(x_.view(), c), dx, g_.window, rule_, c);
+      max_pool_backward(dy, in_space(x_.view(), c), dx, g_.window, rule_, c);
+    });
+    if (!relu_) {
+      compare("index",
+              [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
+                max_pool_backward(dy, r.index.in(), dx, g_.window, c);
+              });
+      return;
+    }
+    if (has_code()) {
+      compare("code",
+              [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
+                relu_max_pool_backward(dy, r.code.in(), dx, g_.window, c);
+              });
+    }
+    compare("y", [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
+      relu_max_pool_backward(dy, r.index.in(), in_space(r.y.view(), c), dx, g_.window, rule_, c);
+    });
+    const char* const some_format[] = {"fp8", "fp10", "fp8_e5m2", "mxfp8_e4m3", "mxfp6_e2m3", "mxfp4_e2m1"};
+    for (const char* name : {"sign_mask", "raw", some_format[random_() % std::size(some_format)]}) {
+      encoding e = parse_encoding(name);
+      e.rule = rule_;
+      e.underflow = underflow_rule::keep_nonzero;
+      encoded stash(encoded_bytes_bound(e, type_, g_.y.count()));
+      encode(e, host_.y.view(), stash.out(), {}, on_host);
+      compare(name,
+              [&](results& r, const tensor_view& dy, const tensor_view& dx, const execution_context& c) {
+                relu_max_pool_backward(dy, r.index.in(), e, stash.in(), dx, g_.window, rule_, c);
+              });
+    }
+  }
+
+  geometry g_;
+  dtype type_;
+  bool relu_;
+  framework_rule rule_;
+  std::mt19937& random_;
+  stored_map x_, dy_;
+  results host_, device_;
+};
+
+std::string describe(const geometry& g) {
+  const pool_window& w = g.window;
+  std::ostringstream text;
+  text << (w.layout == pool_layout::channels_first ? "channels first" : "channels last") << " kernel "
+       << w.kernel_d << 'x' << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ','
+       << w.stride_h << ',' << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left
+       << " dilation " << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n
+       << 'x' << g.x.c << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
+  return text.str();
+}
+
+class device_pool : public testing::TestWithParam<dtype> {
+ protected:
+  void TearDown() override { simt::set_schedule({}); }
+};
+INSTANTIATE_TEST_SUITE_P(types, device_pool, testing::Values(dtype::f32, dtype::f16, dtype::bf16));
+
+TEST_P(device_pool, random_layers_are_as_on_the_cpu) {
+  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
+  const std::uint32_t layers = wanted == nullptr ? 150 : static_cast<std::uint32_t>(std::atoi(wanted));
+  for (std::uint32_t k = 0; k < layers; ++k) {
+    std::mt19937 random(k);
+    geometry g = random_geometry(random);
+    std::int64_t gap = k % 5 == 0 ? 3 : 0;
+    // Every other layer has groups of eight channels.
+    if (k % 2 == 0) {
+      g.x.c = g.y.c = 8 * pick(random, 1, 3);
+      g.window.layout = pool_layout::channels_last;
+      gap = k % 4 == 0 ? 0 : 8;
+    }
+    SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+    schedule_number(k);
+    layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], gap, random).check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(device_pool, edges) {
+  const pool_window halves{2, 2, 2, 2}, overlapping{3, 3, 2, 2, 1, 1}, dense{3, 3, 1, 1, 1, 1};
+  pool_window deep = halves, cube{5, 5, 2, 2, 2, 2}, far{1, 2, 1, 1, 0, 1 << 30};
+  deep.kernel_d = 3, deep.stride_d = 2, deep.pad_front = 1;
+  cube.kernel_d = 5, cube.stride_d = 3, cube.pad_front = 2;
+  far.dilation_w = 1 << 30;
+  struct edge {
+    pool_window window;
+    map x;
+  };
+  std::vector<edge> edges;
+  for (const std::int64_t channels : {1, 7, 8, 9, 16, 64})
+    edges.push_back({channels % 2 == 0 ? overlapping : dense, {1, channels, 1, 7, 6, {}}});
+  for (const std::int64_t width : {2, 4, 8, 14, 28, 32, 34, 66, 130})
+    edges.push_back({halves, {2, 2, 1, 4, width, {}}});
+  edges.push_back({halves, {1, 8, 1, 28, 28, {}}});
+  edges.push_back({halves, {1, 8, 1, 29, 30, {}}});
+  edges.push_back({overlapping, {2, 3, 1, 33, 35, {}}});
+  edges.push_back({deep, {1, 8, 7, 6, 8, {}}});
+  edges.push_back({cube, {1, 8, 6, 5, 7, {}}});
+  edges.push_back({far, {1, 8, 1, 2, 9, {}}});
+  std::uint32_t k = 0;
+  std::mt19937 random(7);
+  for (const edge& e : edges) {
+    for (const pool_layout layout : {pool_layout::channels_last, pool_layout::channels_first}) {
+      for (const bool relu : {false, true}) {
+        geometry g{e.window, e.x, {}, e.x.d > 1};
+        g.window.layout = layout;
+        ASSERT_TRUE(fit(g, e.window == far ? 0 : 1)) << describe(g);
+        SCOPED_TRACE(describe(g));
+        schedule_number(++k);
+        layer_case(g, GetParam(), relu, rules[k % 2], k % 3 == 0 ? 5 : 0, random).check();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(device_pool, windows_above_256_cells_are_pooled_without_index) {
+  for (const std::int64_t channels : {3, 8}) {
+    for (const bool relu : {false, true}) {
+      std::mt19937 random(3);
+      geometry g{{20, 30, 7, 9, 4, 5}, {1, channels, 1, 25, 70, {}}, {}, false};
+      ASSERT_TRUE(fit(g, 4));
+      fill_values(g.x, GetParam(), random, random_value);
+      stored_map x(g.x, GetParam(), false, false, 0);
+      x.fill(bits_in_memory_order(g.x, GetParam(), false, exact));
+      for (const framework_rule rule : rules) {
+        stored_map y(g.y, GetParam(), false, false, 0), expected = y;
+        const auto forward = [&](stored_map& out, const encoded_view& index, const execution_context& c) {
+          const tensor_view in = in_space(x.view(), c), to = in_space(out.view(), c);
+          if (relu) return relu_max_pool_forward(in, to, g.window, {}, index, rule, c);
+          max_pool_forward(in, to, g.window, index, rule, c);
+        };
+        forward(expected, {}, on_host);
+        forward(y, {}, on_device);
+        EXPECT_EQ(y.bits(), expected.bits());
+        encoded index(4096);
+        EXPECT_EQ(code_of([&] { forward(y, index.out(), on_device); }), errc::unsupported);
+      }
+    }
+  }
+}
+
+TEST(device_pool_empty, maps_are_left_alone) {
+  const pool_window first{.layout = pool_layout::channels_first};
+  tensor full({2, 3, 4, 4});
+  fill_uniform(full, 1);
+  const tensor_view none{nullptr, dtype::f32, memory_space::device, {2, 3, 0, 2}, 0};
+  const tensor_view map = in_space(full.view(), on_device);
+  EXPECT_NO_THROW(max_pool_forward(map, none, first, {}, rules[0], on_device));
+  encoded index(0);
+  EXPECT_NO_THROW(max_pool_backward(none, index.in(), map, first, on_device));
+  EXPECT_EQ(full.bits(), std::vector<std::uint32_t>(96, 0)) << "no window: no gradient";
+  const tensor_view no_samples{nullptr, dtype::bf16, memory_space::device, {0, 3, 4, 4}, 0};
+  const tensor_view no_pooled{nullptr, dtype::bf16, memory_space::device, {0, 3, 2, 2}, 0};
+  EXPECT_NO_THROW(max_pool_forward(no_samples, no_pooled, first, index.out(), rules[0], on_device));
+  EXPECT_NO_THROW(max_pool_backward(no_pooled, index.in(), no_samples, first, on_device));
+  EXPECT_EQ(index.report.slot_bytes, 0U);
+}
+
+/// Sums whose NaN a device would make its own.
+TEST(device_pool_sums, keep_the_bits_of_nan) {
+  const pool_window w{1, 2, 1, 1};
+  const auto from_bits = [](std::uint32_t bits) { return std::bit_cast<float>(bits); };
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float gradients[][2] = {
+      {from_bits(0xff812345U), 1}, {1, from_bits(0xffc54321U)}, {-0.0F, -0.0F}, {infinity, 1}};
+  tensor x({1, 1, 3, 1}), dy({1, 1, 2, 1}), expected({1, 1, 3, 1}), dx({1, 1, 3, 1});
+  x[0] = 0, x[1] = 1, x[2] = 0;
+  for (const auto& pair : gradients) {
+    dy[0] = pair[0], dy[1] = pair[1];
+    max_pool_backward(dy.view(), x.view(), expected.view(), w, rules[0], on_host);
+    max_pool_backward(in_space(dy.view(), on_device), in_space(x.view(), on_device),
+                      in_space(dx.view(), on_device), w, rules[0], on_device);
+    EXPECT_EQ(dx.bits(), expected.bits());
+  }
+}
+
+TEST(device_pool_arguments, are_checked) {
+  const layer l = layer{2, 6, 6, 8, {2, 2, 2, 2}}.fit(false);
+  tensor x(l.x()), y(l.y()), dx(l.x());
+  const tensor_view in = in_space(x.view(), on_device), out = in_space(y.view(), on_device),
+                    spread = in_space(dx.view(), on_device);
+  encoded index(64);
+  const auto forward = [&](const tensor_view& from, const tensor_view& to, const encoded_view& cells) {
+    return code_of([&] { max_pool_forward(from, to, l.window, cells, rules[0], on_device); });
+  };
+  EXPECT_EQ(forward(in, out, index.out()), errc::ok);
+  EXPECT_EQ(forward(x.view(), out, {}), errc::invalid_argument) << "x in host memory";
+  EXPECT_EQ(forward(in, y.view(), {}), errc::invalid_argument) << "y in host memory";
+  EXPECT_EQ(forward(in, spread, {}), errc::invalid_argument) << "y of another shape";
+  EXPECT_EQ(forward(in, out, {index.data(), 32, nullptr, &index.report}), errc::capacity_exceeded);
+  EXPECT_EQ(code_of([&] { max_pool_backward(out, index.in(), dx.view(), l.window, on_device); }),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { max_pool_backward(out, x.view(), spread, l.window, rules[0], on_device); }),
+            errc::invalid_argument);
+  for (const char* name : {"bitmap", "csr", "fp16", "sign_mask"}) {
+    encoding e = parse_encoding(name);
+    e.underflow = underflow_rule::keep_nonzero;
+    encoded stash(encoded_bytes_bound(e, dtype::f32, y.elements()));
+    encode(e, y.view(), stash.out(), {}, on_host);
+    const bool sparse = e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+    EXPECT_EQ(code_of([&] {
+                relu_max_pool_backward(out, index.in(), e, stash.in(), spread, l.window, rules[0], on_device);
+              }),
+              sparse ? errc::unsupported : errc::ok)
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace stash::test
