@@ -17,7 +17,7 @@ device_cast device_cast_of(const encoding& e, dtype source, std::uint64_t elemen
   return c;
 }
 
-void encode_cast(const encode_item& item, const execution_context& context) {
+void encode_cast(const encode_item& item, launches& to) {
   const device_tensor input = device_tensor_of(item.input);
   const element_type type = element_type_of(item.input.type);
   const device_cast output = device_cast_of(item.how, item.input.type, input.elements, item.output.data);
@@ -28,19 +28,19 @@ void encode_cast(const encode_item& item, const execution_context& context) {
       constexpr bool scaled = decltype(scales)::value;
       if constexpr (code_bits == 10) {
         const cast_fp10_body<element> body{input, type, output, item.output.report};
-        run_groups("encode", context, body, (output.bytes + 31) / 32);
+        run_groups(to, body, (output.bytes + 31) / 32);
       } else if constexpr (code_bits < 8 * sizeof(element)) {
         const cast_encode_body<element, code_bits, scaled> body{input, type, output, item.output.report};
         // Eight codes are as many bytes as a code has bits; a scale is for four groups.
         const std::uint64_t for_codes = (output.bytes + code_bits - 1) / code_bits;
         const std::uint64_t for_scales = output.scale_bytes * 4;
-        run_groups("encode", context, body, for_codes > for_scales ? for_codes : for_scales);
+        run_groups(to, body, for_codes > for_scales ? for_codes : for_scales);
       }
     });
   });
 }
 
-void decode_cast(const decode_item& item, const execution_context& context) {
+void decode_cast(const decode_item& item, launches& to) {
   const device_tensor output = device_tensor_of(item.output);
   const device_cast input = device_cast_of(item.how, item.output.type, output.elements, item.input.data);
   with_element(item.output.type, [&](auto bits) {
@@ -51,7 +51,7 @@ void decode_cast(const decode_item& item, const execution_context& context) {
       if constexpr (code_bits < 8 * sizeof(element)) {
         const cast_decode_body<element, code_bits, scaled> body{input, output,
                                                                 element_type_of(item.output.type)};
-        run_groups("decode", context, body, groups_of(output.elements));
+        run_groups(to, body, groups_of(output.elements));
       }
     });
   });

@@ -14,7 +14,8 @@ void csr_export32(const encoding& e, const const_encoded_view& input, std::int64
   const device_tiles job = device_tiles_of(e, shape_of, input);
   const device_csr32 target{out.row_offsets, out.columns, out.values,
                             static_cast<std::uint64_t>(out.capacity)};
-  launch(function, context, (job.tiles() + tile_threads - 1) / tile_threads, tile_threads, measure_rows, job,
+  const std::uint64_t tiles = (job.dense.elements + tile_elements - 1) / tile_elements;
+  launch(function, context, (tiles + tile_threads - 1) / tile_threads, tile_threads, measure_rows, job,
          target);
   launch(function, context, 1, scan_threads, offset_rows, job, target);
   with_element(out.type, [&](auto bits) {

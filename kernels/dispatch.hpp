@@ -9,14 +9,14 @@
 
 namespace stash::kernels {
 
-void encode_mask(const encode_item& item, const execution_context& context);
-void decode_mask(const decode_item& item, const execution_context& context);
-void encode_raw(const encode_item& item, const execution_context& context);
-void decode_raw(const decode_item& item, const execution_context& context);
-void encode_cast(const encode_item& item, const execution_context& context);
-void decode_cast(const decode_item& item, const execution_context& context);
-void encode_tiled(const encode_item& item, const workspace_view& workspace, const execution_context& context);
-void decode_tiled(const decode_item& item, const execution_context& context);
+void encode_mask(const encode_item& item, launches& to);
+void decode_mask(const decode_item& item, launches& to);
+void encode_raw(const encode_item& item, launches& to);
+void decode_raw(const decode_item& item, launches& to);
+void encode_cast(const encode_item& item, launches& to);
+void decode_cast(const decode_item& item, launches& to);
+void encode_tiled(const encode_item& item, const workspace_view& workspace, launches& to);
+void decode_tiled(const decode_item& item, launches& to);
 
 /// The planes of a cast of `elements` elements of `source`.
 device_cast device_cast_of(const encoding& e, dtype source, std::uint64_t elements, const void* data);

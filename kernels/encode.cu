@@ -1,25 +1,24 @@
-// The door of the device back end for encode() and decode().
+// The door of the device back end for encode() and decode(), one by one and in batches.
 
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 
-namespace stash::detail::device {
+namespace stash::kernels {
+namespace {
 
-void check_available(std::string_view /*function*/) {}
-
-void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
+void encode_item_to(const encode_item& item, const workspace_view& workspace, launches& to) {
   if (item.input.elements() == 0) return;
   switch (item.how.kind) {
     case encoding_kind::raw:
-      return kernels::encode_raw(item, context);
+      return encode_raw(item, to);
     case encoding_kind::sign_mask:
     case encoding_kind::range_mask:
-      return kernels::encode_mask(item, context);
+      return encode_mask(item, to);
     case encoding_kind::cast:
-      return kernels::encode_cast(item, context);
+      return encode_cast(item, to);
     case encoding_kind::bitmap:
     case encoding_kind::csr:
-      return kernels::encode_tiled(item, workspace, context);
+      return encode_tiled(item, workspace, to);
     case encoding_kind::shape_only:
     case encoding_kind::window_index:
     case encoding_kind::relu_pool:
@@ -27,24 +26,57 @@ void encode(const encode_item& item, const workspace_view& workspace, const exec
   }
 }
 
-void decode(const decode_item& item, const execution_context& context) {
+void decode_item_to(const decode_item& item, launches& to) {
   if (item.output.elements() == 0) return;
   switch (item.how.kind) {
     case encoding_kind::raw:
-      return kernels::decode_raw(item, context);
+      return decode_raw(item, to);
     case encoding_kind::sign_mask:
     case encoding_kind::range_mask:
-      return kernels::decode_mask(item, context);
+      return decode_mask(item, to);
     case encoding_kind::cast:
-      return kernels::decode_cast(item, context);
+      return decode_cast(item, to);
     case encoding_kind::bitmap:
     case encoding_kind::csr:
-      return kernels::decode_tiled(item, context);
+      return decode_tiled(item, to);
     case encoding_kind::shape_only:
     case encoding_kind::window_index:
     case encoding_kind::relu_pool:
       return;
   }
+}
+
+}  // namespace
+}  // namespace stash::kernels
+
+namespace stash::detail::device {
+
+void check_available(std::string_view /*function*/) {}
+
+void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
+  kernels::launches alone("encode", context);
+  kernels::encode_item_to(item, workspace, alone);
+}
+
+void decode(const decode_item& item, const execution_context& context) {
+  kernels::launches alone("decode", context);
+  kernels::decode_item_to(item, alone);
+}
+
+void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
+                  const execution_context& context) {
+  // In canonical order the items use one scratch memory, one after another.
+  kernels::launches together("encode_batch", context, !context.canonical);
+  for (const encode_item& item : items)
+    kernels::encode_item_to(item, workspace, together);
+  together.flush();
+}
+
+void decode_batch(std::span<const decode_item> items, const execution_context& context) {
+  kernels::launches together("decode_batch", context, true);
+  for (const decode_item& item : items)
+    kernels::decode_item_to(item, together);
+  together.flush();
 }
 
 }  // namespace stash::detail::device

@@ -22,24 +22,22 @@ void with_tile_kind(const encoding& e, dtype type, const Body& body) {
 
 }  // namespace
 
-void encode_tiled(const encode_item& item, const workspace_view& workspace,
-                  const execution_context& context) {
+void encode_tiled(const encode_item& item, const workspace_view& workspace, launches& to) {
   device_tiles job = device_tiles_of(item.how, item.input, item.output);
-  if (context.canonical) {
+  if (to.context().canonical) {
     job.sums.words = static_cast<std::uint64_t*>(workspace.data);
-    clear("encode", context, workspace.data, detail::canonical_workspace_bytes(item.input.elements()));
+    clear(to.function(), to.context(), workspace.data,
+          detail::canonical_workspace_bytes(item.input.elements()));
   }
   with_tile_kind(item.how, item.input.type, [&](auto bits, auto narrow, auto columns) {
-    launch("encode", context, tile_blocks(job.dense.elements), tile_threads,
-           encode_tiles<decltype(bits), narrow, columns>, job);
+    to.add<encode_tiles_kernels<decltype(bits), narrow, columns>>(job, tile_blocks(job.dense.elements));
   });
 }
 
-void decode_tiled(const decode_item& item, const execution_context& context) {
+void decode_tiled(const decode_item& item, launches& to) {
   const device_tiles job = device_tiles_of(item.how, item.output, item.input);
   with_tile_kind(item.how, item.output.type, [&](auto bits, auto narrow, auto columns) {
-    launch("decode", context, tile_blocks(job.dense.elements), tile_threads,
-           decode_tiles<decltype(bits), narrow, columns>, job);
+    to.add<decode_tiles_kernels<decltype(bits), narrow, columns>>(job, tile_blocks(job.dense.elements));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "common/jobs.hpp"
 #include "relu.hpp"
 #include "tiles.hpp"
 
@@ -198,14 +199,16 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
 }
 
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
-template <class Element, bool Narrow, bool Columns>
+template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, decode_blocks)
-decode_tiles(device_tiles job) {
+decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
+  std::uint64_t block;
+  const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
   const unsigned warp = thread_rank() / warp_lanes;
-  const std::uint64_t tile = block_rank() * tile_warps + warp;
+  const std::uint64_t tile = block * tile_warps + warp;
   vector16* const image = images + warp * (bytes / 16);
   tile_seen seen;
   see_tile<Columns>(job, tile, true, image, marks + warp * warp_lanes, seen);
@@ -218,6 +221,15 @@ decode_tiles(device_tiles job) {
   for (unsigned r = 0; r < tile_rows; ++r)
     store_elements(job.dense, first + r * row_groups, out[r]);
 }
+
+/// For launches.hpp.
+template <class Element, bool Narrow, bool Columns>
+struct decode_tiles_kernels {
+  using job = device_tiles;
+  static constexpr unsigned threads = tile_threads;
+  template <unsigned Most>
+  static constexpr auto kernel = &decode_tiles<Element, Narrow, Columns, Most>;
+};
 
 /// Pass bits of a group from what a tile says: present and without a sign, NaN by the rule. Presence, not the
 /// value, says "not zero", because a cast may have turned a small value into zero.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "common/jobs.hpp"
 #include "tiles.hpp"
 
 namespace stash::kernels {
@@ -117,9 +118,11 @@ STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std
 }
 
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
-template <class Element, bool Narrow, bool Columns>
+template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads)
-encode_tiles(device_tiles job) {
+encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
+  std::uint64_t block;
+  const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(std::uint32_t, sizes, tile_warps);
@@ -130,7 +133,7 @@ encode_tiles(device_tiles job) {
   const unsigned warp = thread_rank() / warp_lanes;
   const unsigned lane = thread_rank() % warp_lanes;
   const bool ordered = job.sums.words != nullptr;
-  const std::uint64_t block = ordered ? take_ticket(job.sums, ticket) : block_rank();
+  if (ordered) block = take_ticket(job.sums, ticket);
   const std::uint64_t tile = block * tile_warps + warp;
   const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
 
@@ -238,6 +241,15 @@ encode_tiles(device_tiles job) {
   }
   if (tile + 1 == job.tiles()) pad_fixed_part<Columns>(job);
 }
+
+/// For launches.hpp.
+template <class Element, bool Narrow, bool Columns>
+struct encode_tiles_kernels {
+  using job = device_tiles;
+  static constexpr unsigned threads = tile_threads;
+  template <unsigned Most>
+  static constexpr auto kernel = &encode_tiles<Element, Narrow, Columns, Most>;
+};
 
 /// Only counts: non-zeros, and bytes of the canonical form. Grid: as encode_tiles.
 template <class Element, bool Columns>

@@ -15,17 +15,20 @@
 
 #include <cstdint>
 
+#include "common/jobs.hpp"
 #include "common/simt.hpp"
 
 namespace stash::kernels {
 
 inline constexpr unsigned group_threads = 256;
 
-template <class Body>
+template <class Body, unsigned Most>
 STASH_KERNEL(group_threads)
-each_group(Body body) {
+each_group(STASH_PARAMETER(job_list<Body, Most>) list) {
   constexpr unsigned groups = Body::groups;
-  const std::uint64_t begin = block_rank() * (std::uint64_t{group_threads} * groups);
+  std::uint64_t block;
+  const Body& body = job_of_block(list, block);
+  const std::uint64_t begin = block * (std::uint64_t{group_threads} * groups);
   const std::uint64_t first = begin + thread_rank();
   typename Body::loaded loaded[groups];
   // The same for the whole block, so that the loads of the usual case stand in a row.
@@ -44,8 +47,17 @@ each_group(Body body) {
     for (unsigned g = 0; g < groups; ++g)
       body.store_any(first + g * group_threads, loaded[g]);
   }
-  body.finish(block_rank() == 0 && thread_rank() == 0);
+  body.finish(block == 0 && thread_rank() == 0);
 }
+
+/// The kernels of a body, for launches.hpp.
+template <class Body>
+struct group_kernels {
+  using job = Body;
+  static constexpr unsigned threads = group_threads;
+  template <unsigned Most>
+  static constexpr auto kernel = &each_group<Body, Most>;
+};
 
 /// Blocks that cover `count` groups.
 template <class Body>

@@ -7,7 +7,7 @@
 
 #include "common/each_group.hpp"
 #include "common/elements.hpp"
-#include "common/launch.hpp"
+#include "common/launches.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -39,11 +39,15 @@ void with_element(dtype type, const Body& body) {
   body(std::uint16_t{});
 }
 
-/// Runs a body of each_group.hpp over `groups` groups.
+/// Runs a body of each_group.hpp over `groups` groups, alone or with others.
 template <class Body>
 void run_groups(const char* function, const execution_context& context, const Body& body,
                 std::uint64_t groups) {
-  launch(function, context, blocks_for<Body>(groups), group_threads, each_group<Body>, body);
+  launch_one<group_kernels<Body>>(function, context, body, blocks_for<Body>(groups));
+}
+template <class Body>
+void run_groups(launches& to, const Body& body, std::uint64_t groups) {
+  to.add<group_kernels<Body>>(body, blocks_for<Body>(groups));
 }
 
 constexpr std::uint64_t groups_of(std::uint64_t elements) {

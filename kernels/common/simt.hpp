@@ -23,12 +23,15 @@
 /// A kernel. Arguments: threads of a block, and where the compiler's own choice is bad, how many blocks a
 /// multiprocessor has to hold, which bounds the registers.
 #define STASH_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
+/// A parameter that is too large to copy: threads read it where the launch has put it.
+#define STASH_PARAMETER(...) const __grid_constant__ __VA_ARGS__
 #define STASH_DEVICE __device__ __forceinline__
 #define STASH_UNROLL _Pragma("unroll")
 /// Uninitialised shared memory of the block: an array `name` of `count` elements.
 #define STASH_SHARED(type, name, count) __shared__ type name[count]
 #else
 #define STASH_KERNEL(...) inline void
+#define STASH_PARAMETER(...) const __VA_ARGS__
 #define STASH_DEVICE inline
 #define STASH_UNROLL
 #define STASH_SHARED(type, name, count)                                                                     \

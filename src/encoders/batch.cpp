@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "detail.hpp"
+#include "device.hpp"
 #include "encoding_checks.hpp"
 
 namespace stash {
@@ -31,11 +32,6 @@ void check_items(std::string_view function, std::size_t count, const Check& chec
 template <class Item, class Elements, class Run>
 void run_batch(std::span<const Item> items, const execution_context& context, const Elements& elements,
                const Run& run) {
-  if (on_device(context)) {
-    for (const Item& item : items)
-      run(item, context);
-    return;
-  }
   execution_context alone = context;
   alone.parallel_for = nullptr;
   parallel_for(context, static_cast<std::int64_t>(items.size()), 1,
@@ -64,6 +60,7 @@ void encode_batch(std::span<const encode_item> items, const workspace_view& work
   check_items("encode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_encode(name, items[i], context); });
   check_workspace("encode_batch", workspace, batch_workspace_bytes(items, context));
+  if (on_device(context)) return device::encode_batch(items, workspace, context);
   run_batch(
       items, context, [](const encode_item& item) { return item.input.elements(); },
       [&](const encode_item& item, const execution_context& c) { run_encode(item, workspace, c); });
@@ -73,6 +70,7 @@ void decode_batch(std::span<const decode_item> items, const workspace_view& /*wo
                   const execution_context& context) {
   check_items("decode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_decode(name, items[i], context); });
+  if (on_device(context)) return device::decode_batch(items, context);
   run_batch(
       items, context, [](const decode_item& item) { return item.output.elements(); }, run_decode);
 }

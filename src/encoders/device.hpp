@@ -40,6 +40,10 @@ void count(const encoding& e, const const_tensor_view& input, encode_report* rep
 /// Workspace has been checked, too: it is what context.canonical needs.
 void encode(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void decode(const decode_item& item, const execution_context& context);
+/// Items of one kind and type share a launch.
+void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
+                  const execution_context& context);
+void decode_batch(std::span<const decode_item> items, const execution_context& context);
 
 /// canonicalise() of bitmap and csr.
 void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,

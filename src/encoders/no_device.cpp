@@ -17,6 +17,10 @@ void encode(const encode_item&, const workspace_view&, const execution_context&)
 
 void decode(const decode_item&, const execution_context&) {}
 
+void encode_batch(std::span<const encode_item>, const workspace_view&, const execution_context&) {}
+
+void decode_batch(std::span<const decode_item>, const execution_context&) {}
+
 void canonicalise(const encoding&, dtype, std::int64_t, const const_encoded_view&, const encoded_view&,
                   const execution_context&) {}
 

@@ -6,6 +6,7 @@
 
 #include "format/random_tensors.hpp"
 #include "simt/simt.hpp"
+#include "stash/batch.hpp"
 #include "stash/csr.hpp"
 #include "stash/dropout.hpp"
 #include "stash/error.hpp"
@@ -242,6 +243,69 @@ TEST_P(device_random, mutated_bytes) {
         (e.values == value_format::source && GetParam().name != "sign_mask")) {
       compare([&](const tensor_view& in, const const_encoded_view& stash, const tensor_view& out,
                   const execution_context& c) { clip_backward(in, e, stash, out, -1.0F, 2.0F, rule, c); });
+    }
+  }
+  simt::set_schedule({});
+}
+
+/// Many maps of several kinds in few launches, in any mixture.
+TEST(device_batch, is_single_calls_in_few_launches) {
+  const char* const names[] = {"raw", "sign_mask", "bitmap", "csr_fp10", "mxfp4_e2m1", "fp16", "bitmap_bf16"};
+  struct one {
+    std::unique_ptr<placed> dense, back;
+    std::unique_ptr<buffer> single, together;
+    encode_report single_report{}, report{};
+  };
+  for (const bool in_order : {false, true}) {
+    generator random(in_order ? 5 : 6);
+    execution_context context = device;
+    context.canonical = in_order;
+    std::vector<one> maps(150);
+    std::vector<encode_item> items;
+    std::vector<decode_item> back;
+    for (std::size_t i = 0; i < maps.size(); ++i) {
+      schedule_number(static_cast<int>(i));
+      const encoding e = parse_encoding(names[random.below(std::size(names))]);
+      const bool mask = e.kind == encoding_kind::sign_mask;
+      const std::int64_t n = i == 7 ? 30000 : random.size();
+      one& m = maps[i];
+      m.dense = std::make_unique<placed>(dtype::f32, n, std::max<std::int64_t>(1, n), 0, 0);
+      m.dense->put(random.make(dtype::f32, n));
+      const dtype target = mask ? dtype::u8 : dtype::f32;
+      m.back = std::make_unique<placed>(target, n, std::max<std::int64_t>(1, n), 0, 0);
+      const std::size_t bytes = encoded_bytes_bound(e, dtype::f32, n);
+      m.single = std::make_unique<buffer>(bytes);
+      m.together = std::make_unique<buffer>(bytes);
+      const tensor_view input = on_device(m.dense->view(dtype::f32));
+      encode(e, m.dense->view(dtype::f32), {m.single->data(), bytes, nullptr, &m.single_report}, {}, {});
+      items.push_back({e, input, {m.together->data(), bytes, nullptr, &m.report}});
+      back.push_back({e, {m.together->data(), bytes, nullptr, &m.report}, on_device(m.back->view(target))});
+    }
+    workspace workspace(batch_workspace_bytes(items, context));
+    const std::size_t before = simt::launches_so_far();
+    encode_batch(items, workspace.view(), context);
+    const std::size_t encoding = simt::launches_so_far();
+    decode_batch(back, {}, device);
+    const std::size_t decoding = simt::launches_so_far() - encoding;
+    EXPECT_LE(encoding - before, in_order ? 2 * maps.size() : 14U);
+    EXPECT_LE(decoding, 14U);
+    for (std::size_t i = 0; i < maps.size(); ++i) {
+      const one& m = maps[i];
+      const std::size_t bytes = m.single_report.slot_bytes;
+      const const_encoded_view stored{m.together->data(), m.together->size(), nullptr,
+                                      items[i].output.report};
+      ASSERT_EQ(m.report.nonzeros, m.single_report.nonzeros) << i;
+      ASSERT_EQ(canonical(items[i].how, dtype::f32, items[i].input.elements(), stored, bytes),
+                std::vector<std::uint8_t>(m.single->data(), m.single->data() + bytes))
+          << i;
+      placed expected(back[i].output.type, back[i].output.elements(),
+                      std::max<std::int64_t>(1, back[i].output.elements()), 0, 0);
+      encode_report report = m.single_report;
+      decode(items[i].how, {m.single->data(), m.single->size(), nullptr, &report},
+             expected.view(back[i].output.type), {}, {});
+      ASSERT_EQ(m.back->take(back[i].output.type, back[i].output.elements()),
+                expected.take(back[i].output.type, back[i].output.elements()))
+          << i;
     }
   }
   simt::set_schedule({});

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// Several jobs in one launch: small maps then cost one start of a kernel together. A kernel takes a list of
+/// jobs; a block looks up which of them it works on, and which of that job's blocks it is.
+
+#include <cstdint>
+
+#include "common/simt.hpp"
+
+namespace stash::kernels {
+
+/// The most jobs of one launch.
+inline constexpr unsigned most_jobs = 32;
+
+/// Jobs one after another. `end[i]` is the number of blocks of jobs 0 to i; behind the last job it repeats.
+template <class Job, unsigned Most>
+struct job_list {
+  Job job[Most];
+  std::uint32_t end[Most];
+};
+
+/// Finds the job of this block and its number within the job. The same for all threads of a block.
+template <class Job, unsigned Most>
+STASH_DEVICE const Job& job_of_block(const job_list<Job, Most>& list, std::uint64_t& block) {
+  block = block_rank();
+  if constexpr (Most == 1) {
+    return list.job[0];
+  } else {
+    unsigned i = 0;
+    while (block >= list.end[i])
+      ++i;
+    if (i != 0) block -= list.end[i - 1];
+    return list.job[i];
+  }
+}
+
+}  // namespace stash::kernels
