@@ -11,6 +11,7 @@ namespace stash::gpu {
 /// Throws failure unless the call went well.
 inline void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
+  (void)cudaGetLastError();  // else the next launch would report it again
   throw failure(std::string(call) + ": " + cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
 }
 

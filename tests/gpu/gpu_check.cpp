@@ -63,9 +63,11 @@ int run(const arguments& given, const std::string& command) {
     return 0;
   }
   const std::string reason = why_no_device();
+  // Asked now: after its loss a device answers no more.
+  const device_facts found = reason.empty() ? facts() : device_facts{};
   std::vector<check_result> results;
   if (reason.empty()) {
-    fmt::print("{}\n", text_of(facts()));
+    fmt::print("{}\n", text_of(found));
     results = run_checks(checks, device_error, [](const check_result& r) {
       fmt::print("{}\n", line_of(r));
       std::fflush(stdout);
@@ -78,7 +80,7 @@ int run(const arguments& given, const std::string& command) {
   fmt::print("{}\n", summary_of(results));
   if (!given.json.empty()) {
     nlohmann::ordered_json record = record_start("stash.gpu_check", command);
-    if (reason.empty()) record["device"] = json_of(facts());
+    if (reason.empty()) record["device"] = json_of(found);
     record["checks"] = json_of(results);
     write_json(given.json, record);
   }

@@ -94,8 +94,10 @@ void mask(std::int64_t n, progress& p) {
     expect_same_bytes(found, {expected.data(), expected.data() + bytes}, "mask");
     std::vector<std::uint8_t> decoded(static_cast<std::size_t>(length));
     download(decoded.data(), x.data() + again.offset(k), decoded.size());
-    for (std::size_t i = 0; i < decoded.size(); ++i)
-      expect(decoded[i] == (values[i] != 0 ? 1 : 0), "decoded values differ");
+    const bool same =
+        std::equal(decoded.begin(), decoded.end(), values,
+                   [](std::uint8_t bit, std::uint8_t value) { return bit == (value != 0 ? 1 : 0); });
+    expect(same, "decoded values differ");
   }
 }
 

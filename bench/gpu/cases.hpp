@@ -1,0 +1,61 @@
+#pragma once
+/// \file
+/// What is measured on a device: the encodings and layers of the table in bench/cases on the same generated
+/// maps, and what others offer for the same purpose.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/gpu/maps.hpp"
+
+namespace stash::gpu {
+
+/// Work ready to be timed. The functions own everything they work on and may be called any number of times.
+struct prepared_case {
+  std::function<void(void* stream)> before;  ///< enqueues what is not timed: reports that start anew
+  std::function<void(void* stream)> run;     ///< enqueues what is timed
+  std::function<void()> verify;              ///< throws if what ran went wrong
+  std::uint64_t moved_bytes = 0;             ///< as in row
+  std::uint64_t encoded_bytes = 0;
+  std::uint64_t dense_bytes = 0;
+};
+
+struct measured_case {
+  std::string name;  ///< "encode/bitmap"
+  /// False for types that it does not take.
+  std::function<bool(dtype)> takes;
+  /// Throws what the calls throw: what the back end does not have yet is not run.
+  std::function<prepared_case(const map_form&, map_source&)> prepare;
+  bool has_copies = true;  ///< measured beside copies
+};
+
+/// Every encoding and layer.
+std::vector<measured_case> stash_cases();
+/// Copies, naive kernels, and calls of libraries. Implemented where the device is.
+std::vector<measured_case> baseline_cases();
+
+/// Copies by a kernel of 16-byte loads and stores: the second yardstick. Sizes are multiples of 16.
+void copy_by_kernel(void* to, const void* from, std::size_t bytes, void* stream);
+
+struct line {
+  measured_case what;
+  map_form form;
+
+  /// "encode/bitmap/f32/iid_0.5/32MiB".
+  std::string name() const;
+};
+
+enum class selection : std::uint8_t {
+  smoke,  ///< everything once, at 64 KiB: does it work
+  quick,  ///< all cases, f32 and f16, at 256 MiB; half of the values zero
+  usual,  ///< quick, bf16 too; the most used cases on all inputs from 64 KiB to 1 GiB
+  all,    ///< every case on everything
+};
+
+std::vector<line> lines_of(selection s, const std::vector<measured_case>& cases);
+
+bool takes_floats(dtype type);
+
+}  // namespace stash::gpu

@@ -1,0 +1,129 @@
+// gpu_bench: how fast encodings and layers run on a GPU, beside copies and what libraries offer.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "bench/gpu/measure.hpp"
+#include "bench/gpu/records.hpp"
+
+namespace stash::gpu {
+namespace {
+
+constexpr int exit_failed = 1, exit_no_device = 77;
+
+struct arguments {
+  selection lines = selection::usual;
+  std::string filter, json;
+  double seconds = 0;  // of the whole run; 0: no limit
+  bool list = false;
+};
+
+std::vector<line> chosen_lines(const arguments& given) {
+  std::vector<measured_case> cases = baseline_cases();
+  for (measured_case& c : stash_cases())
+    cases.push_back(std::move(c));
+  std::vector<line> chosen;
+  for (line& l : lines_of(given.lines, cases)) {
+    if (l.name().find(given.filter) != std::string::npos) chosen.push_back(std::move(l));
+  }
+  return chosen;
+}
+
+row not_run(const line& l, const std::string& why) {
+  row r;
+  r.name = l.name();
+  r.why_not_run = why;
+  return r;
+}
+
+struct results {
+  std::vector<row> rows;
+  bool device_lost = false;
+};
+
+results measured(const std::vector<line>& lines, const arguments& given) {
+  const auto begin = std::chrono::steady_clock::now();
+  const effort e = given.lines == selection::smoke ? effort{0, 1, 1} : effort{};
+  measurer measure(e);
+  map_source maps;
+  results found;
+  std::vector<row>& rows = found.rows;
+  std::string stopped;
+  fmt::print("{}\n", heading_of_table());
+  for (const line& l : lines) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    if (stopped.empty() && given.seconds > 0 && passed.count() > given.seconds)
+      stopped = fmt::format("the {} seconds of --seconds were over", given.seconds);
+    if (stopped.empty()) {
+      try {
+        rows.push_back(measure.measure(l, maps));
+      } catch (const failure& problem) {
+        found.device_lost = true;
+        stopped = fmt::format("the device was lost in {}: {}", l.name(), problem.what());
+      }
+    }
+    if (!stopped.empty()) rows.push_back(not_run(l, stopped));
+    fmt::print("{}\n", line_of(rows.back()));
+    std::fflush(stdout);
+  }
+  return found;
+}
+
+int run(const arguments& given, const std::string& command) {
+  const std::vector<line> lines = chosen_lines(given);
+  if (given.list) {
+    for (const line& l : lines)
+      fmt::print("{}\n", l.name());
+    return 0;
+  }
+  const std::string reason = why_no_device();
+  // Asked now: after its loss a device answers no more.
+  const device_facts device = reason.empty() ? facts() : device_facts{};
+  results found;
+  if (reason.empty()) {
+    fmt::print("{}\n", text_of(device));
+    found = measured(lines, given);
+  } else {
+    fmt::print("{}: {} rows are not run\n", reason, lines.size());
+    for (const line& l : lines)
+      found.rows.push_back(not_run(l, reason));
+  }
+  if (!given.json.empty()) {
+    nlohmann::ordered_json record = record_start("stash.gpu_bench", command);
+    if (reason.empty()) record["device"] = json_of(device);
+    record["rows"] = json_of(found.rows);
+    write_json(given.json, record);
+  }
+  if (!reason.empty()) return exit_no_device;
+  return found.device_lost ? exit_failed : 0;
+}
+
+}  // namespace
+}  // namespace stash::gpu
+
+int main(int argc, char** argv) {
+  stash::gpu::arguments given;
+  CLI::App app("Times encodings and layers on a GPU. Ends with 77 without a device.");
+  const std::map<std::string, stash::gpu::selection> selections{{"smoke", stash::gpu::selection::smoke},
+                                                                {"quick", stash::gpu::selection::quick},
+                                                                {"usual", stash::gpu::selection::usual},
+                                                                {"all", stash::gpu::selection::all}};
+  app.add_option("--lines", given.lines, "smoke, quick, usual (default) or all")
+      ->transform(CLI::CheckedTransformer(selections));
+  app.add_option("--filter", given.filter, "only rows with this text in their name");
+  app.add_option("--seconds", given.seconds, "start no row after so many seconds")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--json", given.json, "file to write the results to");
+  app.add_flag("--list", given.list, "only print the names of the rows");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return stash::gpu::run(given, stash::gpu::command_line("gpu_bench", argc, argv));
+  } catch (const std::exception& problem) {
+    fmt::print(stderr, "gpu_bench: {}\n", problem.what());
+    return stash::gpu::exit_failed;
+  }
+}

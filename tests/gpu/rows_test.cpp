@@ -1,0 +1,165 @@
+#include "bench/gpu/rows.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "bench/gpu/measure.hpp"
+#include "bench/gpu/records.hpp"
+
+namespace stash::gpu {
+namespace {
+
+row example() {
+  row r;
+  r.name = "encode/bitmap/f32/iid_0.5/1MiB";
+  r.dense_bytes = 1 << 20;
+  r.moved_bytes = 3 << 19;
+  r.encoded_bytes = 1 << 19;
+  r.time = sample_of({2e-6, 4e-6, 3e-6});
+  r.driver_copy = sample_of({2.4e-6, 9e-6, 1e-6});
+  r.kernel_copy = sample_of({1.5e-6, 1.5e-6, 1.5e-6});
+  return r;
+}
+
+TEST(gpu_rows, sample_is_median_and_range) {
+  const sample s = sample_of({5, 1, 3});
+  EXPECT_EQ(s.median, 3);
+  EXPECT_EQ(s.least, 1);
+  EXPECT_EQ(s.most, 5);
+  EXPECT_EQ(s.repetitions, 3);
+  EXPECT_EQ(sample_of({2, 1}).median, 2);
+  EXPECT_THROW(sample_of({}), std::invalid_argument);
+}
+
+TEST(gpu_rows, share_is_that_of_the_faster_copy) {
+  const row r = example();
+  EXPECT_DOUBLE_EQ(r.copy_share(), 0.5);
+  EXPECT_DOUBLE_EQ(r.ratio(), 2);
+  EXPECT_DOUBLE_EQ(r.dense_bytes_per_second(), (1 << 20) / 3e-6);
+  EXPECT_DOUBLE_EQ(r.moved_bytes_per_second(), (3 << 19) / 3e-6);
+  EXPECT_EQ(row{}.copy_share(), 0);
+  EXPECT_EQ(row{}.ratio(), 0);
+}
+
+TEST(gpu_rows, table_has_a_line_for_each_row) {
+  row skipped;
+  skipped.name = "decode/csr";
+  skipped.why_not_run = "no CUDA device";
+  EXPECT_EQ(line_of(skipped).substr(58), " not run: no CUDA device");
+  EXPECT_NE(line_of(example()).find(" 0.500 "), std::string::npos);
+  EXPECT_NE(line_of(example()).find(" 2.00"), std::string::npos);
+  row without = example();
+  without.driver_copy = without.kernel_copy = {};
+  EXPECT_EQ(line_of(without).find(" 0.500 "), std::string::npos);
+}
+
+TEST(gpu_rows, json_says_what_was_not_run) {
+  row skipped;
+  skipped.name = "decode/csr";
+  skipped.why_not_run = "no CUDA device";
+  const nlohmann::ordered_json list = json_of(std::vector<row>{example(), skipped});
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[0]["copy_share"], 0.5);
+  EXPECT_EQ(list[0]["seconds"]["median"], 3e-6);
+  EXPECT_EQ(list[0]["seconds"]["repetitions"], 3);
+  EXPECT_EQ(list[0]["encoded_bytes"], 1 << 19);
+  EXPECT_EQ(list[1]["result"], "not run");
+  EXPECT_EQ(list[1]["why"], "no CUDA device");
+  EXPECT_FALSE(list[1].contains("seconds"));
+}
+
+TEST(gpu_records, hold_no_folders) {
+  const char* const arguments[] = {"/some/where/gpu_bench", "--json", "/tmp/x/result.json", "--lines",
+                                   "quick"};
+  EXPECT_EQ(command_line("gpu_bench", 5, arguments), "gpu_bench --json result.json --lines quick");
+  const nlohmann::ordered_json record = record_start("stash.gpu_bench", "gpu_bench");
+  EXPECT_EQ(record["format"], "stash.gpu_bench");
+  EXPECT_TRUE(record.contains("commit"));
+  EXPECT_TRUE(record.contains("compiler"));
+}
+
+TEST(gpu_records, are_files_or_errors) {
+  const std::string path = testing::TempDir() + "stash_gpu_record.json";
+  write_json(path, {{"name", "\xff not UTF-8"}});
+  std::ifstream in(path);
+  EXPECT_TRUE(nlohmann::json::parse(in).contains("name"));
+  EXPECT_THROW(write_json("/no/such/folder/x.json", {}), std::runtime_error);
+}
+
+TEST(gpu_lines, names_are_unique_and_types_fit) {
+  for (const selection s : {selection::smoke, selection::quick, selection::usual, selection::all}) {
+    std::set<std::string> names;
+    for (const line& l : lines_of(s, stash_cases())) {
+      EXPECT_TRUE(names.insert(l.name()).second) << l.name();
+      EXPECT_TRUE(l.what.takes(l.form.type));
+    }
+    EXPECT_TRUE(names.contains(s == selection::smoke ? "encode/bitmap/f16/iid_0.5/64KiB"
+                                                     : "encode/bitmap/f16/iid_0.5/256MiB"));
+    // No cast of 16 bits to 16.
+    EXPECT_FALSE(names.contains("encode/fp16/f16/iid_0.5/64KiB"));
+    EXPECT_EQ(names.contains("encode/bitmap/bf16/clustered_0.5/1GiB"),
+              s == selection::usual || s == selection::all);
+  }
+}
+
+// With the emulated device: the cases prepare, run and verify. Its times mean nothing.
+TEST(gpu_measure, every_line_runs_or_is_not_offered) {
+  measurer measure({0, 1, 1});
+  map_source maps;
+  std::set<std::string> names;
+  for (const line& l : lines_of(selection::smoke, stash_cases())) {
+    const row r = measure.measure(l, maps);
+    SCOPED_TRACE(r.name);
+    names.insert(r.name);
+    if (!r.why_not_run.empty()) {
+      EXPECT_NE(r.why_not_run.find("expected a host context"), std::string::npos) << r.why_not_run;
+      EXPECT_TRUE(r.name.find("pool") != std::string::npos || r.name.find("dropout") != std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(r.dense_bytes, 65536U);
+    EXPECT_EQ(r.time.repetitions, 1);
+    EXPECT_EQ(r.driver_copy.repetitions, 1);
+    EXPECT_GT(r.moved_bytes, r.dense_bytes);
+    if (r.name.starts_with("encode/bitmap/f32")) {
+      // Half of 16,384 values, a bit for each, a word for each of 16 tiles, and padding.
+      EXPECT_NEAR(static_cast<double>(r.encoded_bytes), 8192 * 4 + 2048 + 64, 600);
+      EXPECT_EQ(r.moved_bytes, r.dense_bytes + r.encoded_bytes);
+    }
+  }
+  EXPECT_TRUE(names.contains("relu_backward/csr_fp8/bf16/iid_0.5/64KiB"));
+}
+
+TEST(gpu_measure, what_is_wrong_is_not_run) {
+  measurer measure({0, 1, 1});
+  map_source maps;
+  const auto wrong = [](const map_form&, map_source&) -> prepared_case { throw failure("no such library"); };
+  const row r = measure.measure({{"baseline/x", takes_floats, wrong}, {dtype::f32, {}, 65536}}, maps);
+  EXPECT_EQ(r.why_not_run, "no such library");
+  const auto bad = [](const map_form&, map_source&) -> prepared_case {
+    return {[](void*) {}, [](void*) {}, [] { throw failure("status 2"); }, 65536, 0, 65536};
+  };
+  EXPECT_EQ(measure.measure({{"x", takes_floats, bad}, {dtype::f32, {}, 65536}}, maps).why_not_run,
+            "status 2");
+}
+
+TEST(gpu_maps, repeat_what_bench_cases_generate) {
+  map_source maps;
+  const map_form form{dtype::f32, {bench::zero_pattern::clustered, 0.5}, 65536};
+  std::vector<float> expected(16384), found(16384);
+  bench::fill_before_relu(expected, form.zeros, 64);
+  download(found.data(), maps.before_relu(form)->data(), 65536);
+  EXPECT_EQ(found, expected);
+  // 40 MiB: the first part and a quarter of it again.
+  const shared_map large = maps.after_relu({dtype::bf16, {}, 40 << 20});
+  std::vector<std::uint8_t> bytes(40 << 20);
+  download(bytes.data(), large->data(), bytes.size());
+  EXPECT_TRUE(std::equal(bytes.begin() + (32 << 20), bytes.end(), bytes.begin()));
+  EXPECT_EQ(large->view().dims.elements(), 20 << 20);
+}
+
+}  // namespace
+}  // namespace stash::gpu
