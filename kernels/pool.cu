@@ -15,11 +15,18 @@ namespace {
 divisor divisor_of(std::int64_t value) {
   divisor d;
   d.value = static_cast<std::uint64_t>(value);
+  d.digits = static_cast<std::uint32_t>(std::bit_width(d.value - 1));
+  // Long division; what is divided starts as 2^digits, and 63 zeros follow.
   d.multiplier = 0;
-  if (d.value >> 31 != 0) return d;
-  const auto digits = static_cast<std::uint32_t>(std::bit_width(d.value - 1));
-  d.shift = 31 + digits;
-  d.multiplier = static_cast<std::uint32_t>(((std::uint64_t{1} << d.shift) + d.value - 1) / d.value);
+  std::uint64_t rest = std::uint64_t{1} << d.digits;
+  for (int i = 0; i < 64; ++i) {
+    const bool one = rest >= d.value;
+    d.multiplier = 2 * d.multiplier + (one ? 1 : 0);
+    rest = 2 * (one ? rest - d.value : rest);
+  }
+  if (rest != 0) ++d.multiplier;
+  const bool small = d.value >> 31 == 0;
+  d.small_multiplier = small ? static_cast<std::uint32_t>((d.multiplier + 0xffffffffU) >> 32) : 0;
   return d;
 }
 
@@ -39,7 +46,7 @@ window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std:
           divisor_of(dilation)};
 }
 
-/// All positions and distances of the axis, with room to add two.
+/// Whether 32 bits hold all positions and distances of the axis, and sums of two.
 bool fits_32_bits(const window_axis& a) {
   constexpr std::int64_t most = 1 << 29;
   return a.in + a.pad < most && (a.kernel - 1) * a.dilation < most && a.stride < most && a.dilation < most;
@@ -56,13 +63,14 @@ struct pool_call {
   const execution_context& context;
   pool_job job;
   unsigned width;
+  bool small;  ///< positions have 32 bits
 };
 
 /// `maps` are all that the kernel touches.
 pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
                   std::initializer_list<const_tensor_view> maps, const pool_window& window,
                   framework_rule rule, const execution_context& context) {
-  pool_call call{name, context, {}, 1};
+  pool_call call{name, context, {}, 1, false};
   pool_job& job = call.job;
   const bool first = window.layout == pool_layout::channels_first;
   const int rank = x.dims.rank();
@@ -85,20 +93,23 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
 
   const bool aligned = std::all_of(
       maps.begin(), maps.end(), [](const const_tensor_view& map) { return device_tensor_of(map).vectors; });
-  const bool narrow = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
-  if (aligned && narrow && !first && job.channels % group_elements == 0) call.width = group_elements;
+  call.small = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
+  if (aligned && call.small && !first && job.channels % group_elements == 0) call.width = group_elements;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(job.channels / call.width), 1));
   job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
   job.y_units = static_cast<std::uint64_t>(y.elements()) / call.width;
   return call;
 }
 
-/// Calls body(zero of the element's bits, width).
+/// Calls body(zero of the element's bits, width, zero of the type of positions).
 template <class Body>
-void with_kernel(dtype type, unsigned width, const Body& body) {
+void with_kernel(dtype type, const pool_call& call, const Body& body) {
   with_element(type, [&](auto bits) {
-    if (width == 1) return body(bits, std::integral_constant<unsigned, 1>{});
-    body(bits, std::integral_constant<unsigned, group_elements>{});
+    using one = std::integral_constant<unsigned, 1>;
+    using eight = std::integral_constant<unsigned, group_elements>;
+    if (call.width != 1) return body(bits, eight{}, std::int32_t{});
+    if (call.small) return body(bits, one{}, std::int32_t{});
+    body(bits, one{}, std::int64_t{});
   });
 }
 
@@ -125,19 +136,20 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
   for (const code_plane& p : {planes.index, planes.code, planes.gradient}) {
     if (p.data != nullptr) units = std::max(units, p.bytes / p.bits * group_elements / call.width);
   }
-  with_kernel(x.type, call.width, [&](auto bits, auto width) {
-    launch(call.name, call.context, pool_blocks(units), pool_threads, pool_forward<decltype(bits), width>,
-           call.job, relu, static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+  with_kernel(x.type, call, [&](auto bits, auto width, auto p) {
+    launch(call.name, call.context, pool_blocks(units), pool_threads,
+           pool_forward<decltype(bits), width, decltype(p)>, call.job, relu, static_cast<const void*>(x.data),
+           static_cast<void*>(y.data), planes);
   });
 }
 
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
-  with_kernel(dx.type, call.width, [&](auto bits, auto width) {
+  with_kernel(dx.type, call, [&](auto bits, auto width, auto p) {
     launch(call.name, call.context, pool_blocks(call.job.x_units), pool_threads,
-           pool_backward<decltype(bits), width, Source>, call.job, static_cast<const void*>(dy.data), source,
-           static_cast<void*>(dx.data));
+           pool_backward<decltype(bits), width, decltype(p), Source>, call.job,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   });
 }
 

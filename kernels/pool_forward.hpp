@@ -72,13 +72,13 @@ STASH_DEVICE void store_codes(const code_plane& plane, std::uint64_t unit,
 
 /// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for
 /// the padding of the planes.
-template <class Bits, unsigned Width>
-STASH_KERNEL(pool_threads)
+template <class Bits, unsigned Width, class P>
+STASH_KERNEL(pool_threads, 3)
 pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   std::uint32_t cells[Width] = {}, codes[Width] = {}, gradients[Width] = {};
   if (unit < job.y_units) {
-    const auto o = place_in_map<Width>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
+    const auto o = place_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
     maxima<Width> best;
     const std::uint32_t first_cell = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
     if (relu) rectify_maxima<Bits, Width>(job, first_cell, best);

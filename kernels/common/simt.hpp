@@ -20,13 +20,14 @@
 #endif
 
 #if defined(__CUDACC__)
-#define STASH_KERNEL(threads) static __global__ void __launch_bounds__(threads)
+/// A kernel: threads of a block and, if said, how many blocks a multiprocessor has registers for at least.
+#define STASH_KERNEL(...) static __global__ void __launch_bounds__(__VA_ARGS__)
 #define STASH_DEVICE __device__ __forceinline__
 #define STASH_UNROLL _Pragma("unroll")
 /// Uninitialised shared memory of the block: an array `name` of `count` elements.
 #define STASH_SHARED(type, name, count) __shared__ type name[count]
 #else
-#define STASH_KERNEL(threads) inline void
+#define STASH_KERNEL(...) inline void
 #define STASH_DEVICE inline
 #define STASH_UNROLL
 #define STASH_SHARED(type, name, count)                                                                     \
@@ -90,6 +91,10 @@ STASH_DEVICE int count_ones(std::uint32_t bits) {
 }
 STASH_DEVICE int leading_zeros(std::uint32_t bits) {
   return __clz(static_cast<int>(bits));
+}
+/// Upper half of the product.
+STASH_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  return __umul64hi(a, b);
 }
 STASH_DEVICE float as_float(std::uint32_t bits) {
   return __uint_as_float(bits);
@@ -208,6 +213,11 @@ STASH_DEVICE int count_ones(std::uint32_t bits) {
 }
 STASH_DEVICE int leading_zeros(std::uint32_t bits) {
   return std::countl_zero(bits);
+}
+/// Upper half of the product.
+STASH_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  __extension__ using product = unsigned __int128;
+  return static_cast<std::uint64_t>(static_cast<product>(a) * b >> 64);
 }
 STASH_DEVICE float as_float(std::uint32_t bits) {
   return std::bit_cast<float>(bits);
