@@ -9,36 +9,13 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/divisor.hpp"
 #include "common/elements.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
 
 inline constexpr unsigned pool_threads = 256;
-
-/// A positive number that is divided by, without a division. With d binary digits of value - 1 the
-/// multipliers are 2^(63 + d) / value and 2^(31 + d) / value, rounded up: exact for dividends below 2^63 and
-/// 2^31.
-struct divisor {
-  std::uint64_t value = 1, multiplier = std::uint64_t{1} << 63;
-  std::uint32_t small_multiplier = 0x80000000U;  ///< 0 if the value is above all small dividends
-  std::uint32_t digits = 0;
-};
-
-STASH_DEVICE std::uint32_t small_quotient(std::uint32_t n, const divisor& d) {
-  return static_cast<std::uint32_t>((std::uint64_t{n} * d.small_multiplier >> 31) >> d.digits);
-}
-STASH_DEVICE std::uint64_t quotient(std::uint64_t n, const divisor& d) {
-  if (n >> 31 == 0) return small_quotient(static_cast<std::uint32_t>(n), d);
-  return multiply_high(2 * n, d.multiplier) >> d.digits;
-}
-/// Leaves the quotient in n and gives the remainder.
-STASH_DEVICE std::uint64_t take_digit(std::uint64_t& n, const divisor& d) {
-  const std::uint64_t rest = quotient(n, d);
-  const std::uint64_t digit = n - rest * d.value;
-  n = rest;
-  return digit;
-}
 
 /// Depth, rows or columns of a layer.
 struct window_axis {

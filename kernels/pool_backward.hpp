@@ -128,16 +128,15 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winn
 /// Winners found again in the map that was pooled.
 struct searched_winners {
   static constexpr unsigned resident_blocks = 2;
+  static constexpr bool cell_needs_pass = true;
   const void* x;
   std::uint64_t x_pitch;
   bool relu;
 };
 
-template <class Bits, unsigned Width, class P>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_winners& from,
-                                         const map_place<P>& o) {
-  maxima<Width> best;
-  const std::uint32_t first_cell = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
+template <class Bits, unsigned Width>
+STASH_DEVICE winners<Width> winners_of(const pool_job& job, const searched_winners& from,
+                                       std::uint32_t first_cell, maxima<Width>& best) {
   if (from.relu) rectify_maxima<Bits, Width>(job, first_cell, best);
   winners<Width> w;
   w.pass = 0;
@@ -148,6 +147,14 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_win
     w.pass |= (pass ? 1U : 0U) << i;
   }
   return w;
+}
+
+template <class Bits, unsigned Width, class P>
+STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_winners& from,
+                                         const map_place<P>& o) {
+  maxima<Width> best;
+  const std::uint32_t first_cell = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
+  return winners_of<Bits>(job, from, first_cell, best);
 }
 
 /// True if a code that counts names no cell of window `o` in x.
