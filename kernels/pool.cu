@@ -1,27 +1,16 @@
 #include "pool.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <initializer_list>
 
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 #include "pool_backward.hpp"
+#include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 
 namespace stash::kernels {
 namespace {
-
-divisor divisor_of(std::int64_t value) {
-  divisor d;
-  d.value = static_cast<std::uint64_t>(value);
-  d.multiplier = 0;
-  if (d.value >> 31 != 0) return d;
-  const auto digits = static_cast<std::uint32_t>(std::bit_width(d.value - 1));
-  d.shift = 31 + digits;
-  d.multiplier = static_cast<std::uint32_t>(((std::uint64_t{1} << d.shift) + d.value - 1) / d.value);
-  return d;
-}
 
 window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std::int32_t stride,
                     std::int32_t pad, std::int32_t dilation) {
@@ -39,10 +28,15 @@ window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std:
           divisor_of(dilation)};
 }
 
-/// All positions and distances of the axis, with room to add two.
+/// Whether 32 bits hold all positions and distances of the axis, and sums of two.
 bool fits_32_bits(const window_axis& a) {
   constexpr std::int64_t most = 1 << 29;
   return a.in + a.pad < most && (a.kernel - 1) * a.dilation < most && a.stride < most && a.dilation < most;
+}
+
+/// Whether the axis is cut into windows without a rest.
+bool side_by_side(const window_axis& a) {
+  return a.kernel == a.stride && a.pad == 0 && (a.dilation == 1 || a.kernel == 1) && a.in == a.out * a.kernel;
 }
 
 /// Elements from pixel to pixel.
@@ -56,13 +50,16 @@ struct pool_call {
   const execution_context& context;
   pool_job job;
   unsigned width;
+  bool small;     ///< positions have 32 bits
+  bool disjoint;  ///< windows lie side by side and cover x
+  bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
 };
 
 /// `maps` are all that the kernel touches.
 pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
                   std::initializer_list<const_tensor_view> maps, const pool_window& window,
                   framework_rule rule, const execution_context& context) {
-  pool_call call{name, context, {}, 1};
+  pool_call call{name, context, {}, 1, false, false, false};
   pool_job& job = call.job;
   const bool first = window.layout == pool_layout::channels_first;
   const int rank = x.dims.rank();
@@ -85,20 +82,30 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
 
   const bool aligned = std::all_of(
       maps.begin(), maps.end(), [](const const_tensor_view& map) { return device_tensor_of(map).vectors; });
-  const bool narrow = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
-  if (aligned && narrow && !first && job.channels % group_elements == 0) call.width = group_elements;
-  job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(job.channels / call.width), 1));
+  call.small = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
+  call.disjoint = side_by_side(job.depth) && side_by_side(job.rows) && side_by_side(job.columns);
+  call.pairs = first && call.disjoint && job.depth.kernel == 1 && job.rows.kernel == 2 &&
+               job.columns.kernel == 2 &&
+               x.dims.inner() * static_cast<std::int64_t>(size_of(x.type)) % 16 == 0 &&
+               y.elements() % group_elements == 0;
+  const bool eights = first ? call.pairs : job.channels % group_elements == 0;
+  if (aligned && call.small && eights) call.width = group_elements;
+  const std::uint64_t channel_units = job.channels / call.width;
+  job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
   job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
   job.y_units = static_cast<std::uint64_t>(y.elements()) / call.width;
   return call;
 }
 
-/// Calls body(zero of the element's bits, width).
+/// Calls body(zero of the element's bits, width, zero of the type of positions).
 template <class Body>
-void with_kernel(dtype type, unsigned width, const Body& body) {
+void with_kernel(dtype type, const pool_call& call, const Body& body) {
   with_element(type, [&](auto bits) {
-    if (width == 1) return body(bits, std::integral_constant<unsigned, 1>{});
-    body(bits, std::integral_constant<unsigned, group_elements>{});
+    using one = std::integral_constant<unsigned, 1>;
+    using eight = std::integral_constant<unsigned, group_elements>;
+    if (call.width != 1) return body(bits, eight{}, std::int32_t{});
+    if (call.small) return body(bits, one{}, std::int32_t{});
+    body(bits, one{}, std::int64_t{});
   });
 }
 
@@ -125,19 +132,30 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
   for (const code_plane& p : {planes.index, planes.code, planes.gradient}) {
     if (p.data != nullptr) units = std::max(units, p.bytes / p.bits * group_elements / call.width);
   }
-  with_kernel(x.type, call.width, [&](auto bits, auto width) {
-    launch(call.name, call.context, pool_blocks(units), pool_threads, pool_forward<decltype(bits), width>,
-           call.job, relu, static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+  const bool pairs = call.pairs && call.width != 1;
+  with_kernel(x.type, call, [&](auto bits, auto width, auto p) {
+    const auto kernel =
+        pairs ? pool_forward_pairs<decltype(bits)> : pool_forward<decltype(bits), width, decltype(p)>;
+    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job, relu,
+           static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
   });
 }
 
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
-  with_kernel(dx.type, call.width, [&](auto bits, auto width) {
-    launch(call.name, call.context, pool_blocks(call.job.x_units), pool_threads,
-           pool_backward<decltype(bits), width, Source>, call.job, static_cast<const void*>(dy.data), source,
-           static_cast<void*>(dx.data));
+  const auto run = [&](std::uint64_t units, const auto& kernel) {
+    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  with_kernel(dx.type, call, [&](auto bits, auto width, auto p) {
+    using element = decltype(bits);
+    if (call.width == 1 || !call.disjoint) {
+      run(call.job.x_units, pool_backward<element, width, decltype(p), Source>);
+    } else {
+      run(call.job.y_units,
+          call.pairs ? pool_backward_pairs<element, Source> : pool_backward_disjoint<element, Source>);
+    }
   });
 }
 

@@ -2,38 +2,20 @@
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
 /// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
-/// come last and groups of eight are aligned; its positions have 32 bits. One: any map.
+/// come last and groups of eight are aligned. One: any map.
 ///
 /// A map with its channels first is one with a single channel and as many samples as there were channels.
 
 #include <cstdint>
 #include <type_traits>
 
+#include "common/divisor.hpp"
 #include "common/elements.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
 
 inline constexpr unsigned pool_threads = 256;
-
-/// A number that is divided by: dividends below 2^31 cost a multiplication.
-struct divisor {
-  std::uint64_t value = 1;
-  std::uint32_t multiplier = 0x80000000U;  ///< ceil(2^shift / value); 0 if the value is above such dividends
-  std::uint32_t shift = 31;
-};
-
-STASH_DEVICE std::uint64_t quotient(std::uint64_t n, const divisor& d) {
-  if (n >> 31 == 0) return std::uint64_t{static_cast<std::uint32_t>(n)} * d.multiplier >> d.shift;
-  return n / d.value;
-}
-/// Leaves the quotient in n and gives the remainder.
-STASH_DEVICE std::uint64_t take_digit(std::uint64_t& n, const divisor& d) {
-  const std::uint64_t rest = quotient(n, d);
-  const std::uint64_t digit = n - rest * d.value;
-  n = rest;
-  return digit;
-}
 
 /// Depth, rows or columns of a layer.
 struct window_axis {
@@ -42,14 +24,16 @@ struct window_axis {
   divisor by_in, by_out, by_kernel, by_stride, by_dilation;
 };
 
-/// Type of positions and numbers of windows.
-template <unsigned Width>
-using position = std::conditional_t<Width == 1, std::int64_t, std::int32_t>;
+// P is the type of positions and numbers of windows: 32 bits where all of them fit, with room to add two.
 
 /// Division of numbers that are not negative.
 template <class P>
 STASH_DEVICE P divided(P n, const divisor& d) {
-  return static_cast<P>(quotient(static_cast<std::uint64_t>(n), d));
+  if constexpr (sizeof(P) == 4) {
+    return static_cast<P>(small_quotient(static_cast<std::uint32_t>(n), d));
+  } else {
+    return static_cast<P>(quotient(static_cast<std::uint64_t>(n), d));
+  }
 }
 
 /// What of window `o` lies in x: cells [begin, end), of which the first lies at `at`.
@@ -84,11 +68,9 @@ struct map_place {
   P z, y, x;
 };
 
-template <unsigned Width>
-STASH_DEVICE map_place<position<Width>> place_in_map(const pool_job& job, std::uint64_t unit,
-                                                     const divisor& depth, const divisor& rows,
-                                                     const divisor& columns) {
-  using P = position<Width>;
+template <unsigned Width, class P>
+STASH_DEVICE map_place<P> place_in_map(const pool_job& job, std::uint64_t unit, const divisor& depth,
+                                       const divisor& rows, const divisor& columns) {
   map_place<P> place;
   place.channel = take_digit(unit, job.by_units) * Width;
   place.pixel = unit;
@@ -175,10 +157,9 @@ STASH_DEVICE void compete(const pool_job& job, const lanes<Bits, Width>& candida
 }
 
 /// The maxima of a window, and its first cell in x; o's channel counts, its pixel does not.
-template <class Bits, unsigned Width>
+template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
-                                       const map_place<position<Width>>& o, maxima<Width>& best) {
-  using P = position<Width>;
+                                       const map_place<P>& o, maxima<Width>& best) {
   const cell_range<P> d = cells_in_map<P>(job.depth, o.z), r = cells_in_map<P>(job.rows, o.y),
                       c = cells_in_map<P>(job.columns, o.x);
   const auto in = [](const window_axis& a) { return static_cast<std::uint64_t>(a.in); };

@@ -33,6 +33,7 @@ enum class pass_source : std::uint8_t {
 
 /// Winners and signs as they were encoded.
 struct encoded_winners {
+  static constexpr unsigned resident_blocks = 3;
   const std::uint8_t* cells;
   unsigned bits;  ///< of a cell
   pass_source passing;
@@ -75,9 +76,9 @@ STASH_DEVICE std::uint32_t load_code(const device_cast& cast, unsigned bits, std
 }
 
 /// The winners of a window. `o` is the place of the thread's elements in the pooled map.
-template <class Bits, unsigned Width>
+template <class Bits, unsigned Width, class P>
 STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winners& from,
-                                         const map_place<position<Width>>& o) {
+                                         const map_place<P>& o) {
   const std::uint64_t first = o.pixel * job.channels + o.channel;
   winners<Width> w;
   if constexpr (Width == 1) {
@@ -126,16 +127,16 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winn
 
 /// Winners found again in the map that was pooled.
 struct searched_winners {
+  static constexpr unsigned resident_blocks = 2;
+  static constexpr bool cell_needs_pass = true;
   const void* x;
   std::uint64_t x_pitch;
   bool relu;
 };
 
 template <class Bits, unsigned Width>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_winners& from,
-                                         const map_place<position<Width>>& o) {
-  maxima<Width> best;
-  const std::uint32_t first_cell = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
+STASH_DEVICE winners<Width> winners_of(const pool_job& job, const searched_winners& from,
+                                       std::uint32_t first_cell, maxima<Width>& best) {
   if (from.relu) rectify_maxima<Bits, Width>(job, first_cell, best);
   winners<Width> w;
   w.pass = 0;
@@ -148,11 +149,18 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_win
   return w;
 }
 
+template <class Bits, unsigned Width, class P>
+STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_winners& from,
+                                         const map_place<P>& o) {
+  maxima<Width> best;
+  const std::uint32_t first_cell = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
+  return winners_of<Bits>(job, from, first_cell, best);
+}
+
 /// True if a code that counts names no cell of window `o` in x.
-template <unsigned Width>
+template <unsigned Width, class P>
 STASH_DEVICE bool any_outside(const pool_job& job, const encoded_winners& from, const winners<Width>& w,
-                              const map_place<position<Width>>& o) {
-  using P = position<Width>;
+                              const map_place<P>& o) {
   const cell_range<P> d = cells_in_map<P>(job.depth, o.z), r = cells_in_map<P>(job.rows, o.y),
                       c = cells_in_map<P>(job.columns, o.x);
   const auto outside = [](std::uint64_t k, const cell_range<P>& range) {
@@ -200,13 +208,12 @@ STASH_DEVICE bool is_first(const window_axis& a, P at, P cell) {
 }
 
 /// dx = the sum of dy over the windows that chose the element. Grid: threads for all units of x.
-template <class Bits, unsigned Width, class Source>
-STASH_KERNEL(pool_threads)
+template <class Bits, unsigned Width, class P, class Source>
+STASH_KERNEL(pool_threads, Source::resident_blocks)
 pool_backward(pool_job job, const void* dy, Source source, void* dx) {
-  using P = position<Width>;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= job.x_units) return;
-  const auto e = place_in_map<Width>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
+  const auto e = place_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
   const window_range<P> d = windows_at<P>(job.depth, e.z), r = windows_at<P>(job.rows, e.y),
                         c = windows_at<P>(job.columns, e.x);
   float sums[Width] = {};

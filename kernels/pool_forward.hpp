@@ -24,8 +24,6 @@ struct pool_planes {
   code_plane code, gradient;  ///< relu_pool; the gradient's plane only beside codes of two bits
   encode_report* index_report = nullptr;
   encode_report* code_report = nullptr;
-
-  STASH_DEVICE bool any() const { return index.data != nullptr || code.data != nullptr; }
 };
 
 /// Eight codes at group `group` of a plane; nothing behind its end.
@@ -70,37 +68,56 @@ STASH_DEVICE void store_codes(const code_plane& plane, std::uint64_t unit,
   }
 }
 
+/// What is stored of maxima: zeros where a thread has none.
+template <class Bits, unsigned Width>
+struct pooled_values {
+  lanes<Bits, Width> y = {};
+  std::uint32_t cells[Width] = {}, codes[Width] = {}, gradients[Width] = {};
+};
+template <class Bits, unsigned Width>
+STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const maxima<Width>& best,
+                                                  const pool_planes& planes) {
+  pooled_values<Bits, Width> v;
+  STASH_UNROLL
+  for (unsigned i = 0; i < Width; ++i) {
+    v.y.value[i] = element_of<Bits>(best.rank[i]);
+    const bool pass = passes(v.y.value[i], job.type, job.nan_wins);
+    v.cells[i] = best.cell[i];
+    v.gradients[i] = pass ? 1 : 0;
+    v.codes[i] = pass ? best.cell[i] : planes.gradient.data == nullptr ? no_gradient : 0;
+  }
+  return v;
+}
+
+/// Writes all planes, and their sizes into the reports. All lanes of a warp come.
+template <class Bits, unsigned Width>
+STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
+                               const pooled_values<Bits, Width>& v) {
+  store_codes(planes.index, unit, v.cells);
+  store_codes(planes.code, unit, v.codes);
+  store_codes(planes.gradient, unit, v.gradients);
+  if (unit != 0) return;
+  if (planes.index.data != nullptr) atomic_add(&planes.index_report->slot_bytes, planes.index.bytes);
+  if (planes.code.data != nullptr)
+    atomic_add(&planes.code_report->slot_bytes, planes.code.bytes + planes.gradient.bytes);
+}
+
 /// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for
 /// the padding of the planes.
-template <class Bits, unsigned Width>
-STASH_KERNEL(pool_threads)
+template <class Bits, unsigned Width, class P>
+STASH_KERNEL(pool_threads, 3)
 pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
-  std::uint32_t cells[Width] = {}, codes[Width] = {}, gradients[Width] = {};
+  pooled_values<Bits, Width> v;
   if (unit < job.y_units) {
-    const auto o = place_in_map<Width>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
+    const auto o = place_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
     maxima<Width> best;
     const std::uint32_t first_cell = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
     if (relu) rectify_maxima<Bits, Width>(job, first_cell, best);
-    lanes<Bits, Width> out;
-    STASH_UNROLL
-    for (unsigned i = 0; i < Width; ++i) {
-      out.value[i] = element_of<Bits>(best.rank[i]);
-      const bool pass = passes(out.value[i], job.type, job.nan_wins);
-      cells[i] = best.cell[i];
-      gradients[i] = pass ? 1 : 0;
-      codes[i] = pass ? best.cell[i] : planes.gradient.data == nullptr ? no_gradient : 0;
-    }
-    store_lanes(static_cast<Bits*>(y) + o.pixel * job.y_pitch + o.channel, out);
+    v = values_of<Bits, Width>(job, best, planes);
+    store_lanes(static_cast<Bits*>(y) + o.pixel * job.y_pitch + o.channel, v.y);
   }
-  store_codes(planes.index, unit, cells);
-  store_codes(planes.code, unit, codes);
-  store_codes(planes.gradient, unit, gradients);
-  if (unit == 0) {
-    if (planes.index.data != nullptr) atomic_add(&planes.index_report->slot_bytes, planes.index.bytes);
-    if (planes.code.data != nullptr)
-      atomic_add(&planes.code_report->slot_bytes, planes.code.bytes + planes.gradient.bytes);
-  }
+  store_planes(planes, unit, v);
 }
 
 }  // namespace stash::kernels

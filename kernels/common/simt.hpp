@@ -100,6 +100,10 @@ STASH_DEVICE int leading_zeros(std::uint32_t bits) {
 STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
   return __ffs(static_cast<int>(bits)) - 1;
 }
+/// Upper half of the product.
+STASH_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  return __umul64hi(a, b);
+}
 STASH_DEVICE float as_float(std::uint32_t bits) {
   return __uint_as_float(bits);
 }
@@ -221,6 +225,11 @@ STASH_DEVICE int leading_zeros(std::uint32_t bits) {
 /// Of a word that is not zero.
 STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
   return std::countr_zero(bits);
+}
+/// Upper half of the product.
+STASH_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  __extension__ using product = unsigned __int128;
+  return static_cast<std::uint64_t>(static_cast<product>(a) * b >> 64);
 }
 STASH_DEVICE float as_float(std::uint32_t bits) {
   return std::bit_cast<float>(bits);

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "common/divisor.hpp"
 #include "encoders/pool_general_reference.hpp"
 #include "encoders/pool_reference.hpp"
 #include "simt/simt.hpp"
@@ -217,8 +218,9 @@ TEST_P(device_pool, random_layers_are_as_on_the_cpu) {
 
 TEST_P(device_pool, edges) {
   const pool_window halves{2, 2, 2, 2}, overlapping{3, 3, 2, 2, 1, 1}, dense{3, 3, 1, 1, 1, 1};
-  pool_window deep = halves, cube{5, 5, 2, 2, 2, 2}, far{1, 2, 1, 1, 0, 1 << 30};
+  pool_window deep = halves, blocks = halves, cube{5, 5, 2, 2, 2, 2}, far{1, 2, 1, 1, 0, 1 << 30};
   deep.kernel_d = 3, deep.stride_d = 2, deep.pad_front = 1;
+  blocks.kernel_d = blocks.stride_d = 2;
   cube.kernel_d = 5, cube.stride_d = 3, cube.pad_front = 2;
   far.dilation_w = 1 << 30;
   struct edge {
@@ -232,6 +234,8 @@ TEST_P(device_pool, edges) {
     edges.push_back({halves, {2, 2, 1, 4, width, {}}});
   edges.push_back({halves, {1, 8, 1, 28, 28, {}}});
   edges.push_back({halves, {1, 8, 1, 29, 30, {}}});
+  edges.push_back({{3, 3, 3, 3}, {1, 8, 1, 9, 6, {}}});
+  edges.push_back({blocks, {2, 8, 4, 4, 6, {}}});
   edges.push_back({overlapping, {2, 3, 1, 33, 35, {}}});
   edges.push_back({deep, {1, 8, 7, 6, 8, {}}});
   edges.push_back({cube, {1, 8, 6, 5, 7, {}}});
@@ -294,6 +298,29 @@ TEST(device_pool_empty, maps_are_left_alone) {
   EXPECT_NO_THROW(max_pool_forward(no_samples, no_pooled, first, index.out(), rules[0], on_device));
   EXPECT_NO_THROW(max_pool_backward(no_pooled, index.in(), no_samples, first, on_device));
   EXPECT_EQ(index.report.slot_bytes, 0U);
+}
+
+TEST(divisor, divides_all_that_a_tensor_can_have) {
+  std::mt19937_64 random(5);
+  constexpr std::uint64_t most = std::uint64_t{1} << 56;
+  std::vector<std::uint64_t> numbers;
+  for (int bit = 0; bit <= 56; ++bit) {
+    const std::uint64_t power = std::uint64_t{1} << bit;
+    for (const std::uint64_t n : {power - 1, power, power + 1, power + random() % power})
+      if (n > 0 && n <= most) numbers.push_back(n);
+  }
+  for (std::uint64_t n = 1; n < 100; ++n)
+    numbers.push_back(n);
+  for (const std::uint64_t value : numbers) {
+    const kernels::divisor d = kernels::divisor_of(static_cast<std::int64_t>(value));
+    for (std::uint64_t n : numbers) {
+      ASSERT_EQ(kernels::quotient(n, d), n / value) << n << " / " << value;
+      n = n / value * value;
+      ASSERT_EQ(kernels::quotient(n, d), n / value) << n << " / " << value;
+      if (n == 0) continue;
+      ASSERT_EQ(kernels::quotient(n - 1, d), (n - 1) / value) << n - 1 << " / " << value;
+    }
+  }
 }
 
 /// Sums whose NaN a device would make its own.
