@@ -145,8 +145,8 @@ struct cast_bits {
     for (unsigned i = 0; i < group_elements; ++i) {
       // A scale keeps every value's sign, but for that of NaN.
       const bool nan = Scaled && codes.scale == detail::mx_nan_scale;
-      const bool pass = nan ? nan_passes : code_passes(codes.code[i], stash.conversion, nan_passes);
-      bits |= (pass ? 1U : 0U) << i;
+      const bool pass = code_passes(codes.code[i], stash.conversion, nan_passes);
+      bits |= ((nan ? nan_passes : pass) ? 1U : 0U) << i;
     }
     return static_cast<std::uint8_t>(bits);
   }

@@ -58,7 +58,7 @@ def build_facts(stash):
 def commit():
     """The commit of the sources, and whether programs or libraries differed from it."""
     git = ("git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
-    changed = output(*git, "status", "--porcelain", "--untracked-files=no", "--", "include", "src", "tools")
+    changed = output(*git, "status", "--porcelain", "--untracked-files=no", "--", "include", "kernels", "src", "tools")
     return first_line(*git, "rev-parse", "--short=12", "HEAD") + (" and changes" if changed else "")
 
 

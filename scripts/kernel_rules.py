@@ -1,0 +1,99 @@
+"""The rules of scripts/kernel_facts: kernels/limits.toml against what the compiler made of a kernel. docs/kernels.md
+explains them."""
+
+import re
+from dataclasses import dataclass
+
+import ptx
+
+# The device that the budget is for: H200. The clock is the lower one that it keeps under load, the bandwidth what a copy
+# reaches, and a multiprocessor issues four warp instructions in a clock.
+MULTIPROCESSORS = 132
+CLOCK = 1.755e9
+LANES = 128
+BANDWIDTH = 4.3e12
+INSTRUCTIONS_PER_BYTE = MULTIPROCESSORS * LANES * CLOCK / BANDWIDTH
+
+ACCESSES = ("wide_loads", "wide_stores", "narrow_loads", "narrow_stores")
+SHARED_ACCESSES = ("shared_loads", "shared_stores")
+LIMIT_KEYS = {"name", "registers", "shared"}
+PATH_KEYS = {"name", "elements", "instructions", *ACCESSES, *SHARED_ACCESSES}
+
+
+@dataclass(frozen=True)
+class Main:
+    """What was found out about the main path, for each element."""
+    instructions: float
+    bytes: float
+
+    @property
+    def budget(self):
+        """Instructions that fit into the time that the bytes take."""
+        return self.bytes * INSTRUCTIONS_PER_BYTE
+
+
+def check_table(table):
+    """Faults of limits.toml itself."""
+    faults = []
+    for part, keys, needed in (("limits", LIMIT_KEYS, {"name", "registers"}), ("paths", PATH_KEYS, {"name", "elements"})):
+        for entry in table[part]:
+            for key in sorted(entry.keys() - keys):
+                faults.append(f"{part}: '{entry.get('name')}': unknown key '{key}'")
+            for key in sorted(needed - entry.keys()):
+                faults.append(f"{part}: '{entry.get('name')}': no '{key}'")
+    if not faults and not re.fullmatch(table["limits"][-1]["name"], ""):
+        faults.append("limits: the last entry does not take every kernel")
+    return faults
+
+
+def entry_of(entries, name):
+    """The first entry for this kernel, or None."""
+    return next((entry for entry in entries if re.fullmatch(entry["name"], name)), None)
+
+
+def unused(table, names):
+    """Entries that no kernel comes to."""
+    return [f"{part}: '{entry['name']}' is the entry of no kernel" for part in ("limits", "paths")
+            for entry in table[part][:-1 if part == "limits" else None]
+            if not any(entry_of(table[part], name) is entry for name in names)]
+
+
+def check_resources(name, resources, limit):
+    """Broken rules of one kernel on one architecture."""
+    faults = []
+    if resources.spills:
+        faults.append(f"spills {resources.spills} bytes of registers")
+    if resources.stack:
+        faults.append(f"has a stack frame of {resources.stack} bytes")
+    if resources.registers > limit["registers"]:
+        faults.append(f"uses {resources.registers} registers, more than {limit['registers']}")
+    if resources.shared > limit.get("shared", 0):
+        faults.append(f"uses {resources.shared} bytes of shared memory, more than {limit.get('shared', 0)}")
+    return [f"{name}: {fault}" for fault in faults]
+
+
+def main_of(blocks, entry):
+    """The main path that an entry describes, None if the kernel has none."""
+    accesses = {kind: entry.get(kind, 0) for kind in ACCESSES}
+    accesses |= {kind: entry[kind] for kind in SHARED_ACCESSES if kind in entry}
+    path = ptx.main_path(blocks, accesses)
+    return path and Main(path.instructions / entry["elements"], path.bytes / entry["elements"])
+
+
+def check_path(name, blocks, entry, main):
+    """Broken rules of a kernel's main path; `entry` and `main` may be None."""
+    if entry is None:
+        if any(block.accesses.get(kind) for block in blocks for kind in ("wide_loads", "wide_stores")):
+            return []
+        return [f"{name}: has no entry under 'paths' and no 16-byte access of global memory"]
+    if main is None:
+        wanted = ", ".join(f"{entry.get(kind, 0)} {kind.replace('_', ' ')}" for kind in ACCESSES)
+        wanted += "".join(f", {entry[kind]} {kind.replace('_', ' ')}" for kind in SHARED_ACCESSES if kind in entry)
+        return [f"{name}: no way through it has exactly {wanted}"]
+    if "instructions" not in entry and main.instructions > main.budget:
+        return [f"{name}: {main.instructions:.1f} instructions for an element, more than the budget of "
+                f"{main.budget:.1f}"]
+    if main.instructions > entry.get("instructions", main.budget):
+        return [f"{name}: {main.instructions:.1f} instructions for an element, more than the known "
+                f"{entry['instructions']}"]
+    return []

@@ -1,0 +1,261 @@
+"""The checker of scripts/kernel_facts on small made-up texts: each rule is broken once and kept once."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = sys.argv.pop(1)
+sys.path.insert(0, SCRIPTS)
+
+import kernel_rules  # noqa: E402
+import ptx  # noqa: E402
+
+COPY = "_ZN5stash7kernels10each_groupINS0_9copy_bodyIjEEEEvT_"
+LOG = f"""ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '{COPY}' for 'sm_90'
+ptxas info    : Function properties for {COPY}
+    STACK bytes stack frame, STORES bytes spill stores, LOADS bytes spill loads
+ptxas info    : Used 48 registers, used 1 barriers, 1024 bytes smem
+ptxas info    : Compile time = 12.345 ms
+ptxas info    : Compiling entry function 'other' for 'sm_90'
+ptxas info    : Function properties for other
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 255 registers, used 0 barriers
+"""
+
+WIDE = """
+	ld.global.L1::no_allocate.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];
+	st.global.cs.v4.u32 [%rd2], {%r1, %r2, %r3, %r4};
+"""
+NARROW = """
+	ld.global.u32 %r1, [%rd1];
+	st.global.u32 [%rd2], %r1;
+"""
+COMPUTE = "\tadd.s32 %r1, %r1, 1;\n"
+
+
+def kernel(body, name="kernel"):
+    return f""".version 9.0
+.target sm_90
+
+.visible .entry {name}(
+	.param .u64 {name}_param_0
+)
+.maxntid 256, 1, 1
+{{
+	.reg .b32 %r<5>; // declarations are no instructions
+	ld.param.u64 %rd1, [{name}_param_0];
+{body}
+}}
+"""
+
+
+def blocks(body):
+    return ptx.kernels(kernel(body))["kernel"]
+
+
+class LogTest(unittest.TestCase):
+    def resources(self, stack=0, stores=0, loads=0):
+        text = LOG.replace("STACK", str(stack)).replace("STORES", str(stores)).replace("LOADS", str(loads))
+        return ptx.resources(text)
+
+    def check(self, limit, **numbers):
+        return kernel_rules.check_resources("k", self.resources(**numbers)[COPY]["sm_90"], limit)
+
+    def test_every_kernel_of_a_log_is_read(self):
+        found = self.resources()
+        self.assertEqual(found[COPY], {"sm_90": ptx.Resources(48, 0, 0, 1024)})
+        self.assertEqual(found["other"], {"sm_90": ptx.Resources(255, 0, 0, 0)})
+
+    def test_a_kernel_within_its_limits(self):
+        self.assertEqual(self.check({"registers": 48, "shared": 1024}), [])
+
+    def test_spills(self):
+        self.assertEqual(self.check({"registers": 48, "shared": 1024}, stores=4, loads=8),
+                         ["k: spills 12 bytes of registers"])
+
+    def test_stack_frame(self):
+        self.assertEqual(self.check({"registers": 48, "shared": 1024}, stack=16), ["k: has a stack frame of 16 bytes"])
+
+    def test_registers(self):
+        self.assertEqual(self.check({"registers": 47, "shared": 1024}), ["k: uses 48 registers, more than 47"])
+
+    def test_shared_memory(self):
+        self.assertEqual(self.check({"registers": 48}), ["k: uses 1024 bytes of shared memory, more than 0"])
+
+    def test_names(self):
+        for demangled, plain in (
+            ("void stash::kernels::each_group<stash::kernels::copy_body<unsigned int> >(stash::kernels::copy_body<unsigned int>)",
+             "each_group<copy_body<u32>>"),
+            ("void stash::kernels::each_group<stash::kernels::gradient_body<unsigned short, stash::kernels::cast_bits<8u, true> > >(int)",
+             "each_group<gradient_body<u16,cast_bits<8,true>>>"),
+            ("void stash::kernels::(anonymous namespace)::fill<(unsigned int)4, unsigned char>(unsigned char*)",
+             "fill<(u32)4,u8>"),
+        ):
+            with self.subTest(demangled=demangled):
+                self.assertEqual(ptx.plain_name(demangled), plain)
+
+
+class AccessTest(unittest.TestCase):
+    def test_kinds(self):
+        for opcode, expected in (
+            ("ld.global.v4.u32", ("wide_loads", 16)),
+            ("ld.global.nc.v4.f32", ("wide_loads", 16)),
+            ("ld.global.L1::no_allocate.L2::256B.v2.u64", ("wide_loads", 16)),
+            ("st.global.cs.v4.b32", ("wide_stores", 16)),
+            ("ld.global.v2.u32", ("narrow_loads", 8)),
+            ("ld.global.u8", ("narrow_loads", 1)),
+            ("st.global.u16", ("narrow_stores", 2)),
+            ("ld.volatile.global.u32", ("narrow_loads", 4)),
+            ("ld.shared.v4.u32", ("shared_loads", 16)),
+            ("st.shared.u8", ("shared_stores", 1)),
+            ("ld.param.v4.u32", None),
+            ("atom.global.add.u64", None),
+            ("add.s32", None),
+        ):
+            with self.subTest(opcode=opcode):
+                self.assertEqual(ptx.access_of(opcode), expected)
+
+
+class PathTest(unittest.TestCase):
+    """The entry is for a thread that reads and writes four elements in one piece each."""
+
+    entry = {"name": "kernel", "elements": 4, "wide_loads": 1, "wide_stores": 1}
+
+    def check(self, body, **entry):
+        entry = self.entry | entry
+        found = blocks(body)
+        main = kernel_rules.main_of(found, entry)
+        return main, kernel_rules.check_path("kernel", found, entry, main)
+
+    def test_straight_line(self):
+        main, faults = self.check(WIDE + "ret;")
+        self.assertEqual(faults, [])
+        self.assertEqual((main.instructions, main.bytes), (1, 8))
+
+    def test_small_pieces(self):
+        main, faults = self.check(4 * NARROW + "ret;")
+        self.assertIsNone(main)
+        self.assertEqual(faults, ["kernel: no way through it has exactly 1 wide loads, 1 wide stores, 0 narrow loads, "
+                                  "0 narrow stores"])
+
+    def test_one_small_store_beside_the_wide_ones(self):
+        self.assertIsNone(self.check(WIDE + NARROW + "ret;")[0])
+
+    def test_small_pieces_only_at_the_border(self):
+        main, faults = self.check(f"@%p1 bra $border;\n{WIDE}bra.uni $end;\n$border:\n{4 * NARROW}\n$end:\nret;")
+        self.assertEqual(faults, [])
+        self.assertEqual(main.instructions, 6 / 4)
+
+    def test_the_cheapest_way_counts(self):
+        body = f"@%p1 bra $slow;\n{WIDE}ret;\n$slow:\n{20 * COMPUTE}{WIDE}ret;"
+        self.assertEqual(self.check(body)[0].instructions, 5 / 4)
+
+    def test_work_that_a_lane_may_skip_counts(self):
+        main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{10 * COMPUTE}$on:\nret;")
+        self.assertEqual(main.instructions, 15 / 4)
+
+    def test_work_inside_of_skipped_work_counts(self):
+        main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{COMPUTE}@!%p2 bra $in;\n{COMPUTE}$in:\n{COMPUTE}$on:\nret;")
+        self.assertEqual(main.instructions, 9 / 4)
+
+    def test_of_two_sides_the_cheaper_one_counts(self):
+        main, _ = self.check(
+            f"{WIDE}@%p1 bra $two;\n{10 * COMPUTE}bra.uni $on;\n$two:\n{3 * COMPUTE}$on:\nret;")
+        self.assertEqual(main.instructions, 8 / 4)
+
+    def test_what_only_some_warps_do_does_not_count(self):
+        for rare in ("atom.global.add.u64 %rd3, [%rd4], 1;", "div.u64 %rd3, %rd4, %rd5;",
+                     "shfl.sync.up.b32 %r1|%p2, %r2, 1, 0, -1;", (ptx.SIDE + 1) * COMPUTE):
+            with self.subTest(rare=rare[:10]):
+                main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{rare}\n$on:\nret;")
+                self.assertEqual(main.instructions, 5 / 4)
+
+    def test_loops_run_as_often_as_the_accesses_say(self):
+        body = f"$again:\nst.shared.u32 [%r5], %r1;\n{COMPUTE}@%p1 bra $again;\n{WIDE}ret;"
+        main, faults = self.check(body, shared_stores=5)
+        self.assertEqual(faults, [])
+        self.assertEqual(main.instructions, (1 + 5 * 3 + 3) / 4)
+        self.assertIn("7 shared loads", self.check(body, shared_loads=7)[1][0])
+
+    def test_budget(self):
+        # 8 bytes for each element.
+        budget = 4 * 8 * kernel_rules.INSTRUCTIONS_PER_BYTE
+        within, above = int(budget) - 4, int(budget) - 3
+        self.assertEqual(self.check(WIDE + within * COMPUTE + "ret;")[1], [])
+        faults = self.check(WIDE + above * COMPUTE + "ret;")[1]
+        self.assertEqual(len(faults), 1)
+        self.assertIn("more than the budget of 55.2", faults[0])
+        self.assertEqual(self.check(WIDE + above * COMPUTE + "ret;", instructions=56)[1], [])
+        self.assertIn("more than the known 56", self.check(WIDE + 230 * COMPUTE + "ret;", instructions=56)[1][0])
+
+    def test_kernels_without_an_entry_need_a_wide_access(self):
+        self.assertEqual(kernel_rules.check_path("new", blocks(WIDE + "ret;"), None, None), [])
+        self.assertEqual(kernel_rules.check_path("new", blocks(NARROW + "ret;"), None, None),
+                         ["new: has no entry under 'paths' and no 16-byte access of global memory"])
+
+    def test_each_kernel_of_a_file_has_its_own_blocks(self):
+        found = ptx.kernels(kernel(WIDE + "ret;", "one") + kernel(NARROW + "ret;", "two"))
+        self.assertEqual(list(found), ["one", "two"])
+        self.assertEqual(found["one"][0].accesses, {"wide_loads": 1, "wide_stores": 1})
+        self.assertEqual(found["two"][0].accesses, {"narrow_loads": 1, "narrow_stores": 1})
+
+    def test_calls_are_refused(self):
+        with self.assertRaises(SystemExit):
+            blocks("call.uni (retval0), helper, (param0);\nret;")
+
+
+class TableTest(unittest.TestCase):
+    def table(self, limits=(), paths=()):
+        return {"limits": [*limits, {"name": ".*", "registers": 80}], "paths": list(paths)}
+
+    def test_the_first_entry_that_is_the_whole_name(self):
+        entries = self.table([{"name": "a", "registers": 1}, {"name": "a.*", "registers": 2}])["limits"]
+        self.assertEqual([kernel_rules.entry_of(entries, name)["registers"] for name in ("a", "ab", "ba")], [1, 2, 80])
+        self.assertIsNone(kernel_rules.entry_of(entries[:1], "aa"))
+
+    def test_a_good_table(self):
+        self.assertEqual(kernel_rules.check_table(self.table(paths=[{"name": "a", "elements": 4}])), [])
+
+    def test_mistyped_and_missing_keys(self):
+        faults = kernel_rules.check_table(self.table([{"name": "a", "register": 1}], [{"name": "b", "wide_load": 1}]))
+        self.assertEqual(faults, ["limits: 'a': unknown key 'register'", "limits: 'a': no 'registers'",
+                                  "paths: 'b': unknown key 'wide_load'", "paths: 'b': no 'elements'"])
+
+    def test_a_table_without_a_default(self):
+        table = {"limits": [{"name": "a", "registers": 1}], "paths": []}
+        self.assertEqual(kernel_rules.check_table(table), ["limits: the last entry does not take every kernel"])
+
+    def test_entries_of_no_kernel(self):
+        table = self.table([{"name": "gone", "registers": 1}], [{"name": "a", "elements": 4}, {"name": "a.*", "elements": 4}])
+        self.assertEqual(kernel_rules.unused(table, {"a"}), ["limits: 'gone' is the entry of no kernel",
+                                                             "paths: 'a.*' is the entry of no kernel"])
+
+
+class CommandTest(unittest.TestCase):
+    """scripts/kernel_facts with a compiler that is not there, or prints what it is told to."""
+
+    def run_facts(self, *arguments):
+        return subprocess.run([sys.executable, "-B", os.path.join(SCRIPTS, "kernel_facts"), *arguments],
+                              capture_output=True, text=True, check=False)
+
+    def test_skips_visibly_without_nvcc(self):
+        result = self.run_facts("--nvcc", "nvcc_that_is_not_there")
+        self.assertEqual((result.returncode, result.stdout),
+                         (77, "kernel_facts: skipped: there is no nvcc 'nvcc_that_is_not_there'\n"))
+
+    def test_a_unit_that_does_not_compile_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            nvcc = os.path.join(folder, "nvcc")
+            with open(nvcc, "w", encoding="ascii") as file:
+                file.write("#!/bin/sh\necho 'error: no such type' >&2\nexit 1\n")
+            os.chmod(nvcc, 0o755)
+            result = self.run_facts("--nvcc", nvcc, "--jobs", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("does not compile for sm_90:\nerror: no such type", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
