@@ -106,6 +106,17 @@ TEST(gpu_lines, names_are_unique_and_types_fit) {
   }
 }
 
+/// What a GPU's memory would do to a host that follows a device pointer, the emulated one does.
+TEST(gpu_emulated_device, memory_is_closed_to_the_host) {
+  const memory m(16);
+  EXPECT_DEATH(*m.bytes() = 1, "");
+  fill(m.data(), 7, 16, nullptr);
+  EXPECT_DEATH(*m.bytes() = 1, "");
+  std::uint8_t byte = 0;
+  download(&byte, m.data(), 1);
+  EXPECT_EQ(byte, 7);
+}
+
 // With the emulated device: the cases prepare, run and verify. Its times mean nothing.
 TEST(gpu_measure, every_line_runs_or_is_not_offered) {
   measurer measure({0, 1, 1});
