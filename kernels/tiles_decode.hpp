@@ -203,7 +203,7 @@ template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, decode_blocks)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
-  const device_tiles& job = job_of_block(list, block);
+  const device_tiles job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);

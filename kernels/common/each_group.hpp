@@ -27,7 +27,7 @@ STASH_KERNEL(group_threads)
 each_group(STASH_PARAMETER(job_list<Body, Most>) list) {
   constexpr unsigned groups = Body::groups;
   std::uint64_t block;
-  const Body& body = job_of_block(list, block);
+  const Body body = job_of_block(list, block);
   const std::uint64_t begin = block * (std::uint64_t{group_threads} * groups);
   const std::uint64_t first = begin + thread_rank();
   typename Body::loaded loaded[groups];

@@ -21,7 +21,7 @@ struct job_list {
 
 /// Finds the job of this block and its number within the job. The same for all threads of a block.
 template <class Job, unsigned Most>
-STASH_DEVICE const Job& job_of_block(const job_list<Job, Most>& list, std::uint64_t& block) {
+STASH_DEVICE Job job_of_block(const job_list<Job, Most>& list, std::uint64_t& block) {
   block = block_rank();
   if constexpr (Most == 1) {
     return list.job[0];
