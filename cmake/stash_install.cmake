@@ -16,5 +16,10 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/stash-config-version.cmak
 install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/stash-config-version.cmake
         DESTINATION ${stash_package_dir})
 
+set(stash_private_libraries "-lstdc++")
+if(STASH_ENABLE_CUDA)
+  # Where they lie, the toolkit's user knows.
+  string(APPEND stash_private_libraries " -lcudart_static -ldl -lrt -lpthread")
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stash.pc.in ${PROJECT_BINARY_DIR}/stash.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/stash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -18,7 +18,8 @@ using parallel_for_function = void (*)(void* user, std::int64_t count, std::int6
                                        range_function body, void* state);
 
 /// Plain value, freely copied. The default runs on the calling thread. Results never depend on the number of
-/// threads or on how a range is cut.
+/// threads or on how a range is cut. On a device every call may also throw error(device_failure): there is no
+/// driver or no device, or it refused to run a kernel.
 struct execution_context {
   memory_space space = memory_space::host;
   parallel_for_function parallel_for = nullptr;
