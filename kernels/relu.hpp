@@ -160,4 +160,7 @@ struct gradient_body {
   STASH_DEVICE void finish(bool) const {}
 };
 
+template <class Source>
+inline constexpr unsigned group_blocks<gradient_body<std::uint16_t, Source>, 1> = 2;
+
 }  // namespace stash::kernels

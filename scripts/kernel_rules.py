@@ -17,7 +17,7 @@ INSTRUCTIONS_PER_BYTE = MULTIPROCESSORS * LANES * CLOCK / BANDWIDTH
 ACCESSES = ("wide_loads", "wide_stores", "narrow_loads", "narrow_stores")
 SHARED_ACCESSES = ("shared_loads", "shared_stores")
 LIMIT_KEYS = {"name", "registers", "shared"}
-PATH_KEYS = {"name", "elements", "instructions", *ACCESSES, *SHARED_ACCESSES}
+PATH_KEYS = {"name", "elements", "instructions", "narrow", *ACCESSES, *SHARED_ACCESSES}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def check_table(table):
         for entry in table[part]:
             for key in sorted(entry.keys() - keys):
                 faults.append(f"{part}: '{entry.get('name')}': unknown key '{key}'")
-            for key in sorted(needed - entry.keys()):
+            for key in sorted(needed - entry.keys() - ({"elements"} if entry.get("narrow") else set())):
                 faults.append(f"{part}: '{entry.get('name')}': no '{key}'")
     if not faults and not re.fullmatch(table["limits"][-1]["name"], ""):
         faults.append("limits: the last entry does not take every kernel")
@@ -74,6 +74,8 @@ def check_resources(name, resources, limit):
 
 def main_of(blocks, entry):
     """The main path that an entry describes, None if the kernel has none."""
+    if entry.get("narrow"):
+        return None
     accesses = {kind: entry.get(kind, 0) for kind in ACCESSES}
     accesses |= {kind: entry[kind] for kind in SHARED_ACCESSES if kind in entry}
     path = ptx.main_path(blocks, accesses)
@@ -86,6 +88,8 @@ def check_path(name, blocks, entry, main):
         if any(block.accesses.get(kind) for block in blocks for kind in ("wide_loads", "wide_stores")):
             return []
         return [f"{name}: has no entry under 'paths' and no 16-byte access of global memory"]
+    if entry.get("narrow"):
+        return []
     if main is None:
         wanted = ", ".join(f"{entry.get(kind, 0)} {kind.replace('_', ' ')}" for kind in ACCESSES)
         wanted += "".join(f", {entry[kind]} {kind.replace('_', ' ')}" for kind in SHARED_ACCESSES if kind in entry)

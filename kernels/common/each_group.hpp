@@ -22,8 +22,13 @@ namespace stash::kernels {
 
 inline constexpr unsigned group_threads = 256;
 
+/// Blocks that a multiprocessor must have registers for: two where the compiler, left alone, would rather
+/// spill.
 template <class Body, unsigned Most>
-STASH_KERNEL(group_threads)
+inline constexpr unsigned group_blocks = Most > 1 ? 1 : 0;
+
+template <class Body, unsigned Most>
+STASH_KERNEL(group_threads, group_blocks<Body, Most>)
 each_group(STASH_PARAMETER(job_list<Body, Most>) list) {
   constexpr unsigned groups = Body::groups;
   std::uint64_t block;
