@@ -257,6 +257,35 @@ TEST_P(device_pool, edges) {
   }
 }
 
+/// Every code at every place, the other codes being legal: whether it is corrupt, and what it does.
+TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
+  for (const pool_window& window : {pool_window{3, 3, 3, 3}, pool_window{3, 3, 2, 2, 1, 1}}) {
+    for (const std::int64_t channels : {1, 8}) {
+      geometry g{window, {1, channels, 1, 6, 6, {}}, {}, false};
+      ASSERT_TRUE(fit(g, 1));
+      stored_map dy(g.y, GetParam(), false, false, 0), dx(g.x, GetParam(), false, false, 0), expected = dx;
+      const auto count = static_cast<std::size_t>(g.y.count());
+      dy.fill(std::vector<std::uint32_t>(count, exact(GetParam(), 1)));
+      for (std::size_t i = 0; i < count; ++i) {
+        for (int code = 0; code < 16; ++code) {
+          // Cell 4 is a window's middle, which lies in x.
+          std::vector<int> cells(count, 4);
+          cells[i] = code;
+          const std::vector<std::uint8_t> plane = reference_plane(cells, 4);
+          encoded index(plane.size());
+          std::copy(plane.begin(), plane.end(), index.data());
+          max_pool_backward(dy.view(), index.in(), expected.view(), window, on_host);
+          const std::uint32_t status = std::exchange(index.report.status, 0U);
+          max_pool_backward(in_space(dy.view(), on_device), index.in(), in_space(dx.view(), on_device),
+                            window, on_device);
+          ASSERT_EQ(index.report.status, status) << "code " << code << " at " << i;
+          ASSERT_EQ(dx.bits(), expected.bits()) << "code " << code << " at " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(device_pool, windows_above_256_cells_are_pooled_without_index) {
   for (const std::int64_t channels : {3, 8}) {
     for (const bool relu : {false, true}) {
