@@ -112,14 +112,16 @@ int main(int argc, char** argv) {
                                                                 {"quick", stash::gpu::selection::quick},
                                                                 {"usual", stash::gpu::selection::usual},
                                                                 {"all", stash::gpu::selection::all}};
-  app.add_option("--lines", given.lines, "smoke, quick, usual (default) or all")
-      ->transform(CLI::CheckedTransformer(selections));
+  std::string lines = "usual";
+  app.add_option("--lines", lines, "smoke, quick, usual (default) or all")
+      ->check(CLI::IsMember({"smoke", "quick", "usual", "all"}));
   app.add_option("--filter", given.filter, "only rows with this text in their name");
   app.add_option("--seconds", given.seconds, "start no row after so many seconds")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--json", given.json, "file to write the results to");
   app.add_flag("--list", given.list, "only print the names of the rows");
   CLI11_PARSE(app, argc, argv);
+  given.lines = selections.at(lines);
   try {
     return stash::gpu::run(given, stash::gpu::command_line("gpu_bench", argc, argv));
   } catch (const std::exception& problem) {
