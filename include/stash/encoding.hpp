@@ -150,6 +150,7 @@ struct workspace_view {
 /// Overflow: bitmap and csr tiles that do not fit the slot go to the overflow arena; when that is full too,
 /// status_capacity is set and report->nonzeros still holds the exact count. Nothing is written outside.
 /// Determinism: bytes depend on the input only (canonical form) as long as every tile fits the slot.
+/// On a device that holds with context.canonical; else tiles lie in the order in which blocks finish.
 /// Throws error(invalid_argument / unsupported / capacity_exceeded) before anything is written.
 STASH_API void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
                       const workspace_view& workspace, const execution_context& context);

@@ -53,7 +53,9 @@ struct size_query::pending {
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
 
-  void release() noexcept { pinned_memory().deallocate(copy, sizeof(encode_report), alignof(encode_report)); }
+  void release() const noexcept {
+    pinned_memory().deallocate(copy, sizeof(encode_report), alignof(encode_report));
+  }
 
   encoding how;
   std::int64_t elements;
