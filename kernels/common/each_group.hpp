@@ -22,8 +22,8 @@ namespace stash::kernels {
 
 inline constexpr unsigned group_threads = 256;
 
-/// Blocks that a multiprocessor must have registers for: two where the compiler, left alone, would rather
-/// spill.
+/// Blocks that a multiprocessor must have registers for: few where the compiler, left alone, would rather
+/// spill. 0 leaves it alone.
 template <class Body, unsigned Most>
 inline constexpr unsigned group_blocks = Most > 1 ? 1 : 0;
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Tensors as kernels see them: groups of eight consecutive elements, as the bits of their type. A group is
-/// one or two 16-byte accesses where the tensor allows it (tensor_access::vectors), else eight small ones.
+/// one or two 16-byte accesses where the tensor allows it (device_tensor::vectors), else eight small ones.
 
 #include <cstdint>
 

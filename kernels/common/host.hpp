@@ -3,7 +3,6 @@
 /// From the public views to what kernels take, and from run-time types to template arguments.
 
 #include <cstdint>
-#include <string_view>
 
 #include "common/each_group.hpp"
 #include "common/elements.hpp"

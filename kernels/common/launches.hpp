@@ -21,6 +21,7 @@ void launch_one(const char* function, const execution_context& context, const ty
          job_list<typename Kernels::job, 1>{{job}, {static_cast<std::uint32_t>(blocks)}});
 }
 
+/// What one call launches; add() with kernels as launch_one() takes them.
 class launches {
  public:
   launches(const char* function, const execution_context& context, bool gather = false)

@@ -54,14 +54,8 @@ struct alignas(16) vector16 {
 STASH_DEVICE unsigned thread_rank() {
   return threadIdx.x;
 }
-STASH_DEVICE unsigned block_threads() {
-  return blockDim.x;
-}
 STASH_DEVICE std::uint64_t block_rank() {
   return blockIdx.x;
-}
-STASH_DEVICE std::uint64_t grid_blocks() {
-  return gridDim.x;
 }
 
 STASH_DEVICE void sync_block() {
@@ -162,14 +156,8 @@ STASH_DEVICE void store_once(vector16* to, const vector16& v) {
 STASH_DEVICE unsigned thread_rank() {
   return simt::thread_index().x;
 }
-STASH_DEVICE unsigned block_threads() {
-  return simt::block_size().x;
-}
 STASH_DEVICE std::uint64_t block_rank() {
   return simt::block_index().x;
-}
-STASH_DEVICE std::uint64_t grid_blocks() {
-  return simt::grid_size().x;
 }
 
 // The default arguments are the caller's file and line.

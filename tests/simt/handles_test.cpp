@@ -17,6 +17,7 @@
 namespace stash {
 namespace {
 
+using stash_test::code_of;
 using stash_test::flavour;
 using stash_test::make_values;
 
@@ -40,15 +41,6 @@ struct device_values {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return stash_test::bits_of(a) == stash_test::bits_of(b);
-}
-
-errc code_of(const auto& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    return e.code();
-  }
-  return errc::ok;
 }
 
 struct heard {
