@@ -58,6 +58,7 @@ factory factory_of(op_kind kind) noexcept {
     case op_kind::lrn:
     case op_kind::lrn_backward:
     case op_kind::sgd_update:
+    case op_kind::generic:
       return nullptr;
   }
   return nullptr;

@@ -210,8 +210,8 @@ class checker {
   void check_op(const op& o) {
     const op_rule& rule = op_rules[static_cast<std::size_t>(o.kind)];
     if (rule.stage) expect(o.stage == *rule.stage, "stage", name_of(*rule.stage), name_of(o.stage));
-    expect(o.stage != op_stage::update || o.kind == op_kind::sgd_update, "stage", "forward or backward",
-           "update");
+    expect(o.stage != op_stage::update || o.kind == op_kind::sgd_update || o.kind == op_kind::generic,
+           "stage", "forward or backward", "update");
     check_count(o.inputs.size(), rule.inputs, "inputs");
     check_count(o.outputs.size(), rule.outputs, "outputs");
     check_count(o.parameters.size(), rule.parameters, "parameters");
@@ -221,6 +221,8 @@ class checker {
     check_batch_range(o);
     expect(o.workspace_bytes >= 0 && o.workspace_bytes <= largest_total, "workspace_bytes", "0 to 2^60",
            o.workspace_bytes);
+    expect(o.flops >= 0.0 && o.flops <= std::numeric_limits<double>::max(), "flops",
+           "a finite number of at least 0", o.flops);
     if (o.seconds) {
       expect(*o.seconds >= 0.0 && *o.seconds <= std::numeric_limits<double>::max(), "seconds",
              "a finite time of at least 0", *o.seconds);
@@ -294,6 +296,8 @@ class checker {
     for (std::size_t i = 0; i < o.alternatives.size(); ++i) {
       const stash_alternative& a = o.alternatives[i];
       expect(!a.form.empty(), indexed("alternatives", i) + ".form", "a name", "an empty one");
+      expect(a.flops >= 0.0 && a.flops <= std::numeric_limits<double>::max(),
+             indexed("alternatives", i) + ".flops", "a finite number of at least 0", a.flops);
       for (std::size_t j = 0; j < a.reads.size(); ++j) {
         const std::string field = fmt::format("alternatives[{}].reads[{}]", i, j);
         const stash_read& r = a.reads[j];
@@ -364,6 +368,8 @@ class checker {
         return expect_elements(elements_of(o.outputs[0]), elements_of(o.inputs[0]), "outputs[0]");
       case op_kind::softmax_cross_entropy:
         return check_loss(o);
+      case op_kind::generic:
+        return;
       case op_kind::softmax_cross_entropy_backward:
       case op_kind::sgd_update:
         break;
@@ -485,8 +491,11 @@ class checker {
              fmt::to_string(r.forward_op));
       }
       const op& o = g_.op_at(r.forward_op);
-      if (o.kind != op_kind::batch_norm || !o.attributes.fused_relu) {
-        fail(where + ".forward_op", "a batch_norm with fused_relu", "'" + o.name + "'");
+      const bool one_to_one = o.kind == op_kind::generic && o.stage == op_stage::forward &&
+                              o.inputs.size() == 1 && o.outputs.size() == 1;
+      if ((o.kind != op_kind::batch_norm || !o.attributes.fused_relu) && !one_to_one) {
+        fail(where + ".forward_op", "a batch_norm with fused_relu, or a generic forward op of one map",
+             "'" + o.name + "'");
       }
       if (o.outputs[0].storage != r.target) {
         fail(where + ".target", fmt::format("the output {} of '{}'", o.outputs[0].storage, o.name),

@@ -16,7 +16,7 @@ static_assert(names_are_in_order<node_kind>() && names_are_in_order<op_kind>() &
               names_are_in_order<encoding_kind>() && names_are_in_order<value_format>() &&
               names_are_in_order<underflow_rule>() && names_are_in_order<framework_rule>());
 // A kind that is added at the end must get a name too.
-static_assert(names_of<op_kind>.back().value == op_kind::sgd_update);
+static_assert(names_of<op_kind>.back().value == op_kind::generic);
 static_assert(names_of<node_kind>.back().value == node_kind::softmax_cross_entropy);
 
 std::int64_t storage::elements(std::int64_t batch) const noexcept {

@@ -94,6 +94,8 @@ enum class op_kind : std::uint8_t {
   softmax_cross_entropy,
   softmax_cross_entropy_backward,
   sgd_update,  ///< one op for all parameters, predicated on the step's status
+  generic,     ///< described by `op::label` and its operands alone: from a trace, or of a network that only
+               ///< plans
 };
 
 enum class op_stage : std::uint8_t { forward, backward, update };
@@ -120,6 +122,8 @@ struct stash_read {
 struct stash_alternative {
   std::string form;
   std::vector<stash_read> reads;
+  /// Floating-point operations beside op::flops, where this way computes something again.
+  double flops = 0.0;
 };
 
 /// One operation. Conventions for the order of operands are listed in docs/graph.md for each kind:
@@ -132,10 +136,12 @@ struct stash_alternative {
 ///   parameters_written {scale_gradient, shift_gradient}
 /// softmax_cross_entropy: inputs {logits, labels}, outputs {probabilities}; backward: inputs {labels},
 ///   outputs {dlogits}, reads {probabilities}
+/// generic: any number of any of them, in any stage; the first alternative is the one that frameworks use
 struct op {
   std::string name;  ///< unique
   op_kind kind = op_kind::copy;
   op_stage stage = op_stage::forward;
+  std::string label;      ///< generic ops: what it is, e.g. "aten::gelu"
   op_id forward_op = -1;  ///< of a backward op
   op_attributes attributes;
   /// Dense operands. An op works in place where an output is also an input.
@@ -150,6 +156,8 @@ struct op {
   std::vector<stash_alternative> alternatives;
   /// Scratch that the back end asks for while the op runs (0 until a back end has been asked).
   std::int64_t workspace_bytes = 0;
+  /// Floating-point operations of the whole batch, for estimates; 0: derived from kind and shapes.
+  double flops = 0.0;
   /// Measured or estimated time, if known.
   std::optional<double> seconds;
   /// Samples [batch_begin, batch_end) that this op works on; batch_end == -1 means the whole batch.
@@ -157,11 +165,12 @@ struct op {
   std::int64_t batch_end = -1;
 };
 
-/// How to compute a feature map again from a kept one: value = relu(batch_norm(source)).
+/// How to compute a feature map again from a kept one: value = relu(batch_norm(source)), or what a generic
+/// op with one input and one output computes.
 struct recompute_rule {
   storage_id target = -1;  ///< output of the fused norm+ReLU
   storage_id source = -1;  ///< its kept input
-  op_id forward_op = -1;   ///< the batch_norm op
+  op_id forward_op = -1;   ///< the batch_norm or generic op
 };
 
 struct graph {

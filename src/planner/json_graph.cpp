@@ -105,6 +105,7 @@ value alternative_json(const stash_alternative& a) {
   }
   value out = value::members("form", a.form);
   put_list(out, "reads", std::move(reads));
+  if (a.flops != 0.0) out.set("flops", finite(a.flops, "flops"));
   return out;
 }
 
@@ -119,6 +120,7 @@ stash_alternative read_alternative(const field& f) {
     r.slice = slice ? read_ref(*slice) : tensor_ref{r.storage, 0, 0};
     a.reads.push_back(r);
   });
+  if (const auto v = f.find("flops")) a.flops = v->number(0.0, std::numeric_limits<double>::max());
   return a;
 }
 
@@ -164,6 +166,7 @@ void check_size(const storage& s, std::int64_t batch, const field& f, byte_total
 
 value op_json(const op& o) {
   value out = value::members("name", o.name, "kind", name_of(o.kind), "stage", name_of(o.stage));
+  if (!o.label.empty()) out.set("label", o.label);
   put(out, "forward_op", o.forward_op, op_id{-1});
   put_list(out, "attributes", attributes_json(o.attributes));
   put_list(out, "inputs", refs_json(o.inputs));
@@ -176,6 +179,7 @@ value op_json(const op& o) {
     alternatives.push_back(alternative_json(a));
   put_list(out, "alternatives", std::move(alternatives));
   put(out, "workspace_bytes", o.workspace_bytes, std::int64_t{0});
+  if (o.flops != 0.0) out.set("flops", finite(o.flops, "flops"));
   if (o.seconds) out.set("seconds", finite(*o.seconds, "seconds"));
   put(out, "batch_begin", o.batch_begin, std::int64_t{0});
   put(out, "batch_end", o.batch_end, std::int64_t{-1});
@@ -187,6 +191,7 @@ op read_op(const field& f) {
   o.name = f.at("name").text();
   o.kind = f.at("kind").one_of<op_kind>();
   o.stage = f.at("stage").one_of<op_stage>();
+  if (const auto v = f.find("label")) o.label = v->text();
   if (const auto v = f.find("forward_op")) o.forward_op = v->id();
   if (const auto v = f.find("attributes")) o.attributes = read_attributes(*v);
   f.for_each("inputs", [&](const field& e) { o.inputs.push_back(read_ref(e)); });
@@ -196,6 +201,7 @@ op read_op(const field& f) {
   f.for_each("parameters_written", [&](const field& e) { o.parameters_written.push_back(e.id()); });
   f.for_each("alternatives", [&](const field& e) { o.alternatives.push_back(read_alternative(e)); });
   if (const auto v = f.find("workspace_bytes")) o.workspace_bytes = v->bytes();
+  if (const auto v = f.find("flops")) o.flops = v->number(0.0, std::numeric_limits<double>::max());
   if (const auto v = f.find("seconds")) o.seconds = v->number(0.0, std::numeric_limits<double>::max());
   if (const auto v = f.find("batch_begin")) o.batch_begin = v->integer(0, most32);
   if (const auto v = f.find("batch_end")) o.batch_end = v->integer(-1, most32);

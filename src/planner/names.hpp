@@ -80,6 +80,7 @@ inline constexpr std::array names_of<op_kind>{
     enum_name<op_kind>{op_kind::softmax_cross_entropy, "softmax_cross_entropy"},
     enum_name<op_kind>{op_kind::softmax_cross_entropy_backward, "softmax_cross_entropy_backward"},
     enum_name<op_kind>{op_kind::sgd_update, "sgd_update"},
+    enum_name<op_kind>{op_kind::generic, "generic"},
 };
 
 template <>

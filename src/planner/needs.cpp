@@ -15,9 +15,10 @@ value_format lossy_values(policy p) noexcept {
   return value_format::source;
 }
 
-bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes,
-                         const stash_alternative& a) {
+bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes, const stash_alternative& a,
+                         bool first) {
   if (p != policy::none) return true;
+  if (kind == op_kind::generic) return first;
   if (kind == op_kind::batch_norm_backward && attributes.fused_relu) return a.form == "from_x_and_y";
   return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
 }
@@ -87,10 +88,11 @@ bool reads_directly(op_kind kind, need what, const stash_choice& c, bool whole) 
       if (!whole) return false;
       if (kind == op_kind::leaky_relu_backward) return e == encoding_kind::sign_mask;
       return (kind == op_kind::relu_backward || kind == op_kind::relu_max_pool_backward ||
-              kind == op_kind::batch_norm_backward) &&
+              kind == op_kind::batch_norm_backward || kind == op_kind::generic) &&
              (e == encoding_kind::sign_mask || e == encoding_kind::bitmap || e == encoding_kind::cast);
     case need::range:
-      return whole && kind == op_kind::relu6_backward && e == encoding_kind::range_mask;
+      return whole && (kind == op_kind::relu6_backward || kind == op_kind::generic) &&
+             e == encoding_kind::range_mask;
     case need::value:
     case need::exact_value:
       break;

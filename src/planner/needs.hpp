@@ -13,7 +13,9 @@ namespace stash::planner {
 value_format lossy_values(policy p) noexcept;
 
 /// Whether `p` may use this alternative at all (policy none: what an unencoded framework would read).
-bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes, const stash_alternative& a);
+/// `first`: it is the op's first one.
+bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes, const stash_alternative& a,
+                         bool first);
 
 /// Whether a kept form gives back the source bits: raw, or a lossless value encoding.
 bool kept_exactly(const stash_choice& c) noexcept;

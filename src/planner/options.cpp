@@ -47,9 +47,15 @@ bool has(const std::vector<reader>& readers, need what) {
 class enumerator {
  public:
   enumerator(const graph& g, const plan_options& options, double margin)
-      : g_(g), options_(options), margin_(margin), recompute_source_(g.storages.size(), -1) {
-    for (const recompute_rule& r : g.recompute)
+      : g_(g),
+        options_(options),
+        margin_(margin),
+        recompute_source_(g.storages.size(), -1),
+        gated_(g.storages.size(), false) {
+    for (const recompute_rule& r : g.recompute) {
       recompute_source_[index(r.target)] = r.source;
+      gated_[index(r.target)] = g_.op_at(r.forward_op).kind == op_kind::batch_norm;
+    }
   }
 
   option_set run() {
@@ -119,7 +125,7 @@ class enumerator {
       const op& o = g_.op_at(id);
       allowed.emplace_back();
       for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
-        if (alternative_allowed(options_.chosen_policy, o.kind, o.attributes, o.alternatives[a]))
+        if (alternative_allowed(options_.chosen_policy, o.kind, o.attributes, o.alternatives[a], a == 0))
           allowed.back().push_back(static_cast<std::int32_t>(a));
       }
     }
@@ -280,7 +286,7 @@ class enumerator {
       encoding nothing;
       nothing.kind = encoding_kind::shape_only;
       add(stash_kind::recompute, nothing);
-      add(stash_kind::recompute, mask);
+      if (gated_[index(id)]) add(stash_kind::recompute, mask);
     }
     return result;
   }
@@ -382,6 +388,7 @@ class enumerator {
   const plan_options& options_;
   double margin_;
   std::vector<storage_id> recompute_source_;
+  std::vector<bool> gated_;       // a mask beside the source gives the ReLU's zeros
   std::size_t combinations_ = 0;  // of the component that is being enumerated
 };
 

@@ -27,6 +27,7 @@ bool policy_is_known(policy p) {
 
 // The unencoded baseline reads dense maps only and asks no forward op for anything but dropout's mask.
 bool baseline_allows(const op& o, const stash_alternative& a) {
+  if (o.kind == op_kind::generic) return &a == o.alternatives.data();
   if (o.kind == op_kind::batch_norm_backward && o.attributes.fused_relu) return a.form == "from_x_and_y";
   return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
 }
@@ -139,6 +140,9 @@ class choice_checker {
       if (!keeps_exact_values(source)) illegal(s, "recompute without a mask needs an exactly kept source");
     } else if (c.stored.kind == encoding_kind::sign_mask) {
       if (!keeps_values(source)) illegal(s, "recompute needs a kept source");
+      if (at(g_.ops, rule->forward_op).kind != op_kind::batch_norm) {
+        illegal(s, "only the output of a norm and its ReLU can be gated by a mask");
+      }
     } else {
       illegal(s, "recompute stores a sign mask or nothing");
     }

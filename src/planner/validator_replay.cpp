@@ -34,18 +34,22 @@ bool kernel_takes(op_kind kind, need what, encoding_kind stored, bool whole) {
       if (!whole) return false;
       if (kind == op_kind::leaky_relu_backward) return stored == encoding_kind::sign_mask;
       return (kind == op_kind::relu_backward || kind == op_kind::relu_max_pool_backward ||
-              kind == op_kind::batch_norm_backward) &&
+              kind == op_kind::batch_norm_backward || kind == op_kind::generic) &&
              (stored == encoding_kind::sign_mask || stored == encoding_kind::bitmap ||
               stored == encoding_kind::cast);
     case need::mask:
-      return kind == op_kind::dropout_backward && stored == encoding_kind::sign_mask;
+      return (kind == op_kind::dropout_backward || kind == op_kind::generic) &&
+             stored == encoding_kind::sign_mask;
     case need::window:
       return stored == encoding_kind::window_index &&
-             (kind == op_kind::max_pool_backward || kind == op_kind::relu_max_pool_backward);
+             (kind == op_kind::max_pool_backward || kind == op_kind::relu_max_pool_backward ||
+              kind == op_kind::generic);
     case need::sign_window:
-      return stored == encoding_kind::relu_pool && kind == op_kind::relu_max_pool_backward;
+      return stored == encoding_kind::relu_pool &&
+             (kind == op_kind::relu_max_pool_backward || kind == op_kind::generic);
     case need::range:
-      return whole && kind == op_kind::relu6_backward && stored == encoding_kind::range_mask;
+      return whole && (kind == op_kind::relu6_backward || kind == op_kind::generic) &&
+             stored == encoding_kind::range_mask;
     case need::value:
     case need::exact_value:
       return false;
@@ -197,14 +201,14 @@ class replayer {
   // ---- run -----------------------------------------------------------------------------------------
 
   void skip_updates() {
-    while (in_range(due_, g_.ops) && at(g_.ops, due_).kind == op_kind::sgd_update) {
+    while (in_range(due_, g_.ops) && at(g_.ops, due_).stage == op_stage::update) {
       ++due_;
     }
   }
 
   void check_turn(op_id id) {
     const op& o = at(g_.ops, id);
-    if (o.kind == op_kind::sgd_update) {
+    if (o.stage == op_stage::update) {
       found_.add(plan_fault::bad_order, "step {}: runs {}, which is the executor's to run", now_, o.name);
       return;
     }
