@@ -17,6 +17,7 @@ void add_graph(CLI::App& app, action& chosen);
 void add_plan(CLI::App& app, action& chosen);
 void add_explain(CLI::App& app, action& chosen);
 void add_verify(CLI::App& app, action& chosen);
+void add_sweep(CLI::App& app, action& chosen);
 void add_train(CLI::App& app, action& chosen);
 void add_compare(CLI::App& app, action& chosen);
 void add_bench(CLI::App& app, action& chosen);

@@ -45,6 +45,7 @@ int run(int argc, char** argv) {
   add_plan(app, chosen);
   add_explain(app, chosen);
   add_verify(app, chosen);
+  add_sweep(app, chosen);
   add_train(app, chosen);
   add_compare(app, chosen);
   add_bench(app, chosen);

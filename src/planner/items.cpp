@@ -146,7 +146,7 @@ class maker {
       const kept_form& form = forms[k];
       const storage_role role = g_.at(form.storage).role;
       const bool map = role == storage_role::feature_map || role == storage_role::auxiliary;
-      if (map && form.kept >= rules_.smallest_swap && !form.reads.empty() && has_gap(form))
+      if (map && rules_.may_move(form.storage) && form.kept >= rules_.smallest_swap && !form.reads.empty() && has_gap(form))
         movable.push_back(k);
     }
     constexpr std::size_t most_movable = 3;

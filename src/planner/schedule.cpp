@@ -25,6 +25,8 @@ class pass {
       : g_(g), facts_(facts), recompute_rule_(recompute_rule), s_(s) {
     dense_.assign(g.storages.size(), -1);
     kept_.assign(g.storages.size(), -1);
+    host_.assign(g.storages.size(), -1);
+    arriving_.assign(g.storages.size(), -1);
   }
 
   schedule run(double overflow_share) {
@@ -48,6 +50,7 @@ class pass {
     }
     for (std::size_t i = 0; i < g_.ops.size(); ++i) {
       const auto id = static_cast<op_id>(i);
+      copy_before(id);
       if (g_.ops[i].stage == op_stage::forward) forward(id);
       if (g_.ops[i].stage == op_stage::backward) backward(id);
     }
@@ -142,6 +145,39 @@ class pass {
     }
   }
 
+  // The device buffer that a swapped storage is kept in.
+  buffer_id& kept_buffer(storage_id s) {
+    return (choice(s).kind == stash_kind::raw ? dense_ : kept_)[index(s)];
+  }
+
+  void copy_before(op_id id) {
+    for (; next_copy_ < s_.copies.size() && s_.copies[next_copy_].before == id; ++next_copy_) {
+      const copy_event& e = s_.copies[next_copy_];
+      const bool raw = choice(e.storage).kind == stash_kind::raw;
+      buffer_id& kept = kept_buffer(e.storage);
+      buffer_id& host = host_[index(e.storage)];
+      buffer_id& arriving = arriving_[index(e.storage)];
+      step st;
+      st.kind = e.kind;
+      st.storage = e.storage;
+      if (e.kind == step_kind::copy_out || e.kind == step_kind::wait_out) {
+        if (host < 0) host = new_buffer(e.storage, buffer_form::host, out_.buffers[index(kept)].bytes);
+        st.inputs = {kept};
+        st.outputs = {host};
+        if (e.kind == step_kind::wait_out) kept = -1;
+      } else {
+        if (arriving < 0) {
+          arriving = new_buffer(e.storage, raw ? buffer_form::dense : buffer_form::encoded,
+                                out_.buffers[index(host)].bytes);
+        }
+        st.inputs = {host};
+        st.outputs = {arriving};
+        if (e.kind == step_kind::wait_in) kept = arriving;
+      }
+      finish(std::move(st));
+    }
+  }
+
   buffer_id decode(storage_id s) {
     step st;
     st.kind = step_kind::decode;
@@ -218,6 +254,8 @@ class pass {
   const selection& s_;
   schedule out_;
   std::vector<buffer_id> dense_, kept_;  // current buffer of each storage, -1 if there is none
+  std::vector<buffer_id> host_, arriving_;
+  std::size_t next_copy_ = 0;
 };
 
 }  // namespace
@@ -261,6 +299,7 @@ std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers) {
 std::vector<std::int64_t> live_bytes(const schedule& s) {
   std::vector<std::int64_t> change(s.steps.size() + 1, 0);
   for (const buffer& b : s.buffers) {
+    if (b.form == buffer_form::host) continue;
     change[index(b.first_step)] += b.bytes;
     change[index(b.last_step) + 1] -= b.bytes;
   }
