@@ -122,6 +122,7 @@ class maker {
     std::int64_t dense = 0, kept = 0;
     std::vector<op_id> reads;    // ops that need the kept form there, in order, without doubles
     std::vector<op_id> decodes;  // of these, those before which it is decoded
+    std::vector<op_id> early;    // those for which it must be there before the op itself begins
   };
 
   void add_options(item& i, const component& c, std::size_t configuration_index) {
@@ -184,8 +185,8 @@ class maker {
   }
   std::int32_t needed(const kept_form& form) const {
     const op_id first = form.reads.front();
-    const bool decoded = !form.decodes.empty() && form.decodes.front() == first;
-    return decoded ? before(first) : during(first);
+    const bool sooner = !form.early.empty() && form.early.front() == first;
+    return sooner ? before(first) : during(first);
   }
   bool has_gap(const kept_form& form) const { return needed(form) > released(form) + 2; }
 
@@ -252,6 +253,7 @@ class maker {
       read_at(form, t);
       if (!form.decodes.empty() && form.decodes.back() == t) return false;
       form.decodes.push_back(t);
+      form.early.push_back(t);
       o.work.push_back({before(t), decode_ms(form.choice->stored, form.dense, form.kept, m_)});
       return true;
     };
@@ -284,6 +286,7 @@ class maker {
         if (source == nullptr) continue;
         if (source->choice->kind == stash_kind::raw) {
           read_at(*source, t);
+          source->early.push_back(t);
           continue;
         }
         // In place of the decoded source, unless this op reads the source as well.

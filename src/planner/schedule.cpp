@@ -50,7 +50,6 @@ class pass {
     }
     for (std::size_t i = 0; i < g_.ops.size(); ++i) {
       const auto id = static_cast<op_id>(i);
-      copy_before(id);
       if (g_.ops[i].stage == op_stage::forward) forward(id);
       if (g_.ops[i].stage == op_stage::backward) backward(id);
     }
@@ -95,6 +94,7 @@ class pass {
     const op& o = g_.op_at(id);
     step st;
     st.op = id;
+    copy_at(2 * id);
     for (const tensor_ref& r : o.inputs)
       st.inputs.push_back(operand(r));
     for (const tensor_ref& r : o.outputs)
@@ -111,6 +111,7 @@ class pass {
       st.optional_outputs.push_back(b);
     }
     finish(std::move(st));
+    copy_at(2 * id + 1);
     encode_after(id);
   }
 
@@ -150,8 +151,8 @@ class pass {
     return (choice(s).kind == stash_kind::raw ? dense_ : kept_)[index(s)];
   }
 
-  void copy_before(op_id id) {
-    for (; next_copy_ < s_.copies.size() && s_.copies[next_copy_].before == id; ++next_copy_) {
+  void copy_at(std::int32_t tick) {
+    for (; next_copy_ < s_.copies.size() && s_.copies[next_copy_].tick <= tick; ++next_copy_) {
       const copy_event& e = s_.copies[next_copy_];
       const bool raw = choice(e.storage).kind == stash_kind::raw;
       buffer_id& kept = kept_buffer(e.storage);
@@ -210,35 +211,41 @@ class pass {
     const op& o = g_.op_at(id);
     step st;
     st.op = id;
-    if (s_.alternative[index(id)] >= 0) {
-      const stash_alternative& a = o.alternatives[index(s_.alternative[index(id)])];
-      std::vector<std::pair<storage_id, buffer_id>> temporary;  // dense forms made for this op
-      const auto made = [&](storage_id s) -> buffer_id {
-        for (const auto& [storage, b] : temporary) {
-          if (storage == s) return b;
-        }
-        return -1;
-      };
-      for (const stash_read& r : a.reads) {
-        const stash_choice& c = choice(r.storage);
-        if (c.kind == stash_kind::raw) {
-          st.stash.push_back(dense_[index(r.storage)]);
-        } else if (reads_directly(o.kind, r.what, c, r.slice.whole())) {
-          st.stash.push_back(kept_[index(r.storage)]);
-        } else if (const buffer_id b = made(r.storage); b >= 0) {
-          st.stash.push_back(b);
-        } else if (c.kind == stash_kind::recompute) {
-          const storage_id source = g_.recompute[index(recompute_rule_[index(r.storage)])].source;
-          const bool source_needed = std::any_of(a.reads.begin(), a.reads.end(),
-                                                 [&](const stash_read& x) { return x.storage == source; });
-          buffer_id source_dense = made(source);
-          st.stash.push_back(recompute(r.storage, source_needed, source_dense));
-          temporary.emplace_back(r.storage, st.stash.back());
-          if (source_needed && made(source) < 0) temporary.emplace_back(source, source_dense);
-        } else {
-          st.stash.push_back(decode(r.storage));
-          temporary.emplace_back(r.storage, st.stash.back());
-        }
+    const stash_alternative none;
+    const bool reads = s_.alternative[index(id)] >= 0;
+    const stash_alternative& a = reads ? o.alternatives[index(s_.alternative[index(id)])] : none;
+    std::vector<std::pair<storage_id, buffer_id>> temporary;  // dense forms made for this op
+    const auto made = [&](storage_id s) -> buffer_id {
+      for (const auto& [storage, b] : temporary) {
+        if (storage == s) return b;
+      }
+      return -1;
+    };
+    for (const stash_read& r : a.reads) {
+      const stash_choice& c = choice(r.storage);
+      const bool direct =
+          c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
+      if (direct || made(r.storage) >= 0) continue;
+      if (c.kind != stash_kind::recompute) {
+        temporary.emplace_back(r.storage, decode(r.storage));
+        continue;
+      }
+      const storage_id source = g_.recompute[index(rule_of(r.storage))].source;
+      const bool source_needed = std::any_of(a.reads.begin(), a.reads.end(),
+                                             [&](const stash_read& x) { return x.storage == source; });
+      buffer_id source_dense = made(source);
+      temporary.emplace_back(r.storage, recompute(r.storage, source_needed, source_dense));
+      if (source_needed && made(source) < 0) temporary.emplace_back(source, source_dense);
+    }
+    copy_at(2 * id);
+    for (const stash_read& r : a.reads) {
+      const stash_choice& c = choice(r.storage);
+      if (c.kind == stash_kind::raw) {
+        st.stash.push_back(dense_[index(r.storage)]);
+      } else if (reads_directly(o.kind, r.what, c, r.slice.whole())) {
+        st.stash.push_back(kept_[index(r.storage)]);
+      } else {
+        st.stash.push_back(made(r.storage));
       }
     }
     for (const tensor_ref& r : o.inputs)
@@ -246,7 +253,10 @@ class pass {
     for (const tensor_ref& r : o.outputs)
       st.outputs.push_back(operand(r));
     finish(std::move(st));
+    copy_at(2 * id + 1);
   }
+
+  std::int32_t rule_of(storage_id target) const { return recompute_rule_[index(target)]; }
 
   const graph& g_;
   const scheduler& facts_;

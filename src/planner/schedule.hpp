@@ -10,9 +10,10 @@
 
 namespace stash::planner {
 
-/// A step of a swapped storage's way to the host and back, right before op `before` (and what is decoded for it).
+/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, behind what is decoded for it;
+/// tick 2t + 1: right behind op t, before what is encoded after it.
 struct copy_event {
-  op_id before = -1;
+  std::int32_t tick = -1;
   step_kind kind = step_kind::copy_out;
   storage_id storage = -1;
 };

@@ -49,6 +49,7 @@ class plan_sweep::state {
     if (options.model->pinned) keep_pinned(set_);
     item_rules rules;
     rules.swap = options_.swap;
+    rules.smallest_swap = options_.smallest_swap;
     rules.overflow_share = options_.overflow_share;
     rules.pinned = pinned_storages();
     problem_ = make_problem(g_, set_, *options_.model, rules, no_limit);
@@ -150,13 +151,13 @@ class plan_sweep::state {
     return s;
   }
 
-  // Begin of every op on the compute stream.
-  std::vector<double> op_begins(const timeline_record& record) const {
-    std::vector<double> begin(g_.ops.size(), 0.0);
+  // Begin of every tick on the compute stream.
+  std::vector<double> tick_begins(const timeline_record& record) const {
+    std::vector<double> begin(problem_.tick_ms.size(), 0.0);
     for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
       double at = record.begin[k];
       for (std::int32_t t = steps_.first_tick[k]; t < steps_.first_tick[k + 1]; ++t) {
-        if (t % 2 == 0) begin[index(t / 2)] = at;
+        begin[index(t)] = at;
         at += problem_.tick_ms[index(t)];
       }
     }
@@ -169,9 +170,9 @@ class plan_sweep::state {
       double ms;
       int rank;  // of events of one moment: ends before begins
     };
-    const std::vector<double> begin = op_begins(record);
-    const auto op_from = [&](double ms) {
-      return static_cast<op_id>(std::lower_bound(begin.begin(), begin.end(), ms) - begin.begin());
+    const std::vector<double> begin = tick_begins(record);
+    const auto tick_from = [&](double ms) {
+      return static_cast<std::int32_t>(std::lower_bound(begin.begin(), begin.end(), ms) - begin.begin());
     };
     std::vector<timed> events;
     for (const simulated_transfer& t : record.transfers) {
@@ -179,18 +180,16 @@ class plan_sweep::state {
       const item_option& o = problem_.items[index(t.item)].options[index(choice[index(t.item)])];
       const transfer& x = o.transfers[index(t.index)];
       const storage_id s = c.storages[index(x.form)];
-      // Right after the tick it is released in, right before the op (or its decoder) that needs it.
-      const op_id earliest = x.released / 2 + 1, latest = (x.needed + 1) / 2;
-      const op_id out = std::clamp(op_from(t.out_begin), earliest, latest);
-      const op_id out_done = std::clamp(op_from(t.out_end), out, latest);
-      const op_id in = std::clamp(op_from(t.in_begin), out_done, latest);
+      const std::int32_t out = std::clamp(tick_from(t.out_begin), x.released + 1, x.needed);
+      const std::int32_t out_done = std::clamp(tick_from(t.out_end), out, x.needed);
+      const std::int32_t in = std::clamp(tick_from(t.in_begin), out_done, x.needed);
       events.push_back({{out, step_kind::copy_out, s}, t.out_begin, 2});
       events.push_back({{out_done, step_kind::wait_out, s}, t.out_end, 0});
       events.push_back({{in, step_kind::copy_in, s}, t.in_begin, 3});
-      events.push_back({{latest, step_kind::wait_in, s}, t.in_end, 1});
+      events.push_back({{x.needed, step_kind::wait_in, s}, t.in_end, 1});
     }
     std::stable_sort(events.begin(), events.end(), [](const timed& a, const timed& b) {
-      if (a.event.before != b.event.before) return a.event.before < b.event.before;
+      if (a.event.tick != b.event.tick) return a.event.tick < b.event.tick;
       return a.ms != b.ms ? a.ms < b.ms : a.rank < b.rank;
     });
     std::vector<copy_event> copies;
