@@ -169,8 +169,9 @@ planner::tensor_rule parse_rule(const std::string& text, bool deny, const char* 
     }
   }
   if (rule.pattern.empty() || rule.forms.empty() || rule.forms.front().empty()) {
-    throw error(errc::invalid_argument,
-                fmt::format("{}: expected TENSOR=FORM[,FORM...] such as 'conv1*=raw,fp16', got '{}'", option, text));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{}: expected TENSOR=FORM[,FORM...] such as 'conv1*=raw,fp16', got '{}'", option, text));
   }
   for (const std::string& form : rule.forms) {
     if (form != "raw" && form != "recompute" && form != "swap") static_cast<void>(parse_encoding(form));
@@ -181,15 +182,15 @@ planner::tensor_rule parse_rule(const std::string& text, bool deny, const char* 
 value_format parse_values(const std::string& name) {
   const encoding e = parse_encoding(name);
   if (e.kind == encoding_kind::cast) return e.values;
-  throw error(errc::invalid_argument, fmt::format("--values: expected a value format such as fp16, got '{}'", name));
+  throw error(errc::invalid_argument,
+              fmt::format("--values: expected a value format such as fp16, got '{}'", name));
 }
 
 }  // namespace
 
 void plan_source::declare(CLI::App& command) {
   command
-      .add_option("--policy", policy,
-                  "none, lossless, fp16, fp10, fp8, auto, gist, swap-only, lms or layrub")
+      .add_option("--policy", policy, "none, lossless, fp16, fp10, fp8, auto, gist, swap-only, lms or layrub")
       ->type_name("POLICY")
       ->capture_default_str();
   command
@@ -204,10 +205,14 @@ void plan_source::declare(CLI::App& command) {
   command.add_option("--machine", machine, "plan for speed on this machine (a name or machine.json)")
       ->type_name("MACHINE")
       ->check(some_text());
-  command.add_option("--values", values, "policies auto and gist: value formats that are allowed (fp16, fp10, fp8, ...)")
+  command
+      .add_option("--values", values,
+                  "policies auto and gist: value formats that are allowed (fp16, fp10, fp8, ...)")
       ->type_name("FORMAT")
       ->delimiter(',');
-  command.add_option("--allow", allow, "of these tensors only these forms, as in 'conv1*=raw,fp16' (also swap, recompute)")
+  command
+      .add_option("--allow", allow,
+                  "of these tensors only these forms, as in 'conv1*=raw,fp16' (also swap, recompute)")
       ->type_name("TENSOR=FORMS");
   command.add_option("--deny", deny, "of these tensors not these forms")->type_name("TENSOR=FORMS");
   command.add_flag("--no-swap", no_swap, "keep everything on the device");

@@ -54,8 +54,8 @@ struct plan_source {
   std::string policy = "lossless";
   std::string budget;
   std::string force;
-  std::string machine;              ///< name or file; empty: no model
-  std::vector<std::string> values;  ///< narrower formats that auto and gist may use
+  std::string machine;                   ///< name or file; empty: no model
+  std::vector<std::string> values;       ///< narrower formats that auto and gist may use
   std::vector<std::string> allow, deny;  ///< "PATTERN=FORM[,FORM...]"
   bool no_swap = false;
   std::int32_t evaluations = 20000;

@@ -104,8 +104,8 @@ int run(options& o) {
   std::reverse(rows.begin(), rows.end());
   fmt::print("{}, batch {}, on {}: baseline {:.1f} MB, {:.3f} ms per step\n", g.name, g.batch,
              wanted.model->name, static_cast<double>(baseline) / 1e6, unplanned);
-  fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB", "ms",
-             "overhead", "bound ms", "gap", "greedy", "seconds");
+  fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
+             "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const row& r : rows) {
     list.push_back(to_row(r));
@@ -114,22 +114,24 @@ int run(options& o) {
                  "does not fit");
       continue;
     }
-    fmt::print("{:>6.1f}% {:>12.1f} {:>12.1f} {:>12.3f} {:>8.2f}% {:>12.3f} {:>7.3f}% {:>9} {:>8.2f}\n", 100 * r.share,
-               static_cast<double>(r.budget) / 1e6, static_cast<double>(r.planned) / 1e6, r.simulated_ms,
-               unplanned > 0 ? 100 * (r.simulated_ms / unplanned - 1) : 0.0, r.bound_ms, 100 * gap(r),
-               r.greedy_ms < 0 ? std::string("-") : fmt::format("{:+.2f}%", 100 * (r.greedy_ms / r.simulated_ms - 1)),
+    fmt::print("{:>6.1f}% {:>12.1f} {:>12.1f} {:>12.3f} {:>8.2f}% {:>12.3f} {:>7.3f}% {:>9} {:>8.2f}\n",
+               100 * r.share, static_cast<double>(r.budget) / 1e6, static_cast<double>(r.planned) / 1e6,
+               r.simulated_ms, unplanned > 0 ? 100 * (r.simulated_ms / unplanned - 1) : 0.0, r.bound_ms,
+               100 * gap(r),
+               r.greedy_ms < 0 ? std::string("-")
+                               : fmt::format("{:+.2f}%", 100 * (r.greedy_ms / r.simulated_ms - 1)),
                r.seconds);
   }
   if (!o.json.empty()) {
     nlohmann::ordered_json report{{"graph", g.name},
-                          {"batch", g.batch},
-                          {"machine", wanted.model->name},
-                          {"policy", planner::to_string(wanted.chosen_policy)},
-                          {"seed", wanted.seed},
-                          {"evaluations", wanted.evaluations},
-                          {"baseline_bytes", baseline},
-                          {"unplanned_ms", unplanned},
-                          {"rows", list}};
+                                  {"batch", g.batch},
+                                  {"machine", wanted.model->name},
+                                  {"policy", planner::to_string(wanted.chosen_policy)},
+                                  {"seed", wanted.seed},
+                                  {"evaluations", wanted.evaluations},
+                                  {"baseline_bytes", baseline},
+                                  {"unplanned_ms", unplanned},
+                                  {"rows", list}};
     write_file(o.json, report.dump(2) + "\n");
   }
   if (interrupted()) throw error(errc::interrupted, "sweep: interrupted; the rows are the best plans so far");

@@ -122,7 +122,6 @@ class maker {
     std::int64_t dense = 0, kept = 0;
     std::vector<op_id> reads;    // ops that need the kept form there, in order, without doubles
     std::vector<op_id> decodes;  // of these, those before which it is decoded
-    std::vector<op_id> early;    // those for which it must be there before the op itself begins
   };
 
   void add_options(item& i, const component& c, std::size_t configuration_index) {
@@ -147,7 +146,8 @@ class maker {
       const kept_form& form = forms[k];
       const storage_role role = g_.at(form.storage).role;
       const bool map = role == storage_role::feature_map || role == storage_role::auxiliary;
-      if (map && rules_.may_move(form.storage) && form.kept >= rules_.smallest_swap && !form.reads.empty() && has_gap(form))
+      if (map && rules_.may_move(form.storage) && form.kept >= rules_.smallest_swap && !form.reads.empty() &&
+          has_gap(form))
         movable.push_back(k);
     }
     constexpr std::size_t most_movable = 3;
@@ -178,16 +178,11 @@ class maker {
     if (st.role == storage_role::auxiliary) return during(uses_[index(form.storage)].first);
     return after(uses_[index(form.storage)].last_forward);
   }
+  // After the encoders behind the last forward use, before the decoders of the first backward one.
   std::int32_t released(const kept_form& form) const {
-    const op_id last = uses_[index(form.storage)].last_forward;
-    const bool encodes = stores(*form.choice) && g_.at(form.storage).role != storage_role::auxiliary;
-    return encodes ? after(last) : during(last);
+    return after(uses_[index(form.storage)].last_forward);
   }
-  std::int32_t needed(const kept_form& form) const {
-    const op_id first = form.reads.front();
-    const bool sooner = !form.early.empty() && form.early.front() == first;
-    return sooner ? before(first) : during(first);
-  }
+  static std::int32_t needed(const kept_form& form) { return before(form.reads.front()); }
   bool has_gap(const kept_form& form) const { return needed(form) > released(form) + 2; }
 
   // Dense life in the forward stage, and the encoder.
@@ -253,7 +248,6 @@ class maker {
       read_at(form, t);
       if (!form.decodes.empty() && form.decodes.back() == t) return false;
       form.decodes.push_back(t);
-      form.early.push_back(t);
       o.work.push_back({before(t), decode_ms(form.choice->stored, form.dense, form.kept, m_)});
       return true;
     };
@@ -286,7 +280,6 @@ class maker {
         if (source == nullptr) continue;
         if (source->choice->kind == stash_kind::raw) {
           read_at(*source, t);
-          source->early.push_back(t);
           continue;
         }
         // In place of the decoded source, unless this op reads the source as well.

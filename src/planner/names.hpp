@@ -117,16 +117,11 @@ inline constexpr std::array names_of<need>{
 
 template <>
 inline constexpr std::array names_of<policy>{
-    enum_name<policy>{policy::none, "none"},
-    enum_name<policy>{policy::lossless, "lossless"},
-    enum_name<policy>{policy::fp16, "fp16"},
-    enum_name<policy>{policy::fp8, "fp8"},
-    enum_name<policy>{policy::fp10, "fp10"},
-    enum_name<policy>{policy::automatic, "auto"},
-    enum_name<policy>{policy::gist, "gist"},
-    enum_name<policy>{policy::swap_only, "swap-only"},
-    enum_name<policy>{policy::lms, "lms"},
-    enum_name<policy>{policy::layrub, "layrub"},
+    enum_name<policy>{policy::none, "none"}, enum_name<policy>{policy::lossless, "lossless"},
+    enum_name<policy>{policy::fp16, "fp16"}, enum_name<policy>{policy::fp8, "fp8"},
+    enum_name<policy>{policy::fp10, "fp10"}, enum_name<policy>{policy::automatic, "auto"},
+    enum_name<policy>{policy::gist, "gist"}, enum_name<policy>{policy::swap_only, "swap-only"},
+    enum_name<policy>{policy::lms, "lms"},   enum_name<policy>{policy::layrub, "layrub"},
 };
 
 template <>

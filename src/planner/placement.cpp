@@ -99,7 +99,8 @@ std::int64_t workspace_bytes(const graph& g) {
   std::vector<const buffer*> alive;
   for (const buffer& b : smallest.steps.buffers) {
     if (index(b.first_step) <= at && at <= index(b.last_step) && b.storage >= 0 &&
-        b.form != buffer_form::host) alive.push_back(&b);
+        b.form != buffer_form::host)
+      alive.push_back(&b);
   }
   std::stable_sort(alive.begin(), alive.end(),
                    [](const buffer* a, const buffer* b) { return a->bytes > b->bytes; });

@@ -26,7 +26,8 @@ std::int64_t workspace_bytes(const graph& g);
 [[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,
                                 std::int64_t budget);
 
-/// The plan of a placement: choices with their reasons, steps, buffers and sizes. `s` is what it was built from.
+/// The plan of a placement: choices with their reasons, steps, buffers and sizes. `s` is what it was built
+/// from.
 plan assemble(const graph& g, const plan_options& options, const scheduler& facts, const selection& s,
               placement where);
 

@@ -62,8 +62,8 @@ enum class buffer_form : std::uint8_t {
 
 std::string_view to_string(buffer_form form) noexcept;
 
-/// A block of the map region of the arena, or (form host) of the host arena; steps [first_step, last_step] may
-/// touch it, inclusive.
+/// A block of the map region of the arena, or (form host) of the host arena; steps [first_step, last_step]
+/// may touch it, inclusive.
 struct buffer {
   storage_id storage = -1;
   buffer_form form = buffer_form::dense;
@@ -123,7 +123,7 @@ struct plan_times {
   double unplanned_ms = 0;  ///< of all ops, nothing encoded or moved
   double simulated_ms = 0;  ///< of this plan
   double bound_ms = 0;      ///< no plan of this order, these options and this budget takes less
-  bool relaxed = false;     ///< the bound is that of the linear relaxation; false: the weaker sum of durations
+  bool relaxed = false;  ///< the bound is that of the linear relaxation; false: the weaker sum of durations
 };
 
 struct plan {
@@ -147,7 +147,8 @@ struct plan {
 /// What the user says of single tensors. The last rule that fits a storage's name counts.
 struct tensor_rule {
   std::string pattern;  ///< storage name; * stands for any text
-  /// Forms that are allowed: "raw", "recompute", "swap" or names of encodings; with `deny` those that are not.
+  /// Forms that are allowed: "raw", "recompute", "swap" or names of encodings; with `deny` those that are
+  /// not.
   std::vector<std::string> forms;
   bool deny = false;
 };
@@ -165,11 +166,11 @@ struct plan_options {
   /// With a model the plan is the fastest found within the budget (0: the model's memory); without one it is
   /// the smallest, or within the budget the one with least codec work.
   std::optional<planner::machine> model;
-  bool swap = false;                  ///< kept forms may move to the host; needs a model with a link
+  bool swap = false;                       ///< kept forms may move to the host; needs a model with a link
   std::int64_t smallest_swap = 64 * 1024;  ///< bytes; smaller forms stay
-  std::int32_t evaluations = 20000;   ///< simulations of the search for the fastest plan
-  std::uint64_t seed = 1;             ///< of that search
-  std::function<bool()> stop;         ///< asked now and then; true: go on with the best plan so far
+  std::int32_t evaluations = 20000;        ///< simulations of the search for the fastest plan
+  std::uint64_t seed = 1;                  ///< of that search
+  std::function<bool()> stop;              ///< asked now and then; true: go on with the best plan so far
 };
 
 /// Plans `g`. Throws error(infeasible_budget) that names the op, its tensors and the smallest budget that

@@ -25,7 +25,8 @@ std::optional<placed> fit(const search& s, std::int64_t room) {
   std::int64_t limit = room;
   placed result = place_picks(s, s.meet(limit));
   // Layout needs more than max-live now and then: ask for less until it fits.
-  for (int attempt = 0; attempt < 8 && result.where.height > room && result.where.max_live <= limit; ++attempt) {
+  for (int attempt = 0; attempt < 8 && result.where.height > room && result.where.max_live <= limit;
+       ++attempt) {
     limit -= result.where.height - room;
     result = place_picks(s, s.meet(limit));
   }
@@ -46,13 +47,15 @@ placed smallest(const search& s) {
 plan make_plan(const graph& g, const plan_options& options) {
   if (options.budget_bytes < 0 || options.threads < 1 || options.evaluations < 0 ||
       !(options.slot_margin >= 0.0) || !(options.overflow_share >= 0.0)) {
-    throw error(errc::invalid_argument,
-                "make_plan: options: expected budget_bytes, evaluations, slot_margin and overflow_share of at "
-                "least 0 and threads of at least 1");
+    throw error(
+        errc::invalid_argument,
+        "make_plan: options: expected budget_bytes, evaluations, slot_margin and overflow_share of at "
+        "least 0 and threads of at least 1");
   }
   if (options.model) return plan_sweep(g, options).make(options.budget_bytes);
   if (options.swap) {
-    throw error(errc::invalid_argument, "make_plan: options: expected a model of the machine to swap with, got none");
+    throw error(errc::invalid_argument,
+                "make_plan: options: expected a model of the machine to swap with, got none");
   }
   const scheduler facts(g);
   const option_set choices = make_options(g, options, options.slot_margin);

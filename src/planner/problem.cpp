@@ -9,6 +9,7 @@ step_problem compress(const problem& p) {
   // Whether a step begins at a tick.
   std::vector<char> begins(ticks + 1, 0);
   begins[0] = begins[ticks] = 1;
+  std::vector<char> waits(ticks + 1, 0);
   const auto cut = [&](std::int32_t tick) {
     if (tick >= 0 && static_cast<std::size_t>(tick) < ticks) begins[static_cast<std::size_t>(tick)] = 1;
   };
@@ -23,8 +24,10 @@ step_problem compress(const problem& p) {
         cut(w.tick + 1);
       }
       for (const transfer& t : o.transfers) {
-        cut(t.released + 1);
-        cut(t.needed);
+        for (const std::int32_t tick : {t.released + 1, t.needed}) {
+          cut(tick);
+          waits[static_cast<std::size_t>(tick)] = 1;
+        }
       }
     }
   }
@@ -46,6 +49,12 @@ step_problem compress(const problem& p) {
   s.limit = p.limit;
   std::vector<std::int32_t> step_of(ticks);
   for (std::size_t t = 0; t < ticks; ++t) {
+    if (waits[t]) {
+      s.ms.push_back(0.0);
+      for (auto* list : {&s.fixed, &s.fixed_first, &s.fixed_last})
+        list->push_back(0);
+      s.first_tick.push_back(static_cast<std::int32_t>(t));
+    }
     if (begins[t]) {
       s.ms.push_back(0.0);
       s.fixed.push_back(p.fixed_bytes[t]);

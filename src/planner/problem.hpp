@@ -65,7 +65,10 @@ struct problem {
   std::int64_t limit = 0;  ///< bytes on the device
 };
 
-/// The same over steps instead of ticks: spans, work and transfers name steps.
+/// The same over steps instead of ticks: spans, work and transfers name steps. Before a step at which
+/// something can leave or must be back there is a *wait*: a step of no ticks and no time of its own, in which
+/// compute may stand still while only what is there before and after it takes memory. The bound needs it: a
+/// stall that is part of no step could not be counted.
 struct step_problem {
   std::vector<double> ms;                 ///< per step
   std::vector<std::int64_t> fixed;        ///< largest of its ticks

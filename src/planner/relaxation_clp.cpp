@@ -4,17 +4,17 @@
 #include <ClpSimplex.hpp>
 #include <ClpSolve.hpp>
 #include <CoinPackedMatrix.hpp>
+#include <algorithm>
 
 #include "planner/relaxation.hpp"
 
 namespace stash::planner {
 namespace {
 
-constexpr double mega = 1e6;
-
 class builder {
  public:
   explicit builder(const step_problem& p) : p_(p), steps_(static_cast<int>(p.ms.size())) {
+    unit_ = std::max(1.0, static_cast<double>(p.limit) / 1000.0);
     linked_ = p.link.out_rate > 0.0 && p.link.in_rate > 0.0;
     first_option_.reserve(p.items.size());
     for (const item& i : p.items) {
@@ -70,24 +70,24 @@ class builder {
       }
     };
     dual_prices& d = r.prices;
-    read(d.held, held_rows_, mega);
-    read(d.begin, begin_rows_, mega);
-    read(d.end, end_rows_, mega);
-    read(d.inner, inner_rows_, mega);
+    read(d.held, held_rows_, unit_);
+    read(d.begin, begin_rows_, unit_);
+    read(d.end, end_rows_, unit_);
+    read(d.inner, inner_rows_, unit_);
     read(d.compute, compute_rows_, 1.0);
     if (!linked_) return r;
-    read(d.released, released_rows_, mega);
-    read(d.needed, needed_rows_, mega);
-    read(d.sent, sent_rows_, mega);
-    read(d.fetched, fetched_rows_, mega);
-    read(d.deadline, deadline_rows_, mega);
-    read(d.host, host_rows_, mega);
+    read(d.released, released_rows_, unit_);
+    read(d.needed, needed_rows_, unit_);
+    read(d.sent, sent_rows_, unit_);
+    read(d.fetched, fetched_rows_, unit_);
+    read(d.deadline, deadline_rows_, unit_);
+    read(d.host, host_rows_, unit_);
     read(d.out, out_rows_, 1.0);
     read(d.in, in_rows_, 1.0);
     read(d.both_out, both_out_rows_, 1.0);
     read(d.both_in, both_in_rows_, 1.0);
-    read(d.sent_order, sent_order_rows_, mega);
-    read(d.fetched_order, fetched_order_rows_, mega);
+    read(d.sent_order, sent_order_rows_, unit_);
+    read(d.fetched_order, fetched_order_rows_, unit_);
     return r;
   }
 
@@ -140,7 +140,7 @@ class builder {
         touched.clear();
         const auto add = [&](int k, double bytes) {
           if (k >= steps_) return;
-          change[static_cast<std::size_t>(k)] += bytes / mega;
+          change[static_cast<std::size_t>(k)] += bytes / unit_;
           touched.push_back(k);
         };
         for (const held_bytes& h : x.held) {
@@ -153,8 +153,9 @@ class builder {
           add(t.needed, -static_cast<double>(t.bytes));
           if (t.released + 1 < steps_)
             put(released_rows_[static_cast<std::size_t>(t.released) + 1], column,
-                -static_cast<double>(t.bytes) / mega);
-          put(needed_rows_[static_cast<std::size_t>(t.needed)], column, -static_cast<double>(t.bytes) / mega);
+                -static_cast<double>(t.bytes) / unit_);
+          put(needed_rows_[static_cast<std::size_t>(t.needed)], column,
+              -static_cast<double>(t.bytes) / unit_);
         }
         std::sort(touched.begin(), touched.end());
         touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -170,8 +171,8 @@ class builder {
     const std::vector<std::int64_t> most = most_held();
     const double shared = 1.0 / p_.link.contention - 1.0;
     const bool contended = linked_ && shared > 0.0;
-    const double out_ms = linked_ ? mega / p_.link.out_rate : 0.0,
-                 in_ms = linked_ ? mega / p_.link.in_rate : 0.0;
+    const double out_ms = linked_ ? unit_ / p_.link.out_rate : 0.0,
+                 in_ms = linked_ ? unit_ / p_.link.in_rate : 0.0;
     for (int k = 0; k < steps_; ++k) {
       const auto at = static_cast<std::size_t>(k);
       // T_k >= (a * (S_k - S_(k-1)) + b * (F_k - F_(k-1)))
@@ -217,7 +218,7 @@ class builder {
         fetched_rows_.push_back(less(fetched_ + k, sent_ + k, 0.0));
         host_rows_.push_back(
             p_.link.host_bytes < INT64_MAX
-                ? less(sent_ + k, fetched_ + k, static_cast<double>(p_.link.host_bytes) / mega)
+                ? less(sent_ + k, fetched_ + k, static_cast<double>(p_.link.host_bytes) / unit_)
                 : -1);
         const int deadline = row(0.0, COIN_DBL_MAX);
         if (k > 0) put(deadline, fetched_ + k - 1, 1.0);
@@ -226,7 +227,7 @@ class builder {
       }
       const auto memory = [&](std::int64_t fixed, int sent_at, int fetched_at) {
         if (fixed + most[at] <= p_.limit) return -1;
-        const int r = row(-COIN_DBL_MAX, static_cast<double>(p_.limit - fixed) / mega);
+        const int r = row(-COIN_DBL_MAX, static_cast<double>(p_.limit - fixed) / unit_);
         put(r, held_ + k, 1.0);
         if (linked_ && sent_at >= 0) put(r, sent_ + sent_at, -1.0);
         if (linked_ && fetched_at >= 0) put(r, fetched_ + fetched_at, 1.0);
@@ -267,6 +268,7 @@ class builder {
   }
 
   const step_problem& p_;
+  double unit_ = 1.0;  // bytes
   int steps_ = 0, columns_ = 0;
   bool linked_ = false;
   int time_ = 0, held_ = 0, sent_ = 0, fetched_ = 0, released_ = 0, needed_ = 0;

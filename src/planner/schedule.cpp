@@ -223,8 +223,7 @@ class pass {
     };
     for (const stash_read& r : a.reads) {
       const stash_choice& c = choice(r.storage);
-      const bool direct =
-          c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
+      const bool direct = c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
       if (direct || made(r.storage) >= 0) continue;
       if (c.kind != stash_kind::recompute) {
         temporary.emplace_back(r.storage, decode(r.storage));

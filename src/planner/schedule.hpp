@@ -10,8 +10,8 @@
 
 namespace stash::planner {
 
-/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, behind what is decoded for it;
-/// tick 2t + 1: right behind op t, before what is encoded after it.
+/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, behind what is decoded
+/// for it; tick 2t + 1: right behind op t, before what is encoded after it.
 struct copy_event {
   std::int32_t tick = -1;
   step_kind kind = step_kind::copy_out;

@@ -178,9 +178,11 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
       moving& x = moves_[index(m)];
       if (x.out_done >= 0.0) {
         const bool due = x.needed <= k;
+        const std::int64_t before = computing || k == 0 ? 0 : base_[index(k) - 1] + pending_out + prefetched;
+        const std::int64_t now_used = std::max(used(), before);
         const bool fits =
-            due ? used() <= p_.limit
-                : used() + x.bytes <= p_.limit && largest(k + 1, x.needed - 1) + x.bytes <= p_.limit;
+            due ? now_used <= p_.limit
+                : now_used + x.bytes <= p_.limit && largest(k + 1, x.needed - 1) + x.bytes <= p_.limit;
         if (fits) {
           ++next_in;
           in = {m, link.latency_ms + static_cast<double>(x.bytes) / link.in_rate};

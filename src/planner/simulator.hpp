@@ -4,7 +4,8 @@
 /// whole tensors, memory that a transfer occupies from its start (in) or until its end (out).
 ///
 /// Out: first released, first sent. In: earliest deadline first, as soon as the bytes are on the host and no
-/// step before the deadline lacks the memory. Compute waits for what a step needs and for memory.
+/// step before the deadline lacks the memory. Compute waits for what a step needs and for memory; while it
+/// waits, what the step before held still counts.
 
 #include <optional>
 

@@ -99,7 +99,8 @@ class plan_sweep::state {
       limit -= where.height - room;
     }
     if (!found.found || where.height > room) refuse(budget, room, found);
-    // More room lets prefetches start earlier, which now and then costs time: what was made for less is a plan too.
+    // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
+    // plan too.
     const made* best = nullptr;
     for (const made& known : known_) {
       if (known.where.height <= room && known.ms <= (best != nullptr ? best->ms : found.ms)) best = &known;

@@ -17,8 +17,9 @@ class plan_sweep {
   plan_sweep(const plan_sweep&) = delete;
   plan_sweep& operator=(const plan_sweep&) = delete;
 
-  /// The fastest plan found whose planned_peak_total is within the budget (0: the model's memory, or no limit).
-  /// Throws error(infeasible_budget) naming the op, its tensors and the smallest budget that would do.
+  /// The fastest plan found whose planned_peak_total is within the budget (0: the model's memory, or no
+  /// limit). Throws error(infeasible_budget) naming the op, its tensors and the smallest budget that would
+  /// do.
   plan make(std::int64_t budget_bytes);
 
   /// What the greedy rule "largest first: encode, then move" takes within the budget, in ms; negative if it

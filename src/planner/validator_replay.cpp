@@ -378,8 +378,8 @@ class replayer {
 
   // ---- copies --------------------------------------------------------------------------------------
 
-  // A copy between its begin and its wait. What it reads must still be there at the end, and nobody else may have
-  // written where it writes.
+  // A copy between its begin and its wait. What it reads must still be there at the end, and nobody else may
+  // have written where it writes.
   struct copying {
     storage_id storage;
     buffer_id from, to;
@@ -392,14 +392,15 @@ class replayer {
     if (!reads || !writes) return false;
     const buffer &from = at(p_.buffers, s.inputs[0]), &to = at(p_.buffers, s.outputs[0]);
     if (from.storage != s.storage || to.storage != s.storage || from.bytes != to.bytes) {
-      found_.add(plan_fault::bad_reference, "step {}: copies buffer {} to {}, which do not belong together", now_,
-                 s.inputs[0], s.outputs[0]);
+      found_.add(plan_fault::bad_reference, "step {}: copies buffer {} to {}, which do not belong together",
+                 now_, s.inputs[0], s.outputs[0]);
       return false;
     }
     const stash_choice& c = at(p_.choices, s.storage);
     const buffer_form kept = c.kind == stash_kind::raw ? buffer_form::dense : buffer_form::encoded;
     if (!c.swapped || (out ? from : to).form != kept) {
-      found_.add(plan_fault::illegal_encoding, "step {}: {} is not swapped in this form", now_, name(s.storage));
+      found_.add(plan_fault::illegal_encoding, "step {}: {} is not swapped in this form", now_,
+                 name(s.storage));
       return false;
     }
     return true;
@@ -413,12 +414,12 @@ class replayer {
     const bool out = s.kind == step_kind::copy_out;
     if (!copy_operands(s, out)) return;
     const content& source = content_of(s.inputs[0]);
-    const bool complete = source.storage == s.storage &&
-                          std::none_of(source.writers.begin(), source.writers.end(),
-                                       [](writer_id w) { return w == nobody; });
+    const bool complete =
+        source.storage == s.storage &&
+        std::none_of(source.writers.begin(), source.writers.end(), [](writer_id w) { return w == nobody; });
     if (!complete) {
-      found_.add(plan_fault::missing_value, "step {}: copies {}, which is not in buffer {}", now_, name(s.storage),
-                 s.inputs[0]);
+      found_.add(plan_fault::missing_value, "step {}: copies {}, which is not in buffer {}", now_,
+                 name(s.storage), s.inputs[0]);
     }
     content_of(s.outputs[0]) = {};
     copies_.push_back({s.storage, s.inputs[0], s.outputs[0], source});
@@ -435,7 +436,8 @@ class replayer {
       return;
     }
     if (!same(at_work->moved, content_of(s.inputs[0])) || content_of(s.outputs[0]).storage != -1) {
-      found_.add(plan_fault::missing_value, "step {}: {} was written while it was copied", now_, name(s.storage));
+      found_.add(plan_fault::missing_value, "step {}: {} was written while it was copied", now_,
+                 name(s.storage));
     }
     content_of(s.outputs[0]) = std::move(at_work->moved);
     copies_.erase(at_work);

@@ -72,8 +72,8 @@ TEST(fastest, equals_exhaustive_search_on_small_graphs) {
 TEST(fastest, no_choice_is_faster_than_the_bound) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   for (std::uint64_t seed = 0; seed < 250; ++seed) {
-    small_problem s = make_small_problem(random_graph(seed, 3), seed % 2 == 0 ? policy::lossless : policy::fp8,
-                                         true, small_machine(seed));
+    small_problem s = make_small_problem(
+        random_graph(seed, 3), seed % 2 == 0 ? policy::lossless : policy::fp8, true, small_machine(seed));
     s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(35 + seed % 60) / 100;
     const relaxed r = relax(s.steps);
     std::mt19937_64 random(seed);
@@ -115,8 +115,8 @@ TEST(fastest, wrong_prices_give_a_low_bound_never_a_wrong_one) {
     };
     for (int n = 0; n < 20; ++n) {
       dual_prices d = r.prices;
-      for (auto* list : {&d.held, &d.released, &d.needed, &d.sent, &d.fetched, &d.deadline, &d.compute, &d.out, &d.in,
-                         &d.begin, &d.end, &d.inner})
+      for (auto* list : {&d.held, &d.released, &d.needed, &d.sent, &d.fetched, &d.deadline, &d.compute,
+                         &d.out, &d.in, &d.begin, &d.end, &d.inner})
         spoil(*list);
       EXPECT_LE(bound_from(s.steps, d), r.ms * (1 + 1e-9)) << "seed " << seed;
     }

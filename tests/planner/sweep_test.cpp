@@ -89,7 +89,8 @@ TEST(sweep, an_impossible_budget_names_op_tensors_and_what_would_do) {
     FAIL() << "expected an error";
   } catch (const error& e) {
     EXPECT_EQ(e.code(), errc::infeasible_budget);
-    EXPECT_THAT(e.what(), ::testing::ContainsRegex("expected at least [0-9]+ bytes, got [0-9]+: while .* runs"));
+    EXPECT_THAT(e.what(),
+                ::testing::ContainsRegex("expected at least [0-9]+ bytes, got [0-9]+: while .* runs"));
     needed = std::stoll(std::string(e.what()).substr(std::string(e.what()).find("at least ") + 9));
   }
   EXPECT_LE(sweep.make(needed).sizes.planned_peak_total, needed);
