@@ -91,29 +91,27 @@ struct trace_options {
 /// does not have, error(bad_format) if no iteration has a backward stage or sizes are beyond a graph's.
 graph graph_of(const trace& t, const trace_options& options = {});
 
-/// One operator call in a profile (Chrome trace of Kineto), with the time of the kernels that it launched, or
-/// its own where it launched none.
+/// One operator call in a profile (Chrome trace of Kineto) with the time of all that it launched on a device;
+/// where the profile holds no device work at all, with its own.
 struct kernel_time {
   std::string name;
-  std::int64_t external_id = -1;  ///< equals trace_node::record_function if recorded together
-  std::int64_t thread = 0;
-  double start = 0.0;  ///< seconds since an arbitrary point
+  std::int64_t record_function = -1;  ///< equals that of trace_node if both were recorded together
   double seconds = 0.0;
 };
 
-/// Reads the operator calls of a profile in order of their start. Lenient and safe as read_trace.
+/// Reads the operator calls of a profile. Lenient and safe as read_trace, and throws as it does.
 std::vector<kernel_time> read_kineto(std::string_view text);
 
-/// How many primitive operators of an iteration got a time, and how they were matched.
+/// Of the primitive operators of an iteration, how many got a time.
 struct joined_times {
   std::size_t operators = 0;
   std::size_t joined = 0;
-  bool by_id = false;  ///< else by the order of equal names
 };
 
-/// Gives the operators of the iteration that graph_of would take their times, by id where ids and names
-/// agree for nearly all, else by aligning the sequences of names. Joins nothing (joined = 0) where even
-/// these agree for less than half of the operators: a time of another model is worse than none.
+/// Gives trace_node::seconds to the operators that graph_of(t, options) would take, where the profile has a
+/// call of the same number and name. Profiles that were recorded at another time number their calls
+/// differently: where fewer than half agree none is taken, because the time of another call is worse than
+/// none. `joined` tells how many agreed in either case. Throws as graph_of for wrong options.
 joined_times join_times(trace& t, const std::vector<kernel_time>& times, const trace_options& options = {});
 
 }  // namespace stash::planner
