@@ -5,13 +5,16 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "budget.hpp"
 #include "executor/kernel.hpp"
 #include "files.hpp"
+#include "packed_file.hpp"
 #include "planner/json.hpp"
 #include "planner/machine.hpp"
+#include "planner/trace.hpp"
 #include "stash/error.hpp"
 
 namespace stash::tools {
@@ -33,8 +36,8 @@ CLI::Validator in_range(const char* kind, Number least, Number most) {
 
 // What a file was read for, in front of what is wrong with it.
 template <class Parse>
-auto parsed(const std::string& path, Parse parse) {
-  const std::string text = read_file(path);
+auto parsed(const std::string& path, Parse parse, std::string (*read)(const std::string&) = read_file) {
+  const std::string text = read(path);
   try {
     return parse(text);
   } catch (const error& e) {
@@ -72,8 +75,20 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       .add_option(
           "network", name,
           file_allowed ? "network (see `stash networks`) or graph.json" : "network (see `stash networks`)")
-      ->type_name("NAME")
-      ->required();
+      ->type_name("NAME");
+  command
+      .add_option("--trace", trace,
+                  "execution trace of PyTorch instead of a network: .json, .json.gz or .json.tar.gz")
+      ->type_name("FILE")
+      ->check(some_text());
+  command.add_option("--kineto", kineto, "profile that was recorded with the trace, for times")
+      ->type_name("FILE")
+      ->check(some_text());
+  command
+      .add_option("--iteration", iteration,
+                  "number N of ProfilerStep#N in the trace (default: the middle one)")
+      ->type_name("N")
+      ->check(whole_number(0, std::numeric_limits<std::int32_t>::max()));
   command
       .add_option("--batch", batch,
                   file_allowed ? "samples per step (default of a graph.json: its own)" : "samples per step")
@@ -120,7 +135,13 @@ models::input_shape parse_input_shape(const std::string& text) {
 
 planner::graph graph_source::make(std::string& machine) const {
   planner::graph g;
-  if (std::filesystem::path(name).extension() == ".json") {
+  if (!trace.empty()) {
+    g = read_trace();
+  } else if (name.empty()) {
+    throw error(errc::invalid_argument,
+                fmt::format("network is required, or --trace (see stash {} --help)", command_->get_name()));
+  } else if (refuse({"--kineto", "--iteration"}, "expected only beside --trace, got " + name);
+             std::filesystem::path(name).extension() == ".json") {
     g = read();
   } else {
     const models::model_info& info = models::find(name);
@@ -134,12 +155,16 @@ planner::graph graph_source::make(std::string& machine) const {
   return g;
 }
 
-planner::graph graph_source::read() const {
-  for (const char* const option : {"--input", "--classes", "--density"}) {
-    if (command_->count(option) == 0) continue;
-    throw error(errc::invalid_argument,
-                fmt::format("{}: expected only beside the name of a network, got the file {}", option, name));
+void graph_source::refuse(std::initializer_list<const char*> options, const std::string& reason) const {
+  for (const char* const option : options) {
+    if (command_->count(option) > 0)
+      throw error(errc::invalid_argument, fmt::format("{}: {}", option, reason));
   }
+}
+
+planner::graph graph_source::read() const {
+  refuse({"--input", "--classes", "--density"},
+         "expected only beside the name of a network, got the file " + name);
   planner::graph g = read_graph(name);
   if (command_->count("--batch") > 0) {
     g.batch = batch;
@@ -187,6 +212,37 @@ value_format parse_values(const std::string& name) {
 }
 
 }  // namespace
+
+planner::graph graph_source::read_trace() const {
+  if (!name.empty()) {
+    throw error(errc::invalid_argument,
+                fmt::format("--trace: expected no name of a network beside it, got {}", name));
+  }
+  refuse({"--input", "--classes", "--batch"},
+         "expected only beside the name of a network, got the trace " + trace);
+  const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
+  planner::trace_options options;
+  options.relu_density = density;
+  if (command_->count("--iteration") > 0) options.iteration = iteration;
+  const auto read = [](const std::string& text) { return planner::read_trace(text); };
+  planner::trace t = parsed(trace, read, unpacked);
+  if (!kineto.empty()) add_times(t, options);
+  planner::graph g = planner::graph_of(t, options);
+  g.name = fmt::format("{}, {}", std::filesystem::path(trace).filename().string(), g.name);
+  return g;
+}
+
+void graph_source::add_times(planner::trace& t, const planner::trace_options& options) const {
+  const auto read = [](const std::string& text) { return planner::read_kineto(text); };
+  const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
+  const planner::joined_times joined = planner::join_times(t, parsed(kineto, read, unpacked), options);
+  if (joined.joined * 2 >= joined.operators) return;
+  throw error(
+      errc::bad_format,
+      fmt::format("{}: expected a profile that was recorded together with the trace, got one in which {} of "
+                  "{} operators have the same number and name",
+                  kineto, joined.joined, joined.operators));
+}
 
 void plan_source::declare(CLI::App& command) {
   command

@@ -3,23 +3,28 @@
 /// Options that several commands share: which network, which batch, which plan.
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "models/models.hpp"
 #include "planner/plan.hpp"
+#include "planner/trace.hpp"
 
 namespace stash::tools {
 
-/// Which graph: a network by name or a graph file, and the sizes that belong to it.
+/// Which graph: a network by name, a graph file or a trace, and the sizes that belong to it.
 struct graph_source {
-  std::string name;  ///< network or file
+  std::string name;  ///< network or file; empty: a trace
   std::int64_t batch = 64;
   std::string input;         ///< HxWxC, empty: the network's own
   std::int64_t classes = 0;  ///< 0: the network's own
   double density = 0.5;      ///< assumed after ReLU
   int threads = 0;           ///< 0: all processors
+  std::string trace;         ///< execution trace of PyTorch, instead of a name
+  std::string kineto;        ///< profile recorded with it, empty: none
+  std::int64_t iteration = 0;
 
   /// The application must outlive this.
   void declare(CLI::App& command, bool file_allowed);
@@ -30,6 +35,10 @@ struct graph_source {
 
  private:
   planner::graph read() const;
+  planner::graph read_trace() const;
+  void add_times(planner::trace& t, const planner::trace_options& options) const;
+  /// Throws error(invalid_argument) if one of these options was given.
+  void refuse(std::initializer_list<const char*> options, const std::string& reason) const;
 
   const CLI::App* command_ = nullptr;
 };

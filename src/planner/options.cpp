@@ -254,7 +254,10 @@ class enumerator {
     }
     encoding mask;
     mask.kind = encoding_kind::sign_mask;
-    add(stash_kind::encoded, mask);
+    // Integers, as in maps of other libraries' graphs, have no sparse and no narrower form.
+    const bool holds_integers = s.type == dtype::u8 || s.type == dtype::s32;
+    if (s.type != dtype::s32) add(stash_kind::encoded, mask);
+    if (holds_integers) return result;
     if (has(readers, need::range)) {
       encoding range;
       range.kind = encoding_kind::range_mask;
