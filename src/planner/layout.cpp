@@ -26,7 +26,7 @@ using namespace placing;
 constexpr std::size_t most_exact_items = 6000;
 constexpr std::int64_t most_exact_pairs = 8'000'000;
 /// Work of the first attempt of the exact search with one order; it grows fourfold from round to round.
-constexpr std::int64_t first_slice = 4'000'000;
+constexpr std::int64_t first_slice = 1'000'000;
 constexpr std::int64_t last_slice = 1'024'000'000;
 
 /// Blocks that share no moment with those of other parts.
@@ -196,8 +196,8 @@ search_record solve_part(part& own, bool minimise, std::int64_t share, work_budg
     exact = std::make_unique<exact_rounds>(own, sequences, minimise, budget);
   std::int64_t slice = first_slice;
   while (!own.best.done() && own.bound <= own.best.goal && !budget.over()) {
-    climber.run(slice * 4);
     if (exact) exact->round(slice);
+    climber.run(slice * 8);
     slice = std::min(slice * 4, last_slice);
   }
   return {exact ? exact->nodes() : 0, budget.used() - start};
@@ -248,7 +248,7 @@ layout_solution solve_layout(const layout_problem& problem, const layout_limits&
 }
 
 layout_peak peak_of(const layout_problem& problem) {
-  const instance whole(problem.blocks, problem.alignment, "max_live");
+  const instance whole(problem.blocks, problem.alignment, "peak_of");
   layout_peak peak;
   const auto highest = std::max_element(whole.live.begin(), whole.live.end());
   if (highest == whole.live.end()) return peak;

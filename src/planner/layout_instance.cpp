@@ -88,7 +88,7 @@ instance::instance(std::span<const layout_block> blocks, std::int64_t alignment,
     it.alignment = b.alignment * factor;
     add(b.size, i);
     // Before rounding up, which could overflow.
-    if (it.alignment > 1) add(it.alignment - 1, i);
+    if (it.alignment > 1) add(it.alignment, i);
     it.size = (b.size + alignment - 1) & ~(alignment - 1);
     if (b.fixed) {
       add(*b.fixed, i);
