@@ -146,20 +146,18 @@ class problems {
 
 TEST(solve_layout, is_optimal_for_tiny_problems) {
   problems make(1);
-  int beyond_max_live = 0;
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < 300; ++round) {
     layout_problem p = make.problem(1 + make.up_to(round % 10 == 0 ? 6 : 5), 2 + make.up_to(7), 9);
     const layout_solution s = solve_layout(p);
     expect_sound(p, s);
     ASSERT_EQ(s.height, optimum_by_orders(p)) << round;
     EXPECT_TRUE(s.proven_optimal) << round;
-    if (s.height > peak_of(p).bytes) ++beyond_max_live;
   }
-  EXPECT_GT(beyond_max_live, 5) << "problems that need a proof";
 }
 
 TEST(solve_layout, is_optimal_with_gaps_alignments_and_fixed_blocks) {
   problems make(2);
+  int beyond_max_live = 0;
   for (int round = 0; round < 800; ++round) {
     layout_problem p = make.problem(1 + make.up_to(5), 2 + make.up_to(7), 9);
     if (round % 3 == 0) p.alignment = std::int64_t{1} << make.up_to(2);
@@ -172,7 +170,9 @@ TEST(solve_layout, is_optimal_with_gaps_alignments_and_fixed_blocks) {
     expect_sound(p, s);
     ASSERT_EQ(s.height, optimum_by_orders(p)) << round;
     EXPECT_TRUE(s.proven_optimal) << round;
+    if (s.height > peak_of(p).bytes) ++beyond_max_live;
   }
+  EXPECT_GT(beyond_max_live, 50) << "problems that need a proof";
 }
 
 TEST(solve_layout, is_sound_with_windows) {
@@ -199,8 +199,10 @@ TEST(solve_layout, capacities_are_met_refused_or_proven_impossible) {
   int impossible = 0;
   for (int round = 0; round < 300; ++round) {
     layout_problem p = make.problem(5, 6, 9);
-    for (layout_block& b : p.blocks)
+    for (layout_block& b : p.blocks) {
       ++b.size;
+      b.alignment = 1 + make.up_to(5);
+    }
     const std::int64_t best = optimum_by_orders(p);
     p.capacity = best;
     const layout_solution fits = solve_layout(p);
