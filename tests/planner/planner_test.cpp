@@ -187,7 +187,7 @@ TEST(wall, is_set_by_the_largest_op_of_the_published_networks) {
   EXPECT_EQ(wall_op("overfeat"), "pool1");
   EXPECT_EQ(wall_op("vgg16"), "conv1_2");
   EXPECT_EQ(wall_op("inception_v1"), "pool1");
-  for (const char* const name : {"resnet50", "resnet101", "resnet152"})
+  for (const char* const name : {"resnet50", "resnet101", "resnet152", "resnet200", "resnet2000"})
     EXPECT_EQ(wall_op(name), "conv2_3/c/bn/backward") << name;
   EXPECT_EQ(wall_op("resnet20"), "conv2_3/b/bn/backward");
 }
