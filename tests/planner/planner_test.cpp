@@ -163,8 +163,10 @@ TEST_P(model_plans, come_close_to_the_bound) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const models::model_info& m : models::all())
-    names.emplace_back(m.name);
+  for (const models::model_info& m : models::all()) {
+    // Hundreds of equal blocks take minutes and say nothing that ResNet-200 does not.
+    if (m.build(m.default_input, m.default_classes).nodes().size() < 1000) names.emplace_back(m.name);
+  }
   return names;
 }
 
