@@ -92,7 +92,8 @@ double flops_of(const graph& g, const op& o) {
 double op_ms(const graph& g, const op& o, const machine& m) {
   if (m.pinned) {
     const double ms = 1e3 * m.produced_factor * produced_bytes(g, o) / m.memory_bytes_per_second;
-    return std::max(1e3 * m.op_latency_seconds, ms) * (flops_of(g, o) > 0.0 ? m.compute_factor : 1.0);
+    const bool product = o.stage == op_stage::forward && flops_of(g, o) > 0.0;
+    return std::max(1e3 * m.op_latency_seconds, ms * (product ? m.compute_factor : 1.0));
   }
   if (o.seconds) return 1e3 * *o.seconds;
   const double compute = 1e3 * flops_of(g, o) / m.flops_per_second;

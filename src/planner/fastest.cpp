@@ -61,7 +61,7 @@ class finder {
       : p_(p), limits_(limits), sim_(p), dice_(limits.seed) {}
 
   fastest_choice run() {
-    if (limits_.relax && can_relax()) {
+    if (limits_.relax && limits_.prices == nullptr && can_relax()) {
       relaxed_ = relax(p_);
       if (relaxed_.infeasible) best_.impossible = true;
     }
@@ -70,7 +70,9 @@ class finder {
     best_.bound_ms = relaxed_.solved ? bound_from(p_, relaxed_.prices) : least_ms(p_);
     costs_ = prices();
     for (const option_choice& start : limits_.starts) {
-      if (start.size() == p_.items.size()) consider(start);
+      if (start.size() != p_.items.size()) continue;
+      consider(start);
+      if (limits_.prices != nullptr && !best_.found) consider(repaired(start));
     }
     if (!best_.impossible) {
       if (relaxed_.solved) consider(repaired(largest_share()));
@@ -110,6 +112,7 @@ class finder {
 
   // What options cost: under the relaxation's prices, else their own time and a little for what they hold.
   std::vector<std::vector<double>> prices() const {
+    if (limits_.prices != nullptr) return priced_options(p_, *limits_.prices);
     if (relaxed_.solved) return priced_options(p_, relaxed_.prices);
     std::vector<std::vector<double>> costs;
     for (const item& i : p_.items) {

@@ -17,6 +17,8 @@ struct fastest_limits {
   std::int32_t evaluations = 20000;  ///< simulations of the local search
   std::uint64_t seed = 1;
   bool relax = true;  ///< use the relaxation if there is a solver
+  /// Prices of a problem much like this one, instead of a relaxation; null: none.
+  const dual_prices* prices = nullptr;
   /// Choices to start from beside the search's own, e.g. of a smaller budget.
   std::vector<option_choice> starts;
   /// Asked now and then; true: return the best choice so far.

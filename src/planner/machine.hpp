@@ -24,8 +24,8 @@ struct machine {
   /// Share of the memory rate that codecs reach, on the bytes they read and write.
   double mask_share = 0.9, sparse_share = 0.8, cast_share = 0.9, elementwise_share = 0.9;
   /// Models that are pinned for comparison: an op takes `produced_factor` times the bytes that it produces at
-  /// the memory rate (`compute_factor` times that for convolutions and matrix products), an encoder or
-  /// decoder `codec_factor` times the dense bytes, and the only encoding has half the size.
+  /// the memory rate (`compute_factor` times that for forward convolutions and matrix products), an encoder
+  /// or decoder `codec_factor` times the dense bytes, and the only encoding has half the size.
   bool pinned = false;
   double produced_factor = 0.0, compute_factor = 0.0, codec_factor = 0.0;
 };

@@ -242,7 +242,8 @@ class enumerator {
       if (fits) result.push_back(choice);
     };
     add(stash_kind::raw, {});
-    if (s.role == storage_role::image || !encodes(options_.chosen_policy)) return result;
+    const bool given = s.role == storage_role::image || s.role == storage_role::label;
+    if (given || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
       encoding e;
       e.window_cells = static_cast<std::uint16_t>(s.window_cells);

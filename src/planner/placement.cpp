@@ -41,7 +41,7 @@ op_id op_near(const schedule& s, std::size_t step) {
 
 }  // namespace
 
-placement place(schedule s) {
+placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work) {
   placement result;
   result.steps = std::move(s);
   std::vector<buffer>& buffers = result.steps.buffers;
@@ -56,12 +56,16 @@ placement place(schedule s) {
     if (b.form != buffer_form::overflow) maps.push_back(b);
   }
   result.max_live = max_live(blocks_of(everything), buffer_alignment);
-  const layout_result layout = make_layout(blocks_of(maps), buffer_alignment);
+  const std::int64_t bottom = result.steps.overflow_bytes;
+  layout_problem problem{blocks_of(maps), buffer_alignment, {}};
+  if (room) problem.capacity = std::max<std::int64_t>(0, *room - bottom);
+  layout_limits limits;
+  limits.work = work;
+  const layout_solution layout = solve_layout(problem, limits);
   for (std::size_t i = 0; i < maps.size(); ++i)
     maps[i].offset = layout.offsets[i];
   put_dense_on_top(maps, layout.height);
   const layout_result host = make_layout(blocks_of(on_host), buffer_alignment);
-  const std::int64_t bottom = result.steps.overflow_bytes;
   std::size_t map = 0, copy = 0;
   for (buffer& b : buffers) {
     if (b.form == buffer_form::overflow) {

@@ -2,6 +2,8 @@
 /// \file
 /// A schedule with offsets: the map region and the host arena laid out.
 
+#include <optional>
+
 #include "planner/schedule.hpp"
 
 namespace stash::planner {
@@ -13,8 +15,9 @@ struct placement {
   std::int64_t host_bytes = 0;  ///< of the host arena
 };
 
-/// Offsets for all buffers of `s`; the overflow arena lies at the bottom. Deterministic.
-placement place(schedule s);
+/// Offsets for all buffers of `s`; the overflow arena lies at the bottom. Deterministic. With `room` a height
+/// within it is enough; `work` bounds the search behind the simple orders (layout_limits).
+placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = 50'000'000);
 
 /// Bytes of everything whose size does not depend on the batch, each rounded up to buffer_alignment.
 std::int64_t parameter_bytes(const graph& g);

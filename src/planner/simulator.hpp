@@ -45,6 +45,10 @@ class simulator {
   /// first few calls.
   simulated run(const option_choice& choice, double give_up_ms = 1e300, timeline_record* record = nullptr);
 
+  /// The same, but whatever comes back begins as late as link and deadlines of the first run allow: it takes
+  /// as long and holds less. Falls back to the first run where being late costs time after all.
+  simulated run_late(const option_choice& choice, timeline_record& record);
+
  private:
   struct moving {
     std::int32_t item, index, released, needed;
@@ -54,6 +58,8 @@ class simulator {
     std::int32_t record;
   };
 
+  simulated run(const option_choice& choice, double give_up_ms, timeline_record* record,
+                const std::vector<double>* not_before);
   void load(const option_choice& choice);
   void build_tree();
   std::int64_t largest(std::int32_t first, std::int32_t last) const;  // of base + prefetched, over steps

@@ -13,6 +13,11 @@
 namespace stash::planner {
 namespace {
 
+// Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
+// with less.
+constexpr std::int64_t layout_work = 100'000'000;
+constexpr int layout_rounds = 6;
+
 constexpr std::int64_t no_limit = std::int64_t{1} << 60;
 
 std::size_t index(std::int32_t id) {
@@ -90,21 +95,25 @@ class plan_sweep::state {
         certified = found.relaxed;
       }
       if (!found.found) break;
-      simulator sim(steps_);
-      timeline_record record;
-      sim.run(found.choice, std::numeric_limits<double>::infinity(), &record);
-      chosen = select(found.choice, record);
-      where = place(facts_.build(chosen, options_));
+      const double alone = found.ms;
+      option_choice fitting;
+      found.ms = fit(found, room, fitting, chosen, where);
+      found.choice = fitting;
       if (where.height <= room || attempt >= 8) break;
+      found.ms = alone;
       limit -= where.height - room;
     }
-    if (!found.found || where.height > room) refuse(budget, room, found);
     // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
     // plan too.
+    const bool fits = found.found && where.height <= room;
+    double least = fits ? found.ms : std::numeric_limits<double>::infinity();
     const made* best = nullptr;
     for (const made& known : known_) {
-      if (known.where.height <= room && known.ms <= (best != nullptr ? best->ms : found.ms)) best = &known;
+      if (known.where.height > room || known.ms > least) continue;
+      best = &known;
+      least = known.ms;
     }
+    if (!fits && best == nullptr) refuse(budget, room, found);
     if (best != nullptr) {
       chosen = best->chosen;
       where = best->where;
@@ -129,6 +138,78 @@ class plan_sweep::state {
   std::int64_t baseline() const { return baseline_; }
 
  private:
+  // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
+  // less memory: transfers then come and go at other times, which mostly costs less than less memory
+  // everywhere.
+  double fit(const fastest_choice& found, std::int64_t room, option_choice& choice, selection& chosen,
+             placement& where) {
+    const std::vector<std::int64_t> fixed = steps_.fixed;
+    std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
+    double ms = 0.0;
+    simulator sim(steps_);
+    option_choice trial = found.choice;
+    for (int round = 0; round < layout_rounds; ++round) {
+      timeline_record record;
+      simulated s = sim.run_late(trial, record);
+      if (!s.feasible || round > 0) {
+        fastest_limits limits;
+        limits.evaluations = options_.evaluations / 8;
+        limits.seed = options_.seed + static_cast<std::uint64_t>(round);
+        limits.prices = &found.prices;
+        limits.starts = {trial};
+        const fastest_choice other = find_fastest(steps_, limits);
+        if (!other.found) break;
+        trial = other.choice;
+        s = sim.run_late(trial, record);
+      }
+      selection now = select(trial, record);
+      placement placed = place(facts_.build(now, options_), room, layout_work);
+      const bool fits = placed.height <= room;
+      if (!fits) tighten(placed, room);
+      if (placed.height < best_height) {
+        best_height = placed.height;
+        ms = s.ms;
+        choice = trial;
+        chosen = std::move(now);
+        where = std::move(placed);
+      }
+      if (fits) break;
+    }
+    steps_.fixed = fixed;
+    return ms;
+  }
+
+  // Takes from the steps in which blocks stand out of the room what they stand out.
+  void tighten(const placement& placed, std::int64_t room) {
+    const std::vector<std::int32_t> tick = ticks_of(placed.steps);
+    std::vector<std::int64_t> out(steps_.ms.size(), 0);
+    for (const buffer& b : placed.steps.buffers) {
+      if (b.form == buffer_form::host || b.offset + b.bytes <= room) continue;
+      const std::int32_t first = step_of(tick[index(b.first_step)]), last = step_of(tick[index(b.last_step)]);
+      for (std::int32_t k = first; k <= last; ++k)
+        out[index(k)] = std::max(out[index(k)], b.offset + b.bytes - room);
+    }
+    for (std::size_t k = 0; k < out.size(); ++k)
+      steps_.fixed[k] += out[k];
+  }
+
+  // The tick in which each step of a schedule lies.
+  std::vector<std::int32_t> ticks_of(const schedule& s) const {
+    std::vector<std::int32_t> ticks(s.steps.size(), 0);
+    std::int32_t now = 0;
+    for (std::size_t i = 0; i < s.steps.size(); ++i) {
+      const bool runs = s.steps[i].kind == step_kind::run;
+      if (runs) now = 2 * s.steps[i].op;
+      ticks[i] = now;
+      if (runs) ++now;
+    }
+    return ticks;
+  }
+  std::int32_t step_of(std::int32_t tick) const {
+    const auto next = std::upper_bound(steps_.first_tick.begin(), steps_.first_tick.end(), tick);
+    return static_cast<std::int32_t>(next - steps_.first_tick.begin()) - 1;
+  }
+
   // Choices of all storages, and when the copies of swapped ones begin and end.
   selection select(const option_choice& choice, const timeline_record& record) const {
     selection s;
@@ -223,7 +304,7 @@ class plan_sweep::state {
       if (found.found) {
         simulator sim(steps_);
         timeline_record record;
-        sim.run(found.choice, std::numeric_limits<double>::infinity(), &record);
+        sim.run_late(found.choice, record);
         const placement where = place(facts_.build(select(found.choice, record), options_));
         if (where.height > room) refuse_budget(g_, where, beside_, budget);
         limit = std::max(limit + 1, where.height);
