@@ -9,7 +9,7 @@ from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
          "resnet50", "resnet101", "resnet152"]
-COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench"]
+COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench", "layout"]
 
 
 class Help(CommandTest):
@@ -64,6 +64,51 @@ class Graph(CommandTest):
         self.refused("graph", "nope", says=["nope", *NAMES])
         self.refused("graph", "lenet", "-o", "missing/graph.json", says="missing/graph.json")
         self.refused("graph", "lenet", "-o", ".", says="directory")
+
+
+class Layout(CommandTest):
+    blocks = "id,lower,upper,size\na,0,4,6\nb,2,6,4\nc,4,8,6\nd,0,9,0\n"
+
+    def test_places_blocks_and_writes_them(self):
+        self.write("blocks.csv", self.blocks)
+        out = self.done("layout", "blocks.csv", "-o", "placed.csv")
+        for line in ["blocks +4", "max-live +10 bytes at time 2", "height +10 bytes", "above max-live +0.0000 %",
+                     "proven optimal +yes"]:
+            self.assertRegex(out, line)
+        rows = (self.folder / "placed.csv").read_text().splitlines()
+        self.assertEqual(rows[0], "id,lower,upper,size,offset")
+        self.assertEqual([row.rsplit(",", 1)[0] for row in rows], self.blocks.splitlines())
+        self.done("layout", "placed.csv", "--capacity", 10)
+
+    def test_says_why_a_capacity_is_not_met(self):
+        self.write("blocks.csv", self.blocks)
+        self.refused("layout", "blocks.csv", "--capacity", 9, "-o", "placed.csv",
+                     says=["impossible", "max-live = 10", "time 2", "blocks a, b", "got 9"])
+        self.write("fixed.csv", "lower,upper,size,hint\n0,9,4,2\n0,9,4,-1\n")
+        self.refused("layout", "fixed.csv", "--capacity", 8, says=["impossible", "at least 10", "no layout is lower"])
+
+    def test_refuses(self):
+        self.write("bad.csv", "id,lower,upper,size\na,0,0,1\n")
+        self.refused("layout", "bad.csv", says=["bad.csv", "line 2", "'upper'"])
+        self.write("clash.csv", "lower,upper,size,hint\n0,9,4,0\n3,4,4,2\n")
+        self.refused("layout", "clash.csv", says=["clash.csv", "blocks[1].fixed", "blocks[0]"])
+        self.refused("layout", "missing.csv", says="missing.csv")
+        self.refused("layout", "bad.csv", "--seconds", -1, says="--seconds")
+        self.refused("layout", "bad.csv", "--capacity", -1, says="--capacity")
+
+    def test_an_interrupt_keeps_the_best_layout(self):
+        # A rectangle without waste: the search goes on until it is told to stop.
+        rows = ["id,lower,upper,size"]
+        for i in range(400):
+            rows.append(f"{i},{i * 37 % 100},{i * 37 % 100 + 1 + i * 53 % 90},{100 + i * 7919 % 1009}")
+        self.write("blocks.csv", "\n".join(rows))
+        process = self.start("layout", "blocks.csv", "--seconds", 1000, "-o", "placed.csv")
+        time.sleep(1)
+        interrupt(process)
+        out, err = process.communicate(timeout=100)
+        self.assertEqual((process.returncode, err), (0, ""))
+        self.assertIn("height", out)
+        self.assertEqual(len((self.folder / "placed.csv").read_text().splitlines()), 401)
 
 
 class Plan(CommandTest):
