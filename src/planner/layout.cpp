@@ -195,9 +195,10 @@ search_record solve_part(part& own, bool minimise, std::int64_t share, work_budg
   if (problem.items.size() <= most_exact_items && conflicting_pairs(problem) <= most_exact_pairs)
     exact = std::make_unique<exact_rounds>(own, sequences, minimise, budget);
   std::int64_t slice = first_slice;
-  while (!own.best.done() && own.bound <= own.best.goal && !budget.over()) {
+  const auto over = [&] { return own.best.done() || own.bound > own.best.goal || budget.over(); };
+  while (!over()) {
     if (exact) exact->round(slice);
-    climber.run(slice * 8);
+    if (!over()) climber.run(slice * 8);
     slice = std::min(slice * 4, last_slice);
   }
   return {exact ? exact->nodes() : 0, budget.used() - start};
@@ -223,12 +224,15 @@ layout_solution solve_layout(const layout_problem& problem, const layout_limits&
   for (const part& p : parts)
     result.bound = std::max(result.bound, p.bound);
 
+  const std::int64_t lowest = result.bound;
   const bool impossible = problem.capacity && result.bound > *problem.capacity;
   std::int64_t left = limits.work;  // the portfolio comes on top of it
   for (std::size_t i = 0; i < parts.size(); ++i) {
     part& p = parts[i];
-    // Lower than what another part needs anyway is of no use.
-    p.best.goal = std::max({result.bound, result.height, problem.capacity.value_or(0)});
+    // Lower than what another part needs anyway is of no use. But its height is no aim: the same steps are to
+    // be taken whatever the limit of work is, so that a larger one is never worse.
+    p.best.goal = std::max(lowest, problem.capacity.value_or(0));
+    p.best.enough = result.height;
     work_budget budget(limits.stop);
     const std::int64_t share = impossible ? 0 : left / static_cast<std::int64_t>(parts.size() - i);
     const search_record record = solve_part(p, !problem.capacity, share, budget);

@@ -17,9 +17,10 @@ namespace stash::planner::placing {
 struct incumbent {
   std::vector<std::int64_t> offsets;  ///< per item
   std::int64_t height = 0;
-  std::int64_t goal = 0;  ///< a height that ends the search
+  std::int64_t goal = 0;    ///< what to aim at
+  std::int64_t enough = 0;  ///< ends the search, too, without being aimed at
 
-  bool done() const noexcept { return height <= goal; }
+  bool done() const noexcept { return height <= goal || height <= enough; }
   void offer(const placer& candidate);
 };
 

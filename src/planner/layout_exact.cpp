@@ -323,6 +323,9 @@ std::int64_t exact_search::nodes() const noexcept {
 
 exact_outcome exact_search::run(std::int64_t capacity, const std::vector<std::uint32_t>& order,
                                 std::int64_t work, work_budget& budget, std::vector<std::int64_t>& offsets) {
+  for (const item& it : problem_.items) {
+    if (it.fixed >= 0 && it.fixed + it.size > capacity) return exact_outcome::none;
+  }
   walk w(problem_, conflicts_, capacity / problem_.grain * problem_.grain, order, work, budget);
   exact_outcome result = w.run();
   nodes_ += w.nodes();

@@ -1,6 +1,7 @@
 """The commands that do not train: networks, graph, plan, explain, verify, and the help of all."""
 
 import json
+import signal
 import subprocess
 import time
 import unittest
@@ -9,7 +10,8 @@ from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
          "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3"]
-COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench"]
+COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench", "layout",
+            "sweep"]
 
 
 class Help(CommandTest):
@@ -64,6 +66,54 @@ class Graph(CommandTest):
         self.refused("graph", "nope", says=["nope", *NAMES])
         self.refused("graph", "lenet", "-o", "missing/graph.json", says="missing/graph.json")
         self.refused("graph", "lenet", "-o", ".", says="directory")
+
+
+class Layout(CommandTest):
+    blocks = "id,lower,upper,size\na,0,4,6\nb,2,6,4\nc,4,8,6\nd,0,9,0\n"
+
+    def test_places_blocks_and_writes_them(self):
+        self.write("blocks.csv", self.blocks)
+        out = self.done("layout", "blocks.csv", "-o", "placed.csv")
+        for line in ["blocks +4", "max-live +10 bytes at time 2", "height +10 bytes", "above max-live +0.0000 %",
+                     "proven optimal +yes"]:
+            self.assertRegex(out, line)
+        rows = (self.folder / "placed.csv").read_text().splitlines()
+        self.assertEqual(rows[0], "id,lower,upper,size,offset")
+        self.assertEqual([row.rsplit(",", 1)[0] for row in rows], self.blocks.splitlines())
+        self.done("layout", "placed.csv", "--capacity", 10)
+
+    def test_says_why_a_capacity_is_not_met(self):
+        self.write("blocks.csv", self.blocks)
+        self.refused("layout", "blocks.csv", "--capacity", 9, "-o", "placed.csv",
+                     says=["impossible", "max-live = 10", "time 2", "blocks a, b", "got 9"])
+        self.write("fixed.csv", "lower,upper,size,hint\n0,9,4,2\n0,9,4,-1\n")
+        self.refused("layout", "fixed.csv", "--capacity", 8, says=["impossible", "at least 10", "no layout is lower"])
+
+    def test_refuses(self):
+        self.write("bad.csv", "id,lower,upper,size\na,0,0,1\n")
+        self.refused("layout", "bad.csv", says=["bad.csv", "line 2", "'upper'"])
+        self.write("clash.csv", "lower,upper,size,hint\n0,9,4,0\n3,4,4,2\n")
+        self.refused("layout", "clash.csv", says=["clash.csv", "blocks[1].fixed", "blocks[0]"])
+        self.refused("layout", "missing.csv", says="missing.csv")
+        self.refused("layout", "bad.csv", "--seconds", -1, says="--seconds")
+        self.refused("layout", "bad.csv", "--capacity", -1, says="--capacity")
+
+    def test_an_interrupt_keeps_the_best_layout(self):
+        rows = ["id,lower,upper,size"]
+        for i in range(400):
+            rows.append(f"{i},{i * 37 % 100},{i * 37 % 100 + 1 + i * 53 % 90},{100 + i * 7919 % 1009}")
+        self.write("blocks.csv", "\n".join(rows))
+        # Until the search has begun, an interrupt ends the command: a slow machine gets more time.
+        for seconds in [0.5, 2, 8, 30]:
+            process = self.start("layout", "blocks.csv", "--seconds", 1000, "-o", "placed.csv")
+            time.sleep(seconds)
+            interrupt(process)
+            out, err = process.communicate(timeout=100)
+            if process.returncode not in [130, -signal.SIGINT]:
+                break
+        self.assertEqual((process.returncode, err), (0, ""))
+        self.assertIn("height", out)
+        self.assertEqual(len((self.folder / "placed.csv").read_text().splitlines()), 401)
 
 
 class Plan(CommandTest):
