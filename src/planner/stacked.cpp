@@ -1,5 +1,7 @@
 #include "planner/stacked.hpp"
 
+#include <ranges>
+
 #include <fmt/format.h>
 
 #include "stash/error.hpp"
@@ -75,6 +77,7 @@ graph stacked(const graph& g, int times) {
                             g.ops.size(), times));
   }
   std::vector<copy_of> copies;
+  copies.reserve(static_cast<std::size_t>(times));
   for (int k = 0; k < times; ++k)
     copies.emplace_back(g, result, k, forward_ops);
   const auto add = [&](const copy_of& copy, op_stage stage) {
@@ -84,8 +87,8 @@ graph stacked(const graph& g, int times) {
   };
   for (const copy_of& copy : copies)
     add(copy, op_stage::forward);
-  for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy)
-    add(*copy, op_stage::backward);
+  for (const copy_of& copy : copies | std::views::reverse)
+    add(copy, op_stage::backward);
   add(copies.front(), op_stage::update);
   for (const copy_of& copy : copies) {
     for (const recompute_rule& r : g.recompute)
