@@ -13,6 +13,7 @@
 #include "files.hpp"
 #include "packed_file.hpp"
 #include "planner/json.hpp"
+#include "planner/machine.hpp"
 #include "planner/trace.hpp"
 #include "stash/error.hpp"
 
@@ -172,6 +173,46 @@ planner::graph graph_source::read() const {
   return g;
 }
 
+planner::machine read_machine(const std::string& name_or_file) {
+  if (std::filesystem::path(name_or_file).extension() != ".json") return planner::find_machine(name_or_file);
+  return parsed(name_or_file, [](const std::string& text) { return planner::machine_from_json(text); });
+}
+
+namespace {
+
+// "PATTERN=FORM[,FORM...]"
+planner::tensor_rule parse_rule(const std::string& text, bool deny, const char* option) {
+  const std::size_t equals = text.rfind('=');
+  planner::tensor_rule rule;
+  rule.deny = deny;
+  if (equals != std::string::npos) {
+    rule.pattern = text.substr(0, equals);
+    for (std::size_t begin = equals + 1; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      rule.forms.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  if (rule.pattern.empty() || rule.forms.empty() || rule.forms.front().empty()) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{}: expected TENSOR=FORM[,FORM...] such as 'conv1*=raw,fp16', got '{}'", option, text));
+  }
+  for (const std::string& form : rule.forms) {
+    if (form != "raw" && form != "recompute" && form != "swap") static_cast<void>(parse_encoding(form));
+  }
+  return rule;
+}
+
+value_format parse_values(const std::string& name) {
+  const encoding e = parse_encoding(name);
+  if (e.kind == encoding_kind::cast) return e.values;
+  throw error(errc::invalid_argument,
+              fmt::format("--values: expected a value format such as fp16, got '{}'", name));
+}
+
+}  // namespace
+
 planner::graph graph_source::read_trace() const {
   if (!name.empty()) {
     throw error(errc::invalid_argument,
@@ -204,52 +245,94 @@ void graph_source::add_times(planner::trace& t, const planner::trace_options& op
 }
 
 void plan_source::declare(CLI::App& command) {
-  command.add_option("--policy", policy, "none, lossless, fp16 or fp8")
+  command
+      .add_option("--policy", policy, "none, lossless, fp16, fp10, fp8, auto, gist, swap-only, lms or layrub")
       ->type_name("POLICY")
       ->capture_default_str();
   command
       .add_option("--budget", budget,
                   "memory for everything: bytes, 64MiB, 1.5GiB, or a share of the baseline (0.5, 50%); "
-                  "default: as little as possible")
+                  "default: as little as possible, with --machine its memory")
       ->type_name("SIZE")
       ->check(some_text());
   command.add_option("--force", force, "use this encoding (or recompute, raw) wherever it is legal")
       ->type_name("ENCODING")
       ->check(some_text());
+  command.add_option("--machine", machine, "plan for speed on this machine (a name or machine.json)")
+      ->type_name("MACHINE")
+      ->check(some_text());
+  command
+      .add_option("--values", values,
+                  "policies auto and gist: value formats that are allowed (fp16, fp10, fp8, ...)")
+      ->type_name("FORMAT")
+      ->delimiter(',');
+  command
+      .add_option("--allow", allow,
+                  "of these tensors only these forms, as in 'conv1*=raw,fp16' (also swap, recompute)")
+      ->type_name("TENSOR=FORMS");
+  command.add_option("--deny", deny, "of these tensors not these forms")->type_name("TENSOR=FORMS");
+  command.add_flag("--no-swap", no_swap, "keep everything on the device");
+  command.add_option("--evaluations", evaluations, "simulations of the search for the fastest plan")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(0, 1'000'000'000));
+  command.add_option("--search-seed", seed, "of that search")->type_name("N")->capture_default_str();
 }
 
 void plan_source::check() const {
-  static_cast<void>(planner::parse_policy(policy));
+  static_cast<void>(options(1, ""));
   if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
   if (!budget.empty()) static_cast<void>(parse_budget(budget, 1'000'000'000));
 }
 
-planner::plan_options plan_source::make(const planner::graph& g, int threads,
-                                        const std::string& machine) const {
-  planner::plan_options options;
-  options.chosen_policy = planner::parse_policy(policy);
-  options.force = force;
-  options.threads = threads;
-  options.machine = machine;
-  if (!budget.empty()) {
-    planner::plan_options none = options;
-    none.chosen_policy = planner::policy::none;
-    none.force.clear();
-    options.budget_bytes = parse_budget(budget, planner::make_plan(g, none).sizes.planned_peak_total);
+planner::plan_options plan_source::options(int threads, const std::string& machine_note) const {
+  planner::plan_options o;
+  o.chosen_policy = planner::parse_policy(policy);
+  o.force = force;
+  o.threads = threads;
+  o.machine = machine_note;
+  o.evaluations = evaluations;
+  o.seed = seed;
+  for (const std::string& name : values)
+    o.values.push_back(parse_values(name));
+  for (const std::string& text : allow)
+    o.tensors.push_back(parse_rule(text, false, "--allow"));
+  for (const std::string& text : deny)
+    o.tensors.push_back(parse_rule(text, true, "--deny"));
+  if (!machine.empty()) {
+    o.model = read_machine(machine);
+    o.swap = !no_swap && o.chosen_policy != planner::policy::none && o.chosen_policy != planner::policy::gist;
+  } else if (o.chosen_policy >= planner::policy::gist) {
+    throw error(errc::invalid_argument,
+                fmt::format("--policy: expected --machine beside {}, which plans for one, got none", policy));
   }
-  return options;
+  return o;
+}
+
+planner::plan_options plan_source::make(const planner::graph& g, int threads,
+                                        const std::string& machine_note) const {
+  planner::plan_options o = options(threads, machine_note);
+  if (!budget.empty()) {
+    planner::plan_options none;
+    none.chosen_policy = planner::policy::none;
+    none.threads = threads;
+    o.budget_bytes = parse_budget(budget, planner::make_plan(g, none).sizes.planned_peak_total);
+  }
+  return o;
 }
 
 std::string form_name(const planner::stash_choice& c) {
+  const char* const on_host = c.swapped ? "+swap" : "";
   switch (c.kind) {
     case planner::stash_kind::none:
       return "none";
     case planner::stash_kind::raw:
-      return "raw";
+      return c.swapped ? "swap" : "raw";
     case planner::stash_kind::encoded:
-      return to_string(c.stored);
+      return to_string(c.stored) + on_host;
     case planner::stash_kind::recompute:
-      return c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute";
+      return (c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute") +
+             std::string(on_host);
   }
   return "";
 }

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/models.hpp"
 #include "planner/plan.hpp"
@@ -51,6 +52,10 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator number(double least, double most);
 CLI::Validator some_text();
 
+/// A machine by name, or from a JSON file. Throws error(invalid_argument), error(bad_format) or
+/// error(io_failure).
+planner::machine read_machine(const std::string& name_or_file);
+
 /// "HxWxC". Throws error(invalid_argument).
 models::input_shape parse_input_shape(const std::string& text);
 
@@ -58,8 +63,16 @@ struct plan_source {
   std::string policy = "lossless";
   std::string budget;
   std::string force;
+  std::string machine;                   ///< name or file; empty: no model
+  std::vector<std::string> values;       ///< narrower formats that auto and gist may use
+  std::vector<std::string> allow, deny;  ///< "PATTERN=FORM[,FORM...]"
+  bool no_swap = false;
+  std::int32_t evaluations = 20000;
+  std::uint64_t seed = 1;
 
   void declare(CLI::App& command);
+  /// The options without a budget.
+  planner::plan_options options(int threads, const std::string& machine_note) const;
   /// Throws error(invalid_argument) for an unknown policy or encoding or a malformed budget.
   void check() const;
   /// Options of the planner for `g`; a budget that is a share needs the baseline, which is planned for it.

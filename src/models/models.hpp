@@ -42,5 +42,19 @@ planner::network inception_v1(input_shape input, std::int64_t classes);
 planner::network resnet50(input_shape input, std::int64_t classes);
 planner::network resnet101(input_shape input, std::int64_t classes);
 planner::network resnet152(input_shape input, std::int64_t classes);
+planner::network resnet200(input_shape input, std::int64_t classes);
+planner::network resnet1001(input_shape input, std::int64_t classes);
+planner::network resnet1517(input_shape input, std::int64_t classes);
+planner::network resnet2000(input_shape input, std::int64_t classes);
+planner::network inception_v3(input_shape input, std::int64_t classes);
+
+/// With the auxiliary classifier behind the 17x17 maps. A network has one loss: the auxiliary logits are
+/// added to the main ones instead of having a loss of their own.
+planner::network inception_v3_auxiliary(input_shape input, std::int64_t classes);
+
+/// A ResNet as deep as asked: conv2, conv3 and conv5 as in ResNet-152 (3, 8 and 3 bottlenecks), conv4 takes
+/// the rest. Depths 3 * k + 2 can be reached; others are rounded down to the next one that can, and the name
+/// says which. Throws error(invalid_argument) if depth < 47 or depth > 100,000.
+planner::network resnet_n(std::int64_t depth, input_shape input, std::int64_t classes);
 
 }  // namespace stash::models

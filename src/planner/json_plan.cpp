@@ -45,6 +45,7 @@ value choice_json(const stash_choice& c) {
   put(out, "bytes_before", c.bytes_before, std::int64_t{0});
   put(out, "bytes_after", c.bytes_after, std::int64_t{0});
   if (c.density != 1.0) out.set("density", finite(c.density, "choices: density"));
+  put(out, "swapped", c.swapped, false);
   put_list(out, "reason", c.reason);
   return out;
 }
@@ -56,6 +57,7 @@ stash_choice read_choice(const field& f) {
   if (const auto v = f.find("bytes_before")) c.bytes_before = v->bytes();
   if (const auto v = f.find("bytes_after")) c.bytes_after = v->bytes();
   if (const auto v = f.find("density")) c.density = v->number(0.0, 1.0);
+  if (const auto v = f.find("swapped")) c.swapped = v->boolean();
   if (const auto v = f.find("reason")) c.reason = v->text();
   return c;
 }
@@ -112,6 +114,7 @@ void for_each_size(Sizes& s, Visit visit) {
   visit("max_live", s.max_live);
   visit("parameter_bytes", s.parameter_bytes);
   visit("workspace_bytes", s.workspace_bytes);
+  visit("host_bytes", s.host_bytes);
 }
 
 value sizes_json(const plan_sizes& s) {
@@ -130,15 +133,33 @@ plan_sizes read_sizes(const field& f) {
   return s;
 }
 
+value times_json(const plan_times& t) {
+  return value::members("model", t.model, "unplanned_ms", finite(t.unplanned_ms, "times: unplanned_ms"),
+                        "simulated_ms", finite(t.simulated_ms, "times: simulated_ms"), "bound_ms",
+                        finite(t.bound_ms, "times: bound_ms"), "relaxed", t.relaxed);
+}
+
+plan_times read_times(const field& f) {
+  plan_times t;
+  if (const auto v = f.find("model")) t.model = v->text();
+  if (const auto v = f.find("unplanned_ms")) t.unplanned_ms = v->number(0.0, largest_double);
+  if (const auto v = f.find("simulated_ms")) t.simulated_ms = v->number(0.0, largest_double);
+  if (const auto v = f.find("bound_ms")) t.bound_ms = v->number(0.0, largest_double);
+  if (const auto v = f.find("relaxed")) t.relaxed = v->boolean();
+  return t;
+}
+
 plan read_plan(const field& f) {
   plan p;
   p.chosen_policy = f.at("policy").one_of<policy>();
+  f.for_each("values", [&](const field& e) { p.values.push_back(e.one_of<value_format>()); });
   if (const auto v = f.find("budget_bytes")) p.budget_bytes = v->bytes();
   if (const auto v = f.find("threads")) p.threads = static_cast<int>(v->integer(1, 1 << 16));
   if (const auto v = f.find("machine")) p.machine = v->text();
   if (const auto v = f.find("slot_margin")) p.slot_margin = v->number(0.0, largest_double);
   if (const auto v = f.find("overflow_bytes")) p.overflow_bytes = v->bytes();
   if (const auto v = f.find("sizes")) p.sizes = read_sizes(*v);
+  if (const auto v = f.find("times")) p.times = read_times(*v);
   byte_total before, after, buffers;
   f.at("choices").for_each([&](const field& e) {
     p.choices.push_back(read_choice(e));
@@ -162,12 +183,19 @@ std::string to_json(const plan& p) {
     out.member("format", "stash.plan");
     out.member("version", plan::format_version);
     out.member("policy", name_of(p.chosen_policy));
+    if (!p.values.empty()) {
+      value::array names;
+      for (const value_format v : p.values)
+        names.push_back(value(name_of(v)));
+      out.member("values", value(std::move(names)));
+    }
     out.member("budget_bytes", p.budget_bytes);
     out.member("threads", p.threads);
     out.member("machine", p.machine);
     out.member("slot_margin", finite(p.slot_margin, "slot_margin"));
     out.member("overflow_bytes", p.overflow_bytes);
     out.member("sizes", sizes_json(p.sizes));
+    if (!p.times.model.empty()) out.member("times", times_json(p.times));
     out.list("choices", p.choices, choice_json);
     out.member("alternative", value(p.alternative));
     out.list("buffers", p.buffers, buffer_json);

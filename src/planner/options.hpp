@@ -4,6 +4,7 @@
 /// through recompute) form a *component*; a component has a short list of complete, legal configurations.
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct option_set {
 /// concatenation) gets only those that decide alike for all its storages but the one with the most readers;
 /// bounds then hold for these. Throws error(invalid_argument) if `force` is unknown or legal nowhere.
 option_set make_options(const graph& g, const plan_options& options, double margin);
+
+/// The last rule whose pattern fits the name; null if none does.
+const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_view name);
 
 /// The reads of `storage` under a full selection of alternatives (per op).
 std::vector<reader> readers_of(const graph& g, storage_id storage,

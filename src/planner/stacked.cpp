@@ -71,10 +71,11 @@ graph stacked(const graph& g, int times) {
   op_id forward_ops = 0;
   for (const op& o : g.ops)
     forward_ops += o.stage == op_stage::forward ? 1 : 0;
-  if (g.ops.size() * static_cast<std::size_t>(times) > 100'000'000) {
+  const std::size_t parts = g.ops.size() + g.storages.size() + 1;
+  if (parts > 100'000'000 / static_cast<std::size_t>(times)) {
     throw error(errc::invalid_argument,
-                fmt::format("stacked: times: expected at most 10^8 ops, got {} of them {} times",
-                            g.ops.size(), times));
+                fmt::format("stacked: times: expected at most 10^8 ops and storages, got {} of them {} times",
+                            parts, times));
   }
   std::vector<copy_of> copies;
   copies.reserve(static_cast<std::size_t>(times));

@@ -163,8 +163,10 @@ TEST_P(model_plans, come_close_to_the_bound) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const models::model_info& m : models::all())
-    names.emplace_back(m.name);
+  for (const models::model_info& m : models::all()) {
+    // Hundreds of equal blocks take minutes and say nothing that ResNet-200 does not.
+    if (m.build(m.default_input, m.default_classes).nodes().size() < 1000) names.emplace_back(m.name);
+  }
   return names;
 }
 
@@ -187,7 +189,7 @@ TEST(wall, is_set_by_the_largest_op_of_the_published_networks) {
   EXPECT_EQ(wall_op("overfeat"), "pool1");
   EXPECT_EQ(wall_op("vgg16"), "conv1_2");
   EXPECT_EQ(wall_op("inception_v1"), "pool1");
-  for (const char* const name : {"resnet50", "resnet101", "resnet152"})
+  for (const char* const name : {"resnet50", "resnet101", "resnet152", "resnet200", "resnet2000"})
     EXPECT_EQ(wall_op(name), "conv2_3/c/bn/backward") << name;
   EXPECT_EQ(wall_op("resnet20"), "conv2_3/b/bn/backward");
 }

@@ -1,0 +1,276 @@
+#include "planner/sweep.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "planner/fastest.hpp"
+#include "planner/items.hpp"
+#include "planner/placement.hpp"
+#include "planner/search.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner {
+namespace {
+
+constexpr std::int64_t no_limit = std::int64_t{1} << 60;
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+// A machine that is pinned for comparison knows one encoding, of half the size, and no recompute.
+void keep_pinned(option_set& set) {
+  const auto known = [](const stash_choice& c) {
+    return c.kind == stash_kind::none || c.kind == stash_kind::raw ||
+           (c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::cast);
+  };
+  for (component& c : set.components) {
+    std::vector<configuration> kept;
+    for (const configuration& f : c.configurations) {
+      if (std::all_of(f.choices.begin(), f.choices.end(), known)) kept.push_back(f);
+    }
+    // Codes that only a forward op can write have no raw form: what there is stays.
+    if (!kept.empty()) c.configurations = std::move(kept);
+  }
+}
+
+}  // namespace
+
+class plan_sweep::state {
+ public:
+  state(const graph& g, const plan_options& options)
+      : g_(g), options_(options), facts_(g_), beside_(parameter_bytes(g_) + workspace_bytes(g_)) {
+    if (options.model->pinned) {
+      options_.chosen_policy = policy::automatic;
+      options_.values = {value_format::fp16};
+    }
+    set_ = make_options(g_, options_, options_.slot_margin);
+    if (options.model->pinned) keep_pinned(set_);
+    item_rules rules;
+    rules.swap = options_.swap;
+    rules.smallest_swap = options_.smallest_swap;
+    rules.overflow_share = options_.overflow_share;
+    rules.pinned = pinned_storages();
+    problem_ = make_problem(g_, set_, *options_.model, rules, no_limit);
+    steps_ = compress(problem_);
+    plan_options none = options_;
+    none.chosen_policy = policy::none;
+    none.force.clear();
+    const option_set raw = make_options(g_, none, 0.0);
+    const search finder(facts_, raw, none);
+    baseline_ = place(finder.build(finder.least_work())).height + beside_;
+    for (const double ms : problem_.tick_ms)
+      unplanned_ms_ += ms;
+  }
+
+  plan make(std::int64_t budget) {
+    const std::int64_t given = budget;
+    if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit;
+    const std::int64_t room = budget - beside_;
+    fastest_choice found;
+    placement where;
+    selection chosen;
+    double bound = 0.0;
+    bool certified = false;
+    std::int64_t limit = room;
+    // Layout needs more than what is live now and then: ask for less until it fits.
+    for (int attempt = 0;; ++attempt) {
+      steps_.limit = limit;
+      fastest_limits limits;
+      limits.evaluations = options_.evaluations;
+      limits.seed = options_.seed;
+      limits.stop = options_.stop;
+      for (const made& known : known_) {
+        if (known.where.height <= room) limits.starts.push_back(known.choice);
+      }
+      found = find_fastest(steps_, limits);
+      if (attempt == 0) {
+        bound = found.bound_ms;
+        certified = found.relaxed;
+      }
+      if (!found.found) break;
+      simulator sim(steps_);
+      timeline_record record;
+      sim.run(found.choice, std::numeric_limits<double>::infinity(), &record);
+      chosen = select(found.choice, record);
+      where = place(facts_.build(chosen, options_));
+      if (where.height <= room || attempt >= 8) break;
+      limit -= where.height - room;
+    }
+    if (!found.found || where.height > room) refuse(budget, room, found);
+    // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
+    // plan too.
+    const made* best = nullptr;
+    for (const made& known : known_) {
+      if (known.where.height <= room && known.ms <= (best != nullptr ? best->ms : found.ms)) best = &known;
+    }
+    if (best != nullptr) {
+      chosen = best->chosen;
+      where = best->where;
+      found.ms = best->ms;
+    } else {
+      known_.push_back({found.choice, chosen, where, found.ms});
+    }
+    plan_options own = options_;
+    own.budget_bytes = given;
+    plan p = assemble(g_, own, facts_, chosen, std::move(where));
+    p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
+    return p;
+  }
+
+  double greedy_ms(std::int64_t budget) {
+    steps_.limit = budget - beside_;
+    simulator sim(steps_);
+    const simulated s = sim.run(greedy_largest_first(steps_, sim));
+    return s.feasible ? s.ms : -1.0;
+  }
+
+  std::int64_t baseline() const { return baseline_; }
+
+ private:
+  // Choices of all storages, and when the copies of swapped ones begin and end.
+  selection select(const option_choice& choice, const timeline_record& record) const {
+    selection s;
+    s.choices.resize(g_.storages.size());
+    s.alternative.assign(g_.ops.size(), -1);
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      if (g_.ops[i].alternatives.size() == 1) s.alternative[i] = 0;
+    }
+    for (std::size_t i = 0; i < choice.size(); ++i) {
+      const component& c = set_.components[i];
+      const item_option& o = steps_.items[i].options[index(choice[i])];
+      const configuration& f = c.configurations[index(o.configuration)];
+      for (std::size_t k = 0; k < c.storages.size(); ++k) {
+        s.choices[index(c.storages[k])] = f.choices[k];
+        s.choices[index(c.storages[k])].swapped = k < 32 && ((o.swapped >> k) & 1U) != 0;
+      }
+      for (std::size_t k = 0; k < c.ops.size(); ++k)
+        s.alternative[index(c.ops[k])] = f.alternatives[k];
+    }
+    s.copies = copies_of(choice, record);
+    return s;
+  }
+
+  // Begin of every tick on the compute stream.
+  std::vector<double> tick_begins(const timeline_record& record) const {
+    std::vector<double> begin(problem_.tick_ms.size(), 0.0);
+    for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
+      double at = record.begin[k];
+      for (std::int32_t t = steps_.first_tick[k]; t < steps_.first_tick[k + 1]; ++t) {
+        begin[index(t)] = at;
+        at += problem_.tick_ms[index(t)];
+      }
+    }
+    return begin;
+  }
+
+  std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const {
+    struct timed {
+      copy_event event;
+      double ms;
+      int rank;  // of events of one moment: ends before begins
+    };
+    const std::vector<double> begin = tick_begins(record);
+    const auto tick_from = [&](double ms) {
+      return static_cast<std::int32_t>(std::lower_bound(begin.begin(), begin.end(), ms) - begin.begin());
+    };
+    std::vector<timed> events;
+    for (const simulated_transfer& t : record.transfers) {
+      const component& c = set_.components[index(t.item)];
+      const item_option& o = problem_.items[index(t.item)].options[index(choice[index(t.item)])];
+      const transfer& x = o.transfers[index(t.index)];
+      const storage_id s = c.storages[index(x.form)];
+      const std::int32_t out = std::clamp(tick_from(t.out_begin), x.released + 1, x.needed);
+      const std::int32_t out_done = std::clamp(tick_from(t.out_end), out, x.needed);
+      const std::int32_t in = std::clamp(tick_from(t.in_begin), out_done, x.needed);
+      events.push_back({{out, step_kind::copy_out, s}, t.out_begin, 2});
+      events.push_back({{out_done, step_kind::wait_out, s}, t.out_end, 0});
+      events.push_back({{in, step_kind::copy_in, s}, t.in_begin, 3});
+      events.push_back({{x.needed, step_kind::wait_in, s}, t.in_end, 1});
+    }
+    std::stable_sort(events.begin(), events.end(), [](const timed& a, const timed& b) {
+      if (a.event.tick != b.event.tick) return a.event.tick < b.event.tick;
+      return a.ms != b.ms ? a.ms < b.ms : a.rank < b.rank;
+    });
+    std::vector<copy_event> copies;
+    copies.reserve(events.size());
+    for (const timed& e : events)
+      copies.push_back(e.event);
+    return copies;
+  }
+
+  // Storages that the user does not let go to the host.
+  std::vector<char> pinned_storages() const {
+    std::vector<char> list(g_.storages.size(), 0);
+    for (std::size_t s = 0; s < list.size(); ++s) {
+      const tensor_rule* const rule = rule_for(options_.tensors, g_.storages[s].name);
+      if (rule == nullptr) continue;
+      const bool named = std::find(rule->forms.begin(), rule->forms.end(), "swap") != rule->forms.end();
+      list[s] = named == rule->deny;
+    }
+    return list;
+  }
+
+  // The smallest room that the search manages, to say what budget would do.
+  [[noreturn]] void refuse(std::int64_t budget, std::int64_t room, const fastest_choice& nearest) {
+    std::int64_t limit = std::max<std::int64_t>(room, 0) + std::max<std::int64_t>(nearest.missing, 1);
+    for (int attempt = 0; attempt < 40; ++attempt) {
+      steps_.limit = limit;
+      fastest_limits limits;
+      limits.evaluations = 0;
+      const fastest_choice found = find_fastest(steps_, limits);
+      if (found.found) {
+        simulator sim(steps_);
+        timeline_record record;
+        sim.run(found.choice, std::numeric_limits<double>::infinity(), &record);
+        const placement where = place(facts_.build(select(found.choice, record), options_));
+        if (where.height > room) refuse_budget(g_, where, beside_, budget);
+        limit = std::max(limit + 1, where.height);
+        continue;
+      }
+      limit += std::max<std::int64_t>(found.missing, limit / 64 + 1);
+    }
+    const search finder(facts_, set_, options_);
+    refuse_budget(g_, place(finder.build(finder.smallest_peak())), beside_, budget);
+  }
+
+  graph g_;
+  plan_options options_;
+  scheduler facts_;
+  option_set set_;
+  problem problem_;
+  step_problem steps_;
+  std::int64_t beside_ = 0, baseline_ = 0;
+  double unplanned_ms_ = 0.0;
+  struct made {
+    option_choice choice;
+    selection chosen;
+    placement where;
+    double ms = 0.0;
+  };
+  std::vector<made> known_;
+};
+
+plan_sweep::plan_sweep(const graph& g, const plan_options& options) {
+  if (!options.model) {
+    throw error(errc::invalid_argument, "plan_sweep: options: expected a model of the machine, got none");
+  }
+  state_ = std::make_unique<state>(g, options);
+}
+
+plan_sweep::~plan_sweep() = default;
+
+plan plan_sweep::make(std::int64_t budget_bytes) {
+  return state_->make(budget_bytes);
+}
+
+double plan_sweep::greedy_ms(std::int64_t budget_bytes) {
+  return state_->greedy_ms(budget_bytes);
+}
+
+std::int64_t plan_sweep::baseline_bytes() const {
+  return state_->baseline();
+}
+
+}  // namespace stash::planner
