@@ -1,5 +1,7 @@
 #include "planner/stacked.hpp"
 
+#include <ranges>
+
 #include <fmt/format.h>
 
 #include "stash/error.hpp"
@@ -69,12 +71,14 @@ graph stacked(const graph& g, int times) {
   op_id forward_ops = 0;
   for (const op& o : g.ops)
     forward_ops += o.stage == op_stage::forward ? 1 : 0;
-  if (g.ops.size() * static_cast<std::size_t>(times) > 100'000'000) {
+  const std::size_t parts = g.ops.size() + g.storages.size() + 1;
+  if (parts > 100'000'000 / static_cast<std::size_t>(times)) {
     throw error(errc::invalid_argument,
-                fmt::format("stacked: times: expected at most 10^8 ops, got {} of them {} times",
-                            g.ops.size(), times));
+                fmt::format("stacked: times: expected at most 10^8 ops and storages, got {} of them {} times",
+                            parts, times));
   }
   std::vector<copy_of> copies;
+  copies.reserve(static_cast<std::size_t>(times));
   for (int k = 0; k < times; ++k)
     copies.emplace_back(g, result, k, forward_ops);
   const auto add = [&](const copy_of& copy, op_stage stage) {
@@ -84,8 +88,8 @@ graph stacked(const graph& g, int times) {
   };
   for (const copy_of& copy : copies)
     add(copy, op_stage::forward);
-  for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy)
-    add(*copy, op_stage::backward);
+  for (const copy_of& copy : copies | std::views::reverse)
+    add(copy, op_stage::backward);
   add(copies.front(), op_stage::update);
   for (const copy_of& copy : copies) {
     for (const recompute_rule& r : g.recompute)

@@ -162,16 +162,15 @@ class reader {
   }
 
   void list(std::string_view part, value_lists& lists) {
-    if (in_.peek() != kind::array) {
-      in_.skip();
-    } else if (part == "values") {
+    const bool is_list = in_.peek() == kind::array;
+    if (is_list && part == "values") {
       in_.array([&] { lists.values.push_back(value()); });
-    } else if (part == "shapes") {
+    } else if (is_list && part == "shapes") {
       in_.array([&] {
         lists.shapes.emplace_back();
         shape(lists.shapes.back());
       });
-    } else if (part == "types") {
+    } else if (is_list && part == "types") {
       in_.array([&] {
         if (in_.peek() == kind::string) {
           lists.types.push_back(in_.raw_string());

@@ -72,6 +72,21 @@ void expect_error(errc code, const std::string& text, Call call) {
   }
 }
 
+// One forward and one backward call around what a test is about.
+class tiny_step {
+ public:
+  tiny_step() : backward(text.thread()), top(text.main_thread()) {}
+  std::int64_t backward_node(const char* name) {
+    return text.label(name,
+                      text.label(std::string("autograd::engine::evaluate_function: ") + name, backward));
+  }
+  graph make(const trace_options& options = {}) const { return graph_of_text(text.text(), options); }
+
+  trace_text text;
+  std::int64_t backward;
+  std::int64_t top;
+};
+
 TEST(trace, primitive_operators_in_stages) {
   const graph g = graph_of_text(small_trace());
   EXPECT_THAT(labels(g, op_stage::forward),
@@ -144,6 +159,21 @@ TEST(trace, an_address_that_is_given_out_again_is_another_storage) {
   const storage_id through = op_named(g, "aten::threshold_backward").outputs.at(0).storage;
   EXPECT_NE(dropped, through);
   EXPECT_EQ(g.at(through).role, storage_role::gradient);
+}
+
+TEST(trace, in_the_same_stage_too) {
+  tiny_step s;
+  s.text.call("aten::tanh", "Tensor self", {tensor_text{1}}, {tensor_text{2}}, s.top);
+  s.text.call("aten::neg", "Tensor self", {tensor_text{2}}, {tensor_text{3}}, s.top);
+  const tensor_text smaller{2, {64, 512}};
+  const auto second = s.text.call("aten::sum", "Tensor self", {tensor_text{3}}, {smaller}, s.top);
+  s.text.call("aten::empty", "int[] size", {"[64, 512]"}, {smaller}, second);
+  s.text.call("aten::mul", "Tensor self, Tensor other", {smaller, smaller}, {tensor_text{4}},
+              s.backward_node("SumBackward0"));
+  const graph g = s.make();
+  EXPECT_EQ(output(g, "aten::tanh").bytes(1), 64 * 1024 * 4);
+  EXPECT_EQ(output(g, "aten::sum").bytes(1), 64 * 512 * 4);
+  EXPECT_NE(op_named(g, "aten::tanh").outputs.at(0).storage, op_named(g, "aten::sum").outputs.at(0).storage);
 }
 
 TEST(trace, backward_names_the_forward_operator) {
@@ -268,21 +298,6 @@ TEST(trace, a_circle_of_parents_is_not_followed) {
       R"({"id": 900, "name": "aten::a", "ctrl_deps": 901}, {"id": 901, "name": "aten::b", "ctrl_deps": 900},)");
   EXPECT_EQ(to_json(graph_of_text(text)), to_json(graph_of_text(small_trace())));
 }
-
-// One forward and one backward call around what a test is about.
-class tiny_step {
- public:
-  tiny_step() : backward(text.thread()), top(text.main_thread()) {}
-  std::int64_t backward_node(const char* name) {
-    return text.label(name,
-                      text.label(std::string("autograd::engine::evaluate_function: ") + name, backward));
-  }
-  graph make(const trace_options& options = {}) const { return graph_of_text(text.text(), options); }
-
-  trace_text text;
-  std::int64_t backward;
-  std::int64_t top;
-};
 
 TEST(trace, a_forward_map_that_backward_overwrites_becomes_two) {
   tiny_step s;

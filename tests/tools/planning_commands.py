@@ -1,5 +1,6 @@
 """The commands that do not train: networks, graph, plan, explain, verify, and the help of all."""
 
+import gzip
 import json
 import signal
 import subprocess
@@ -31,6 +32,74 @@ class Help(CommandTest):
             self.refused(command, "lenet", "--bogus", says=["--bogus", "stash " + command + " --help"])
         self.refused("plan", says="network is required")
         self.refused("networks", "lenet", says="lenet")
+
+
+def small_trace():
+    """A convolution and its gradient, as PyTorch 1.x records them."""
+    def node(number, name, parent, schema="", inputs=(), outputs=()):
+        def part(index):
+            return {"inputs": [t[index] for t in inputs], "outputs": [t[index] for t in outputs]}
+        values, types, shapes = part(0), part(1), part(2)
+        return {"name": name, "id": number, "parent": parent, "op_schema": schema, "rf_id": number,
+                "inputs": values["inputs"], "input_types": types["inputs"], "input_shapes": shapes["inputs"],
+                "outputs": values["outputs"], "output_types": types["outputs"], "output_shapes": shapes["outputs"]}
+
+    def tensor(storage, *shape):
+        elements = 1
+        for d in shape:
+            elements *= d
+        return [storage + 100, storage, 0, elements, 4, "cuda:0"], "Tensor(float)", list(shape)
+
+    image, weight, y, dw = tensor(1, 8, 3, 64, 64), tensor(2, 16, 3, 1, 1), tensor(3, 8, 16, 64, 64), tensor(4, 16, 3, 1, 1)
+    return {"schema": "1.0.1", "pid": 1, "nodes": [
+        node(1, "__ROOT_PROCESS__", 1), node(2, "ProfilerStep#3", 1),
+        node(3, "aten::cudnn_convolution", 2, "aten::cudnn_convolution(Tensor self, Tensor weight)", [image, weight], [y]),
+        node(4, "autograd::engine::evaluate_function: ConvolutionBackward0", 1),
+        node(5, "aten::mul", 4, "aten::mul(Tensor self, Tensor other)", [y, y], [tensor(5, 8, 16, 64, 64)]),
+        node(6, "aten::convolution_backward", 4,
+             "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight)",
+             [tensor(5, 8, 16, 64, 64), image, weight], [dw]),
+        node(7, "Optimizer.step#SGD.step", 2),
+        node(8, "aten::add_", 7, "aten::add_(Tensor(a!) self, Tensor other)", [weight, dw], [weight])]}
+
+
+class Traces(CommandTest):
+    def test_a_trace_is_planned_and_becomes_a_graph(self):
+        self.write("t.json", json.dumps(small_trace()))
+        self.write("t.json.gz", gzip.compress(json.dumps(small_trace()).encode()))
+        plain = self.done("plan", "--trace", "t.json", "--json", "plain.json")
+        self.assertIn("t.json, iteration 3", plain)
+        self.done("plan", "--trace", "t.json.gz", "--iteration", "3", "--json", "packed.json")
+        figures = self.read_json("plain.json")
+        self.assertEqual({**figures, "network": ""}, {**self.read_json("packed.json"), "network": ""})
+        self.done("graph", "--trace", "t.json", "-o", "graph.json")
+        labels = [op["label"] for op in self.read_json("graph.json")["ops"]]
+        self.assertEqual(labels, ["aten::cudnn_convolution", "aten::mul", "aten::convolution_backward", "aten::add_"])
+        self.assertEqual(self.done("plan", "graph.json"), plain)
+        self.done("plan", "--trace", "t.json", "-o", "plan.json")
+        self.assertIn("valid", self.done("verify", "plan.json"))
+        self.done("explain", "plan.json")
+
+    def test_times_of_a_profile(self):
+        self.write("t.json", json.dumps(small_trace()))
+        event = {"cat": "cpu_op", "tid": 1, "dur": 7}
+        names = {3: "aten::cudnn_convolution", 5: "aten::mul", 6: "aten::convolution_backward"}
+        events = [{**event, "name": name, "ts": 100 * i, "args": {"External id": i}} for i, name in names.items()]
+        self.write("k.json", json.dumps({"traceEvents": events}))
+        self.done("graph", "--trace", "t.json", "--kineto", "k.json", "-o", "graph.json")
+        self.assertAlmostEqual(self.read_json("graph.json")["ops"][0]["seconds"], 7e-6)
+        self.write("other.json", json.dumps({"traceEvents": events[:1]}))
+        self.refused("plan", "--trace", "t.json", "--kineto", "other.json", says=["other.json: ", "1 of 4 operators"])
+
+    def test_wrong_traces_and_options(self):
+        trace = self.write("t.json", json.dumps(small_trace()))
+        self.refused("plan", "--trace", "none.json", says="none.json")
+        self.refused("plan", "--trace", "t.json", "--iteration", "4", says="got 4")
+        self.refused("plan", "lenet", "--trace", "t.json", says="--trace")
+        self.refused("plan", "lenet", "--iteration", "1", says="--iteration")
+        self.refused("plan", "--trace", "t.json", "--batch", "8", says="--batch")
+        self.write("cut.json", trace.read_text()[:500])
+        self.refused("plan", "--trace", "cut.json", says=["cut.json: ", "byte 500"])
 
 
 class Networks(CommandTest):
