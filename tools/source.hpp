@@ -3,6 +3,7 @@
 /// Options that several commands share: which network, which batch, which plan.
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -17,6 +18,8 @@ struct graph_source {
   std::int64_t batch = 64;
   std::string input;         ///< HxWxC, empty: the network's own
   std::int64_t classes = 0;  ///< 0: the network's own
+  std::int64_t side = 0;     ///< of a cubic image, 0: the network's own
+  std::int64_t steps = 0;    ///< of a sequence, 0: the network's own
   double density = 0.5;      ///< assumed after ReLU
   int threads = 0;           ///< 0: all processors
 
@@ -29,6 +32,8 @@ struct graph_source {
 
  private:
   planner::graph read() const;
+  planner::graph named() const;
+  void refuse(std::initializer_list<const char*> options, const std::string& why) const;
 
   const CLI::App* command_ = nullptr;
 };

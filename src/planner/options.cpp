@@ -238,6 +238,8 @@ class enumerator {
     add(stash_kind::raw, {});
     if (s.role == storage_role::image || options_.chosen_policy == policy::none) return result;
     if (s.role == storage_role::auxiliary) {
+      // What a generic op keeps beside its outputs stays as it is.
+      if (has(readers, need::value) || has(readers, need::exact_value)) return result;
       encoding e;
       e.window_cells = static_cast<std::uint16_t>(s.window_cells);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
