@@ -73,6 +73,7 @@ class builder {
         where_(values.size()),
         density_(values.size(), 1.0),
         trains_(values.size(), false),
+        placed_(values.size(), false),
         gradient_(values.size()),
         forward_op_(nodes.size(), -1),
         auxiliaries_(nodes.size()),
@@ -115,6 +116,11 @@ class builder {
         ++readers_[index(x)];
         only_reader_[index(x)] = readers_[index(x)] == 1 ? static_cast<std::int32_t>(n) : -1;
       }
+    }
+    for (const node& o : nodes_) {
+      if (o.kind != node_kind::split || readers_[index(input(o, 0))] == 1) continue;
+      throw error(errc::invalid_argument,
+                  fmt::format("tape {}: '{}': expected a value that nobody else reads", g_.name, o.name));
     }
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       const node& o = nodes_[n];
@@ -380,14 +386,17 @@ class builder {
     std::erase(holders_[gradient_[index(v)].storage], v);
   }
 
+  // Memory for a gradient of v. The first of a part of a split lies where the whole wants it.
   tensor_ref fresh_gradient(value_number v) {
-    const node& o = maker(v);
-    if (o.kind == node_kind::split) {
-      storage_id& root = split_gradient_[index(values_[index(v)].node)];
-      if (root < 0) root = gradient_storage(input(o, 0));
-      return part_of({root, 0, 0}, member_of_[index(v)].begin, values_[index(v)].shape.back());
-    }
-    return {gradient_storage(v), 0, 0};
+    if (maker(v).kind != node_kind::split || placed_[index(v)]) return {gradient_storage(v), 0, 0};
+    placed_[index(v)] = true;
+    return place_in_whole(v);
+  }
+
+  tensor_ref place_in_whole(value_number v) {
+    storage_id& root = split_gradient_[index(values_[index(v)].node)];
+    if (root < 0) root = gradient_storage(input(maker(v), 0));
+    return part_of({root, 0, 0}, member_of_[index(v)].begin, values_[index(v)].shape.back());
   }
 
   storage_id gradient_storage(value_number v) {
@@ -515,7 +524,7 @@ class builder {
                     fmt::format("tape {}: '{}': expected parts that all have a reader with a gradient",
                                 g_.name, n.name));
       }
-      const tensor_ref wanted = fresh_gradient(y);
+      const tensor_ref wanted = place_in_whole(y);
       if (!(have == wanted)) {
         op& o = emit(n.name + "/copy_gradient", op_kind::copy, op_stage::backward);
         o.inputs = {have};
@@ -553,6 +562,7 @@ class builder {
   std::vector<tensor_ref> where_;
   std::vector<double> density_;
   std::vector<bool> trains_;  // a gradient is wanted
+  std::vector<bool> placed_;  // a part of a split: its place in the gradient of the whole is taken
   std::vector<tensor_ref> gradient_;
   std::vector<op_id> forward_op_;
   std::vector<std::vector<storage_id>> auxiliaries_, saved_;

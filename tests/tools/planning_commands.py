@@ -8,7 +8,8 @@ import unittest
 from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
-         "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3"]
+         "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3",
+         "unet3d", "lstm_lm", "seq2seq", "bert_base", "bert_large", "gpt2_small", "gpt2_medium"]
 COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench"]
 
 
