@@ -5,6 +5,7 @@
 
 #include <map>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -121,6 +122,22 @@ TEST(tape, split_gradients_lie_in_one_storage) {
   EXPECT_EQ(op_named(g, "context/backward_right").outputs[0], (tensor_ref{whole.storage, 8, 4}));
 }
 
+TEST(tape, volumes_need_not_be_cubes) {
+  tape t("t");
+  value x = t.image("input", {4, 6, 8, 2});
+  x = t.conv3d("conv", x, t.parameter("w", {3, 2, 3, 3, 3}), t.parameter("b", {3}));
+  EXPECT_EQ(t.shape(x), (tape::dims{4, 6, 8, 3}));
+  x = t.max_pool3d("pool", x, 2);
+  EXPECT_EQ(t.shape(x), (tape::dims{2, 3, 4, 3}));
+  EXPECT_EQ(t.shape(t.max_pool3d("odd", x, 2)), (tape::dims{1, 1, 2, 3}));
+  x = t.conv_transpose3d("up", x, t.parameter("u", {3, 5, 2, 2, 2}));
+  EXPECT_EQ(t.shape(x), (tape::dims{4, 6, 8, 5}));
+  t.softmax_cross_entropy("loss", x, t.ids("labels", 4 * 6 * 8), 0);
+  const graph g = t.finish(1);
+  planner::check_graph(g);
+  label_rules(g).run();
+}
+
 // ---- order and alternatives ------------------------------------------------------------------------------
 
 std::string reads_of(const graph& g, const planner::stash_alternative& a) {
@@ -149,6 +166,8 @@ TEST(tape, gradients_read_what_they_need_and_no_more) {
   const value query = dense(t, "query", t.first_row("row", m), 6);
   const value p = t.softmax("softmax", t.additive_scores("scores", keys, query, v));
   const value gates = dense(t, "gates", t.dropout("dropout", p, 0.1), 8);
+  const value pairs = t.attention_scores("pairs", dense(t, "query2", m, 6), keys, 2);
+  t.softmax_cross_entropy("loss2", t.attention_context("context", pairs, keys), t.ids("labels2", 4), 0);
   const auto first = t.lstm_cell("cell1", gates, {});
   const auto second = t.lstm_cell("cell2", dense(t, "gates2", first.h, 8), first.c);
   end_in_loss(t, second.h);
@@ -170,6 +189,10 @@ TEST(tape, gradients_read_what_they_need_and_no_more) {
               ElementsAre("from_hidden: scores.hidden/value", "recompute: keys/value query/value"));
   EXPECT_GT(op_named(g, "scores/backward").alternatives[1].flops, 0);
   EXPECT_THAT(alternatives(g, "softmax/backward"), ElementsAre("from_y: softmax/value"));
+  EXPECT_THAT(alternatives(g, "pairs/backward_left"), ElementsAre("from_right: keys/value"));
+  EXPECT_THAT(alternatives(g, "pairs/backward_right"), ElementsAre("from_left: query2/value"));
+  EXPECT_THAT(alternatives(g, "context/backward_left"), ElementsAre("from_right: keys/value"));
+  EXPECT_THAT(alternatives(g, "context/backward_right"), ElementsAre("from_left: pairs/value"));
   EXPECT_THAT(alternatives(g, "dropout/backward"), ElementsAre("from_mask: dropout.mask/mask", "from_seed:"));
   EXPECT_THAT(alternatives(g, "cell1/backward"),
               ElementsAre("from_gates_and_states: cell1/value cell1.1/value"));
@@ -273,8 +296,11 @@ struct random_tape {
     std::vector<value> all;
     joined_ = nodes.size();
     node last{"joined", "concat", {}, 0};
+    std::set<std::size_t> read;
+    for (const node& n : nodes)
+      read.insert(n.inputs.begin(), n.inputs.end());
     for (std::size_t i = 0; i < joined_; ++i) {
-      if (nodes[i].what == "hidden linear" || nodes[i].what == "part") continue;
+      if (read.count(i) > 0) continue;
       last.inputs.push_back(i);
       last.width += nodes[i].width;
       all.push_back(values[i]);
