@@ -245,6 +245,8 @@ class enumerator {
     const bool given = s.role == storage_role::image || s.role == storage_role::label;
     if (given || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
+      // What a generic op keeps beside its outputs stays as it is.
+      if (has(readers, need::value) || has(readers, need::exact_value)) return result;
       encoding e;
       e.window_cells = static_cast<std::uint16_t>(s.window_cells);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
