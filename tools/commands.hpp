@@ -18,6 +18,8 @@ void add_plan(CLI::App& app, action& chosen);
 void add_explain(CLI::App& app, action& chosen);
 void add_verify(CLI::App& app, action& chosen);
 void add_sweep(CLI::App& app, action& chosen);
+void add_max_batch(CLI::App& app, action& chosen);
+void add_reproduce(CLI::App& app, action& chosen);
 void add_train(CLI::App& app, action& chosen);
 void add_compare(CLI::App& app, action& chosen);
 void add_bench(CLI::App& app, action& chosen);

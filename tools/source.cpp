@@ -291,6 +291,8 @@ void plan_source::declare(CLI::App& command) {
       ->type_name("TENSOR=FORMS");
   command.add_option("--deny", deny, "of these tensors not these forms")->type_name("TENSOR=FORMS");
   command.add_flag("--no-swap", no_swap, "keep everything on the device");
+  command.add_flag("--swap-all", swap_all,
+                   "policy swap-only: move every map that can move (vDNN-all), not as many as must");
   command.add_option("--evaluations", evaluations, "simulations of the search for the fastest plan")
       ->type_name("N")
       ->capture_default_str()
@@ -312,6 +314,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
   o.machine = machine_note;
   o.evaluations = evaluations;
   o.seed = seed;
+  o.swap_all = swap_all;
   for (const std::string& name : values)
     o.values.push_back(parse_values(name));
   for (const std::string& text : allow)

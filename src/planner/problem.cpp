@@ -28,6 +28,7 @@ step_problem compress(const problem& p) {
           cut(tick);
           waits[static_cast<std::size_t>(tick)] = 1;
         }
+        cut(t.earliest);
       }
     }
   }
@@ -81,6 +82,7 @@ step_problem compress(const problem& p) {
       for (transfer& t : o.transfers) {
         t.released = step(t.released);
         t.needed = step(t.needed);
+        t.earliest = step(t.earliest);
       }
     }
   }

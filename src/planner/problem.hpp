@@ -35,6 +35,8 @@ struct transfer {
   std::int32_t released = 0, needed = 0;
   std::int64_t bytes = 0;
   std::int32_t form = 0;  ///< which storage of the component
+  /// The copy back begins in this tick at the earliest: what a policy prefetches by. Bounds do not know it.
+  std::int32_t earliest = 0;
 };
 
 struct item_option {

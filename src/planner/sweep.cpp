@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "planner/fastest.hpp"
 #include "planner/items.hpp"
 #include "planner/placement.hpp"
+#include "planner/policies.hpp"
 #include "planner/search.hpp"
 #include "stash/error.hpp"
 
@@ -50,7 +52,13 @@ class plan_sweep::state {
       options_.chosen_policy = policy::automatic;
       options_.values = {value_format::fp16};
     }
-    set_ = make_options(g_, options_, options_.slot_margin);
+    if (options_.chosen_policy == policy::gist) {
+      if (options_.values.empty()) options_.values = {value_format::fp16};
+      options_.values.resize(1);
+      set_ = gist_options(g_, options_, options_.slot_margin);
+    } else {
+      set_ = make_options(g_, options_, options_.slot_margin);
+    }
     if (options.model->pinned) keep_pinned(set_);
     item_rules rules;
     rules.swap = options_.swap;
@@ -73,6 +81,7 @@ class plan_sweep::state {
     const std::int64_t given = budget;
     if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit;
     const std::int64_t room = budget - beside_;
+    if (has_rule(options_.chosen_policy)) return make_by_rule(given, budget);
     fastest_choice found;
     placement where;
     selection chosen;
@@ -125,8 +134,11 @@ class plan_sweep::state {
     own.budget_bytes = given;
     plan p = assemble(g_, own, facts_, chosen, std::move(where));
     p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
+    count_load(best != nullptr ? best->choice : found.choice);
     return p;
   }
+
+  const plan_load& load() const { return load_; }
 
   double greedy_ms(std::int64_t budget) {
     steps_.limit = budget - beside_;
@@ -138,6 +150,86 @@ class plan_sweep::state {
   std::int64_t baseline() const { return baseline_; }
 
  private:
+  // What a rule makes of a limit on maps, with its layout.
+  struct placed_rule {
+    ruled decision;
+    selection chosen;
+    placement where;
+    double ms = 0.0;
+  };
+  std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t room) {
+    placed_rule r;
+    problem ticks = problem_;
+    r.decision = apply_rule(options_.chosen_policy, {g_, set_, limit, beside_, options_.swap_all}, ticks);
+    steps_ = compress(ticks);
+    steps_.limit = limit;
+    simulator sim(steps_);
+    std::optional<placed_rule> lowest;
+    for (int round = 0; round < layout_rounds; ++round) {
+      timeline_record record;
+      const option_choice& c = r.decision.choice;
+      const simulated s = r.decision.late ? sim.run_late(c, record)
+                                          : sim.run(c, std::numeric_limits<double>::infinity(), &record);
+      if (!s.feasible) break;
+      r.ms = s.ms;
+      r.chosen = select(c, record);
+      r.where = place(facts_.build(r.chosen, options_), room, layout_work);
+      if (!lowest || r.where.height < lowest->where.height) lowest = r;
+      if (r.where.height <= room || options_.chosen_policy == policy::gist) break;
+      tighten(r.where, room);
+    }
+    return lowest;
+  }
+
+  plan make_by_rule(std::int64_t given, std::int64_t budget) {
+    const std::int64_t room = budget - beside_;
+    std::optional<placed_rule> result;
+    std::int64_t limit = room;
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      result = by_rule(limit, room);
+      if (!result || result->where.height <= room) break;
+      limit -= result->where.height - room;
+    }
+    // What does not fit with less still says what would do.
+    std::int64_t more = std::max<std::int64_t>(room, 64);
+    for (int attempt = 0; !result && attempt < 400; ++attempt, more += more / 24 + 1)
+      result = by_rule(more, more);
+    if (!result) throw error(errc::infeasible_budget, "make_plan: budget: expected more, got too little");
+    if (result->where.height > room) refuse_budget(g_, result->where, beside_, budget);
+    steps_ = compress(problem_);
+    steps_.limit = room;
+    double bound = least_ms(steps_);
+    bool certified = false;
+    if (options_.relax && can_relax()) {
+      if (const relaxed r = relax(steps_); r.solved) {
+        bound = bound_from(steps_, r.prices);
+        certified = true;
+      }
+    }
+    plan_options own = options_;
+    own.budget_bytes = given;
+    count_load(result->decision.choice);
+    load_.parameters = result->decision.parameters;
+    plan p = assemble(g_, own, facts_, result->chosen, std::move(result->where));
+    p.times = {options_.model->name, unplanned_ms_, result->ms, std::min(bound, result->ms), certified};
+    return p;
+  }
+
+  // What a choice adds to compute and link.
+  void count_load(const option_choice& choice) {
+    load_ = {};
+    for (std::size_t i = 0; i < choice.size(); ++i) {
+      const item_option& o = problem_.items[i].options[index(choice[i])];
+      for (const added_work& w : o.work)
+        load_.added_ms += w.ms;
+      for (const transfer& t : o.transfers) {
+        load_.moved_bytes += t.bytes;
+        load_.out_ms += static_cast<double>(t.bytes) / problem_.link.out_rate + problem_.link.latency_ms;
+        load_.in_ms += static_cast<double>(t.bytes) / problem_.link.in_rate + problem_.link.latency_ms;
+      }
+    }
+  }
+
   // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
   // everywhere.
@@ -331,6 +423,7 @@ class plan_sweep::state {
     double ms = 0.0;
   };
   std::vector<made> known_;
+  plan_load load_;
 };
 
 plan_sweep::plan_sweep(const graph& g, const plan_options& options) {
@@ -344,6 +437,10 @@ plan_sweep::~plan_sweep() = default;
 
 plan plan_sweep::make(std::int64_t budget_bytes) {
   return state_->make(budget_bytes);
+}
+
+const plan_load& plan_sweep::load() const {
+  return state_->load();
 }
 
 double plan_sweep::greedy_ms(std::int64_t budget_bytes) {
