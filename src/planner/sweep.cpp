@@ -136,6 +136,7 @@ class plan_sweep::state {
   }
 
   std::int64_t baseline() const { return baseline_; }
+  std::int64_t beside() const { return beside_; }
 
  private:
   // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
@@ -300,6 +301,7 @@ class plan_sweep::state {
       steps_.limit = limit;
       fastest_limits limits;
       limits.evaluations = 0;
+      limits.relax = false;
       const fastest_choice found = find_fastest(steps_, limits);
       if (found.found) {
         simulator sim(steps_);
@@ -352,6 +354,10 @@ double plan_sweep::greedy_ms(std::int64_t budget_bytes) {
 
 std::int64_t plan_sweep::baseline_bytes() const {
   return state_->baseline();
+}
+
+std::int64_t plan_sweep::beside_bytes() const {
+  return state_->beside();
 }
 
 }  // namespace stash::planner
