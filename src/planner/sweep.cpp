@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t layout_work = 100'000'000;
 constexpr int layout_rounds = 6;
 
-constexpr std::int64_t no_limit = std::int64_t{1} << 60;
+constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
@@ -78,6 +78,7 @@ class plan_sweep::state {
     selection chosen;
     double bound = 0.0;
     bool certified = false;
+    dual_prices prices;
     std::int64_t limit = room;
     // Layout needs more than what is live now and then: ask for less until it fits.
     for (int attempt = 0;; ++attempt) {
@@ -93,6 +94,7 @@ class plan_sweep::state {
       if (attempt == 0) {
         bound = found.bound_ms;
         certified = found.relaxed;
+        prices = found.prices;
       }
       if (!found.found) break;
       const double alone = found.ms;
@@ -124,6 +126,12 @@ class plan_sweep::state {
     plan_options own = options_;
     own.budget_bytes = given;
     plan p = assemble(g_, own, facts_, chosen, std::move(where));
+    p.model = options_.model;
+    p.swap = options_.swap;
+    p.smallest_swap = options_.smallest_swap;
+    p.overflow_share = options_.overflow_share;
+    p.tensors = options_.tensors;
+    if (certified) p.certificate = certificate_of(prices, room);
     p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
     return p;
   }
@@ -139,6 +147,20 @@ class plan_sweep::state {
   std::int64_t beside() const { return beside_; }
 
  private:
+  bound_certificate certificate_of(const dual_prices& d, std::int64_t room) const {
+    bound_certificate c;
+    c.limit_bytes = room;
+    c.first_tick = steps_.first_tick;
+    for_each_price_row(d, [&](const char* name, const std::vector<double>& list) {
+      bound_certificate::row_prices row{name, {}};
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        if (list[k] != 0.0) row.list.emplace_back(static_cast<std::int32_t>(k), list[k]);
+      }
+      if (!row.list.empty()) c.prices.push_back(std::move(row));
+    });
+    return c;
+  }
+
   // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
   // everywhere.
