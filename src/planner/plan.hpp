@@ -188,7 +188,7 @@ struct plan_options {
   std::optional<planner::machine> model;
   bool swap = false;                       ///< kept forms may move to the host; needs a model with a link
   std::int64_t smallest_swap = 64 * 1024;  ///< bytes; smaller forms stay
-  std::int32_t evaluations = 20000;        ///< simulations of the search for the fastest plan
+  std::int32_t evaluations = 12000;        ///< simulations of the search for the fastest plan
   std::uint64_t seed = 1;                  ///< of that search
   std::function<bool()> stop;              ///< asked now and then; true: go on with the best plan so far
 };

@@ -15,8 +15,8 @@ namespace {
 
 // Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
 // with less.
-constexpr std::int64_t layout_work = 100'000'000;
-constexpr int layout_rounds = 6;
+constexpr std::int64_t layout_work = 60'000'000;
+constexpr int layout_rounds = 4, layout_ways = 3;
 
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
@@ -168,38 +168,48 @@ class plan_sweep::state {
              placement& where) {
     const std::vector<std::int64_t> fixed = steps_.fixed;
     std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
-    double ms = 0.0;
+    double best_ms = std::numeric_limits<double>::infinity();
     simulator sim(steps_);
-    option_choice trial = found.choice;
-    for (int round = 0; round < layout_rounds; ++round) {
-      timeline_record record;
-      simulated s = sim.run_late(trial, record);
-      if (!s.feasible || round > 0) {
-        fastest_limits limits;
-        limits.evaluations = options_.evaluations / 8;
-        limits.seed = options_.seed + static_cast<std::uint64_t>(round);
-        limits.prices = &found.prices;
-        limits.starts = {trial};
-        const fastest_choice other = find_fastest(steps_, limits);
-        if (!other.found) break;
-        trial = other.choice;
-        s = sim.run_late(trial, record);
+    // Nearly equal choices differ more in how well they can be laid out than in time: several ways are tried.
+    for (int way = 0; way < layout_ways; ++way) {
+      steps_.fixed = fixed;
+      option_choice trial = found.choice;
+      for (int round = 0; round < layout_rounds; ++round) {
+        timeline_record record;
+        simulated s = sim.run_late(trial, record);
+        if (!s.feasible || round > 0 || way > 0) {
+          fastest_limits limits;
+          limits.evaluations = options_.evaluations / 8;
+          limits.seed = options_.seed + static_cast<std::uint64_t>(100 * way + round);
+          limits.prices = &found.prices;
+          limits.starts = {trial};
+          if (way > 0 && round == 0) limits.wander = 0.001 * way;
+          limits.stop = options_.stop;
+          const fastest_choice other = find_fastest(steps_, limits);
+          if (!other.found) break;
+          trial = other.choice;
+          s = sim.run_late(trial, record);
+        }
+        // Slower than what already fits: the layout is of no interest.
+        if (best_height <= room && s.ms >= best_ms) break;
+        selection now = select(trial, record);
+        placement placed = place(facts_.build(now, options_), room, layout_work);
+        const bool fits = placed.height <= room;
+        const bool better = fits ? best_height > room || s.ms < best_ms : placed.height < best_height;
+        if (!fits) tighten(placed, room);
+        if (better) {
+          best_height = placed.height;
+          best_ms = s.ms;
+          choice = trial;
+          chosen = std::move(now);
+          where = std::move(placed);
+        }
+        if (fits) break;
       }
-      selection now = select(trial, record);
-      placement placed = place(facts_.build(now, options_), room, layout_work);
-      const bool fits = placed.height <= room;
-      if (!fits) tighten(placed, room);
-      if (placed.height < best_height) {
-        best_height = placed.height;
-        ms = s.ms;
-        choice = trial;
-        chosen = std::move(now);
-        where = std::move(placed);
-      }
-      if (fits) break;
+      if (best_height <= room && best_ms <= found.ms * (1.0 + 1e-9)) break;
     }
     steps_.fixed = fixed;
-    return ms;
+    return best_ms;
   }
 
   // Takes from the steps in which blocks stand out of the room what they stand out.
