@@ -178,12 +178,16 @@ typedef struct stash_encode_report {
   uint64_t checksum;
 } stash_encode_report;
 
-/** Memory shared by sparse tensors for what does not fit their slots (encoding.hpp). */
+/** Memory shared by sparse tensors for what does not fit their slots (encoding.hpp). A region without a
+ * counter is missing. */
 typedef struct stash_overflow_arena {
   size_t struct_size;
   void* data;
   uint64_t bytes;
   uint64_t* claimed;
+  void* host_data; /**< 16-byte aligned; on a device pinned and mapped */
+  uint64_t host_bytes;
+  uint64_t* host_claimed;
 } stash_overflow_arena;
 
 /** Encoded bytes, to write or (where the parameter is const) to read. */

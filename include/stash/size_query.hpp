@@ -14,7 +14,7 @@ namespace stash {
 /// What is known of an encoded tensor.
 struct stored_size {
   std::uint64_t bytes = 0;           ///< in use of the slot; of fixed-size encodings all of it
-  std::uint64_t overflow_bytes = 0;  ///< in use of the overflow arena
+  std::uint64_t overflow_bytes = 0;  ///< did not fit the slot: in the arena or the host overflow
   std::uint64_t nonzeros = 0;        ///< bitmap and csr: elements whose bits are not all zero; others: 0
   double density = 1.0;              ///< nonzeros / elements; 1 where nothing was counted, or for no elements
   std::uint32_t status = status_ok;  ///< status_bits of the report

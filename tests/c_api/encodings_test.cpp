@@ -166,6 +166,41 @@ TEST(c_encodings, overflow_arena_and_threads_of_the_caller) {
   EXPECT_EQ(slot.report.status, static_cast<uint32_t>(STASH_STATUS_CAPACITY));
 }
 
+TEST(c_encodings, host_overflow_of_callers_who_know_it) {
+  const std::vector<float> x = make_values(40'000, 0.5, flavour::positive, 5);
+  const stash_tensor_view view = c_view(x);
+  const stash_encoding e = c_encoding("csr");
+  size_t least = 0;
+  ASSERT_EQ(stash_encoded_bytes_at_density(&e, STASH_DTYPE_F32, 40'000, 0, &least), STASH_OK);
+  c_room slot(least), room(20'000), host(200'000);
+  uint64_t claimed = 0, host_claimed = 0;
+  stash_overflow_arena arena = STASH_INIT(stash_overflow_arena);
+  arena.data = room.view.data;
+  arena.bytes = room.view.bytes;
+  arena.claimed = &claimed;
+  arena.host_data = host.view.data;
+  arena.host_bytes = host.view.bytes;
+  arena.host_claimed = &host_claimed;
+  slot.view.overflow = &arena;
+  ASSERT_EQ(stash_encode(&e, &view, &slot.view, nullptr, nullptr), STASH_OK) << last_error();
+  EXPECT_EQ(slot.report.status, 0U);
+  EXPECT_EQ(claimed, slot.report.overflow_bytes);
+  EXPECT_GT(host_claimed, 0U);
+  EXPECT_LT(host_claimed, claimed);
+  std::vector<float> back(x.size());
+  const stash_tensor_view out = c_view(back);
+  ASSERT_EQ(stash_decode(&e, &slot.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+  EXPECT_EQ(bits_of(back), bits_of(x));
+
+  // The structure of the first version ends before the host overflow, whatever stands behind it.
+  arena.struct_size = 32;
+  slot.report = {};
+  claimed = host_claimed = 0;
+  ASSERT_EQ(stash_encode(&e, &view, &slot.view, nullptr, nullptr), STASH_OK) << last_error();
+  EXPECT_EQ(slot.report.status, static_cast<uint32_t>(STASH_STATUS_CAPACITY));
+  EXPECT_EQ(host_claimed, 0U);
+}
+
 TEST(c_encodings, batches) {
   const std::vector<float> a = make_values(700, 0.5, flavour::special, 5),
                            b = make_values(3000, 0.5, flavour::mixed, 6);
