@@ -219,7 +219,7 @@ STASH_API int32_t stash_encoded_bytes_bound(const stash_encoding* encoding, int3
 /** Size of a slot for a share of non-zeros, 0..1. */
 STASH_API int32_t stash_encoded_bytes_at_density(const stash_encoding* encoding, int32_t source,
                                                  int64_t elements, double density, size_t* bytes);
-/** Bytes that encoding exactly this tensor needs. Reads it once. */
+/** Bytes that encoding exactly this tensor needs. Reads it once. On a device: stash_size_query_count(). */
 STASH_API int32_t stash_encoded_bytes_exact(const stash_encoding* encoding, const stash_tensor_view* input,
                                             const stash_execution_context* context, size_t* bytes);
 /** Scratch bytes for stash_encode() and stash_decode(). A batch needs the most that one of its items needs.
@@ -300,6 +300,11 @@ typedef struct stash_size_query stash_size_query;
 STASH_API int32_t stash_size_query_create(const stash_encoding* encoding, int32_t source, int64_t elements,
                                           const stash_encoded_view* stored,
                                           const stash_execution_context* context, stash_size_query** query);
+/** Counts what encoding `input` would store, without storing it or waiting. `report` is zeroed by the caller
+ * and stays where it is until the answer is there. */
+STASH_API int32_t stash_size_query_count(const stash_encoding* encoding, const stash_tensor_view* input,
+                                         stash_encode_report* report, const stash_execution_context* context,
+                                         stash_size_query** query);
 /** 1 in *ready if stash_size_query_wait() would not wait. Never blocks. */
 STASH_API int32_t stash_size_query_ready(const stash_size_query* query, int32_t* ready);
 /** The answer, once it is there. */

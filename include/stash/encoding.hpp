@@ -99,7 +99,9 @@ STASH_API std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::
 STASH_API std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements,
                                                double density);
 
-/// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once.
+/// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once. On the host
+/// only: a device would have to be waited for, so that there a size_query counts (size_query.hpp), and this
+/// throws error(unsupported).
 STASH_API std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
                                           const execution_context& context);
 

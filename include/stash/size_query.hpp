@@ -32,6 +32,16 @@ class STASH_API size_query {
   size_query(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& stored,
              const execution_context& context);
 
+  /// Counts what encoding exactly `input` would store, without storing it: encoded_bytes_exact() for callers
+  /// on a device, who must not wait. The answer's bytes are those of the canonical form. Kernels (on the
+  /// host, the call) read the tensor once and add to `report`, which the caller has zeroed and keeps in
+  /// memory of the context's space until the answer is there. Nothing is counted, and the report is left
+  /// alone, for encodings of fixed size. Throws as encoded_bytes_exact() does on the host,
+  /// error(invalid_argument) for a null report, and on a device also error(out_of_memory) and
+  /// error(device_failure).
+  size_query(const encoding& e, const const_tensor_view& input, encode_report* report,
+             const execution_context& context);
+
   /// True if wait() would not wait. Never blocks.
   bool ready() const noexcept;
   /// The figures, once they are there.

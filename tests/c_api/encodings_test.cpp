@@ -49,6 +49,14 @@ TEST(c_encodings, sizes) {
     EXPECT_EQ(bytes, cpp::encoded_bytes_at_density(wanted, cpp::dtype::f32, 3000, 0.25)) << name;
     ASSERT_EQ(stash_encoded_bytes_exact(&e, &view, nullptr, &bytes), STASH_OK);
     EXPECT_EQ(bytes, cpp::encoded_bytes_exact(wanted, view_of(x), {})) << name;
+    stash_encode_report counted = {};
+    stash_size_query* query = nullptr;
+    ASSERT_EQ(stash_size_query_count(&e, &view, &counted, nullptr, &query), STASH_OK) << last_error();
+    stash_stored_size size = STASH_INIT(stash_stored_size);
+    EXPECT_EQ(stash_size_query_wait(query, &size), STASH_OK);
+    EXPECT_EQ(size.bytes, bytes) << name;
+    stash_size_query_destroy(query);
+    EXPECT_EQ(stash_size_query_count(&e, &view, nullptr, nullptr, &query), STASH_INVALID_ARGUMENT);
     ASSERT_EQ(stash_workspace_bytes(&e, STASH_DTYPE_F32, 3000, nullptr, &bytes), STASH_OK);
     EXPECT_EQ(bytes, 0U);
   }
