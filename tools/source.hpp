@@ -69,7 +69,7 @@ struct plan_source {
   std::vector<std::string> values;       ///< narrower formats that auto and gist may use
   std::vector<std::string> allow, deny;  ///< "PATTERN=FORM[,FORM...]"
   bool no_swap = false, swap_all = false;
-  std::int32_t evaluations = 20000;
+  std::int32_t evaluations = 12000;
   std::uint64_t seed = 1;
 
   void declare(CLI::App& command);

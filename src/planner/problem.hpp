@@ -49,6 +49,9 @@ struct item_option {
 
 struct item {
   std::vector<item_option> options;  ///< at least one
+  /// Too little to matter: makes no steps of its own (held bytes count for the whole steps they lie in), has
+  /// no transfers, and all its held bytes are `passing`.
+  bool small = false;
 };
 
 /// Copies between device and host. Rates in bytes per ms; 0: there is no link, nothing can be swapped.

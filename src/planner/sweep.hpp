@@ -42,6 +42,9 @@ class plan_sweep {
   /// planned_peak_total of the graph with nothing encoded or moved.
   std::int64_t baseline_bytes() const;
 
+  /// The part of it that no plan changes: parameters and workspace.
+  std::int64_t beside_bytes() const;
+
  private:
   class state;
   std::unique_ptr<state> state_;

@@ -468,7 +468,7 @@ TEST(explain, names_every_stashed_tensor_with_reader_form_and_bytes) {
         EXPECT_THAT(line, HasSubstr(std::to_string(c.bytes_after)));
         EXPECT_THAT(c.reason, ::testing::Not(IsEmpty()));
         EXPECT_THAT(line, HasSubstr(c.reason));
-        const auto readers = readers_of(p.network, static_cast<storage_id>(s), p.alternative);
+        const auto readers = readers_of(p.network, p.alternative)[s];
         EXPECT_FALSE(readers.empty());
         for (const reader& r : readers)
           EXPECT_THAT(line, HasSubstr(p.network.op_at(r.op).name));
