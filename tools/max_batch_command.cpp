@@ -1,8 +1,8 @@
 // max-batch: the largest batch, side or sequence whose plan fits a memory, per policy.
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cmath>
