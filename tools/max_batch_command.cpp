@@ -68,6 +68,10 @@ nlohmann::ordered_json to_json(const row& r, const std::string& grow) {
 }
 
 int run(options& o) {
+  if (o.plan.machine.empty()) {
+    throw error(errc::invalid_argument,
+                "--machine: expected the name of a machine or machine.json, got none");
+  }
   check_writable(o.json);
   const double max_slowdown = parse_share(o.max_slowdown);
   std::vector<planner::plan_options> wanted;
@@ -159,7 +163,6 @@ void add_max_batch(CLI::App& app, action& chosen) {
   o->plan.evaluations = 1000;
   o->source.declare(*command, false);
   o->plan.declare(*command);
-  command->get_option("--machine")->required();
   command->remove_option(command->get_option("--budget"));
   command->remove_option(command->get_option("--policy"));
   command->add_option("--policy", o->policies, "policies; the first is what ratios are to (none: baseline)")

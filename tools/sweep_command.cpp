@@ -65,6 +65,10 @@ std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int6
 }
 
 int run(options& o) {
+  if (o.plan.machine.empty()) {
+    throw error(errc::invalid_argument,
+                "--machine: expected the name of a machine or machine.json, got none");
+  }
   check_writable(o.json);
   o.plan.check();
   std::string note;
@@ -155,7 +159,6 @@ void add_sweep(CLI::App& app, action& chosen) {
   o->plan.policy = "auto";
   o->source.declare(*command, true);
   o->plan.declare(*command);
-  command->get_option("--machine")->required();
   command->remove_option(command->get_option("--budget"));
   command
       ->add_option("--budgets", o->budgets,

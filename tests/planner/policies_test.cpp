@@ -91,7 +91,7 @@ TEST(policies, the_chain_is_what_the_comments_say) {
   ASSERT_THAT(names, ::testing::ElementsAre("conv1", "relu1", "conv2", "pool", "fc", "loss", "loss/backward",
                                             "fc/backward_weights", "fc/backward_data", "pool/backward",
                                             "conv2/backward_weights", "conv2/backward_data", "relu1/backward",
-                                            "conv1/backward_weights", "update"));
+                                            "conv1/backward_weights", "sgd_update"));
   EXPECT_EQ(g.at(output_of(g, "conv1")).bytes(4), 4096);
   EXPECT_EQ(output_of(g, "conv1"), output_of(g, "relu1")) << "in place";
   EXPECT_EQ(g.at(output_of(g, "pool")).bytes(4), 1024);
