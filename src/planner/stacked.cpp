@@ -1,6 +1,5 @@
 #include "planner/stacked.hpp"
 
-
 #include <fmt/format.h>
 
 #include "stash/error.hpp"
