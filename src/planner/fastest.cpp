@@ -9,6 +9,9 @@
 namespace stash::planner {
 namespace {
 
+// Beyond it the relaxation joins steps.
+constexpr std::int32_t most_relaxed_steps = 1000;
+
 std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
@@ -62,7 +65,7 @@ class finder {
 
   fastest_choice run() {
     if (limits_.relax && limits_.prices == nullptr && can_relax()) {
-      relaxed_ = relax(p_);
+      relaxed_ = relax(p_, most_relaxed_steps);
       if (relaxed_.infeasible) best_.impossible = true;
     }
     best_.relaxed = relaxed_.solved;
@@ -89,6 +92,15 @@ class finder {
 
  private:
   bool proven() const { return best_.found && best_.ms <= best_.bound_ms * (1.0 + 1e-6); }
+
+  // One evaluation takes as long as the problem has steps.
+  std::int32_t rounds_for(std::size_t steps) const {
+    const double share =
+        static_cast<double>(limits_.full_steps) / static_cast<double>(std::max<std::size_t>(steps, 1));
+    return share >= 1.0 ? limits_.evaluations
+                        : std::max<std::int32_t>(std::min(limits_.evaluations, 200),
+                                                 static_cast<std::int32_t>(share * limits_.evaluations));
+  }
 
   simulated evaluate(const option_choice& c, double give_up = std::numeric_limits<double>::infinity()) {
     ++best_.evaluations;
@@ -199,7 +211,7 @@ class finder {
       c[i] = o;
     };
     option_choice trial;
-    const std::int32_t rounds = limits_.evaluations;
+    const std::int32_t rounds = rounds_for(p_.ms.size());
     const std::int32_t patience = std::max(200, rounds / 6);
     std::int32_t since_best = 0;
     for (std::int32_t n = 0; n < rounds && (limits_.wander > 0.0 || !proven()); ++n) {

@@ -14,7 +14,10 @@
 namespace stash::planner {
 
 struct fastest_limits {
-  std::int32_t evaluations = 20000;  ///< simulations of the local search
+  /// Simulations of the local search; proportionally fewer (at least 200) for problems of more steps than
+  /// `full_steps`, so that the time of a search does not grow with the square of the network.
+  std::int32_t evaluations = 20000;
+  std::int32_t full_steps = 1000;
   std::uint64_t seed = 1;
   bool relax = true;  ///< use the relaxation if there is a solver
   /// Prices of a problem much like this one, instead of a relaxation; null: none.

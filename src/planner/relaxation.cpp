@@ -29,6 +29,16 @@ double at_least_zero(const std::vector<double>& list, std::size_t k) {
   return std::max(0.0, price(list, k));
 }
 
+// A sum that never falls counts each of its bytes from some step on: the cheapest one, or never.
+double least_of_tails(const std::vector<double>& cost) {
+  double tail = 0.0, least = 0.0;
+  for (std::size_t k = cost.size(); k-- > 0;) {
+    tail += cost[k];
+    least = std::min(least, tail);
+  }
+  return least;
+}
+
 }  // namespace
 
 std::vector<std::vector<double>> priced_options(const step_problem& p, const dual_prices& prices) {
@@ -95,6 +105,7 @@ double bound_from(const step_problem& p, const dual_prices& prices) {
   const auto limit = static_cast<double>(p.limit);
 
   double bound = 0.0;
+  std::vector<double> sent_cost(steps, 0.0), fetched_cost(steps, 0.0);
   for (const std::vector<double>& costs : priced_options(p, d))
     bound += *std::min_element(costs.begin(), costs.end());
   for (std::size_t k = 0; k < steps; ++k) {
@@ -106,8 +117,6 @@ double bound_from(const step_problem& p, const dual_prices& prices) {
                  inner = at_most_zero(d.inner, k);
     const double sent = at_most_zero(d.sent, k), fetched = at_most_zero(d.fetched, k);
     const double deadline = at_least_zero(d.deadline, k), host = at_most_zero(d.host, k);
-    const double sent_order = at_least_zero(d.sent_order, k),
-                 fetched_order = at_least_zero(d.fetched_order, k);
     // Right-hand sides.
     bound += compute * p.ms[k];
     bound += begin * (limit - static_cast<double>(p.fixed_first[k]));
@@ -132,15 +141,14 @@ double bound_from(const step_problem& p, const dual_prices& prices) {
     s += sent - fetched + host - a * (out - next_out);
     s += -a * (both_out - next_both_out) - shared * a * (both_in - next_both_in);
     s += -end - inner - at_most_zero(d.begin, k + 1);
-    s += sent_order - at_least_zero(d.sent_order, k + 1);
     f += fetched - host - b * (in - next_in);
     f += -b * (both_in - next_both_in) - shared * b * (both_out - next_both_out);
     f += end + at_most_zero(d.begin, k + 1) + at_most_zero(d.inner, k + 1);
     f += at_least_zero(d.deadline, k + 1);
-    f += fetched_order - at_least_zero(d.fetched_order, k + 1);
-    bound += column(-s, 0.0, moved);
-    bound += column(-f, 0.0, moved);
+    sent_cost[k] = -s;
+    fetched_cost[k] = -f;
   }
+  bound += moved * (least_of_tails(sent_cost) + least_of_tails(fetched_cost));
   return std::max(bound, least_ms(p));
 }
 

@@ -16,7 +16,7 @@
 ///     begin:     fixed_first + H_k - S_(k-1) + F_(k-1) <= limit
 ///     end:       fixed_last  + H_k - S_k     + F_k     <= limit
 ///     inner:     fixed       + H_k - S_k     + F_(k-1) <= limit
-/// S and F never fall. Sources: docs/planning.md.
+/// S and F never fall, which needs no prices. Sources: docs/planning.md.
 
 #include <vector>
 
@@ -28,7 +28,7 @@ namespace stash::planner {
 /// of rows written with <= are at most 0 when the row is written as above, those with >= at least 0.
 struct dual_prices {
   std::vector<double> held, released, needed, sent, fetched, deadline, host, compute, out, in, both_out,
-      both_in, begin, end, inner, sent_order, fetched_order;
+      both_in, begin, end, inner;
 };
 
 /// Calls visit(name, list) for every row of prices.
@@ -49,8 +49,6 @@ void for_each_price_row(Prices& d, Visit visit) {
   visit("begin", d.begin);
   visit("end", d.end);
   visit("inner", d.inner);
-  visit("sent_order", d.sent_order);
-  visit("fetched_order", d.fetched_order);
 }
 
 struct relaxed {
@@ -66,6 +64,10 @@ bool can_relax() noexcept;
 
 /// Deterministic for one version of the solver. Without a solver, or if it gives up: solved == false.
 relaxed relax(const step_problem& p);
+
+/// The same over at most `most_steps` steps, neighbours joined: proves a little less, in much less time.
+/// Prices are those of p's own steps; ms is what they prove.
+relaxed relax(const step_problem& p, std::int32_t most_steps);
 
 /// A lower bound on the time of every choice, from any prices: wrong prices give a low bound, never a wrong
 /// one.

@@ -89,8 +89,6 @@ class builder {
     read(d.in, in_rows_, 1.0);
     read(d.both_out, both_out_rows_, 1.0);
     read(d.both_in, both_in_rows_, 1.0);
-    read(d.sent_order, sent_order_rows_, unit_);
-    read(d.fetched_order, fetched_order_rows_, unit_);
     fill(d.released, released_rows_, [&](std::size_t k) { return d.sent[k]; });
     fill(d.needed, needed_rows_, [&](std::size_t k) { return d.deadline[k]; });
     return r;
@@ -203,8 +201,9 @@ class builder {
           if (t.released + 1 < steps_)
             put(released_rows_[static_cast<std::size_t>(t.released) + 1], column,
                 -static_cast<double>(t.bytes) / unit_);
-          put(needed_rows_[static_cast<std::size_t>(t.needed)], column,
-              -static_cast<double>(t.bytes) / unit_);
+          if (t.needed < steps_)
+            put(needed_rows_[static_cast<std::size_t>(t.needed)], column,
+                -static_cast<double>(t.bytes) / unit_);
         }
         std::sort(touched.begin(), touched.end());
         touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
@@ -249,14 +248,13 @@ class builder {
         both_out_rows_.push_back(contended ? link_row(out_ms, shared * in_ms) : -1);
         both_in_rows_.push_back(contended ? link_row(shared * out_ms, in_ms) : -1);
         const auto order = [&](int column) {
-          if (k == 0) return -1;
+          if (k == 0) return;
           const int r = row(0.0, COIN_DBL_MAX);
           put(r, column + k, 1.0);
           put(r, column + k - 1, -1.0);
-          return r;
         };
-        sent_order_rows_.push_back(order(sent_));
-        fetched_order_rows_.push_back(order(fetched_));
+        order(sent_);
+        order(fetched_);
         const auto less = [&](int a, int b, double upper) {
           const int r = row(-COIN_DBL_MAX, upper);
           put(r, a, 1.0);
@@ -304,7 +302,7 @@ class builder {
       for (const item_option& o : i.options) {
         std::int64_t bytes = 0;
         for (const held_bytes& h : o.held) {
-          bytes += h.bytes;
+          bytes += std::max<std::int64_t>(h.bytes, 0);
           first = std::min(first, h.first);
           last = std::max(last, h.last);
         }
@@ -333,7 +331,7 @@ class builder {
   std::vector<int> row_of_, column_of_;
   std::vector<int> held_rows_, released_rows_, needed_rows_, sent_rows_, fetched_rows_, deadline_rows_,
       host_rows_, compute_rows_, out_rows_, in_rows_, both_out_rows_, both_in_rows_, begin_rows_, end_rows_,
-      inner_rows_, sent_order_rows_, fetched_order_rows_;
+      inner_rows_;
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace {
 // Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
 // with less.
 constexpr std::int64_t layout_work = 60'000'000;
-constexpr int layout_rounds = 4, layout_ways = 3;
+constexpr int layout_rounds = 6, layout_ways = 3;
 
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
@@ -281,7 +281,8 @@ class plan_sweep::state {
         placement placed = place(facts_.build(now, options_), room, layout_work);
         const bool fits = placed.height <= room;
         const bool better = fits ? best_height > room || s.ms < best_ms : placed.height < best_height;
-        if (!fits) tighten(placed, room);
+        // Most of it is often enough: the next layout is another one anyway.
+        if (!fits) tighten(placed, room, round < 2 ? 0.7 : 1.0);
         if (better) {
           best_height = placed.height;
           best_ms = s.ms;
@@ -297,8 +298,8 @@ class plan_sweep::state {
     return best_ms;
   }
 
-  // Takes from the steps in which blocks stand out of the room what they stand out.
-  void tighten(const placement& placed, std::int64_t room) {
+  // Takes from the steps in which blocks stand out of the room a share of what they stand out.
+  void tighten(const placement& placed, std::int64_t room, double share = 1.0) {
     const std::vector<std::int32_t> tick = ticks_of(placed.steps);
     std::vector<std::int64_t> out(steps_.ms.size(), 0);
     for (const buffer& b : placed.steps.buffers) {
@@ -308,7 +309,7 @@ class plan_sweep::state {
         out[index(k)] = std::max(out[index(k)], b.offset + b.bytes - room);
     }
     for (std::size_t k = 0; k < out.size(); ++k)
-      steps_.fixed[k] += out[k];
+      steps_.fixed[k] += static_cast<std::int64_t>(static_cast<double>(out[k]) * share);
   }
 
   // The tick in which each step of a schedule lies.

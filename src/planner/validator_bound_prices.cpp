@@ -14,8 +14,7 @@ namespace {
 constexpr double largest_price = 1e12;
 
 // What follows from the choices: the checker needs no price for it.
-constexpr std::array<std::string_view, 5> implied{"held", "released", "needed", "sent_order",
-                                                  "fetched_order"};
+constexpr std::array<std::string_view, 3> implied{"held", "released", "needed"};
 
 std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
