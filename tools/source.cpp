@@ -14,6 +14,7 @@
 #include "packed_file.hpp"
 #include "planner/json.hpp"
 #include "planner/machine.hpp"
+#include "planner/stacked.hpp"
 #include "planner/trace.hpp"
 #include "stash/error.hpp"
 
@@ -117,6 +118,12 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
   command.add_option("--threads", threads, "threads (default: all processors); part of the result")
       ->type_name("N")
       ->check(whole_number(1, 1024));
+  command
+      .add_option("--repeat", repeat,
+                  "copies of the network, one behind the other (to see how planning scales)")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(1, 1000));
   command_ = &command;
 }
 
@@ -153,6 +160,7 @@ planner::graph graph_source::make(std::string& machine) const {
     refuse({"--kineto", "--iteration"}, "--trace, got " + name);
     g = std::filesystem::path(name).extension() == ".json" ? read() : named();
   }
+  if (repeat > 1) g = planner::stacked(g, repeat);
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;
 }

@@ -27,6 +27,7 @@ struct graph_source {
   std::string trace;         ///< execution trace of PyTorch, instead of a name
   std::string kineto;        ///< profile recorded with it, empty: none
   std::int64_t iteration = 0;
+  int repeat = 1;  ///< copies of the network in a row
 
   /// The application must outlive this.
   void declare(CLI::App& command, bool file_allowed);

@@ -9,9 +9,6 @@
 namespace stash::planner {
 namespace {
 
-// Beyond it the relaxation joins steps.
-constexpr std::int32_t most_relaxed_steps = 1000;
-
 std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }

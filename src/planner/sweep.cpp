@@ -192,7 +192,8 @@ class plan_sweep::state {
     double bound = least_ms(steps_);
     relaxed r;
     // Gist's options are one per storage: a bound for these says nothing.
-    if (options_.relax && can_relax() && options_.chosen_policy != policy::gist) r = relax(steps_);
+    if (options_.relax && can_relax() && options_.chosen_policy != policy::gist)
+      r = relax(steps_, most_relaxed_steps);
     if (r.solved) bound = bound_from(steps_, r.prices);
     plan_options own = options_;
     own.budget_bytes = given;
@@ -281,8 +282,9 @@ class plan_sweep::state {
         placement placed = place(facts_.build(now, options_), room, layout_work);
         const bool fits = placed.height <= room;
         const bool better = fits ? best_height > room || s.ms < best_ms : placed.height < best_height;
-        // Most of it is often enough: the next layout is another one anyway.
-        if (!fits) tighten(placed, room, round < 2 ? 0.7 : 1.0);
+        // Most of what stands out is often enough: the next layout is another one anyway. Where it is not,
+        // less memory everywhere is what helps.
+        if (!fits) tighten(placed, room, round < 2 ? 0.7 : 1.0, round >= 2);
         if (better) {
           best_height = placed.height;
           best_ms = s.ms;
@@ -298,9 +300,11 @@ class plan_sweep::state {
     return best_ms;
   }
 
-  // Takes from the steps in which blocks stand out of the room a share of what they stand out.
-  void tighten(const placement& placed, std::int64_t room, double share = 1.0) {
+  // Takes from the steps in which blocks stand out of the room a share of what they stand out; from all steps
+  // what the layout is too high, if `everywhere`.
+  void tighten(const placement& placed, std::int64_t room, double share = 1.0, bool everywhere = false) {
     const std::vector<std::int32_t> tick = ticks_of(placed.steps);
+    const std::int64_t least = everywhere ? placed.height - room : 0;
     std::vector<std::int64_t> out(steps_.ms.size(), 0);
     for (const buffer& b : placed.steps.buffers) {
       if (b.form == buffer_form::host || b.offset + b.bytes <= room) continue;
@@ -309,7 +313,7 @@ class plan_sweep::state {
         out[index(k)] = std::max(out[index(k)], b.offset + b.bytes - room);
     }
     for (std::size_t k = 0; k < out.size(); ++k)
-      steps_.fixed[k] += static_cast<std::int64_t>(static_cast<double>(out[k]) * share);
+      steps_.fixed[k] += std::max(least, static_cast<std::int64_t>(static_cast<double>(out[k]) * share));
   }
 
   // The tick in which each step of a schedule lies.

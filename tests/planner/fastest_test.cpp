@@ -100,6 +100,32 @@ TEST(fastest, no_choice_is_faster_than_the_bound) {
   }
 }
 
+TEST(fastest, joined_steps_prove_no_more) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  int solved = 0;
+  double least = 1.0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    small_problem s = make_small_problem(
+        random_graph(seed, 3), seed % 2 == 0 ? policy::lossless : policy::fp8, true, small_machine(seed));
+    s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(35 + seed % 60) / 100;
+    const relaxed all = relax(s.steps);
+    const auto steps = static_cast<std::int32_t>(s.steps.ms.size());
+    for (const std::int32_t most : {1, 2, steps / 4, steps / 2, steps - 1, steps}) {
+      const relaxed joined = relax(s.steps, most);
+      ASSERT_TRUE(joined.solved || joined.infeasible) << "seed " << seed << ", " << most;
+      // What cannot be over long steps cannot be over short ones.
+      EXPECT_TRUE(all.infeasible || !joined.infeasible) << "seed " << seed << ", " << most;
+      if (!all.solved || !joined.solved) continue;
+      ++solved;
+      EXPECT_LE(joined.ms, all.ms * (1 + 1e-6)) << "seed " << seed << ", " << most;
+      EXPECT_GE(joined.ms, least_ms(s.steps) * (1 - 1e-9)) << "seed " << seed << ", " << most;
+      if (most == steps / 2) least = std::min(least, joined.ms / all.ms);
+    }
+  }
+  EXPECT_GT(solved, 200);
+  EXPECT_GT(least, 0.3);
+}
+
 TEST(fastest, wrong_prices_give_a_low_bound_never_a_wrong_one) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
