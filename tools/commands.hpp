@@ -23,6 +23,7 @@ void add_reproduce(CLI::App& app, action& chosen);
 void add_train(CLI::App& app, action& chosen);
 void add_compare(CLI::App& app, action& chosen);
 void add_bench(CLI::App& app, action& chosen);
+void add_calibrate(CLI::App& app, action& chosen);
 void add_layout(CLI::App& app, action& chosen);
 
 /// Failures after the work has begun (exit code 1), as opposed to wrong arguments and files (exit code 2).

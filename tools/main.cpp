@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
   add_train(app, chosen);
   add_compare(app, chosen);
   add_bench(app, chosen);
+  add_calibrate(app, chosen);
   add_layout(app, chosen);
   std::signal(SIGINT, request_stop);
   try {

@@ -2,7 +2,7 @@
 /// \file
 /// Search for a layout within a capacity that moves blocks again and again: a block that finds no gap drives
 /// out those whose loss weighs least, and they are placed anew. A block weighs more each time it had to drive
-/// others out (after the ejection pool of Nagata and Bräysy for vehicle routing).
+/// others out (after the ejection pool of Nagata and Braysy for vehicle routing).
 
 #include <cstddef>
 #include <cstdint>

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "planner/fast_problems.hpp"
 #include "planner/json.hpp"
 #include "planner/sweep.hpp"
@@ -34,9 +36,16 @@ std::size_t swapped(const plan& p) {
       std::count_if(p.choices.begin(), p.choices.end(), [](const stash_choice& c) { return c.swapped; }));
 }
 
+// STASH_RANDOM_GRAPHS, or what every run of the tests takes.
+std::uint64_t number_of_graphs() {
+  const char* const asked = std::getenv("STASH_RANDOM_GRAPHS");
+  return asked == nullptr ? 120 : std::strtoull(asked, nullptr, 10);
+}
+
 TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
   std::size_t plans = 0, with_swap = 0;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  const std::uint64_t graphs = number_of_graphs();
+  for (std::uint64_t seed = 0; seed < graphs; ++seed) {
     const graph g = random_graph(seed);
     constexpr policy policies[] = {policy::lossless, policy::fp8, policy::automatic, policy::fp10};
     plan_sweep sweep(g, fast_options(seed, policies[seed % 4]));
@@ -60,8 +69,10 @@ TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
       }
     }
   }
-  EXPECT_GT(plans, 350U);
-  EXPECT_GT(with_swap, 50U);
+  std::printf("%zu plans of %zu graphs, %zu with forms on the host\n", plans,
+              static_cast<std::size_t>(graphs), with_swap);
+  EXPECT_GT(plans, 3 * graphs - 10);
+  EXPECT_GT(with_swap, graphs / 3);
 }
 
 TEST(sweep, without_swap_nothing_moves) {

@@ -1,0 +1,31 @@
+"""stash calibrate: what it writes, and that plans can be made with it. Nothing here depends on how fast anything is."""
+
+import unittest
+
+from command import CommandTest
+
+
+class Calibrate(CommandTest):
+    def test_a_plan_can_be_made_for_the_machine_it_measures(self):
+        out = self.done("calibrate", "--seconds", 0, "--threads", 1, "--name", "mine", "-o", "machine.json")
+        machine = self.read_json("machine.json")
+        self.assertEqual((machine["format"], machine["name"]), ("stash.machine", "mine"))
+        for rate in ["flops_per_second", "memory_bytes_per_second", "out_bytes_per_second", "in_bytes_per_second"]:
+            self.assertGreater(machine[rate], 1e6, rate)
+        for share in ["mask_share", "sparse_share", "cast_share", "elementwise_share"]:
+            self.assertGreater(machine[share], 0, share)
+        self.assertGreater(machine["memory_bytes"], 2**28)
+        self.assertRegex(out, r"convolution +[\d.]+ GFLOP/s\nmemory +[\d.]+ GB/s")
+        self.done("sweep", "lenet", "--batch", 8, "--machine", "machine.json", "--budgets", "0.8", "--json", "s.json")
+        self.assertEqual(self.read_json("s.json")["machine"], "mine")
+
+    def test_refuses_wrong_arguments(self):
+        for option, values in {"--seconds": ["-1", "x", "nan", "1e9"], "--threads": ["0", "-1", "x"],
+                               "--output": ["", ".", "missing/machine.json"], "--name": [""]}.items():
+            for value in values:
+                self.refused("calibrate", option, value)
+        self.refused("calibrate", "lenet", says="lenet")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,152 @@
+// calibrate.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/cases/cases.hpp"
+#include "bench/cases/copy.hpp"
+#include "bench/cases/machine.hpp"
+#include "bench/cases/timing.hpp"
+#include "commands.hpp"
+#include "executor/kernel.hpp"
+#include "executor/product_rate.hpp"
+#include "files.hpp"
+#include "planner/machine.hpp"
+#include "source.hpp"
+#include "stash/cpu.hpp"
+#include "stash/error.hpp"
+
+namespace stash::tools {
+namespace {
+
+struct calibrate_options {
+  std::string name = "this_machine", output;
+  int threads = 0;
+  double seconds = 20;
+};
+
+constexpr std::int64_t copied_bytes = std::int64_t{64} << 20;
+
+// The cases whose shares of a copy stand for a kind of work, on maps with half of the values zero.
+struct kind_of_work {
+  const char* name;
+  double planner::machine::*share;
+  std::vector<std::string> cases;
+};
+std::vector<kind_of_work> kinds() {
+  using m = planner::machine;
+  return {{"masks", &m::mask_share, {"encode/sign_mask", "relu_backward/sign_mask"}},
+          {"bitmap", &m::sparse_share, {"encode/bitmap", "decode/bitmap"}},
+          {"fp16", &m::cast_share, {"encode/fp16", "decode/fp16"}},
+          {"elementwise ops", &m::elementwise_share, {"relu_forward/no_stash", "relu_backward/y"}}};
+}
+
+// The least share among the cases: a plan must not count on the faster direction.
+double least_share(const kind_of_work& kind, const execution_context& context, double seconds) {
+  constexpr std::size_t least_rounds = 3;
+  double least = 1e6;
+  for (const bench::bench_line& line : bench::selected_lines()) {
+    const std::string name = line.name();
+    const bool wanted =
+        std::any_of(kind.cases.begin(), kind.cases.end(),
+                    [&](const std::string& wanted_case) { return name == wanted_case + "/iid_0.5/32MiB"; });
+    if (!wanted) continue;
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::duration<double>(seconds / static_cast<double>(kind.cases.size()));
+    const bench::prepared_call call = line.prepare(context);
+    bench::interleaved_timing timing(context.parallel_for == nullptr);
+    const std::size_t work = timing.add(call.run);
+    const std::size_t copy = timing.add(bench::copy_call(call.moved_bytes, context));
+    do {
+      timing.round();
+    } while (timing.rounds() < least_rounds || std::chrono::steady_clock::now() < end);
+    least = std::min(least, timing.median_speed(work, copy));
+  }
+  return least;
+}
+
+// Bytes read and written per second.
+double copy_rate(const execution_context& context, double seconds) {
+  bench::interleaved_timing timing(context.parallel_for == nullptr);
+  const std::size_t copy = timing.add(bench::copy_call(copied_bytes, context));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  do {
+    timing.round();
+  } while (timing.rounds() < 3 || std::chrono::steady_clock::now() < end);
+  return static_cast<double>(copied_bytes) / timing.median_seconds(copy);
+}
+
+std::int64_t memory_of_this_machine() {
+  return static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+}
+
+int run(const calibrate_options& o, int threads) {
+  check_writable(o.output);
+  const execution_context context = threads > 1 ? executor::openmp_context(threads) : execution_context{};
+  const std::vector<kind_of_work> work = kinds();
+  const double part = o.seconds / static_cast<double>(work.size() + 2);
+  planner::machine m;
+  m.name = o.name;
+  m.description = fmt::format("measured: {}, {}, {} thread{}, commit {}", bench::processor_model(),
+                              cpu_target(), threads, threads == 1 ? "" : "s", bench::source_commit());
+  m.memory_bytes = memory_of_this_machine();
+  m.host_bytes = m.memory_bytes;
+  fmt::print("{}; about {:.3g} s\n\n", m.description, o.seconds);
+  m.flops_per_second = executor::convolution_rate(threads, part);
+  fmt::print("{:<18}{:>10.1f} GFLOP/s\n", "convolution", m.flops_per_second / 1e9);
+  m.memory_bytes_per_second = copy_rate(context, part);
+  fmt::print("{:<18}{:>10.2f} GB/s read and written\n", "memory", m.memory_bytes_per_second / 1e9);
+  for (const kind_of_work& kind : work) {
+    m.*kind.share = least_share(kind, context, part);
+    fmt::print("{:<18}{:>10.0f} % of a copy\n", kind.name, 100 * m.*kind.share);
+  }
+  // Here the host is the same memory: a byte that moves is read and written once, and both directions share
+  // the processor.
+  m.out_bytes_per_second = m.in_bytes_per_second = m.memory_bytes_per_second / 2;
+  m.contention = 0.5;
+  fmt::print("{:<18}{:>10.2f} GB/s each way (a copy in the same memory)\n", "link",
+             m.out_bytes_per_second / 1e9);
+  if (!o.output.empty()) {
+    write_file(o.output, planner::to_json(m) + "\n");
+    fmt::print("\nmachine: {}\n", o.output);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("calibrate", "Measure this machine (its CPU) for plans that are made for speed");
+  const auto o = std::make_shared<calibrate_options>();
+  command->add_option("-o,--output", o->output, "write machine.json, for --machine")
+      ->type_name("FILE")
+      ->check(some_text());
+  command->add_option("--name", o->name, "name of the machine")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->check(some_text());
+  command->add_option("--threads", o->threads, "threads (default: all processors)")
+      ->type_name("N")
+      ->check(whole_number(1, 1024));
+  command
+      ->add_option("--seconds", o->seconds, "for all measurements together; each takes three rounds at least")
+      ->type_name("S")
+      ->capture_default_str()
+      ->check(number(0.0, 86400.0));
+  command->callback([o, &chosen] {
+    chosen = [o] {
+      graph_source all;
+      all.threads = o->threads;
+      return run(*o, all.thread_count());
+    };
+  });
+}
+
+}  // namespace stash::tools
