@@ -494,10 +494,9 @@ const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_v
       ++p;
     return p == pattern.size();
   };
-  for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
-    if (fits(rule->pattern, name)) return &*rule;
-  }
-  return nullptr;
+  const auto rule =
+      std::find_if(rules.rbegin(), rules.rend(), [&](const tensor_rule& r) { return fits(r.pattern, name); });
+  return rule == rules.rend() ? nullptr : &*rule;
 }
 
 option_set make_options(const graph& g, const plan_options& options, double margin) {

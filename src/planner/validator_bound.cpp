@@ -19,7 +19,8 @@ constexpr double unlimited = 4503599627370496.0;  // 2^52
 constexpr std::size_t most_ops = std::size_t{1} << 29;
 
 double rounded_up(std::int64_t bytes) {
-  return static_cast<double>((bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment);
+  const std::int64_t whole = (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+  return static_cast<double>(whole);
 }
 
 // Parameters and workspace.

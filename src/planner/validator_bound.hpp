@@ -126,11 +126,11 @@ class legal_set {
   /// Alternatives of the op that the policy allows.
   std::vector<std::int32_t> alternatives(op_id t) const;
   /// All forms that could serve somebody, `none` first. `pinned_forms`: only what a pinned machine knows.
-  std::vector<legal_form> forms(storage_id s, bool pinned_forms) const;
+  std::vector<legal_form> forms(storage_id id, bool pinned_forms) const;
   /// `source`: the form of the storage that it is computed again from; null if that is not kept.
   static access read(const op& o, const stash_read& r, const legal_form& f, const legal_form* source);
   /// Whether it may be on the host for a while if it is kept in so many bytes.
-  bool movable(storage_id s, std::int64_t kept) const;
+  bool movable(storage_id id, std::int64_t kept) const;
 
  private:
   bool allowed(const storage& s, std::string_view form) const;

@@ -113,9 +113,9 @@ legal_set::legal_set(const plan& p)
       lives_(g_.storages.size()),
       rule_of_(g_.storages.size(), -1) {
   moves_ = p.swap && p.model && p.chosen_policy != policy::none && p.chosen_policy != policy::gist;
-  for (std::size_t i = 0; i < g_.ops.size(); ++i) {
-    const op& o = g_.ops[i];
-    const auto use = [&, t = static_cast<op_id>(i)](storage_id s) {
+  op_id number = -1;
+  for (const op& o : g_.ops) {
+    const auto use = [&, t = ++number](storage_id s) {
       dense_life& l = lives_[static_cast<std::size_t>(s)];
       if (l.first < 0) l.first = t;
       if (o.stage == op_stage::forward) l.last_forward = t;

@@ -342,8 +342,8 @@ class group {
     result.legal = result.priced < impossible;
     for (const std::size_t size : sizes_)
       result.legal = result.legal && size > 0;
-    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-      for (const stash_alternative& a : at(g_.ops, c_.ops[i]).alternatives)
+    for (const op_id t : c_.ops) {
+      for (const stash_alternative& a : at(g_.ops, t).alternatives)
         result.most_work += alternative_time(a, m_);
     }
     return result;
