@@ -8,6 +8,7 @@
 #include "planner/items.hpp"
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
+#include "planner/timeline.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -76,6 +77,7 @@ class plan_sweep::state {
     fastest_choice found;
     placement where;
     selection chosen;
+    tick_times times;
     double bound = 0.0;
     bool certified = false;
     std::int64_t limit = room;
@@ -97,7 +99,7 @@ class plan_sweep::state {
       if (!found.found) break;
       const double alone = found.ms;
       option_choice fitting;
-      found.ms = fit(found, room, fitting, chosen, where);
+      found.ms = fit(found, room, fitting, chosen, where, times);
       found.choice = fitting;
       if (where.height <= room || attempt >= 8) break;
       found.ms = alone;
@@ -117,14 +119,16 @@ class plan_sweep::state {
     if (best != nullptr) {
       chosen = best->chosen;
       where = best->where;
+      times = best->times;
       found.ms = best->ms;
     } else {
-      known_.push_back({found.choice, chosen, where, found.ms});
+      known_.push_back({found.choice, chosen, where, times, found.ms});
     }
     plan_options own = options_;
     own.budget_bytes = given;
     plan p = assemble(g_, own, facts_, chosen, std::move(where));
     p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
+    set_timeline(p, *options_.model, times);
     return p;
   }
 
@@ -142,7 +146,7 @@ class plan_sweep::state {
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
   // everywhere.
   double fit(const fastest_choice& found, std::int64_t room, option_choice& choice, selection& chosen,
-             placement& where) {
+             placement& where, tick_times& times) {
     const std::vector<std::int64_t> fixed = steps_.fixed;
     std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
     double ms = 0.0;
@@ -170,6 +174,7 @@ class plan_sweep::state {
         best_height = placed.height;
         ms = s.ms;
         choice = trial;
+        times = times_of(trial, record);
         chosen = std::move(now);
         where = std::move(placed);
       }
@@ -244,6 +249,24 @@ class plan_sweep::state {
       }
     }
     return begin;
+  }
+
+  // The simulation in ticks and storages, for the plan's timeline.
+  tick_times times_of(const option_choice& choice, const timeline_record& record) const {
+    tick_times t;
+    t.begin = t.end = tick_begins(record);
+    for (std::size_t i = 0; i < t.end.size(); ++i)
+      t.end[i] += problem_.tick_ms[i];
+    for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
+      if (steps_.first_tick[k] < steps_.first_tick[k + 1])
+        t.end[index(steps_.first_tick[k + 1] - 1)] = record.end[k];
+    }
+    for (const simulated_transfer& x : record.transfers) {
+      const item_option& o = problem_.items[index(x.item)].options[index(choice[index(x.item)])];
+      const storage_id s = set_.components[index(x.item)].storages[index(o.transfers[index(x.index)].form)];
+      t.swaps.push_back({s, x.out_begin, x.out_end, x.in_begin, x.in_end});
+    }
+    return t;
   }
 
   std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const {
@@ -328,6 +351,7 @@ class plan_sweep::state {
     option_choice choice;
     selection chosen;
     placement where;
+    tick_times times;
     double ms = 0.0;
   };
   std::vector<made> known_;

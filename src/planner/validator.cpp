@@ -35,6 +35,8 @@ std::string_view to_string(plan_fault fault) noexcept {
       return "bad_totals";
     case plan_fault::over_budget:
       return "over_budget";
+    case plan_fault::bad_times:
+      return "bad_times";
   }
   return "unknown";
 }
@@ -70,6 +72,7 @@ std::vector<plan_finding> validate(const plan& p) {
   check_buffers(p, found);
   check_steps(p, history, found);
   check_totals(p, found);
+  check_times(p, found);
   return found.take();
 }
 

@@ -23,6 +23,7 @@ enum class plan_fault : std::uint8_t {
   lost_sign,         ///< a sign is read from a cast that may round to zero
   bad_totals,        ///< reported sizes do not match the buffers (peak, wall)
   over_budget,       ///< planned_peak_total > budget_bytes
+  bad_times,         ///< a timeline whose streams, copies or total do not agree
 };
 std::string_view to_string(plan_fault fault) noexcept;
 

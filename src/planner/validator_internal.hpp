@@ -112,4 +112,7 @@ void check_steps(const plan& p, const graph_history& history, finding_list& foun
 /// Reported sizes and the budget.
 void check_totals(const plan& p, finding_list& found);
 
+/// The predicted timeline, if there is one.
+void check_times(const plan& p, finding_list& found);
+
 }  // namespace stash::planner::validation

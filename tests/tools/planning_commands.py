@@ -11,7 +11,7 @@ from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
          "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3"]
-COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench", "layout",
+COMMANDS = ["networks", "graph", "plan", "explain", "report", "verify", "train", "compare", "bench", "layout",
             "sweep"]
 
 
