@@ -50,6 +50,10 @@ device_tiles device_tiles_of(const encoding& e, const const_tensor_view& dense, 
     job.arena = static_cast<std::uint8_t*>(encoded.overflow->data);
     job.arena_end = usable(encoded.overflow->bytes);
     job.claimed = encoded.overflow->claimed;
+    job.host = static_cast<std::uint8_t*>(encoded.overflow->host_data);
+    job.host_end = usable(encoded.overflow->host_bytes);
+    job.host_claimed = encoded.overflow->host_claimed;
+    job.overflows = true;
   }
   job.report = encoded.report;
   return job;

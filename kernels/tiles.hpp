@@ -33,9 +33,13 @@ struct device_tiles {
   std::uint8_t* data;                       ///< the slot
   std::uint64_t table_offset, fixed_bytes;  ///< docs/format.md: where the table and the payloads start
   std::uint64_t slot_end;                   ///< behind the last byte that payloads can use
-  std::uint8_t* arena;                      ///< null without one
-  std::uint64_t arena_end;
-  std::uint64_t* claimed;
+  std::uint8_t* arena;
+  std::uint64_t arena_end;  ///< 0 without one
+  std::uint64_t* claimed;   ///< null without one
+  std::uint8_t* host;       ///< the host overflow, likewise
+  std::uint64_t host_end;
+  std::uint64_t* host_claimed;
+  bool overflows;  ///< there is one of them
   encode_report* report;
   block_sums sums;  ///< writing: the tiles are placed in order. Null: as blocks come
 
@@ -48,7 +52,7 @@ struct device_tiles {
 };
 
 // Bits 31..30 of a table entry.
-inline constexpr std::uint32_t entry_slot = 0, entry_arena = 1, entry_never_stored = 3;
+inline constexpr std::uint32_t entry_slot = 0, entry_arena = 1, entry_host = 2, entry_never_stored = 3;
 
 STASH_DEVICE std::uint32_t make_entry(std::uint32_t where, std::uint64_t bytes) {
   return where << 30 | static_cast<std::uint32_t>(bytes / 16);

@@ -27,9 +27,12 @@ STASH_DEVICE const std::uint8_t* find_payload(const device_tiles& job, std::uint
   if (where == entry_slot && offset >= job.fixed_bytes) {
     base = job.data;
     end = job.slot_end;
-  } else if (where == entry_arena && job.arena != nullptr) {
+  } else if (where == entry_arena) {
     base = job.arena;
     end = job.arena_end;
+  } else if (where == entry_host) {
+    base = job.host;
+    end = job.host_end;
   }
   const std::uint64_t size = (payload_bytes<Columns>(job, count) + std::uint64_t{15}) / 16 * 16;
   if (base == nullptr || offset + size > end) {

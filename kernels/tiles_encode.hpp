@@ -10,6 +10,27 @@
 
 namespace stash::kernels {
 
+/// Claims `wanted` bytes of a region in one piece, for the tiles of a block that have no place yet: their
+/// entries are never_stored. Returns the bytes of those that still have none.
+STASH_DEVICE std::uint64_t place_piece(std::uint32_t where, std::uint64_t* claimed, std::uint64_t end,
+                                       std::uint64_t wanted, const std::uint32_t* sizes,
+                                       std::uint32_t* entries) {
+  if (claimed == nullptr || wanted == 0) return wanted;
+  std::uint64_t at = atomic_add(claimed, wanted);
+  std::uint64_t rest = 0;
+  for (unsigned w = 0; w < tile_warps; ++w) {
+    if (entries[w] >> 30 != entry_never_stored) continue;
+    const std::uint64_t size = std::uint64_t{sizes[w]} * 16;
+    if (at + size <= end) {
+      entries[w] = make_entry(where, at);
+    } else {
+      rest += size;
+    }
+    at += size;
+  }
+  return rest;
+}
+
 /// Places the tiles of a block: entries[w] for sizes[w] units of 16 bytes, `total` bytes in all. One thread's
 /// work. The slot's cursor is report->slot_bytes, which starts at the fixed part's size. In order, `before`
 /// bytes lie before the block's first payload, and the cursor only counts.
@@ -29,7 +50,7 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
     return;
   }
 
-  // Not together: each for itself, and the rest in one piece of the arena.
+  // Not together: each for itself, and the rest in one piece of the arena, or of the host overflow.
   atomic_add(cursor, ~total + 1);
   std::uint64_t begin_in_order = begin;
   std::uint64_t rest = 0;
@@ -44,26 +65,15 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
       entries[w] = make_entry(entry_slot, at);
     } else {
       atomic_add(cursor, ~size + 1);
-      entries[w] = make_entry(entry_arena, 0);
+      entries[w] = make_entry(entry_never_stored, 0);
       rest += size;
     }
   }
   if (rest == 0) return;
-  std::uint64_t at = 0;
-  std::uint64_t end = 0;
-  if (job.arena != nullptr) {
-    at = atomic_add(job.claimed, rest);
-    end = job.arena_end;
-    atomic_add(&job.report->overflow_bytes, rest);
-  }
-  for (unsigned w = 0; w < tile_warps; ++w) {
-    if (entries[w] >> 30 != entry_arena) continue;
-    const std::uint64_t size = std::uint64_t{sizes[w]} * 16;
-    const bool fits = at + size <= end;
-    entries[w] = fits ? make_entry(entry_arena, at) : make_entry(entry_never_stored, 0);
-    if (!fits) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
-    at += size;
-  }
+  if (job.overflows) atomic_add(&job.report->overflow_bytes, rest);
+  rest = place_piece(entry_arena, job.claimed, job.arena_end, rest, sizes, entries);
+  rest = place_piece(entry_host, job.host_claimed, job.host_end, rest, sizes, entries);
+  if (rest != 0) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
 }
 
 /// Turns the `count` f32 values of an image into stored ones, in place: codes lie before the values that are
@@ -217,7 +227,9 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   if (tile >= job.tiles()) return;
   const std::uint32_t entry = entries[warp];
   if (entry >> 30 != entry_never_stored) {
-    std::uint8_t* const base = entry >> 30 == entry_slot ? job.data : job.arena;
+    std::uint8_t* const base = entry >> 30 == entry_slot    ? job.data
+                               : entry >> 30 == entry_arena ? job.arena
+                                                            : job.host;
     auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
     for (std::uint32_t u = lane; u < units; u += warp_lanes)
       store_once(payload + u, vectors[u]);

@@ -19,6 +19,8 @@ void add_explain(CLI::App& app, action& chosen);
 void add_report(CLI::App& app, action& chosen);
 void add_verify(CLI::App& app, action& chosen);
 void add_sweep(CLI::App& app, action& chosen);
+void add_max_batch(CLI::App& app, action& chosen);
+void add_reproduce(CLI::App& app, action& chosen);
 void add_train(CLI::App& app, action& chosen);
 void add_compare(CLI::App& app, action& chosen);
 void add_bench(CLI::App& app, action& chosen);

@@ -47,6 +47,8 @@ int run(int argc, char** argv) {
   add_report(app, chosen);
   add_verify(app, chosen);
   add_sweep(app, chosen);
+  add_max_batch(app, chosen);
+  add_reproduce(app, chosen);
   add_train(app, chosen);
   add_compare(app, chosen);
   add_bench(app, chosen);

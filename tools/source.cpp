@@ -101,6 +101,15 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
   command.add_option("--classes", classes, "number of classes (default: the network's own)")
       ->type_name("N")
       ->check(whole_number(1, 1'000'000));
+  command
+      .add_option("--side", side, "edge of a cubic image (networks of volumes; default: the network's own)")
+      ->type_name("N")
+      ->check(whole_number(1, 65536));
+  command
+      .add_option("--steps", steps,
+                  "length of a sequence (networks of sequences; default: the network's own)")
+      ->type_name("N")
+      ->check(whole_number(1, 1'000'000));
   command.add_option("--density", density, "assumed share of non-zeros after a ReLU")
       ->type_name("SHARE")
       ->capture_default_str()
@@ -140,31 +149,41 @@ planner::graph graph_source::make(std::string& machine) const {
   } else if (name.empty()) {
     throw error(errc::invalid_argument,
                 fmt::format("network is required, or --trace (see stash {} --help)", command_->get_name()));
-  } else if (refuse({"--kineto", "--iteration"}, "expected only beside --trace, got " + name);
-             std::filesystem::path(name).extension() == ".json") {
-    g = read();
   } else {
-    const models::model_info& info = models::find(name);
-    const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
-    planner::training_graph_options options;
-    options.relu_density = density;
-    g = planner::make_training_graph(info.build(shape, classes > 0 ? classes : info.default_classes), batch,
-                                     options);
+    refuse({"--kineto", "--iteration"}, "--trace, got " + name);
+    g = std::filesystem::path(name).extension() == ".json" ? read() : named();
   }
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;
 }
 
-void graph_source::refuse(std::initializer_list<const char*> options, const std::string& reason) const {
+void graph_source::refuse(std::initializer_list<const char*> options, const std::string& why) const {
   for (const char* const option : options) {
     if (command_->count(option) > 0)
-      throw error(errc::invalid_argument, fmt::format("{}: {}", option, reason));
+      throw error(errc::invalid_argument, fmt::format("{}: expected only beside {}", option, why));
   }
 }
 
+planner::graph graph_source::named() const {
+  const models::model_info& info = models::find(name);
+  if (info.make_graph != nullptr) {
+    const std::string got = fmt::format("got {}", name);
+    refuse({"--input", "--classes"}, "a network of images, " + got);
+    if (info.default_parameters.side == 0) refuse({"--side"}, "a network of volumes, " + got);
+    if (info.default_parameters.steps == 0) refuse({"--steps"}, "a network of sequences, " + got);
+    return info.make_graph(batch, {side, steps, density});
+  }
+  refuse({"--side", "--steps"}, fmt::format("a network of volumes or sequences, got {}", name));
+  const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
+  planner::training_graph_options options;
+  options.relu_density = density;
+  return planner::make_training_graph(info.build(shape, classes > 0 ? classes : info.default_classes), batch,
+                                      options);
+}
+
 planner::graph graph_source::read() const {
-  refuse({"--input", "--classes", "--density"},
-         "expected only beside the name of a network, got the file " + name);
+  refuse({"--input", "--classes", "--side", "--steps", "--density"},
+         fmt::format("the name of a network, got the file {}", name));
   planner::graph g = read_graph(name);
   if (command_->count("--batch") > 0) {
     g.batch = batch;
@@ -218,8 +237,8 @@ planner::graph graph_source::read_trace() const {
     throw error(errc::invalid_argument,
                 fmt::format("--trace: expected no name of a network beside it, got {}", name));
   }
-  refuse({"--input", "--classes", "--batch"},
-         "expected only beside the name of a network, got the trace " + trace);
+  refuse({"--input", "--classes", "--side", "--steps", "--batch"},
+         "the name of a network, got the trace " + trace);
   const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
   planner::trace_options options;
   options.relu_density = density;
@@ -272,6 +291,8 @@ void plan_source::declare(CLI::App& command) {
       ->type_name("TENSOR=FORMS");
   command.add_option("--deny", deny, "of these tensors not these forms")->type_name("TENSOR=FORMS");
   command.add_flag("--no-swap", no_swap, "keep everything on the device");
+  command.add_flag("--swap-all", swap_all,
+                   "policy swap-only: move every map that can move (vDNN-all), not as many as must");
   command.add_option("--evaluations", evaluations, "simulations of the search for the fastest plan")
       ->type_name("N")
       ->capture_default_str()
@@ -293,6 +314,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
   o.machine = machine_note;
   o.evaluations = evaluations;
   o.seed = seed;
+  o.swap_all = swap_all;
   for (const std::string& name : values)
     o.values.push_back(parse_values(name));
   for (const std::string& text : allow)

@@ -20,6 +20,8 @@ struct graph_source {
   std::int64_t batch = 64;
   std::string input;         ///< HxWxC, empty: the network's own
   std::int64_t classes = 0;  ///< 0: the network's own
+  std::int64_t side = 0;     ///< of a cubic image, 0: the network's own
+  std::int64_t steps = 0;    ///< of a sequence, 0: the network's own
   double density = 0.5;      ///< assumed after ReLU
   int threads = 0;           ///< 0: all processors
   std::string trace;         ///< execution trace of PyTorch, instead of a name
@@ -35,10 +37,10 @@ struct graph_source {
 
  private:
   planner::graph read() const;
+  planner::graph named() const;
+  void refuse(std::initializer_list<const char*> options, const std::string& why) const;
   planner::graph read_trace() const;
   void add_times(planner::trace& t, const planner::trace_options& options) const;
-  /// Throws error(invalid_argument) if one of these options was given.
-  void refuse(std::initializer_list<const char*> options, const std::string& reason) const;
 
   const CLI::App* command_ = nullptr;
 };
@@ -66,8 +68,8 @@ struct plan_source {
   std::string machine;                   ///< name or file; empty: no model
   std::vector<std::string> values;       ///< narrower formats that auto and gist may use
   std::vector<std::string> allow, deny;  ///< "PATTERN=FORM[,FORM...]"
-  bool no_swap = false;
-  std::int32_t evaluations = 20000;
+  bool no_swap = false, swap_all = false;
+  std::int32_t evaluations = 12000;
   std::uint64_t seed = 1;
 
   void declare(CLI::App& command);

@@ -58,7 +58,18 @@ nlohmann::ordered_json to_row(const row& r) {
   return j;
 }
 
+// A share is one of what the maps take: parameters and workspace, which no plan changes, come on top.
+std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int64_t beside) {
+  const std::int64_t maps = baseline - beside;
+  const bool share = parse_budget(text, maps) != parse_budget(text, 2 * maps);
+  return parse_budget(text, maps) + (share ? beside : 0);
+}
+
 int run(options& o) {
+  if (o.plan.machine.empty()) {
+    throw error(errc::invalid_argument,
+                "--machine: expected the name of a machine or machine.json, got none");
+  }
   check_writable(o.json);
   check_writable(o.html);
   if (!o.json.empty() && o.json == o.html) {
@@ -72,12 +83,12 @@ int run(options& o) {
   const stops_between_steps guard;
   wanted.stop = [] { return interrupted(); };
   planner::plan_sweep sweep(g, wanted);
-  const std::int64_t baseline = sweep.baseline_bytes();
+  const std::int64_t baseline = sweep.baseline_bytes(), beside = sweep.beside_bytes();
   std::vector<row> rows;
   for (const std::string& text : o.budgets) {
     row r;
-    r.budget = parse_budget(text, baseline);
-    r.share = static_cast<double>(r.budget) / static_cast<double>(baseline);
+    r.budget = budget_of(text, baseline, beside);
+    r.share = static_cast<double>(r.budget - beside) / static_cast<double>(baseline - beside);
     rows.push_back(r);
   }
   // In rising order, so that more memory never makes a plan slower.
@@ -108,8 +119,9 @@ int run(options& o) {
     }
   }
   std::reverse(rows.begin(), rows.end());
-  fmt::print("{}, batch {}, on {}: baseline {:.1f} MB, {:.3f} ms per step\n", g.name, g.batch,
-             wanted.model->name, static_cast<double>(baseline) / 1e6, unplanned);
+  fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
+             g.name, g.batch, wanted.model->name, static_cast<double>(baseline - beside) / 1e6,
+             static_cast<double>(beside) / 1e6, unplanned);
   fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
              "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -136,6 +148,7 @@ int run(options& o) {
                                   {"seed", wanted.seed},
                                   {"evaluations", wanted.evaluations},
                                   {"baseline_bytes", baseline},
+                                  {"beside_maps_bytes", beside},
                                   {"unplanned_ms", unplanned},
                                   {"rows", list}};
     const std::string page = o.html.empty() ? "" : html_sweep(report);
@@ -154,9 +167,11 @@ void add_sweep(CLI::App& app, action& chosen) {
   o->plan.policy = "auto";
   o->source.declare(*command, true);
   o->plan.declare(*command);
-  command->get_option("--machine")->required();
   command->remove_option(command->get_option("--budget"));
-  command->add_option("--budgets", o->budgets, "budgets: shares of the baseline, or sizes")
+  command
+      ->add_option("--budgets", o->budgets,
+                   "budgets: sizes, or shares of what the maps take in the baseline (weights and workspace "
+                   "come on top)")
       ->type_name("SIZE,...")
       ->delimiter(',');
   command->add_option("--json", o->json, "write the rows")->type_name("FILE")->check(some_text());

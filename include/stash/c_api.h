@@ -178,12 +178,16 @@ typedef struct stash_encode_report {
   uint64_t checksum;
 } stash_encode_report;
 
-/** Memory shared by sparse tensors for what does not fit their slots (encoding.hpp). */
+/** Memory shared by sparse tensors for what does not fit their slots (encoding.hpp). A region without a
+ * counter is missing. */
 typedef struct stash_overflow_arena {
   size_t struct_size;
   void* data;
   uint64_t bytes;
   uint64_t* claimed;
+  void* host_data; /**< 16-byte aligned; on a device pinned and mapped */
+  uint64_t host_bytes;
+  uint64_t* host_claimed;
 } stash_overflow_arena;
 
 /** Encoded bytes, to write or (where the parameter is const) to read. */
@@ -215,7 +219,7 @@ STASH_API int32_t stash_encoded_bytes_bound(const stash_encoding* encoding, int3
 /** Size of a slot for a share of non-zeros, 0..1. */
 STASH_API int32_t stash_encoded_bytes_at_density(const stash_encoding* encoding, int32_t source,
                                                  int64_t elements, double density, size_t* bytes);
-/** Bytes that encoding exactly this tensor needs. Reads it once. */
+/** Bytes that encoding exactly this tensor needs. Reads it once. On a device: stash_size_query_count(). */
 STASH_API int32_t stash_encoded_bytes_exact(const stash_encoding* encoding, const stash_tensor_view* input,
                                             const stash_execution_context* context, size_t* bytes);
 /** Scratch bytes for stash_encode() and stash_decode(). A batch needs the most that one of its items needs.
@@ -296,6 +300,11 @@ typedef struct stash_size_query stash_size_query;
 STASH_API int32_t stash_size_query_create(const stash_encoding* encoding, int32_t source, int64_t elements,
                                           const stash_encoded_view* stored,
                                           const stash_execution_context* context, stash_size_query** query);
+/** Counts what encoding `input` would store, without storing it or waiting. `report` is zeroed by the caller
+ * and stays where it is until the answer is there. */
+STASH_API int32_t stash_size_query_count(const stash_encoding* encoding, const stash_tensor_view* input,
+                                         stash_encode_report* report, const stash_execution_context* context,
+                                         stash_size_query** query);
 /** 1 in *ready if stash_size_query_wait() would not wait. Never blocks. */
 STASH_API int32_t stash_size_query_ready(const stash_size_query* query, int32_t* ready);
 /** The answer, once it is there. */

@@ -99,7 +99,9 @@ STASH_API std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::
 STASH_API std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements,
                                                double density);
 
-/// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once.
+/// Bytes that encoding exactly this tensor needs in the canonical form. Reads the tensor once. On the host
+/// only: a device would have to be waited for, so that there a size_query counts (size_query.hpp), and this
+/// throws error(unsupported).
 STASH_API std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
                                           const execution_context& context);
 
@@ -108,13 +110,23 @@ STASH_API std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_
 STASH_API std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
                                       const execution_context& context = {});
 
-/// Memory shared by many sparse tensors for tiles that do not fit their slot. `claimed` counts bytes handed
-/// out so far (a multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller
-/// when all tensors that used the arena are dead.
+/// Memory shared by many sparse tensors for tiles that do not fit their slot: an arena, and behind it a host
+/// overflow for tiles that do not fit the arena either. `claimed` counts bytes of the arena handed out so far
+/// (a multiple of 16; it may exceed `bytes` after a failed claim) and is zeroed by the caller when all
+/// tensors that used the arena are dead; `host_claimed` likewise for the host overflow.
+///
+/// On a device the arena and both counters lie in device memory, and the host overflow in host memory that
+/// is pinned and mapped into the device at the same address (pinned_memory()): kernels reach it over the
+/// link, slowly, and the host may look at it when the stream is done.
+///
+/// Either region may be missing: then its counter is null, and its size 0. Not both.
 struct overflow_arena {
   void* data = nullptr;  ///< 16-byte aligned
   std::uint64_t bytes = 0;
   std::uint64_t* claimed = nullptr;
+  void* host_data = nullptr;  ///< 16-byte aligned
+  std::uint64_t host_bytes = 0;
+  std::uint64_t* host_claimed = nullptr;
 };
 
 /// Where encoded bytes go. `data` is 16-byte aligned. `bytes` is the slot's capacity: fixed-size encodings
@@ -147,8 +159,9 @@ struct workspace_view {
 /// Kinds: raw, shape_only, sign_mask, range_mask, bitmap, csr, cast. window_index and relu_pool are written
 /// by the pooling layers of pool.hpp.
 /// Aliasing: input and output must not overlap.
-/// Overflow: bitmap and csr tiles that do not fit the slot go to the overflow arena; when that is full too,
-/// status_capacity is set and report->nonzeros still holds the exact count. Nothing is written outside.
+/// Overflow: bitmap and csr tiles that do not fit the slot go to the overflow arena, when that is full to the
+/// host overflow; only when all three are full is status_capacity set, and report->nonzeros still holds the
+/// exact count. Nothing is written outside.
 /// Determinism: bytes depend on the input only (canonical form) as long as every tile fits the slot.
 /// On a device that holds with context.canonical; else tiles lie in the order in which blocks finish.
 /// Throws error(invalid_argument / unsupported / capacity_exceeded) before anything is written.

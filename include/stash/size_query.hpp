@@ -14,7 +14,7 @@ namespace stash {
 /// What is known of an encoded tensor.
 struct stored_size {
   std::uint64_t bytes = 0;           ///< in use of the slot; of fixed-size encodings all of it
-  std::uint64_t overflow_bytes = 0;  ///< in use of the overflow arena
+  std::uint64_t overflow_bytes = 0;  ///< did not fit the slot: in the arena or the host overflow
   std::uint64_t nonzeros = 0;        ///< bitmap and csr: elements whose bits are not all zero; others: 0
   double density = 1.0;              ///< nonzeros / elements; 1 where nothing was counted, or for no elements
   std::uint32_t status = status_ok;  ///< status_bits of the report
@@ -30,6 +30,16 @@ class STASH_API size_query {
   /// given. Throws error(invalid_argument) for a null report or views that encode() would refuse; on a device
   /// also error(out_of_memory) and error(device_failure).
   size_query(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& stored,
+             const execution_context& context);
+
+  /// Counts what encoding exactly `input` would store, without storing it: encoded_bytes_exact() for callers
+  /// on a device, who must not wait. The answer's bytes are those of the canonical form. Kernels (on the
+  /// host, the call) read the tensor once and add to `report`, which the caller has zeroed and keeps in
+  /// memory of the context's space until the answer is there. Nothing is counted, and the report is left
+  /// alone, for encodings of fixed size. Throws as encoded_bytes_exact() does on the host,
+  /// error(invalid_argument) for a null report, and on a device also error(out_of_memory) and
+  /// error(device_failure).
+  size_query(const encoding& e, const const_tensor_view& input, encode_report* report,
              const execution_context& context);
 
   /// True if wait() would not wait. Never blocks.

@@ -11,7 +11,7 @@ namespace stash {
 /// With any bit set the output of the call is unspecified, but nothing outside its buffers was touched.
 enum status_bits : std::uint32_t {
   status_ok = 0,
-  status_capacity = 1,      ///< slot and overflow arena were too small: part of the tensor was not stored
+  status_capacity = 1,      ///< slot, arena and host overflow were too small: part was not stored
   status_corrupt = 2,       ///< encoded bytes contradict the descriptor
   status_verification = 4,  ///< STASH_VERIFY=1: the decoded tensor differs from the one that was encoded
 };
@@ -32,7 +32,8 @@ struct encode_report {
   std::uint64_t nonzeros = 0;    ///< exact count of elements whose bits are not all zero (sparse encodings);
                                  ///< counted in full even when the capacity did not suffice
   std::uint64_t slot_bytes = 0;  ///< bytes of the slot in use, mask and table included
-  std::uint64_t overflow_bytes = 0;  ///< bytes claimed from the overflow arena
+  std::uint64_t overflow_bytes = 0;  ///< bytes that did not fit the slot and were claimed of the arena or the
+                                     ///< host overflow
   std::uint64_t checksum = 0;        ///< order-independent checksum of the source bits
 };
 static_assert(sizeof(encode_report) == 40);

@@ -120,7 +120,7 @@ encoded_argument::encoded_argument(std::string_view function, std::string_view a
   report_ = to_report(c.report);
   if (c.overflow == nullptr) return;
   const stash_overflow_arena arena = read(function, argument, c.overflow);
-  arena_ = {arena.data, arena.bytes, arena.claimed};
+  arena_ = {arena.data, arena.bytes, arena.claimed, arena.host_data, arena.host_bytes, arena.host_claimed};
   has_arena_ = true;
 }
 

@@ -156,6 +156,16 @@ int32_t stash_size_query_create(const stash_encoding* encoding, int32_t source, 
   });
 }
 
+int32_t stash_size_query_count(const stash_encoding* encoding, const stash_tensor_view* input,
+                               stash_encode_report* report, const stash_execution_context* context,
+                               stash_size_query** query) {
+  return guard(__func__, [&](std::string_view function) {
+    stash_size_query*& result = checked(function, "query", query);
+    create_query(result, stash::size_query(to_encoding(function, encoding), to_view(function, "input", input),
+                                           to_report(report), to_context(function, context)));
+  });
+}
+
 int32_t stash_size_query_ready(const stash_size_query* query, int32_t* ready) {
   return guard(__func__, [&](std::string_view function) {
     const bool is = checked(function, "query", query).query.ready();

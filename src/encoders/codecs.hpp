@@ -67,9 +67,13 @@ void encode_tiled(const tile_layout& layout, const const_tensor_view& input, con
                   const execution_context& context);
 void decode_tiled(const tile_layout& layout, const const_encoded_view& input, const tensor_view& output,
                   const execution_context& context);
-/// Bytes of the canonical form of this tensor.
-std::size_t tiled_bytes_exact(const tile_layout& layout, const const_tensor_view& input,
-                              const execution_context& context);
+/// What the canonical form of a tensor takes.
+struct tiled_size {
+  std::size_t bytes = 0;
+  std::uint64_t nonzeros = 0;
+};
+tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& input,
+                         const execution_context& context);
 /// canonicalise() for bitmap and csr.
 void canonicalise_tiled(const tile_layout& layout, const const_encoded_view& input,
                         const encoded_view& output, const execution_context& context);

@@ -79,8 +79,9 @@ inline void check_encoded(std::string_view function, std::string_view argument,
   check_encoded(function, argument, view.data, view.bytes, view.report, needed);
 }
 
-/// The arena may be null; if not, it has a counter that is a multiple of 16, and data (16-byte aligned)
-/// unless it is empty. The counter of a device is not read.
+/// The arena may be null; if not, at least one of its regions has a counter, which is a multiple of 16, and
+/// data (16-byte aligned) unless it is empty; a region without a counter is empty. The counters of a device
+/// are not read.
 void check_arena(std::string_view function, const overflow_arena* arena,
                  memory_space where = memory_space::host);
 

@@ -138,6 +138,22 @@ void check_encode_input(std::string_view function, const encoding& e, const cons
   check_view(function, "input", input, input.type, context.space);
 }
 
+void check_count_input(std::string_view function, const encoding& e, const const_tensor_view& input,
+                       const execution_context& context) {
+  check_context(function, context);
+  check_source(function, e, input.type);
+  check_view(function, "input", input, input.type, context.space);
+}
+
+void run_count(const encoding& e, const const_tensor_view& input, encode_report& report,
+               const execution_context& context) {
+  if (input.elements() == 0) return;
+  if (on_device(context)) return device::count(e, input, &report, context);
+  const tiled_size size = measure_tiled(layout_of(e, input.type, input.elements()), input, context);
+  add(report.slot_bytes, size.bytes);
+  add(report.nonzeros, size.nonzeros);
+}
+
 void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed) {
   if (needed == 0) return;
   if (workspace.bytes < needed) {
@@ -250,10 +266,12 @@ std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64
 std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
                                 const execution_context& context) {
   constexpr std::string_view function = "encoded_bytes_exact";
-  check_host_context(function, context);
-  check_source(function, e, input.type);
-  check_view(function, "input", input, input.type);
-  if (tiled(e.kind)) return tiled_bytes_exact(layout_of(e, input.type, input.elements()), input, context);
+  if (on_device(context)) {
+    fail(errc::unsupported, function, "context", "a host context (on a device a size_query counts)",
+         "a device context");
+  }
+  check_count_input(function, e, input, context);
+  if (tiled(e.kind)) return measure_tiled(layout_of(e, input.type, input.elements()), input, context).bytes;
   return bytes_bound(e, input.type, input.elements());
 }
 

@@ -33,6 +33,14 @@ void check_decode(std::string_view function, const decode_item& item, const exec
 
 void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed);
 
+/// The checks of encoded_bytes_exact(), but for the context, which may be a device's; `function` stands in
+/// the messages.
+void check_count_input(std::string_view function, const encoding& e, const const_tensor_view& input,
+                       const execution_context& context);
+/// Adds the size of the canonical form of a bitmap or csr, and its count of non-zeros, to a report.
+void run_count(const encoding& e, const const_tensor_view& input, encode_report& report,
+               const execution_context& context);
+
 /// The calls without their checks.
 void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context);
 void run_decode(const decode_item& item, const execution_context& context);

@@ -8,9 +8,6 @@
 namespace stash::detail {
 namespace {
 
-// Bits 31..30 of a table entry; bits 29..0 are an offset in units of 16 bytes.
-enum class place_kind : std::uint32_t { slot = 0, arena = 1, host = 2, never_stored = 3 };
-
 constexpr std::uint32_t offset_mask = (1u << 30) - 1;
 constexpr std::uint64_t reach = std::uint64_t{1} << 34;  // what 30 bits of 16-byte units can address
 
@@ -82,9 +79,9 @@ void tile_placer::place(std::int64_t begin, std::int64_t end) noexcept {
       table_[tile] = make_entry(place_kind::slot, cursor_);
       cursor_ += size;
     } else {
-      // The piece of the arena is claimed when its length is known: until then the entry carries the tile's
-      // padded size, in the same units.
-      table_[tile] = make_entry(place_kind::arena, size);
+      // Overflow is claimed when its length is known: until then the entry carries the tile's padded size, in
+      // the same units.
+      table_[tile] = make_entry(place_kind::never_stored, size);
       overflow_ += size;
     }
   }
@@ -98,25 +95,37 @@ std::uint8_t* tile_placer::room() const noexcept {
 
 bool tile_placer::place_overflow() noexcept {
   if (overflow_ == 0) return false;
-  const overflow_arena* arena = output_.overflow;
-  std::uint64_t end = 0;
-  std::uint64_t limit = 0;
-  if (arena != nullptr) {
-    end = std::atomic_ref<std::uint64_t>(*arena->claimed).fetch_add(overflow_, std::memory_order_relaxed);
-    limit = usable(arena->bytes);
+  std::uint64_t rest = overflow_;
+  if (const overflow_arena* regions = output_.overflow; regions != nullptr) {
     add(output_.report->overflow_bytes, overflow_);
+    rest = place_piece(place_kind::arena, regions->claimed, regions->bytes, rest);
+    rest = place_piece(place_kind::host, regions->host_claimed, regions->host_bytes, rest);
   }
-  bool lost = false;
+  if (rest == 0) return true;
   for (std::int64_t tile = 0; tile < layout_.tiles(); ++tile) {
-    if (kind_of(table_[tile]) != place_kind::arena) continue;
-    const std::uint64_t begin = end;
-    end += offset_of(table_[tile]);
-    const bool fits = end <= limit;
-    table_[tile] = fits ? make_entry(place_kind::arena, begin) : make_entry(place_kind::never_stored, 0);
-    lost |= !fits;
+    if (kind_of(table_[tile]) == place_kind::never_stored) lose(tile);
   }
-  if (lost) or_bits(output_.report->status, status_capacity);
+  or_bits(output_.report->status, status_capacity);
   return true;
+}
+
+std::uint64_t tile_placer::place_piece(place_kind where, std::uint64_t* claimed, std::uint64_t bytes,
+                                       std::uint64_t wanted) noexcept {
+  if (claimed == nullptr || wanted == 0) return wanted;
+  std::uint64_t end = std::atomic_ref<std::uint64_t>(*claimed).fetch_add(wanted, std::memory_order_relaxed);
+  std::uint64_t rest = 0;
+  for (std::int64_t tile = 0; tile < layout_.tiles(); ++tile) {
+    if (kind_of(table_[tile]) != place_kind::never_stored) continue;
+    const std::uint64_t begin = end;
+    const std::uint64_t size = offset_of(table_[tile]);
+    end += size;
+    if (end <= usable(bytes)) {
+      table_[tile] = make_entry(where, begin);
+    } else {
+      rest += size;
+    }
+  }
+  return rest;
 }
 
 bool tile_placer::in_slot(std::int64_t tile) const noexcept {
@@ -135,6 +144,7 @@ std::uint8_t* tile_placer::payload(std::int64_t tile) const noexcept {
     case place_kind::arena:
       return static_cast<std::uint8_t*>(output_.overflow->data) + offset;
     case place_kind::host:
+      return static_cast<std::uint8_t*>(output_.overflow->host_data) + offset;
     case place_kind::never_stored:
       break;
   }
@@ -165,6 +175,9 @@ const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_
       limit = usable(input.overflow->bytes);
       break;
     case place_kind::host:
+      if (input.overflow == nullptr) break;
+      base = static_cast<const std::uint8_t*>(input.overflow->host_data);
+      limit = usable(input.overflow->host_bytes);
       break;
     case place_kind::never_stored:
       status = status_capacity;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The tile container of bitmap and csr (docs/format.md): a fixed part that says where values stood, a table
-/// with one entry per tile, and payloads in the slot or the overflow arena.
+/// with one entry per tile, and payloads in the slot, the overflow arena or the host overflow.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,6 +10,9 @@
 #include "value_codec.hpp"
 
 namespace stash::detail {
+
+/// Bits 31..30 of a table entry; bits 29..0 are an offset in units of 16 bytes.
+enum class place_kind : std::uint32_t { slot = 0, arena = 1, host = 2, never_stored = 3 };
 
 /// Sizes of one encoded tensor.
 struct tile_layout {
@@ -38,8 +41,8 @@ tile_layout layout_of(const encoding& e, dtype source, std::int64_t elements) no
 
 // --- writing ---------------------------------------------------------------------------------------------
 
-/// Places tiles one after another, in tile order: into the slot while they fit. Tiles of the arena are known
-/// only when all others are, because their piece is claimed at once.
+/// Places tiles one after another, in tile order: into the slot while they fit. Tiles of the arena, and of
+/// the host overflow behind it, are known only when all others are, because their pieces are claimed at once.
 class tile_placer {
  public:
   tile_placer(const tile_layout& layout, const encoded_view& output);
@@ -48,8 +51,8 @@ class tile_placer {
   void place(std::int64_t begin, std::int64_t end) noexcept;
   /// Where the next tile's payload would lie, if whatever it is fits the slot, and write_slack more; or null.
   std::uint8_t* room() const noexcept;
-  /// To be called after all tiles: claims the piece and places what did not fit the slot. Returns true if
-  /// there are tiles in the arena to write.
+  /// To be called after all tiles: claims the pieces and places what did not fit the slot. Returns true if
+  /// there were such tiles.
   bool place_overflow() noexcept;
 
   /// Where the payload of a placed tile goes; null for a tile that is never stored, or not placed yet.
@@ -62,6 +65,11 @@ class tile_placer {
   void report() const noexcept;
 
  private:
+  /// Claims `wanted` bytes of a region for the tiles that have no place yet. Returns the bytes of those that
+  /// still have none.
+  std::uint64_t place_piece(place_kind where, std::uint64_t* claimed, std::uint64_t bytes,
+                            std::uint64_t wanted) noexcept;
+
   const tile_layout& layout_;
   const encoded_view& output_;
   std::uint32_t* table_;

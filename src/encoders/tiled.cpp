@@ -27,17 +27,19 @@ void decode_tiled(const tile_layout& layout, const const_encoded_view& input, co
   });
 }
 
-std::size_t tiled_bytes_exact(const tile_layout& layout, const const_tensor_view& input,
-                              const execution_context& context) {
-  if (layout.elements == 0) return 0;
+tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& input,
+                         const execution_context& context) {
+  if (layout.elements == 0) return {};
   std::atomic<std::size_t> payloads{0};
+  std::atomic<std::uint64_t> nonzeros{0};
   for_each_tile(context, layout.elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
     std::uint8_t bits[tile_elements / 8];
     const nonzero_bits found = loops().find_nonzero(read_values(input, first, length, buffer), length, bits);
     payloads.fetch_add(pad16(layout.payload_bytes(found.count)), std::memory_order_relaxed);
+    nonzeros.fetch_add(static_cast<std::uint64_t>(found.count), std::memory_order_relaxed);
   });
-  return layout.fixed_bytes() + payloads.load();
+  return {layout.fixed_bytes() + payloads.load(), nonzeros.load()};
 }
 
 void canonicalise_tiled(const tile_layout& layout, const const_encoded_view& input,

@@ -82,9 +82,9 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   p.slot_margin = options.slot_margin;
   p.choices = s.choices;
   p.alternative = s.alternative;
+  const auto readers = readers_of(g, p.alternative);
   for (std::size_t i = 0; i < p.choices.size(); ++i) {
-    p.choices[i].reason = reason_for(p.choices[i], g.storages[i].role, options,
-                                     readers_of(g, static_cast<storage_id>(i), p.alternative));
+    p.choices[i].reason = reason_for(p.choices[i], g.storages[i].role, options, readers[i]);
   }
   plan_sizes& sizes = p.sizes;
   sizes.boundary = boundary_bytes(g, where.steps);

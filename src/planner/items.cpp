@@ -81,6 +81,14 @@ class maker {
       item& i = p.items.emplace_back();
       for (std::size_t f = 0; f < c.configurations.size(); ++f)
         add_options(i, c, f);
+      i.small = std::all_of(c.storages.begin(), c.storages.end(), [&](storage_id s) {
+        return aligned(g_.at(s).bytes(g_.batch)) < rules_.smallest_swap;
+      });
+      if (!i.small) continue;
+      for (item_option& o : i.options) {
+        for (held_bytes& h : o.held)
+          h.passing = true;
+      }
     }
     return p;
   }

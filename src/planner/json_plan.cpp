@@ -160,6 +160,50 @@ plan_times read_times(const field& f) {
   return t;
 }
 
+value tensor_rule_json(const tensor_rule& r) {
+  return value::members("pattern", r.pattern, "forms", r.forms, "deny", r.deny);
+}
+
+tensor_rule read_tensor_rule(const field& f) {
+  tensor_rule r;
+  r.pattern = f.at("pattern").text();
+  f.for_each("forms", [&](const field& e) { r.forms.push_back(e.text()); });
+  if (const auto v = f.find("deny")) r.deny = v->boolean();
+  return r;
+}
+
+value row_prices_json(const bound_certificate::row_prices& r) {
+  value::array steps, prices;
+  for (const auto& [step, price] : r.list) {
+    steps.push_back(value(step));
+    prices.push_back(value(finite(price, "certificate: prices")));
+  }
+  return value::members("row", r.row, "steps", value(std::move(steps)), "prices", value(std::move(prices)));
+}
+
+bound_certificate::row_prices read_row_prices(const field& f) {
+  bound_certificate::row_prices r{f.at("row").text(), {}};
+  f.at("steps").for_each([&](const field& e) { r.list.emplace_back(e.integer(0, most32), 0.0); });
+  std::size_t i = 0;
+  f.at("prices").for_each([&](const field& e) {
+    if (i < r.list.size()) r.list[i].second = e.number(-largest_double, largest_double);
+    ++i;
+  });
+  if (i != r.list.size())
+    f.at("prices").fail(fmt::format("{} prices, one per step", r.list.size()), fmt::to_string(i));
+  return r;
+}
+
+bound_certificate read_certificate(const field& f) {
+  bound_certificate c;
+  c.limit_bytes = f.at("limit_bytes").bytes();
+  f.at("first_tick").for_each([&](const field& e) {
+    c.first_tick.push_back(static_cast<std::int32_t>(e.integer(0, most32)));
+  });
+  f.at("prices").for_each([&](const field& e) { c.prices.push_back(read_row_prices(e)); });
+  return c;
+}
+
 plan read_plan(const field& f) {
   plan p;
   p.chosen_policy = f.at("policy").one_of<policy>();
@@ -171,6 +215,12 @@ plan read_plan(const field& f) {
   if (const auto v = f.find("overflow_bytes")) p.overflow_bytes = v->bytes();
   if (const auto v = f.find("sizes")) p.sizes = read_sizes(*v);
   if (const auto v = f.find("times")) p.times = read_times(*v);
+  if (const auto v = f.find("model")) p.model = json_text::read_machine(*v);
+  if (const auto v = f.find("swap")) p.swap = v->boolean();
+  if (const auto v = f.find("smallest_swap")) p.smallest_swap = v->bytes();
+  if (const auto v = f.find("overflow_share")) p.overflow_share = v->number(0.0, largest_double);
+  f.for_each("tensors", [&](const field& e) { p.tensors.push_back(read_tensor_rule(e)); });
+  if (const auto v = f.find("certificate")) p.certificate = read_certificate(*v);
   byte_total before, after, buffers;
   f.at("choices").for_each([&](const field& e) {
     p.choices.push_back(read_choice(e));
@@ -208,6 +258,22 @@ std::string to_json(const plan& p) {
     out.member("overflow_bytes", p.overflow_bytes);
     out.member("sizes", sizes_json(p.sizes));
     if (!p.times.model.empty()) out.member("times", times_json(p.times));
+    if (p.model) {
+      out.begin_object("model");
+      json_text::write_machine(out, *p.model);
+      out.end_object();
+      out.member("swap", p.swap);
+      out.member("smallest_swap", p.smallest_swap);
+      out.member("overflow_share", finite(p.overflow_share, "overflow_share"));
+      out.list("tensors", p.tensors, tensor_rule_json);
+    }
+    if (!p.certificate.prices.empty()) {
+      out.begin_object("certificate");
+      out.member("limit_bytes", p.certificate.limit_bytes);
+      out.member("first_tick", value(p.certificate.first_tick));
+      out.list("prices", p.certificate.prices, row_prices_json);
+      out.end_object();
+    }
     out.list("choices", p.choices, choice_json);
     out.member("alternative", value(p.alternative));
     out.list("buffers", p.buffers, buffer_json);

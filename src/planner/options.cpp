@@ -245,6 +245,8 @@ class enumerator {
     const bool given = s.role == storage_role::image || s.role == storage_role::label;
     if (given || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
+      // What a generic op keeps beside its outputs stays as it is.
+      if (has(readers, need::value) || has(readers, need::exact_value)) return result;
       encoding e;
       e.window_cells = static_cast<std::uint16_t>(s.window_cells);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
@@ -449,16 +451,14 @@ option_set make_options(const graph& g, const plan_options& options, double marg
   return enumerator(g, options, margin).run();
 }
 
-std::vector<reader> readers_of(const graph& g, storage_id storage,
-                               const std::vector<std::int32_t>& alternative) {
-  std::vector<reader> result;
+std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative) {
+  std::vector<std::vector<reader>> readers(g.storages.size());
   for (std::size_t i = 0; i < g.ops.size(); ++i) {
     if (alternative[i] < 0) continue;
-    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads) {
-      if (r.storage == storage) result.push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
-    }
+    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads)
+      readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
   }
-  return result;
+  return readers;
 }
 
 }  // namespace stash::planner

@@ -49,8 +49,7 @@ option_set make_options(const graph& g, const plan_options& options, double marg
 /// The last rule whose pattern fits the name; null if none does.
 const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_view name);
 
-/// The reads of `storage` under a full selection of alternatives (per op).
-std::vector<reader> readers_of(const graph& g, storage_id storage,
-                               const std::vector<std::int32_t>& alternative);
+/// Per storage its reads under a full selection of alternatives (per op).
+std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative);
 
 }  // namespace stash::planner

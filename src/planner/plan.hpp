@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "planner/graph.hpp"
@@ -134,6 +135,28 @@ struct step_time {
   double begin_ms = 0, end_ms = 0;
 };
 
+/// What the user says of single tensors. The last rule that fits a storage's name counts.
+struct tensor_rule {
+  std::string pattern;  ///< storage name; * stands for any text
+  /// Forms that are allowed: "raw", "recompute", "swap" or names of encodings; with `deny` those that are
+  /// not.
+  std::vector<std::string> forms;
+  bool deny = false;
+};
+
+/// What proves plan_times::bound_ms: prices of the rows of the relaxation (planner/relaxation.hpp). Anybody
+/// can compute the bound again from graph, machine, policy and these; wrong prices prove less, never more.
+struct bound_certificate {
+  std::int64_t limit_bytes = 0;          ///< on the map region
+  std::vector<std::int32_t> first_tick;  ///< of every step of the relaxation, and the number of ticks
+  struct row_prices {
+    std::string row;                                    ///< as in dual_prices
+    std::vector<std::pair<std::int32_t, double>> list;  ///< step and price, those that are not 0
+    bool operator==(const row_prices&) const = default;
+  };
+  std::vector<row_prices> prices;
+};
+
 struct plan {
   static constexpr int format_version = 1;
   graph network;
@@ -150,16 +173,13 @@ struct plan {
   std::int64_t overflow_bytes = 0;
   plan_sizes sizes;
   plan_times times;
-  std::vector<step_time> timeline;  ///< per step; empty in plans that were made without a machine model
-};
-
-/// What the user says of single tensors. The last rule that fits a storage's name counts.
-struct tensor_rule {
-  std::string pattern;  ///< storage name; * stands for any text
-  /// Forms that are allowed: "raw", "recompute", "swap" or names of encodings; with `deny` those that are
-  /// not.
-  std::vector<std::string> forms;
-  bool deny = false;
+  std::optional<planner::machine> model;  ///< what times and bound were computed for
+  bool swap = false;                      ///< whether kept forms were allowed to move
+  std::int64_t smallest_swap = 0;         ///< bytes; smaller forms were not
+  double overflow_share = 0.0;            ///< of sparse forms, set aside for overflow
+  std::vector<tensor_rule> tensors;       ///< what the user said of single tensors
+  bound_certificate certificate;          ///< empty without a relaxation
+  std::vector<step_time> timeline;        ///< per step; empty in plans that were made without a machine model
 };
 
 struct plan_options {
@@ -175,11 +195,14 @@ struct plan_options {
   /// With a model the plan is the fastest found within the budget (0: the model's memory); without one it is
   /// the smallest, or within the budget the one with least codec work.
   std::optional<planner::machine> model;
-  bool swap = false;                       ///< kept forms may move to the host; needs a model with a link
-  std::int64_t smallest_swap = 64 * 1024;  ///< bytes; smaller forms stay
-  std::int32_t evaluations = 20000;        ///< simulations of the search for the fastest plan
-  std::uint64_t seed = 1;                  ///< of that search
-  std::function<bool()> stop;              ///< asked now and then; true: go on with the best plan so far
+  bool swap = false;  ///< kept forms may move to the host; needs a model with a link
+  std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller forms stay
+  /// Policy swap_only: all maps that can move do (vDNN-all), not only as many as the memory asks for.
+  bool swap_all = false;
+  std::int32_t evaluations = 12000;  ///< simulations of the search for the fastest plan
+  bool relax = true;                 ///< policies with a rule: bound by the relaxation, too
+  std::uint64_t seed = 1;            ///< of that search
+  std::function<bool()> stop;        ///< asked now and then; true: go on with the best plan so far
 };
 
 /// Plans `g`. Throws error(infeasible_budget) that names the op, its tensors and the smallest budget that

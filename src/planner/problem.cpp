@@ -14,6 +14,7 @@ step_problem compress(const problem& p) {
     if (tick >= 0 && static_cast<std::size_t>(tick) < ticks) begins[static_cast<std::size_t>(tick)] = 1;
   };
   for (const item& i : p.items) {
+    if (i.small) continue;
     for (const item_option& o : i.options) {
       for (const held_bytes& h : o.held) {
         cut(h.first);
@@ -28,6 +29,7 @@ step_problem compress(const problem& p) {
           cut(tick);
           waits[static_cast<std::size_t>(tick)] = 1;
         }
+        cut(t.earliest);
       }
     }
   }
@@ -81,6 +83,7 @@ step_problem compress(const problem& p) {
       for (transfer& t : o.transfers) {
         t.released = step(t.released);
         t.needed = step(t.needed);
+        t.earliest = step(t.earliest);
       }
     }
   }

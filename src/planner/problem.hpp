@@ -35,6 +35,8 @@ struct transfer {
   std::int32_t released = 0, needed = 0;
   std::int64_t bytes = 0;
   std::int32_t form = 0;  ///< which storage of the component
+  /// The copy back begins in this tick at the earliest: what a policy prefetches by. Bounds do not know it.
+  std::int32_t earliest = 0;
 };
 
 struct item_option {
@@ -47,6 +49,9 @@ struct item_option {
 
 struct item {
   std::vector<item_option> options;  ///< at least one
+  /// Too little to matter: makes no steps of its own (held bytes count for the whole steps they lie in), has
+  /// no transfers, and all its held bytes are `passing`.
+  bool small = false;
 };
 
 /// Copies between device and host. Rates in bytes per ms; 0: there is no link, nothing can be swapped.

@@ -31,6 +31,28 @@ struct dual_prices {
       both_in, begin, end, inner, sent_order, fetched_order;
 };
 
+/// Calls visit(name, list) for every row of prices.
+template <class Prices, class Visit>
+void for_each_price_row(Prices& d, Visit visit) {
+  visit("held", d.held);
+  visit("released", d.released);
+  visit("needed", d.needed);
+  visit("sent", d.sent);
+  visit("fetched", d.fetched);
+  visit("deadline", d.deadline);
+  visit("host", d.host);
+  visit("compute", d.compute);
+  visit("out", d.out);
+  visit("in", d.in);
+  visit("both_out", d.both_out);
+  visit("both_in", d.both_in);
+  visit("begin", d.begin);
+  visit("end", d.end);
+  visit("inner", d.inner);
+  visit("sent_order", d.sent_order);
+  visit("fetched_order", d.fetched_order);
+}
+
 struct relaxed {
   bool solved = false;      ///< an optimum was found
   bool infeasible = false;  ///< no shares fit the limit: no plan does either

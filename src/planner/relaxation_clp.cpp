@@ -21,20 +21,22 @@ class builder {
       first_option_.push_back(columns_);
       columns_ += static_cast<int>(i.options.size());
     }
+    find_changes();
     time_ = take_columns();
-    held_ = take_columns();
+    held_ = take_columns(held_changes_);
     if (linked_) {
       sent_ = take_columns();
       fetched_ = take_columns();
-      released_ = take_columns();
-      needed_ = take_columns();
+      released_ = take_columns(released_changes_);
+      needed_ = take_columns(needed_changes_);
     }
     column_lower_.assign(static_cast<std::size_t>(columns_), 0.0);
     column_upper_.assign(static_cast<std::size_t>(columns_), COIN_DBL_MAX);
     objective_.assign(static_cast<std::size_t>(columns_), 0.0);
     for (int k = 0; k < steps_; ++k) {
-      objective_[static_cast<std::size_t>(time_ + k)] = 1.0;
-      column_lower_[static_cast<std::size_t>(time_ + k)] = p.ms[static_cast<std::size_t>(k)];
+      const int column = time_ + k;
+      objective_[static_cast<std::size_t>(column)] = 1.0;
+      column_lower_[static_cast<std::size_t>(column)] = p.ms[static_cast<std::size_t>(k)];
     }
     build();
   }
@@ -49,7 +51,7 @@ class builder {
     model.loadProblem(sized, column_lower_.data(), column_upper_.data(), objective_.data(), row_lower_.data(),
                       row_upper_.data());
     ClpSolve how;
-    how.setSolveType(ClpSolve::useDual);
+    how.setSolveType(ClpSolve::usePrimal);
     how.setPresolveType(ClpSolve::presolveOn);
     model.initialSolve(how);
     relaxed r;
@@ -75,6 +77,7 @@ class builder {
     read(d.end, end_rows_, unit_);
     read(d.inner, inner_rows_, unit_);
     read(d.compute, compute_rows_, 1.0);
+    fill(d.held, held_rows_, [&](std::size_t k) { return -(d.begin[k] + d.end[k] + d.inner[k]); });
     if (!linked_) return r;
     read(d.released, released_rows_, unit_);
     read(d.needed, needed_rows_, unit_);
@@ -88,14 +91,55 @@ class builder {
     read(d.both_in, both_in_rows_, 1.0);
     read(d.sent_order, sent_order_rows_, unit_);
     read(d.fetched_order, fetched_order_rows_, unit_);
+    fill(d.released, released_rows_, [&](std::size_t k) { return d.sent[k]; });
+    fill(d.needed, needed_rows_, [&](std::size_t k) { return d.deadline[k]; });
     return r;
   }
 
  private:
+  // Prices of the rows of a running sum that were left out: those that make the columns they would define
+  // cost nothing.
+  template <class Beside>
+  static void fill(std::vector<double>& list, const std::vector<int>& rows, Beside beside) {
+    for (std::size_t k = rows.size(); k-- > 0;) {
+      if (rows[k] < 0) list[k] = (k + 1 < list.size() ? list[k + 1] : 0.0) + beside(k);
+    }
+  }
+
   int take_columns() {
     const int first = columns_;
     columns_ += steps_;
     return first;
+  }
+  // The column of every step of a running sum: a new one only where the sum can change.
+  std::vector<int> take_columns(const std::vector<char>& changes) {
+    std::vector<int> columns;
+    for (int k = 0; k < steps_; ++k) {
+      if (changes[static_cast<std::size_t>(k)]) ++columns_;
+      columns.push_back(columns_ - 1);
+    }
+    return columns;
+  }
+
+  void find_changes() {
+    const auto size = static_cast<std::size_t>(steps_) + 1;
+    for (auto* list : {&held_changes_, &released_changes_, &needed_changes_}) {
+      list->assign(size, 0);
+      (*list)[0] = 1;
+    }
+    for (const item& i : p_.items) {
+      for (const item_option& o : i.options) {
+        for (const held_bytes& h : o.held) {
+          if (h.passing) continue;
+          held_changes_[static_cast<std::size_t>(h.first)] = 1;
+          held_changes_[static_cast<std::size_t>(h.last) + 1] = 1;
+        }
+        for (const transfer& t : o.transfers) {
+          const auto out = static_cast<std::size_t>(t.released) + 1, in = static_cast<std::size_t>(t.needed);
+          held_changes_[out] = held_changes_[in] = released_changes_[out] = needed_changes_[in] = 1;
+        }
+      }
+    }
   }
   int row(double lower, double upper) {
     row_lower_.push_back(lower);
@@ -107,13 +151,18 @@ class builder {
     column_of_.push_back(column);
     value_.push_back(value);
   }
-  // now - before = sum of shares: the rows of a running sum.
-  std::vector<int> running(int column) {
+  // now - before = sum of shares: the rows of a running sum, where it can change.
+  std::vector<int> running(const std::vector<int>& columns, const std::vector<char>& changes) {
     std::vector<int> rows;
     for (int k = 0; k < steps_; ++k) {
+      const auto at = static_cast<std::size_t>(k);
+      if (!changes[at]) {
+        rows.push_back(-1);
+        continue;
+      }
       const int r = row(0.0, 0.0);
-      put(r, column + k, 1.0);
-      if (k > 0) put(r, column + k - 1, -1.0);
+      put(r, columns[at], 1.0);
+      if (k > 0) put(r, columns[at - 1], -1.0);
       rows.push_back(r);
     }
     return rows;
@@ -125,10 +174,10 @@ class builder {
       for (int o = 0; o < static_cast<int>(p_.items[i].options.size()); ++o)
         put(one, first_option_[i] + o, 1.0);
     }
-    held_rows_ = running(held_);
+    held_rows_ = running(held_, held_changes_);
     if (linked_) {
-      released_rows_ = running(released_);
-      needed_rows_ = running(needed_);
+      released_rows_ = running(released_, released_changes_);
+      needed_rows_ = running(needed_, needed_changes_);
     }
     std::vector<std::vector<std::pair<int, double>>> work(static_cast<std::size_t>(steps_));
     std::vector<double> change(static_cast<std::size_t>(steps_) + 1, 0.0);
@@ -214,21 +263,26 @@ class builder {
           put(r, b, -1.0);
           return r;
         };
-        sent_rows_.push_back(less(sent_ + k, released_ + k, 0.0));
+        // What is sent never falls: the last step before more is released says it for all.
+        const bool last = k + 1 == steps_ || released_changes_[at + 1] != 0;
+        sent_rows_.push_back(last ? less(sent_ + k, released_[at], 0.0) : -1);
         fetched_rows_.push_back(less(fetched_ + k, sent_ + k, 0.0));
         host_rows_.push_back(
             p_.link.host_bytes < INT64_MAX
                 ? less(sent_ + k, fetched_ + k, static_cast<double>(p_.link.host_bytes) / unit_)
                 : -1);
-        const int deadline = row(0.0, COIN_DBL_MAX);
-        if (k > 0) put(deadline, fetched_ + k - 1, 1.0);
-        put(deadline, needed_ + k, -1.0);
+        int deadline = -1;
+        if (needed_changes_[at]) {
+          deadline = row(0.0, COIN_DBL_MAX);
+          if (k > 0) put(deadline, fetched_ + k - 1, 1.0);
+          put(deadline, needed_[at], -1.0);
+        }
         deadline_rows_.push_back(deadline);
       }
       const auto memory = [&](std::int64_t fixed, int sent_at, int fetched_at) {
         if (fixed + most[at] <= p_.limit) return -1;
         const int r = row(-COIN_DBL_MAX, static_cast<double>(p_.limit - fixed) / unit_);
-        put(r, held_ + k, 1.0);
+        put(r, held_[at], 1.0);
         if (linked_ && sent_at >= 0) put(r, sent_ + sent_at, -1.0);
         if (linked_ && fetched_at >= 0) put(r, fetched_ + fetched_at, 1.0);
         return r;
@@ -271,7 +325,9 @@ class builder {
   double unit_ = 1.0;  // bytes
   int steps_ = 0, columns_ = 0;
   bool linked_ = false;
-  int time_ = 0, held_ = 0, sent_ = 0, fetched_ = 0, released_ = 0, needed_ = 0;
+  int time_ = 0, sent_ = 0, fetched_ = 0;
+  std::vector<int> held_, released_, needed_;
+  std::vector<char> held_changes_, released_changes_, needed_changes_;  // per step, and one behind the last
   std::vector<int> first_option_;
   std::vector<double> column_lower_, column_upper_, objective_, row_lower_, row_upper_, value_;
   std::vector<int> row_of_, column_of_;

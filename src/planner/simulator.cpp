@@ -46,7 +46,7 @@ void simulator::load(const option_choice& choice) {
     for (std::size_t t = 0; t < o.transfers.size(); ++t) {
       const transfer& x = o.transfers[t];
       moves_.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(t), x.released, x.needed,
-                        x.bytes, -1.0, -1.0, -1});
+                        x.earliest, x.bytes, -1.0, -1.0, -1});
     }
   }
   std::int64_t sum = 0;
@@ -207,7 +207,7 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
       const std::int32_t m = by_need_[next_in];
       moving& x = moves_[index(m)];
       if (not_before != nullptr) may_begin = (*not_before)[index(x.record)];
-      if (x.out_done >= 0.0 && may_begin <= now) {
+      if (x.out_done >= 0.0 && may_begin <= now && x.earliest <= k) {
         const bool due = x.needed <= k;
         const std::int64_t before = computing || k == 0 ? 0 : base_[index(k) - 1] + pending_out + prefetched;
         const std::int64_t now_used = std::max(used(), before);
@@ -247,7 +247,8 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     const double rate = both ? link.contention : 1.0;
     const double out_end = out.current >= 0 ? now + out.left / rate : never;
     const double in_end = in.current >= 0 ? now + in.left / rate : never;
-    const double wake = may_begin > now ? may_begin : never;
+    double wake = never;
+    if (may_begin > now) wake = may_begin;
     const double next = std::min({compute_end, out_end, in_end, wake});
     if (next == never) {  // a step waits for memory that nothing will free
       result.missing = std::max<std::int64_t>(1, used() - p_.limit);

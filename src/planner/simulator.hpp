@@ -3,9 +3,9 @@
 /// The one simulator that every plan's time comes from: one compute stream, a copy engine per direction,
 /// whole tensors, memory that a transfer occupies from its start (in) or until its end (out).
 ///
-/// Out: first released, first sent. In: earliest deadline first, as soon as the bytes are on the host and no
-/// step before the deadline lacks the memory. Compute waits for what a step needs and for memory; while it
-/// waits, what the step before held still counts.
+/// Out: first released, first sent. In: earliest deadline first, as soon as the bytes are on the host, the
+/// step transfer::earliest has come and no step before the deadline lacks the memory. Compute waits for what
+/// a step needs and for memory; while it waits, what the step before held still counts.
 
 #include <optional>
 
@@ -51,7 +51,7 @@ class simulator {
 
  private:
   struct moving {
-    std::int32_t item, index, released, needed;
+    std::int32_t item, index, released, needed, earliest;
     std::int64_t bytes;
     double out_done;  // -1: still on the device
     double in_done;   // -1: not fetched

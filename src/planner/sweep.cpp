@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
+#include "planner/bounds.hpp"
 #include "planner/fastest.hpp"
 #include "planner/items.hpp"
 #include "planner/placement.hpp"
+#include "planner/policies.hpp"
 #include "planner/search.hpp"
 #include "planner/timeline.hpp"
 #include "stash/error.hpp"
@@ -16,10 +19,10 @@ namespace {
 
 // Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
 // with less.
-constexpr std::int64_t layout_work = 100'000'000;
-constexpr int layout_rounds = 6;
+constexpr std::int64_t layout_work = 60'000'000;
+constexpr int layout_rounds = 4, layout_ways = 3;
 
-constexpr std::int64_t no_limit = std::int64_t{1} << 60;
+constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
@@ -51,7 +54,13 @@ class plan_sweep::state {
       options_.chosen_policy = policy::automatic;
       options_.values = {value_format::fp16};
     }
-    set_ = make_options(g_, options_, options_.slot_margin);
+    if (options_.chosen_policy == policy::gist) {
+      if (options_.values.empty()) options_.values = {value_format::fp16};
+      options_.values.resize(1);
+      set_ = gist_options(g_, options_, options_.slot_margin);
+    } else {
+      set_ = make_options(g_, options_, options_.slot_margin);
+    }
     if (options.model->pinned) keep_pinned(set_);
     item_rules rules;
     rules.swap = options_.swap;
@@ -74,12 +83,14 @@ class plan_sweep::state {
     const std::int64_t given = budget;
     if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit;
     const std::int64_t room = budget - beside_;
+    if (has_rule(options_.chosen_policy)) return make_by_rule(given, budget);
     fastest_choice found;
     placement where;
     selection chosen;
     tick_times times;
     double bound = 0.0;
     bool certified = false;
+    dual_prices prices;
     std::int64_t limit = room;
     // Layout needs more than what is live now and then: ask for less until it fits.
     for (int attempt = 0;; ++attempt) {
@@ -95,6 +106,7 @@ class plan_sweep::state {
       if (attempt == 0) {
         bound = found.bound_ms;
         certified = found.relaxed;
+        prices = found.prices;
       }
       if (!found.found) break;
       const double alone = found.ms;
@@ -127,10 +139,15 @@ class plan_sweep::state {
     plan_options own = options_;
     own.budget_bytes = given;
     plan p = assemble(g_, own, facts_, chosen, std::move(where));
+    say_options(p);
+    if (certified) p.certificate = certificate_of(prices, room);
     p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
     set_timeline(p, *options_.model, times);
+    count_load(best != nullptr ? best->choice : found.choice);
     return p;
   }
+
+  const plan_load& load() const { return load_; }
 
   double greedy_ms(std::int64_t budget) {
     steps_.limit = budget - beside_;
@@ -140,8 +157,113 @@ class plan_sweep::state {
   }
 
   std::int64_t baseline() const { return baseline_; }
+  std::int64_t beside() const { return beside_; }
 
  private:
+  // What a rule makes of a limit on maps, with its layout.
+  struct placed_rule {
+    ruled decision;
+    selection chosen;
+    placement where;
+    tick_times times;
+    double ms = 0.0;
+  };
+  std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t room) {
+    placed_rule r;
+    problem ticks = problem_;
+    r.decision = apply_rule(options_.chosen_policy, {g_, set_, limit, beside_, options_.swap_all}, ticks);
+    steps_ = compress(ticks);
+    steps_.limit = limit;
+    simulator sim(steps_);
+    std::optional<placed_rule> lowest;
+    for (int round = 0; round < layout_rounds; ++round) {
+      timeline_record record;
+      const option_choice& c = r.decision.choice;
+      const simulated s = r.decision.late ? sim.run_late(c, record)
+                                          : sim.run(c, std::numeric_limits<double>::infinity(), &record);
+      if (!s.feasible) break;
+      r.ms = s.ms;
+      r.chosen = select(c, record);
+      r.times = times_of(c, record);
+      r.where = place(facts_.build(r.chosen, options_), room, layout_work);
+      if (!lowest || r.where.height < lowest->where.height) lowest = r;
+      if (r.where.height <= room || options_.chosen_policy == policy::gist) break;
+      tighten(r.where, room);
+    }
+    return lowest;
+  }
+
+  plan make_by_rule(std::int64_t given, std::int64_t budget) {
+    const std::int64_t room = budget - beside_;
+    std::optional<placed_rule> result;
+    std::int64_t limit = room;
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      result = by_rule(limit, room);
+      if (!result || result->where.height <= room) break;
+      limit -= result->where.height - room;
+    }
+    // What does not fit with less still says what would do.
+    std::int64_t more = std::max(room, working_set_wall(g_).bytes);
+    for (int attempt = 0; !result && attempt < 400; ++attempt, more += more / 24 + 1)
+      result = by_rule(more, more);
+    if (!result) throw error(errc::infeasible_budget, "make_plan: budget: expected more, got too little");
+    if (result->where.height > room) refuse_budget(g_, result->where, beside_, budget);
+    steps_ = compress(problem_);
+    steps_.limit = room;
+    double bound = least_ms(steps_);
+    relaxed r;
+    // Gist's options are one per storage: a bound for these says nothing.
+    if (options_.relax && can_relax() && options_.chosen_policy != policy::gist) r = relax(steps_);
+    if (r.solved) bound = bound_from(steps_, r.prices);
+    plan_options own = options_;
+    own.budget_bytes = given;
+    count_load(result->decision.choice);
+    load_.parameters = result->decision.parameters;
+    plan p = assemble(g_, own, facts_, result->chosen, std::move(result->where));
+    say_options(p);
+    if (r.solved) p.certificate = certificate_of(r.prices, room);
+    p.times = {options_.model->name, unplanned_ms_, result->ms, std::min(bound, result->ms), r.solved};
+    set_timeline(p, *options_.model, result->times);
+    return p;
+  }
+
+  void say_options(plan& p) const {
+    p.model = options_.model;
+    p.swap = options_.swap;
+    p.smallest_swap = options_.smallest_swap;
+    p.overflow_share = options_.overflow_share;
+    p.tensors = options_.tensors;
+  }
+
+  // What a choice adds to compute and link.
+  void count_load(const option_choice& choice) {
+    load_ = {};
+    for (std::size_t i = 0; i < choice.size(); ++i) {
+      const item_option& o = problem_.items[i].options[index(choice[i])];
+      for (const added_work& w : o.work)
+        load_.added_ms += w.ms;
+      for (const transfer& t : o.transfers) {
+        load_.moved_bytes += t.bytes;
+        load_.out_ms += static_cast<double>(t.bytes) / problem_.link.out_rate + problem_.link.latency_ms;
+        load_.in_ms += static_cast<double>(t.bytes) / problem_.link.in_rate + problem_.link.latency_ms;
+      }
+    }
+  }
+
+  bound_certificate certificate_of(const dual_prices& d, std::int64_t room) const {
+    bound_certificate c;
+    c.limit_bytes = room;
+    c.first_tick = steps_.first_tick;
+    for_each_price_row(d, [&](const char* name, const std::vector<double>& list) {
+      bound_certificate::row_prices row{name, {}};
+      for (std::size_t k = 0; k < list.size(); ++k) {
+        if (list[k] != 0.0) row.list.emplace_back(static_cast<std::int32_t>(k), list[k]);
+      }
+      if (!row.list.empty()) c.prices.push_back(std::move(row));
+    });
+    return c;
+  }
+
   // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
   // everywhere.
@@ -149,39 +271,49 @@ class plan_sweep::state {
              placement& where, tick_times& times) {
     const std::vector<std::int64_t> fixed = steps_.fixed;
     std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
-    double ms = 0.0;
+    double best_ms = std::numeric_limits<double>::infinity();
     simulator sim(steps_);
-    option_choice trial = found.choice;
-    for (int round = 0; round < layout_rounds; ++round) {
-      timeline_record record;
-      simulated s = sim.run_late(trial, record);
-      if (!s.feasible || round > 0) {
-        fastest_limits limits;
-        limits.evaluations = options_.evaluations / 8;
-        limits.seed = options_.seed + static_cast<std::uint64_t>(round);
-        limits.prices = &found.prices;
-        limits.starts = {trial};
-        const fastest_choice other = find_fastest(steps_, limits);
-        if (!other.found) break;
-        trial = other.choice;
-        s = sim.run_late(trial, record);
+    // Nearly equal choices differ more in how well they can be laid out than in time: several ways are tried.
+    for (int way = 0; way < layout_ways; ++way) {
+      steps_.fixed = fixed;
+      option_choice trial = found.choice;
+      for (int round = 0; round < layout_rounds; ++round) {
+        timeline_record record;
+        simulated s = sim.run_late(trial, record);
+        if (!s.feasible || round > 0 || way > 0) {
+          fastest_limits limits;
+          limits.evaluations = options_.evaluations / 8;
+          limits.seed = options_.seed + static_cast<std::uint64_t>(100 * way + round);
+          limits.prices = &found.prices;
+          limits.starts = {trial};
+          if (way > 0 && round == 0) limits.wander = 0.001 * way;
+          limits.stop = options_.stop;
+          const fastest_choice other = find_fastest(steps_, limits);
+          if (!other.found) break;
+          trial = other.choice;
+          s = sim.run_late(trial, record);
+        }
+        // Slower than what already fits: the layout is of no interest.
+        if (best_height <= room && s.ms >= best_ms) break;
+        selection now = select(trial, record);
+        placement placed = place(facts_.build(now, options_), room, layout_work);
+        const bool fits = placed.height <= room;
+        const bool better = fits ? best_height > room || s.ms < best_ms : placed.height < best_height;
+        if (!fits) tighten(placed, room);
+        if (better) {
+          best_height = placed.height;
+          best_ms = s.ms;
+          choice = trial;
+          times = times_of(trial, record);
+          chosen = std::move(now);
+          where = std::move(placed);
+        }
+        if (fits) break;
       }
-      selection now = select(trial, record);
-      placement placed = place(facts_.build(now, options_), room, layout_work);
-      const bool fits = placed.height <= room;
-      if (!fits) tighten(placed, room);
-      if (placed.height < best_height) {
-        best_height = placed.height;
-        ms = s.ms;
-        choice = trial;
-        times = times_of(trial, record);
-        chosen = std::move(now);
-        where = std::move(placed);
-      }
-      if (fits) break;
+      if (best_height <= room && best_ms <= found.ms * (1.0 + 1e-9)) break;
     }
     steps_.fixed = fixed;
-    return ms;
+    return best_ms;
   }
 
   // Takes from the steps in which blocks stand out of the room what they stand out.
@@ -311,7 +443,7 @@ class plan_sweep::state {
       const tensor_rule* const rule = rule_for(options_.tensors, g_.storages[s].name);
       if (rule == nullptr) continue;
       const bool named = std::find(rule->forms.begin(), rule->forms.end(), "swap") != rule->forms.end();
-      list[s] = named == rule->deny;
+      list[s] = named == rule->deny ? 1 : 0;
     }
     return list;
   }
@@ -323,6 +455,7 @@ class plan_sweep::state {
       steps_.limit = limit;
       fastest_limits limits;
       limits.evaluations = 0;
+      limits.relax = false;
       const fastest_choice found = find_fastest(steps_, limits);
       if (found.found) {
         simulator sim(steps_);
@@ -355,6 +488,7 @@ class plan_sweep::state {
     double ms = 0.0;
   };
   std::vector<made> known_;
+  plan_load load_;
 };
 
 plan_sweep::plan_sweep(const graph& g, const plan_options& options) {
@@ -370,12 +504,20 @@ plan plan_sweep::make(std::int64_t budget_bytes) {
   return state_->make(budget_bytes);
 }
 
+const plan_load& plan_sweep::load() const {
+  return state_->load();
+}
+
 double plan_sweep::greedy_ms(std::int64_t budget_bytes) {
   return state_->greedy_ms(budget_bytes);
 }
 
 std::int64_t plan_sweep::baseline_bytes() const {
   return state_->baseline();
+}
+
+std::int64_t plan_sweep::beside_bytes() const {
+  return state_->beside();
 }
 
 }  // namespace stash::planner

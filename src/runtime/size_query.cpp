@@ -76,6 +76,22 @@ size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
   }
 }
 
+size_query::size_query(const encoding& e, const const_tensor_view& input, encode_report* report,
+                       const execution_context& context) {
+  constexpr std::string_view function = "size_query";
+  detail::check_count_input(function, e, input, context);
+  detail::check_encoded(function, "report", nullptr, 0, report, 0);
+  const std::int64_t elements = input.elements();
+  size_.bytes = detail::bytes_bound(e, input.type, elements);
+  if (!sparse(e)) return;
+  detail::run_count(e, input, *report, context);
+  if (detail::on_device(context)) {
+    pending_ = std::make_shared<pending>(e, elements, report, context.stream);
+  } else {
+    complete(size_, e, elements, *report);
+  }
+}
+
 bool size_query::ready() const noexcept {
   if (pending_ == nullptr) return true;
   try {

@@ -49,6 +49,14 @@ TEST(c_encodings, sizes) {
     EXPECT_EQ(bytes, cpp::encoded_bytes_at_density(wanted, cpp::dtype::f32, 3000, 0.25)) << name;
     ASSERT_EQ(stash_encoded_bytes_exact(&e, &view, nullptr, &bytes), STASH_OK);
     EXPECT_EQ(bytes, cpp::encoded_bytes_exact(wanted, view_of(x), {})) << name;
+    stash_encode_report counted = {};
+    stash_size_query* query = nullptr;
+    ASSERT_EQ(stash_size_query_count(&e, &view, &counted, nullptr, &query), STASH_OK) << last_error();
+    stash_stored_size size = STASH_INIT(stash_stored_size);
+    EXPECT_EQ(stash_size_query_wait(query, &size), STASH_OK);
+    EXPECT_EQ(size.bytes, bytes) << name;
+    stash_size_query_destroy(query);
+    EXPECT_EQ(stash_size_query_count(&e, &view, nullptr, nullptr, &query), STASH_INVALID_ARGUMENT);
     ASSERT_EQ(stash_workspace_bytes(&e, STASH_DTYPE_F32, 3000, nullptr, &bytes), STASH_OK);
     EXPECT_EQ(bytes, 0U);
   }
@@ -164,6 +172,41 @@ TEST(c_encodings, overflow_arena_and_threads_of_the_caller) {
   slot.view.overflow = nullptr;
   ASSERT_EQ(stash_encode(&e, &view, &slot.view, nullptr, nullptr), STASH_OK);
   EXPECT_EQ(slot.report.status, static_cast<uint32_t>(STASH_STATUS_CAPACITY));
+}
+
+TEST(c_encodings, host_overflow_of_callers_who_know_it) {
+  const std::vector<float> x = make_values(40'000, 0.5, flavour::positive, 5);
+  const stash_tensor_view view = c_view(x);
+  const stash_encoding e = c_encoding("csr");
+  size_t least = 0;
+  ASSERT_EQ(stash_encoded_bytes_at_density(&e, STASH_DTYPE_F32, 40'000, 0, &least), STASH_OK);
+  c_room slot(least), room(20'000), host(200'000);
+  uint64_t claimed = 0, host_claimed = 0;
+  stash_overflow_arena arena = STASH_INIT(stash_overflow_arena);
+  arena.data = room.view.data;
+  arena.bytes = room.view.bytes;
+  arena.claimed = &claimed;
+  arena.host_data = host.view.data;
+  arena.host_bytes = host.view.bytes;
+  arena.host_claimed = &host_claimed;
+  slot.view.overflow = &arena;
+  ASSERT_EQ(stash_encode(&e, &view, &slot.view, nullptr, nullptr), STASH_OK) << last_error();
+  EXPECT_EQ(slot.report.status, 0U);
+  EXPECT_EQ(claimed, slot.report.overflow_bytes);
+  EXPECT_GT(host_claimed, 0U);
+  EXPECT_LT(host_claimed, claimed);
+  std::vector<float> back(x.size());
+  const stash_tensor_view out = c_view(back);
+  ASSERT_EQ(stash_decode(&e, &slot.view, &out, nullptr, nullptr), STASH_OK) << last_error();
+  EXPECT_EQ(bits_of(back), bits_of(x));
+
+  // The structure of the first version ends before the host overflow, whatever stands behind it.
+  arena.struct_size = 32;
+  slot.report = {};
+  claimed = host_claimed = 0;
+  ASSERT_EQ(stash_encode(&e, &view, &slot.view, nullptr, nullptr), STASH_OK) << last_error();
+  EXPECT_EQ(slot.report.status, static_cast<uint32_t>(STASH_STATUS_CAPACITY));
+  EXPECT_EQ(host_claimed, 0U);
 }
 
 TEST(c_encodings, batches) {

@@ -29,7 +29,10 @@ static_assert(offsetof(stash_encoding, kind) == 8 && offsetof(stash_encoding, va
               offsetof(stash_encoding, window_cells) == 24 && offsetof(stash_encoding, lower) == 28 &&
               offsetof(stash_encoding, upper) == 32 && offsetof(stash_encoding, reserved) == 36);
 static_assert(offsetof(stash_overflow_arena, data) == 8 && offsetof(stash_overflow_arena, bytes) == 16 &&
-              offsetof(stash_overflow_arena, claimed) == 24);
+              offsetof(stash_overflow_arena, claimed) == 24 &&
+              offsetof(stash_overflow_arena, host_data) == 32 &&
+              offsetof(stash_overflow_arena, host_bytes) == 40 &&
+              offsetof(stash_overflow_arena, host_claimed) == 48 && sizeof(stash_overflow_arena) == 56);
 static_assert(offsetof(stash_encoded_view, data) == 8 && offsetof(stash_encoded_view, bytes) == 16 &&
               offsetof(stash_encoded_view, overflow) == 24 && offsetof(stash_encoded_view, report) == 32);
 static_assert(offsetof(stash_workspace_view, data) == 8 && offsetof(stash_workspace_view, bytes) == 16);

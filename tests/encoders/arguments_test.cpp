@@ -159,6 +159,37 @@ TEST_F(Arguments, Arena) {
   EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
 }
 
+TEST_F(Arguments, HostOverflow) {
+  const encoding e = parse_encoding("bitmap");
+  std::uint64_t claimed = 0;
+  std::uint64_t host_claimed = 0;
+  guarded_buffer memory(64);
+  overflow_arena arena{memory.data(), 64, &claimed, memory.data(), 64, &host_claimed};
+  encoded_view to = output();
+  to.overflow = &arena;
+  EXPECT_EQ(encoding_code(e, input(), to), errc::ok);
+  arena.host_data = nullptr;
+  EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
+  arena.host_data = memory.data() + 8;
+  EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
+  arena.host_data = memory.data();
+  host_claimed = 8;
+  EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
+  host_claimed = 0;
+  arena.host_claimed = nullptr;  // but there are bytes
+  EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
+  arena.host_bytes = 0;
+  EXPECT_EQ(encoding_code(e, input(), to), errc::ok);
+  // The host overflow alone.
+  arena = {nullptr, 0, nullptr, memory.data(), 64, &host_claimed};
+  EXPECT_EQ(encoding_code(e, input(), to), errc::ok);
+  arena.bytes = 16;
+  EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
+  // Neither.
+  arena = {};
+  EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
+}
+
 TEST_F(Arguments, Relu) {
   const framework_rule rule = framework_rule::tensorflow;
   std::vector<float> y(count);

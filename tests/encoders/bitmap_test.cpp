@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "reference.hpp"
 
 namespace {
@@ -44,7 +46,7 @@ TEST(Bitmap, MatchesTheReference) {
 
           const std::vector<float> back = decode_all(e, slot, nullptr, report, values.size());
           const reference_decoded decoded =
-              reference_bitmap_decode(slot.data(), size, nullptr, 0, e.values, values.size());
+              reference_bitmap_decode(slot.data(), size, nullptr, e.values, values.size());
           ASSERT_EQ(bits_of(back), decoded.bits);
           EXPECT_EQ(report.status, status_ok);
           if (is_lossless(e)) {
@@ -71,10 +73,11 @@ TEST(Bitmap, FlagSaysWhetherTheMaskIsTheSign) {
   EXPECT_EQ(flags_of({from_bits(0x80000001)}), flag_mask_is_not_sign);
 }
 
-TEST(Overflow, EverySlotAndArenaSizeMatchesTheReference) {
+TEST(Overflow, EverySlotArenaAndHostSizeMatchesTheReference) {
   std::vector<float> values = make_values(7 * 1024 + 100, 0.4, flavour::special, 3);
   std::fill(values.begin() + 2 * 1024, values.begin() + 3 * 1024, 0.0f);      // an empty tile
   std::fill(values.begin() + 5 * 1024 + 3, values.begin() + 6 * 1024, 0.0f);  // a short one that fits late
+  std::size_t turn = 0;
   for (const encoding& e : all_bitmaps) {
     const std::size_t full = encoded_bytes_exact(e, view_of(values), {});
     const std::size_t fixed =
@@ -84,14 +87,20 @@ TEST(Overflow, EverySlotAndArenaSizeMatchesTheReference) {
       sizes.push_back(size);
     for (const std::size_t slot_bytes : sizes) {
       for (const std::int64_t arena_bytes : {-1, 0, 200, 1000, 5000, 40000}) {
+        // In turn; what a slot lacks is at most some ten thousand bytes.
+        const std::int64_t host_bytes = std::array{-1, 0, 1700, 8000, 50000}[turn++ % 5];
         const std::uint64_t counter = arena_bytes == 5000 ? 160 : 0;
+        const std::uint64_t host_counter = host_bytes == 8000 ? 48 : 0;
         const reference_bitmap expected =
-            reference_bitmap_encode(values, e, slot_bytes, arena_bytes, counter);
+            reference_bitmap_encode(values, e, slot_bytes, arena_bytes, counter, host_bytes, host_counter);
         guarded_buffer slot(slot_bytes);
         guarded_buffer memory(arena_bytes > 0 ? static_cast<std::size_t>(arena_bytes) : 0);
+        guarded_buffer host(host_bytes > 0 ? static_cast<std::size_t>(host_bytes) : 0);
         std::uint64_t claimed = counter;
-        const overflow_arena arena{memory.data(), memory.size(), &claimed};
-        const overflow_arena* overflow = arena_bytes < 0 ? nullptr : &arena;
+        std::uint64_t host_claimed = host_counter;
+        const overflow_arena arena{memory.data(), memory.size(), arena_bytes < 0 ? nullptr : &claimed,
+                                   host.data(),   host.size(),   host_bytes < 0 ? nullptr : &host_claimed};
+        const overflow_arena* overflow = arena_bytes < 0 && host_bytes < 0 ? nullptr : &arena;
         encode_report report;
         encode(e, view_of(values), {slot.data(), slot_bytes, overflow, &report}, {}, {});
 
@@ -100,22 +109,29 @@ TEST(Overflow, EverySlotAndArenaSizeMatchesTheReference) {
         ASSERT_EQ(slot.copy(), wanted) << to_string(e) << ' ' << slot_bytes << ' ' << arena_bytes;
         ASSERT_TRUE(slot.guards_intact());
         ASSERT_TRUE(memory.guards_intact());
+        ASSERT_TRUE(host.guards_intact());
         EXPECT_EQ(report.status, expected.status);
         EXPECT_EQ(report.nonzeros, expected.nonzeros);
         EXPECT_EQ(report.slot_bytes, expected.slot.size());
         EXPECT_EQ(report.overflow_bytes, overflow == nullptr ? 0 : expected.claimed);
-        EXPECT_EQ(claimed, counter + (overflow == nullptr ? 0 : expected.claimed));
+        EXPECT_EQ(claimed, counter + (arena_bytes < 0 ? 0 : expected.claimed));
+        EXPECT_EQ(host_claimed, host_counter + (host_bytes < 0 ? 0 : expected.host_claimed));
         for (std::size_t i = 0; i < counter; ++i)
           ASSERT_EQ(memory.data()[i], 0xcd);
-        if (expected.status == status_ok) {
+        for (std::size_t i = 0; i < host_counter; ++i)
+          ASSERT_EQ(host.data()[i], 0xcd);
+        if (arena_bytes < 0 || expected.host_claimed == 0) {
           EXPECT_TRUE(std::equal(expected.piece.begin(), expected.piece.end(), memory.data() + counter));
+        }
+        if (expected.status == status_ok) {
+          EXPECT_TRUE(
+              std::equal(expected.host_piece.begin(), expected.host_piece.end(), host.data() + host_counter));
         }
 
         encode_report decode_report;
         const std::vector<float> back = decode_all(e, slot, overflow, decode_report, values.size());
         const reference_decoded decoded =
-            reference_bitmap_decode(slot.data(), slot_bytes, overflow == nullptr ? nullptr : memory.data(),
-                                    memory.size(), e.values, values.size());
+            reference_bitmap_decode(slot.data(), slot_bytes, overflow, e.values, values.size());
         ASSERT_EQ(bits_of(back), decoded.bits);
         EXPECT_EQ(decode_report.status, decoded.status);
         EXPECT_EQ(decode_report.status, expected.status);
@@ -163,6 +179,7 @@ TEST(Corrupt, EachKindOfBadEntryIsReportedAndTheOtherTilesSurvive) {
   std::uint64_t claimed = 0;
   guarded_buffer memory(64);
   const overflow_arena arena{memory.data(), memory.size(), &claimed};
+  const overflow_arena both{memory.data(), memory.size(), &claimed, memory.data(), memory.size(), &claimed};
   struct bad_entry {
     std::uint32_t entry;
     const overflow_arena* arena;
@@ -171,7 +188,10 @@ TEST(Corrupt, EachKindOfBadEntryIsReportedAndTheOtherTilesSurvive) {
   const bad_entry cases[] = {
       {0xc0000000, nullptr, status_capacity},
       {0xffffffff, nullptr, status_capacity},
-      {0x80000000, &arena, status_corrupt},   // reserved place
+      {0x80000000, nullptr, status_corrupt},  // host overflow without one
+      {0x80000000, &arena, status_corrupt},
+      {0x80000000, &both, status_corrupt},  // too small
+      {0xbfffffff, &both, status_corrupt},
       {0x40000000, nullptr, status_corrupt},  // arena without an arena
       {0x40000000, &arena, status_corrupt},   // arena too small
       {0x7fffffff, &arena, status_corrupt},
@@ -216,7 +236,8 @@ TEST(Corrupt, RandomMutationsDecodeAsTheReferenceDecodes) {
     const std::size_t fixed = encoded_bytes_at_density(e, dtype::f32, count, 0);
     const std::size_t full = encoded_bytes_exact(e, view_of(values), {});
     const std::size_t slot_bytes = fixed + random() % (full - fixed + 40);
-    const std::size_t arena_bytes = random() % 3000;
+    const std::size_t arena_bytes = random() % 2000;
+    const std::size_t host_bytes = random() % 2000;
     // Exact heap blocks, so that the address sanitizer sees the first byte out of bounds.
     const auto block = [](std::size_t bytes) {
       return std::unique_ptr<void, void (*)(void*)>(std::aligned_alloc(16, (bytes + 15) / 16 * 16),
@@ -224,9 +245,12 @@ TEST(Corrupt, RandomMutationsDecodeAsTheReferenceDecodes) {
     };
     const auto slot = block(slot_bytes);
     const auto memory = block(arena_bytes + 1);
+    const auto host = block(host_bytes + 1);
     std::memset(memory.get(), 0, arena_bytes);
+    std::memset(host.get(), 0, host_bytes);
     std::uint64_t claimed = 0;
-    const overflow_arena arena{memory.get(), arena_bytes, &claimed};
+    std::uint64_t host_claimed = 0;
+    const overflow_arena arena{memory.get(), arena_bytes, &claimed, host.get(), host_bytes, &host_claimed};
     encode_report report;
     encode(e, view_of(values), {slot.get(), slot_bytes, &arena, &report}, {}, {});
     auto* bytes = static_cast<std::uint8_t*>(slot.get());
@@ -241,8 +265,7 @@ TEST(Corrupt, RandomMutationsDecodeAsTheReferenceDecodes) {
     std::vector<float> back(values.size(), -9.0f);
     decode(e, {slot.get(), slot_bytes, &arena, &decode_report}, view_of(back), {}, {});
     const reference_decoded expected =
-        reference_bitmap_decode(bytes, slot_bytes, static_cast<const std::uint8_t*>(memory.get()),
-                                arena_bytes, e.values, values.size());
+        reference_bitmap_decode(bytes, slot_bytes, &arena, e.values, values.size());
     ASSERT_EQ(bits_of(back), expected.bits) << round;
     ASSERT_EQ(decode_report.status, expected.status) << round;
     reported += decode_report.status != 0 ? 1 : 0;

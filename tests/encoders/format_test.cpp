@@ -237,6 +237,28 @@ TEST(Golden, BitmapThatOverflows) {
   EXPECT_EQ(report.slot_bytes, 176u);
 }
 
+TEST(Golden, BitmapThatOverflowsToTheHost) {
+  std::vector<float> values(1026, 0.0f);
+  values.front() = 1;
+  values.back() = -2;
+  guarded_buffer slot(176);
+  guarded_buffer memory(64);
+  guarded_buffer host(48);
+  std::uint64_t claimed = 64;
+  std::uint64_t host_claimed = 16;
+  const overflow_arena arena{memory.data(), memory.size(), &claimed, host.data(), host.size(), &host_claimed};
+  encode_report report;
+  encode(parse_encoding("bitmap"), view_of(values), {slot.data(), slot.size(), &arena, &report}, {}, {});
+  EXPECT_EQ(slot.copy(), parse_hex("01 00*127 02 00*15  0A 00 00 00 01 00 00 80 00*8  00 00 80 3F 00*12"));
+  EXPECT_EQ(memory.copy(), parse_hex("CD*64"));
+  EXPECT_EQ(host.copy(), parse_hex("CD*16 00 00 00 C0 00*12 CD*16"));
+  EXPECT_EQ(claimed, 80u);
+  EXPECT_EQ(host_claimed, 32u);
+  EXPECT_EQ(report.status, status_ok);
+  EXPECT_EQ(report.overflow_bytes, 16u);
+  EXPECT_EQ(report.slot_bytes, 176u);
+}
+
 TEST(Raw, KeepsEveryTypeAndPadsWithZeros) {
   const std::vector<float> values{1, nan, -0.0f, 4, 5};
   EXPECT_EQ(encode_exactly(parse_encoding("raw"), values),

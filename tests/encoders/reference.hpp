@@ -132,16 +132,19 @@ inline std::vector<std::uint8_t> reference_sign_mask(const std::vector<float>& v
 struct reference_bitmap {
   std::vector<std::uint8_t> slot;   ///< only the bytes in use
   std::vector<std::uint8_t> piece;  ///< overflowing payloads that the arena holds
+  std::vector<std::uint8_t> host_piece;
   std::uint32_t status = 0;
   std::uint32_t flags = 0;
   std::uint64_t nonzeros = 0;
-  std::uint64_t claimed = 0;  ///< padded bytes of all overflowing payloads
+  std::uint64_t claimed = 0;       ///< padded bytes of all overflowing payloads
+  std::uint64_t host_claimed = 0;  ///< of those that the arena does not hold
 };
 
-/// `slot_bytes` must reach mask and table. `arena_bytes` < 0 means no arena.
+/// `slot_bytes` must reach mask and table. `arena_bytes` < 0 means no arena; likewise for the host overflow.
 inline reference_bitmap reference_bitmap_encode(const std::vector<float>& values, const stash::encoding& e,
                                                 std::uint64_t slot_bytes, std::int64_t arena_bytes = -1,
-                                                std::uint64_t counter = 0) {
+                                                std::uint64_t counter = 0, std::int64_t host_bytes = -1,
+                                                std::uint64_t host_counter = 0) {
   reference_bitmap result;
   if (values.empty()) return result;
   std::vector<bool> bits;
@@ -156,6 +159,7 @@ inline reference_bitmap reference_bitmap_encode(const std::vector<float>& values
   const std::uint64_t tiles = (values.size() + 1023) / 1024;
   const std::uint64_t start = result.slot.size() + (tiles * 4 + 15) / 16 * 16;
   std::uint64_t place = counter;
+  std::uint64_t host_place = host_counter;
   for (std::uint64_t tile = 0; tile < tiles; ++tile) {
     std::vector<std::uint8_t> payload;
     for (std::uint64_t i = tile * 1024; i < std::min<std::uint64_t>(values.size(), tile * 1024 + 1024); ++i) {
@@ -170,12 +174,21 @@ inline reference_bitmap reference_bitmap_encode(const std::vector<float>& values
     }
     const bool fits =
         arena_bytes >= 0 && place + payload.size() <= static_cast<std::uint64_t>(arena_bytes) / 16 * 16;
-    put(table, fits ? 0x40000000 + static_cast<std::uint32_t>(place / 16) : 0xc0000000, 4);
-    if (fits) result.piece.insert(result.piece.end(), payload.begin(), payload.end());
-    if (!fits) result.status = stash::status_capacity;
     place += payload.size();
+    if (fits) {
+      put(table, 0x40000000 + static_cast<std::uint32_t>((place - payload.size()) / 16), 4);
+      result.piece.insert(result.piece.end(), payload.begin(), payload.end());
+      continue;
+    }
+    const bool host_fits =
+        host_bytes >= 0 && host_place + payload.size() <= static_cast<std::uint64_t>(host_bytes) / 16 * 16;
+    put(table, host_fits ? 0x80000000 + static_cast<std::uint32_t>(host_place / 16) : 0xc0000000, 4);
+    if (host_fits) result.host_piece.insert(result.host_piece.end(), payload.begin(), payload.end());
+    if (!host_fits) result.status = stash::status_capacity;
+    host_place += payload.size();
   }
   result.claimed = place - counter;
+  result.host_claimed = host_place - host_counter;
   pad(table);
   result.slot.insert(result.slot.end(), table.begin(), table.end());
   result.slot.insert(result.slot.end(), payloads.begin(), payloads.end());
@@ -188,7 +201,7 @@ struct reference_decoded {
 };
 
 inline reference_decoded reference_bitmap_decode(const std::uint8_t* slot, std::uint64_t slot_bytes,
-                                                 const std::uint8_t* arena, std::uint64_t arena_bytes,
+                                                 const stash::overflow_arena* beside,
                                                  stash::value_format format, std::uint64_t count) {
   reference_decoded result;
   result.bits.assign(count, 0);
@@ -211,12 +224,14 @@ inline reference_decoded reference_bitmap_decode(const std::uint8_t* slot, std::
       continue;
     }
     const bool in_slot = where == 0 && offset >= start && offset + size <= slot_bytes / 16 * 16;
-    const bool in_arena = where == 1 && arena != nullptr && offset + size <= arena_bytes / 16 * 16;
-    if (!in_slot && !in_arena) {
+    const bool in_arena = where == 1 && beside != nullptr && offset + size <= beside->bytes / 16 * 16;
+    const bool on_host = where == 2 && beside != nullptr && offset + size <= beside->host_bytes / 16 * 16;
+    if (!in_slot && !in_arena && !on_host) {
       result.status |= stash::status_corrupt;
       continue;
     }
-    const std::uint8_t* payload = (in_slot ? slot : arena) + offset;
+    const void* region = in_slot ? slot : in_arena ? beside->data : beside->host_data;
+    const std::uint8_t* payload = static_cast<const std::uint8_t*>(region) + offset;
     for (std::uint64_t k = 0; k < set.size(); ++k)
       result.bits[set[k]] = get_value(payload + k * width, format);
   }

@@ -204,6 +204,53 @@ TEST(golden, dropout_makes_these_decisions) {
   });
 }
 
+TEST(golden, tiles_overflow_to_these_places) {
+  for_each_case(folder / "places" / "overflow.json", [](const json&, const json& test_case) {
+    const encoding e = encoding_of(test_case.at("encoding").get<std::string>(), test_case);
+    const reference::tensor t = tensor_of(test_case);
+    // The memory before and after, as text; of the slot only the bytes in use are compared.
+    reference::stored before;
+    const auto region_of = [&](const char* name) -> std::optional<reference::region> {
+      if (!test_case.contains(name)) return std::nullopt;
+      return reference::region{bytes(test_case.at(name).at("before").get<std::string>()),
+                               test_case.at(name).at("claimed").at(0).get<std::uint64_t>()};
+    };
+    before.slot.assign(test_case.at("slot_bytes").get<std::size_t>(), 0xcd);
+    before.arena = region_of("arena");
+    before.host = region_of("host");
+    reference::stored by_reference = reference::place(e, t, before);
+
+    memory slot(before.slot), beside(before.arena ? before.arena->bytes : std::vector<std::uint8_t>{}),
+        host(before.host ? before.host->bytes : std::vector<std::uint8_t>{});
+    reference::stored found = before;
+    const overflow_arena regions{beside.data(), beside.bytes, found.arena ? &found.arena->claimed : nullptr,
+                                 host.data(),   host.bytes,   found.host ? &found.host->claimed : nullptr};
+    tensor_memory input(t.type, {t.count()}, t.bits);
+    encode_report report;
+    encode(e, input.view(), {slot.data(), slot.bytes, &regions, &report}, {}, {});
+    found.slot = slot.content();
+    if (found.arena) found.arena->bytes = beside.content();
+    if (found.host) found.host->bytes = host.content();
+    found.status = report.status;
+    found.slot_bytes = report.slot_bytes;
+    found.overflow_bytes = report.overflow_bytes;
+    for (reference::stored* stored : {&by_reference, &found}) {
+      stored->slot.resize(stored->slot_bytes);
+      EXPECT_EQ(text_of_bytes(stored->slot), text_of_bytes(bytes_of(test_case)));
+      for (const auto& [name, region] :
+           {std::pair("arena", stored->arena), std::pair("host", stored->host)}) {
+        if (!region) continue;
+        const json& expected = test_case.at(name);
+        EXPECT_EQ(text_of_bytes(region->bytes),
+                  text_of_bytes(bytes(expected.at("after").get<std::string>())));
+        EXPECT_EQ(region->claimed, expected.at("claimed").at(1).get<std::uint64_t>());
+      }
+      EXPECT_EQ(stored->status, test_case.value("lost", false) ? status_capacity : status_ok);
+      EXPECT_EQ(stored->overflow_bytes, test_case.at("overflow_bytes").get<std::uint64_t>());
+    }
+  });
+}
+
 // --- bytes that break a rule
 // -----------------------------------------------------------------------------------------
 
@@ -228,14 +275,17 @@ bool behaves_as_documented(const json& test_case, const encode_report& report, c
 TEST(golden_bad, decoding_is_as_documented) {
   for_each_case(folder / "bad" / "decode.json", [](const json&, const json& test_case) {
     const encoding e = encoding_of(test_case.at("encoding").get<std::string>(), test_case);
-    memory stored(bytes_of(test_case)), beside(bytes(test_case.value("arena", "")));
+    memory stored(bytes_of(test_case)), beside(bytes(test_case.value("arena", ""))),
+        host(bytes(test_case.value("host", "")));
     std::uint64_t claimed = 0;
-    const overflow_arena arena{beside.data(), beside.bytes, &claimed};
+    const bool with_arena = test_case.contains("arena"), with_host = test_case.contains("host");
+    const overflow_arena arena{beside.data(), beside.bytes, with_arena ? &claimed : nullptr,
+                               host.data(),   host.bytes,   with_host ? &claimed : nullptr};
     const dtype type = is_mask(e) ? dtype::u8 : type_of(test_case);
     tensor_memory output(type, {test_case.at("elements").get<std::int64_t>()});
     encode_report report;
-    const const_encoded_view input{stored.data(), stored.bytes,
-                                   test_case.contains("arena") ? &arena : nullptr, &report};
+    const const_encoded_view input{stored.data(), stored.bytes, with_arena || with_host ? &arena : nullptr,
+                                   &report};
     const bool returned =
         behaves_as_documented(test_case, report, [&] { decode(e, input, output.view(), {}, {}); });
     if (returned && test_case.contains("decoded")) {

@@ -84,7 +84,8 @@ TEST_P(random_tensors, as_the_reference) {
   }
 }
 
-/// Small slots, with an arena: what does not fit lies there, and nothing is lost or written elsewhere.
+/// Small slots, with an arena, a host overflow, or both: what does not fit lies there, and nothing is written
+/// elsewhere.
 TEST_P(random_tensors, overflow_and_canonical_bytes) {
   if (!is_sparse()) GTEST_SKIP() << "of fixed size";
   const dtype type = GetParam().type;
@@ -104,23 +105,36 @@ TEST_P(random_tensors, overflow_and_canonical_bytes) {
     const std::size_t fixed = bytes_before_payloads(GetParam(), n);
     const std::size_t payloads = exact - fixed;
     buffer slot(fixed + random.below(payloads + 1));
-    buffer arena_memory(64 + (random.below(3) == 0 ? payloads / 2 : payloads) / 16 * 16);
-    std::uint64_t claimed = 64;
-    const overflow_arena arena{arena_memory.data(), arena_memory.size(), &claimed};
+    regions beside(payloads, random);
+    const reference::stored wanted = reference::place(e, t, beside.with_slot(slot));
     encode_report report{};
-    encode(e, in.view(type), {slot.data(), slot.size(), &arena, &report}, {}, context);
+    encode(e, in.view(type), {slot.data(), slot.size(), beside.view(), &report}, {}, context);
     ASSERT_TRUE(slot.guard_is_whole());
-    ASSERT_TRUE(arena_memory.guard_is_whole());
-    ASSERT_TRUE(std::all_of(arena_memory.data(), arena_memory.data() + 64, [](auto b) { return b == 0xa5; }));
+    ASSERT_TRUE(beside.are_whole());
+    const reference::stored found = beside.with_slot(slot);
+    // What lies behind the slot's cursor is open.
+    ASSERT_TRUE(std::equal(found.slot.begin(),
+                           found.slot.begin() + static_cast<std::ptrdiff_t>(report.slot_bytes),
+                           wanted.slot.begin()));
+    for (const auto& [one, other] :
+         {std::pair(&found.arena, &wanted.arena), std::pair(&found.host, &wanted.host)}) {
+      ASSERT_EQ(one->has_value(), other->has_value());
+      if (!one->has_value()) continue;
+      ASSERT_EQ((*one)->bytes, (*other)->bytes);
+      ASSERT_EQ((*one)->claimed, (*other)->claimed);
+    }
     ASSERT_EQ(report.nonzeros, expected.nonzeros);
-    ASSERT_EQ(report.slot_bytes + report.overflow_bytes, exact);
-    ASSERT_EQ(claimed, 64 + report.overflow_bytes);
-    const bool fits = claimed <= arena_memory.size();
-    ASSERT_EQ(report.status, fits ? status_ok : status_capacity);
-    const const_encoded_view stored{slot.data(), slot.size(), &arena, &report};
+    ASSERT_EQ(report.slot_bytes, wanted.slot_bytes);
+    ASSERT_EQ(report.overflow_bytes, wanted.overflow_bytes);
+    ASSERT_EQ(report.status, wanted.status);
+    const bool fits = wanted.status == status_ok;
+    const const_encoded_view stored{slot.data(), slot.size(), beside.view(), &report};
     placed back(type, n, n, 0, 0);
     decode(e, stored, back.view(type), {}, context);
     ASSERT_TRUE(back.memory.guard_is_whole());
+    const reference::reading read = reference::read(e, type, static_cast<std::size_t>(n), found);
+    ASSERT_EQ(report.status, read.status);
+    ASSERT_EQ(back.take(type, n), read.values.bits);
     if (!fits) continue;
     ASSERT_EQ(report.status, status_ok);
     ASSERT_EQ(back.take(type, n), reference::decode(e, t).bits);
@@ -154,17 +168,32 @@ TEST_P(random_tensors, mutated_bytes) {
     placed in(type, n, std::max<std::int64_t>(1, n), 0, 0);
     in.put(t);
     const std::size_t exact = encoded_bytes_exact(e, in.view(type), {});
-    buffer stored(exact);
+    const std::size_t fixed = is_sparse() ? bytes_before_payloads(GetParam(), n) : exact;
+    const std::size_t payloads = exact - fixed;
+    // Half of the sparse ones overflow.
+    buffer stored(is_sparse() && random.below(2) == 0 ? fixed + random.below(payloads + 1) : exact);
+    regions beside(payloads, random);
     encode_report report{};
-    encode(e, in.view(type), {stored.data(), stored.size(), nullptr, &report}, {}, {});
-    for (std::uint32_t changes = 1 + random.below(20); changes > 0 && exact > 0; --changes)
-      stored.data()[random.below(exact)] = static_cast<std::uint8_t>(random.below(256));
+    encode(e, in.view(type), {stored.data(), stored.size(), beside.view(), &report}, {}, {});
+    for (std::uint32_t changes = 1 + random.below(20); changes > 0 && exact > 0; --changes) {
+      const std::size_t range = is_sparse() && random.below(2) == 0 ? fixed : stored.size();
+      stored.data()[random.below(range)] = static_cast<std::uint8_t>(random.below(256));
+    }
     const dtype target = is_mask() ? dtype::u8 : type;
     placed back(target, n, std::max<std::int64_t>(1, n), 0, 0);
-    const const_encoded_view bytes{stored.data(), stored.size(), nullptr, &report};
+    const const_encoded_view bytes{stored.data(), stored.size(), beside.view(), &report};
+    report.status = status_ok;
     decode(e, bytes, back.view(target), {}, {});
     ASSERT_TRUE(back.memory.guard_is_whole());
     if (!is_sparse()) continue;
+    const reference::reading read =
+        reference::read(e, type, static_cast<std::size_t>(n), beside.with_slot(stored));
+    ASSERT_EQ(report.status, read.status);
+    std::vector<std::uint32_t> found = back.take(type, n);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (read.open[i]) found[i] = read.values.bits[i];
+    }
+    ASSERT_EQ(found, read.values.bits);
     buffer canonical(exact);
     encode_report canonical_report{};
     canonicalise(e, type, n, bytes, {canonical.data(), canonical.size(), nullptr, &canonical_report}, {});

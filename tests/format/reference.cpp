@@ -277,15 +277,21 @@ bool passes(const encoding& e, std::uint32_t f32) {
   return value > static_cast<double>(e.lower) && value < static_cast<double>(e.upper);
 }
 
-encoded encode_sparse(const encoding& e, const tensor& t) {
-  encoded out;
+/// A bitmap or csr before its tiles have places.
+struct sparse_parts {
+  std::vector<std::uint8_t> places;  ///< mask plane or row ends
+  std::vector<std::vector<std::uint8_t>> payloads;
+  std::uint64_t nonzeros = 0;
+  bool mask_is_not_sign = false;
+};
+
+sparse_parts parts_of(const encoding& e, const tensor& t) {
+  sparse_parts out;
   const std::size_t n = t.bits.size();
-  if (n == 0) return out;
   const bool csr = e.kind == encoding_kind::csr;
   const std::size_t tiles = (n + 1023) / 1024;
   bit_string mask;
   std::vector<std::uint8_t> row_ends;
-  std::vector<std::vector<std::uint8_t>> payloads;
   for (std::size_t tile = 0; tile < tiles; ++tile) {
     std::vector<std::size_t> which;
     std::vector<std::uint8_t> columns;
@@ -306,20 +312,79 @@ encoded encode_sparse(const encoding& e, const tensor& t) {
     append(payload, values.elements);
     if (csr) append(payload, columns);
     pad(payload);
-    payloads.push_back(payload);
+    out.payloads.push_back(payload);
   }
-  out.bytes = csr ? row_ends : mask.bytes();
-  pad(out.bytes);
-  const std::size_t table_bytes = (4 * tiles + 15) / 16 * 16;
-  std::size_t offset = out.bytes.size() + table_bytes;
-  for (const std::vector<std::uint8_t>& payload : payloads) {
+  out.places = csr ? row_ends : mask.bytes();
+  pad(out.places);
+  return out;
+}
+
+std::size_t table_bytes(std::size_t tiles) {
+  return (4 * tiles + 15) / 16 * 16;
+}
+
+encoded encode_sparse(const encoding& e, const tensor& t) {
+  encoded out;
+  if (t.bits.empty()) return out;
+  const sparse_parts parts = parts_of(e, t);
+  out.nonzeros = parts.nonzeros;
+  out.mask_is_not_sign = parts.mask_is_not_sign;
+  out.bytes = parts.places;
+  std::size_t offset = out.bytes.size() + table_bytes(parts.payloads.size());
+  for (const std::vector<std::uint8_t>& payload : parts.payloads) {
     append_little_endian(out.bytes, offset / 16, 4);
     offset += payload.size();
   }
   pad(out.bytes);
-  for (const std::vector<std::uint8_t>& payload : payloads)
+  for (const std::vector<std::uint8_t>& payload : parts.payloads)
     append(out.bytes, payload);
   return out;
+}
+
+/// `size` bytes as a little-endian number.
+std::uint32_t number_at(const std::vector<std::uint8_t>& bytes, std::size_t at, std::size_t size) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < size; ++i)
+    value |= std::uint32_t{bytes.at(at + i)} << (8 * i);
+  return value;
+}
+
+/// Bits [first, first + width) of a bit string.
+std::uint32_t bits_at(const std::vector<std::uint8_t>& bytes, std::size_t first, int width) {
+  std::uint32_t value = 0;
+  for (int i = 0; i < width; ++i) {
+    const std::size_t bit = first + static_cast<std::size_t>(i);
+    value |= (std::uint32_t{bytes.at(bit / 8)} >> (bit % 8) & 1) << i;
+  }
+  return value;
+}
+
+/// Bytes of `count` values in a row.
+std::size_t stored_bytes(const encoding& e, dtype type, std::size_t count) {
+  if (e.values == value_format::source) return count * (type == dtype::f32 ? 4 : 2);
+  if (e.values == value_format::fp10) return (count + 2) / 3 * 4;
+  const auto bits = static_cast<std::size_t>(layout_of(e.values).bits());
+  const std::size_t elements = (count * bits + 7) / 8;
+  return is_mx(e.values) ? (count + 31) / 32 + elements : elements;
+}
+
+/// Value `k` of `count` in a row, in the tensor's type.
+std::uint32_t value_at(const encoding& e, dtype type, const std::vector<std::uint8_t>& row, std::size_t count,
+                       std::size_t k) {
+  const std::size_t width = type == dtype::f32 ? 4 : 2;
+  if (e.values == value_format::source) return number_at(row, k * width, width);
+  const int bits = layout_of(e.values).bits();
+  const auto step = static_cast<std::size_t>(bits);
+  if (e.values == value_format::fp10)
+    return in_type(type, widen(e.values, bits_at(row, k / 3 * 32 + k % 3 * 10, 10)));
+  if (!is_mx(e.values)) return in_type(type, widen(e.values, bits_at(row, k * step, bits)));
+  const std::size_t scales = (count + 31) / 32;
+  return in_type(type, mx_value(e.values, row.at(k / 32), bits_at(row, scales * 8 + k * step, bits)));
+}
+
+/// How much of a region can hold payloads.
+std::uint64_t usable(std::uint64_t bytes) {
+  return std::min<std::uint64_t>(bytes / 16 * 16, std::uint64_t{1} << 34);
 }
 
 }  // namespace
@@ -375,6 +440,128 @@ encoded encode(const encoding& e, const tensor& t) {
       throw std::logic_error("no reference for this encoding");
   }
   pad(out.bytes);
+  return out;
+}
+
+stored place(const encoding& e, const tensor& t, const stored& before) {
+  stored out = before;
+  if (t.bits.empty()) return out;
+  const sparse_parts parts = parts_of(e, t);
+  const std::size_t tiles = parts.payloads.size();
+  std::uint64_t cursor = parts.places.size() + table_bytes(tiles);
+  std::vector<std::uint64_t> entries(tiles, 3ULL << 30);
+  std::vector<std::size_t> homeless;
+  const auto put = [](std::vector<std::uint8_t>& to, std::uint64_t at,
+                      const std::vector<std::uint8_t>& what) {
+    std::copy(what.begin(), what.end(), to.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::vector<std::uint8_t>& payload = parts.payloads[tile];
+    if (!payload.empty() && cursor + payload.size() > usable(out.slot.size())) {
+      homeless.push_back(tile);
+      out.overflow_bytes += payload.size();
+      continue;
+    }
+    put(out.slot, cursor, payload);
+    entries[tile] = cursor / 16;
+    cursor += payload.size();
+  }
+  if (!out.arena && !out.host) out.overflow_bytes = 0;
+  std::uint64_t where = 1;
+  for (std::optional<region>* beside : {&out.arena, &out.host}) {
+    std::vector<std::size_t> rest;
+    for (const std::size_t tile : homeless) {
+      const std::vector<std::uint8_t>& payload = parts.payloads[tile];
+      if (!*beside) {
+        rest.push_back(tile);
+        continue;
+      }
+      const std::uint64_t at = (*beside)->claimed;
+      (*beside)->claimed += payload.size();
+      if ((*beside)->claimed > usable((*beside)->bytes.size())) {
+        rest.push_back(tile);
+        continue;
+      }
+      put((*beside)->bytes, at, payload);
+      entries[tile] = where << 30 | at / 16;
+    }
+    homeless = rest;
+    ++where;
+  }
+  if (!homeless.empty()) out.status |= status_capacity;
+  std::vector<std::uint8_t> fixed = parts.places;
+  for (const std::uint64_t entry : entries)
+    append_little_endian(fixed, entry, 4);
+  pad(fixed);
+  put(out.slot, 0, fixed);
+  out.slot_bytes = cursor;
+  return out;
+}
+
+reading read(const encoding& e, dtype type, std::size_t elements, const stored& bytes) {
+  reading out;
+  out.values.type = type;
+  out.values.bits.assign(elements, 0);
+  out.open.assign(elements, false);
+  const bool csr = e.kind == encoding_kind::csr;
+  const std::size_t tiles = (elements + 1023) / 1024;
+  const std::size_t rows = (elements + 255) / 256;
+  const std::size_t table = ((csr ? rows * 2 : (elements + 7) / 8) + 15) / 16 * 16;
+  const std::size_t fixed = table + table_bytes(tiles);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::size_t first = tile * 1024;
+    const std::size_t end = std::min(elements, first + 1024);
+    // Which elements have values: of csr only how many there are in each row, until the payload is found.
+    std::vector<std::size_t> which;
+    std::vector<std::size_t> row_of;
+    bool legal = true;
+    for (std::size_t i = first; !csr && i < end; ++i) {
+      if (bits_at(bytes.slot, i, 1) != 0) which.push_back(i);
+    }
+    for (std::size_t row = first / 256; csr && legal && row * 256 < end; ++row) {
+      const std::size_t until = number_at(bytes.slot, row * 2, 2);
+      legal = until >= row_of.size() && until - row_of.size() <= std::min<std::size_t>(256, end - row * 256);
+      while (legal && row_of.size() < until)
+        row_of.push_back(row);
+    }
+    const std::size_t count = csr ? row_of.size() : which.size();
+    if (legal && count == 0) continue;
+    const std::uint32_t entry = number_at(bytes.slot, table + tile * 4, 4);
+    const std::uint64_t offset = std::uint64_t{entry % (1U << 30)} * 16;
+    if (legal && entry >> 30 == 3) {
+      out.status |= status_capacity;
+      continue;
+    }
+    const std::vector<std::uint8_t>* holder = nullptr;
+    if (entry >> 30 == 0 && offset >= fixed) holder = &bytes.slot;
+    if (entry >> 30 == 1 && bytes.arena) holder = &bytes.arena->bytes;
+    if (entry >> 30 == 2 && bytes.host) holder = &bytes.host->bytes;
+    const std::size_t size = stored_bytes(e, type, count) + (csr ? count : 0);
+    if (!legal || holder == nullptr || offset + (size + 15) / 16 * 16 > usable(holder->size())) {
+      out.status |= status_corrupt;
+      continue;
+    }
+    const auto begin = holder->begin() + static_cast<std::ptrdiff_t>(offset);
+    const std::vector<std::uint8_t> payload(begin, begin + static_cast<std::ptrdiff_t>(size));
+    for (std::size_t k = 0; csr && k < count; ++k) {
+      const std::size_t i = row_of[k] * 256 + payload[stored_bytes(e, type, count) + k];
+      if (i >= end) legal = false;
+      // A column out of order: nothing is said of its row.
+      if (!which.empty() && i <= which.back() && which.back() / 256 == i / 256) {
+        for (std::size_t j = row_of[k] * 256; j < std::min(end, row_of[k] * 256 + 256); ++j)
+          out.open[j] = true;
+      }
+      which.push_back(i);
+    }
+    if (!legal) {
+      for (std::size_t i = first; i < end; ++i)
+        out.open[i] = false;
+      out.status |= status_corrupt;
+      continue;
+    }
+    for (std::size_t k = 0; k < count; ++k)
+      out.values.bits[which[k]] = value_at(e, type, payload, count, k);
+  }
   return out;
 }
 

@@ -4,6 +4,7 @@
 /// arithmetic, tables of all values of a format, and bit strings. It shares no code with the library.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "stash/encoding.hpp"
@@ -27,6 +28,31 @@ struct encoded {
 encoded encode(const encoding& e, const tensor& t);
 /// What decoding the bytes of encode() gives; for masks, 0 or 1.
 tensor decode(const encoding& e, const tensor& t);
+
+/// A piece of memory beside the slot, and how much of it has been claimed.
+struct region {
+  std::vector<std::uint8_t> bytes;
+  std::uint64_t claimed = 0;
+};
+
+/// A bitmap or csr wherever its tiles lie.
+struct stored {
+  std::vector<std::uint8_t> slot;
+  std::optional<region> arena, host;
+  std::uint32_t status = 0;
+  std::uint64_t slot_bytes = 0, overflow_bytes = 0;
+};
+
+/// Places a bitmap or csr in memory as it is in `before`, whose slot holds at least the fixed part.
+stored place(const encoding& e, const tensor& t, const stored& before);
+
+/// What the bytes of a bitmap or csr say, whoever wrote them.
+struct reading {
+  tensor values;
+  std::vector<bool> open;  ///< elements whose value the page leaves open
+  std::uint32_t status = 0;
+};
+reading read(const encoding& e, dtype type, std::size_t elements, const stored& bytes);
 
 /// The f32 bits of a stored code, and the code of f32 bits, of a format that stands alone (not an MX one).
 std::uint32_t widen(value_format format, std::uint32_t code);

@@ -142,6 +142,70 @@ inline std::int64_t divisor(std::int64_t count, generator& random) {
   return std::max<std::int64_t>(1, count);
 }
 
+/// What may lie beside a slot: an arena and a host overflow of random sizes, both, one of them, or none. Some
+/// bytes of each belong to others already.
+class regions {
+ public:
+  regions(std::size_t payloads, generator& random)
+      : arena_(size(payloads, 64, random)),
+        host_(size(payloads, 32, random)),
+        has_arena_(random.below(4) != 0),
+        has_host_(random.below(2) != 0) {
+    if (has_arena_) {
+      view_.data = arena_.data();
+      view_.bytes = arena_.size();
+      view_.claimed = &claimed;
+    }
+    if (has_host_) {
+      view_.host_data = host_.data();
+      view_.host_bytes = host_.size();
+      view_.host_claimed = &host_claimed;
+    }
+  }
+  regions(const regions&) = delete;
+  regions& operator=(const regions&) = delete;
+
+  std::uint64_t claimed = 64, host_claimed = 32;
+
+  const overflow_arena* view() const { return has_arena_ || has_host_ ? &view_ : nullptr; }
+  bool has_arena() const { return has_arena_; }
+  bool has_host() const { return has_host_; }
+  buffer& arena() { return arena_; }
+  buffer& host() { return host_; }
+  /// True if everything that was claimed lies within one of the regions, in the end.
+  bool suffice() const {
+    return (has_arena_ && claimed <= arena_.size()) || (has_host_ && host_claimed <= host_.size());
+  }
+  /// True if nothing was written behind the regions, nor where others have claimed.
+  bool are_whole() const {
+    const auto untouched = [](const buffer& b, std::ptrdiff_t bytes) {
+      return b.guard_is_whole() &&
+             std::all_of(b.data(), b.data() + bytes, [](std::uint8_t byte) { return byte == 0xa5; });
+    };
+    return untouched(arena_, 64) && untouched(host_, 32);
+  }
+  /// For the reference.
+  reference::stored with_slot(const buffer& slot) const {
+    const auto bytes_of = [](const buffer& b) {
+      return std::vector<std::uint8_t>(b.data(), b.data() + b.size());
+    };
+    reference::stored all;
+    all.slot = bytes_of(slot);
+    if (has_arena_) all.arena = {bytes_of(arena_), claimed};
+    if (has_host_) all.host = {bytes_of(host_), host_claimed};
+    return all;
+  }
+
+ private:
+  static std::size_t size(std::size_t payloads, std::size_t taken, generator& random) {
+    return taken + payloads / (1U << random.below(3)) / 16 * 16;
+  }
+
+  buffer arena_, host_;
+  bool has_arena_, has_host_;
+  overflow_arena view_;
+};
+
 struct pair_under_test {
   std::string name;
   dtype type;

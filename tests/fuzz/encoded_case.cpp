@@ -38,7 +38,11 @@ bytes make_tensor(dtype type, std::int64_t elements, std::minstd_rand& random) {
   return tensor;
 }
 
-bytes make_seed(const encoding& e, const encoded_header& header, bool overflowing) {
+/// Where tiles lie.
+enum class tiles : std::uint8_t { slot, arena, host };
+
+bytes make_seed(const encoding& e, const encoded_header& header, tiles where) {
+  const bool overflowing = where != tiles::slot;
   std::minstd_rand random(header.elements + 1U);
   const dtype type = types[header.type];
   const exact_buffer tensor(make_tensor(type, header.elements, random));
@@ -49,7 +53,8 @@ bytes make_seed(const encoding& e, const encoded_header& header, bool overflowin
   const std::size_t slot_bytes = overflowing ? std::min(exact, (exact + least) / 2) : exact;
   const exact_buffer slot(slot_bytes, 0), memory(overflowing ? exact : 0, 0);
   std::uint64_t claimed = 0;
-  const overflow_arena arena{memory.data(), memory.size(), &claimed};
+  overflow_arena arena{memory.data(), memory.size(), &claimed};
+  if (where == tiles::host) arena = {nullptr, 0, nullptr, memory.data(), memory.size(), &claimed};
   encode_report report;
   encode(e, view, {slot.data(), slot.size(), overflowing ? &arena : nullptr, &report}, {}, {});
   encoded_header written = header;
@@ -78,6 +83,11 @@ encoded_case::encoded_case(std::span<const std::uint8_t> input, std::span<const 
   static const std::vector<std::string> known = cpu_targets();
   target = known[header.target % known.size()];
   arena_ = {arena_memory_.data(), arena_memory_.size(), &claimed_};
+  if ((header.gap & 4) == 0) {
+    arena_.host_data = arena_memory_.data();
+    arena_.host_bytes = arena_memory_.size();
+    arena_.host_claimed = &claimed_;
+  }
 }
 
 std::size_t encoded_case::tensor_bytes(dtype of) const {
@@ -131,8 +141,10 @@ std::vector<bytes> encoded_seeds(std::span<const std::string_view> names) {
         header.type = type;
         header.target = static_cast<std::uint8_t>(elements % 4);
         header.choices = static_cast<std::uint8_t>(elements & 3);
-        all.push_back(make_seed(e, header, false));
-        if (sparse && elements > 1024) all.push_back(make_seed(e, header, true));
+        all.push_back(make_seed(e, header, tiles::slot));
+        if (!sparse || elements <= 1024) continue;
+        all.push_back(make_seed(e, header, tiles::arena));
+        all.push_back(make_seed(e, header, tiles::host));
       }
     }
   }

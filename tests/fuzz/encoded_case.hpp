@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Encoded bytes of unknown origin, as the decoder targets see them: which encoding they claim to be, of
-/// which tensor, and how they lie in a slot and an overflow arena.
+/// which tensor, and how they lie in a slot and beside it.
 
 #include <string>
 #include <string_view>
@@ -14,11 +14,12 @@ namespace stash::fuzz {
 /// The front of an input; every value is legal.
 struct encoded_header {
   std::uint16_t elements = 0;     ///< modulo max_elements + 1, rounded down to whole rows
-  std::uint16_t arena_bytes = 0;  ///< that many of the bytes behind the header, from their end
+  std::uint16_t arena_bytes = 0;  ///< that many of the bytes behind the header, from their end; the host
+                                  ///< overflow is the same bytes
   std::uint8_t name = 0;          ///< modulo the number of names
   std::uint8_t type = 0;          ///< modulo 3: f32, f16, bf16
   std::uint8_t inner = 0;         ///< length of a row less 1
-  std::uint8_t gap = 0;           ///< modulo 4: elements between rows
+  std::uint8_t gap = 0;           ///< modulo 4: elements between rows; bit 2: no host overflow
   std::uint8_t target = 0;        ///< modulo the number of instruction sets
   std::uint8_t choices = 0;       ///< bit 0: keep_nonzero, 1: pytorch, 2: no arena; the rest by the target
   std::uint16_t report_flags = 0;
@@ -59,7 +60,8 @@ struct encoded_case {
   overflow_arena arena_;
 };
 
-/// Valid inputs for these names: several sizes and types, one of them with part of its tiles in an arena.
+/// Valid inputs for these names: several sizes and types, some of them with part of their tiles in an arena
+/// or a host overflow.
 std::vector<bytes> encoded_seeds(std::span<const std::string_view> names);
 
 }  // namespace stash::fuzz

@@ -23,6 +23,14 @@ using planner::node_kind;
 using ::testing::HasSubstr;
 using dims = std::vector<std::int64_t>;
 
+std::vector<model_info> with_forward_graphs() {
+  std::vector<model_info> found;
+  for (const model_info& info : all()) {
+    if (info.build != nullptr) found.push_back(info);
+  }
+  return found;
+}
+
 network build_default(std::string_view name) {
   const model_info& info = find(name);
   return info.build(info.default_input, info.default_classes);
@@ -268,7 +276,7 @@ TEST(models, inception_modules_follow_the_table) {
 
 // Planners rely on these forms to join ops.
 TEST(models, canonical_forms) {
-  for (const model_info& info : all()) {
+  for (const model_info& info : with_forward_graphs()) {
     const network net = info.build(info.default_input, info.default_classes);
     for (const node& n : net.nodes()) {
       SCOPED_TRACE(std::string(info.name) + " " + n.name);
@@ -314,7 +322,7 @@ TEST(models, canonical_forms) {
 
 // Every map but the loss has a reader; a branch left dangling would train but do nothing.
 TEST(models, no_dead_ends) {
-  for (const model_info& info : all()) {
+  for (const model_info& info : with_forward_graphs()) {
     const network net = info.build(info.default_input, info.default_classes);
     std::set<planner::node_id> read;
     for (const node& n : net.nodes())
@@ -330,6 +338,9 @@ TEST(models, registry) {
     EXPECT_TRUE(names.insert(info.name).second);
     EXPECT_FALSE(info.description.empty());
     EXPECT_EQ(&find(info.name), &info);
+    EXPECT_NE(info.build == nullptr, info.make_graph == nullptr);
+    EXPECT_FALSE(info.trainable && info.build == nullptr);
+    if (info.build == nullptr) continue;
     const network net = info.build(info.default_input, info.default_classes);
     EXPECT_EQ(net.name(), info.name);
     EXPECT_EQ(net.nodes().back().kind, node_kind::softmax_cross_entropy);
@@ -342,7 +353,7 @@ TEST(models, registry) {
     EXPECT_FALSE(info.trainable && has_lrn);
     EXPECT_EQ(has_lrn, info.name == "alexnet_lrn");
   }
-  EXPECT_EQ(names.size(), 17U);
+  EXPECT_EQ(names.size(), 24U);
 }
 
 TEST(models, trainable_ones_take_small_images) {
@@ -397,7 +408,7 @@ TEST(models, wrong_inputs_name_the_node) {
   EXPECT_THAT(refusal([] { inception_v3({64, 64, 3}, 1000); }), HasSubstr("node 'mixed7a/"));
   EXPECT_THAT(refusal([] { resnet_n(46, {224, 224, 3}, 1000); }), HasSubstr("expected 47 to 100000, got 46"));
   EXPECT_THAT(refusal([] { resnet_n(100'001, {224, 224, 3}, 1000); }), HasSubstr("depth"));
-  for (const model_info& info : all()) {
+  for (const model_info& info : with_forward_graphs()) {
     SCOPED_TRACE(info.name);
     const input_shape in = info.default_input;
     EXPECT_THAT(refusal([&] { info.build({0, in.width, in.channels}, 10); }), HasSubstr("node 'input'"));

@@ -37,7 +37,7 @@ std::size_t swapped(const plan& p) {
 
 TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
   std::size_t plans = 0, with_swap = 0;
-  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
     const graph g = random_graph(seed);
     constexpr policy policies[] = {policy::lossless, policy::fp8, policy::automatic, policy::fp10};
     plan_sweep sweep(g, fast_options(seed, policies[seed % 4]));
@@ -61,8 +61,8 @@ TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
       }
     }
   }
-  EXPECT_GT(plans, 800U);
-  EXPECT_GT(with_swap, 100U);
+  EXPECT_GT(plans, 350U);
+  EXPECT_GT(with_swap, 50U);
 }
 
 // What a step takes, by the cost model alone; negative: nothing is said.

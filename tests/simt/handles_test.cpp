@@ -85,6 +85,46 @@ TEST(device_handles, keep_what_they_were_given) {
   EXPECT_EQ(simt::blocks_in_use(), before);
 }
 
+TEST(device_size_query, counts_what_encoding_would_store_without_waiting) {
+  const std::size_t before = simt::blocks_in_use();
+  for (const char* name : {"bitmap", "csr", "bitmap_fp8", "csr_mxfp6_e2m3", "fp16", "raw", "sign_mask"}) {
+    for (const std::int64_t n : {0, 1, 1023, 1025, 30000}) {
+      const encoding e = parse_encoding(name);
+      std::vector<float> values = make_values(n, 0.3, flavour::special, 7);
+      const device_values x(values);
+      encode_report here{}, host_report{};
+      auto* const report = static_cast<encode_report*>(device_memory().allocate(sizeof(encode_report), 64));
+      *report = here;
+      {
+        const std::size_t waits = simt::calls_so_far().waits;
+        const size_query query(e, x.view(), report, device);
+        EXPECT_EQ(simt::calls_so_far().waits, waits) << "the call waits";
+        const bool sparse = e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+        EXPECT_EQ(query.ready(), !sparse);
+        const stored_size size = query.wait();
+        const size_query on_host(e, stash_test::view_of(values), &host_report, {});
+        EXPECT_TRUE(on_host.ready());
+        const stored_size expected = on_host.wait();
+        EXPECT_EQ(expected.bytes, encoded_bytes_exact(e, stash_test::view_of(values), {})) << name << n;
+        EXPECT_EQ(size.bytes, expected.bytes) << name << n;
+        EXPECT_EQ(size.nonzeros, expected.nonzeros) << name << n;
+        EXPECT_EQ(size.density, expected.density) << name << n;
+        EXPECT_EQ(size.status, status_ok);
+      }
+      device_memory().deallocate(report, sizeof(encode_report), 64);
+    }
+  }
+  EXPECT_EQ(simt::blocks_in_use(), before);
+  const device_values x(std::vector<float>(10));
+  EXPECT_EQ(code_of([&] { size_query(parse_encoding("bitmap"), x.view(), nullptr, device); }),
+            errc::invalid_argument);
+  encode_report report;
+  EXPECT_EQ(code_of([&] { size_query(parse_encoding("relu_pool"), x.view(), &report, device); }),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { size_query(parse_encoding("bitmap"), x.view(), &report, {}); }), errc::unsupported)
+      << "a device tensor in a host context";
+}
+
 TEST(device_handles, say_at_check_what_damaged_bytes_did) {
   const device_values x(make_values(5000, 0.5, flavour::positive, 6));
   stashed_tensor kept(parse_encoding("bitmap"), x.view(), {}, device);

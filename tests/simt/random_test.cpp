@@ -133,29 +133,29 @@ TEST_P(device_random, overflow) {
     const std::size_t payloads = exact - fixed;
     const std::size_t slot_bytes = fixed + random.below(payloads + 1);
     buffer slot(slot_bytes);
-    const bool with_arena = random.below(4) != 0;
-    buffer arena_memory(64 + (random.below(3) == 0 ? payloads / 2 : payloads) / 16 * 16);
-    std::uint64_t claimed = 64;
-    const overflow_arena arena{arena_memory.data(), arena_memory.size(), &claimed};
-    const overflow_arena* used = with_arena ? &arena : nullptr;
+    regions beside(payloads, random);
     encode_report report{};
     execution_context context = device;
     context.canonical = random.below(3) == 0;
     workspace workspace(workspace_bytes(e, type, n, context));
-    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), used, &report}, workspace.view(), context);
+    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), beside.view(), &report}, workspace.view(),
+           context);
     ASSERT_TRUE(slot.guard_is_whole());
-    ASSERT_TRUE(arena_memory.guard_is_whole());
-    ASSERT_TRUE(std::all_of(arena_memory.data(), arena_memory.data() + 64, [](auto b) { return b == 0xa5; }));
+    ASSERT_TRUE(beside.are_whole());
     ASSERT_EQ(report.nonzeros, expected.nonzeros);
     ASSERT_LE(report.slot_bytes, slot.size());
-    if (with_arena) {
+    if (beside.view() != nullptr) {
       ASSERT_EQ(report.slot_bytes + report.overflow_bytes, exact);
-      ASSERT_EQ(claimed, 64 + report.overflow_bytes);
+      ASSERT_EQ(beside.claimed, 64 + (beside.has_arena() ? report.overflow_bytes : 0));
+      // Only what the arena does not hold goes to the host.
+      const bool full = !beside.has_arena() || beside.claimed > beside.arena().size();
+      ASSERT_LE(beside.host_claimed, 32 + report.overflow_bytes);
+      ASSERT_EQ(beside.host_claimed > 32, beside.has_host() && full && report.overflow_bytes > 0);
     }
     const bool all_in_slot = slot_bytes / 16 * 16 >= exact;
-    const bool fits = all_in_slot || (with_arena && claimed <= arena_memory.size());
+    const bool fits = all_in_slot || beside.suffice();
     ASSERT_EQ(report.status, fits ? status_ok : status_capacity);
-    const const_encoded_view stored{slot.data(), slot.size(), used, &report};
+    const const_encoded_view stored{slot.data(), slot.size(), beside.view(), &report};
     placed back(type, n, n, 0, 0);
     decode(e, stored, on_device(back.view(type)), {}, device);
     ASSERT_TRUE(back.memory.guard_is_whole());
@@ -164,6 +164,8 @@ TEST_P(device_random, overflow) {
     placed again(type, n, n, 0, 0);
     decode(e, stored, again.view(type), {}, {});
     ASSERT_EQ(back.take(type, n), again.take(type, n));
+    ASSERT_EQ(back.take(type, n),
+              reference::read(e, type, static_cast<std::size_t>(n), beside.with_slot(slot)).values.bits);
     if (!fits) continue;
     ASSERT_EQ(back.take(type, n), reference::decode(e, t).bits);
     ASSERT_EQ(canonical(e, type, n, stored, exact), expected.bytes);
@@ -184,15 +186,28 @@ TEST_P(device_random, mutated_bytes) {
     const std::int64_t n = random.size();
     const tensor t = random.make(type, n);
     const std::int64_t inner = std::max<std::int64_t>(1, n);
-    const reference::encoded encoded = reference::encode(e, t);
+    reference::encoded encoded = reference::encode(e, t);
+    const std::size_t fixed = is_sparse() ? bytes_before_payloads(GetParam(), n) : encoded.bytes.size();
+    const std::size_t payloads = encoded.bytes.size() - fixed;
+    regions beside(payloads, random);
+    // Half of the sparse ones overflow.
+    if (is_sparse() && random.below(2) == 0) {
+      const buffer slot(fixed + random.below(payloads + 1));
+      const reference::stored all = reference::place(e, t, beside.with_slot(slot));
+      encoded.bytes = all.slot;
+      if (all.arena) std::copy(all.arena->bytes.begin(), all.arena->bytes.end(), beside.arena().data());
+      if (all.host) std::copy(all.host->bytes.begin(), all.host->bytes.end(), beside.host().data());
+    }
     buffer stored(encoded.bytes.size());
     std::copy(encoded.bytes.begin(), encoded.bytes.end(), stored.data());
-    for (std::uint32_t changes = random.below(20); changes > 0 && stored.size() > 0; --changes)
-      stored.data()[random.below(stored.size())] = static_cast<std::uint8_t>(random.below(256));
+    for (std::uint32_t changes = random.below(20); changes > 0 && stored.size() > 0; --changes) {
+      const std::size_t range = is_sparse() && random.below(2) == 0 ? fixed : stored.size();
+      stored.data()[random.below(range)] = static_cast<std::uint8_t>(random.below(256));
+    }
     encode_report host_report{}, device_report{};
     host_report.flags = device_report.flags = random.below(2) * flag_mask_is_not_sign;
-    const const_encoded_view for_host{stored.data(), stored.size(), nullptr, &host_report};
-    const const_encoded_view for_device{stored.data(), stored.size(), nullptr, &device_report};
+    const const_encoded_view for_host{stored.data(), stored.size(), beside.view(), &host_report};
+    const const_encoded_view for_device{stored.data(), stored.size(), beside.view(), &device_report};
 
     const dtype target = is_mask() ? dtype::u8 : type;
     placed by_host(target, n, inner, 0, 0), by_device(target, n, inner, 0, 0);
@@ -205,10 +220,10 @@ TEST_P(device_random, mutated_bytes) {
     if (is_sparse()) {
       std::vector<std::uint8_t> results[2];
       for (const bool on_host : {true, false}) {
-        buffer out(stored.size());
+        buffer out(fixed + payloads);
         encode_report report{};
         encode_report& input_report = on_host ? host_report : device_report;
-        canonicalise(e, type, n, {stored.data(), stored.size(), nullptr, &input_report},
+        canonicalise(e, type, n, {stored.data(), stored.size(), beside.view(), &input_report},
                      {out.data(), out.size(), nullptr, &report}, on_host ? execution_context{} : device);
         ASSERT_TRUE(out.guard_is_whole());
         // Where not everything fits, it depends on the order what does.
@@ -312,7 +327,7 @@ TEST(device_batch, is_single_calls_in_few_launches) {
 }
 
 TEST(device_csr_export, is_the_one_of_the_cpu) {
-  for (std::uint32_t k = 0; k < 120; ++k) {
+  for (std::uint32_t k = 0; k < 200; ++k) {
     schedule_number(static_cast<int>(k));
     SCOPED_TRACE(k);
     generator random(k);
@@ -321,10 +336,19 @@ TEST(device_csr_export, is_the_one_of_the_cpu) {
     const std::int64_t n = random.size() + (k % 5 == 0 ? 20000 : 0);
     const tensor t = random.make(type, n);
     const reference::encoded encoded = reference::encode(e, t);
-    buffer stored(encoded.bytes.size());
-    std::copy(encoded.bytes.begin(), encoded.bytes.end(), stored.data());
+    // Wherever the tiles lie.
+    const std::size_t fixed = bytes_before_payloads({to_string(e), type}, n);
+    const std::size_t payloads = encoded.bytes.size() - fixed;
+    buffer stored(fixed + random.below(payloads + 1));
+    regions beside(payloads, random);
     encode_report report{};
-    const const_encoded_view input{stored.data(), stored.size(), nullptr, &report};
+    if (n > 0) {
+      placed in(type, n, n, 0, 0);
+      in.put(t);
+      encode(e, in.view(type), {stored.data(), stored.size(), beside.view(), &report}, {}, {});
+    }
+    if (report.status != status_ok) continue;
+    const const_encoded_view input{stored.data(), stored.size(), beside.view(), &report};
     const std::size_t rows = static_cast<std::size_t>((n + 255) / 256);
     const std::size_t room = encoded.nonzeros;
     struct arrays {

@@ -10,9 +10,11 @@ import unittest
 from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
-         "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3"]
+         "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3",
+         "unet3d", "lstm_lm", "seq2seq", "bert_base", "bert_large", "gpt2_small", "gpt2_medium"]
+DEEP = ["resnet1001", "resnet1517", "resnet2000"]  # planned in minutes
 COMMANDS = ["networks", "graph", "plan", "explain", "report", "verify", "train", "compare", "bench", "layout",
-            "sweep"]
+            "sweep", "max-batch", "reproduce"]
 
 
 class Help(CommandTest):
@@ -108,6 +110,8 @@ class Networks(CommandTest):
         self.assertEqual([line.split()[0] for line in lines], NAMES)
         self.assertRegex(lines[0], r"28x28x1 .*\d+ parameters +trains")
         self.assertRegex(lines[7], r"224x224x3 +138357544 parameters +plans")
+        self.assertRegex(lines[NAMES.index("unet3d")], r"144\^3 +\d+ parameters +plans")
+        self.assertRegex(lines[NAMES.index("gpt2_small")], r"1024 steps +124439808 parameters +plans")
 
     def test_a_full_disk_is_noticed(self):
         with open("/dev/full", "w") as full:
@@ -130,6 +134,18 @@ class Graph(CommandTest):
         image = next(s for s in graph["storages"] if s["role"] == "image")
         self.assertEqual((image["shape"], graph["classes"]), ([32, 24, 3], 7))
         self.assertIn(0.25, [s.get("density") for s in graph["storages"]])
+
+    def test_side_and_steps_change_the_graph(self):
+        for name, option, value, shape in [("unet3d", "--side", 24, [24, 24, 24, 4]), ("lstm_lm", "--steps", 7, [7])]:
+            self.done("graph", name, "--batch", 2, option, value, "-o", "graph.json")
+            storages = self.read_json("graph.json")["storages"]
+            self.assertEqual(next(s["shape"] for s in storages if s["role"] in ("image", "label")), shape)
+        for name, option, kind in [("lenet", "--side", "volumes"), ("lenet", "--steps", "sequences"),
+                                   ("unet3d", "--steps", "sequences"), ("bert_base", "--side", "volumes"),
+                                   ("bert_base", "--input", "images"), ("unet3d", "--classes", "images")]:
+            self.refused("graph", name, option, "28x28x1" if option == "--input" else 8, says=[option, kind, name])
+        self.refused("graph", "unet3d", "--side", 20, says="up3/concat")
+        self.refused("graph", "bert_base", "--steps", 513, says="positions")
 
     def test_refuses(self):
         self.refused("graph", "nope", says=["nope", *NAMES])
@@ -203,10 +219,13 @@ class Plan(CommandTest):
         return figures
 
     def test_every_network_and_policy(self):
+        sizes = {"unet3d": ["--side", 32], "seq2seq": ["--steps", 8], "lstm_lm": ["--steps", 8]}
         for name in NAMES:
+            if name in DEEP:
+                continue
             ratios = []
             for policy in ["none", "lossless", "fp16", "fp8"]:
-                figures = self.plan(name, "--batch", 16, "--policy", policy)
+                figures = self.plan(name, "--batch", 16, "--policy", policy, *sizes.get(name, []))
                 self.assertEqual((figures["network"], figures["policy"], figures["batch"]), (name, policy, 16))
                 ratios.append(figures["footprint_ratio"])
                 if policy == "none":
@@ -221,7 +240,8 @@ class Plan(CommandTest):
         self.done("plan", "resnet20", "--batch", 32, "--threads", 2, "-o", "from_name.json")
         self.assertEqual((self.folder / "from_file.json").read_bytes(), (self.folder / "from_name.json").read_bytes())
         self.assertEqual(self.plan("graph.json", "--batch", 8)["batch"], 8)
-        for option, value in [("--density", 0.3), ("--input", "28x28x1"), ("--classes", 10)]:
+        for option, value in [("--density", 0.3), ("--input", "28x28x1"), ("--classes", 10), ("--side", 8),
+                              ("--steps", 8)]:
             self.refused("plan", "graph.json", option, value, says=[option, "graph.json"])
 
     def test_density_and_threads(self):
