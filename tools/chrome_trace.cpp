@@ -179,9 +179,9 @@ class trace_writer {
     host.push_back(0);
     for (std::int64_t& bytes : device)
       bytes += bytes_beside_maps(p_);
-    counter("device bytes", device, clock);
-    counter("host bytes", host, clock);
-    if (p_.budget_bytes > 0) counter("budget bytes", {p_.budget_bytes, p_.budget_bytes}, {0.0, clock.back()});
+    counter("device memory", device, clock);
+    counter("host memory", host, clock);
+    if (p_.budget_bytes > 0) counter("budget", {p_.budget_bytes, p_.budget_bytes}, {0.0, clock.back()});
   }
 
   const plan& p_;

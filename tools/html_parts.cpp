@@ -4,24 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "html_style.hpp"
 #include "svg_parts.hpp"
+#include "utf8.hpp"
 
 namespace stash::tools {
-namespace {
-
-std::string valid_utf8(std::string_view text) {
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (plain) return std::string(text);
-  using nlohmann::json;
-  const json quoted = std::string(text);
-  return json::parse(quoted.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
-}
-
-}  // namespace
-
 std::string html_text(std::string_view text) {
   std::string out;
   for (const char c : valid_utf8(text)) {

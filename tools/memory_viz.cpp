@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "plan_view.hpp"
@@ -29,33 +29,20 @@ class snapshot_writer {
     }
   }
 
-  std::string run() {
-    std::vector<json> segments{arena()};
-    std::vector<std::vector<json>> traces{std::move(events_)};
+  json run() {
+    json segments = json::array({arena()});
+    json traces = json::array({std::exchange(events_, json::array())});
     if (p_.sizes.host_bytes > 0) {
-      segments.push_back(segment(1, host_address, p_.sizes.host_bytes, {inactive(p_.sizes.host_bytes)}));
-      events_.clear();
+      segments.push_back(segment(1, host_address, p_.sizes.host_bytes,
+                                 json::array({inactive(host_address, p_.sizes.host_bytes)})));
       begin_segment(host_address, p_.sizes.host_bytes, "the host arena");
       buffers(host_address, true);
       traces.push_back(std::move(events_));
     }
-    std::string text = "{\"segments\":[\n";
-    text += lines(segments) + "],\n\"device_traces\":[\n";
-    for (std::size_t d = 0; d < traces.size(); ++d)
-      text += "[\n" + lines(traces[d]) + (d + 1 < traces.size() ? "],\n" : "]\n");
-    return text + "]}\n";
+    return {{"segments", std::move(segments)}, {"device_traces", std::move(traces)}};
   }
 
  private:
-  static std::string lines(const std::vector<json>& list) {
-    std::string text;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      text += list[i].dump(-1, ' ', false, json::error_handler_t::replace);
-      text += i + 1 < list.size() ? ",\n" : "\n";
-    }
-    return text;
-  }
-
   // What viewers show where a stack of calls would be.
   json frames(std::int64_t step, const std::string& what) const {
     return json::array({{{"filename", p_.network.name}, {"line", step}, {"name", what}}});
@@ -67,10 +54,14 @@ class snapshot_writer {
     return list;
   }
 
-  static json inactive(std::int64_t bytes) {
-    return {{"size", bytes}, {"requested_size", bytes}, {"state", "inactive"}, {"frames", json::array()}};
+  static json inactive(std::int64_t address, std::int64_t bytes) {
+    return {{"address", address},
+            {"size", bytes},
+            {"requested_size", bytes},
+            {"state", "inactive"},
+            {"frames", json::array()}};
   }
-  static json segment(int device, std::int64_t address, std::int64_t bytes, std::vector<json> blocks) {
+  static json segment(int device, std::int64_t address, std::int64_t bytes, json blocks) {
     return {{"device", device},        {"address", address},         {"total_size", bytes},
             {"allocated_size", 0},     {"active_size", 0},           {"stream", 0},
             {"segment_type", "large"}, {"segment_pool_id", {0, 0}},  {"is_expandable", false},
@@ -95,12 +86,13 @@ class snapshot_writer {
   json arena() {
     const std::int64_t bytes = p_.sizes.planned_peak + bytes_beside_maps(p_);
     begin_segment(arena_address, bytes, "the arena of the plan");
-    std::vector<json> blocks;
+    json blocks = json::array();
     std::int64_t at = arena_address, active = 0;
     const auto stays = [&](std::int64_t size, const std::string& metadata) {
       if (size == 0) return;
       event("alloc", at, size, frames(0, metadata), metadata);
-      blocks.push_back({{"size", size},
+      blocks.push_back({{"address", at},
+                        {"size", size},
                         {"requested_size", size},
                         {"state", "active_allocated"},
                         {"frames", frames(0, metadata)},
@@ -115,7 +107,7 @@ class snapshot_writer {
             fmt::format("{} ({})", s.name, planner::to_string(s.role)));
     }
     stays(p_.sizes.workspace_bytes, "workspace of the ops");
-    if (p_.sizes.planned_peak > 0) blocks.push_back(inactive(p_.sizes.planned_peak));
+    if (p_.sizes.planned_peak > 0) blocks.push_back(inactive(at, p_.sizes.planned_peak));
     buffers(at, false);
     json s = segment(0, arena_address, bytes, std::move(blocks));
     s["allocated_size"] = s["active_size"] = active;
@@ -155,12 +147,12 @@ class snapshot_writer {
 
   const plan& p_;
   std::vector<std::vector<std::size_t>> starts_, ends_;
-  std::vector<json> events_;
+  json events_ = json::array();
 };
 
 }  // namespace
 
-std::string memory_viz(const plan& p) {
+json memory_viz(const plan& p) {
   return snapshot_writer(p).run();
 }
 

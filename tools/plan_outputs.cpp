@@ -10,6 +10,7 @@
 #include "files.hpp"
 #include "html_report.hpp"
 #include "memory_viz.hpp"
+#include "pickle.hpp"
 #include "plan_view.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
@@ -38,6 +39,13 @@ std::optional<nlohmann::ordered_json> read_sweep(const std::string& path, const 
   return sweep;
 }
 
+// What PyTorch itself writes is a pickle, and its command and older viewers read nothing else.
+std::string snapshot_text(const std::string& path, const nlohmann::ordered_json& snapshot) {
+  using nlohmann::ordered_json;
+  if (std::filesystem::path(path).extension() != ".json") return to_pickle(snapshot);
+  return snapshot.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace
 
 void plan_outputs::declare(CLI::App& command) {
@@ -46,7 +54,8 @@ void plan_outputs::declare(CLI::App& command) {
   };
   file("--html", html, "write a report to open in a browser");
   file("--chrome-trace", chrome_trace, "write the timeline for Perfetto (plans made with --machine)");
-  file("--memory-viz", memory_viz, "write the memory for pytorch.org/memory_viz");
+  file("--memory-viz", memory_viz,
+       "write the memory for pytorch.org/memory_viz: a pickle, or JSON if FILE ends in .json");
   file("--layout", layout, "write the buffers with their offsets, as CSV");
   file("--sweep", sweep, "with --html: show these rows of stash sweep --json, too");
 }
@@ -76,7 +85,7 @@ void plan_outputs::write(const planner::plan& p) const {
   const std::optional<nlohmann::ordered_json> rows = read_sweep(sweep, p);
   std::vector<std::pair<std::string, std::string>> texts;
   if (!chrome_trace.empty()) texts.emplace_back(chrome_trace, tools::chrome_trace(p));
-  if (!memory_viz.empty()) texts.emplace_back(memory_viz, tools::memory_viz(p));
+  if (!memory_viz.empty()) texts.emplace_back(memory_viz, snapshot_text(memory_viz, tools::memory_viz(p)));
   if (!layout.empty()) texts.emplace_back(layout, layout_csv(p));
   if (!html.empty()) texts.emplace_back(html, html_report(p, rows ? &*rows : nullptr));
   for (const auto& [path, text] : texts)

@@ -95,9 +95,9 @@ def check_counters(events, plan):
             demand(not series or ns(e["ts"]) >= series[-1][0], "counter goes back", e)
             demand(list(e["args"]) == ["bytes"] and isinstance(e["args"]["bytes"], int), "value of a counter", e)
             series.append((ns(e["ts"]), e["args"]["bytes"]))
-    demand(set(counters) == {"device bytes", "host bytes"} | ({"budget bytes"} if plan["budget_bytes"] else set()),
+    demand(set(counters) == {"device memory", "host memory"} | ({"budget"} if plan["budget_bytes"] else set()),
            "counters", set(counters))
-    for name, live, added in [("device bytes", live_bytes(plan), beside(plan)), ("host bytes", live_bytes(plan, True), 0)]:
+    for name, live, added in [("device memory", live_bytes(plan), beside(plan)), ("host memory", live_bytes(plan, True), 0)]:
         expected = []
         for bytes in [*live, 0]:
             if not expected or expected[-1] != bytes + added:
@@ -108,13 +108,14 @@ def check_counters(events, plan):
         demand(got == expected, name, "differ from the live bytes")
         demand(abs(counters[name][-1][0] - plan["times"]["simulated_ms"] * 1e6) <= 1, name, "ends early")
     if plan["budget_bytes"]:
-        demand({v for _, v in counters["budget bytes"]} == {plan["budget_bytes"]}, "budget")
+        demand({v for _, v in counters["budget"]} == {plan["budget_bytes"]}, "budget")
 
 
 def check_memory_viz(snapshot, plan):
     """What the viewer of PyTorch computes from a snapshot, forwards (the timeline of active memory) and backwards (the
     history of the allocator's state)."""
     demand("category" not in keys_of(snapshot), "a category, which the viewer cannot read")
+    check_fields(snapshot)
     host = plan["sizes"].get("host_bytes", 0)
     demand(len(snapshot["device_traces"]) == (2 if host else 1), "devices")
     for device, trace in enumerate(snapshot["device_traces"]):
@@ -131,14 +132,14 @@ def check_memory_viz(snapshot, plan):
             demand(0 < block["requested_size"] <= block["size"], "size of a block", block)
             if block["state"] == "active_allocated":
                 kept[at] = block["size"]
+            demand(block["address"] == at, "address of a block", block)
             at += block["size"]
         demand(at == end, "blocks do not fill their segment")
+        demand(segment["allocated_size"] == segment["active_size"] == sum(kept.values()), "sums of a segment")
 
         live, most, mapped = {}, 0, False
         for i, e in enumerate(trace):
-            demand({"action", "addr", "size", "stream", "frames", "user_metadata"} <= set(e), "event", e)
-            demand(e["frames"] and all(isinstance(f["filename"], str) and isinstance(f["line"], int)
-                                       and isinstance(f["name"], str) for f in e["frames"]), "frames", e)
+            demand(e["frames"], "frames", e)
             demand(isinstance(e["user_metadata"], str) and e["user_metadata"], "metadata", e)
             address, size = e["addr"], e["size"]
             if e["action"] == "segment_alloc":
@@ -150,6 +151,7 @@ def check_memory_viz(snapshot, plan):
                 live[address] = size
                 most = max(most, sum(live.values()))
             elif e["action"] == "free_requested":
+                demand(i + 1 < len(trace), "freed only half", e)
                 follower = trace[i + 1]
                 demand((follower["action"], follower["addr"]) == ("free_completed", address), "not freed at once", e)
             else:
@@ -168,6 +170,33 @@ def check_memory_viz(snapshot, plan):
         allocs = [e for e in trace if e["action"] == "alloc"]
         buffers = [b for b in plan["buffers"] if (b["form"] == "host") == (device == 1) and b["bytes"]]
         demand(len(allocs) == len(buffers) + len(kept), "number of allocs")
+
+
+# As PyTorch's documentation of snapshots names them ("Snapshot API Reference").
+FIELDS = {"segment": {"address": int, "total_size": int, "stream": int, "segment_type": ["small", "large"],
+                      "allocated_size": int, "active_size": int, "blocks": list, "device": int},
+          "block": {"address": int, "size": int, "requested_size": int, "frames": list,
+                    "state": ["active_allocated", "active_awaiting_free", "inactive"]},
+          "event": {"action": ["alloc", "free_requested", "free_completed", "segment_alloc", "segment_free"],
+                    "addr": int, "frames": list, "size": int, "stream": int},
+          "frame": {"filename": str, "line": int, "name": str}}
+
+
+def check_fields(snapshot):
+    def check(kind, record):
+        for name, wanted in FIELDS[kind].items():
+            value = record[name]
+            demand(value in wanted if isinstance(wanted, list) else type(value) is wanted, kind, name, record)
+        for frame in record.get("frames", []):
+            check("frame", frame)
+
+    for segment in snapshot["segments"]:
+        check("segment", segment)
+        for block in segment["blocks"]:
+            check("block", block)
+    for trace in snapshot["device_traces"]:
+        for event in trace:
+            check("event", event)
 
 
 def keys_of(j):
