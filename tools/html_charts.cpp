@@ -17,7 +17,7 @@ namespace {
 using planner::plan;
 using planner::step_kind;
 
-constexpr double width = 1040, left = 84, right = 1024;
+constexpr double width = 1040, left = 84, right = 1012;
 
 // The unplanned step as the planner's own schedule of it.
 planner::schedule unplanned(const plan& p) {

@@ -105,7 +105,8 @@ std::string storage_row(const plan& p, std::size_t s) {
       "aria-hidden=\"true\"></meter></td>"
       "<td>{}</td></tr>\n",
       html_text(p.network.storages[s].name), html_text(form_name(c)), megabytes(c.bytes_before),
-      megabytes(c.bytes_after), 100 * kept, std::clamp(kept, 0.0, 1.0), html_text(c.reason));
+      megabytes(c.bytes_after), 100 * kept, std::clamp(kept, 0.0, 1.0),
+      html_text(c.reason + (c.swapped ? "; on the host while nobody reads it" : "")));
 }
 
 std::string storages_section(const plan& p) {
@@ -148,8 +149,8 @@ std::string lead_of(const plan& p) {
   std::string lead = fmt::format("Batch {}, policy {}", p.network.batch, planner::to_string(p.chosen_policy));
   if (!p.times.model.empty()) lead += ", machine model " + p.times.model;
   if (!p.machine.empty()) lead += fmt::format("; workspaces asked for on {}", p.machine);
-  return html_text(fmt::format("{}; {} threads, {} ops, {} steps.", lead, p.threads, p.network.ops.size(),
-                               p.steps.size()));
+  return html_text(fmt::format("{}; {} thread{}, {} ops, {} steps.", lead, p.threads,
+                               p.threads == 1 ? "" : "s", p.network.ops.size(), p.steps.size()));
 }
 
 }  // namespace

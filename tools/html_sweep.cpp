@@ -45,9 +45,11 @@ std::vector<sweep_point> points_of(const json& sweep) {
 
 std::string sweep_table(const std::vector<sweep_point>& points, double unplanned) {
   std::string table =
-      "<div class=\"scroll\"><table>\n<caption>The fastest plan found for each budget. Greedy: encode the "
-      "largest "
-      "first, then move it.</caption>\n<thead><tr><th scope=\"col\">budget</th><th scope=\"col\" "
+      "<div class=\"scroll\"><table>\n<caption>The fastest plan found for each budget. Shares are of what "
+      "the "
+      "maps take unplanned, bytes include what no plan changes: weights, gradients, momentum, workspace. "
+      "Greedy: encode the largest first, then move it.</caption>\n<thead><tr><th "
+      "scope=\"col\">budget</th><th scope=\"col\" "
       "class=\"number\">bytes</th><th scope=\"col\" class=\"number\">planned</th><th scope=\"col\" "
       "class=\"number\">time</th><th scope=\"col\" class=\"number\">overhead</th><th scope=\"col\" "
       "class=\"number\">bound</th><th scope=\"col\" class=\"number\">gap</th><th scope=\"col\" "
@@ -73,7 +75,7 @@ std::string sweep_table(const std::vector<sweep_point>& points, double unplanned
 
 std::string sweep_chart(const std::vector<sweep_point>& points, double unplanned) {
   constexpr double width = 1040, height = 340;
-  double most = 0, least_share = 1, most_share = 0;
+  double most = 0, least_share = 100, most_share = 0;
   const auto overhead = [unplanned](double ms) { return unplanned > 0 ? 100 * (ms / unplanned - 1) : 0.0; };
   std::vector<chart_point> planned, bound, greedy;
   for (const sweep_point& p : points) {
@@ -86,7 +88,7 @@ std::string sweep_chart(const std::vector<sweep_point>& points, double unplanned
     most = std::max({most, overhead(p.ms), p.greedy >= 0 ? overhead(p.greedy) : 0.0});
   }
   least_share = std::max(0.0, least_share - 5);
-  chart_axes axes(84, 1024, 20, height - 34);
+  chart_axes axes(84, 1012, 20, height - 34);
   axes.range(least_share, most_share + 2, svg_axis_end(std::max(1.05 * most, 0.1)));
   std::string svg = axes.grid(" %", " %");
   for (auto* list : {&planned, &bound, &greedy})
@@ -106,12 +108,13 @@ std::string sweep_chart(const std::vector<sweep_point>& points, double unplanned
   }
   const std::string description = fmt::format(
       "Overhead of the fastest plan found over the unplanned step, for budgets from {:.0f} % to {:.0f} % "
-      "of the unplanned memory; at most {:.2f} %. The table has the numbers.",
+      "of the unplanned maps; at most {:.2f} %. The table has the numbers.",
       most_share, least_share, most);
   return html_legend({{"after", "planned"}, {"bound", "lower bound"}, {"greedy", "greedy rule"}}) +
          html_figure(
              "sweep-chart", width, height, "Overhead by budget", description, svg,
-             "Across: budget as a share of the unplanned memory. Up: time added to the unplanned step.");
+             "Across: budget for the maps, as a share of what they take unplanned. Up: time added to the "
+             "unplanned step.");
 }
 
 }  // namespace
