@@ -16,6 +16,7 @@ void add_networks(CLI::App& app, action& chosen);
 void add_graph(CLI::App& app, action& chosen);
 void add_plan(CLI::App& app, action& chosen);
 void add_explain(CLI::App& app, action& chosen);
+void add_report(CLI::App& app, action& chosen);
 void add_verify(CLI::App& app, action& chosen);
 void add_sweep(CLI::App& app, action& chosen);
 void add_max_batch(CLI::App& app, action& chosen);

@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
   add_graph(app, chosen);
   add_plan(app, chosen);
   add_explain(app, chosen);
+  add_report(app, chosen);
   add_verify(app, chosen);
   add_sweep(app, chosen);
   add_max_batch(app, chosen);

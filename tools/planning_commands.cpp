@@ -1,4 +1,4 @@
-// networks, graph, plan, explain, verify: everything that does not train.
+// networks, graph, plan, explain, report, verify: everything that does not train.
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "files.hpp"
+#include "plan_outputs.hpp"
 #include "planner/json.hpp"
 #include "planner/validator.hpp"
 #include "report.hpp"
@@ -68,6 +69,7 @@ void add_plan(CLI::App& app, action& chosen) {
   struct options {
     graph_source source;
     plan_source plan;
+    plan_outputs outputs;
     std::string output, json;
   };
   CLI::App* const command = app.add_subcommand("plan", "Plan one training step under a policy and a budget");
@@ -76,14 +78,22 @@ void add_plan(CLI::App& app, action& chosen) {
   o->plan.declare(*command);
   command->add_option("-o,--output", o->output, "write the plan")->type_name("FILE")->check(some_text());
   command->add_option("--json", o->json, "write the figures")->type_name("FILE")->check(some_text());
+  o->outputs.declare(*command);
   command->callback([&chosen, o] {
     chosen = [o] {
       check_writable(o->output);
       check_writable(o->json);
+      o->outputs.check({o->output, o->json, o->source.name, o->source.trace, o->source.kineto});
       o->plan.check();
+      if (!o->outputs.chrome_trace.empty() && o->plan.machine.empty()) {
+        throw error(
+            errc::invalid_argument,
+            "--chrome-trace: expected --machine beside it (plans without one have no times), got none");
+      }
       std::string machine;
       const planner::graph g = o->source.make(machine);
       const planner::plan p = planner::make_plan(g, o->plan.make(g, o->source.thread_count(), machine));
+      o->outputs.write(p);
       fmt::print("{}", plan_summary(p));
       if (!o->output.empty()) write_file(o->output, planner::to_json(p));
       if (!o->json.empty()) write_file(o->json, plan_report(p).dump(2) + "\n");
@@ -92,6 +102,20 @@ void add_plan(CLI::App& app, action& chosen) {
   });
 }
 
+namespace {
+
+planner::plan read_valid_plan(const std::string& path) {
+  planner::plan p = read_plan(path);
+  if (const auto findings = planner::validate(p); !findings.empty()) {
+    throw error(errc::bad_format,
+                fmt::format("{}: expected a valid plan (see stash verify), got one with: {}", path,
+                            findings.front().message));
+  }
+  return p;
+}
+
+}  // namespace
+
 void add_explain(CLI::App& app, action& chosen) {
   CLI::App* const command =
       app.add_subcommand("explain", "Say for every tensor of a plan how it is kept and why");
@@ -99,13 +123,30 @@ void add_explain(CLI::App& app, action& chosen) {
   command->add_option("plan", *file, "plan.json")->type_name("FILE")->required();
   command->callback([&chosen, file] {
     chosen = [file] {
-      const planner::plan p = read_plan(*file);
-      if (const auto findings = planner::validate(p); !findings.empty()) {
-        throw error(errc::bad_format,
-                    fmt::format("{}: expected a valid plan (see stash verify), got one with: {}", *file,
-                                findings.front().message));
+      fmt::print("{}", planner::explain(read_valid_plan(*file)));
+      return 0;
+    };
+  });
+}
+
+void add_report(CLI::App& app, action& chosen) {
+  struct options {
+    std::string plan;
+    plan_outputs outputs;
+  };
+  CLI::App* const command = app.add_subcommand("report", "Write files that show a plan");
+  const auto o = std::make_shared<options>();
+  command->add_option("plan", o->plan, "plan.json")->type_name("FILE")->required();
+  o->outputs.declare(*command);
+  command->callback([&chosen, o] {
+    chosen = [o] {
+      if (!o->outputs.any()) {
+        throw error(
+            errc::invalid_argument,
+            "report: expected at least one of --html, --chrome-trace, --memory-viz and --layout, got none");
       }
-      fmt::print("{}", planner::explain(p));
+      o->outputs.check({o->plan});
+      o->outputs.write(read_valid_plan(o->plan));
       return 0;
     };
   });

@@ -8,6 +8,7 @@
 #include "budget.hpp"
 #include "commands.hpp"
 #include "files.hpp"
+#include "html_report.hpp"
 #include "planner/fastest.hpp"
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
@@ -22,7 +23,7 @@ struct options {
   graph_source source;
   plan_source plan;
   std::vector<std::string> budgets{"1.0", "0.9", "0.8", "0.7", "0.6", "0.5", "0.4", "0.3", "0.2"};
-  std::string json;
+  std::string json, html;
 };
 
 struct row {
@@ -70,6 +71,11 @@ int run(options& o) {
                 "--machine: expected the name of a machine or machine.json, got none");
   }
   check_writable(o.json);
+  check_writable(o.html);
+  if (!o.json.empty() && o.json == o.html) {
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected a file of its own for each output, got it twice", o.json));
+  }
   o.plan.check();
   std::string note;
   const planner::graph g = o.source.make(note);
@@ -134,7 +140,7 @@ int run(options& o) {
                                : fmt::format("{:+.2f}%", 100 * (r.greedy_ms / r.simulated_ms - 1)),
                r.seconds);
   }
-  if (!o.json.empty()) {
+  if (!o.json.empty() || !o.html.empty()) {
     nlohmann::ordered_json report{{"graph", g.name},
                                   {"batch", g.batch},
                                   {"machine", wanted.model->name},
@@ -145,7 +151,9 @@ int run(options& o) {
                                   {"beside_maps_bytes", beside},
                                   {"unplanned_ms", unplanned},
                                   {"rows", list}};
-    write_file(o.json, report.dump(2) + "\n");
+    const std::string page = o.html.empty() ? "" : html_sweep(report);
+    if (!o.json.empty()) write_file(o.json, report.dump(2) + "\n");
+    if (!o.html.empty()) write_file(o.html, page);
   }
   if (interrupted()) throw error(errc::interrupted, "sweep: interrupted; the rows are the best plans so far");
   return 0;
@@ -167,6 +175,9 @@ void add_sweep(CLI::App& app, action& chosen) {
       ->type_name("SIZE,...")
       ->delimiter(',');
   command->add_option("--json", o->json, "write the rows")->type_name("FILE")->check(some_text());
+  command->add_option("--html", o->html, "write curve and rows to open in a browser")
+      ->type_name("FILE")
+      ->check(some_text());
   command->callback([&chosen, o] { chosen = [o] { return run(*o); }; });
 }
 

@@ -136,7 +136,17 @@ plan_sizes read_sizes(const field& f) {
 value times_json(const plan_times& t) {
   return value::members("model", t.model, "unplanned_ms", finite(t.unplanned_ms, "times: unplanned_ms"),
                         "simulated_ms", finite(t.simulated_ms, "times: simulated_ms"), "bound_ms",
-                        finite(t.bound_ms, "times: bound_ms"), "relaxed", t.relaxed);
+                        finite(t.bound_ms, "times: bound_ms"), "relaxed", t.relaxed, "update_ms",
+                        finite(t.update_ms, "times: update_ms"));
+}
+
+value step_time_json(const step_time& t) {
+  return value::members("begin_ms", finite(t.begin_ms, "timeline: begin_ms"), "end_ms",
+                        finite(t.end_ms, "timeline: end_ms"));
+}
+
+step_time read_step_time(const field& f) {
+  return {f.at("begin_ms").number(0.0, largest_double), f.at("end_ms").number(0.0, largest_double)};
 }
 
 plan_times read_times(const field& f) {
@@ -146,6 +156,7 @@ plan_times read_times(const field& f) {
   if (const auto v = f.find("simulated_ms")) t.simulated_ms = v->number(0.0, largest_double);
   if (const auto v = f.find("bound_ms")) t.bound_ms = v->number(0.0, largest_double);
   if (const auto v = f.find("relaxed")) t.relaxed = v->boolean();
+  if (const auto v = f.find("update_ms")) t.update_ms = v->number(0.0, largest_double);
   return t;
 }
 
@@ -222,6 +233,7 @@ plan read_plan(const field& f) {
     buffers.add(p.buffers.back().bytes, e);
   });
   f.at("steps").for_each([&](const field& e) { p.steps.push_back(read_step(e)); });
+  f.for_each("timeline", [&](const field& e) { p.timeline.push_back(read_step_time(e)); });
   p.network = json_text::read_graph(f.at("network"));
   return p;
 }
@@ -266,6 +278,7 @@ std::string to_json(const plan& p) {
     out.member("alternative", value(p.alternative));
     out.list("buffers", p.buffers, buffer_json);
     out.list("steps", p.steps, step_json);
+    if (!p.timeline.empty()) out.list("timeline", p.timeline, step_time_json);
     out.begin_object("network");
     json_text::write_graph(out, p.network);
     out.end_object();

@@ -125,6 +125,14 @@ struct plan_times {
   double simulated_ms = 0;  ///< of this plan
   double bound_ms = 0;      ///< no plan of this order, these options and this budget takes less
   bool relaxed = false;  ///< the bound is that of the linear relaxation; false: the weaker sum of durations
+  double update_ms = 0;  ///< of simulated_ms what the ops of the update stage take, behind the last step
+};
+
+/// When a step runs by the same model, in ms from the begin of the training step. Compute stream: run,
+/// encode, decode, recompute, and both waits, which last as long as compute stands still for them. copy_out
+/// and copy_in: the whole copy, on the engine of their direction.
+struct step_time {
+  double begin_ms = 0, end_ms = 0;
 };
 
 /// What the user says of single tensors. The last rule that fits a storage's name counts.
@@ -171,6 +179,7 @@ struct plan {
   double overflow_share = 0.0;            ///< of sparse forms, set aside for overflow
   std::vector<tensor_rule> tensors;       ///< what the user said of single tensors
   bound_certificate certificate;          ///< empty without a relaxation
+  std::vector<step_time> timeline;        ///< per step; empty in plans that were made without a machine model
 };
 
 struct plan_options {

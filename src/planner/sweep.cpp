@@ -11,6 +11,7 @@
 #include "planner/placement.hpp"
 #include "planner/policies.hpp"
 #include "planner/search.hpp"
+#include "planner/timeline.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
 
@@ -70,6 +71,7 @@ class plan_sweep::state {
     fastest_choice found;
     placement where;
     selection chosen;
+    tick_times times;
     double bound = 0.0;
     bool certified = false;
     dual_prices prices;
@@ -93,7 +95,7 @@ class plan_sweep::state {
       if (!found.found) break;
       const double alone = found.ms;
       option_choice fitting;
-      found.ms = fit(found, room, fitting, chosen, where);
+      found.ms = fit(found, room, fitting, chosen, where, times);
       found.choice = fitting;
       if (where.height <= room || attempt >= 8) break;
       found.ms = alone;
@@ -113,9 +115,10 @@ class plan_sweep::state {
     if (best != nullptr) {
       chosen = best->chosen;
       where = best->where;
+      times = best->times;
       found.ms = best->ms;
     } else {
-      known_.push_back({found.choice, chosen, where, found.ms});
+      known_.push_back({found.choice, chosen, where, times, found.ms});
     }
     plan_options own = options_;
     own.budget_bytes = given;
@@ -123,6 +126,7 @@ class plan_sweep::state {
     say_options(p);
     if (certified) p.certificate = certificate_of(prices, room);
     p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
+    set_timeline(p, *options_.model, times);
     say_proven_bound(p);
     count_load(best != nullptr ? best->choice : found.choice);
     return p;
@@ -146,6 +150,7 @@ class plan_sweep::state {
     ruled decision;
     selection chosen;
     placement where;
+    tick_times times;
     double ms = 0.0;
   };
   std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t room) {
@@ -164,6 +169,7 @@ class plan_sweep::state {
       if (!s.feasible) break;
       r.ms = s.ms;
       r.chosen = select(c, record);
+      r.times = times_of(c, record);
       r.where = place(facts_.build(r.chosen, options_), room, layout_work);
       if (!lowest || r.where.height < lowest->where.height) lowest = r;
       if (r.where.height <= room || options_.chosen_policy == policy::gist) break;
@@ -203,6 +209,7 @@ class plan_sweep::state {
     say_options(p);
     if (r.solved) p.certificate = certificate_of(r.prices, room);
     p.times = {options_.model->name, unplanned_ms_, result->ms, std::min(bound, result->ms), r.solved};
+    set_timeline(p, *options_.model, result->times);
     say_proven_bound(p);
     return p;
   }
@@ -251,7 +258,7 @@ class plan_sweep::state {
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
   // everywhere.
   double fit(const fastest_choice& found, std::int64_t room, option_choice& choice, selection& chosen,
-             placement& where) {
+             placement& where, tick_times& times) {
     const std::vector<std::int64_t> fixed = steps_.fixed;
     std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
     double best_ms = std::numeric_limits<double>::infinity();
@@ -289,6 +296,7 @@ class plan_sweep::state {
           best_height = placed.height;
           best_ms = s.ms;
           choice = trial;
+          times = times_of(trial, record);
           chosen = std::move(now);
           where = std::move(placed);
         }
@@ -367,6 +375,24 @@ class plan_sweep::state {
       }
     }
     return begin;
+  }
+
+  // The simulation in ticks and storages, for the plan's timeline.
+  tick_times times_of(const option_choice& choice, const timeline_record& record) const {
+    tick_times t;
+    t.begin = t.end = tick_begins(record);
+    for (std::size_t i = 0; i < t.end.size(); ++i)
+      t.end[i] += problem_.tick_ms[i];
+    for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
+      if (steps_.first_tick[k] < steps_.first_tick[k + 1])
+        t.end[index(steps_.first_tick[k + 1] - 1)] = record.end[k];
+    }
+    for (const simulated_transfer& x : record.transfers) {
+      const item_option& o = problem_.items[index(x.item)].options[index(choice[index(x.item)])];
+      const storage_id s = set_.components[index(x.item)].storages[index(o.transfers[index(x.index)].form)];
+      t.swaps.push_back({s, x.out_begin, x.out_end, x.in_begin, x.in_end});
+    }
+    return t;
   }
 
   std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const {
@@ -452,6 +478,7 @@ class plan_sweep::state {
     option_choice choice;
     selection chosen;
     placement where;
+    tick_times times;
     double ms = 0.0;
   };
   std::vector<made> known_;

@@ -37,6 +37,8 @@ std::string_view to_string(plan_fault fault) noexcept {
       return "over_budget";
     case plan_fault::bad_bound:
       return "bad_bound";
+    case plan_fault::bad_times:
+      return "bad_times";
   }
   return "unknown";
 }
@@ -73,6 +75,7 @@ std::vector<plan_finding> validate(const plan& p, double* proven_ms) {
   check_buffers(p, found);
   check_steps(p, history, found);
   check_totals(p, found);
+  check_times(p, found);
   const double proven = check_bound(p, found);
   if (proven_ms != nullptr) *proven_ms = proven;
   return found.take();

@@ -24,6 +24,7 @@ enum class plan_fault : std::uint8_t {
   bad_totals,        ///< reported sizes do not match the buffers (peak, wall)
   over_budget,       ///< planned_peak_total > budget_bytes
   bad_bound,         ///< reported times contradict each other, or the certificate does not prove the bound
+  bad_times,         ///< a timeline whose streams, copies or total do not agree
 };
 std::string_view to_string(plan_fault fault) noexcept;
 

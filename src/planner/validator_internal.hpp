@@ -116,4 +116,7 @@ void check_totals(const plan& p, finding_list& found);
 /// ms; 0 if the plan says nothing of times.
 double check_bound(const plan& p, finding_list& found);
 
+/// The predicted timeline, if there is one.
+void check_times(const plan& p, finding_list& found);
+
 }  // namespace stash::planner::validation

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "planner/cost.hpp"
 #include "planner/fast_problems.hpp"
 #include "planner/json.hpp"
 #include "planner/sweep.hpp"
@@ -75,6 +76,105 @@ TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
   EXPECT_GT(with_swap, graphs / 3);
 }
 
+// What a step takes, by the cost model alone; negative: nothing is said.
+double cost_of(const plan& p, const step& s, const machine& m) {
+  if (s.kind != step_kind::encode && s.kind != step_kind::decode) return -1.0;
+  const std::int64_t a = p.buffers[static_cast<std::size_t>(s.inputs[0])].bytes;
+  const std::int64_t b = p.buffers[static_cast<std::size_t>(s.outputs[0])].bytes;
+  const encoding& e = p.choices[static_cast<std::size_t>(s.storage)].stored;
+  return s.kind == step_kind::encode ? encode_ms(e, a, b, m) : decode_ms(e, b, a, m);
+}
+
+TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulation) {
+  std::size_t codecs = 0, copies = 0, stalls = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const graph g = random_graph(seed);
+    const plan_options o = fast_options(seed, seed % 2 == 0 ? policy::lossless : policy::fp8);
+    plan_sweep sweep(g, o);
+    for (int percent = 40; percent <= 100; percent += 20) {
+      plan p;
+      try {
+        p = sweep.make(sweep.baseline_bytes() * percent / 100);
+      } catch (const error&) {
+        continue;
+      }
+      ASSERT_EQ(p.timeline.size(), p.steps.size());
+      const machine& m = *o.model;
+      double last = 0.0;
+      for (std::size_t i = 0; i < p.steps.size(); ++i) {
+        const step& s = p.steps[i];
+        const double ms = p.timeline[i].end_ms - p.timeline[i].begin_ms;
+        last = std::max(last, p.timeline[i].end_ms);
+        if (const double cost = cost_of(p, s, m); cost >= 0.0) {
+          ++codecs;
+          ASSERT_NEAR(ms, cost, 1e-9 * p.times.simulated_ms) << "seed " << seed << ", step " << i;
+        } else if (s.kind == step_kind::run) {
+          ASSERT_GE(ms, op_ms(g, g.op_at(s.op), m) - 1e-9 * p.times.simulated_ms) << "seed " << seed;
+        } else if (s.kind == step_kind::copy_in || s.kind == step_kind::copy_out) {
+          ++copies;
+          const double rate = s.kind == step_kind::copy_in ? m.in_bytes_per_second : m.out_bytes_per_second;
+          const auto bytes = static_cast<double>(p.buffers[static_cast<std::size_t>(s.inputs[0])].bytes);
+          ASSERT_GE(ms, 1e3 * bytes / rate - 1e-9 * p.times.simulated_ms) << "seed " << seed;
+        } else if (ms > 0.0) {
+          ++stalls;
+        }
+      }
+      double update = 0.0;
+      for (const op& x : g.ops)
+        update += x.stage == op_stage::update ? op_ms(g, x, m) : 0.0;
+      ASSERT_NEAR(p.times.update_ms, update, 1e-9 * p.times.simulated_ms);
+      ASSERT_NEAR(last + update, p.times.simulated_ms, 1e-9 * p.times.simulated_ms);
+    }
+  }
+  EXPECT_GT(codecs, 200U);
+  EXPECT_GT(copies, 100U);
+  EXPECT_GT(stalls, 0U);
+}
+
+// A plan with swapped storages, for tests that damage it.
+plan swapping_plan() {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    plan_sweep sweep(random_graph(seed), fast_options(seed, policy::lossless));
+    for (int percent = 50; percent < 90; percent += 5) {
+      try {
+        plan p = sweep.make(sweep.baseline_bytes() * percent / 100);
+        if (swapped(p) >= 2) return p;
+      } catch (const error&) {
+      }
+    }
+  }
+  throw error(errc::internal, "no plan with swaps");
+}
+
+TEST(sweep, the_validator_misses_no_damage_to_a_timeline) {
+  const plan sound = swapping_plan();
+  ASSERT_EQ(findings_of(sound), "");
+  const auto refused = [&](const auto& damage) {
+    plan p = sound;
+    damage(p);
+    const auto found = validate(p);
+    return !found.empty() && found.front().fault == plan_fault::bad_times;
+  };
+  EXPECT_TRUE(refused([](plan& p) { p.timeline.pop_back(); }));
+  EXPECT_TRUE(refused([](plan& p) { p.times.update_ms += 1e-4 * p.times.simulated_ms; }));
+  EXPECT_TRUE(refused([](plan& p) { p.times.update_ms = std::nan(""); }));
+  EXPECT_TRUE(refused([](plan& p) { p.times.simulated_ms *= 1 + 1e-5; }));
+  EXPECT_FALSE(refused([](plan& p) { p.times.simulated_ms *= 1 + 1e-8; }));
+  for (std::size_t i = 0; i < sound.steps.size(); ++i) {
+    const double whole = sound.times.simulated_ms, ms = sound.timeline[i].end_ms - sound.timeline[i].begin_ms;
+    const step_kind kind = sound.steps[i].kind;
+    EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].begin_ms = std::nan(""); })) << i;
+    EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].end_ms = p.timeline[i].begin_ms - 0.01; })) << i;
+    EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].end_ms = whole * 1.5; })) << i;
+    const bool copy = kind == step_kind::copy_out || kind == step_kind::copy_in;
+    if (copy) {  // before its source is there
+      EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].begin_ms = 0.0; })) << i;
+    } else if (i > 0 && ms > 0.0 && sound.timeline[i].begin_ms > 0.0) {  // over the one before
+      EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].begin_ms -= 0.01 * whole; })) << i;
+    }
+  }
+}
+
 TEST(sweep, without_swap_nothing_moves) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     plan_options o = fast_options(seed, policy::lossless);
@@ -130,21 +230,6 @@ TEST(sweep, a_model_is_asked_for) {
   EXPECT_THROW(plan_sweep(random_graph(1), o), error);
   o.swap = true;
   EXPECT_THROW(make_plan(random_graph(1), o), error);
-}
-
-// A plan with swapped storages, for tests that damage it.
-plan swapping_plan() {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    plan_sweep sweep(random_graph(seed), fast_options(seed, policy::lossless));
-    for (int percent = 50; percent < 90; percent += 5) {
-      try {
-        plan p = sweep.make(sweep.baseline_bytes() * percent / 100);
-        if (swapped(p) >= 2) return p;
-      } catch (const error&) {
-      }
-    }
-  }
-  throw error(errc::internal, "no plan with swaps");
 }
 
 std::size_t first_step(const plan& p, step_kind kind) {

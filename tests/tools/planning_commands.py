@@ -13,7 +13,7 @@ NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "ove
          "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3",
          "unet3d", "lstm_lm", "seq2seq", "bert_base", "bert_large", "gpt2_small", "gpt2_medium"]
 DEEP = ["resnet1001", "resnet1517", "resnet2000"]  # planned in minutes
-COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench", "layout",
+COMMANDS = ["networks", "graph", "plan", "explain", "report", "verify", "train", "compare", "bench", "layout",
             "sweep", "max-batch", "reproduce"]
 
 

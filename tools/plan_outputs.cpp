@@ -1,0 +1,95 @@
+#include "plan_outputs.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "chrome_trace.hpp"
+#include "files.hpp"
+#include "html_report.hpp"
+#include "memory_viz.hpp"
+#include "pickle.hpp"
+#include "plan_view.hpp"
+#include "source.hpp"
+#include "stash/error.hpp"
+
+namespace stash::tools {
+namespace {
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  const auto path = [&ignored](const std::string& text) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(text, ignored), ignored);
+  };
+  return a == b || path(a) == path(b);
+}
+
+std::optional<nlohmann::ordered_json> read_sweep(const std::string& path, const planner::plan& p) {
+  if (path.empty()) return std::nullopt;
+  nlohmann::ordered_json sweep = sweep_from_json(read_file(path), path);
+  const auto graph = sweep.at("graph").get<std::string>();
+  const auto batch = sweep.at("batch").get<std::int64_t>();
+  if (graph != p.network.name || batch != p.network.batch) {
+    throw error(errc::invalid_argument,
+                fmt::format("--sweep: {}: expected budgets of {}, batch {}, as in the plan, got {}, batch {}",
+                            path, p.network.name, p.network.batch, graph, batch));
+  }
+  return sweep;
+}
+
+// What PyTorch itself writes is a pickle, and its command and older viewers read nothing else.
+std::string snapshot_text(const std::string& path, const nlohmann::ordered_json& snapshot) {
+  using nlohmann::ordered_json;
+  if (std::filesystem::path(path).extension() != ".json") return to_pickle(snapshot);
+  return snapshot.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void plan_outputs::declare(CLI::App& command) {
+  const auto file = [&command](const char* name, std::string& path, const char* what) {
+    command.add_option(name, path, what)->type_name("FILE")->check(some_text());
+  };
+  file("--html", html, "write a report to open in a browser");
+  file("--chrome-trace", chrome_trace, "write the timeline for Perfetto (plans made with --machine)");
+  file("--memory-viz", memory_viz,
+       "write the memory for pytorch.org/memory_viz: a pickle, or JSON if FILE ends in .json");
+  file("--layout", layout, "write the buffers with their offsets, as CSV");
+  file("--sweep", sweep, "with --html: show these rows of stash sweep --json, too");
+}
+
+void plan_outputs::check(const std::vector<std::string>& others) const {
+  if (!sweep.empty() && html.empty())
+    throw error(errc::invalid_argument, "--sweep: expected --html beside it, got none");
+  std::vector<std::string> taken = others;
+  if (!sweep.empty()) {
+    static_cast<void>(sweep_from_json(read_file(sweep), sweep));
+    taken.push_back(sweep);
+  }
+  for (const std::string* const path : {&html, &chrome_trace, &memory_viz, &layout}) {
+    if (path->empty()) continue;
+    for (const std::string& other : taken) {
+      if (!other.empty() && same_file(*path, other)) {
+        throw error(errc::invalid_argument,
+                    fmt::format("{}: expected a file of its own for each output, got it twice", *path));
+      }
+    }
+    taken.push_back(*path);
+    check_writable(*path);
+  }
+}
+
+void plan_outputs::write(const planner::plan& p) const {
+  const std::optional<nlohmann::ordered_json> rows = read_sweep(sweep, p);
+  std::vector<std::pair<std::string, std::string>> texts;
+  if (!chrome_trace.empty()) texts.emplace_back(chrome_trace, tools::chrome_trace(p));
+  if (!memory_viz.empty()) texts.emplace_back(memory_viz, snapshot_text(memory_viz, tools::memory_viz(p)));
+  if (!layout.empty()) texts.emplace_back(layout, layout_csv(p));
+  if (!html.empty()) texts.emplace_back(html, html_report(p, rows ? &*rows : nullptr));
+  for (const auto& [path, text] : texts)
+    write_file(path, text);
+}
+
+}  // namespace stash::tools

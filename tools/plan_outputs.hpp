@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// Files that show a plan: the options that `stash plan` and `stash report` share (docs/reports.md).
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "planner/plan.hpp"
+
+namespace stash::tools {
+
+struct plan_outputs {
+  std::string html, chrome_trace, memory_viz, layout;
+  std::string sweep;  ///< input: rows of `stash sweep --json` for the HTML page
+
+  void declare(CLI::App& command);
+  bool any() const { return !(html.empty() && chrome_trace.empty() && memory_viz.empty() && layout.empty()); }
+
+  /// Before long work: throws error(invalid_argument) or error(io_failure) where an output cannot be written,
+  /// is named twice or is one of `others`, files that the command reads or writes beside these.
+  void check(const std::vector<std::string>& others) const;
+
+  /// Makes all texts, then writes them: where one cannot be made, no file changes.
+  void write(const planner::plan& p) const;
+};
+
+}  // namespace stash::tools
