@@ -58,6 +58,14 @@ class Bench(CommandTest):
         self.refused("bench", "--filter", "(", says=["--filter: expected a regular expression", "'('"])
         self.refused("bench", "bitmap", says="bitmap")
 
+    def test_a_device_that_there_is_not(self):
+        # One line that says what is missing: a build with CUDA, a driver, or a GPU.
+        code, _, _ = self.run_stash("bench", "--device", "cuda", "--seconds", 0, "--filter", "^encode/raw/f32")
+        if code == 0:
+            self.skipTest("there is a device")
+        self.refused("bench", "--device", "cuda", "--svg", "bench.svg",
+                     says=["--device cuda: expected a build with CUDA, its driver and a GPU", "CUDA"])
+
     def test_a_full_disk_is_noticed(self):
         self.refused("bench", "--seconds", 0, "--filter", ONE, "--json", "/dev/full", code=1, says="/dev/full")
 
