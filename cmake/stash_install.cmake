@@ -17,6 +17,10 @@ install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/sta
         DESTINATION ${stash_package_dir})
 
 set(stash_private_libraries "-lstdc++")
+set(stash_requires_clp)
+if(STASH_USES_CLP)
+  set(stash_requires_clp " clp")
+endif()
 if(STASH_ENABLE_CUDA)
   # Where they lie, the toolkit's user knows.
   string(APPEND stash_private_libraries " -lcudart_static -ldl -lrt -lpthread")

@@ -17,9 +17,13 @@ void add_graph(CLI::App& app, action& chosen);
 void add_plan(CLI::App& app, action& chosen);
 void add_explain(CLI::App& app, action& chosen);
 void add_verify(CLI::App& app, action& chosen);
+void add_sweep(CLI::App& app, action& chosen);
+void add_max_batch(CLI::App& app, action& chosen);
+void add_reproduce(CLI::App& app, action& chosen);
 void add_train(CLI::App& app, action& chosen);
 void add_compare(CLI::App& app, action& chosen);
 void add_bench(CLI::App& app, action& chosen);
+void add_layout(CLI::App& app, action& chosen);
 
 /// Failures after the work has begun (exit code 1), as opposed to wrong arguments and files (exit code 2).
 struct failed_while_running : std::runtime_error {

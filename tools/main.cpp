@@ -45,9 +45,13 @@ int run(int argc, char** argv) {
   add_plan(app, chosen);
   add_explain(app, chosen);
   add_verify(app, chosen);
+  add_sweep(app, chosen);
+  add_max_batch(app, chosen);
+  add_reproduce(app, chosen);
   add_train(app, chosen);
   add_compare(app, chosen);
   add_bench(app, chosen);
+  add_layout(app, chosen);
   std::signal(SIGINT, request_stop);
   try {
     app.parse(argc, argv);

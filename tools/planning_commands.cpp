@@ -12,15 +12,24 @@
 
 namespace stash::tools {
 
+namespace {
+
+std::string size_of_input(const models::model_info& m) {
+  if (m.build != nullptr)
+    return fmt::format("{}x{}x{}", m.default_input.height, m.default_input.width, m.default_input.channels);
+  const models::graph_parameters& p = m.default_parameters;
+  return p.side > 0 ? fmt::format("{}^3", p.side) : fmt::format("{} steps", p.steps);
+}
+
+}  // namespace
+
 void add_networks(CLI::App& app, action& chosen) {
   CLI::App* const command = app.add_subcommand("networks", "List the networks that come with Stash");
   command->callback([&chosen] {
     chosen = [] {
       for (const models::model_info& m : models::all()) {
-        const planner::network net = m.build(m.default_input, m.default_classes);
-        fmt::print("{:<14} {:>4}x{}x{:<2} {:>12} parameters  {:<9} {}\n", m.name, m.default_input.height,
-                   m.default_input.width, m.default_input.channels, planner::parameter_count(net),
-                   m.trainable ? "trains" : "plans", m.description);
+        fmt::print("{:<14} {:>11} {:>12} parameters  {:<9} {}\n", m.name, size_of_input(m),
+                   models::parameter_count(m), m.trainable ? "trains" : "plans", m.description);
       }
       return 0;
     };

@@ -5,12 +5,16 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "budget.hpp"
 #include "executor/kernel.hpp"
 #include "files.hpp"
+#include "packed_file.hpp"
 #include "planner/json.hpp"
+#include "planner/machine.hpp"
+#include "planner/trace.hpp"
 #include "stash/error.hpp"
 
 namespace stash::tools {
@@ -32,8 +36,8 @@ CLI::Validator in_range(const char* kind, Number least, Number most) {
 
 // What a file was read for, in front of what is wrong with it.
 template <class Parse>
-auto parsed(const std::string& path, Parse parse) {
-  const std::string text = read_file(path);
+auto parsed(const std::string& path, Parse parse, std::string (*read)(const std::string&) = read_file) {
+  const std::string text = read(path);
   try {
     return parse(text);
   } catch (const error& e) {
@@ -71,8 +75,20 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       .add_option(
           "network", name,
           file_allowed ? "network (see `stash networks`) or graph.json" : "network (see `stash networks`)")
-      ->type_name("NAME")
-      ->required();
+      ->type_name("NAME");
+  command
+      .add_option("--trace", trace,
+                  "execution trace of PyTorch instead of a network: .json, .json.gz or .json.tar.gz")
+      ->type_name("FILE")
+      ->check(some_text());
+  command.add_option("--kineto", kineto, "profile that was recorded with the trace, for times")
+      ->type_name("FILE")
+      ->check(some_text());
+  command
+      .add_option("--iteration", iteration,
+                  "number N of ProfilerStep#N in the trace (default: the middle one)")
+      ->type_name("N")
+      ->check(whole_number(0, std::numeric_limits<std::int32_t>::max()));
   command
       .add_option("--batch", batch,
                   file_allowed ? "samples per step (default of a graph.json: its own)" : "samples per step")
@@ -83,6 +99,15 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       ->type_name("HxWxC")
       ->check(some_text());
   command.add_option("--classes", classes, "number of classes (default: the network's own)")
+      ->type_name("N")
+      ->check(whole_number(1, 1'000'000));
+  command
+      .add_option("--side", side, "edge of a cubic image (networks of volumes; default: the network's own)")
+      ->type_name("N")
+      ->check(whole_number(1, 65536));
+  command
+      .add_option("--steps", steps,
+                  "length of a sequence (networks of sequences; default: the network's own)")
       ->type_name("N")
       ->check(whole_number(1, 1'000'000));
   command.add_option("--density", density, "assumed share of non-zeros after a ReLU")
@@ -119,26 +144,46 @@ models::input_shape parse_input_shape(const std::string& text) {
 
 planner::graph graph_source::make(std::string& machine) const {
   planner::graph g;
-  if (std::filesystem::path(name).extension() == ".json") {
-    g = read();
+  if (!trace.empty()) {
+    g = read_trace();
+  } else if (name.empty()) {
+    throw error(errc::invalid_argument,
+                fmt::format("network is required, or --trace (see stash {} --help)", command_->get_name()));
   } else {
-    const models::model_info& info = models::find(name);
-    const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
-    planner::training_graph_options options;
-    options.relu_density = density;
-    g = planner::make_training_graph(info.build(shape, classes > 0 ? classes : info.default_classes), batch,
-                                     options);
+    refuse({"--kineto", "--iteration"}, "--trace, got " + name);
+    g = std::filesystem::path(name).extension() == ".json" ? read() : named();
   }
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;
 }
 
-planner::graph graph_source::read() const {
-  for (const char* const option : {"--input", "--classes", "--density"}) {
-    if (command_->count(option) == 0) continue;
-    throw error(errc::invalid_argument,
-                fmt::format("{}: expected only beside the name of a network, got the file {}", option, name));
+void graph_source::refuse(std::initializer_list<const char*> options, const std::string& why) const {
+  for (const char* const option : options) {
+    if (command_->count(option) > 0)
+      throw error(errc::invalid_argument, fmt::format("{}: expected only beside {}", option, why));
   }
+}
+
+planner::graph graph_source::named() const {
+  const models::model_info& info = models::find(name);
+  if (info.make_graph != nullptr) {
+    const std::string got = fmt::format("got {}", name);
+    refuse({"--input", "--classes"}, "a network of images, " + got);
+    if (info.default_parameters.side == 0) refuse({"--side"}, "a network of volumes, " + got);
+    if (info.default_parameters.steps == 0) refuse({"--steps"}, "a network of sequences, " + got);
+    return info.make_graph(batch, {side, steps, density});
+  }
+  refuse({"--side", "--steps"}, fmt::format("a network of volumes or sequences, got {}", name));
+  const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
+  planner::training_graph_options options;
+  options.relu_density = density;
+  return planner::make_training_graph(info.build(shape, classes > 0 ? classes : info.default_classes), batch,
+                                      options);
+}
+
+planner::graph graph_source::read() const {
+  refuse({"--input", "--classes", "--side", "--steps", "--density"},
+         fmt::format("the name of a network, got the file {}", name));
   planner::graph g = read_graph(name);
   if (command_->count("--batch") > 0) {
     g.batch = batch;
@@ -147,53 +192,169 @@ planner::graph graph_source::read() const {
   return g;
 }
 
+planner::machine read_machine(const std::string& name_or_file) {
+  if (std::filesystem::path(name_or_file).extension() != ".json") return planner::find_machine(name_or_file);
+  return parsed(name_or_file, [](const std::string& text) { return planner::machine_from_json(text); });
+}
+
+namespace {
+
+// "PATTERN=FORM[,FORM...]"
+planner::tensor_rule parse_rule(const std::string& text, bool deny, const char* option) {
+  const std::size_t equals = text.rfind('=');
+  planner::tensor_rule rule;
+  rule.deny = deny;
+  if (equals != std::string::npos) {
+    rule.pattern = text.substr(0, equals);
+    for (std::size_t begin = equals + 1; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      rule.forms.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  if (rule.pattern.empty() || rule.forms.empty() || rule.forms.front().empty()) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{}: expected TENSOR=FORM[,FORM...] such as 'conv1*=raw,fp16', got '{}'", option, text));
+  }
+  for (const std::string& form : rule.forms) {
+    if (form != "raw" && form != "recompute" && form != "swap") static_cast<void>(parse_encoding(form));
+  }
+  return rule;
+}
+
+value_format parse_values(const std::string& name) {
+  const encoding e = parse_encoding(name);
+  if (e.kind == encoding_kind::cast) return e.values;
+  throw error(errc::invalid_argument,
+              fmt::format("--values: expected a value format such as fp16, got '{}'", name));
+}
+
+}  // namespace
+
+planner::graph graph_source::read_trace() const {
+  if (!name.empty()) {
+    throw error(errc::invalid_argument,
+                fmt::format("--trace: expected no name of a network beside it, got {}", name));
+  }
+  refuse({"--input", "--classes", "--side", "--steps", "--batch"},
+         "the name of a network, got the trace " + trace);
+  const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
+  planner::trace_options options;
+  options.relu_density = density;
+  if (command_->count("--iteration") > 0) options.iteration = iteration;
+  const auto read = [](const std::string& text) { return planner::read_trace(text); };
+  planner::trace t = parsed(trace, read, unpacked);
+  if (!kineto.empty()) add_times(t, options);
+  planner::graph g = planner::graph_of(t, options);
+  g.name = fmt::format("{}, {}", std::filesystem::path(trace).filename().string(), g.name);
+  return g;
+}
+
+void graph_source::add_times(planner::trace& t, const planner::trace_options& options) const {
+  const auto read = [](const std::string& text) { return planner::read_kineto(text); };
+  const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
+  const planner::joined_times joined = planner::join_times(t, parsed(kineto, read, unpacked), options);
+  if (joined.joined * 2 >= joined.operators) return;
+  throw error(
+      errc::bad_format,
+      fmt::format("{}: expected a profile that was recorded together with the trace, got one in which {} of "
+                  "{} operators have the same number and name",
+                  kineto, joined.joined, joined.operators));
+}
+
 void plan_source::declare(CLI::App& command) {
-  command.add_option("--policy", policy, "none, lossless, fp16 or fp8")
+  command
+      .add_option("--policy", policy, "none, lossless, fp16, fp10, fp8, auto, gist, swap-only, lms or layrub")
       ->type_name("POLICY")
       ->capture_default_str();
   command
       .add_option("--budget", budget,
                   "memory for everything: bytes, 64MiB, 1.5GiB, or a share of the baseline (0.5, 50%); "
-                  "default: as little as possible")
+                  "default: as little as possible, with --machine its memory")
       ->type_name("SIZE")
       ->check(some_text());
   command.add_option("--force", force, "use this encoding (or recompute, raw) wherever it is legal")
       ->type_name("ENCODING")
       ->check(some_text());
+  command.add_option("--machine", machine, "plan for speed on this machine (a name or machine.json)")
+      ->type_name("MACHINE")
+      ->check(some_text());
+  command
+      .add_option("--values", values,
+                  "policies auto and gist: value formats that are allowed (fp16, fp10, fp8, ...)")
+      ->type_name("FORMAT")
+      ->delimiter(',');
+  command
+      .add_option("--allow", allow,
+                  "of these tensors only these forms, as in 'conv1*=raw,fp16' (also swap, recompute)")
+      ->type_name("TENSOR=FORMS");
+  command.add_option("--deny", deny, "of these tensors not these forms")->type_name("TENSOR=FORMS");
+  command.add_flag("--no-swap", no_swap, "keep everything on the device");
+  command.add_flag("--swap-all", swap_all,
+                   "policy swap-only: move every map that can move (vDNN-all), not as many as must");
+  command.add_option("--evaluations", evaluations, "simulations of the search for the fastest plan")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(0, 1'000'000'000));
+  command.add_option("--search-seed", seed, "of that search")->type_name("N")->capture_default_str();
 }
 
 void plan_source::check() const {
-  static_cast<void>(planner::parse_policy(policy));
+  static_cast<void>(options(1, ""));
   if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
   if (!budget.empty()) static_cast<void>(parse_budget(budget, 1'000'000'000));
 }
 
-planner::plan_options plan_source::make(const planner::graph& g, int threads,
-                                        const std::string& machine) const {
-  planner::plan_options options;
-  options.chosen_policy = planner::parse_policy(policy);
-  options.force = force;
-  options.threads = threads;
-  options.machine = machine;
-  if (!budget.empty()) {
-    planner::plan_options none = options;
-    none.chosen_policy = planner::policy::none;
-    none.force.clear();
-    options.budget_bytes = parse_budget(budget, planner::make_plan(g, none).sizes.planned_peak_total);
+planner::plan_options plan_source::options(int threads, const std::string& machine_note) const {
+  planner::plan_options o;
+  o.chosen_policy = planner::parse_policy(policy);
+  o.force = force;
+  o.threads = threads;
+  o.machine = machine_note;
+  o.evaluations = evaluations;
+  o.seed = seed;
+  o.swap_all = swap_all;
+  for (const std::string& name : values)
+    o.values.push_back(parse_values(name));
+  for (const std::string& text : allow)
+    o.tensors.push_back(parse_rule(text, false, "--allow"));
+  for (const std::string& text : deny)
+    o.tensors.push_back(parse_rule(text, true, "--deny"));
+  if (!machine.empty()) {
+    o.model = read_machine(machine);
+    o.swap = !no_swap && o.chosen_policy != planner::policy::none && o.chosen_policy != planner::policy::gist;
+  } else if (o.chosen_policy >= planner::policy::gist) {
+    throw error(errc::invalid_argument,
+                fmt::format("--policy: expected --machine beside {}, which plans for one, got none", policy));
   }
-  return options;
+  return o;
+}
+
+planner::plan_options plan_source::make(const planner::graph& g, int threads,
+                                        const std::string& machine_note) const {
+  planner::plan_options o = options(threads, machine_note);
+  if (!budget.empty()) {
+    planner::plan_options none;
+    none.chosen_policy = planner::policy::none;
+    none.threads = threads;
+    o.budget_bytes = parse_budget(budget, planner::make_plan(g, none).sizes.planned_peak_total);
+  }
+  return o;
 }
 
 std::string form_name(const planner::stash_choice& c) {
+  const char* const on_host = c.swapped ? "+swap" : "";
   switch (c.kind) {
     case planner::stash_kind::none:
       return "none";
     case planner::stash_kind::raw:
-      return "raw";
+      return c.swapped ? "swap" : "raw";
     case planner::stash_kind::encoded:
-      return to_string(c.stored);
+      return to_string(c.stored) + on_host;
     case planner::stash_kind::recompute:
-      return c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute";
+      return (c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute") +
+             std::string(on_host);
   }
   return "";
 }

@@ -3,22 +3,30 @@
 /// Options that several commands share: which network, which batch, which plan.
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/models.hpp"
 #include "planner/plan.hpp"
+#include "planner/trace.hpp"
 
 namespace stash::tools {
 
-/// Which graph: a network by name or a graph file, and the sizes that belong to it.
+/// Which graph: a network by name, a graph file or a trace, and the sizes that belong to it.
 struct graph_source {
-  std::string name;  ///< network or file
+  std::string name;  ///< network or file; empty: a trace
   std::int64_t batch = 64;
   std::string input;         ///< HxWxC, empty: the network's own
   std::int64_t classes = 0;  ///< 0: the network's own
+  std::int64_t side = 0;     ///< of a cubic image, 0: the network's own
+  std::int64_t steps = 0;    ///< of a sequence, 0: the network's own
   double density = 0.5;      ///< assumed after ReLU
   int threads = 0;           ///< 0: all processors
+  std::string trace;         ///< execution trace of PyTorch, instead of a name
+  std::string kineto;        ///< profile recorded with it, empty: none
+  std::int64_t iteration = 0;
 
   /// The application must outlive this.
   void declare(CLI::App& command, bool file_allowed);
@@ -29,6 +37,10 @@ struct graph_source {
 
  private:
   planner::graph read() const;
+  planner::graph named() const;
+  void refuse(std::initializer_list<const char*> options, const std::string& why) const;
+  planner::graph read_trace() const;
+  void add_times(planner::trace& t, const planner::trace_options& options) const;
 
   const CLI::App* command_ = nullptr;
 };
@@ -42,6 +54,10 @@ CLI::Validator whole_number(std::int64_t least, std::int64_t most);
 CLI::Validator number(double least, double most);
 CLI::Validator some_text();
 
+/// A machine by name, or from a JSON file. Throws error(invalid_argument), error(bad_format) or
+/// error(io_failure).
+planner::machine read_machine(const std::string& name_or_file);
+
 /// "HxWxC". Throws error(invalid_argument).
 models::input_shape parse_input_shape(const std::string& text);
 
@@ -49,8 +65,16 @@ struct plan_source {
   std::string policy = "lossless";
   std::string budget;
   std::string force;
+  std::string machine;                   ///< name or file; empty: no model
+  std::vector<std::string> values;       ///< narrower formats that auto and gist may use
+  std::vector<std::string> allow, deny;  ///< "PATTERN=FORM[,FORM...]"
+  bool no_swap = false, swap_all = false;
+  std::int32_t evaluations = 12000;
+  std::uint64_t seed = 1;
 
   void declare(CLI::App& command);
+  /// The options without a budget.
+  planner::plan_options options(int threads, const std::string& machine_note) const;
   /// Throws error(invalid_argument) for an unknown policy or encoding or a malformed budget.
   void check() const;
   /// Options of the planner for `g`; a budget that is a share needs the baseline, which is planned for it.

@@ -92,6 +92,7 @@ executor::executor(planner::plan p, const executor_options& options)
   const auto maps = static_cast<double>(plan_.sizes.planned_peak) * (1.0 + options_.slack);
   arena_ = runtime::arena(static_cast<std::size_t>(aligned(maps_begin_ + static_cast<std::int64_t>(maps))));
   runtime::fill_pattern(arena_.data(), arena_.data() + arena_.bytes());
+  if (plan_.sizes.host_bytes > 0) host_ = runtime::arena(static_cast<std::size_t>(plan_.sizes.host_bytes));
   prepare();
 }
 
@@ -105,7 +106,9 @@ float* executor::parameter_data(planner::storage_id s) {
 
 std::span<std::byte> executor::buffer_bytes(planner::buffer_id b) {
   const planner::buffer& buffer = plan_.buffers.at(index(b));
-  return {arena_.data() + maps_begin_ + buffer.offset, static_cast<std::size_t>(buffer.bytes)};
+  std::byte* const region =
+      buffer.form == planner::buffer_form::host ? host_.data() : arena_.data() + maps_begin_;
+  return {region + buffer.offset, static_cast<std::size_t>(buffer.bytes)};
 }
 
 tensor_view executor::dense_view(const planner::tensor_ref& ref, planner::buffer_id b) {
@@ -186,6 +189,7 @@ void executor::prepare() {
   seconds_.assign(plan_.steps.size(), 0.0);
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const planner::buffer& buffer = plan_.buffers[b];
+    if (buffer.form == buffer_form::host) continue;
     if (buffer.form == buffer_form::overflow) {
       overflow_ = {buffer_bytes(static_cast<planner::buffer_id>(b)).data(),
                    static_cast<std::uint64_t>(buffer.bytes), &overflow_claimed_};
@@ -219,7 +223,7 @@ void executor::prepare() {
     } else if (st.kind == step_kind::decode) {
       p.encoded_in = kept_bytes(st.storage, st.inputs[0]);
       p.dense_out = dense_view(whole, st.outputs[0]);
-    } else {
+    } else if (st.kind == step_kind::recompute) {
       const planner::op& o = g.op_at(st.op);
       p.dense_in = dense_view(o.inputs[0], st.inputs[0]);
       p.dense_out = dense_view(whole, st.outputs[0]);
@@ -275,6 +279,15 @@ void executor::run_step(std::size_t i) {
       } else {
         batch_norm_apply(p.dense_in, p.dense_out, p.norm, true, context);
       }
+      break;
+    case step_kind::copy_out:
+    case step_kind::copy_in: {
+      const std::span<std::byte> from = buffer_bytes(st.inputs[0]), to = buffer_bytes(st.outputs[0]);
+      std::memcpy(to.data(), from.data(), from.size());
+      break;
+    }
+    case step_kind::wait_out:
+    case step_kind::wait_in:  // the copy was done when it began
       break;
   }
 }
@@ -335,6 +348,12 @@ step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
         break;
       case step_kind::recompute:
         times_.recompute += seconds_[i];
+        break;
+      case step_kind::copy_out:
+      case step_kind::wait_out:
+      case step_kind::copy_in:
+      case step_kind::wait_in:
+        times_.swap += seconds_[i];
         break;
       case step_kind::run:
         break;

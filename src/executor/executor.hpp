@@ -54,7 +54,7 @@ struct stash_observation {
 };
 
 struct step_times {
-  double total = 0, encode = 0, decode = 0, recompute = 0;  ///< seconds
+  double total = 0, encode = 0, decode = 0, recompute = 0, swap = 0;  ///< seconds
 };
 
 /// Not thread-safe: one step at a time. Uses OpenMP threads as the plan says.
@@ -138,6 +138,7 @@ class executor {
   planner::plan plan_;
   executor_options options_;
   runtime::arena arena_;
+  runtime::arena host_;  ///< kept forms of swapped storages
   std::int64_t workspace_begin_ = 0, maps_begin_ = 0;
   std::vector<std::int64_t> parameter_offset_;          // per storage, -1 for batch-proportional ones
   std::vector<std::unique_ptr<op_kernel>> kernels_;     // per op

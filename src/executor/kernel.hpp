@@ -79,7 +79,7 @@ std::unique_ptr<op_kernel> make_kernel(const planner::graph& g, planner::op_id o
 execution_context openmp_context(const int& threads);
 
 /// Asks every kernel for its workspace and stores it in g.ops[i].workspace_bytes (0 for ops that this back
-/// end does not run). Returns a text that names processor and instruction set.
+/// end does not run; generic ops keep theirs). Returns a text that names processor and instruction set.
 std::string annotate_workspaces(planner::graph& g, const kernel_options& options);
 
 }  // namespace stash::executor

@@ -7,10 +7,77 @@
 #include <iterator>
 #include <vector>
 
+#include "models/planned.hpp"
 #include "stash/error.hpp"
 
 namespace stash::models {
 namespace {
+
+void refuse_size(std::string_view model, std::string_view which, std::int64_t given) {
+  if (given == 0) return;
+  throw error(errc::invalid_argument,
+              fmt::format("models::{}: {}: expected 0, the network has none, got {}", model, which, given));
+}
+
+template <class Options>
+std::int64_t steps_of(const Options& o, const graph_parameters& p) {
+  return p.steps != 0 ? p.steps : o.steps;
+}
+
+planner::graph unet3d_graph(std::int64_t batch, const graph_parameters& p) {
+  refuse_size("unet3d", "steps", p.steps);
+  unet3d_options o;
+  if (p.side != 0) o.side = p.side;
+  return unet3d(o).finish(batch, {p.relu_density});
+}
+
+planner::graph lstm_lm_graph(std::int64_t batch, const graph_parameters& p) {
+  refuse_size("lstm_lm", "side", p.side);
+  lstm_lm_options o;
+  o.steps = steps_of(o, p);
+  return lstm_lm(o).finish(batch, {p.relu_density});
+}
+
+planner::graph seq2seq_graph(std::int64_t batch, const graph_parameters& p) {
+  refuse_size("seq2seq", "side", p.side);
+  seq2seq_options o;
+  o.steps = steps_of(o, p);
+  return seq2seq(o).finish(batch, {p.relu_density});
+}
+
+template <tape (*build)(const char*, const transformer_options&), transformer_options (*sizes)()>
+planner::graph transformer_graph(const char* name, std::int64_t batch, const graph_parameters& p) {
+  refuse_size(name, "side", p.side);
+  transformer_options o = sizes();
+  o.steps = steps_of(o, p);
+  return build(name, o).finish(batch, {p.relu_density});
+}
+
+planner::graph bert_base_graph(std::int64_t batch, const graph_parameters& p) {
+  return transformer_graph<bert, bert_base>("bert_base", batch, p);
+}
+
+planner::graph bert_large_graph(std::int64_t batch, const graph_parameters& p) {
+  return transformer_graph<bert, bert_large>("bert_large", batch, p);
+}
+
+planner::graph gpt2_small_graph(std::int64_t batch, const graph_parameters& p) {
+  return transformer_graph<gpt2, gpt2_small>("gpt2_small", batch, p);
+}
+
+planner::graph gpt2_medium_graph(std::int64_t batch, const graph_parameters& p) {
+  return transformer_graph<gpt2, gpt2_medium>("gpt2_medium", batch, p);
+}
+
+constexpr model_info planned(std::string_view name, std::string_view description, graph_parameters sizes,
+                             planner::graph (*make)(std::int64_t, const graph_parameters&)) {
+  model_info m;
+  m.name = name;
+  m.description = description;
+  m.default_parameters = sizes;
+  m.make_graph = make;
+  return m;
+}
 
 constexpr model_info models[] = {
     {"lenet", "LeNet-5 class with ReLU (LeCun et al., 1998)", {28, 28, 1}, 10, true, lenet},
@@ -36,12 +103,67 @@ constexpr model_info models[] = {
     {"resnet50", "ResNet-50 (He et al., 2015)", {224, 224, 3}, 1000, false, resnet50},
     {"resnet101", "ResNet-101 (He et al., 2015)", {224, 224, 3}, 1000, false, resnet101},
     {"resnet152", "ResNet-152 (He et al., 2015)", {224, 224, 3}, 1000, false, resnet152},
+    {"resnet200",
+     "ResNet-200, stages of He et al., 2016, blocks of 2015",
+     {224, 224, 3},
+     1000,
+     false,
+     resnet200},
+    {"resnet1001",
+     "ResNet-1001 for ImageNet, as in Meng et al., 2017",
+     {224, 224, 3},
+     1000,
+     false,
+     resnet1001},
+    {"resnet1517", "ResNet-1517, as in Layrub (Liu et al., 2018)", {224, 224, 3}, 1000, false, resnet1517},
+    {"resnet2000",
+     "ResNet-2000 for ImageNet, as in Meng et al., 2017",
+     {224, 224, 3},
+     1000,
+     false,
+     resnet2000},
+    {"inception_v3",
+     "Inception v3 without auxiliary classifier (Szegedy et al., 2015)",
+     {299, 299, 3},
+     1000,
+     false,
+     inception_v3},
+    planned("unet3d", "3D U-Net on cubes of four modalities (Cicek et al., 2016)", {144, 0, 0.5},
+            unet3d_graph),
+    planned("lstm_lm", "LSTM language model, large (Zaremba et al., 2014)", {0, 35, 0.5}, lstm_lm_graph),
+    planned("seq2seq", "LSTM encoder and decoder, additive attention (Bahdanau et al., 2014)", {0, 50, 0.5},
+            seq2seq_graph),
+    planned("bert_base", "BERT base in pre-training (Devlin et al., 2018)", {0, 128, 0.5}, bert_base_graph),
+    planned("bert_large", "BERT large in pre-training (Devlin et al., 2018)", {0, 128, 0.5},
+            bert_large_graph),
+    planned("gpt2_small", "GPT-2 small (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_small_graph),
+    planned("gpt2_medium", "GPT-2 medium (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_medium_graph),
 };
 
 }  // namespace
 
 std::span<const model_info> all() {
   return models;
+}
+
+std::int64_t parameter_count(const model_info& info) {
+  if (info.build != nullptr)
+    return planner::parameter_count(info.build(info.default_input, info.default_classes));
+  std::int64_t count = 0;
+  for (const planner::storage& s : default_graph(info, 1).storages) {
+    if (s.role == planner::storage_role::weight) count += s.elements(1);
+  }
+  return count;
+}
+
+planner::graph default_graph(const model_info& info, std::int64_t batch, double relu_density) {
+  if (info.make_graph != nullptr) {
+    graph_parameters p = info.default_parameters;
+    p.relu_density = relu_density;
+    return info.make_graph(batch, p);
+  }
+  return planner::make_training_graph(info.build(info.default_input, info.default_classes), batch,
+                                      {relu_density});
 }
 
 const model_info& find(std::string_view name) {

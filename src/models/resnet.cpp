@@ -6,6 +6,7 @@
 
 #include "models/blocks.hpp"
 #include "models/models.hpp"
+#include "stash/error.hpp"
 
 namespace stash::models {
 namespace {
@@ -91,6 +92,37 @@ network resnet101(input_shape input, std::int64_t classes) {
 
 network resnet152(input_shape input, std::int64_t classes) {
   return bottleneck_resnet("resnet152", {3, 8, 36, 3}, input, classes);
+}
+
+// The stages of He et al., 2016 ("Identity Mappings"), table 5; the order within a block stays that of 2015.
+network resnet200(input_shape input, std::int64_t classes) {
+  return bottleneck_resnet("resnet200", {3, 24, 36, 3}, input, classes);
+}
+
+// A bottleneck has three layers; the first convolution and the classifier are two more.
+network resnet_n(std::int64_t depth, input_shape input, std::int64_t classes) {
+  constexpr std::array outer{3, 8, 3};
+  constexpr std::int64_t others = outer[0] + outer[1] + outer[2];
+  constexpr std::int64_t least = 3 * (others + 1) + 2, most = 100'000;
+  if (depth < least || depth > most) {
+    throw error(errc::invalid_argument,
+                fmt::format("models::resnet_n: depth: expected {} to {}, got {}", least, most, depth));
+  }
+  const std::int64_t blocks = (depth - 2) / 3;
+  return bottleneck_resnet(fmt::format("resnet{}", 3 * blocks + 2),
+                           {outer[0], outer[1], static_cast<int>(blocks - others), outer[2]}, input, classes);
+}
+
+network resnet1001(input_shape input, std::int64_t classes) {
+  return resnet_n(1001, input, classes);
+}
+
+network resnet1517(input_shape input, std::int64_t classes) {
+  return resnet_n(1517, input, classes);
+}
+
+network resnet2000(input_shape input, std::int64_t classes) {
+  return resnet_n(2000, input, classes);
 }
 
 }  // namespace stash::models

@@ -57,10 +57,11 @@ std::string explain(const plan& p) {
   }
   text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  read by; why\n", "tensor", widest, "kept as",
                       "bytes before", "bytes after");
+  const auto all_readers = readers_of(g, p.alternative);
   for (const storage_id s : stashed) {
     const stash_choice& c = p.choices[index(s)];
     std::string readers;
-    for (const reader& r : readers_of(g, s, p.alternative)) {
+    for (const reader& r : all_readers[index(s)]) {
       readers += fmt::format("{}{} ({})", readers.empty() ? "" : ", ", g.op_at(r.op).name, to_string(r.what));
     }
     text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  {}; {}\n", g.at(s).name, widest, form_of(c),

@@ -103,5 +103,6 @@ class byte_total {
 
 /// The graph as a member of a larger document: all checks of types and ranges, but no check_graph.
 graph read_graph(const field& f);
+machine read_machine(const field& root);
 
 }  // namespace stash::planner::json_text

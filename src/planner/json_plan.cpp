@@ -45,6 +45,7 @@ value choice_json(const stash_choice& c) {
   put(out, "bytes_before", c.bytes_before, std::int64_t{0});
   put(out, "bytes_after", c.bytes_after, std::int64_t{0});
   if (c.density != 1.0) out.set("density", finite(c.density, "choices: density"));
+  put(out, "swapped", c.swapped, false);
   put_list(out, "reason", c.reason);
   return out;
 }
@@ -56,6 +57,7 @@ stash_choice read_choice(const field& f) {
   if (const auto v = f.find("bytes_before")) c.bytes_before = v->bytes();
   if (const auto v = f.find("bytes_after")) c.bytes_after = v->bytes();
   if (const auto v = f.find("density")) c.density = v->number(0.0, 1.0);
+  if (const auto v = f.find("swapped")) c.swapped = v->boolean();
   if (const auto v = f.find("reason")) c.reason = v->text();
   return c;
 }
@@ -112,6 +114,7 @@ void for_each_size(Sizes& s, Visit visit) {
   visit("max_live", s.max_live);
   visit("parameter_bytes", s.parameter_bytes);
   visit("workspace_bytes", s.workspace_bytes);
+  visit("host_bytes", s.host_bytes);
 }
 
 value sizes_json(const plan_sizes& s) {
@@ -130,15 +133,83 @@ plan_sizes read_sizes(const field& f) {
   return s;
 }
 
+value times_json(const plan_times& t) {
+  return value::members("model", t.model, "unplanned_ms", finite(t.unplanned_ms, "times: unplanned_ms"),
+                        "simulated_ms", finite(t.simulated_ms, "times: simulated_ms"), "bound_ms",
+                        finite(t.bound_ms, "times: bound_ms"), "relaxed", t.relaxed);
+}
+
+plan_times read_times(const field& f) {
+  plan_times t;
+  if (const auto v = f.find("model")) t.model = v->text();
+  if (const auto v = f.find("unplanned_ms")) t.unplanned_ms = v->number(0.0, largest_double);
+  if (const auto v = f.find("simulated_ms")) t.simulated_ms = v->number(0.0, largest_double);
+  if (const auto v = f.find("bound_ms")) t.bound_ms = v->number(0.0, largest_double);
+  if (const auto v = f.find("relaxed")) t.relaxed = v->boolean();
+  return t;
+}
+
+value tensor_rule_json(const tensor_rule& r) {
+  return value::members("pattern", r.pattern, "forms", r.forms, "deny", r.deny);
+}
+
+tensor_rule read_tensor_rule(const field& f) {
+  tensor_rule r;
+  r.pattern = f.at("pattern").text();
+  f.for_each("forms", [&](const field& e) { r.forms.push_back(e.text()); });
+  if (const auto v = f.find("deny")) r.deny = v->boolean();
+  return r;
+}
+
+value row_prices_json(const bound_certificate::row_prices& r) {
+  value::array steps, prices;
+  for (const auto& [step, price] : r.list) {
+    steps.push_back(value(step));
+    prices.push_back(value(finite(price, "certificate: prices")));
+  }
+  return value::members("row", r.row, "steps", value(std::move(steps)), "prices", value(std::move(prices)));
+}
+
+bound_certificate::row_prices read_row_prices(const field& f) {
+  bound_certificate::row_prices r{f.at("row").text(), {}};
+  f.at("steps").for_each([&](const field& e) { r.list.emplace_back(e.integer(0, most32), 0.0); });
+  std::size_t i = 0;
+  f.at("prices").for_each([&](const field& e) {
+    if (i < r.list.size()) r.list[i].second = e.number(-largest_double, largest_double);
+    ++i;
+  });
+  if (i != r.list.size())
+    f.at("prices").fail(fmt::format("{} prices, one per step", r.list.size()), fmt::to_string(i));
+  return r;
+}
+
+bound_certificate read_certificate(const field& f) {
+  bound_certificate c;
+  c.limit_bytes = f.at("limit_bytes").bytes();
+  f.at("first_tick").for_each([&](const field& e) {
+    c.first_tick.push_back(static_cast<std::int32_t>(e.integer(0, most32)));
+  });
+  f.at("prices").for_each([&](const field& e) { c.prices.push_back(read_row_prices(e)); });
+  return c;
+}
+
 plan read_plan(const field& f) {
   plan p;
   p.chosen_policy = f.at("policy").one_of<policy>();
+  f.for_each("values", [&](const field& e) { p.values.push_back(e.one_of<value_format>()); });
   if (const auto v = f.find("budget_bytes")) p.budget_bytes = v->bytes();
   if (const auto v = f.find("threads")) p.threads = static_cast<int>(v->integer(1, 1 << 16));
   if (const auto v = f.find("machine")) p.machine = v->text();
   if (const auto v = f.find("slot_margin")) p.slot_margin = v->number(0.0, largest_double);
   if (const auto v = f.find("overflow_bytes")) p.overflow_bytes = v->bytes();
   if (const auto v = f.find("sizes")) p.sizes = read_sizes(*v);
+  if (const auto v = f.find("times")) p.times = read_times(*v);
+  if (const auto v = f.find("model")) p.model = json_text::read_machine(*v);
+  if (const auto v = f.find("swap")) p.swap = v->boolean();
+  if (const auto v = f.find("smallest_swap")) p.smallest_swap = v->bytes();
+  if (const auto v = f.find("overflow_share")) p.overflow_share = v->number(0.0, largest_double);
+  f.for_each("tensors", [&](const field& e) { p.tensors.push_back(read_tensor_rule(e)); });
+  if (const auto v = f.find("certificate")) p.certificate = read_certificate(*v);
   byte_total before, after, buffers;
   f.at("choices").for_each([&](const field& e) {
     p.choices.push_back(read_choice(e));
@@ -162,12 +233,35 @@ std::string to_json(const plan& p) {
     out.member("format", "stash.plan");
     out.member("version", plan::format_version);
     out.member("policy", name_of(p.chosen_policy));
+    if (!p.values.empty()) {
+      value::array names;
+      for (const value_format v : p.values)
+        names.push_back(value(name_of(v)));
+      out.member("values", value(std::move(names)));
+    }
     out.member("budget_bytes", p.budget_bytes);
     out.member("threads", p.threads);
     out.member("machine", p.machine);
     out.member("slot_margin", finite(p.slot_margin, "slot_margin"));
     out.member("overflow_bytes", p.overflow_bytes);
     out.member("sizes", sizes_json(p.sizes));
+    if (!p.times.model.empty()) out.member("times", times_json(p.times));
+    if (p.model) {
+      out.begin_object("model");
+      json_text::write_machine(out, *p.model);
+      out.end_object();
+      out.member("swap", p.swap);
+      out.member("smallest_swap", p.smallest_swap);
+      out.member("overflow_share", finite(p.overflow_share, "overflow_share"));
+      out.list("tensors", p.tensors, tensor_rule_json);
+    }
+    if (!p.certificate.prices.empty()) {
+      out.begin_object("certificate");
+      out.member("limit_bytes", p.certificate.limit_bytes);
+      out.member("first_tick", value(p.certificate.first_tick));
+      out.list("prices", p.certificate.prices, row_prices_json);
+      out.end_object();
+    }
     out.list("choices", p.choices, choice_json);
     out.member("alternative", value(p.alternative));
     out.list("buffers", p.buffers, buffer_json);

@@ -76,6 +76,7 @@ class text_writer {
 
 /// The members of a graph, without format and version.
 void write_graph(text_writer& out, const graph& g);
+void write_machine(text_writer& out, const machine& m);
 
 /// The text that `write` produces; names that are not UTF-8 become error(invalid_argument).
 template <class Write>

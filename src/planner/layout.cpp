@@ -2,397 +2,288 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
-#include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "planner/layout_budget.hpp"
+#include "planner/layout_climb.hpp"
+#include "planner/layout_exact.hpp"
+#include "planner/layout_instance.hpp"
+#include "planner/layout_orders.hpp"
+#include "planner/layout_placer.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
 namespace {
 
-constexpr std::int64_t largest_total = std::int64_t{1} << 62;
+using namespace placing;
 
-/// A block of non-zero size, rounded up.
-struct item {
-  std::int32_t begin;
-  std::int32_t end;
-  std::int64_t size;
-  std::size_t block;  ///< index among the caller's blocks
+/// What the exact search can handle: it keeps all conflicting pairs and looks at every block in a node.
+constexpr std::size_t most_exact_items = 6000;
+constexpr std::int64_t most_exact_pairs = 8'000'000;
+/// Work of the first attempt of the exact search with one order; it grows fourfold from round to round.
+constexpr std::int64_t first_slice = 1'000'000;
+constexpr std::int64_t last_slice = 1'024'000'000;
 
-  std::int64_t lifetime() const noexcept { return std::int64_t{end} - begin; }
+/// Blocks that share no moment with those of other parts.
+struct part {
+  std::vector<std::size_t> blocks;
+  std::unique_ptr<instance> problem;
+  incumbent best;
+  std::int64_t bound = 0;
 };
 
-using order = std::vector<std::uint32_t>;
-
-std::vector<item> checked_items(std::span<const layout_block> blocks, std::int64_t alignment,
-                                const char* function) {
-  if (alignment < 1 || (alignment & (alignment - 1)) != 0) {
-    throw error(errc::invalid_argument,
-                fmt::format("{}: alignment: expected a power of two, got {}", function, alignment));
+std::vector<part> independent_parts(const layout_problem& problem, const char* function) {
+  // The whole is checked first, so that messages name the caller's blocks and sums are over all of them.
+  const instance whole(problem.blocks, problem.alignment, function);
+  std::vector<std::size_t> by_begin(problem.blocks.size());
+  std::iota(by_begin.begin(), by_begin.end(), std::size_t{0});
+  std::sort(by_begin.begin(), by_begin.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(problem.blocks[a].begin, a) < std::pair(problem.blocks[b].begin, b);
+  });
+  std::vector<part> parts;
+  std::int64_t until = std::numeric_limits<std::int64_t>::min();
+  for (const std::size_t i : by_begin) {
+    const layout_block& b = problem.blocks[i];
+    if (parts.empty() || b.begin >= until) parts.emplace_back();
+    until = std::max(until, b.end);
+    parts.back().blocks.push_back(i);
   }
-  std::vector<item> items;
-  items.reserve(blocks.size());
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const layout_block& b = blocks[i];
-    if (b.end <= b.begin) {
-      throw error(errc::invalid_argument,
-                  fmt::format("{}: blocks[{}].end: expected more than begin = {}, got {}", function, i,
-                              b.begin, b.end));
-    }
-    if (b.size < 0) {
-      throw error(errc::invalid_argument,
-                  fmt::format("{}: blocks[{}].size: expected at least 0, got {}", function, i, b.size));
-    }
-    if (b.size == 0) continue;
-    if (b.size > largest_total - alignment) {
-      throw error(errc::invalid_argument,
-                  fmt::format("{}: blocks[{}].size: expected a rounded size of at most 2^62, got {}",
-                              function, i, b.size));
-    }
-    const std::int64_t size = (b.size + alignment - 1) & ~(alignment - 1);
-    if (size > largest_total - total) {
-      throw error(
-          errc::invalid_argument,
-          fmt::format("{}: blocks: expected a sum of at most 2^62 bytes, got more at index {}", function, i));
-    }
-    total += size;
-    items.push_back({b.begin, b.end, size, i});
+  for (part& p : parts) {
+    std::sort(p.blocks.begin(), p.blocks.end());
+    std::vector<layout_block> own;
+    own.reserve(p.blocks.size());
+    for (const std::size_t i : p.blocks)
+      own.push_back(problem.blocks[i]);
+    p.problem = std::make_unique<instance>(own, problem.alignment, function);
+    p.bound = p.problem->bound;
   }
-  return items;
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const part& a, const part& b) { return a.bound > b.bound; });
+  return parts;
 }
-
-/// Sum of live sizes as a step function of time.
-struct live_profile {
-  std::vector<std::int32_t> times;  ///< ascending; total[i] holds from times[i] to times[i + 1]
-  std::vector<std::int64_t> totals;
-
-  std::int64_t peak() const { return totals.empty() ? 0 : *std::max_element(totals.begin(), totals.end()); }
-
-  std::int64_t peak_during(const item& it) const {
-    const auto first = std::lower_bound(times.begin(), times.end(), it.begin) - times.begin();
-    const auto last = std::lower_bound(times.begin(), times.end(), it.end) - times.begin();
-    return *std::max_element(totals.begin() + first, totals.begin() + last);
-  }
-};
-
-live_profile profile_of(const std::vector<item>& items) {
-  std::vector<std::pair<std::int32_t, std::int64_t>> changes;
-  changes.reserve(2 * items.size());
-  for (const item& it : items) {
-    changes.emplace_back(it.begin, it.size);
-    changes.emplace_back(it.end, -it.size);
-  }
-  // Ends sort before begins of the same time (negative change first), as lifetimes exclude their end.
-  std::sort(changes.begin(), changes.end());
-  live_profile profile;
-  std::int64_t live = 0;
-  for (std::size_t i = 0; i < changes.size(); ++i) {
-    live += changes[i].second;
-    if (i + 1 < changes.size() && changes[i + 1].first == changes[i].first) continue;
-    profile.times.push_back(changes[i].first);
-    profile.totals.push_back(live);
-  }
-  return profile;
-}
-
-enum class fit : std::uint8_t {
-  first,      ///< lowest gap
-  best,       ///< tightest gap, the lowest of equals
-  two_sided,  ///< long-lived blocks in the lowest gap, short-lived ones in the highest below the ceiling
-};
-
-/// Places items one after the other; those placed are kept sorted by offset, so that one pass over them
-/// finds every gap for the next item.
-class placer {
- public:
-  explicit placer(const std::vector<item>& items) : items_(&items) { placed_.reserve(items.size()); }
-
-  void clear() { placed_.clear(); }
-  std::int64_t comparisons() const noexcept { return comparisons_; }
-
-  /// Offset of the lowest (fit::first) or tightest gap; nothing if the item would end above `ceiling`.
-  std::optional<std::int64_t> gap_for(const item& it, fit how, std::int64_t ceiling) {
-    std::int64_t floor = 0;
-    std::int64_t tightest = std::numeric_limits<std::int64_t>::max();
-    std::int64_t best = -1;
-    std::size_t i = 0;
-    for (; i < placed_.size(); ++i) {
-      const slot& p = placed_[i];
-      if ((p.begin >= it.end) | (it.begin >= p.end)) continue;
-      const std::int64_t gap = p.offset - floor;
-      if (gap >= it.size && gap < tightest) {
-        tightest = gap;
-        best = floor;
-        if (how == fit::first) break;
-      }
-      floor = std::max(floor, p.top);
-      if (floor > ceiling - it.size) break;
-    }
-    comparisons_ += static_cast<std::int64_t>(i) + 1;
-    if (best < 0) best = floor;
-    if (best > ceiling - it.size) return std::nullopt;
-    return best;
-  }
-
-  /// Offset of the highest gap that ends at or below `ceiling`, if there is one.
-  std::optional<std::int64_t> highest_gap_for(const item& it, std::int64_t ceiling) {
-    // Sorted by offset is not sorted by top: gaps are found upwards and the last one counts.
-    std::optional<std::int64_t> highest;
-    std::int64_t floor = 0;
-    comparisons_ += static_cast<std::int64_t>(placed_.size()) + 1;
-    for (const slot& p : placed_) {
-      if ((p.begin >= it.end) | (it.begin >= p.end)) continue;
-      if (std::min(p.offset, ceiling) - floor >= it.size) highest = std::min(p.offset, ceiling) - it.size;
-      floor = std::max(floor, p.top);
-    }
-    if (ceiling - floor >= it.size) highest = ceiling - it.size;
-    return highest;
-  }
-
-  void place(std::uint32_t index, std::int64_t offset) {
-    const item& it = (*items_)[index];
-    const slot s{offset, offset + it.size, it.begin, it.end, index};
-    const auto at = std::upper_bound(placed_.begin(), placed_.end(), s,
-                                     [](const slot& a, const slot& b) { return a.offset < b.offset; });
-    placed_.insert(at, s);
-  }
-
-  /// Takes back every item for which `gone` holds.
-  template <class Predicate>
-  void remove_if(Predicate gone) {
-    comparisons_ += static_cast<std::int64_t>(placed_.size());
-    std::erase_if(placed_, [&](const slot& s) { return gone(s.index); });
-  }
-
-  std::int64_t height() const {
-    std::int64_t h = 0;
-    for (const slot& s : placed_)
-      h = std::max(h, s.top);
-    return h;
-  }
-
-  void write(std::vector<std::int64_t>& offsets) const {
-    for (const slot& s : placed_)
-      offsets[(*items_)[s.index].block] = s.offset;
-  }
-
- private:
-  struct slot {
-    std::int64_t offset;
-    std::int64_t top;
-    std::int32_t begin;
-    std::int32_t end;
-    std::uint32_t index;
-  };
-  const std::vector<item>* items_;
-  std::vector<slot> placed_;
-  std::int64_t comparisons_ = 0;
-};
-
-/// The best layout seen, with the order that gave it.
-struct incumbent {
-  layout_result result;
-  std::int64_t bound;
-  bool optimal() const noexcept { return result.height == bound; }
-  bool offer(const placer& candidate) {
-    const std::int64_t height = candidate.height();
-    if (height >= result.height) return false;
-    result.height = height;
-    candidate.write(result.offsets);
-    return true;
-  }
-};
 
 /// Places all items in this order; gives up as soon as one would end above `ceiling`.
-bool place_all(placer& p, const std::vector<item>& items, const order& sequence, fit how,
-               std::int64_t ceiling, std::int64_t bound, std::int64_t short_lifetime) {
+bool place_all(placer& p, const instance& problem, const order& sequence, fit how, std::int64_t ceiling,
+               double short_lifetime) {
   p.clear();
   for (const std::uint32_t index : sequence) {
-    const item& it = items[index];
+    const item& it = problem.items[index];
+    if (it.fixed >= 0) continue;
     std::optional<std::int64_t> offset;
-    if (how == fit::two_sided && it.lifetime() < short_lifetime) offset = p.highest_gap_for(it, bound);
-    if (!offset) offset = p.gap_for(it, how == fit::best ? fit::best : fit::first, ceiling);
+    if (how == fit::two_sided && it.lifetime < short_lifetime)
+      offset = p.highest_gap_for(index, problem.bound);
+    if (!offset) offset = p.gap_for(index, how == fit::best ? fit::best : fit::first, ceiling);
     if (!offset) return false;
     p.place(index, *offset);
   }
   return true;
 }
 
-/// The portfolio's orders. Ties are broken by size, lifetime, begin and finally by index.
-std::vector<order> portfolio_orders(const std::vector<item>& items, const live_profile& profile) {
-  const std::size_t n = items.size();
-  std::vector<double> size(n), area(n), lifetime(n), begin(n), end(n), section(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    const item& it = items[i];
-    size[i] = static_cast<double>(it.size);
-    lifetime[i] = static_cast<double>(it.lifetime());
-    area[i] = size[i] * lifetime[i];
-    begin[i] = -static_cast<double>(it.begin);
-    end[i] = static_cast<double>(it.end);
-    section[i] = static_cast<double>(profile.peak_during(it));
+void portfolio(part& own, const std::vector<order>& sequences, work_budget& budget) {
+  const instance& problem = *own.problem;
+  std::vector<double> lifetimes;
+  for (const item& it : problem.items)
+    lifetimes.push_back(it.lifetime);
+  const auto middle = lifetimes.begin() + static_cast<std::ptrdiff_t>(lifetimes.size() / 2);
+  std::nth_element(lifetimes.begin(), middle, lifetimes.end());
+  placer p(problem, budget);
+  for (const order& sequence : sequences) {
+    for (const fit how : {fit::first, fit::best, fit::two_sided}) {
+      if (place_all(p, problem, sequence, how, own.best.height - 1, *middle)) own.best.offer(p);
+      if (own.best.done() || budget.stopped()) return;
+    }
   }
-  const auto by = [&](const std::vector<double>& first, const std::vector<double>& second) {
-    order sequence(n);
-    std::iota(sequence.begin(), sequence.end(), 0U);
-    std::sort(sequence.begin(), sequence.end(), [&](std::uint32_t a, std::uint32_t b) {
-      if (first[a] != first[b]) return first[a] > first[b];
-      if (second[a] != second[b]) return second[a] > second[b];
-      if (items[a].size != items[b].size) return items[a].size > items[b].size;
-      if (lifetime[a] != lifetime[b]) return lifetime[a] > lifetime[b];
-      if (items[a].begin != items[b].begin) return items[a].begin < items[b].begin;
-      return a < b;
-    });
-    return sequence;
-  };
-  return {by(section, lifetime), by(section, area),  by(section, size), by(area, size),
-          by(size, lifetime),    by(lifetime, size), by(end, size),     by(begin, size)};
 }
 
-/// Reproducible on every platform, unlike the distributions of <random>.
-class random_numbers {
+/// Tries one capacity after the other, with more and more work for each.
+class exact_rounds {
  public:
-  std::size_t below(std::size_t bound) noexcept {
-    state_ += 0x9E3779B97F4A7C15ULL;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27U)) * 0x94D049BB133111EBULL;
-    return static_cast<std::size_t>((z ^ (z >> 31U)) % bound);
-  }
+  exact_rounds(part& own, const orders& sequences, bool minimise, work_budget& budget)
+      : own_(own), sequences_(sequences), minimise_(minimise), budget_(budget), search_(*own.problem) {}
 
- private:
-  std::uint64_t state_ = 7;
-};
+  std::int64_t nodes() const noexcept { return search_.nodes(); }
 
-/// Search behind the portfolio: aims at a height below the best one; whichever item does not fit moves to an
-/// earlier place in the order and everything from there on is placed again.
-class search {
- public:
-  search(const std::vector<item>& items, incumbent& best, std::int64_t alignment, std::int64_t budget)
-      : items_(items),
-        best_(best),
-        alignment_(alignment),
-        budget_(budget),
-        placer_(items),
-        rank_(items.size()) {}
-
-  void run(const std::vector<order>& seeds) {
-    // Fractions of the distance between bound and best height, in quarters: an ambitious aim teaches the
-    // order more, a modest one is met sooner.
-    for (std::size_t walk = 0; !done(); ++walk) {
-      sequence_ = seeds[walk % seeds.size()];
-      walk_from_seed(static_cast<std::int64_t>(walk / seeds.size() % 4));
+  /// One attempt with each order.
+  void round(std::int64_t work) {
+    for (std::size_t i = 0; i < orders::plain() && !over(); ++i) {
+      // Half of the later attempts are with orders that nobody has tried yet.
+      const bool shaken = round_ > 0 && i % 2 != 0;
+      attempt(sequences_.for_search(shaken ? orders::plain() + i : i, random_), work);
     }
+    ++round_;
   }
 
  private:
-  bool done() const { return best_.optimal() || placer_.comparisons() >= budget_; }
+  bool over() { return own_.best.done() || own_.bound > own_.best.goal || budget_.over(); }
 
-  std::int64_t aim(std::int64_t quarters) const {
-    const std::int64_t distance = best_.result.height - best_.bound;
-    return std::min(best_.bound + distance / 4 * quarters, best_.result.height - alignment_);
-  }
-
-  void walk_from_seed(std::int64_t quarters) {
-    placer_.clear();
-    for (std::size_t i = 0; i < sequence_.size(); ++i)
-      rank_[sequence_[i]] = i;
-    std::size_t placed = 0;
-    std::int64_t ceiling = aim(quarters);
-    for (std::size_t moves = 0; moves < items_.size() / 2 + 64 && !done(); ++moves) {
-      while (placed < sequence_.size() && place_next(placed, ceiling))
-        ++placed;
-      if (placed == sequence_.size()) {
-        best_.offer(placer_);
-        ceiling = aim(quarters);
-        placed = 0;
-        placer_.clear();
-        continue;
+  void attempt(const order& sequence, std::int64_t work) {
+    // A goal that proves to be out of reach takes the bound up; one that is met takes the height down.
+    const std::int64_t capacity = minimise_ && round_ % 2 != 0 ? middle() : own_.best.goal;
+    std::vector<std::int64_t> offsets;
+    switch (search_.run(capacity, sequence, work, budget_, offsets)) {
+      case exact_outcome::found: {
+        std::int64_t height = own_.problem->idle_top;
+        for (std::size_t i = 0; i < offsets.size(); ++i)
+          height = std::max(height, offsets[i] + own_.problem->items[i].size);
+        own_.best.height = height;
+        own_.best.offsets = std::move(offsets);
+        break;
       }
-      placed = move_forward(placed);
+      case exact_outcome::none: {
+        const std::int64_t grain = own_.problem->grain;
+        own_.bound = std::max(own_.bound, (capacity / grain + 1) * grain);
+        if (minimise_) own_.best.goal = std::max(own_.best.goal, own_.bound);
+        break;
+      }
+      case exact_outcome::limit:
+        break;
     }
   }
 
-  bool place_next(std::size_t position, std::int64_t ceiling) {
-    const std::uint32_t index = sequence_[position];
-    const auto offset = placer_.gap_for(items_[index], fit::first, ceiling);
-    if (offset) placer_.place(index, *offset);
-    return offset.has_value();
+  std::int64_t middle() const {
+    return own_.best.goal + (own_.best.height - own_.problem->grain - own_.best.goal) / 2;
   }
 
-  /// Moves the item at `position`, which did not fit, before an item that it conflicts with; returns the
-  /// first position that has to be placed again.
-  std::size_t move_forward(std::size_t position) {
-    const item& it = items_[sequence_[position]];
-    std::size_t target = 0;
-    if (position > 0) {
-      // Mostly a short step back, sometimes a long one.
-      const std::size_t reach = random_.below(4) == 0 ? position : std::min<std::size_t>(position, 16);
-      target = position - 1 - random_.below(reach);
-    }
-    while (target > 0) {
-      const item& other = items_[sequence_[target]];
-      if (other.begin < it.end && it.begin < other.end) break;
-      --target;
-    }
-    const auto first = sequence_.begin() + static_cast<std::ptrdiff_t>(target);
-    const auto last = sequence_.begin() + static_cast<std::ptrdiff_t>(position);
-    std::rotate(first, last, last + 1);
-    for (std::size_t i = target; i <= position; ++i)
-      rank_[sequence_[i]] = i;
-    placer_.remove_if([&](std::uint32_t index) { return rank_[index] >= target; });
-    return target;
-  }
-
-  const std::vector<item>& items_;
-  incumbent& best_;
-  std::int64_t alignment_;
-  std::int64_t budget_;
-  placer placer_;
-  order sequence_;
-  std::vector<std::size_t> rank_;
+  part& own_;
+  const orders& sequences_;
+  bool minimise_;
+  work_budget& budget_;
+  exact_search search_;
   random_numbers random_;
+  int round_ = 0;
 };
+
+std::int64_t conflicting_pairs(const instance& problem) {
+  std::int64_t pairs = 0;
+  std::vector<std::int32_t> lasts;
+  for (const item& it : problem.items)
+    lasts.push_back(it.last);
+  std::sort(lasts.begin(), lasts.end());
+  for (std::size_t i = 0; i < problem.items.size(); ++i)
+    pairs += static_cast<std::int64_t>(i) -
+             (std::upper_bound(lasts.begin(), lasts.end(), problem.items[i].first) - lasts.begin());
+  return pairs;
+}
+
+struct search_record {
+  std::int64_t nodes = 0;
+  std::int64_t work = 0;  ///< behind the portfolio
+};
+
+/// Solves one part down to its goal or until its share of the work is spent.
+search_record solve_part(part& own, bool minimise, std::int64_t share, work_budget& budget) {
+  const instance& problem = *own.problem;
+  own.best.height = std::numeric_limits<std::int64_t>::max();
+  if (problem.items.empty()) {
+    own.best.height = problem.idle_top;
+    return {};
+  }
+  const orders sequences(problem);
+  const std::vector<order> seeds = sequences.for_placing();
+  portfolio(own, seeds, budget);
+  if (own.best.done() || share == 0) return {};
+
+  const std::int64_t start = budget.used();
+  budget.limit(start + share);
+  climb climber(problem, seeds, own.best, budget);
+  std::unique_ptr<exact_rounds> exact;
+  if (problem.items.size() <= most_exact_items && conflicting_pairs(problem) <= most_exact_pairs)
+    exact = std::make_unique<exact_rounds>(own, sequences, minimise, budget);
+  std::int64_t slice = first_slice;
+  const auto over = [&] { return own.best.done() || own.bound > own.best.goal || budget.over(); };
+  while (!over()) {
+    if (exact) exact->round(slice);
+    if (!over()) climber.run(slice * 8);
+    slice = std::min(slice * 4, last_slice);
+  }
+  return {exact ? exact->nodes() : 0, budget.used() - start};
+}
 
 }  // namespace
 
+layout_solution solve_layout(const layout_problem& problem, const layout_limits& limits) {
+  if (limits.work < 0) {
+    throw error(errc::invalid_argument,
+                fmt::format("solve_layout: limits.work: expected at least 0, got {}", limits.work));
+  }
+  if (problem.capacity && *problem.capacity < 0) {
+    throw error(errc::invalid_argument,
+                fmt::format("solve_layout: capacity: expected at least 0, got {}", *problem.capacity));
+  }
+  layout_solution result;
+  result.offsets.assign(problem.blocks.size(), 0);
+  for (std::size_t i = 0; i < problem.blocks.size(); ++i) {
+    if (problem.blocks[i].fixed) result.offsets[i] = *problem.blocks[i].fixed;
+  }
+  std::vector<part> parts = independent_parts(problem, "solve_layout");
+  for (const part& p : parts)
+    result.bound = std::max(result.bound, p.bound);
+
+  const std::int64_t lowest = result.bound;
+  const bool impossible = problem.capacity && result.bound > *problem.capacity;
+  std::int64_t left = limits.work;  // the portfolio comes on top of it
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    part& p = parts[i];
+    // Lower than what another part needs anyway is of no use. But its height is no aim: the same steps are to
+    // be taken whatever the limit of work is, so that a larger one is never worse.
+    p.best.goal = std::max(lowest, problem.capacity.value_or(0));
+    p.best.enough = result.height;
+    work_budget budget(limits.stop);
+    const std::int64_t share = impossible ? 0 : left / static_cast<std::int64_t>(parts.size() - i);
+    const search_record record = solve_part(p, !problem.capacity, share, budget);
+    left = std::max<std::int64_t>(left - record.work, 0);
+    result.nodes += record.nodes;
+    result.work += budget.used();
+    result.height = std::max(result.height, p.best.height);
+    result.bound = std::max(result.bound, p.bound);
+    for (std::size_t k = 0; k < p.best.offsets.size(); ++k)
+      result.offsets[p.blocks[p.problem->items[k].block]] = p.best.offsets[k];
+  }
+  result.proven_optimal = result.height == result.bound;
+  if (problem.capacity && result.height > *problem.capacity) {
+    result.status = result.bound > *problem.capacity ? layout_status::impossible : layout_status::not_found;
+  }
+  return result;
+}
+
+layout_peak peak_of(const layout_problem& problem) {
+  const instance whole(problem.blocks, problem.alignment, "peak_of");
+  layout_peak peak;
+  const auto highest = std::max_element(whole.live.begin(), whole.live.end());
+  if (highest == whole.live.end()) return peak;
+  const auto section = static_cast<std::size_t>(highest - whole.live.begin());
+  peak.bytes = *highest;
+  peak.time = whole.start_time[section];
+  for (const item& it : whole.items) {
+    for (const piece& p : whole.pieces_of(it)) {
+      if (static_cast<std::size_t>(p.first) <= section && section < static_cast<std::size_t>(p.last))
+        peak.blocks.push_back(it.block);
+    }
+  }
+  std::sort(peak.blocks.begin(), peak.blocks.end());
+  return peak;
+}
+
 std::int64_t max_live(std::span<const layout_block> blocks, std::int64_t alignment) {
-  return profile_of(checked_items(blocks, alignment, "max_live")).peak();
+  const instance whole(blocks, alignment, "max_live");
+  return whole.live.empty() ? 0 : *std::max_element(whole.live.begin(), whole.live.end());
 }
 
 layout_result make_layout(std::span<const layout_block> blocks, std::int64_t alignment, std::int32_t effort) {
-  const std::vector<item> items = checked_items(blocks, alignment, "make_layout");
   if (effort < 0) {
     throw error(errc::invalid_argument,
                 fmt::format("make_layout: effort: expected at least 0, got {}", effort));
   }
-  layout_result start{std::vector<std::int64_t>(blocks.size(), 0), 0};
-  if (items.empty()) return start;
-  const live_profile profile = profile_of(items);
-  start.height = std::numeric_limits<std::int64_t>::max();
-  incumbent best{std::move(start), profile.peak()};
-
-  std::vector<order> orders = portfolio_orders(items, profile);
-  std::vector<std::int64_t> lifetimes;
-  lifetimes.reserve(items.size());
-  for (const item& it : items)
-    lifetimes.push_back(it.lifetime());
-  const auto middle = lifetimes.begin() + static_cast<std::ptrdiff_t>(lifetimes.size() / 2);
-  std::nth_element(lifetimes.begin(), middle, lifetimes.end());
-
-  placer p(items);
-  for (const order& sequence : orders) {
-    for (const fit how : {fit::first, fit::best, fit::two_sided}) {
-      const std::int64_t ceiling = best.result.height - 1;
-      if (place_all(p, items, sequence, how, ceiling, best.bound, *middle)) best.offer(p);
-      if (best.optimal()) return std::move(best.result);
-    }
-  }
-  search(items, best, alignment, std::int64_t{effort} * 1'000'000).run(orders);
-  return std::move(best.result);
+  layout_problem problem{{blocks.begin(), blocks.end()}, alignment, {}};
+  layout_limits limits;
+  limits.work = std::int64_t{effort} * 1'000'000;
+  layout_solution solution = solve_layout(problem, limits);
+  return {std::move(solution.offsets), solution.height};
 }
 
 }  // namespace stash::planner

@@ -117,10 +117,11 @@ inline constexpr std::array names_of<need>{
 
 template <>
 inline constexpr std::array names_of<policy>{
-    enum_name<policy>{policy::none, "none"},
-    enum_name<policy>{policy::lossless, "lossless"},
-    enum_name<policy>{policy::fp16, "fp16"},
-    enum_name<policy>{policy::fp8, "fp8"},
+    enum_name<policy>{policy::none, "none"}, enum_name<policy>{policy::lossless, "lossless"},
+    enum_name<policy>{policy::fp16, "fp16"}, enum_name<policy>{policy::fp8, "fp8"},
+    enum_name<policy>{policy::fp10, "fp10"}, enum_name<policy>{policy::automatic, "auto"},
+    enum_name<policy>{policy::gist, "gist"}, enum_name<policy>{policy::swap_only, "swap-only"},
+    enum_name<policy>{policy::lms, "lms"},   enum_name<policy>{policy::layrub, "layrub"},
 };
 
 template <>
@@ -136,6 +137,7 @@ inline constexpr std::array names_of<buffer_form>{
     enum_name<buffer_form>{buffer_form::dense, "dense"},
     enum_name<buffer_form>{buffer_form::encoded, "encoded"},
     enum_name<buffer_form>{buffer_form::overflow, "overflow"},
+    enum_name<buffer_form>{buffer_form::host, "host"},
 };
 
 template <>
@@ -144,6 +146,10 @@ inline constexpr std::array names_of<step_kind>{
     enum_name<step_kind>{step_kind::encode, "encode"},
     enum_name<step_kind>{step_kind::decode, "decode"},
     enum_name<step_kind>{step_kind::recompute, "recompute"},
+    enum_name<step_kind>{step_kind::copy_out, "copy_out"},
+    enum_name<step_kind>{step_kind::wait_out, "wait_out"},
+    enum_name<step_kind>{step_kind::copy_in, "copy_in"},
+    enum_name<step_kind>{step_kind::wait_in, "wait_in"},
 };
 
 template <>

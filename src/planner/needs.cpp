@@ -2,22 +2,33 @@
 
 namespace stash::planner {
 
-value_format lossy_values(policy p) noexcept {
+std::vector<value_format> lossy_values(policy p, const std::vector<value_format>& values) {
   switch (p) {
     case policy::fp16:
-      return value_format::fp16;
+      return {value_format::fp16};
+    case policy::fp10:
+      return {value_format::fp10};
     case policy::fp8:
-      return value_format::fp8_e4m3;
-    case policy::none:
-    case policy::lossless:
-      break;
+      return {value_format::fp8_e4m3};
+    case policy::automatic:
+    case policy::gist:
+      return values;
+    default:
+      return {};
   }
-  return value_format::source;
+}
+
+bool encodes(policy p) noexcept {
+  return p != policy::none && p != policy::swap_only && p != policy::lms && p != policy::layrub;
+}
+
+bool swaps(policy p) noexcept {
+  return p != policy::none && p != policy::gist;
 }
 
 bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes, const stash_alternative& a,
                          bool first) {
-  if (p != policy::none) return true;
+  if (encodes(p)) return true;
   if (kind == op_kind::generic) return first;
   if (kind == op_kind::batch_norm_backward && attributes.fused_relu) return a.form == "from_x_and_y";
   return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";

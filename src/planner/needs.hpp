@@ -9,8 +9,12 @@
 
 namespace stash::planner {
 
-/// The value format that a policy adds to the lossless ones; value_format::source if none.
-value_format lossy_values(policy p) noexcept;
+/// The value formats that a policy adds to the lossless ones; `values` are those that the user allows.
+std::vector<value_format> lossy_values(policy p, const std::vector<value_format>& values);
+
+/// Whether a policy encodes or computes anything again, and whether its plans may use the host.
+bool encodes(policy p) noexcept;
+bool swaps(policy p) noexcept;
 
 /// Whether `p` may use this alternative at all (policy none: what an unencoded framework would read).
 /// `first`: it is the op's first one.

@@ -104,6 +104,11 @@ class enumerator {
     bool force_used = options_.force.empty();
     for (component& c : set.components) {
       enumerate(c, set.fixed_readers);
+      if (c.configurations.empty()) {
+        throw error(errc::invalid_argument,
+                    fmt::format("make_plan: tensors: expected rules that leave a legal form for {}, got none",
+                                g_.at(c.storages.front()).name));
+      }
       force_used = keep_forced(c) || force_used;
       drop_dominated(c);
     }
@@ -225,7 +230,8 @@ class enumerator {
     base.density = s.density;
     if (readers.empty()) return {base};
     std::vector<stash_choice> result;
-    const auto add = [&](stash_kind kind, encoding e) {
+    const auto add = [&](stash_kind kind, const encoding& e) {
+      if (!allowed(s, kind, e)) return;
       stash_choice choice = base;
       choice.kind = kind;
       choice.stored = e;
@@ -236,8 +242,11 @@ class enumerator {
       if (fits) result.push_back(choice);
     };
     add(stash_kind::raw, {});
-    if (s.role == storage_role::image || options_.chosen_policy == policy::none) return result;
+    const bool given = s.role == storage_role::image || s.role == storage_role::label;
+    if (given || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
+      // What a generic op keeps beside its outputs stays as it is.
+      if (has(readers, need::value) || has(readers, need::exact_value)) return result;
       encoding e;
       e.window_cells = static_cast<std::uint16_t>(s.window_cells);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
@@ -248,7 +257,10 @@ class enumerator {
     }
     encoding mask;
     mask.kind = encoding_kind::sign_mask;
-    add(stash_kind::encoded, mask);
+    // Integers, as in maps of other libraries' graphs, have no sparse and no narrower form.
+    const bool holds_integers = s.type == dtype::u8 || s.type == dtype::s32;
+    if (s.type != dtype::s32) add(stash_kind::encoded, mask);
+    if (holds_integers) return result;
     if (has(readers, need::range)) {
       encoding range;
       range.kind = encoding_kind::range_mask;
@@ -270,7 +282,7 @@ class enumerator {
         add(stash_kind::encoded, csr);
     };
     add_sparse();
-    if (const value_format lossy = lossy_values(options_.chosen_policy); lossy != value_format::source) {
+    for (const value_format lossy : lossy_values(options_.chosen_policy, options_.values)) {
       const underflow_rule underflow =
           has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
       bitmap.values = lossy;
@@ -289,6 +301,17 @@ class enumerator {
       if (gated_[index(id)]) add(stash_kind::recompute, mask);
     }
     return result;
+  }
+
+  // What the user says of this tensor.
+  bool allowed(const storage& s, stash_kind kind, const encoding& e) const {
+    const tensor_rule* const rule = rule_for(options_.tensors, s.name);
+    if (rule == nullptr) return true;
+    const std::string form = kind == stash_kind::raw         ? "raw"
+                             : kind == stash_kind::recompute ? "recompute"
+                                                             : to_string(e);
+    const bool named = std::find(rule->forms.begin(), rule->forms.end(), form) != rule->forms.end();
+    return named != rule->deny;
   }
 
   std::int64_t kept_bytes(const storage& s, const stash_choice& c) const {
@@ -394,6 +417,33 @@ class enumerator {
 
 }  // namespace
 
+const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_view name) {
+  const auto fits = [](std::string_view pattern, std::string_view text) {
+    std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
+    while (t < text.size()) {
+      if (p < pattern.size() && pattern[p] == '*') {
+        star = p++;
+        mark = t;
+      } else if (p < pattern.size() && pattern[p] == text[t]) {
+        ++p;
+        ++t;
+      } else if (star != std::string_view::npos) {
+        p = star + 1;
+        t = ++mark;
+      } else {
+        return false;
+      }
+    }
+    while (p < pattern.size() && pattern[p] == '*')
+      ++p;
+    return p == pattern.size();
+  };
+  for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
+    if (fits(rule->pattern, name)) return &*rule;
+  }
+  return nullptr;
+}
+
 option_set make_options(const graph& g, const plan_options& options, double margin) {
   if (!options.force.empty() && options.force != "recompute") {
     static_cast<void>(parse_encoding(options.force));  // an unknown name gets the list of known ones
@@ -401,16 +451,14 @@ option_set make_options(const graph& g, const plan_options& options, double marg
   return enumerator(g, options, margin).run();
 }
 
-std::vector<reader> readers_of(const graph& g, storage_id storage,
-                               const std::vector<std::int32_t>& alternative) {
-  std::vector<reader> result;
+std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative) {
+  std::vector<std::vector<reader>> readers(g.storages.size());
   for (std::size_t i = 0; i < g.ops.size(); ++i) {
     if (alternative[i] < 0) continue;
-    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads) {
-      if (r.storage == storage) result.push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
-    }
+    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads)
+      readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
   }
-  return result;
+  return readers;
 }
 
 }  // namespace stash::planner

@@ -4,6 +4,7 @@
 /// through recompute) form a *component*; a component has a short list of complete, legal configurations.
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,8 +46,10 @@ struct option_set {
 /// bounds then hold for these. Throws error(invalid_argument) if `force` is unknown or legal nowhere.
 option_set make_options(const graph& g, const plan_options& options, double margin);
 
-/// The reads of `storage` under a full selection of alternatives (per op).
-std::vector<reader> readers_of(const graph& g, storage_id storage,
-                               const std::vector<std::int32_t>& alternative);
+/// The last rule whose pattern fits the name; null if none does.
+const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_view name);
+
+/// Per storage its reads under a full selection of alternatives (per op).
+std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative);
 
 }  // namespace stash::planner

@@ -4,16 +4,32 @@
 /// its graph, so that it can be run, verified and explained on its own (docs/plan.md).
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "planner/graph.hpp"
+#include "planner/machine.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::planner {
 
-enum class policy : std::uint8_t { none, lossless, fp16, fp8 };
+/// What may be done to a stash (docs/needs.md, "Policies").
+enum class policy : std::uint8_t {
+  none,       ///< nothing
+  lossless,   ///< masks, codes, sparse forms, recompute
+  fp16,       ///< lossless, and values in this format
+  fp8,        ///< the same
+  fp10,       ///< the same
+  automatic,  ///< "auto": lossless and the formats of plan_options::values
+  gist,       ///< Gist's rules: masks and codes, sparse forms after ReLU, reduced precision elsewhere
+  swap_only,  ///< swap of dense maps alone (Meng et al., vDNN)
+  lms,        ///< TFLMS: swap of dense maps, found by levels
+  layrub,     ///< Layrub: reuse within layers, migration between them
+};
 std::string_view to_string(policy p) noexcept;
 /// Throws error(invalid_argument) listing the known names.
 policy parse_policy(std::string_view name);
@@ -33,6 +49,7 @@ struct stash_choice {
   std::int64_t bytes_before = 0;  ///< dense
   std::int64_t bytes_after = 0;   ///< kept bytes, slot margin included
   double density = 1.0;           ///< the density that the slot was sized for, before the margin
+  bool swapped = false;           ///< what is kept goes to the host and comes back
   std::string reason;             ///< one sentence for explain
 };
 
@@ -41,11 +58,13 @@ enum class buffer_form : std::uint8_t {
   dense,     ///< the dense storage (forward value, gradient, decoded or recomputed value)
   encoded,   ///< stash_choice::stored
   overflow,  ///< the shared overflow arena; storage == -1
+  host,      ///< a swapped storage's kept form in host memory; the offset counts in the host arena
 };
 
 std::string_view to_string(buffer_form form) noexcept;
 
-/// A block of the map region of the arena; steps [first_step, last_step] may touch it, inclusive.
+/// A block of the map region of the arena, or (form host) of the host arena; steps [first_step, last_step]
+/// may touch it, inclusive.
 struct buffer {
   storage_id storage = -1;
   buffer_form form = buffer_form::dense;
@@ -64,6 +83,10 @@ enum class step_kind : std::uint8_t {
   decode,     ///< inputs {encoded}, outputs {dense}
   recompute,  ///< op = the forward op; inputs {dense source[, encoded sign mask]}, outputs {dense}; in place
               ///< if equal
+  copy_out,   ///< begins to copy inputs {kept form} to outputs {host}
+  wait_out,   ///< the same operands: the copy has ended, the device's bytes may be used for something else
+  copy_in,    ///< begins to copy inputs {host} to outputs {kept form}
+  wait_in,    ///< the same operands: the copy has ended, the kept form may be read
 };
 std::string_view to_string(step_kind kind) noexcept;
 
@@ -92,13 +115,46 @@ struct plan_sizes {
   std::int64_t max_live = 0;         ///< of the planned buffers
   std::int64_t parameter_bytes = 0;  ///< persistent part
   std::int64_t workspace_bytes = 0;  ///< largest of one op
+  std::int64_t host_bytes = 0;       ///< of the host arena
+};
+
+/// Times by the model of a machine, in ms. All 0 in plans that were made without one.
+struct plan_times {
+  std::string model;        ///< name of the machine
+  double unplanned_ms = 0;  ///< of all ops, nothing encoded or moved
+  double simulated_ms = 0;  ///< of this plan
+  double bound_ms = 0;      ///< no plan of this order, these options and this budget takes less
+  bool relaxed = false;  ///< the bound is that of the linear relaxation; false: the weaker sum of durations
+};
+
+/// What the user says of single tensors. The last rule that fits a storage's name counts.
+struct tensor_rule {
+  std::string pattern;  ///< storage name; * stands for any text
+  /// Forms that are allowed: "raw", "recompute", "swap" or names of encodings; with `deny` those that are
+  /// not.
+  std::vector<std::string> forms;
+  bool deny = false;
+};
+
+/// What proves plan_times::bound_ms: prices of the rows of the relaxation (planner/relaxation.hpp). Anybody
+/// can compute the bound again from graph, machine, policy and these; wrong prices prove less, never more.
+struct bound_certificate {
+  std::int64_t limit_bytes = 0;          ///< on the map region
+  std::vector<std::int32_t> first_tick;  ///< of every step of the relaxation, and the number of ticks
+  struct row_prices {
+    std::string row;                                    ///< as in dual_prices
+    std::vector<std::pair<std::int32_t, double>> list;  ///< step and price, those that are not 0
+    bool operator==(const row_prices&) const = default;
+  };
+  std::vector<row_prices> prices;
 };
 
 struct plan {
   static constexpr int format_version = 1;
   graph network;
   policy chosen_policy = policy::none;
-  std::int64_t budget_bytes = 0;  ///< 0: none was given (the peak was minimised)
+  std::vector<value_format> values;  ///< policies auto and gist: narrower formats that were allowed
+  std::int64_t budget_bytes = 0;     ///< 0: none was given (the peak was minimised)
   int threads = 1;
   std::string machine;  ///< free text: processor and instruction set that workspaces were asked for
   std::vector<stash_choice> choices;      ///< per storage
@@ -108,16 +164,36 @@ struct plan {
   double slot_margin = 0.0;
   std::int64_t overflow_bytes = 0;
   plan_sizes sizes;
+  plan_times times;
+  std::optional<planner::machine> model;  ///< what times and bound were computed for
+  bool swap = false;                      ///< whether kept forms were allowed to move
+  std::int64_t smallest_swap = 0;         ///< bytes; smaller forms were not
+  double overflow_share = 0.0;            ///< of sparse forms, set aside for overflow
+  std::vector<tensor_rule> tensors;       ///< what the user said of single tensors
+  bound_certificate certificate;          ///< empty without a relaxation
 };
 
 struct plan_options {
   policy chosen_policy = policy::lossless;
+  std::vector<value_format> values;  ///< policies auto and gist: narrower formats that are allowed
+  std::vector<tensor_rule> tensors;
   std::int64_t budget_bytes = 0;  ///< on sizes.planned_peak_total; 0: minimise the peak
   std::string force;              ///< name of an encoding, or "recompute": used wherever it is legal
   double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots
   double overflow_share = 0.01;   ///< overflow arena: share of the sum of sparse payloads
   int threads = 1;
   std::string machine;
+  /// With a model the plan is the fastest found within the budget (0: the model's memory); without one it is
+  /// the smallest, or within the budget the one with least codec work.
+  std::optional<planner::machine> model;
+  bool swap = false;  ///< kept forms may move to the host; needs a model with a link
+  std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller forms stay
+  /// Policy swap_only: all maps that can move do (vDNN-all), not only as many as the memory asks for.
+  bool swap_all = false;
+  std::int32_t evaluations = 12000;  ///< simulations of the search for the fastest plan
+  bool relax = true;                 ///< policies with a rule: bound by the relaxation, too
+  std::uint64_t seed = 1;            ///< of that search
+  std::function<bool()> stop;        ///< asked now and then; true: go on with the best plan so far
 };
 
 /// Plans `g`. Throws error(infeasible_budget) that names the op, its tensors and the smallest budget that

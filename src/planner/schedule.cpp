@@ -25,6 +25,8 @@ class pass {
       : g_(g), facts_(facts), recompute_rule_(recompute_rule), s_(s) {
     dense_.assign(g.storages.size(), -1);
     kept_.assign(g.storages.size(), -1);
+    host_.assign(g.storages.size(), -1);
+    arriving_.assign(g.storages.size(), -1);
   }
 
   schedule run(double overflow_share) {
@@ -92,6 +94,7 @@ class pass {
     const op& o = g_.op_at(id);
     step st;
     st.op = id;
+    copy_at(2 * id);
     for (const tensor_ref& r : o.inputs)
       st.inputs.push_back(operand(r));
     for (const tensor_ref& r : o.outputs)
@@ -108,6 +111,7 @@ class pass {
       st.optional_outputs.push_back(b);
     }
     finish(std::move(st));
+    copy_at(2 * id + 1);
     encode_after(id);
   }
 
@@ -139,6 +143,39 @@ class pass {
         finish(std::move(st));
       }
       dense_[index(s)] = -1;
+    }
+  }
+
+  // The device buffer that a swapped storage is kept in.
+  buffer_id& kept_buffer(storage_id s) {
+    return (choice(s).kind == stash_kind::raw ? dense_ : kept_)[index(s)];
+  }
+
+  void copy_at(std::int32_t tick) {
+    for (; next_copy_ < s_.copies.size() && s_.copies[next_copy_].tick <= tick; ++next_copy_) {
+      const copy_event& e = s_.copies[next_copy_];
+      const bool raw = choice(e.storage).kind == stash_kind::raw;
+      buffer_id& kept = kept_buffer(e.storage);
+      buffer_id& host = host_[index(e.storage)];
+      buffer_id& arriving = arriving_[index(e.storage)];
+      step st;
+      st.kind = e.kind;
+      st.storage = e.storage;
+      if (e.kind == step_kind::copy_out || e.kind == step_kind::wait_out) {
+        if (host < 0) host = new_buffer(e.storage, buffer_form::host, out_.buffers[index(kept)].bytes);
+        st.inputs = {kept};
+        st.outputs = {host};
+        if (e.kind == step_kind::wait_out) kept = -1;
+      } else {
+        if (arriving < 0) {
+          arriving = new_buffer(e.storage, raw ? buffer_form::dense : buffer_form::encoded,
+                                out_.buffers[index(host)].bytes);
+        }
+        st.inputs = {host};
+        st.outputs = {arriving};
+        if (e.kind == step_kind::wait_in) kept = arriving;
+      }
+      finish(std::move(st));
     }
   }
 
@@ -174,35 +211,40 @@ class pass {
     const op& o = g_.op_at(id);
     step st;
     st.op = id;
-    if (s_.alternative[index(id)] >= 0) {
-      const stash_alternative& a = o.alternatives[index(s_.alternative[index(id)])];
-      std::vector<std::pair<storage_id, buffer_id>> temporary;  // dense forms made for this op
-      const auto made = [&](storage_id s) -> buffer_id {
-        for (const auto& [storage, b] : temporary) {
-          if (storage == s) return b;
-        }
-        return -1;
-      };
-      for (const stash_read& r : a.reads) {
-        const stash_choice& c = choice(r.storage);
-        if (c.kind == stash_kind::raw) {
-          st.stash.push_back(dense_[index(r.storage)]);
-        } else if (reads_directly(o.kind, r.what, c, r.slice.whole())) {
-          st.stash.push_back(kept_[index(r.storage)]);
-        } else if (const buffer_id b = made(r.storage); b >= 0) {
-          st.stash.push_back(b);
-        } else if (c.kind == stash_kind::recompute) {
-          const storage_id source = g_.recompute[index(recompute_rule_[index(r.storage)])].source;
-          const bool source_needed = std::any_of(a.reads.begin(), a.reads.end(),
-                                                 [&](const stash_read& x) { return x.storage == source; });
-          buffer_id source_dense = made(source);
-          st.stash.push_back(recompute(r.storage, source_needed, source_dense));
-          temporary.emplace_back(r.storage, st.stash.back());
-          if (source_needed && made(source) < 0) temporary.emplace_back(source, source_dense);
-        } else {
-          st.stash.push_back(decode(r.storage));
-          temporary.emplace_back(r.storage, st.stash.back());
-        }
+    const stash_alternative none;
+    const bool reads = s_.alternative[index(id)] >= 0;
+    const stash_alternative& a = reads ? o.alternatives[index(s_.alternative[index(id)])] : none;
+    std::vector<std::pair<storage_id, buffer_id>> temporary;  // dense forms made for this op
+    const auto made = [&](storage_id s) -> buffer_id {
+      for (const auto& [storage, b] : temporary) {
+        if (storage == s) return b;
+      }
+      return -1;
+    };
+    for (const stash_read& r : a.reads) {
+      const stash_choice& c = choice(r.storage);
+      const bool direct = c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
+      if (direct || made(r.storage) >= 0) continue;
+      if (c.kind != stash_kind::recompute) {
+        temporary.emplace_back(r.storage, decode(r.storage));
+        continue;
+      }
+      const storage_id source = g_.recompute[index(rule_of(r.storage))].source;
+      const bool source_needed = std::any_of(a.reads.begin(), a.reads.end(),
+                                             [&](const stash_read& x) { return x.storage == source; });
+      buffer_id source_dense = made(source);
+      temporary.emplace_back(r.storage, recompute(r.storage, source_needed, source_dense));
+      if (source_needed && made(source) < 0) temporary.emplace_back(source, source_dense);
+    }
+    copy_at(2 * id);
+    for (const stash_read& r : a.reads) {
+      const stash_choice& c = choice(r.storage);
+      if (c.kind == stash_kind::raw) {
+        st.stash.push_back(dense_[index(r.storage)]);
+      } else if (reads_directly(o.kind, r.what, c, r.slice.whole())) {
+        st.stash.push_back(kept_[index(r.storage)]);
+      } else {
+        st.stash.push_back(made(r.storage));
       }
     }
     for (const tensor_ref& r : o.inputs)
@@ -210,7 +252,10 @@ class pass {
     for (const tensor_ref& r : o.outputs)
       st.outputs.push_back(operand(r));
     finish(std::move(st));
+    copy_at(2 * id + 1);
   }
+
+  std::int32_t rule_of(storage_id target) const { return recompute_rule_[index(target)]; }
 
   const graph& g_;
   const scheduler& facts_;
@@ -218,6 +263,8 @@ class pass {
   const selection& s_;
   schedule out_;
   std::vector<buffer_id> dense_, kept_;  // current buffer of each storage, -1 if there is none
+  std::vector<buffer_id> host_, arriving_;
+  std::size_t next_copy_ = 0;
 };
 
 }  // namespace
@@ -261,6 +308,7 @@ std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers) {
 std::vector<std::int64_t> live_bytes(const schedule& s) {
   std::vector<std::int64_t> change(s.steps.size() + 1, 0);
   for (const buffer& b : s.buffers) {
+    if (b.form == buffer_form::host) continue;
     change[index(b.first_step)] += b.bytes;
     change[index(b.last_step) + 1] -= b.bytes;
   }

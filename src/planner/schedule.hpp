@@ -10,10 +10,19 @@
 
 namespace stash::planner {
 
+/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, behind what is decoded
+/// for it; tick 2t + 1: right behind op t, before what is encoded after it.
+struct copy_event {
+  std::int32_t tick = -1;
+  step_kind kind = step_kind::copy_out;
+  storage_id storage = -1;
+};
+
 /// A decision for every storage and every op with alternatives.
 struct selection {
   std::vector<stash_choice> choices;      ///< per storage
   std::vector<std::int32_t> alternative;  ///< per op; -1 where the op has none
+  std::vector<copy_event> copies;         ///< four per swapped storage, in order
 };
 
 struct schedule {
@@ -45,7 +54,7 @@ class scheduler {
 /// Buffers as layout blocks, in order.
 std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers);
 
-/// Bytes live at each step.
+/// Bytes live at each step, host buffers left out.
 std::vector<std::int64_t> live_bytes(const schedule& s);
 
 }  // namespace stash::planner

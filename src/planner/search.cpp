@@ -118,6 +118,11 @@ picks search::meet(std::int64_t limit) const {
     const peak top = find_peak(now);
     if (top.bytes <= limit) return current;
     const std::vector<bool> live = live_storages(now, top.step, count);
+    std::vector<std::int32_t> span(count, 0);  // of the buffer that lives longest
+    for (const buffer& b : now.buffers) {
+      if (b.storage >= 0)
+        span[index(b.storage)] = std::max(span[index(b.storage)], b.last_step - b.first_step);
+    }
     double best_gain = 0;
     std::size_t best_component = 0, best_configuration = 0;
     for (std::size_t c = 0; c < options_.components.size(); ++c) {
@@ -127,9 +132,7 @@ picks search::meet(std::int64_t limit) const {
       bool touches = false;
       for (const storage_id s : part.storages) {
         touches = touches || live[index(s)];
-        for (const buffer& b : now.buffers) {
-          if (b.storage == s) gap = std::max(gap, b.last_step - b.first_step);
-        }
+        gap = std::max(gap, span[index(s)]);
       }
       if (!touches) continue;
       for (std::size_t f = 0; f < part.configurations.size(); ++f) {

@@ -8,21 +8,30 @@
 namespace stash::planner::validation {
 namespace {
 
-bool policy_allows_values(policy p, value_format values) {
-  switch (values) {
-    case value_format::source:
-      return true;
-    case value_format::fp16:
-      return p == policy::fp16;
-    case value_format::fp8_e4m3:
-      return p == policy::fp8;
+bool policy_allows_values(const plan& p, value_format values) {
+  if (values == value_format::source) return true;
+  switch (p.chosen_policy) {
+    case policy::fp16:
+      return values == value_format::fp16;
+    case policy::fp10:
+      return values == value_format::fp10;
+    case policy::fp8:
+      return values == value_format::fp8_e4m3;
+    case policy::automatic:
+    case policy::gist:
+      return std::find(p.values.begin(), p.values.end(), values) != p.values.end();
     default:
       return false;
   }
 }
 
 bool policy_is_known(policy p) {
-  return p == policy::none || p == policy::lossless || p == policy::fp16 || p == policy::fp8;
+  return p <= policy::layrub;
+}
+
+// Policies that leave every map as it is, on the device or on the host.
+bool keeps_dense(policy p) {
+  return p == policy::none || p == policy::swap_only || p == policy::lms || p == policy::layrub;
 }
 
 // The unencoded baseline reads dense maps only and asks no forward op for anything but dropout's mask.
@@ -76,6 +85,7 @@ class choice_checker {
 
   void check_choice(storage_id s) {
     const stash_choice& c = at(p_.choices, s);
+    if (c.swapped) check_swapped(s, c);
     switch (c.kind) {
       case stash_kind::none:
       case stash_kind::raw:
@@ -87,12 +97,21 @@ class choice_checker {
         illegal(s, "unknown kind of choice");
         return;
     }
-    if (p_.chosen_policy == policy::none) illegal(s, "policy none keeps everything raw");
+    if (keeps_dense(p_.chosen_policy)) illegal(s, "the policy keeps everything raw");
     if (c.kind == stash_kind::encoded) {
       check_encoded(s, c);
     } else {
       check_recompute(s, c);
     }
+  }
+
+  void check_swapped(storage_id s, const stash_choice& c) {
+    const storage_role role = at(g_.storages, s).role;
+    if (role != storage_role::feature_map && role != storage_role::auxiliary)
+      illegal(s, "only maps are swapped");
+    if (c.kind != stash_kind::raw && !stored_form(c)) illegal(s, "swapped, but nothing of it is kept");
+    if (p_.chosen_policy == policy::none || p_.chosen_policy == policy::gist)
+      illegal(s, "the policy moves nothing");
   }
 
   void check_encoded(storage_id s, const stash_choice& c) {
@@ -118,7 +137,7 @@ class choice_checker {
         [[fallthrough]];
       case encoding_kind::bitmap:
       case encoding_kind::csr:
-        if (!policy_allows_values(p_.chosen_policy, c.stored.values)) {
+        if (!policy_allows_values(p_, c.stored.values)) {
           illegal(s, "the policy does not allow this value format");
         }
         break;
@@ -152,8 +171,8 @@ class choice_checker {
     const op& o = at(g_.ops, id);
     const stash_alternative* a = chosen_alternative(p_, id);
     if (a == nullptr) return;
-    if (p_.chosen_policy == policy::none && !baseline_allows(o, *a)) {
-      found_.add(plan_fault::illegal_encoding, "op {}: policy none does not allow {}", o.name, a->form);
+    if (keeps_dense(p_.chosen_policy) && !baseline_allows(o, *a)) {
+      found_.add(plan_fault::illegal_encoding, "op {}: the policy does not allow {}", o.name, a->form);
     }
     for (const stash_read& r : a->reads) {
       check_read(o, r);

@@ -70,6 +70,15 @@ void check_encoded(const plan& p, std::size_t i, finding_list& found) {
   }
 }
 
+// As large as the device buffers that it is copied from and to; the steps say which these are.
+void check_host(const plan& p, std::size_t i, finding_list& found) {
+  const buffer& b = p.buffers[i];
+  if (!at(p.choices, b.storage).swapped) {
+    found.add(plan_fault::bad_reference, "buffer {}: host memory for {}, which is not swapped", i,
+              at(p.network.storages, b.storage).name);
+  }
+}
+
 void check_overflow(const plan& p, finding_list& found) {
   int count = 0;
   for (std::size_t i = 0; i < p.buffers.size(); ++i) {
@@ -102,10 +111,12 @@ struct event {
   std::size_t buffer;
 };
 
-std::vector<event> events_of(const plan& p) {
+// Of the map region or of the host arena.
+std::vector<event> events_of(const plan& p, bool host) {
   std::vector<event> events;
   for (std::size_t i = 0; i < p.buffers.size(); ++i) {
     const buffer& b = p.buffers[i];
+    if ((b.form == buffer_form::host) != host) continue;
     if (!has_sane_place(b) || !has_sane_steps(p, b) || b.bytes == 0) continue;
     events.push_back({2 * static_cast<std::int64_t>(b.first_step) + 1, true, i});
     events.push_back({2 * static_cast<std::int64_t>(b.last_step) + 2, false, i});
@@ -118,14 +129,14 @@ std::vector<event> events_of(const plan& p) {
 
 // Sweep over the steps with the living buffers in order of their offsets: as long as these are disjoint, a
 // new one can only meet its neighbours. One that overlaps is reported and left out, which keeps it so.
-void check_overlap(const plan& p, finding_list& found) {
+void check_overlap(const plan& p, bool host, finding_list& found) {
   std::set<std::pair<std::int64_t, std::size_t>> alive;
   const auto meet = [&p](std::size_t a, std::size_t b) {
     const buffer& x = p.buffers[a];
     const buffer& y = p.buffers[b];
     return x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
   };
-  for (const event& e : events_of(p)) {
+  for (const event& e : events_of(p, host)) {
     const std::pair<std::int64_t, std::size_t> key{p.buffers[e.buffer].offset, e.buffer};
     if (!e.begins) {
       alive.erase(key);
@@ -151,7 +162,7 @@ std::int64_t sum(std::int64_t a, std::int64_t b) {
 
 std::int64_t largest_live(const plan& p) {
   std::int64_t live = 0, largest = 0;
-  for (const event& e : events_of(p)) {
+  for (const event& e : events_of(p, false)) {
     const std::int64_t bytes = p.buffers[e.buffer].bytes;
     live = sum(live, e.begins ? bytes : -bytes);
     largest = std::max(largest, live);
@@ -168,7 +179,8 @@ std::int64_t live_at_boundary(const plan& p) {
     const auto now = static_cast<std::int64_t>(i);
     std::int64_t live = 0;
     for (const buffer& b : p.buffers) {
-      if (has_sane_place(b) && b.first_step <= now && now <= b.last_step) live = sum(live, b.bytes);
+      if (b.form != buffer_form::host && has_sane_place(b) && b.first_step <= now && now <= b.last_step)
+        live = sum(live, b.bytes);
     }
     return live;
   }
@@ -214,9 +226,11 @@ class totals_checker {
 
   void run() {
     const plan_sizes& sizes = p_.sizes;
-    std::int64_t peak = 0, parameters = 0, workspace = 0, wall = 0;
+    std::int64_t peak = 0, host = 0, parameters = 0, workspace = 0, wall = 0;
     for (const buffer& b : p_.buffers) {
-      if (has_sane_place(b)) peak = std::max(peak, b.offset + b.bytes);
+      if (!has_sane_place(b)) continue;
+      std::int64_t& end = b.form == buffer_form::host ? host : peak;
+      end = std::max(end, b.offset + b.bytes);
     }
     for (const storage& s : p_.network.storages) {
       if (!s.batch_proportional()) parameters = sum(parameters, round_up(s.fixed_bytes));
@@ -228,6 +242,7 @@ class totals_checker {
     const std::int64_t beside_maps = sum(parameters, workspace);
     const std::int64_t total = sum(peak, beside_maps);
     expect("planned_peak", sizes.planned_peak, peak);
+    expect("host_bytes", sizes.host_bytes, host);
     expect("parameter_bytes", sizes.parameter_bytes, parameters);
     expect("workspace_bytes", sizes.workspace_bytes, workspace);
     expect("planned_peak_total", sizes.planned_peak_total, total);
@@ -240,7 +255,10 @@ class totals_checker {
     if (!names_wall && !p_.network.ops.empty()) {
       found_.add(plan_fault::bad_totals, "wall_op: {} does not need the reported bytes", sizes.wall_op);
     }
-    if (sizes.bound < 0 || sizes.bound > peak) {
+    // What is on the host is below the bound of plans that keep everything on the device.
+    const bool swaps =
+        std::any_of(p_.choices.begin(), p_.choices.end(), [](const stash_choice& c) { return c.swapped; });
+    if (sizes.bound < 0 || (sizes.bound > peak && !swaps)) {
       found_.add(plan_fault::bad_totals, "bound: {} with a planned peak of {}", sizes.bound, peak);
     }
     if (p_.budget_bytes < 0) found_.add(plan_fault::bad_totals, "budget_bytes: {}", p_.budget_bytes);
@@ -271,12 +289,15 @@ void check_buffers(const plan& p, finding_list& found) {
       check_dense(p, i, found);
     } else if (b.form == buffer_form::encoded) {
       check_encoded(p, i, found);
+    } else if (b.form == buffer_form::host) {
+      check_host(p, i, found);
     } else {
       found.add(plan_fault::bad_reference, "buffer {}: unknown form {}", i, static_cast<int>(b.form));
     }
   }
   check_overflow(p, found);
-  check_overlap(p, found);
+  check_overlap(p, false, found);
+  check_overlap(p, true, found);
 }
 
 void check_totals(const plan& p, finding_list& found) {

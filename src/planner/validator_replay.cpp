@@ -90,12 +90,23 @@ class replayer {
         case step_kind::recompute:
           recompute(s);
           break;
+        case step_kind::copy_out:
+        case step_kind::copy_in:
+          begin_copy(s);
+          break;
+        case step_kind::wait_out:
+        case step_kind::wait_in:
+          end_copy(s);
+          break;
         default:
           found_.add(plan_fault::bad_reference, "step {}: unknown kind {}", now_, static_cast<int>(s.kind));
       }
     }
     if (in_range(due_, g_.ops)) {
       found_.add(plan_fault::bad_order, "the steps end before op {} has run", at(g_.ops, due_).name);
+    }
+    for (const copying& c : copies_) {
+      found_.add(plan_fault::bad_order, "the copy of {} to buffer {} never ends", name(c.storage), c.to);
     }
   }
 
@@ -113,13 +124,14 @@ class replayer {
   content& content_of(buffer_id b) { return contents_[static_cast<std::size_t>(b)]; }
 
   // Reports use outside the buffer's lifetime and goes on; false if there is no such buffer.
-  bool touch(buffer_id id) {
+  bool touch(buffer_id id, bool host = false) {
     if (!in_range(id, p_.buffers)) {
       found_.add(plan_fault::bad_reference, "step {}: buffer {} of {}", now_, id, p_.buffers.size());
       return false;
     }
     const buffer& b = at(p_.buffers, id);
-    if (b.form == buffer_form::overflow || !in_range(b.storage, g_.storages)) {
+    if (b.form == buffer_form::overflow || (b.form == buffer_form::host) != host ||
+        !in_range(b.storage, g_.storages)) {
       found_.add(plan_fault::bad_reference, "step {}: buffer {} is no operand", now_, id);
       return false;
     }
@@ -364,6 +376,73 @@ class replayer {
     }
   }
 
+  // ---- copies --------------------------------------------------------------------------------------
+
+  // A copy between its begin and its wait. What it reads must still be there at the end, and nobody else may
+  // have written where it writes.
+  struct copying {
+    storage_id storage;
+    buffer_id from, to;
+    content moved;
+  };
+
+  bool copy_operands(const step& s, bool out) {
+    if (!check_shape(s, 1)) return false;
+    const bool reads = touch(s.inputs[0], !out), writes = touch(s.outputs[0], out);
+    if (!reads || !writes) return false;
+    const buffer &from = at(p_.buffers, s.inputs[0]), &to = at(p_.buffers, s.outputs[0]);
+    if (from.storage != s.storage || to.storage != s.storage || from.bytes != to.bytes) {
+      found_.add(plan_fault::bad_reference, "step {}: copies buffer {} to {}, which do not belong together",
+                 now_, s.inputs[0], s.outputs[0]);
+      return false;
+    }
+    const stash_choice& c = at(p_.choices, s.storage);
+    const buffer_form kept = c.kind == stash_kind::raw ? buffer_form::dense : buffer_form::encoded;
+    if (!c.swapped || (out ? from : to).form != kept) {
+      found_.add(plan_fault::illegal_encoding, "step {}: {} is not swapped in this form", now_,
+                 name(s.storage));
+      return false;
+    }
+    return true;
+  }
+
+  static bool same(const content& a, const content& b) {
+    return a.storage == b.storage && a.encoded == b.encoded && a.values == b.values && a.writers == b.writers;
+  }
+
+  void begin_copy(const step& s) {
+    const bool out = s.kind == step_kind::copy_out;
+    if (!copy_operands(s, out)) return;
+    const content& source = content_of(s.inputs[0]);
+    const bool complete =
+        source.storage == s.storage &&
+        std::none_of(source.writers.begin(), source.writers.end(), [](writer_id w) { return w == nobody; });
+    if (!complete) {
+      found_.add(plan_fault::missing_value, "step {}: copies {}, which is not in buffer {}", now_,
+                 name(s.storage), s.inputs[0]);
+    }
+    content_of(s.outputs[0]) = {};
+    copies_.push_back({s.storage, s.inputs[0], s.outputs[0], source});
+  }
+
+  void end_copy(const step& s) {
+    if (!copy_operands(s, s.kind == step_kind::wait_out)) return;
+    const auto at_work = std::find_if(copies_.begin(), copies_.end(), [&](const copying& c) {
+      return c.storage == s.storage && c.from == s.inputs[0] && c.to == s.outputs[0];
+    });
+    if (at_work == copies_.end()) {
+      found_.add(plan_fault::missing_value, "step {}: waits for a copy of {} that has not begun", now_,
+                 name(s.storage));
+      return;
+    }
+    if (!same(at_work->moved, content_of(s.inputs[0])) || content_of(s.outputs[0]).storage != -1) {
+      found_.add(plan_fault::missing_value, "step {}: {} was written while it was copied", now_,
+                 name(s.storage));
+    }
+    content_of(s.outputs[0]) = std::move(at_work->moved);
+    copies_.erase(at_work);
+  }
+
   // ---- encode, decode, recompute -------------------------------------------------------------------
 
   bool check_shape(const step& s, std::size_t max_inputs) {
@@ -460,6 +539,7 @@ class replayer {
   const graph_history& h_;
   finding_list& found_;
   std::vector<content> contents_;
+  std::vector<copying> copies_;
   std::vector<bool> ran_;
   std::int64_t now_ = 0;
   op_id due_ = 0;

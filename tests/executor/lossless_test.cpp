@@ -1,8 +1,10 @@
 // Lossless plans change nothing: losses of every step and all parameters equal the unplanned run's bit for
 // bit, whatever is encoded and however tight the budget is.
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 
@@ -126,6 +128,47 @@ TEST_P(lossless, baseline_budget) {
 TEST_P(lossless, two_threads_with_two_threads) {
   const auto t = make_trainer(graph_of(GetParam(), 2), make_options(planner::policy::lossless, 2));
   expect_identical(unplanned(GetParam(), 2), train(*t, steps));
+}
+
+// Plans made for speed: maps go to the host and come back, norms are computed again. Every feasible budget
+// gives the unplanned run's bits.
+TEST_P(lossless, swapped_at_every_budget) {
+  constexpr int few = sanitized ? 2 : 5;
+  const planner::graph& g = graph_of(GetParam(), 1);
+  const auto plain = make_trainer(g, make_options(planner::policy::none));
+  const training_log expected = train(*plain, few);
+  trainer_options o = make_options(planner::policy::automatic);
+  o.plan.model = planner::find_machine("cpu");
+  o.plan.swap = true;
+  o.plan.smallest_swap = 512;
+  o.plan.evaluations = 300;
+  const std::int64_t smallest = smallest_budget(g, o), baseline = baseline_bytes(GetParam());
+  ASSERT_LT(smallest, baseline);
+  int swapped = 0, plans = 0;
+  for (int part = 0; part <= 4; ++part) {
+    o.plan.budget_bytes = smallest + (baseline - smallest) * part / 4;
+    // At the smallest budgets a map that outgrows its slot may leave no plan.
+    std::unique_ptr<trainer> t;
+    training_log log;
+    try {
+      t = make_trainer(g, o);
+      log = train(*t, few);
+    } catch (const error& e) {
+      ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
+      ASSERT_LE(part, 1) << e.what();
+      continue;
+    }
+    ++plans;
+    const planner::plan& p = t->current().current_plan();
+    swapped += std::any_of(p.choices.begin(), p.choices.end(),
+                           [](const planner::stash_choice& c) { return c.swapped; });
+    EXPECT_LE(t->planned_peak_total(), o.plan.budget_bytes);
+    EXPECT_LE(t->touched_peak_total(), o.plan.budget_bytes);
+    expect_identical(expected, log);
+  }
+  EXPECT_GE(plans, 3);
+  // The peak of lenet is what one op works on: nothing that could move.
+  EXPECT_GE(swapped, GetParam() == "lenet" ? 0 : 1) << "plans without a swap prove nothing of it";
 }
 
 INSTANTIATE_TEST_SUITE_P(networks, lossless, ::testing::Values("lenet", "vgg_small", "resnet20"),

@@ -23,6 +23,14 @@ using planner::node_kind;
 using ::testing::HasSubstr;
 using dims = std::vector<std::int64_t>;
 
+std::vector<model_info> with_forward_graphs() {
+  std::vector<model_info> found;
+  for (const model_info& info : all()) {
+    if (info.build != nullptr) found.push_back(info);
+  }
+  return found;
+}
+
 network build_default(std::string_view name) {
   const model_info& info = find(name);
   return info.build(info.default_input, info.default_classes);
@@ -143,6 +151,29 @@ const std::vector<layer_shape>& expected_shapes() {
       {"resnet152", "conv3_8/relu", {28, 28, 512}},
       {"resnet152", "conv4_36/relu", {14, 14, 1024}},
       {"resnet152", "conv5_3/relu", {7, 7, 2048}},
+      {"resnet200", "conv3_24/relu", {28, 28, 512}},
+      {"resnet200", "conv4_36/relu", {14, 14, 1024}},
+      {"resnet200", "conv5_3/relu", {7, 7, 2048}},
+      {"resnet1001", "conv3_8/relu", {28, 28, 512}},
+      {"resnet1001", "conv4_319/relu", {14, 14, 1024}},
+      {"resnet1517", "conv4_491/relu", {14, 14, 1024}},
+      {"resnet2000", "conv4_652/relu", {14, 14, 1024}},
+      {"resnet2000", "conv5_3/relu", {7, 7, 2048}},
+      {"inception_v3", "conv1a/relu", {149, 149, 32}},
+      {"inception_v3", "conv2a/relu", {147, 147, 32}},
+      {"inception_v3", "conv2b/relu", {147, 147, 64}},
+      {"inception_v3", "pool1", {73, 73, 64}},
+      {"inception_v3", "conv3b/relu", {73, 73, 80}},
+      {"inception_v3", "conv4a/relu", {71, 71, 192}},
+      {"inception_v3", "pool2", {35, 35, 192}},
+      {"inception_v3", "mixed5b/relu", {35, 35, 256}},
+      {"inception_v3", "mixed5c/relu", {35, 35, 288}},
+      {"inception_v3", "mixed5d/relu", {35, 35, 288}},
+      {"inception_v3", "mixed6a/concat", {17, 17, 768}},
+      {"inception_v3", "mixed6e/relu", {17, 17, 768}},
+      {"inception_v3", "mixed7a/concat", {8, 8, 1280}},
+      {"inception_v3", "mixed7c/relu", {8, 8, 2048}},
+      {"inception_v3", "flatten/dropout", {2048}},
   };
   return shapes;
 }
@@ -156,12 +187,13 @@ TEST(models, shapes_of_every_stage) {
 
 TEST(models, parameter_counts) {
   const auto count = [](std::string_view name) { return planner::parameter_count(build_default(name)); };
-  // torchvision's tables of model weights give these six.
+  // torchvision's tables of model weights give these seven.
   EXPECT_EQ(count("alexnet"), 61'100'840);
   EXPECT_EQ(count("vgg16"), 138'357'544);
   EXPECT_EQ(count("resnet50"), 25'557'032);
   EXPECT_EQ(count("resnet101"), 44'549'160);
   EXPECT_EQ(count("resnet152"), 60'192'808);
+  EXPECT_EQ(count("inception_v3"), 23'834'568);
   EXPECT_EQ(count("alexnet_lrn"), 61'100'840);
   // OverFeat paper, table 3: 145 million parameters for the fast model.
   EXPECT_EQ(count("overfeat"), 145'920'872);
@@ -176,6 +208,47 @@ TEST(models, parameter_counts) {
   EXPECT_EQ(count("lenet"), 416 + 12'832 + 102'528 + 1'290);
   // By hand: 3x3 convolutions 1-32-32-64-64-128-128, then 1152-256-10.
   EXPECT_EQ(count("vgg_small"), 320 + 9'248 + 18'496 + 36'928 + 73'856 + 147'584 + 295'168 + 2'570);
+}
+
+// torchvision's 27,161,264 of the Inception v3 that it trains.
+TEST(models, auxiliary_classifier) {
+  const network net = inception_v3_auxiliary({299, 299, 3}, 1000);
+  EXPECT_EQ(planner::parameter_count(net), 27'161'264);
+  EXPECT_EQ(node_named(net, "auxiliary/pool").shape, (dims{5, 5, 768}));
+  EXPECT_EQ(node_named(net, "auxiliary/conv1/relu").shape, (dims{1, 1, 768}));
+  EXPECT_EQ(node_named(net, "logits").shape, dims{1000});
+}
+
+// What a bottleneck adds that keeps its width w: 1x1 from 4w, 3x3, 1x1 to 4w, and scale and shift of each.
+std::int64_t bottleneck_parameters(std::int64_t w) {
+  return 4 * w * w + 9 * w * w + 4 * w * w + 2 * (w + w + 4 * w);
+}
+
+TEST(models, deep_resnets) {
+  const auto count = [](std::string_view name) { return planner::parameter_count(build_default(name)); };
+  EXPECT_EQ(count("resnet200"), count("resnet152") + 16 * bottleneck_parameters(128));
+  // 3 layers per block: (N - 2) / 3 blocks, 14 of them outside conv4.
+  EXPECT_EQ(count("resnet1001"), count("resnet152") + (333 - 14 - 36) * bottleneck_parameters(256));
+  EXPECT_EQ(count("resnet1517"), count("resnet152") + (505 - 14 - 36) * bottleneck_parameters(256));
+  EXPECT_EQ(count("resnet2000"), count("resnet152") + (666 - 14 - 36) * bottleneck_parameters(256));
+}
+
+TEST(models, resnet_of_any_depth) {
+  constexpr input_shape image{224, 224, 3};
+  const network same = resnet_n(152, image, 1000);
+  EXPECT_EQ(same.name(), "resnet152");
+  EXPECT_EQ(same.nodes().size(), build_default("resnet152").nodes().size());
+  EXPECT_EQ(resnet_n(47, image, 1000).name(), "resnet47");
+  EXPECT_EQ(resnet_n(48, image, 1000).name(), "resnet47");
+  EXPECT_EQ(resnet_n(49, image, 1000).name(), "resnet47");
+  EXPECT_EQ(resnet_n(50, image, 1000).name(), "resnet50");
+  // Layers with weights, but for the projections.
+  const network net = resnet_n(200, image, 1000);
+  const auto layers = std::count_if(net.nodes().begin(), net.nodes().end(), [](const node& n) {
+    const bool weighted = n.kind == node_kind::conv2d || n.kind == node_kind::dense;
+    return weighted && n.name.find("shortcut") == std::string::npos;
+  });
+  EXPECT_EQ(layers, 200);
 }
 
 // Each module of the GoogLeNet table, without rounding: the sums above could hide two errors.
@@ -203,7 +276,7 @@ TEST(models, inception_modules_follow_the_table) {
 
 // Planners rely on these forms to join ops.
 TEST(models, canonical_forms) {
-  for (const model_info& info : all()) {
+  for (const model_info& info : with_forward_graphs()) {
     const network net = info.build(info.default_input, info.default_classes);
     for (const node& n : net.nodes()) {
       SCOPED_TRACE(std::string(info.name) + " " + n.name);
@@ -211,12 +284,23 @@ TEST(models, canonical_forms) {
       for (const planner::node_id id : n.inputs)
         from.push_back(net.at(id).kind);
       switch (n.kind) {
-        case node_kind::batch_norm:
-          EXPECT_EQ(from.front(), node_kind::conv2d);
-          EXPECT_FALSE(net.at(n.inputs.front()).attributes.bias);
+        case node_kind::batch_norm: {
+          const node& x = net.at(n.inputs.front());
+          const std::vector<planner::node_id> convolutions =
+              x.kind == node_kind::concat ? x.inputs : std::vector<planner::node_id>{n.inputs.front()};
+          for (const planner::node_id id : convolutions) {
+            EXPECT_EQ(net.at(id).kind, node_kind::conv2d);
+            EXPECT_FALSE(net.at(id).attributes.bias);
+          }
           break;
+        }
         case node_kind::concat:
-          EXPECT_EQ(from, std::vector<node_kind>(4, node_kind::conv2d));
+          if (from.back() == node_kind::max_pool) {
+            EXPECT_EQ(from, (std::vector{node_kind::relu, node_kind::relu, node_kind::max_pool}));
+          } else {
+            EXPECT_EQ(from, std::vector<node_kind>(from.size(), node_kind::conv2d));
+            EXPECT_GE(from.size(), 4U);
+          }
           break;
         case node_kind::add:
           EXPECT_EQ(from.front(), node_kind::batch_norm);
@@ -238,7 +322,7 @@ TEST(models, canonical_forms) {
 
 // Every map but the loss has a reader; a branch left dangling would train but do nothing.
 TEST(models, no_dead_ends) {
-  for (const model_info& info : all()) {
+  for (const model_info& info : with_forward_graphs()) {
     const network net = info.build(info.default_input, info.default_classes);
     std::set<planner::node_id> read;
     for (const node& n : net.nodes())
@@ -254,6 +338,9 @@ TEST(models, registry) {
     EXPECT_TRUE(names.insert(info.name).second);
     EXPECT_FALSE(info.description.empty());
     EXPECT_EQ(&find(info.name), &info);
+    EXPECT_NE(info.build == nullptr, info.make_graph == nullptr);
+    EXPECT_FALSE(info.trainable && info.build == nullptr);
+    if (info.build == nullptr) continue;
     const network net = info.build(info.default_input, info.default_classes);
     EXPECT_EQ(net.name(), info.name);
     EXPECT_EQ(net.nodes().back().kind, node_kind::softmax_cross_entropy);
@@ -266,7 +353,7 @@ TEST(models, registry) {
     EXPECT_FALSE(info.trainable && has_lrn);
     EXPECT_EQ(has_lrn, info.name == "alexnet_lrn");
   }
-  EXPECT_EQ(names.size(), 12U);
+  EXPECT_EQ(names.size(), 24U);
 }
 
 TEST(models, trainable_ones_take_small_images) {
@@ -318,7 +405,10 @@ TEST(models, wrong_inputs_name_the_node) {
   EXPECT_THAT(refusal([] { vgg_small({4, 4, 3}, 10); }), HasSubstr("node 'pool3'"));
   EXPECT_THAT(refusal([] { lenet({8, 8, 1}, 10); }), HasSubstr("node 'conv2'"));
   EXPECT_THAT(refusal([] { overfeat({40, 40, 3}, 1000); }), HasSubstr("node 'conv2'"));
-  for (const model_info& info : all()) {
+  EXPECT_THAT(refusal([] { inception_v3({64, 64, 3}, 1000); }), HasSubstr("node 'mixed7a/"));
+  EXPECT_THAT(refusal([] { resnet_n(46, {224, 224, 3}, 1000); }), HasSubstr("expected 47 to 100000, got 46"));
+  EXPECT_THAT(refusal([] { resnet_n(100'001, {224, 224, 3}, 1000); }), HasSubstr("depth"));
+  for (const model_info& info : with_forward_graphs()) {
     SCOPED_TRACE(info.name);
     const input_shape in = info.default_input;
     EXPECT_THAT(refusal([&] { info.build({0, in.width, in.channels}, 10); }), HasSubstr("node 'input'"));

@@ -438,7 +438,9 @@ TEST(json, malformed_plans_are_refused_by_path) {
       good,
       {
           {"/version", 0, "plan_from_json: version: expected version 1, got 0"},
-          {"/policy", "fp4", "policy: expected one of none, lossless, fp16, fp8, got 'fp4'"},
+          {"/policy", "fp4",
+           "policy: expected one of none, lossless, fp16, fp8, fp10, auto, gist, swap-only, lms, layrub, got "
+           "'fp4'"},
           {"/policy", removed, "policy: expected a value"},
           {"/budget_bytes", -1, "budget_bytes: expected an integer from 0"},
           {"/threads", 0, "threads: expected an integer from 1"},

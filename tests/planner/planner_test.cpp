@@ -45,8 +45,7 @@ plan_options forced(policy p, const std::string& force) {
 }
 
 graph model_graph(std::string_view name, std::int64_t batch, double density) {
-  const models::model_info& m = models::find(name);
-  return make_training_graph(m.build(m.default_input, m.default_classes), batch, {.relu_density = density});
+  return models::default_graph(models::find(name), batch, density);
 }
 
 // What every plan must be, whatever its policy and budget.
@@ -163,8 +162,10 @@ TEST_P(model_plans, come_close_to_the_bound) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const models::model_info& m : models::all())
-    names.emplace_back(m.name);
+  for (const models::model_info& m : models::all()) {
+    // Hundreds of equal blocks or time steps take minutes and say nothing that fewer do not.
+    if (models::default_graph(m, 1).ops.size() < 2000) names.emplace_back(m.name);
+  }
   return names;
 }
 
@@ -187,7 +188,7 @@ TEST(wall, is_set_by_the_largest_op_of_the_published_networks) {
   EXPECT_EQ(wall_op("overfeat"), "pool1");
   EXPECT_EQ(wall_op("vgg16"), "conv1_2");
   EXPECT_EQ(wall_op("inception_v1"), "pool1");
-  for (const char* const name : {"resnet50", "resnet101", "resnet152"})
+  for (const char* const name : {"resnet50", "resnet101", "resnet152", "resnet200", "resnet2000"})
     EXPECT_EQ(wall_op(name), "conv2_3/c/bn/backward") << name;
   EXPECT_EQ(wall_op("resnet20"), "conv2_3/b/bn/backward");
 }
@@ -467,7 +468,7 @@ TEST(explain, names_every_stashed_tensor_with_reader_form_and_bytes) {
         EXPECT_THAT(line, HasSubstr(std::to_string(c.bytes_after)));
         EXPECT_THAT(c.reason, ::testing::Not(IsEmpty()));
         EXPECT_THAT(line, HasSubstr(c.reason));
-        const auto readers = readers_of(p.network, static_cast<storage_id>(s), p.alternative);
+        const auto readers = readers_of(p.network, p.alternative)[s];
         EXPECT_FALSE(readers.empty());
         for (const reader& r : readers)
           EXPECT_THAT(line, HasSubstr(p.network.op_at(r.op).name));

@@ -1,6 +1,8 @@
 """The commands that do not train: networks, graph, plan, explain, verify, and the help of all."""
 
+import gzip
 import json
+import signal
 import subprocess
 import time
 import unittest
@@ -8,8 +10,11 @@ import unittest
 from command import STASH, CommandTest, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
-         "resnet50", "resnet101", "resnet152"]
-COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench"]
+         "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3",
+         "unet3d", "lstm_lm", "seq2seq", "bert_base", "bert_large", "gpt2_small", "gpt2_medium"]
+DEEP = ["resnet1001", "resnet1517", "resnet2000"]  # planned in minutes
+COMMANDS = ["networks", "graph", "plan", "explain", "verify", "train", "compare", "bench", "layout",
+            "sweep", "max-batch", "reproduce"]
 
 
 class Help(CommandTest):
@@ -31,12 +36,82 @@ class Help(CommandTest):
         self.refused("networks", "lenet", says="lenet")
 
 
+def small_trace():
+    """A convolution and its gradient, as PyTorch 1.x records them."""
+    def node(number, name, parent, schema="", inputs=(), outputs=()):
+        def part(index):
+            return {"inputs": [t[index] for t in inputs], "outputs": [t[index] for t in outputs]}
+        values, types, shapes = part(0), part(1), part(2)
+        return {"name": name, "id": number, "parent": parent, "op_schema": schema, "rf_id": number,
+                "inputs": values["inputs"], "input_types": types["inputs"], "input_shapes": shapes["inputs"],
+                "outputs": values["outputs"], "output_types": types["outputs"], "output_shapes": shapes["outputs"]}
+
+    def tensor(storage, *shape):
+        elements = 1
+        for d in shape:
+            elements *= d
+        return [storage + 100, storage, 0, elements, 4, "cuda:0"], "Tensor(float)", list(shape)
+
+    image, weight, y, dw = tensor(1, 8, 3, 64, 64), tensor(2, 16, 3, 1, 1), tensor(3, 8, 16, 64, 64), tensor(4, 16, 3, 1, 1)
+    return {"schema": "1.0.1", "pid": 1, "nodes": [
+        node(1, "__ROOT_PROCESS__", 1), node(2, "ProfilerStep#3", 1),
+        node(3, "aten::cudnn_convolution", 2, "aten::cudnn_convolution(Tensor self, Tensor weight)", [image, weight], [y]),
+        node(4, "autograd::engine::evaluate_function: ConvolutionBackward0", 1),
+        node(5, "aten::mul", 4, "aten::mul(Tensor self, Tensor other)", [y, y], [tensor(5, 8, 16, 64, 64)]),
+        node(6, "aten::convolution_backward", 4,
+             "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight)",
+             [tensor(5, 8, 16, 64, 64), image, weight], [dw]),
+        node(7, "Optimizer.step#SGD.step", 2),
+        node(8, "aten::add_", 7, "aten::add_(Tensor(a!) self, Tensor other)", [weight, dw], [weight])]}
+
+
+class Traces(CommandTest):
+    def test_a_trace_is_planned_and_becomes_a_graph(self):
+        self.write("t.json", json.dumps(small_trace()))
+        self.write("t.json.gz", gzip.compress(json.dumps(small_trace()).encode()))
+        plain = self.done("plan", "--trace", "t.json", "--json", "plain.json")
+        self.assertIn("t.json, iteration 3", plain)
+        self.done("plan", "--trace", "t.json.gz", "--iteration", "3", "--json", "packed.json")
+        figures = self.read_json("plain.json")
+        self.assertEqual({**figures, "network": ""}, {**self.read_json("packed.json"), "network": ""})
+        self.done("graph", "--trace", "t.json", "-o", "graph.json")
+        labels = [op["label"] for op in self.read_json("graph.json")["ops"]]
+        self.assertEqual(labels, ["aten::cudnn_convolution", "aten::mul", "aten::convolution_backward", "aten::add_"])
+        self.assertEqual(self.done("plan", "graph.json"), plain)
+        self.done("plan", "--trace", "t.json", "-o", "plan.json")
+        self.assertIn("valid", self.done("verify", "plan.json"))
+        self.done("explain", "plan.json")
+
+    def test_times_of_a_profile(self):
+        self.write("t.json", json.dumps(small_trace()))
+        event = {"cat": "cpu_op", "tid": 1, "dur": 7}
+        names = {3: "aten::cudnn_convolution", 5: "aten::mul", 6: "aten::convolution_backward"}
+        events = [{**event, "name": name, "ts": 100 * i, "args": {"External id": i}} for i, name in names.items()]
+        self.write("k.json", json.dumps({"traceEvents": events}))
+        self.done("graph", "--trace", "t.json", "--kineto", "k.json", "-o", "graph.json")
+        self.assertAlmostEqual(self.read_json("graph.json")["ops"][0]["seconds"], 7e-6)
+        self.write("other.json", json.dumps({"traceEvents": events[:1]}))
+        self.refused("plan", "--trace", "t.json", "--kineto", "other.json", says=["other.json: ", "1 of 4 operators"])
+
+    def test_wrong_traces_and_options(self):
+        trace = self.write("t.json", json.dumps(small_trace()))
+        self.refused("plan", "--trace", "none.json", says="none.json")
+        self.refused("plan", "--trace", "t.json", "--iteration", "4", says="got 4")
+        self.refused("plan", "lenet", "--trace", "t.json", says="--trace")
+        self.refused("plan", "lenet", "--iteration", "1", says="--iteration")
+        self.refused("plan", "--trace", "t.json", "--batch", "8", says="--batch")
+        self.write("cut.json", trace.read_text()[:500])
+        self.refused("plan", "--trace", "cut.json", says=["cut.json: ", "byte 500"])
+
+
 class Networks(CommandTest):
     def test_lists_every_network(self):
         lines = self.done("networks").splitlines()
         self.assertEqual([line.split()[0] for line in lines], NAMES)
         self.assertRegex(lines[0], r"28x28x1 .*\d+ parameters +trains")
         self.assertRegex(lines[7], r"224x224x3 +138357544 parameters +plans")
+        self.assertRegex(lines[NAMES.index("unet3d")], r"144\^3 +\d+ parameters +plans")
+        self.assertRegex(lines[NAMES.index("gpt2_small")], r"1024 steps +124439808 parameters +plans")
 
     def test_a_full_disk_is_noticed(self):
         with open("/dev/full", "w") as full:
@@ -60,10 +135,70 @@ class Graph(CommandTest):
         self.assertEqual((image["shape"], graph["classes"]), ([32, 24, 3], 7))
         self.assertIn(0.25, [s.get("density") for s in graph["storages"]])
 
+    def test_side_and_steps_change_the_graph(self):
+        for name, option, value, shape in [("unet3d", "--side", 24, [24, 24, 24, 4]), ("lstm_lm", "--steps", 7, [7])]:
+            self.done("graph", name, "--batch", 2, option, value, "-o", "graph.json")
+            storages = self.read_json("graph.json")["storages"]
+            self.assertEqual(next(s["shape"] for s in storages if s["role"] in ("image", "label")), shape)
+        for name, option, kind in [("lenet", "--side", "volumes"), ("lenet", "--steps", "sequences"),
+                                   ("unet3d", "--steps", "sequences"), ("bert_base", "--side", "volumes"),
+                                   ("bert_base", "--input", "images"), ("unet3d", "--classes", "images")]:
+            self.refused("graph", name, option, "28x28x1" if option == "--input" else 8, says=[option, kind, name])
+        self.refused("graph", "unet3d", "--side", 20, says="up3/concat")
+        self.refused("graph", "bert_base", "--steps", 513, says="positions")
+
     def test_refuses(self):
         self.refused("graph", "nope", says=["nope", *NAMES])
         self.refused("graph", "lenet", "-o", "missing/graph.json", says="missing/graph.json")
         self.refused("graph", "lenet", "-o", ".", says="directory")
+
+
+class Layout(CommandTest):
+    blocks = "id,lower,upper,size\na,0,4,6\nb,2,6,4\nc,4,8,6\nd,0,9,0\n"
+
+    def test_places_blocks_and_writes_them(self):
+        self.write("blocks.csv", self.blocks)
+        out = self.done("layout", "blocks.csv", "-o", "placed.csv")
+        for line in ["blocks +4", "max-live +10 bytes at time 2", "height +10 bytes", "above max-live +0.0000 %",
+                     "proven optimal +yes"]:
+            self.assertRegex(out, line)
+        rows = (self.folder / "placed.csv").read_text().splitlines()
+        self.assertEqual(rows[0], "id,lower,upper,size,offset")
+        self.assertEqual([row.rsplit(",", 1)[0] for row in rows], self.blocks.splitlines())
+        self.done("layout", "placed.csv", "--capacity", 10)
+
+    def test_says_why_a_capacity_is_not_met(self):
+        self.write("blocks.csv", self.blocks)
+        self.refused("layout", "blocks.csv", "--capacity", 9, "-o", "placed.csv",
+                     says=["impossible", "max-live = 10", "time 2", "blocks a, b", "got 9"])
+        self.write("fixed.csv", "lower,upper,size,hint\n0,9,4,2\n0,9,4,-1\n")
+        self.refused("layout", "fixed.csv", "--capacity", 8, says=["impossible", "at least 10", "no layout is lower"])
+
+    def test_refuses(self):
+        self.write("bad.csv", "id,lower,upper,size\na,0,0,1\n")
+        self.refused("layout", "bad.csv", says=["bad.csv", "line 2", "'upper'"])
+        self.write("clash.csv", "lower,upper,size,hint\n0,9,4,0\n3,4,4,2\n")
+        self.refused("layout", "clash.csv", says=["clash.csv", "blocks[1].fixed", "blocks[0]"])
+        self.refused("layout", "missing.csv", says="missing.csv")
+        self.refused("layout", "bad.csv", "--seconds", -1, says="--seconds")
+        self.refused("layout", "bad.csv", "--capacity", -1, says="--capacity")
+
+    def test_an_interrupt_keeps_the_best_layout(self):
+        rows = ["id,lower,upper,size"]
+        for i in range(400):
+            rows.append(f"{i},{i * 37 % 100},{i * 37 % 100 + 1 + i * 53 % 90},{100 + i * 7919 % 1009}")
+        self.write("blocks.csv", "\n".join(rows))
+        # Until the search has begun, an interrupt ends the command: a slow machine gets more time.
+        for seconds in [0.5, 2, 8, 30]:
+            process = self.start("layout", "blocks.csv", "--seconds", 1000, "-o", "placed.csv")
+            time.sleep(seconds)
+            interrupt(process)
+            out, err = process.communicate(timeout=100)
+            if process.returncode not in [130, -signal.SIGINT]:
+                break
+        self.assertEqual((process.returncode, err), (0, ""))
+        self.assertIn("height", out)
+        self.assertEqual(len((self.folder / "placed.csv").read_text().splitlines()), 401)
 
 
 class Plan(CommandTest):
@@ -84,10 +219,13 @@ class Plan(CommandTest):
         return figures
 
     def test_every_network_and_policy(self):
+        sizes = {"unet3d": ["--side", 32], "seq2seq": ["--steps", 8], "lstm_lm": ["--steps", 8]}
         for name in NAMES:
+            if name in DEEP:
+                continue
             ratios = []
             for policy in ["none", "lossless", "fp16", "fp8"]:
-                figures = self.plan(name, "--batch", 16, "--policy", policy)
+                figures = self.plan(name, "--batch", 16, "--policy", policy, *sizes.get(name, []))
                 self.assertEqual((figures["network"], figures["policy"], figures["batch"]), (name, policy, 16))
                 ratios.append(figures["footprint_ratio"])
                 if policy == "none":
@@ -102,7 +240,8 @@ class Plan(CommandTest):
         self.done("plan", "resnet20", "--batch", 32, "--threads", 2, "-o", "from_name.json")
         self.assertEqual((self.folder / "from_file.json").read_bytes(), (self.folder / "from_name.json").read_bytes())
         self.assertEqual(self.plan("graph.json", "--batch", 8)["batch"], 8)
-        for option, value in [("--density", 0.3), ("--input", "28x28x1"), ("--classes", 10)]:
+        for option, value in [("--density", 0.3), ("--input", "28x28x1"), ("--classes", 10), ("--side", 8),
+                              ("--steps", 8)]:
             self.refused("plan", "graph.json", option, value, says=[option, "graph.json"])
 
     def test_density_and_threads(self):

@@ -139,7 +139,8 @@ class Train(CommandTest):
                 for value in values:
                     self.refused("train", network, option, value)
         self.refused("train", "nope", says=["nope", "lenet"])
-        self.refused("train", "vgg16", says=["vgg16", "planned"])
+        for planned in ["vgg16", "bert_base", "unet3d"]:
+            self.refused("train", planned, says=[planned, "can only be planned"])
         self.refused("train", "lenet", "--steps", 1, "--epochs", 1)
         self.refused("train", "lenet", "--policy", "none", "--plan", "plan.json")
         self.refused("train", "lenet", "--batch", 60000, says=["--batch", "8192", "60000"])

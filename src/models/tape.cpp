@@ -1,0 +1,608 @@
+// Writing operations down: shapes, flops, and what each gradient reads.
+
+#include "models/tape.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "stash/error.hpp"
+
+namespace stash::models {
+namespace {
+
+using planner::need;
+using tape_record::backward_step;
+using tape_record::form;
+using tape_record::node;
+using tape_record::node_kind;
+using tape_record::operand;
+using tape_record::read;
+
+// Floating-point operations per element, for estimates.
+constexpr double cheap = 1, transcendental = 8, soft_maximum = 5, normalise = 8, lstm_per_unit = 30;
+
+std::int64_t product(const std::vector<std::int64_t>& dims) {
+  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+double count(const std::vector<std::int64_t>& dims) {
+  return static_cast<double>(product(dims));
+}
+
+read of_input(std::size_t i, need what = need::value) {
+  return {operand::input, i, what};
+}
+
+read of_output(std::size_t i, need what = need::value) {
+  return {operand::output, i, what};
+}
+
+read of_auxiliary(std::size_t i, need what) {
+  return {operand::auxiliary, i, what};
+}
+
+backward_step step(std::string label, std::vector<std::size_t> targets, double flops) {
+  backward_step s;
+  s.label = std::move(label);
+  s.targets = std::move(targets);
+  s.flops = flops;
+  return s;
+}
+
+// The gradient of an element-wise op: dx in the bytes of dy.
+backward_step elementwise(std::string label, double flops, std::vector<form> forms) {
+  backward_step s = step(std::move(label), {0}, flops);
+  s.forms = std::move(forms);
+  s.in_place_target = 0;
+  return s;
+}
+
+}  // namespace
+
+// ---- bookkeeping -----------------------------------------------------------------------------------------
+
+void tape::expect(bool holds, const std::string& name, const std::string& what) const {
+  if (!holds)
+    throw error(errc::invalid_argument, fmt::format("tape {}: '{}': expected {}", name_, name, what));
+}
+
+const tape::dims& tape::shape(value v) const {
+  if (v.id < 0 || static_cast<std::size_t>(v.id) >= values_.size())
+    throw error(errc::invalid_argument, fmt::format("tape {}: value: expected one of {}, got number {}",
+                                                    name_, values_.size(), v.id));
+  return values_[static_cast<std::size_t>(v.id)].shape;
+}
+
+const tape::dims& tape::weight_shape(const std::string& user, weight w) const {
+  expect(w.id >= 0 && static_cast<std::size_t>(w.id) < parameters_.size(), user, "a parameter of this tape");
+  return parameters_[static_cast<std::size_t>(w.id)].shape;
+}
+
+std::int64_t tape::parameter_count() const noexcept {
+  return std::accumulate(
+      parameters_.begin(), parameters_.end(), std::int64_t{0},
+      [](std::int64_t sum, const tape_record::parameter& p) { return sum + product(p.shape); });
+}
+
+value tape::new_value(dims shape) {
+  tape_record::value v;
+  v.shape = std::move(shape);
+  values_.push_back(std::move(v));
+  return {static_cast<std::int32_t>(values_.size()) - 1};
+}
+
+std::int32_t tape::append(node n) {
+  expect(!n.name.empty(), n.name, "a name");
+  for (std::size_t i = 0; i < n.outputs.size(); ++i) {
+    tape_record::value& v = values_[static_cast<std::size_t>(n.outputs[i])];
+    expect(!v.shape.empty() && *std::min_element(v.shape.begin(), v.shape.end()) >= 1, n.name,
+           fmt::format("positive dimensions, got {}", fmt::join(v.shape, "x")));
+    v.node = static_cast<std::int32_t>(nodes_.size());
+    v.position = static_cast<std::int32_t>(i);
+  }
+  nodes_.push_back(std::move(n));
+  return static_cast<std::int32_t>(nodes_.size()) - 1;
+}
+
+weight tape::parameter(const std::string& name, dims shape) {
+  expect(!shape.empty() && *std::min_element(shape.begin(), shape.end()) >= 1, name, "positive dimensions");
+  parameters_.push_back({name, std::move(shape)});
+  return {static_cast<std::int32_t>(parameters_.size()) - 1};
+}
+
+// ---- what is given ---------------------------------------------------------------------------------------
+
+value tape::image(const std::string& name, dims shape) {
+  const value v = new_value(std::move(shape));
+  node n{.name = name, .kind = node_kind::given, .outputs = {v.id}};
+  n.role = planner::storage_role::image;
+  append(std::move(n));
+  return v;
+}
+
+value tape::ids(const std::string& name, std::int64_t count) {
+  const value v = new_value({count});
+  node n{.name = name, .kind = node_kind::given, .outputs = {v.id}};
+  n.role = planner::storage_role::label;
+  n.type = dtype::s32;
+  append(std::move(n));
+  return v;
+}
+
+// ---- layers with weights ---------------------------------------------------------------------------------
+
+// y = sum of x_i w_i: for each weight a gradient that reads its x, then for each x a gradient that reads
+// none.
+value tape::weighted(const std::string& name, const std::string& label, const std::vector<value>& xs,
+                     const std::vector<weight>& ws, weight bias, dims shape, double flops) {
+  const value y = new_value(std::move(shape));
+  node n{.name = name, .label = label};
+  n.outputs = {y.id};
+  n.flops = flops;
+  double weights = 0;
+  for (const weight w : ws) {
+    n.parameters.push_back(w.id);
+    weights += count(weight_shape(name, w));
+  }
+  if (bias) n.parameters.push_back(bias.id);
+  for (const value x : xs)
+    n.inputs.push_back(x.id);
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    backward_step s =
+        step(label + "_backward_weights", {}, flops * count(weight_shape(name, ws[i])) / weights);
+    s.suffix = xs.size() == 1 ? "/backward_weights" : fmt::format("/backward_weights{}", i);
+    s.trained = {i};
+    if (i == 0 && bias) s.trained.push_back(ws.size());
+    s.forms = {{"from_x", {of_input(i)}}};
+    n.backward.push_back(std::move(s));
+  }
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    backward_step s = step(label + "_backward_data", {i}, flops * count(weight_shape(name, ws[i])) / weights);
+    s.suffix = xs.size() == 1 ? "/backward_data" : fmt::format("/backward_data{}", i);
+    s.parameters = {i};
+    n.backward.push_back(std::move(s));
+  }
+  append(std::move(n));
+  return y;
+}
+
+value tape::linear(const std::string& name, const std::vector<term>& terms, weight bias) {
+  expect(!terms.empty(), name, "at least one term");
+  const std::int64_t out = weight_shape(name, terms[0].w).front();
+  dims y = shape(terms[0].x);
+  y.back() = out;
+  const double rows = count(y) / static_cast<double>(out);
+  std::vector<value> xs;
+  std::vector<weight> ws;
+  double flops = 0;
+  for (const term& t : terms) {
+    const dims& w = weight_shape(name, t.w);
+    const dims& x = shape(t.x);
+    expect(w.size() == 2 && w[0] == out && w[1] == x.back() && count(x) == rows * static_cast<double>(w[1]),
+           name, fmt::format("weights {{{}, {}}}, got {{{}}}", out, x.back(), fmt::join(w, ", ")));
+    xs.push_back(t.x);
+    ws.push_back(t.w);
+    flops += 2 * rows * count(w);
+  }
+  if (bias) expect(weight_shape(name, bias) == dims{out}, name, fmt::format("a bias of {}", out));
+  return weighted(name, "linear", xs, ws, bias, y, flops);
+}
+
+value tape::conv3d(const std::string& name, value x, weight w, weight bias) {
+  const dims& in = shape(x);
+  const dims& k = weight_shape(name, w);
+  expect(in.size() == 4 && k.size() == 5 && k[1] == in[3] && k[2] == k[3] && k[3] == k[4] && k[2] % 2 == 1,
+         name, "a map {D, H, W, C} and a weight {out, C, k, k, k} with odd k");
+  if (bias) expect(weight_shape(name, bias) == dims{k[0]}, name, fmt::format("a bias of {}", k[0]));
+  const dims y{in[0], in[1], in[2], k[0]};
+  return weighted(name, "conv3d", {x}, {w}, bias, y, 2 * count(y) * count(k) / static_cast<double>(k[0]));
+}
+
+value tape::conv_transpose3d(const std::string& name, value x, weight w, weight bias) {
+  const dims& in = shape(x);
+  const dims& k = weight_shape(name, w);
+  expect(in.size() == 4 && k.size() == 5 && k[0] == in[3] && k[2] == k[3] && k[3] == k[4], name,
+         "a map {D, H, W, C} and a weight {C, out, k, k, k}");
+  if (bias) expect(weight_shape(name, bias) == dims{k[1]}, name, fmt::format("a bias of {}", k[1]));
+  const dims y{in[0] * k[2], in[1] * k[2], in[2] * k[2], k[1]};
+  return weighted(name, "conv_transpose3d", {x}, {w}, bias, y,
+                  2 * count(in) * count(k) / static_cast<double>(k[0]));
+}
+
+value tape::norm(const std::string& name, value x, norm_kind kind, bool relu) {
+  const dims& in = shape(x);
+  const std::int64_t channels = in.back();
+  const char* const labels[] = {"batch_norm", "instance_norm", "layer_norm"};
+  const std::string label = std::string(labels[static_cast<std::size_t>(kind)]) + (relu ? "_relu" : "");
+  const double flops = normalise * count(in);
+  node n{.name = name, .label = label, .inputs = {x.id}};
+  n.parameters = {parameter(name + "/scale", {channels}).id, parameter(name + "/shift", {channels}).id};
+  std::vector<read> saved;
+  if (kind == norm_kind::batch) {
+    n.statistics = n.saved_statistics = {{channels}, {channels}};
+  } else {
+    const std::int64_t rows = kind == norm_kind::layer ? product(in) / channels : channels;
+    n.auxiliaries = {{".statistics", {rows, 2}, dtype::f32, 0}};
+    saved = {of_auxiliary(0, need::value)};
+  }
+  const auto with = [&](std::vector<read> reads) {
+    reads.insert(reads.end(), saved.begin(), saved.end());
+    return reads;
+  };
+  std::vector<form> forms;
+  if (relu) {
+    forms = {{"from_x_and_y", with({of_input(0), of_output(0, need::sign)})},
+             {"from_x", with({of_input(0, need::exact_value)}), 2 * count(in)}};
+  } else {
+    forms = {{"from_x", with({of_input(0)})}};
+  }
+  backward_step s = elementwise(label + "_backward", 2 * flops, std::move(forms));
+  s.parameters = {0, 1};
+  s.trained = {0, 1};
+  n.backward = {std::move(s)};
+  n.flops = flops;
+  n.recomputable = true;
+  n.zeroes = relu;
+  const value y = new_value(in);
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::embedding(const std::string& name, value ids, std::int64_t first, std::int64_t rows,
+                      weight table) {
+  const dims& t = weight_shape(name, table);
+  expect(t.size() == 2, name, "a table {vocabulary, width}");
+  expect(first >= 0 && rows >= 1 && first + rows <= shape(ids).back(), name,
+         fmt::format("ids within {}", shape(ids).back()));
+  node n{.name = name, .label = "embedding"};
+  n.inputs = {ids.id};
+  n.input_slices = {{first, rows}};
+  n.parameters = {table.id};
+  backward_step s = step("embedding_backward_weights", {}, cheap * static_cast<double>(rows * t[1]));
+  s.suffix = "/backward_weights";
+  s.trained = {0};
+  s.given = {0};
+  n.backward = {std::move(s)};
+  n.flops = cheap * static_cast<double>(rows * t[1]);
+  const value y = new_value({rows, t[1]});
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::add_positions(const std::string& name, value x, weight table) {
+  const dims& in = shape(x);
+  const dims& t = weight_shape(name, table);
+  expect(in.size() == 2 && t.size() == 2 && in[1] == t[1] && in[0] <= t[0], name,
+         "no more rows than the table has, of its width");
+  node n{.name = name, .label = "add_positions", .kind = node_kind::sum};
+  n.inputs = {x.id};
+  n.parameters = {table.id};
+  n.overwrites = {{0, 0}};
+  backward_step s = step("add_positions_backward_weights", {}, cheap * count(in));
+  s.suffix = "/backward_weights";
+  s.trained = {0};
+  n.backward = {std::move(s)};
+  n.flops = cheap * count(in);
+  const value y = new_value(in);
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+// ---- without weights -------------------------------------------------------------------------------------
+
+value tape::max_pool3d(const std::string& name, value x, std::int64_t window) {
+  const dims& in = shape(x);
+  expect(in.size() == 4 && window >= 1 && window <= 6, name, "a map {D, H, W, C} and a window of 1 to 6");
+  const dims y{in[0] / window, in[1] / window, in[2] / window, in[3]};
+  node n{.name = name, .label = "max_pool3d"};
+  n.inputs = {x.id};
+  const auto cells = static_cast<std::int32_t>(window * window * window);
+  n.auxiliaries = {{".index", y, dtype::u8, cells}};
+  // The first is what TensorFlow does.
+  backward_step s = step("max_pool3d_backward", {0}, cheap * count(in));
+  s.forms = {{"from_x", {of_input(0, need::exact_value)}, count(in)},
+             {"from_index", {of_auxiliary(0, need::window)}}};
+  n.backward = {std::move(s)};
+  n.flops = cheap * count(in);
+  n.pools = true;
+  const value out = new_value(y);
+  n.outputs = {out.id};
+  append(std::move(n));
+  return out;
+}
+
+value tape::unary(const std::string& name, const std::string& label, value x, double flops,
+                  bool reads_output) {
+  node n{.name = name, .label = label};
+  n.inputs = {x.id};
+  n.flops = flops * count(shape(x));
+  n.backward = {elementwise(label + "_backward", n.flops,
+                            {reads_output ? form{"from_y", {of_output(0)}} : form{"from_x", {of_input(0)}}})};
+  if (reads_output) n.overwrites = {{0, 0}};
+  const value y = new_value(shape(x));
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::relu(const std::string& name, value x) {
+  const value y = unary(name, "relu", x, cheap, true);
+  node& n = nodes_.back();
+  n.backward[0].forms[0].reads[0].what = need::sign;
+  n.zeroes = true;
+  return y;
+}
+
+value tape::gelu(const std::string& name, value x) {
+  const value y = unary(name, "gelu", x, transcendental, false);
+  nodes_.back().recomputable = true;
+  return y;
+}
+
+value tape::tanh(const std::string& name, value x) {
+  return unary(name, "tanh", x, transcendental, true);
+}
+
+value tape::sigmoid(const std::string& name, value x) {
+  return unary(name, "sigmoid", x, transcendental, true);
+}
+
+value tape::softmax(const std::string& name, value x) {
+  return unary(name, "softmax", x, soft_maximum, true);
+}
+
+value tape::dropout(const std::string& name, value x, double probability) {
+  expect(probability >= 0 && probability < 1, name, "a probability from 0 to below 1");
+  if (probability == 0) return x;
+  const dims& in = shape(x);
+  node n{.name = name, .label = "dropout"};
+  n.inputs = {x.id};
+  n.auxiliaries = {{".mask", in, dtype::u8, 0}};
+  n.flops = 2 * cheap * count(in);
+  n.backward = {
+      elementwise("dropout_backward", n.flops,
+                  {{"from_mask", {of_auxiliary(0, need::mask)}}, {"from_seed", {}, 4 * count(in)}})};
+  n.overwrites = {{0, 0}};
+  n.recomputable = true;
+  n.density_factor = 1 - probability;
+  const value y = new_value(in);
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::add(const std::string& name, value a, value b) {
+  expect(shape(a) == shape(b), name, "two values of one shape");
+  node n{.name = name, .label = "add", .kind = node_kind::sum};
+  n.inputs = {a.id, b.id};
+  n.flops = cheap * count(shape(a));
+  n.overwrites = {{0, 0}, {0, 1}};
+  const value y = new_value(shape(a));
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::multiply(const std::string& name, value a, value b) {
+  expect(shape(a) == shape(b), name, "two values of one shape");
+  node n{.name = name, .label = "multiply"};
+  n.inputs = {a.id, b.id};
+  n.flops = cheap * count(shape(a));
+  backward_step s = step("multiply_backward", {0, 1}, 2 * n.flops);
+  s.forms = {{"from_a_and_b", {of_input(0), of_input(1)}}};
+  n.backward = {std::move(s)};
+  const value y = new_value(shape(a));
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+value tape::first_row(const std::string& name, value x) {
+  const dims& in = shape(x);
+  expect(in.size() == 2, name, "a value {rows, width}");
+  node n{.name = name, .label = "first_row"};
+  n.inputs = {x.id};
+  n.flops = cheap * static_cast<double>(in[1]);
+  n.backward = {step("first_row_backward", {0}, cheap * count(in))};
+  const value y = new_value({1, in[1]});
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+// ---- views -----------------------------------------------------------------------------------------------
+
+value tape::concat(const std::string& name, const std::vector<value>& parts) {
+  expect(!parts.empty(), name, "at least one part");
+  dims y = shape(parts[0]);
+  y.back() = 0;
+  node n{.name = name, .kind = node_kind::concat};
+  for (const value p : parts) {
+    dims in = shape(p);
+    y.back() += in.back();
+    in.back() = y.back();
+    expect(in == y, name, "parts that differ in the last dimension only");
+    n.inputs.push_back(p.id);
+  }
+  const value out = new_value(y);
+  n.outputs = {out.id};
+  append(std::move(n));
+  return out;
+}
+
+std::vector<value> tape::split(const std::string& name, value x, const dims& channels) {
+  const dims in = shape(x);
+  expect(std::accumulate(channels.begin(), channels.end(), std::int64_t{0}) == in.back(), name,
+         fmt::format("parts of {} channels in all", in.back()));
+  node n{.name = name, .kind = node_kind::split};
+  n.inputs = {x.id};
+  std::vector<value> parts;
+  for (const std::int64_t c : channels) {
+    dims part = in;
+    part.back() = c;
+    parts.push_back(new_value(part));
+    n.outputs.push_back(parts.back().id);
+  }
+  append(std::move(n));
+  return parts;
+}
+
+value tape::reshape(value x, dims wanted) {
+  expect(product(wanted) == product(shape(x)), "reshape",
+         fmt::format("{} elements, got {}", product(shape(x)), product(wanted)));
+  const value y = new_value(std::move(wanted));
+  tape_record::value& v = values_[static_cast<std::size_t>(y.id)];
+  const tape_record::value& base = values_[static_cast<std::size_t>(x.id)];
+  v.alias_of = base.alias_of >= 0 ? base.alias_of : x.id;
+  return y;
+}
+
+// ---- attention and recurrence ----------------------------------------------------------------------------
+
+// The gradient of b reads a, that of a reads b. The one of b comes first: a is the large one of an attention,
+// and dies before its gradient is born.
+value tape::matmul(const std::string& name, const std::string& label, value a, value b, dims y,
+                   double flops) {
+  node n{.name = name, .label = label};
+  n.inputs = {a.id, b.id};
+  n.flops = flops;
+  backward_step right = step(label + "_backward_right", {1}, flops);
+  right.suffix = "/backward_right";
+  right.forms = {{"from_left", {of_input(0)}}};
+  backward_step left = step(label + "_backward_left", {0}, flops);
+  left.suffix = "/backward_left";
+  left.forms = {{"from_right", {of_input(1)}}};
+  n.backward = {std::move(right), std::move(left)};
+  const value out = new_value(std::move(y));
+  n.outputs = {out.id};
+  append(std::move(n));
+  return out;
+}
+
+value tape::attention_scores(const std::string& name, value q, value k, std::int64_t heads) {
+  const dims &a = shape(q), &b = shape(k);
+  expect(a.size() == 2 && b.size() == 2 && a[1] == b[1] && heads >= 1 && a[1] % heads == 0, name,
+         "{rows, width} and {keys, width}, and heads that divide the width");
+  return matmul(name, "attention_scores", q, k, {heads, a[0], b[0]},
+                2 * count(a) * static_cast<double>(b[0]));
+}
+
+value tape::attention_context(const std::string& name, value p, value v) {
+  const dims &a = shape(p), &b = shape(v);
+  expect(a.size() == 3 && b.size() == 2 && a[2] == b[0] && b[1] % a[0] == 0, name,
+         "{heads, rows, keys} and {keys, width}");
+  return matmul(name, "attention_context", p, v, {a[1], b[1]}, 2 * count(b) * static_cast<double>(a[1]));
+}
+
+value tape::additive_scores(const std::string& name, value keys, value query, weight v) {
+  const dims k = shape(keys);
+  expect(k.size() == 2 && product(shape(query)) == k[1] && weight_shape(name, v) == dims{k[1]}, name,
+         "keys {rows, n}, a query {n} and a weight {n}");
+  const double hidden = (transcendental + cheap) * count(k);
+  node n{.name = name, .label = "additive_scores"};
+  n.inputs = {keys.id, query.id};
+  n.parameters = {v.id};
+  n.auxiliaries = {{".hidden", k, dtype::f32, 0}};
+  n.flops = hidden + 2 * count(k);
+  backward_step s = step("additive_scores_backward", {0, 1}, 6 * count(k));
+  s.parameters = {0};
+  s.trained = {0};
+  s.forms = {{"from_hidden", {of_auxiliary(0, need::value)}},
+             {"recompute", {of_input(0), of_input(1)}, hidden}};
+  n.backward = {std::move(s)};
+  const value y = new_value({k[0]});
+  n.outputs = {y.id};
+  append(std::move(n));
+  return y;
+}
+
+tape::lstm_state tape::lstm_cell(const std::string& name, value gates, value c) {
+  const std::int64_t n4 = product(shape(gates));
+  expect(n4 % 4 == 0 && (!c || product(shape(c)) == n4 / 4), name, "gates {4 n} and a state {n}");
+  const dims unit{n4 / 4};
+  node n{.name = name, .label = "lstm_cell"};
+  n.inputs = {gates.id};
+  if (c) n.inputs.push_back(c.id);
+  n.flops = lstm_per_unit * count(unit);
+  const value activated = new_value(shape(gates)), next = new_value(unit), h = new_value(unit);
+  n.outputs = {activated.id, next.id, h.id};
+  n.overwrites = {{0, 0}};
+  backward_step s = step("lstm_cell_backward", {0}, n.flops);
+  s.forms = {{"from_gates_and_states", {of_output(0), of_output(1)}}};
+  if (c) {
+    s.targets.push_back(1);
+    s.forms[0].reads.push_back(of_input(1));
+    s.in_place_target = 1;
+    s.in_place_output = 1;
+  }
+  n.backward = {std::move(s)};
+  append(std::move(n));
+  return {h, next};
+}
+
+// ---- losses ----------------------------------------------------------------------------------------------
+
+void tape::softmax_cross_entropy(const std::string& name, value logits, value labels, std::int64_t first) {
+  const dims& x = shape(logits);
+  const std::int64_t rows = product(x) / x.back();
+  expect(first >= 0 && first + rows <= shape(labels).back(), name,
+         fmt::format("labels within {}", shape(labels).back()));
+  node n{.name = name, .label = "softmax_cross_entropy"};
+  n.inputs = {logits.id, labels.id};
+  n.input_slices = {{}, {first, rows}};
+  n.overwrites = {{0, 0}};
+  n.flops = soft_maximum * count(x);
+  backward_step s = step("softmax_cross_entropy_backward", {0}, 2 * cheap * count(x));
+  s.given = {1};
+  s.forms = {{"from_probabilities", {of_output(0, need::exact_value)}}};
+  n.backward = {std::move(s)};
+  n.loss = true;
+  n.classes = x.back();
+  const value p = new_value(x);
+  n.outputs = {p.id};
+  append(std::move(n));
+}
+
+void tape::linear_softmax_cross_entropy(const std::string& name, value x, weight w, weight bias, value labels,
+                                        std::int64_t first, std::int64_t chunk) {
+  const dims& in = shape(x);
+  const dims& k = weight_shape(name, w);
+  expect(k.size() == 2 && k[1] == in.back(), name, fmt::format("a weight {{classes, {}}}", in.back()));
+  if (bias) expect(weight_shape(name, bias) == dims{k[0]}, name, fmt::format("a bias of {}", k[0]));
+  const std::int64_t rows = product(in) / in.back();
+  expect(first >= 0 && first + rows <= shape(labels).back(), name,
+         fmt::format("labels within {}", shape(labels).back()));
+  expect(chunk >= 1, name, fmt::format("a chunk of at least 1, got {}", chunk));
+  const double logits = static_cast<double>(rows) * static_cast<double>(k[0]);
+  const double matrix = 2 * static_cast<double>(rows) * count(k);
+  node n{.name = name, .label = "linear_softmax_cross_entropy"};
+  n.inputs = {x.id, labels.id};
+  n.input_slices = {{}, {first, rows}};
+  n.parameters = {w.id};
+  if (bias) n.parameters.push_back(bias.id);
+  n.flops = matrix + soft_maximum * logits;
+  n.workspace = std::min(chunk, rows) * k[0] * static_cast<std::int64_t>(sizeof(float));
+  backward_step s =
+      step("linear_softmax_cross_entropy_backward", {0}, 3 * matrix + (soft_maximum + 2) * logits);
+  s.given = {1};
+  s.parameters = s.trained = {0};
+  if (bias) s.parameters = s.trained = {0, 1};
+  s.forms = {{"from_x", {of_input(0)}}};
+  s.workspace = n.workspace;
+  n.backward = {std::move(s)};
+  n.loss = true;
+  n.classes = k[0];
+  const value losses = new_value({rows});
+  n.outputs = {losses.id};
+  append(std::move(n));
+}
+
+}  // namespace stash::models

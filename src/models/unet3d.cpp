@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "models/planned.hpp"
+
+namespace stash::models {
+namespace {
+
+value conv_norm_relu(tape& t, const std::string& name, value x, std::int64_t channels) {
+  const weight w = t.parameter(name + "/weight", {channels, t.shape(x).back(), 3, 3, 3});
+  const weight b = t.parameter(name + "/bias", {channels});
+  return t.norm(name + "/bn", t.conv3d(name, x, w, b), norm_kind::batch, true);
+}
+
+}  // namespace
+
+tape unet3d(const unet3d_options& o) {
+  constexpr int levels = 4;
+  tape t("unet3d");
+  value x = t.image("input", {o.side, o.side, o.side, o.modalities});
+  std::vector<value> skips;
+  std::int64_t width = o.base_filters;
+  for (int level = 1; level <= levels; ++level, width *= 2) {
+    x = conv_norm_relu(t, fmt::format("down{}_1", level), x, width);
+    x = conv_norm_relu(t, fmt::format("down{}_2", level), x, 2 * width);
+    if (level == levels) break;
+    skips.push_back(x);
+    x = t.max_pool3d(fmt::format("pool{}", level), x, 2);
+  }
+  for (int level = levels - 1; level >= 1; --level) {
+    const std::string name = fmt::format("up{}", level);
+    const std::int64_t channels = t.shape(x).back();
+    const weight w = t.parameter(name + "/weight", {channels, channels, 2, 2, 2});
+    x = t.conv_transpose3d(name, x, w);
+    const value skip = skips[static_cast<std::size_t>(level - 1)];
+    const std::int64_t out = t.shape(skip).back();
+    x = t.concat(name + "/concat", {skip, x});
+    x = conv_norm_relu(t, name + "_1", x, out);
+    x = conv_norm_relu(t, name + "_2", x, out);
+  }
+  const weight w = t.parameter("classifier/weight", {o.classes, t.shape(x).back(), 1, 1, 1});
+  x = t.conv3d("classifier", x, w, t.parameter("classifier/bias", {o.classes}));
+  t.softmax_cross_entropy("loss", x, t.ids("labels", o.side * o.side * o.side), 0);
+  return t;
+}
+
+}  // namespace stash::models

@@ -1,0 +1,126 @@
+#include "planner/placement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "stash/error.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
+// A layout upside down is a layout too. Slots of sparse maps are seldom full to the brim, so the one with a
+// dense buffer on top is taken: then the planned height is the height that a step really touches.
+void put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
+  std::int64_t top = 0, mirrored_top = 0;
+  for (const buffer& b : buffers) {
+    if (b.form != buffer_form::dense) continue;
+    top = std::max(top, b.offset + b.bytes);
+    mirrored_top = std::max(mirrored_top, height - b.offset);
+  }
+  if (mirrored_top <= top) return;
+  for (buffer& b : buffers)
+    b.offset = height - b.offset - b.bytes;
+}
+
+// The op of a step; encode, decode and recompute belong to the op that follows or precedes them.
+op_id op_near(const schedule& s, std::size_t step) {
+  for (std::size_t i = step; i < s.steps.size(); ++i) {
+    if (s.steps[i].kind == step_kind::run) return s.steps[i].op;
+  }
+  return -1;
+}
+
+}  // namespace
+
+placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work) {
+  placement result;
+  result.steps = std::move(s);
+  std::vector<buffer>& buffers = result.steps.buffers;
+  // The overflow arena lives all the time: it lies at the bottom, whatever the others do.
+  std::vector<buffer> maps, on_host, everything;
+  for (const buffer& b : buffers) {
+    if (b.form == buffer_form::host) {
+      on_host.push_back(b);
+      continue;
+    }
+    everything.push_back(b);
+    if (b.form != buffer_form::overflow) maps.push_back(b);
+  }
+  result.max_live = max_live(blocks_of(everything), buffer_alignment);
+  const std::int64_t bottom = result.steps.overflow_bytes;
+  layout_problem problem{blocks_of(maps), buffer_alignment, {}};
+  if (room) problem.capacity = std::max<std::int64_t>(0, *room - bottom);
+  layout_limits limits;
+  limits.work = work;
+  const layout_solution layout = solve_layout(problem, limits);
+  for (std::size_t i = 0; i < maps.size(); ++i)
+    maps[i].offset = layout.offsets[i];
+  put_dense_on_top(maps, layout.height);
+  const layout_result host = make_layout(blocks_of(on_host), buffer_alignment);
+  std::size_t map = 0, copy = 0;
+  for (buffer& b : buffers) {
+    if (b.form == buffer_form::overflow) {
+      b.offset = 0;
+    } else if (b.form == buffer_form::host) {
+      b.offset = host.offsets[copy++];
+    } else {
+      b.offset = bottom + maps[map++].offset;
+    }
+  }
+  result.height = layout.height + bottom;
+  result.host_bytes = host.height;
+  return result;
+}
+
+std::int64_t parameter_bytes(const graph& g) {
+  std::int64_t sum = 0;
+  for (const storage& s : g.storages) {
+    if (!s.batch_proportional()) sum += aligned(s.bytes(g.batch));
+  }
+  return sum;
+}
+
+std::int64_t workspace_bytes(const graph& g) {
+  std::int64_t most = 0;
+  for (const op& o : g.ops)
+    most = std::max(most, o.workspace_bytes);
+  return aligned(most);
+}
+
+[[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,
+                                std::int64_t budget) {
+  const std::vector<std::int64_t> live = live_bytes(smallest.steps);
+  const auto at = static_cast<std::size_t>(std::max_element(live.begin(), live.end()) - live.begin());
+  std::vector<const buffer*> alive;
+  for (const buffer& b : smallest.steps.buffers) {
+    if (index(b.first_step) <= at && at <= index(b.last_step) && b.storage >= 0 &&
+        b.form != buffer_form::host)
+      alive.push_back(&b);
+  }
+  std::stable_sort(alive.begin(), alive.end(),
+                   [](const buffer* a, const buffer* b) { return a->bytes > b->bytes; });
+  std::string tensors;
+  for (std::size_t i = 0; i < alive.size() && i < 6; ++i) {
+    tensors += fmt::format("{}{} ({}, {} bytes)", i == 0 ? "" : ", ", g.at(alive[i]->storage).name,
+                           to_string(alive[i]->form), alive[i]->bytes);
+  }
+  if (alive.size() > 6) tensors += fmt::format(" and {} smaller ones", alive.size() - 6);
+  const op_id o = op_near(smallest.steps, at);
+  throw error(
+      errc::infeasible_budget,
+      fmt::format(
+          "make_plan: budget: expected at least {} bytes, got {}: while {} runs, these must be in memory "
+          "at once: {}; beside them {} bytes of weights, gradients, momentum and workspace",
+          smallest.height + fixed, budget, o >= 0 ? g.op_at(o).name : "the last op", tensors, fixed));
+}
+
+}  // namespace stash::planner

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// A schedule with offsets: the map region and the host arena laid out.
+
+#include <optional>
+
+#include "planner/schedule.hpp"
+
+namespace stash::planner {
+
+struct placement {
+  schedule steps;
+  std::int64_t height = 0;      ///< of the map region
+  std::int64_t max_live = 0;    ///< of its buffers
+  std::int64_t host_bytes = 0;  ///< of the host arena
+};
+
+/// Offsets for all buffers of `s`; the overflow arena lies at the bottom. Deterministic. With `room` a height
+/// within it is enough; `work` bounds the search behind the simple orders (layout_limits).
+placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = 50'000'000);
+
+/// Bytes of everything whose size does not depend on the batch, each rounded up to buffer_alignment.
+std::int64_t parameter_bytes(const graph& g);
+/// The largest workspace of one op, rounded up.
+std::int64_t workspace_bytes(const graph& g);
+
+/// Throws error(infeasible_budget) that names the op and the tensors at the peak of `smallest`, the plan that
+/// needs `needed` bytes in all, of which `fixed` are not maps.
+[[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,
+                                std::int64_t budget);
+
+/// The plan of a placement: choices with their reasons, steps, buffers and sizes. `s` is what it was built
+/// from.
+plan assemble(const graph& g, const plan_options& options, const scheduler& facts, const selection& s,
+              placement where);
+
+}  // namespace stash::planner

@@ -1,0 +1,77 @@
+#pragma once
+/// \file
+/// The one simulator that every plan's time comes from: one compute stream, a copy engine per direction,
+/// whole tensors, memory that a transfer occupies from its start (in) or until its end (out).
+///
+/// Out: first released, first sent. In: earliest deadline first, as soon as the bytes are on the host, the
+/// step transfer::earliest has come and no step before the deadline lacks the memory. Compute waits for what
+/// a step needs and for memory; while it waits, what the step before held still counts.
+
+#include <optional>
+
+#include "planner/problem.hpp"
+
+namespace stash::planner {
+
+/// When a transfer of the choice ran. `index`: of the option's transfers.
+struct simulated_transfer {
+  std::int32_t item = 0, index = 0;
+  double out_begin = 0, out_end = 0, in_begin = 0, in_end = 0;
+  /// Steps of the compute stream: the device bytes are free after `freed`, and occupied again from `taken`.
+  std::int32_t freed = 0, taken = 0;
+};
+
+struct simulated {
+  bool feasible = false;
+  double ms = 0.0;  ///< of the whole step; meaningless if not feasible
+  /// Not feasible: bytes above the limit where the need is largest.
+  std::int64_t missing = 0;
+  std::int32_t missing_step = -1;
+  std::int64_t peak = 0;       ///< largest use of the device, transfers included
+  std::int64_t host_peak = 0;  ///< largest use of host memory
+};
+
+/// Timeline of one simulation, for plans and reports.
+struct timeline_record {
+  std::vector<double> begin, end;  ///< per step, of the compute stream
+  std::vector<simulated_transfer> transfers;
+};
+
+class simulator {
+ public:
+  explicit simulator(const step_problem& p);
+
+  /// Feasible only if it ends by `give_up_ms` too (a search needs no more than that). No allocation after the
+  /// first few calls.
+  simulated run(const option_choice& choice, double give_up_ms = 1e300, timeline_record* record = nullptr);
+
+  /// The same, but whatever comes back begins as late as link and deadlines of the first run allow: it takes
+  /// as long and holds less. Falls back to the first run where being late costs time after all.
+  simulated run_late(const option_choice& choice, timeline_record& record);
+
+ private:
+  struct moving {
+    std::int32_t item, index, released, needed, earliest;
+    std::int64_t bytes;
+    double out_done;  // -1: still on the device
+    double in_done;   // -1: not fetched
+    std::int32_t record;
+  };
+
+  simulated run(const option_choice& choice, double give_up_ms, timeline_record* record,
+                const std::vector<double>* not_before);
+  void load(const option_choice& choice);
+  void build_tree();
+  std::int64_t largest(std::int32_t first, std::int32_t last) const;  // of base + prefetched, over steps
+  void add(std::int32_t first, std::int32_t last, std::int64_t bytes);
+
+  const step_problem& p_;
+  std::size_t leaves_ = 1;
+  std::vector<std::int64_t> base_, change_;
+  std::vector<double> work_;
+  std::vector<moving> moves_;
+  std::vector<std::int32_t> by_release_, by_need_;
+  std::vector<std::int64_t> tree_, lazy_;
+};
+
+}  // namespace stash::planner

@@ -1,0 +1,164 @@
+// The search against exhaustive search, and the bound against every choice.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "planner/fast_problems.hpp"
+
+namespace stash::planner::testing {
+namespace {
+
+// All choices of a problem with few of them, by calling visit(choice).
+template <class Visit>
+void for_each_choice(const step_problem& p, Visit visit) {
+  option_choice c(p.items.size(), 0);
+  while (true) {
+    visit(c);
+    std::size_t i = 0;
+    for (; i < c.size(); ++i) {
+      if (++c[i] < static_cast<std::int32_t>(p.items[i].options.size())) break;
+      c[i] = 0;
+    }
+    if (i == c.size()) return;
+  }
+}
+
+double number_of_choices(const step_problem& p) {
+  double n = 1;
+  for (const item& i : p.items)
+    n *= static_cast<double>(i.options.size());
+  return n;
+}
+
+std::int64_t peak_of_least_work(const step_problem& p) {
+  step_problem free = p;
+  free.limit = std::int64_t{1} << 50;
+  simulator sim(free);
+  return sim.run(greedy_largest_first(free, sim)).peak;
+}
+
+TEST(fastest, equals_exhaustive_search_on_small_graphs) {
+  int cases = 0, equal = 0;
+  double worst = 0.0;
+  for (std::uint64_t seed = 0; seed < 900 && cases < 220; ++seed) {
+    small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine(seed));
+    if (s.steps.items.size() < 2 || s.steps.items.size() > 8 || number_of_choices(s.steps) > 30000) continue;
+    const std::int64_t peak = peak_of_least_work(s.steps);
+    s.steps.limit = peak * static_cast<std::int64_t>(40 + 10 * (seed % 6)) / 100;
+    simulator sim(s.steps);
+    double best = std::numeric_limits<double>::infinity();
+    for_each_choice(s.steps, [&](const option_choice& c) {
+      const simulated r = sim.run(c, best);
+      if (r.feasible) best = std::min(best, r.ms);
+    });
+    fastest_limits limits;
+    limits.evaluations = 3000;
+    const fastest_choice found = find_fastest(s.steps, limits);
+    ASSERT_EQ(found.found, best < std::numeric_limits<double>::infinity()) << "seed " << seed;
+    if (!found.found) continue;
+    ++cases;
+    ASSERT_GE(found.ms, best * (1 - 1e-12)) << "seed " << seed;
+    ASSERT_GE(best * (1 + 1e-9), found.bound_ms) << "seed " << seed << ": a bound above the optimum";
+    if (found.ms <= best * (1 + 1e-9)) ++equal;
+    worst = std::max(worst, found.ms / best - 1);
+  }
+  EXPECT_GE(cases, 100);
+  EXPECT_GE(equal, cases * 95 / 100);
+  EXPECT_LE(worst, 0.03);
+}
+
+TEST(fastest, no_choice_is_faster_than_the_bound) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+    small_problem s = make_small_problem(
+        random_graph(seed, 3), seed % 2 == 0 ? policy::lossless : policy::fp8, true, small_machine(seed));
+    s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(35 + seed % 60) / 100;
+    const relaxed r = relax(s.steps);
+    std::mt19937_64 random(seed);
+    simulator sim(s.steps);
+    if (!r.solved) {
+      EXPECT_TRUE(r.infeasible) << "seed " << seed;
+    } else {
+      const double bound = bound_from(s.steps, r.prices);
+      // The prices prove what the solver says.
+      EXPECT_NEAR(bound, r.ms, 1e-5 * r.ms) << "seed " << seed;
+      EXPECT_LE(bound, r.ms * (1 + 1e-6)) << "seed " << seed;
+    }
+    const double bound = r.solved ? bound_from(s.steps, r.prices) : std::numeric_limits<double>::infinity();
+    option_choice c(s.steps.items.size(), 0);
+    for (int n = 0; n < 300; ++n) {
+      for (std::size_t i = 0; i < c.size(); ++i)
+        c[i] = static_cast<std::int32_t>(random() % s.steps.items[i].options.size());
+      const simulated x = sim.run(c);
+      if (x.feasible) {
+        ASSERT_GE(x.ms, bound * (1 - 1e-9)) << "seed " << seed;
+        ASSERT_LE(x.peak, s.steps.limit) << "seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(fastest, wrong_prices_give_a_low_bound_never_a_wrong_one) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine(seed));
+    s.steps.limit = peak_of_least_work(s.steps) * 6 / 10;
+    const relaxed r = relax(s.steps);
+    if (!r.solved) continue;
+    std::mt19937_64 random(seed);
+    const auto spoil = [&](std::vector<double>& list) {
+      for (double& y : list) {
+        if (random() % 4 == 0) y *= static_cast<double>(random() % 400) / 100.0 - 1.0;
+      }
+    };
+    for (int n = 0; n < 20; ++n) {
+      dual_prices d = r.prices;
+      for (auto* list : {&d.held, &d.released, &d.needed, &d.sent, &d.fetched, &d.deadline, &d.compute,
+                         &d.out, &d.in, &d.begin, &d.end, &d.inner})
+        spoil(*list);
+      EXPECT_LE(bound_from(s.steps, d), r.ms * (1 + 1e-9)) << "seed " << seed;
+    }
+  }
+}
+
+TEST(fastest, never_worse_than_the_greedy_rule) {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    small_problem s = make_small_problem(random_graph(seed), policy::fp8, true, small_machine(seed));
+    s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(30 + seed % 60) / 100;
+    simulator sim(s.steps);
+    const simulated greedy = sim.run(greedy_largest_first(s.steps, sim));
+    fastest_limits limits;
+    limits.evaluations = 200;
+    const fastest_choice found = find_fastest(s.steps, limits);
+    if (greedy.feasible) {
+      ASSERT_TRUE(found.found) << "seed " << seed;
+      ASSERT_LE(found.ms, greedy.ms) << "seed " << seed;
+    }
+  }
+}
+
+TEST(fastest, the_same_seed_gives_the_same_choice) {
+  small_problem s = make_small_problem(random_graph(11), policy::lossless, true, small_machine());
+  s.steps.limit = peak_of_least_work(s.steps) * 6 / 10;
+  fastest_limits limits;
+  limits.evaluations = 500;
+  const fastest_choice a = find_fastest(s.steps, limits), b = find_fastest(s.steps, limits);
+  EXPECT_EQ(a.choice, b.choice);
+  EXPECT_EQ(a.ms, b.ms);
+  EXPECT_EQ(a.evaluations, b.evaluations);
+}
+
+TEST(fastest, stops_when_it_is_told_to) {
+  small_problem s = make_small_problem(random_graph(11), policy::lossless, true, small_machine());
+  s.steps.limit = peak_of_least_work(s.steps) * 6 / 10;
+  fastest_limits limits;
+  limits.evaluations = 1'000'000'000;
+  int asked = 0;
+  limits.stop = [&] { return ++asked > 2; };
+  EXPECT_LT(find_fastest(s.steps, limits).evaluations, 100000);
+}
+
+}  // namespace
+}  // namespace stash::planner::testing

@@ -1,0 +1,93 @@
+// Profiles: time on the device belongs to the calls around its launch; and which of it joins a trace.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "planner/trace.hpp"
+#include "profile_text.hpp"
+#include "stash/error.hpp"
+#include "trace_text.hpp"
+
+namespace stash::planner {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::HasSubstr;
+
+const kernel_time& named(const std::vector<kernel_time>& times, const std::string& name) {
+  const auto at =
+      std::find_if(times.begin(), times.end(), [&](const kernel_time& k) { return k.name == name; });
+  if (at == times.end()) throw std::runtime_error("no " + name);
+  return *at;
+}
+
+TEST(kineto, device_work_belongs_to_all_calls_around_its_launch) {
+  const auto times = read_kineto(small_profile());
+  ASSERT_EQ(times.size(), 3U);
+  EXPECT_THAT(named(times, "aten::conv2d").seconds, DoubleNear(34e-6, 1e-12));
+  EXPECT_THAT(named(times, "aten::cudnn_convolution").seconds, DoubleNear(30e-6, 1e-12));
+  EXPECT_EQ(named(times, "aten::add").seconds, 0.0);  // launched nothing
+}
+
+TEST(kineto, without_device_work_calls_have_their_own_time) {
+  const auto times =
+      read_kineto(R"([{"cat": "cpu_op", "name": "aten::add", "ts": 1, "dur": 9, "args": {}},,])");
+  ASSERT_EQ(times.size(), 1U);
+  EXPECT_THAT(times[0].seconds, DoubleNear(9e-6, 1e-12));
+  EXPECT_EQ(times[0].record_function, -1);
+}
+
+TEST(kineto, the_record_function_is_preferred_to_the_external_id) {
+  const auto times = read_kineto(small_profile());
+  EXPECT_EQ(named(times, "aten::conv2d").record_function, 0);
+  EXPECT_EQ(named(times, "aten::cudnn_convolution").record_function, 105);
+}
+
+TEST(kineto, text_that_is_no_profile_is_refused) {
+  for (const char* const text : {"", "{}", "7", "{\"traceEvents\": [{]}", "{\"traceEvents\": [7]}"}) {
+    try {
+      read_kineto(text);
+      ADD_FAILURE() << text;
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::bad_format);
+      EXPECT_THAT(e.what(), HasSubstr("read_kineto: byte"));
+    }
+  }
+}
+
+/// Times for the first `count` operators of the trace, at 1, 2, 3... microseconds.
+std::vector<kernel_time> times_of(const trace& t, std::size_t count) {
+  std::vector<kernel_time> times;
+  for (const trace_node& n : t.nodes) {
+    if (n.name.starts_with("aten::") && times.size() < count)
+      times.push_back({n.name, n.record_function, 1e-6 * static_cast<double>(times.size() + 1)});
+  }
+  return times;
+}
+
+TEST(kineto, joins_by_number_and_name) {
+  trace t = read_trace(small_trace());
+  const auto times = times_of(t, 1000);
+  const joined_times joined = join_times(t, times);
+  EXPECT_EQ(joined.operators, 17U);
+  EXPECT_EQ(joined.joined, 17U);
+  const graph g = graph_of(t);
+  EXPECT_EQ(g.ops.at(0).label, "aten::cudnn_convolution");
+  EXPECT_THAT(g.ops[0].seconds.value(), DoubleNear(2e-6, 1e-12));
+}
+
+TEST(kineto, a_profile_of_another_run_joins_nothing) {
+  trace t = read_trace(small_trace());
+  std::vector<kernel_time> times = times_of(t, 1000);
+  for (std::size_t i = 0; i + 1 < times.size(); ++i)
+    times[i].name = times[i + 1].name;
+  const joined_times joined = join_times(t, times);
+  EXPECT_LT(joined.joined * 2, joined.operators);
+  for (const op& o : graph_of(t).ops)
+    EXPECT_FALSE(o.seconds.has_value());
+}
+
+}  // namespace
+}  // namespace stash::planner

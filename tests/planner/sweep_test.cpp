@@ -1,0 +1,196 @@
+// Plans made for speed: valid, within their budget, never slower with more memory.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/fast_problems.hpp"
+#include "planner/json.hpp"
+#include "planner/sweep.hpp"
+#include "planner/validator.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner::testing {
+namespace {
+
+plan_options fast_options(std::uint64_t seed, policy chosen) {
+  plan_options o;
+  o.chosen_policy = chosen;
+  o.model = small_machine(seed);
+  o.swap = chosen != policy::gist && chosen != policy::none;
+  o.smallest_swap = 64;
+  o.evaluations = 150;
+  return o;
+}
+
+std::string findings_of(const plan& p) {
+  std::string text;
+  for (const plan_finding& f : validate(p))
+    text += std::string(to_string(f.fault)) + ": " + f.message + "\n";
+  return text;
+}
+
+std::size_t swapped(const plan& p) {
+  return static_cast<std::size_t>(
+      std::count_if(p.choices.begin(), p.choices.end(), [](const stash_choice& c) { return c.swapped; }));
+}
+
+TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
+  std::size_t plans = 0, with_swap = 0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const graph g = random_graph(seed);
+    constexpr policy policies[] = {policy::lossless, policy::fp8, policy::automatic, policy::fp10};
+    plan_sweep sweep(g, fast_options(seed, policies[seed % 4]));
+    double before = std::numeric_limits<double>::infinity();
+    for (int percent = 30; percent <= 110; percent += 10) {
+      const std::int64_t budget = sweep.baseline_bytes() * percent / 100;
+      try {
+        const plan p = sweep.make(budget);
+        ++plans;
+        with_swap += swapped(p) > 0;
+        ASSERT_EQ(findings_of(p), "") << "seed " << seed << ", " << percent << " %";
+        ASSERT_LE(p.sizes.planned_peak_total, budget);
+        ASSERT_GE(p.times.simulated_ms, p.times.bound_ms * (1 - 1e-9)) << "seed " << seed;
+        ASSERT_LE(p.times.simulated_ms, before * (1 + 1e-12)) << "seed " << seed << ", " << percent << " %";
+        before = p.times.simulated_ms;
+        ASSERT_EQ(to_json(plan_from_json(to_json(p))), to_json(p));
+      } catch (const error& e) {
+        ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
+        ASSERT_EQ(before, std::numeric_limits<double>::infinity())
+            << "seed " << seed << ": " << percent << " % do not fit, but less did";
+      }
+    }
+  }
+  EXPECT_GT(plans, 350U);
+  EXPECT_GT(with_swap, 50U);
+}
+
+TEST(sweep, without_swap_nothing_moves) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    plan_options o = fast_options(seed, policy::lossless);
+    o.swap = false;
+    plan_sweep sweep(random_graph(seed), o);
+    const plan p = sweep.make(sweep.baseline_bytes());
+    EXPECT_EQ(swapped(p), 0U);
+    EXPECT_EQ(p.sizes.host_bytes, 0);
+  }
+}
+
+TEST(sweep, all_the_memory_takes_no_time) {
+  plan_sweep sweep(random_graph(3), fast_options(3, policy::lossless));
+  const plan p = sweep.make(2 * sweep.baseline_bytes());
+  EXPECT_NEAR(p.times.simulated_ms, p.times.unplanned_ms, 1e-9);
+}
+
+TEST(sweep, an_impossible_budget_names_op_tensors_and_what_would_do) {
+  plan_sweep sweep(random_graph(5), fast_options(5, policy::lossless));
+  std::int64_t needed = 0;
+  try {
+    sweep.make(sweep.baseline_bytes() / 20);
+    FAIL() << "expected an error";
+  } catch (const error& e) {
+    EXPECT_EQ(e.code(), errc::infeasible_budget);
+    EXPECT_THAT(e.what(),
+                ::testing::ContainsRegex("expected at least [0-9]+ bytes, got [0-9]+: while .* runs"));
+    needed = std::stoll(std::string(e.what()).substr(std::string(e.what()).find("at least ") + 9));
+  }
+  EXPECT_LE(sweep.make(needed).sizes.planned_peak_total, needed);
+}
+
+TEST(sweep, the_users_word_on_tensors_holds) {
+  const graph g = random_graph(7);
+  plan_options o = fast_options(7, policy::fp8);
+  o.tensors = {{"*", {"raw"}, false}};
+  const plan p = plan_sweep(g, o).make(std::int64_t{1} << 40);
+  for (const stash_choice& c : p.choices)
+    EXPECT_NE(c.kind, stash_kind::recompute);
+  o.tensors = {{"*", {"swap"}, true}};
+  plan_sweep pinned(g, o);
+  for (int percent = 60; percent < 100; percent += 10) {
+    try {
+      EXPECT_EQ(swapped(pinned.make(pinned.baseline_bytes() * percent / 100)), 0U);
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::infeasible_budget);
+    }
+  }
+}
+
+TEST(sweep, a_model_is_asked_for) {
+  plan_options o;
+  EXPECT_THROW(plan_sweep(random_graph(1), o), error);
+  o.swap = true;
+  EXPECT_THROW(make_plan(random_graph(1), o), error);
+}
+
+// A plan with swapped storages, for tests that damage it.
+plan swapping_plan() {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    plan_sweep sweep(random_graph(seed), fast_options(seed, policy::lossless));
+    for (int percent = 50; percent < 90; percent += 5) {
+      try {
+        plan p = sweep.make(sweep.baseline_bytes() * percent / 100);
+        if (swapped(p) >= 2) return p;
+      } catch (const error&) {
+      }
+    }
+  }
+  throw error(errc::internal, "no plan with swaps");
+}
+
+std::size_t first_step(const plan& p, step_kind kind) {
+  for (std::size_t i = 0; i < p.steps.size(); ++i) {
+    if (p.steps[i].kind == kind) return i;
+  }
+  throw error(errc::internal, "no such step");
+}
+
+TEST(sweep, the_validator_misses_no_damage_to_a_copy) {
+  const plan sound = swapping_plan();
+  ASSERT_EQ(findings_of(sound), "");
+  for (const step_kind kind :
+       {step_kind::copy_out, step_kind::wait_out, step_kind::copy_in, step_kind::wait_in}) {
+    // A step that does nothing keeps all the others in their places.
+    plan p = sound;
+    const std::size_t at = first_step(p, kind);
+    p.steps[at] = p.steps[at + 1];
+    EXPECT_NE(findings_of(p), "") << "without " << to_string(kind);
+    p = sound;
+    p.steps[at].inputs[0] = 0;
+    EXPECT_NE(findings_of(p), "") << to_string(kind) << " of another buffer";
+    p = sound;
+    p.steps[at].outputs[0] = p.steps[at].inputs[0];
+    EXPECT_NE(findings_of(p), "") << to_string(kind) << " to where it comes from";
+  }
+  for (std::size_t s = 0; s < sound.choices.size(); ++s) {
+    if (!sound.choices[s].swapped) continue;
+    plan p = sound;
+    p.choices[s].swapped = false;
+    EXPECT_NE(findings_of(p), "") << "not said to be swapped";
+  }
+  plan p = sound;
+  p.sizes.host_bytes -= 64;
+  EXPECT_NE(findings_of(p), "");
+  // Device memory is used again before the copy out of it has ended.
+  const step& wait = sound.steps[first_step(sound, step_kind::wait_out)];
+  p = sound;
+  p.buffers[static_cast<std::size_t>(wait.inputs[0])].last_step =
+      static_cast<std::int32_t>(first_step(sound, step_kind::copy_out));
+  if (first_step(sound, step_kind::copy_out) < first_step(sound, step_kind::wait_out)) {
+    EXPECT_NE(findings_of(p), "") << "a buffer that dies while it is copied";
+  }
+  // Two copies on the host share bytes.
+  p = sound;
+  std::vector<std::size_t> hosts;
+  for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+    if (p.buffers[b].form == buffer_form::host) hosts.push_back(b);
+  }
+  ASSERT_GE(hosts.size(), 2U);
+  for (const std::size_t b : hosts) {
+    p.buffers[b].offset = 0;
+    p.buffers[b].first_step = 0;
+    p.buffers[b].last_step = static_cast<std::int32_t>(p.steps.size()) - 1;
+  }
+  EXPECT_NE(findings_of(p), "") << "host copies that overlap";
+}
+
+}  // namespace
+}  // namespace stash::planner::testing

@@ -1,0 +1,173 @@
+// sweep: the fastest plans of one graph under several budgets.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "budget.hpp"
+#include "commands.hpp"
+#include "files.hpp"
+#include "planner/fastest.hpp"
+#include "planner/sweep.hpp"
+#include "planner/validator.hpp"
+#include "report.hpp"
+#include "source.hpp"
+#include "stash/error.hpp"
+
+namespace stash::tools {
+namespace {
+
+struct options {
+  graph_source source;
+  plan_source plan;
+  std::vector<std::string> budgets{"1.0", "0.9", "0.8", "0.7", "0.6", "0.5", "0.4", "0.3", "0.2"};
+  std::string json;
+};
+
+struct row {
+  std::int64_t budget = 0, planned = 0, bound_bytes = 0;
+  bool feasible = false, valid = false, relaxed = false;
+  double share = 0, simulated_ms = 0, bound_ms = 0, greedy_ms = 0, seconds = 0;
+  std::string why;
+};
+
+double gap(const row& r) {
+  return r.bound_ms > 0 ? r.simulated_ms / r.bound_ms - 1.0 : 0.0;
+}
+
+nlohmann::ordered_json to_row(const row& r) {
+  nlohmann::ordered_json j{{"budget_bytes", r.budget}, {"budget_share", r.share}, {"feasible", r.feasible}};
+  if (r.feasible) {
+    j["planned_peak_bytes"] = r.planned;
+    j["simulated_ms"] = r.simulated_ms;
+    j["bound_ms"] = r.bound_ms;
+    j["gap"] = gap(r);
+    j["bound"] = r.relaxed ? "relaxation" : "weak: sum of durations";
+    j["greedy_ms"] = r.greedy_ms < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(r.greedy_ms);
+    j["valid"] = r.valid;
+  } else {
+    j["planned_peak_bytes"] = nullptr;
+    j["simulated_ms"] = nullptr;
+    j["bound_ms"] = nullptr;
+    j["gap"] = nullptr;
+    j["why"] = r.why;
+  }
+  j["plan_seconds"] = r.seconds;
+  return j;
+}
+
+// A share is one of what the maps take: parameters and workspace, which no plan changes, come on top.
+std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int64_t beside) {
+  const std::int64_t maps = baseline - beside;
+  const bool share = parse_budget(text, maps) != parse_budget(text, 2 * maps);
+  return parse_budget(text, maps) + (share ? beside : 0);
+}
+
+int run(options& o) {
+  if (o.plan.machine.empty()) {
+    throw error(errc::invalid_argument,
+                "--machine: expected the name of a machine or machine.json, got none");
+  }
+  check_writable(o.json);
+  o.plan.check();
+  std::string note;
+  const planner::graph g = o.source.make(note);
+  planner::plan_options wanted = o.plan.options(o.source.thread_count(), note);
+  const stops_between_steps guard;
+  wanted.stop = [] { return interrupted(); };
+  planner::plan_sweep sweep(g, wanted);
+  const std::int64_t baseline = sweep.baseline_bytes(), beside = sweep.beside_bytes();
+  std::vector<row> rows;
+  for (const std::string& text : o.budgets) {
+    row r;
+    r.budget = budget_of(text, baseline, beside);
+    r.share = static_cast<double>(r.budget - beside) / static_cast<double>(baseline - beside);
+    rows.push_back(r);
+  }
+  // In rising order, so that more memory never makes a plan slower.
+  std::stable_sort(rows.begin(), rows.end(), [](const row& a, const row& b) { return a.budget < b.budget; });
+  double unplanned = 0.0;
+  for (row& r : rows) {
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      const planner::plan p = sweep.make(r.budget);
+      r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      r.feasible = true;
+      r.planned = p.sizes.planned_peak_total;
+      r.simulated_ms = p.times.simulated_ms;
+      r.bound_ms = p.times.bound_ms;
+      r.relaxed = p.times.relaxed;
+      r.greedy_ms = sweep.greedy_ms(r.budget);
+      unplanned = p.times.unplanned_ms;
+      const auto findings = planner::validate(p);
+      r.valid = findings.empty();
+      if (!r.valid) {
+        throw failed_while_running(
+            fmt::format("the plan for {} bytes is not valid: {}", r.budget, findings.front().message));
+      }
+    } catch (const error& e) {
+      if (e.code() != errc::infeasible_budget) throw;
+      r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      r.why = e.what();
+    }
+  }
+  std::reverse(rows.begin(), rows.end());
+  fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
+             g.name, g.batch, wanted.model->name, static_cast<double>(baseline - beside) / 1e6,
+             static_cast<double>(beside) / 1e6, unplanned);
+  fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
+             "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const row& r : rows) {
+    list.push_back(to_row(r));
+    if (!r.feasible) {
+      fmt::print("{:>6.1f}% {:>12.1f} {:>12} {}\n", 100 * r.share, static_cast<double>(r.budget) / 1e6, "-",
+                 "does not fit");
+      continue;
+    }
+    fmt::print("{:>6.1f}% {:>12.1f} {:>12.1f} {:>12.3f} {:>8.2f}% {:>12.3f} {:>7.3f}% {:>9} {:>8.2f}\n",
+               100 * r.share, static_cast<double>(r.budget) / 1e6, static_cast<double>(r.planned) / 1e6,
+               r.simulated_ms, unplanned > 0 ? 100 * (r.simulated_ms / unplanned - 1) : 0.0, r.bound_ms,
+               100 * gap(r),
+               r.greedy_ms < 0 ? std::string("-")
+                               : fmt::format("{:+.2f}%", 100 * (r.greedy_ms / r.simulated_ms - 1)),
+               r.seconds);
+  }
+  if (!o.json.empty()) {
+    nlohmann::ordered_json report{{"graph", g.name},
+                                  {"batch", g.batch},
+                                  {"machine", wanted.model->name},
+                                  {"policy", planner::to_string(wanted.chosen_policy)},
+                                  {"seed", wanted.seed},
+                                  {"evaluations", wanted.evaluations},
+                                  {"baseline_bytes", baseline},
+                                  {"beside_maps_bytes", beside},
+                                  {"unplanned_ms", unplanned},
+                                  {"rows", list}};
+    write_file(o.json, report.dump(2) + "\n");
+  }
+  if (interrupted()) throw error(errc::interrupted, "sweep: interrupted; the rows are the best plans so far");
+  return 0;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, action& chosen) {
+  CLI::App* const command = app.add_subcommand("sweep", "Plan one step for speed under several budgets");
+  const auto o = std::make_shared<options>();
+  o->plan.policy = "auto";
+  o->source.declare(*command, true);
+  o->plan.declare(*command);
+  command->remove_option(command->get_option("--budget"));
+  command
+      ->add_option("--budgets", o->budgets,
+                   "budgets: sizes, or shares of what the maps take in the baseline (weights and workspace "
+                   "come on top)")
+      ->type_name("SIZE,...")
+      ->delimiter(',');
+  command->add_option("--json", o->json, "write the rows")->type_name("FILE")->check(some_text());
+  command->callback([&chosen, o] { chosen = [o] { return run(*o); }; });
+}
+
+}  // namespace stash::tools
