@@ -35,16 +35,17 @@ const char* colour_of(std::size_t kind) {
 
 std::string bench_svg(const bench_record& record) {
   double most = 1;
-  std::size_t longest = 0;
+  std::size_t longest = 0, rows = 0;
   for (const bench_figures& f : record.lines) {
     most = std::max(most, f.copy_share);
     longest = std::max(longest, f.name.size());
+    rows += f.copy_share > 0;
   }
   const double left = 24 + character * static_cast<double>(longest);
   const double step = svg_axis_end(most / 6);
   const int steps = static_cast<int>(std::ceil(most / step));
   const double limit = step * steps;
-  const double height = top + row * static_cast<double>(record.lines.size()) + bottom;
+  const double height = top + row * static_cast<double>(rows) + bottom;
   const auto x = [=](double share) { return left + share / limit * (width - left - right); };
   std::string svg = svg_begin(width, height);
   const std::string machine = record.device.empty()

@@ -8,7 +8,7 @@ namespace stash::gpu {
 namespace {
 
 constexpr const char* reason =
-    "this build has no CUDA back end: configure it with STASH_ENABLE_CUDA, which needs nvcc";
+    "this build has no CUDA back end: configure it with -DSTASH_ENABLE_CUDA=ON, which needs nvcc";
 
 }  // namespace
 
