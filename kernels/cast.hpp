@@ -27,19 +27,32 @@ struct cast_encode_body {
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     const value_conversion& c = output.conversion;
     code_group g{};
+    if constexpr (sizeof(Element) == 2 && Bits == 8 && !Scaled && has_fp8_instructions) {
+      fp8_codes_of(in, type, c, g.words);
+      return store_codes<Bits, Scaled>(output, index, g);
+    }
+    float values[group_elements];
+    to_f32s(in, type, values);
     group_scale scale{};
     if constexpr (Scaled) {
       group_extremes extremes;
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
-        extremes.see(to_f32(in.value[i], type));
+        extremes.see(values[i]);
       scale = scale_of(merge(extremes, scaled_group / group_elements), c);
       g.scale = scale.byte;
     }
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const float value = to_f32(in.value[i], type);
-      g.code[i] = Scaled ? scaled_code_of(value, scale, c) : code_of(value, c);
+    if constexpr (Bits == 8 && has_fp8_instructions) {
+      float scaled[group_elements];
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        scaled[i] = Scaled ? values[i] * scale.factor : values[i];
+      fp8_codes_of(scaled, values, c, g.words);
+    } else {
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        g.code[i] = Scaled ? scaled_code_of<Bits>(values[i], scale, c) : code_of<Bits>(values[i], c);
+      pack_codes<Bits>(g);
     }
     store_codes<Bits, Scaled>(output, index, g);
   }
@@ -80,10 +93,14 @@ struct cast_fp10_body {
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     vector16 words[2] = {};
+    float values[3][group_elements];
+    STASH_UNROLL
+    for (unsigned p = 0; p < 3; ++p)
+      to_f32s(in.part[p], type, values[p]);
     STASH_UNROLL
     for (unsigned i = 0; i < 3 * group_elements; ++i) {
-      const float value = to_f32(in.part[i / group_elements].value[i % group_elements], type);
-      words[i / 12].word[i / 3 % 4] |= code_of(value, output.conversion) << (10 * (i % 3));
+      const float value = values[i / group_elements][i % group_elements];
+      words[i / 12].word[i / 3 % 4] |= code_of<10>(value, output.conversion) << (10 * (i % 3));
     }
     STASH_UNROLL
     for (unsigned w = 0; w < 2; ++w) {
@@ -112,11 +129,24 @@ struct cast_decode_body {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE group<Element> values(const loaded& codes) const {
-    group<Element> g;
+    const value_conversion& c = input.conversion;
+    if constexpr (sizeof(Element) == 2) {
+      // Numbers, and groups without any other, have shorter ways.
+      if constexpr (Scaled) {
+        const bool special =
+            codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
+        if (!special) return scaled_elements_of<Bits>(codes, type, c);
+      } else if constexpr (Bits == 8 && has_fp8_instructions) {
+        if (!any_special_fp8(codes.words, c)) return fp8_values_of(codes.words, type, c);
+      } else if constexpr (Bits == 10) {
+        if (!type.bf16) return halves_of_fp10(codes);
+      }
+    }
+    float values[group_elements];
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
-      g.value[i] = from_f32<Element>(value_at<Scaled>(codes, i, input.conversion), type);
-    return g;
+      values[i] = value_at<Bits, Scaled>(codes, i, c);
+    return from_f32s<Element>(values, type);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& codes) const {
     store_vectors(output, index, values(codes));

@@ -8,6 +8,7 @@
 #include "pool_backward.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
+#include "pool_tiles.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -144,6 +145,7 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
+  constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   const auto run = [&](std::uint64_t units, const auto& kernel) {
     launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job,
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
@@ -152,11 +154,24 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     using element = decltype(bits);
     if (call.width == 1 || !call.disjoint) {
       run(call.job.x_units, pool_backward<element, width, decltype(p), Source>);
-    } else {
+    } else if constexpr (has_pairs) {
       run(call.job.y_units,
           call.pairs ? pool_backward_pairs<element, Source> : pool_backward_disjoint<element, Source>);
+    } else {
+      run(call.job.y_units, pool_backward_disjoint<element, Source>);
     }
   });
+}
+
+/// Kernels that take any layout.
+pool_call without_pairs(pool_call call, const const_tensor_view& x, const const_tensor_view& y) {
+  if (!call.pairs || call.width == 1) return call;
+  call.pairs = false;
+  call.width = 1;
+  call.job.by_units = divisor_of(static_cast<std::int64_t>(call.job.channels));
+  call.job.x_units = static_cast<std::uint64_t>(x.elements());
+  call.job.y_units = static_cast<std::uint64_t>(y.elements());
+  return call;
 }
 
 encoded_winners winners_of(const const_encoded_view& cells, const pool_window& window) {
@@ -248,6 +263,12 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   if (y_encoding.kind == encoding_kind::raw) {
     const const_tensor_view y{y_stash.data, dy.type, memory_space::device, dy.dims, 0};
     return backward(call, dy, winners_of(index, y, window), dx);
+  }
+  if (y_encoding.kind == encoding_kind::bitmap || y_encoding.kind == encoding_kind::csr) {
+    const const_tensor_view shape_of{nullptr, dy.type, memory_space::device, shape{dy.elements()}, 0};
+    const tiled_winners w{winners_of(index, window), device_tiles_of(y_encoding, shape_of, y_stash),
+                          y_encoding.kind == encoding_kind::csr};
+    return backward(without_pairs(call, dx, dy), dy, w, dx);
   }
   encoded_winners w = winners_of(index, window);
   if (y_encoding.kind == encoding_kind::sign_mask) {

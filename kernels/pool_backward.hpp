@@ -75,11 +75,9 @@ STASH_DEVICE std::uint32_t load_code(const device_cast& cast, unsigned bits, std
   return code >> skipped & ((1U << bits) - 1);
 }
 
-/// The winners of a window. `o` is the place of the thread's elements in the pooled map.
-template <class Bits, unsigned Width, class P>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winners& from,
-                                         const map_place<P>& o) {
-  const std::uint64_t first = o.pixel * job.channels + o.channel;
+/// The cells of pooled values from `first` on.
+template <unsigned Width>
+STASH_DEVICE winners<Width> load_cells(const encoded_winners& from, std::uint64_t first) {
   winners<Width> w;
   if constexpr (Width == 1) {
     const std::uint64_t bit = first * from.bits;
@@ -90,6 +88,15 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winn
     for (unsigned i = 0; i < Width; ++i)
       w.cell[i] = static_cast<std::uint32_t>(word >> (i * from.bits)) & ((1U << from.bits) - 1);
   }
+  return w;
+}
+
+/// The winners of a window. `o` is the place of the thread's elements in the pooled map.
+template <class Bits, unsigned Width, class P>
+STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winners& from,
+                                         const map_place<P>& o) {
+  const std::uint64_t first = o.pixel * job.channels + o.channel;
+  winners<Width> w = load_cells<Width>(from, first);
   constexpr std::uint32_t all = (1U << Width) - 1;
   w.pass = 0;
   switch (from.passing) {
@@ -243,7 +250,7 @@ pool_backward(pool_job job, const void* dy, Source source, void* dx) {
           if (w.cell[i] == cell && (w.pass >> i & 1) != 0)
             sums[i] = add_gradient(sums[i], to_f32(gradient.value[i], job.type));
         }
-        if constexpr (std::is_same_v<Source, encoded_winners>) {
+        if constexpr (std::is_base_of_v<encoded_winners, Source>) {
           // One thread of each window looks for codes that none of them takes.
           if (is_first<P>(job.depth, e.z, kz) && is_first<P>(job.rows, e.y, ky) &&
               is_first<P>(job.columns, e.x, kx)) {
@@ -258,7 +265,7 @@ pool_backward(pool_job job, const void* dy, Source source, void* dx) {
   for (unsigned i = 0; i < Width; ++i)
     out.value[i] = from_f32<Bits>(sums[i], job.type);
   store_lanes(static_cast<Bits*>(dx) + e.pixel * job.x_pitch + e.channel, out);
-  if constexpr (std::is_same_v<Source, encoded_winners>) {
+  if constexpr (std::is_base_of_v<encoded_winners, Source>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
 }

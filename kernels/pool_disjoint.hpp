@@ -34,7 +34,7 @@ STASH_DEVICE void drop_cells(std::uint32_t cells, const Source& source, winners<
     corrupt = corrupt || (w.cell[i] >= cells && (pass || !source.cell_needs_pass));
     if (!pass) w.cell[i] = 0xffffffffU;
   }
-  if constexpr (std::is_same_v<Source, encoded_winners>) {
+  if constexpr (std::is_base_of_v<encoded_winners, Source>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
 }

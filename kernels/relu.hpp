@@ -38,11 +38,17 @@ struct leak {
 struct clip {
   element_type type;
   float lower, upper;
+  std::uint32_t lower_bits, upper_bits;  ///< rounded to the element type
 
   template <class Bits>
   STASH_DEVICE Bits operator()(Bits x) const {
     const float value = to_f32(x, type);
-    return from_f32<Bits>(value < lower ? lower : value > upper ? upper : value, type);
+    std::uint32_t bits = value < lower ? lower_bits : value > upper ? upper_bits : std::uint32_t{x};
+    if constexpr (sizeof(Bits) == 2) {
+      // What is rounded is a NaN that rounding writes.
+      bits = value != value ? (bits & 0x8000U) | type.nan : bits;
+    }
+    return static_cast<Bits>(bits);
   }
 };
 

@@ -1,4 +1,4 @@
-// bench.
+// bench, and its measurements on this processor.
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "bench/cases/copy.hpp"
 #include "bench/cases/machine.hpp"
 #include "bench/cases/timing.hpp"
-#include "bench_record.hpp"
+#include "bench_command.hpp"
 #include "commands.hpp"
 #include "executor/kernel.hpp"
 #include "files.hpp"
@@ -25,34 +25,18 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// A median needs a middle.
-constexpr std::size_t least_rounds = 3;
-
-struct bench_options {
-  std::string filter, json, svg;
-  bool all = false;
-  int threads = 1;
-  double seconds = 60;
-};
+std::vector<std::string> names_of(const std::vector<bench::bench_line>& lines) {
+  std::vector<std::string> names;
+  for (const bench::bench_line& line : lines)
+    names.push_back(line.name());
+  return names;
+}
 
 std::vector<bench::bench_line> lines_of(const bench_options& o) {
-  std::vector<bench::bench_line> lines = o.all ? bench::all_lines(false) : bench::selected_lines();
-  try {
-    const std::regex wanted(o.filter);
-    std::erase_if(lines,
-                  [&](const bench::bench_line& line) { return !std::regex_search(line.name(), wanted); });
-  } catch (const std::regex_error& e) {
-    throw error(errc::invalid_argument,
-                fmt::format("--filter: expected a regular expression, got '{}' ({})", o.filter, e.what()));
-  }
-  if (lines.empty()) {
-    throw error(
-        errc::invalid_argument,
-        fmt::format(
-            "--filter: expected a part of the name of a line such as encode/bitmap/iid_0.5/32MiB, got "
-            "'{}', which fits none{}",
-            o.filter, o.all ? "" : " (without --all)"));
-  }
+  const std::vector<bench::bench_line> all = o.all ? bench::all_lines(false) : bench::selected_lines();
+  std::vector<bench::bench_line> lines;
+  for (const std::size_t i : matching(o, names_of(all), "encode/bitmap/iid_0.5/32MiB"))
+    lines.push_back(all[i]);
   return lines;
 }
 
@@ -65,7 +49,7 @@ bench_figures measure(const bench::bench_line& line, const execution_context& co
   const std::size_t one_call = call.one_call ? timing.add(call.one_call) : work;
   do {
     timing.round();
-  } while (timing.rounds() < least_rounds || clock::now() < end);
+  } while (timing.rounds() < std::size_t{least_rounds} || clock::now() < end);
   bench_figures f;
   f.name = line.name();
   f.dense_bytes = line.bytes;
@@ -78,15 +62,6 @@ bench_figures measure(const bench::bench_line& line, const execution_context& co
   return f;
 }
 
-void print(const bench_figures& f, std::size_t name_width) {
-  const std::size_t size = f.name.rfind('/');
-  fmt::print("{:<{}}{:>8}{:>9.2f}{:>9.0f} %{:>10}{}\n", f.name.substr(0, size), name_width,
-             f.name.substr(size + 1), f.gigabytes_per_second(), 100 * f.copy_share,
-             f.ratio > 0 ? fmt::format("{:.2f}", f.ratio) : "-",
-             f.one_call_speed > 0 ? fmt::format("   {:.2f} x one call", f.one_call_speed) : "");
-  std::fflush(stdout);
-}
-
 std::string command_of(const bench_options& o) {
   return fmt::format("stash bench --threads {} --seconds {}{}{}", o.threads, o.seconds, o.all ? " --all" : "",
                      o.filter.empty() ? "" : fmt::format(" --filter '{}'", o.filter));
@@ -95,21 +70,71 @@ std::string command_of(const bench_options& o) {
 int run_bench(const bench_options& o) {
   check_writable(o.json);
   check_writable(o.svg);
+  if (o.device == "cuda") return run_device_bench(o);
   const std::vector<bench::bench_line> lines = lines_of(o);
   const execution_context context = o.threads > 1 ? executor::openmp_context(o.threads) : execution_context{};
   fmt::print("{}, {}, {} thread{}, commit {}; {} lines in about {:.3g} s\n\n", bench::processor_model(),
              cpu_target(), o.threads, o.threads == 1 ? "" : "s", bench::source_commit(), lines.size(),
              o.seconds);
-  std::size_t name_width = 0;
-  for (const bench::bench_line& line : lines)
-    name_width = std::max(name_width, line.name().rfind('/') + 2);
-  fmt::print("{:<{}}{:>8}{:>9}{:>11}{:>10}\n", "case and input", name_width, "size", "GB/s", "of copy",
-             "ratio");
-  bench_record record{command_of(o), o.threads, {}};
+  const bench_table table(names_of(lines));
+  bench_record record;
+  record.command = command_of(o);
+  record.threads = o.threads;
   for (const bench::bench_line& line : lines) {
     record.lines.push_back(measure(line, context, o.seconds / static_cast<double>(lines.size())));
-    print(record.lines.back(), name_width);
+    table.print(record.lines.back());
   }
+  return finish(o, record);
+}
+
+}  // namespace
+
+std::vector<std::size_t> matching(const bench_options& o, const std::vector<std::string>& names,
+                                  const std::string& example) {
+  std::vector<std::size_t> found;
+  try {
+    const std::regex wanted(o.filter);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (std::regex_search(names[i], wanted)) found.push_back(i);
+    }
+  } catch (const std::regex_error& e) {
+    throw error(errc::invalid_argument,
+                fmt::format("--filter: expected a regular expression, got '{}' ({})", o.filter, e.what()));
+  }
+  if (found.empty()) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("--filter: expected a part of the name of a line such as {}, got '{}', which fits "
+                    "none{}",
+                    example, o.filter, o.all ? "" : " (without --all)"));
+  }
+  return found;
+}
+
+bench_table::bench_table(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    name_width_ = std::max(name_width_, name.rfind('/') + 2);
+  fmt::print("{:<{}}{:>8}{:>9}{:>11}{:>10}\n", "case and input", name_width_, "size", "GB/s", "of copy",
+             "ratio");
+}
+
+void bench_table::print(const bench_figures& f) const {
+  const std::size_t size = f.name.rfind('/');
+  fmt::print("{:<{}}{:>8}{:>9.2f}{:>11}{:>10}{}\n", f.name.substr(0, size), name_width_,
+             f.name.substr(size + 1), f.gigabytes_per_second(),
+             f.copy_share > 0 ? fmt::format("{:.0f} %", 100 * f.copy_share) : "-",
+             f.ratio > 0 ? fmt::format("{:.2f}", f.ratio) : "-",
+             f.one_call_speed > 0 ? fmt::format("   {:.2f} x one call", f.one_call_speed) : "");
+  std::fflush(stdout);
+}
+
+void bench_table::print_not_run(const std::string& name, const std::string& why) const {
+  const std::size_t size = name.rfind('/');
+  fmt::print("{:<{}}{:>8}  not run: {}\n", name.substr(0, size), name_width_, name.substr(size + 1), why);
+  std::fflush(stdout);
+}
+
+int finish(const bench_options& o, const bench_record& record) {
   fmt::print(
       "\nGB/s: 10^9 bytes of the dense map per second. of copy: speed beside a copy of the bytes that have "
       "to move, "
@@ -122,17 +147,18 @@ int run_bench(const bench_options& o) {
   return 0;
 }
 
-}  // namespace
-
 void add_bench(CLI::App& app, action& chosen) {
   CLI::App* const command = app.add_subcommand(
-      "bench", "Measure encodings and layers on this machine, beside a copy of their bytes");
+      "bench", "Measure encodings and layers on this processor or a GPU, beside a copy of their bytes");
   const auto o = std::make_shared<bench_options>();
   command->add_option("--filter", o->filter, "only lines whose name has a match of this regular expression")
       ->type_name("REGEX")
       ->check(some_text());
   command->add_flag("--all", o->all, "every case on every input and size, not a selection");
-  command->add_option("--threads", o->threads, "threads")
+  command->add_option("--device", o->device, "cpu or cuda: where to measure")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--threads", o->threads, "threads of this processor")
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(1, 1024));

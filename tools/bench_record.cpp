@@ -16,6 +16,7 @@ nlohmann::ordered_json bench_json(const bench_record& record) {
   j["processor"] = bench::processor_model();
   j["cpu_target"] = cpu_target();
   j["threads"] = record.threads;
+  if (!record.device.empty()) j["device"] = record.device_facts;
   auto& lines = j["lines"] = nlohmann::ordered_json::array();
   for (const bench_figures& f : record.lines) {
     auto& line = lines.emplace_back();
@@ -23,11 +24,13 @@ nlohmann::ordered_json bench_json(const bench_record& record) {
     line["dense_bytes"] = f.dense_bytes;
     line["seconds"] = f.seconds;
     line["bytes_per_second"] = static_cast<double>(f.dense_bytes) / f.seconds;
-    line["copy_share"] = f.copy_share;
+    if (f.copy_share > 0) line["copy_share"] = f.copy_share;
     if (f.ratio > 0) line["ratio"] = f.ratio;
     if (f.one_call_speed > 0) line["one_call_speedup"] = f.one_call_speed;
     line["rounds"] = f.rounds;
   }
+  for (const auto& [name, why] : record.not_run)
+    j["not_run"].push_back({{"name", name}, {"why", why}});
   return j;
 }
 

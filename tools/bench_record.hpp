@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stash::tools {
@@ -25,6 +26,9 @@ struct bench_record {
   std::string command;  ///< that gives these lines again
   int threads = 1;
   std::vector<bench_figures> lines;
+  std::string device;                                        ///< its name; empty: this processor
+  nlohmann::ordered_json device_facts;                       ///< with a device
+  std::vector<std::pair<std::string, std::string>> not_run;  ///< lines and why
 };
 
 /// Command, machine, commit and threads, and one entry per line.

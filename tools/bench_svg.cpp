@@ -35,23 +35,27 @@ const char* colour_of(std::size_t kind) {
 
 std::string bench_svg(const bench_record& record) {
   double most = 1;
-  std::size_t longest = 0;
+  std::size_t longest = 0, rows = 0;
   for (const bench_figures& f : record.lines) {
     most = std::max(most, f.copy_share);
     longest = std::max(longest, f.name.size());
+    rows += f.copy_share > 0;
   }
   const double left = 24 + character * static_cast<double>(longest);
   const double step = svg_axis_end(most / 6);
   const int steps = static_cast<int>(std::ceil(most / step));
   const double limit = step * steps;
-  const double height = top + row * static_cast<double>(record.lines.size()) + bottom;
+  const double height = top + row * static_cast<double>(rows) + bottom;
   const auto x = [=](double share) { return left + share / limit * (width - left - right); };
   std::string svg = svg_begin(width, height);
+  const std::string machine = record.device.empty()
+                                  ? fmt::format("{}, {}, {} thread{}", bench::processor_model(), cpu_target(),
+                                                record.threads, record.threads == 1 ? "" : "s")
+                                  : record.device;
   svg += fmt::format(
-      "<text x=\"16\" y=\"22\" font-size=\"15\">Speed beside a copy of the bytes that have to move ({}, {}, "
-      "{} "
-      "thread{})</text>\n",
-      bench::processor_model(), cpu_target(), record.threads, record.threads == 1 ? "" : "s");
+      "<text x=\"16\" y=\"22\" font-size=\"15\">Speed beside a copy of the bytes that have to move "
+      "({})</text>\n",
+      machine);
   double legend = x(0);
   for (std::size_t k = 0; k < std::size(kinds); ++k) {
     svg += fmt::format(
@@ -71,6 +75,7 @@ std::string bench_svg(const bench_record& record) {
       x(1), top - 6, height - bottom, svg_colours[0]);
   double y = top;
   for (const bench_figures& f : record.lines) {
+    if (f.copy_share == 0) continue;
     svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"11\">{}</text>\n", left - 8,
                        y + 12, f.name);
     svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", left, y + 2,

@@ -58,6 +58,17 @@ void memory::release::operator()(void* data) const noexcept {
   (void)cudaFree(data);
 }
 
+pinned::pinned(std::size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocMapped), "cudaHostAlloc");
+  data_.reset(data);
+}
+
+void pinned::release::operator()(void* data) const noexcept {
+  (void)cudaFreeHost(data);
+}
+
 stream::stream() {
   cudaStream_t made = nullptr;
   check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");

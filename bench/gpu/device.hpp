@@ -58,6 +58,22 @@ class memory {
   std::size_t size_;
 };
 
+/// Memory of the host that kernels can reach at the same address, of exactly this size, at a multiple of 16.
+class pinned {
+ public:
+  explicit pinned(std::size_t bytes);
+
+  std::uint8_t* bytes() const noexcept { return static_cast<std::uint8_t*>(data_.get()); }
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  struct release {
+    void operator()(void* data) const noexcept;
+  };
+  std::unique_ptr<void, release> data_;
+  std::size_t size_;
+};
+
 /// Work in one stream runs in the order in which it was enqueued; streams do not wait for each other.
 class stream {
  public:

@@ -82,8 +82,10 @@ std::vector<line> lines_of(selection s, const std::vector<measured_case>& cases)
   for (const measured_case& c : cases) {
     if (s == selection::all) {
       add_everything(lines, c);
+    } else if (s == selection::readable) {
+      if (is_most_used(c.name)) add_usual(lines, c, is_emulated() ? sizes.front() : usual_size, false);
     } else {
-      add_usual(lines, c, s == selection::smoke ? 64 * kib : usual_size, s != selection::quick);
+      add_usual(lines, c, s == selection::smoke ? sizes.front() : usual_size, s != selection::quick);
     }
   }
   if (s != selection::usual) return lines;

@@ -6,14 +6,6 @@
 namespace stash::gpu {
 namespace {
 
-struct pinned_memory {
-  explicit pinned_memory(std::size_t bytes) { check(cudaMallocHost(&data, bytes), "cudaMallocHost"); }
-  ~pinned_memory() { (void)cudaFreeHost(data); }
-  pinned_memory(const pinned_memory&) = delete;
-  pinned_memory& operator=(const pinned_memory&) = delete;
-  void* data = nullptr;
-};
-
 /// An event that only orders streams.
 struct order_event {
   order_event() {
@@ -36,13 +28,14 @@ struct link {
     wait_for_device();
   }
   void to_device(cudaStream_t in) const {
-    check(cudaMemcpyAsync(up.data(), up_host.data, bytes, cudaMemcpyHostToDevice, in), "cudaMemcpyAsync");
+    check(cudaMemcpyAsync(up.data(), up_host.bytes(), bytes, cudaMemcpyHostToDevice, in), "cudaMemcpyAsync");
   }
   void to_host(cudaStream_t in) const {
-    check(cudaMemcpyAsync(down_host.data, down.data(), bytes, cudaMemcpyDeviceToHost, in), "cudaMemcpyAsync");
+    check(cudaMemcpyAsync(down_host.bytes(), down.data(), bytes, cudaMemcpyDeviceToHost, in),
+          "cudaMemcpyAsync");
   }
   std::size_t bytes;
-  pinned_memory up_host, down_host;
+  pinned up_host, down_host;
   memory up, down;
   stream other;
   order_event fork, join;

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "common/instructions.hpp"
 #include "common/simt.hpp"
-#include "encoders/convert.hpp"
 #include "stash/tensor_view.hpp"
 
 namespace stash::kernels {
@@ -19,25 +19,44 @@ struct element_type {
   std::uint32_t infinity = 0x7f800000;    ///< the largest magnitude that is not NaN
   std::uint32_t magnitudes = 0x7fffffff;  ///< all bits but the sign
   bool bf16 = false;
+  std::uint32_t largest = 0;  ///< of 16 bits: the f32 bits of the largest finite number
+  std::uint32_t nan = 0;      ///< of 16 bits: the NaN that rounding writes
 };
 
-/// The exact f32 of an element, NaN payloads included.
+/// The exact f32 of a 16-bit element. A NaN of f16 keeps its sign, but not its payload, which nobody looks
+/// at.
+template <bool Bf16>
+STASH_DEVICE float widened(std::uint16_t bits) {
+  const std::uint32_t upper = std::uint32_t{bits} << 16;
+  if constexpr (Bf16) return as_float(upper);
+  return as_float((as_bits(half_to_float(bits)) & 0x7fffffffU) | (upper & 0x80000000U));
+}
 template <class Bits>
 STASH_DEVICE float to_f32(Bits bits, const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
     return as_float(bits);
   } else {
-    return type.bf16 ? as_float(std::uint32_t{bits} << 16) : detail::widen<detail::fp16_format>(bits);
+    return type.bf16 ? widened<true>(bits) : widened<false>(bits);
   }
 }
-/// An f32 rounded to the element type: docs/format.md, "Narrow values", to_zero.
+/// An f32 rounded to a 16-bit type: docs/format.md, "Narrow values", to_zero.
+template <bool Bf16>
+STASH_DEVICE std::uint16_t rounded(float value, const element_type& type) {
+  const std::uint32_t word = as_bits(value);
+  const std::uint32_t magnitude = word & 0x7fffffffU;
+  // No number may round to infinity.
+  const float finite = as_float(magnitude < type.largest ? magnitude : type.largest);
+  std::uint32_t result = Bf16 ? float_to_bfloat(finite) : float_to_half(finite);
+  const std::uint32_t special = magnitude > 0x7f800000U ? type.nan : type.infinity;
+  result = magnitude >= 0x7f800000U ? special : result;
+  return static_cast<std::uint16_t>(result | (word >> 16 & 0x8000U));
+}
 template <class Bits>
 STASH_DEVICE Bits from_f32(float value, const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
     return as_bits(value);
   } else {
-    return type.bf16 ? detail::narrow<detail::bf16_format, underflow_rule::to_zero>(value)
-                     : detail::narrow<detail::fp16_format, underflow_rule::to_zero>(value);
+    return type.bf16 ? rounded<true>(value, type) : rounded<false>(value, type);
   }
 }
 
@@ -73,6 +92,42 @@ template <class Bits>
 struct group {
   Bits value[group_elements];
 };
+
+/// The same for a whole group, which asks for the type once.
+template <class Bits>
+STASH_DEVICE void to_f32s(const group<Bits>& g, const element_type& type, float (&values)[group_elements]) {
+  if constexpr (sizeof(Bits) == 4) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      values[i] = as_float(g.value[i]);
+  } else if (type.bf16) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      values[i] = widened<true>(g.value[i]);
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      values[i] = widened<false>(g.value[i]);
+  }
+}
+template <class Bits>
+STASH_DEVICE group<Bits> from_f32s(const float (&values)[group_elements], const element_type& type) {
+  group<Bits> g;
+  if constexpr (sizeof(Bits) == 4) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.value[i] = as_bits(values[i]);
+  } else if (type.bf16) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.value[i] = rounded<true>(values[i], type);
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.value[i] = rounded<false>(values[i], type);
+  }
+  return g;
+}
 
 /// 16-byte pieces of a group of elements that have more than one byte.
 template <class Bits>

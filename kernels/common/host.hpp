@@ -26,8 +26,8 @@ inline device_tensor device_tensor_of(const const_tensor_view& view) {
 }
 
 inline element_type element_type_of(dtype type) {
-  if (type == dtype::f16) return {0x7c00, 0x7fff, false};
-  if (type == dtype::bf16) return {0x7f80, 0x7fff, true};
+  if (type == dtype::f16) return {0x7c00, 0x7fff, false, 0x477fe000, 0x7e00};
+  if (type == dtype::bf16) return {0x7f80, 0x7fff, true, 0x7f7f0000, 0x7fc0};
   return {};
 }
 

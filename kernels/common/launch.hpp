@@ -14,6 +14,9 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #endif
+#if defined(__CUDACC__) && defined(STASH_NVTX)
+#include <nvtx3/nvtx3.hpp>
+#endif
 
 namespace stash::kernels {
 
@@ -30,11 +33,24 @@ inline void check_launch(const char* function, cudaError_t result) {
                                         cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
 }
 
+#if defined(STASH_NVTX)
+/// Shows the calls that launch kernels on the timeline of a profiler, by their names.
+struct launch_domain {
+  static constexpr const char* name = "stash";
+};
+using launch_range = nvtx3::scoped_range_in<launch_domain>;
+#else
+struct launch_range {
+  explicit launch_range(const char* /*function*/) {}
+};
+#endif
+
 /// Runs kernel(args...) in `blocks` blocks; does nothing for none.
 template <class... Parameters, class... Arguments>
 void launch(const char* function, const execution_context& context, std::uint64_t blocks, unsigned threads,
             void (*kernel)(Parameters...), const Arguments&... args) {
   if (blocks == 0) return;
+  const launch_range range(function);
   kernel<<<dim3(static_cast<unsigned>(blocks)), dim3(threads), 0,
            static_cast<cudaStream_t>(context.stream)>>>(args...);
   check_launch(function, cudaGetLastError());

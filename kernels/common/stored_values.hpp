@@ -4,9 +4,10 @@
 /// eight consecutive codes in memory.
 ///
 /// Formats of one size are served by one kernel: what sets them apart is a handful of constants, which cost
-/// the same from a kernel's parameters as from its instructions. Like the CPU's conversions (encoders/
-/// convert.hpp) they have no branches and no step that a "denormals are zero" mode could change.
+/// the same from a kernel's parameters as from its instructions. Denormals count: nvcc's -ftz=false, the
+/// default, must stay.
 
+#include <bit>
 #include <cstdint>
 
 #include "common/elements.hpp"
@@ -15,70 +16,114 @@
 
 namespace stash::kernels {
 
-/// The constants of a format; names as in encoders/convert.hpp.
+/// The constants of a format.
 struct value_conversion {
-  int shift;                  ///< f32 mantissa bits that are rounded away
-  std::uint32_t code_rebias;  ///< difference of the biases, in codes
-  std::uint32_t subnormals;   ///< f32 bits of the smallest normal number, 0 if f32 has the same exponents
-  std::uint32_t anchor;       ///< f32 bits of the power of two that rounds subnormals
-  std::uint32_t largest, infinity, nan;  ///< codes without sign that are written
-  std::uint32_t last_number;             ///< codes above are infinity (the next one, if `ieee`) or NaN
-  int sign_place;
-  bool ieee;
-  bool keep_nonzero;
-  int emax;  ///< MX elements: exponent of the largest number
+  unsigned shift;                  ///< f32 mantissa bits that are rounded away
+  std::uint32_t largest_value;     ///< f32 bits of the largest finite number
+  std::uint32_t smallest_normal;   ///< f32 bits of the smallest normal number
+  std::uint32_t code_offset;       ///< what code_of() takes away in the end
+  float rebias;                    ///< what a code in the place of an f32 is multiplied by
+  std::uint32_t infinity, nan;     ///< codes without sign that are written
+  std::uint32_t last_number;       ///< codes above are no finite numbers: their f32 is
+  std::uint32_t last_ordered;      ///< codes above are NaN
+  std::uint32_t special, payload;  ///< `special`, and of the code's mantissa these bits
+  unsigned sign_place;
+  std::uint32_t keep;  ///< 1: what is not zero does not become zero
+  bool bf16;           ///< as many exponents as f32
+  bool e5m2;           ///< one of the two formats that have instructions of their own
+  int emax;            ///< MX elements: exponent of the largest number
 };
 
 /// The constants of a format of encoders/convert.hpp.
 template <class Format>
 constexpr value_conversion conversion_of(bool keep_nonzero, int emax = 0) {
   value_conversion c{};
-  c.shift = 23 - Format::mantissa_bits;
-  c.code_rebias = static_cast<std::uint32_t>((127 - Format::bias) << Format::mantissa_bits);
-  c.subnormals = Format::bias == 127 ? 0 : static_cast<std::uint32_t>(127 - Format::bias + 1) << 23;
-  c.anchor = Format::bias == 127 ? 0 : static_cast<std::uint32_t>(detail::subnormal_anchor<Format>);
-  c.largest = static_cast<std::uint32_t>(Format::largest_finite);
+  constexpr int mantissa = Format::mantissa_bits;
+  c.shift = static_cast<unsigned>(23 - mantissa);
+  const auto largest = detail::widen<Format>(static_cast<typename Format::storage>(Format::largest_finite));
+  c.largest_value = std::bit_cast<std::uint32_t>(largest);
+  c.smallest_normal = static_cast<std::uint32_t>(127 - Format::bias + 1) << 23;
+  c.code_offset = (c.smallest_normal >> c.shift) + (c.shift << 23);
+  c.rebias = std::bit_cast<float>(static_cast<std::uint32_t>(127 + 127 - Format::bias) << 23);
   c.infinity = static_cast<std::uint32_t>(Format::written_infinity);
   c.nan = static_cast<std::uint32_t>(Format::nan);
   // Without NaN every code is a number.
-  c.last_number = Format::nan == 0 ? 0xffffffffU : c.largest;
+  c.last_number = Format::nan == 0 ? 0xffffffffU : static_cast<std::uint32_t>(Format::largest_finite);
+  c.last_ordered = Format::nan == 0
+                       ? (1U << (Format::bits - 1)) - 1
+                       : static_cast<std::uint32_t>(Format::largest_finite) + (Format::ieee ? 1 : 0);
+  c.special = Format::ieee ? 0x7f800000U : 0x7fc00000U;
+  c.payload = Format::ieee ? 0xffffffffU : 0;
   c.sign_place = Format::bits - 1;
-  c.ieee = Format::ieee;
-  c.keep_nonzero = keep_nonzero;
+  c.keep = keep_nonzero ? 1 : 0;
+  c.bf16 = Format::bias == 127;
+  c.e5m2 = Format::bits == 8 && mantissa == 2;
   c.emax = emax;
   return c;
 }
 
+// Below, Bits is the size of a code where it is known, or 0: it says which special cases there are.
+
+/// The code of `value`, which stands for a number with the sign of `original` that is zero where `original`
+/// is.
+template <unsigned Bits>
+STASH_DEVICE std::uint32_t code_of(float value, float original, const value_conversion& c) {
+  const std::uint32_t word = as_bits(original);
+  const std::uint32_t magnitude = word & 0x7fffffffU;
+  const std::uint32_t scaled = as_bits(value) & 0x7fffffffU;
+  const std::uint32_t finite = scaled < c.largest_value ? scaled : c.largest_value;
+  std::uint32_t code;
+  if ((Bits == 0 || Bits == 16) && c.bf16) {
+    code = float_to_bfloat(as_float(finite));
+  } else {
+    // A power of two whose last mantissa bit is worth one step of the code at this magnitude: adding it
+    // leaves the count of steps, correctly rounded, in the low bits.
+    const std::uint32_t own = finite & 0x7f800000U;
+    const std::uint32_t exponent = own > c.smallest_normal ? own : c.smallest_normal;
+    const float anchor = as_float(exponent + (c.shift << 23));
+    code = as_bits(as_float(finite) + anchor) - exponent + (exponent >> c.shift) - c.code_offset;
+  }
+  const std::uint32_t least = magnitude < c.keep ? magnitude : c.keep;
+  code = code > least ? code : least;
+  if constexpr (Bits == 8) {
+    code = magnitude > 0x7f800000U ? c.nan : code;
+  } else if constexpr (Bits != 4 && Bits != 6) {
+    const std::uint32_t special = magnitude > 0x7f800000U ? c.nan : c.infinity;
+    code = magnitude >= 0x7f800000U ? special : code;
+  }
+  return code | word >> 31 << c.sign_place;
+}
 /// The code of a value, sign included.
+template <unsigned Bits = 0>
 STASH_DEVICE std::uint32_t code_of(float value, const value_conversion& c) {
-  const std::uint32_t bits = as_bits(value);
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  const std::uint32_t rounding = (1U << (c.shift - 1)) - 1 + (bits >> c.shift & 1);
-  // Below the normal numbers this is negative, and not used.
-  const std::uint32_t normal = ((magnitude + rounding) >> c.shift) - c.code_rebias;
-  const std::uint32_t subnormal = as_bits(as_float(magnitude) + as_float(c.anchor)) - c.anchor;
-  std::uint32_t code = normal > c.largest ? c.largest : normal;
-  code = magnitude < c.subnormals ? subnormal : code;
-  code |= c.keep_nonzero && code == 0 && magnitude != 0 ? 1U : 0U;
-  code = magnitude == 0x7f800000U ? c.infinity : code;
-  code = magnitude > 0x7f800000U ? c.nan : code;
-  return code | bits >> 31 << c.sign_place;
+  return code_of<Bits>(value, value, c);
 }
 
-/// The exact value of a code.
-STASH_DEVICE float value_of(std::uint32_t code, const value_conversion& c) {
+/// The exact value of a code times a power of two, saturating; what is no number ignores the factor.
+template <unsigned Bits>
+STASH_DEVICE float value_of(std::uint32_t code, const value_conversion& c, bool by_factor, float factor) {
   const std::uint32_t magnitude = code & ((1U << c.sign_place) - 1);
   const std::uint32_t moved = magnitude << c.shift;
-  const float steps = as_float(magnitude + c.anchor) - as_float(c.anchor);
-  std::uint32_t bits = moved + (c.code_rebias << c.shift);
-  bits = c.subnormals != 0 && moved < 0x800000U ? as_bits(steps) : bits;
-  bits = magnitude > c.last_number ? (c.ieee ? moved | 0x7f800000U : 0x7fc00000U) : bits;
+  // Exact: a subnormal code is a subnormal f32 before, and none after.
+  float value = as_float(moved) * c.rebias;
+  if (by_factor) value = value * factor;
+  std::uint32_t bits = as_bits(value);
+  if (by_factor) bits = bits < 0x7f7fffffU ? bits : 0x7f7fffffU;
+  if constexpr (Bits != 4 && Bits != 6) {
+    bits = magnitude > c.last_number ? ((moved & c.payload) | c.special) : bits;
+  }
   return as_float(bits | code >> c.sign_place << 31);
+}
+/// The exact value of a code.
+template <unsigned Bits = 0>
+STASH_DEVICE float value_of(std::uint32_t code, const value_conversion& c) {
+  return value_of<Bits>(code, c, false, 1.0F);
 }
 
 /// x > 0, for `nan_passes` also NaN.
 STASH_DEVICE bool code_passes(std::uint32_t code, const value_conversion& c, bool nan_passes) {
-  return passes(as_bits(value_of(code, c)), element_type{}, nan_passes);
+  const std::uint32_t magnitudes = (1U << c.sign_place) - 1;
+  return code - 1 < c.last_ordered || (nan_passes && (code & magnitudes) > c.last_ordered);
 }
 
 /// Values that share a scale in the MX formats.
@@ -87,14 +132,20 @@ inline constexpr unsigned scaled_group = 32;
 /// What the scale of a group depends on: the largest finite magnitude of the values, as bits, and whether
 /// there is a NaN.
 struct group_extremes {
+  /// Magnitudes less that of infinity: all numbers are above infinity and NaN.
   std::uint32_t largest = 0;
-  std::uint32_t nan = 0;
+  std::uint32_t largest_of_all = 0;  ///< the magnitude
 
   STASH_DEVICE void see(float value) {
     const std::uint32_t magnitude = as_bits(value) & 0x7fffffffU;
-    if (magnitude < 0x7f800000U && magnitude > largest) largest = magnitude;
-    if (magnitude > 0x7f800000U) nan = 1;
+    const std::uint32_t moved = magnitude - 0x7f800000U;
+    largest = moved > largest ? moved : largest;
+    largest_of_all = magnitude > largest_of_all ? magnitude : largest_of_all;
   }
+  STASH_DEVICE std::uint32_t largest_number() const {
+    return largest >= 0x80800000U ? largest + 0x7f800000U : 0;
+  }
+  STASH_DEVICE bool any_nan() const { return largest_of_all > 0x7f800000U; }
 };
 
 /// Extremes over `lanes` neighbouring lanes (a power of two); all lanes of the warp must come.
@@ -102,34 +153,46 @@ STASH_DEVICE group_extremes merge(group_extremes e, unsigned lanes) {
   for (unsigned bit = 1; bit < lanes; bit *= 2) {
     const std::uint32_t largest = shuffle_xor(all_lanes, e.largest, bit);
     e.largest = largest > e.largest ? largest : e.largest;
-    e.nan |= shuffle_xor(all_lanes, e.nan, bit);
+    const std::uint32_t of_all = shuffle_xor(all_lanes, e.largest_of_all, bit);
+    e.largest_of_all = of_all > e.largest_of_all ? of_all : e.largest_of_all;
   }
   return e;
 }
 
-/// A group's scale: the byte, and the exponent that its elements are divided by.
+/// A group's scale: the byte, and what its elements are multiplied by, a power of two that is a normal
+/// number.
 struct group_scale {
   std::uint8_t byte;
-  int exponent;
+  float factor;
 };
 STASH_DEVICE group_scale scale_of(const group_extremes& e, const value_conversion& c) {
   int exponent = detail::mx_smallest_exponent;
-  if (e.largest != 0) {
-    const int top = e.largest >= 0x800000U ? static_cast<int>(e.largest >> 23) - 127
-                                           : 31 - leading_zeros(e.largest) - 149;
+  const std::uint32_t largest = e.largest_number();
+  if (largest != 0) {
+    const int top =
+        largest >= 0x800000U ? static_cast<int>(largest >> 23) - 127 : 31 - leading_zeros(largest) - 149;
     exponent = top - c.emax > exponent ? top - c.emax : exponent;
   }
   // Elements without a NaN of their own take it from the scale.
-  const bool nan = c.nan == 0 && e.nan != 0;
-  return {nan ? detail::mx_nan_scale : static_cast<std::uint8_t>(exponent + 127), exponent};
+  const bool nan = c.nan == 0 && e.any_nan();
+  return {nan ? detail::mx_nan_scale : static_cast<std::uint8_t>(exponent + 127),
+          as_float(static_cast<std::uint32_t>(127 - exponent) << 23)};
 }
 
+template <unsigned Bits = 0>
 STASH_DEVICE std::uint32_t scaled_code_of(float value, const group_scale& scale, const value_conversion& c) {
-  const std::uint32_t code = code_of(detail::scaled_down(value, scale.exponent), c);
-  return scale.byte == detail::mx_nan_scale ? 0 : code;
+  // What is lost where the product is no normal number is far below the smallest code.
+  const std::uint32_t code = code_of<Bits>(value * scale.factor, value, c);
+  return Bits != 8 && scale.byte == detail::mx_nan_scale ? 0 : code;
 }
+/// What a scale byte stands for, which is not that of NaN.
+STASH_DEVICE float scale_factor(std::uint8_t scale) {
+  // 2^-127 is no normal number.
+  return as_float(scale == 0 ? 0x400000U : std::uint32_t{scale} << 23);
+}
+template <unsigned Bits = 0>
 STASH_DEVICE float scaled_value_of(std::uint32_t code, std::uint8_t scale, const value_conversion& c) {
-  const float scaled = detail::scaled_up(value_of(code, c), static_cast<int>(scale) - 127);
+  const float scaled = value_of<Bits>(code, c, true, scale_factor(scale));
   return scale == detail::mx_nan_scale ? as_float(0x7fc00000U) : scaled;
 }
 
@@ -142,9 +205,10 @@ struct device_cast {
   value_conversion conversion;
 };
 
-/// Eight consecutive codes, each in the low bits.
+/// Eight consecutive codes, each in the low bits, and as they lie in memory (not of 10 bits).
 struct code_group {
   std::uint32_t code[group_elements];
+  std::uint32_t words[4];
   std::uint8_t scale;
 };
 
@@ -207,28 +271,39 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       if (bit % 32 + Bits > 32) code |= words[bit / 32 + 1] << (32 - bit % 32);
       g.code[i] = code & ((1U << Bits) - 1);
     }
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i)
+      g.words[i] = words[i];
     if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
   return g;
 }
 
-template <bool Scaled>
+template <unsigned Bits, bool Scaled>
 STASH_DEVICE float value_at(const code_group& g, unsigned i, const value_conversion& c) {
-  if constexpr (Scaled) return scaled_value_of(g.code[i], g.scale, c);
-  return value_of(g.code[i], c);
+  if constexpr (Scaled) return scaled_value_of<Bits>(g.code[i], g.scale, c);
+  return value_of<Bits>(g.code[i], c);
 }
 
-/// Inverse of load_codes(), but for Bits = 10. Of the four lanes that share a scale the first stores it.
-template <unsigned Bits, bool Scaled>
-STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const code_group& g) {
-  static_assert(Bits != 10);
-  std::uint32_t words[4] = {};
+/// Eight codes, in words.
+template <unsigned Bits>
+STASH_DEVICE void pack_codes(code_group& g) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < 4; ++i)
+    g.words[i] = 0;
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements; ++i) {
     const unsigned bit = Bits * i;
-    words[bit / 32] |= g.code[i] << (bit % 32);
-    if (bit % 32 + Bits > 32) words[bit / 32 + 1] |= g.code[i] >> (32 - bit % 32);
+    g.words[bit / 32] |= g.code[i] << (bit % 32);
+    if (bit % 32 + Bits > 32) g.words[bit / 32 + 1] |= g.code[i] >> (32 - bit % 32);
   }
+}
+
+/// Stores the words of a group, but for Bits = 10. Of the four lanes that share a scale the first stores it.
+template <unsigned Bits, bool Scaled>
+STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const code_group& g) {
+  static_assert(Bits != 10);
+  const auto& words = g.words;
   std::uint8_t* at = to.codes + index * Bits;
   const bool inside = index * Bits < to.bytes;
   if constexpr (Bits == 16) {
@@ -248,6 +323,128 @@ STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const 
   if constexpr (Scaled) {
     if (index % 4 == 0 && index / 4 < to.scale_bytes) to.scales[index / 4] = g.scale;
   }
+}
+
+// 8-bit formats, four codes to a word, by the instructions that there are for them.
+
+/// Completes four codes without signs that the instructions gave: NaN; where `there`, the sign bits of their
+/// bytes say which values are not zero, and must not become zero; the sign bits of `signs`.
+STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t there, std::uint32_t signs,
+                                         const value_conversion& c) {
+  constexpr std::uint32_t sign_bits = 0x80808080U, others = 0x7f7f7f7fU;
+  codes &= others;
+  if (c.e5m2) {
+    // There is no infinity among them, so what lies above the numbers is NaN.
+    const std::uint32_t nan = ((codes + 0x04040404U) & sign_bits) >> 7;
+    codes = (codes & ~(nan * 0xff)) | nan * 0x7e;
+  }
+  codes |= (there & ~(codes + others) & sign_bits) >> 7;
+  return codes | (signs & sign_bits);
+}
+
+/// The codes of eight 16-bit elements.
+STASH_DEVICE void fp8_codes_of(const group<std::uint16_t>& g, const element_type& type,
+                               const value_conversion& c, std::uint32_t (&words)[4]) {
+  constexpr std::uint32_t magnitudes = 0x7fff7fffU;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 2; ++w) {
+    const std::uint16_t* v = g.value + 4 * w;
+    const std::uint32_t one = v[0] | std::uint32_t{v[1]} << 16, two = v[2] | std::uint32_t{v[3]} << 16;
+    std::uint32_t codes;
+    if (type.bf16) {
+      codes = floats_to_fp8(as_float(one << 16), as_float(one & 0xffff0000U), c.e5m2) |
+              floats_to_fp8(as_float(two << 16), as_float(two & 0xffff0000U), c.e5m2) << 16;
+    } else {
+      codes = halves_to_fp8(one, c.e5m2) | halves_to_fp8(two, c.e5m2) << 16;
+    }
+    std::uint32_t there = 0;
+    if (c.keep != 0)
+      there = pick_bytes((one & magnitudes) + magnitudes, (two & magnitudes) + magnitudes, 0x7531);
+    words[w] = completed_fp8(codes, there, pick_bytes(one, two, 0x7531), c);
+  }
+}
+
+/// The codes of eight values, which stand for numbers with the signs of `originals` that are zero where those
+/// are.
+STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
+                               const float (&originals)[group_elements], const value_conversion& c,
+                               std::uint32_t (&words)[4]) {
+  STASH_UNROLL
+  for (unsigned w = 0; w < 2; ++w) {
+    const float* v = values + 4 * w;
+    const float* o = originals + 4 * w;
+    const std::uint32_t codes = floats_to_fp8(v[0], v[1], c.e5m2) | floats_to_fp8(v[2], v[3], c.e5m2) << 16;
+    std::uint32_t there = 0;
+    if (c.keep != 0) {
+      STASH_UNROLL
+      for (unsigned i = 0; i < 4; ++i)
+        there |= (as_bits(o[i]) & 0x7fffffffU) != 0 ? 0x80U << (8 * i) : 0;
+    }
+    const std::uint32_t signs = pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
+                                           pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
+    words[w] = completed_fp8(codes, there, signs, c);
+  }
+}
+
+/// True if there is a code among eight that is no finite number.
+STASH_DEVICE bool any_special_fp8(const std::uint32_t (&words)[4], const value_conversion& c) {
+  const std::uint32_t step = c.e5m2 ? 0x04040404U : 0x01010101U;
+  return ((((words[0] & 0x7f7f7f7fU) + step) | ((words[1] & 0x7f7f7f7fU) + step)) & 0x80808080U) != 0;
+}
+/// Eight 16-bit elements from finite codes.
+STASH_DEVICE group<std::uint16_t> fp8_values_of(const std::uint32_t (&words)[4], const element_type& type,
+                                                const value_conversion& c) {
+  group<std::uint16_t> g;
+  STASH_UNROLL
+  for (unsigned pair = 0; pair < group_elements / 2; ++pair) {
+    const std::uint32_t halves = fp8_to_halves(words[pair / 2] >> (16 * (pair % 2)) & 0xffff, c.e5m2);
+    std::uint16_t* v = g.value + 2 * pair;
+    v[0] = static_cast<std::uint16_t>(halves);
+    v[1] = static_cast<std::uint16_t>(halves >> 16);
+    if (type.bf16) {
+      // Three mantissa bits are in the upper half.
+      v[0] = static_cast<std::uint16_t>(as_bits(half_to_float(v[0])) >> 16);
+      v[1] = static_cast<std::uint16_t>(as_bits(half_to_float(v[1])) >> 16);
+    }
+  }
+  return g;
+}
+
+/// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
+template <unsigned Bits>
+STASH_DEVICE group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,
+                                                     const value_conversion& c) {
+  const float factor = scale_factor(codes.scale);
+  group<std::uint16_t> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; i += 2) {
+    float pair[2];
+    STASH_UNROLL
+    for (unsigned k = 0; k < 2; ++k) {
+      const std::uint32_t code = codes.code[i + k];
+      const std::uint32_t moved = (code & ((1U << (Bits - 1)) - 1)) << c.shift;
+      const std::uint32_t bits = as_bits(as_float(moved) * c.rebias * factor);
+      // No number may round to infinity.
+      pair[k] = as_float((bits < type.largest ? bits : type.largest) | code >> (Bits - 1) << 31);
+    }
+    const std::uint32_t two =
+        type.bf16 ? floats_to_bfloats(pair[0], pair[1]) : floats_to_halves(pair[0], pair[1]);
+    g.value[i] = static_cast<std::uint16_t>(two);
+    g.value[i + 1] = static_cast<std::uint16_t>(two >> 16);
+  }
+  return g;
+}
+
+/// Eight f16 from fp10, which is f16 without its last bits.
+STASH_DEVICE group<std::uint16_t> halves_of_fp10(const code_group& codes) {
+  group<std::uint16_t> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    const std::uint32_t code = codes.code[i];
+    const std::uint32_t half = (code & 0x1ff) > 0x1f0 ? (code & 0x200) << 6 | 0x7e00 : code << 6;
+    g.value[i] = static_cast<std::uint16_t>(half);
+  }
+  return g;
 }
 
 }  // namespace stash::kernels

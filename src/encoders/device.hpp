@@ -97,7 +97,6 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
                             const tensor_view& dx, const pool_window& window,
                             const execution_context& context);
-/// The stash is sign_mask, raw or a cast.
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                             const encoding& y_encoding, const const_encoded_view& y_stash,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,

@@ -140,12 +140,6 @@ void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_w
   }
 }
 
-/// A kernel looks at single values, which a sparse map would have to search for.
-void check_device_stash(const encoding& e) {
-  if (e.kind != encoding_kind::bitmap && e.kind != encoding_kind::csr) return;
-  fail(errc::unsupported, backward_name, "y_encoding", "sign_mask, raw or a cast on a device", to_string(e));
-}
-
 // What a shape's loops take as source of winners.
 
 dense_source signs_of_dense(const pool_shape& s, const index_source& index, const const_tensor_view& y,
@@ -224,7 +218,6 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
     const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
     check_sign_source(backward_name, y, context.space);
-    if (on_device(context)) check_device_stash(y_encoding);
     backward(stash_source(winners, y), index.report->status);
   });
 }

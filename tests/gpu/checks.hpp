@@ -21,6 +21,10 @@ struct check_setup {
 std::vector<named_check> encoding_checks(const check_setup& setup);
 /// ReLU, leaky ReLU and clipping, forward and from every stash.
 std::vector<named_check> layer_checks(const check_setup& setup);
+/// Max-pooling, alone and with ReLU, forward and from everything that can be kept of it.
+std::vector<named_check> pool_checks(const check_setup& setup);
+/// Dropout from a key and from a mask.
+std::vector<named_check> dropout_checks(const check_setup& setup);
 /// Several streams at once, recorded graphs, batches.
 std::vector<named_check> stream_checks(const check_setup& setup);
 /// Maps with more elements than 32 bits can count.

@@ -82,6 +82,14 @@ void memory::release::operator()(void*) const noexcept {
   device_heap::instance().give_back();
 }
 
+pinned::pinned(std::size_t bytes) : size_(bytes) {
+  if (bytes != 0) data_.reset(::operator new(bytes));
+}
+
+void pinned::release::operator()(void* data) const noexcept {
+  ::operator delete(data);
+}
+
 // Kernels run when they are launched, so that a stream is only a name.
 stream::stream() : handle_(::operator new(1)) {}
 

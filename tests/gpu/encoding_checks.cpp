@@ -13,20 +13,41 @@ using test::pair_under_test;
 
 const execution_context device = device_context();
 
-/// Canonical bytes of what a device has stored, made on the host from copies.
-std::vector<std::uint8_t> canonical(const encoding& e, dtype type, std::int64_t n,
-                                    const std::vector<std::uint8_t>& slot,
-                                    const std::vector<std::uint8_t>& arena_bytes,
-                                    const encode_report& device_report, std::size_t bytes) {
-  // The format wants 16-byte aligned buffers.
-  test::buffer slot_copy(slot.size()), arena_copy(arena_bytes.size()), out(bytes);
-  std::copy(slot.begin(), slot.end(), slot_copy.data());
-  std::copy(arena_bytes.begin(), arena_bytes.end(), arena_copy.data());
+/// Encoded bytes of a device, on the host.
+struct host_copy {
+  test::buffer slot, arena, host;
   std::uint64_t claimed = 0;
-  const overflow_arena arena{arena_copy.data(), arena_copy.size(), &claimed};
+  overflow_arena beside;
+  bool overflows;
+
+  /// Null: there is no such region.
+  host_copy(const std::vector<std::uint8_t>& slot_bytes, const std::vector<std::uint8_t>* arena_bytes,
+            const std::vector<std::uint8_t>* host_bytes)
+      : slot(slot_bytes.size()),
+        arena(arena_bytes == nullptr ? 0 : arena_bytes->size()),
+        host(host_bytes == nullptr ? 0 : host_bytes->size()),
+        overflows(arena_bytes != nullptr || host_bytes != nullptr) {
+    // The format wants 16-byte aligned buffers.
+    std::copy(slot_bytes.begin(), slot_bytes.end(), slot.data());
+    if (arena_bytes != nullptr) std::copy(arena_bytes->begin(), arena_bytes->end(), arena.data());
+    if (host_bytes != nullptr) std::copy(host_bytes->begin(), host_bytes->end(), host.data());
+    beside = {arena.data(), arena.size(), arena_bytes == nullptr ? nullptr : &claimed,
+              host.data(),  host.size(),  host_bytes == nullptr ? nullptr : &claimed};
+  }
+  host_copy(const host_copy&) = delete;
+  host_copy& operator=(const host_copy&) = delete;
+
+  const_encoded_view view(encode_report& report) const {
+    return {slot.data(), slot.size(), overflows ? &beside : nullptr, &report};
+  }
+};
+
+/// Canonical bytes of what a device has stored, made on the host.
+std::vector<std::uint8_t> canonical(const encoding& e, dtype type, std::int64_t n, const host_copy& stored,
+                                    const encode_report& device_report, std::size_t bytes) {
+  test::buffer out(bytes);
   encode_report in = device_report, result{};
-  canonicalise(e, type, n, {slot_copy.data(), slot_copy.size(), arena_bytes.empty() ? nullptr : &arena, &in},
-               {out.data(), out.size(), nullptr, &result}, {});
+  canonicalise(e, type, n, stored.view(in), {out.data(), out.size(), nullptr, &result}, {});
   expect_equal(in.status | result.status, status_ok, "status of canonicalise");
   return {out.data(), out.data() + bytes};
 }
@@ -47,7 +68,8 @@ void random_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32_
   const encode_report found = report.read();
   expect_equal(found.status, status_ok, "status of encode");
   out.expect_guards("encoded bytes");
-  expect_same_bytes(canonical(e, type, n, out.read(), {}, found, exact), expected.bytes, "canonical bytes");
+  expect_same_bytes(canonical(e, type, n, host_copy(out.read(), nullptr, nullptr), found, exact),
+                    expected.bytes, "canonical bytes");
   expect_equal(found.slot_bytes, exact, "slot_bytes");
   if (is_sparse(tested)) {
     expect_equal(found.nonzeros, expected.nonzeros, "nonzeros");
@@ -67,7 +89,7 @@ void random_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32_
   expect(back.host_bits() == reference::decode(e, t).bits, "decoded values differ from the reference's");
 }
 
-/// A slot that is too small, with or without an arena that may be too small as well.
+/// A slot that is too small, with or without an arena and a host overflow that may be too small as well.
 void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::uint32_t seed) {
   generator random(seed + 77777);
   const dtype type = tested.type;
@@ -86,30 +108,54 @@ void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::ui
   const device_buffer arena_memory(
       mode, taken + (random.below(3) == 0 ? payloads / 2 : payloads) / encoded_alignment * encoded_alignment);
   const std::vector<std::uint8_t> before = arena_memory.read();
-  const device_buffer claimed(mode, {static_cast<std::uint8_t>(taken), 0, 0, 0, 0, 0, 0, 0});
-  const overflow_arena arena{arena_memory.data(), arena_memory.size(),
-                             reinterpret_cast<std::uint64_t*>(claimed.data())};
-  const overflow_arena* const used = with_arena ? &arena : nullptr;
+  const device_buffer counters(mode, {static_cast<std::uint8_t>(taken), 0, 0, 0, 0, 0, 0, 0,  //
+                                      static_cast<std::uint8_t>(taken), 0, 0, 0, 0, 0, 0, 0});
+  const bool with_host = random.below(2) != 0;
+  const pinned host_memory(
+      taken + payloads / (1U << random.below(3)) / encoded_alignment * encoded_alignment + taken);
+  std::fill_n(host_memory.bytes(), host_memory.size(), std::uint8_t{0xa5});
+  const std::size_t host_bytes = host_memory.size() - taken;  // a guard lies behind
+  auto* const claimed = reinterpret_cast<std::uint64_t*>(counters.data());
+  overflow_arena arena{};
+  if (with_arena) {
+    arena.data = arena_memory.data();
+    arena.bytes = arena_memory.size();
+    arena.claimed = claimed;
+  }
+  if (with_host) {
+    arena.host_data = host_memory.bytes();
+    arena.host_bytes = host_bytes;
+    arena.host_claimed = claimed + 1;
+  }
+  const overflow_arena* const used = with_arena || with_host ? &arena : nullptr;
   const device_report report(mode);
   encode(e, in.on_device(), {slot.data(), slot.size(), used, report.data()}, {}, device);
   const encode_report found = report.read();
   slot.expect_guards("slot");
   arena_memory.expect_guards("arena");
-  std::uint64_t claimed_bytes = 0;
-  download(&claimed_bytes, claimed.data(), sizeof claimed_bytes);
+  std::uint64_t claims[2] = {};
+  download(claims, counters.data(), sizeof claims);
+  const auto untouched = [&](std::size_t begin) {
+    return std::all_of(host_memory.bytes() + begin, host_memory.bytes() + begin + taken,
+                       [](std::uint8_t b) { return b == 0xa5; });
+  };
+  expect(untouched(0) && untouched(host_bytes), "bytes of host memory that belong to others were written");
   const std::vector<std::uint8_t> arena_bytes = arena_memory.read();
   expect(std::equal(before.begin(), before.begin() + taken, arena_bytes.begin()),
          "bytes of the arena that others claimed were written");
   expect_equal(found.nonzeros, expected.nonzeros, "nonzeros");
   expect(found.slot_bytes <= slot.size(), "slot_bytes is more than the slot has");
-  if (with_arena) {
+  if (used != nullptr) {
     expect_equal(found.slot_bytes + found.overflow_bytes, exact, "slot_bytes + overflow_bytes");
-    expect_equal(claimed_bytes, taken + found.overflow_bytes, "bytes claimed of the arena");
-  } else {
-    expect_equal(claimed_bytes, taken, "bytes claimed of an arena that was not given");
   }
+  expect_equal(claims[0], taken + (with_arena ? found.overflow_bytes : 0), "bytes claimed of the arena");
+  // Only what the arena does not hold goes to the host.
+  const bool full = !with_arena || claims[0] > arena_memory.size();
+  expect_equal(claims[1] > taken, with_host && full && found.overflow_bytes > 0,
+               "whether the host overflow was used");
   const bool all_in_slot = slot.size() / encoded_alignment * encoded_alignment >= exact;
-  const bool fits = all_in_slot || (with_arena && claimed_bytes <= arena_memory.size());
+  const bool fits = all_in_slot || (with_arena && claims[0] <= arena_memory.size()) ||
+                    (with_host && claims[1] <= host_bytes);
   const std::uint32_t status = fits ? status_ok : status_capacity;
   expect_equal(found.status, status, "status of encode");
 
@@ -117,20 +163,14 @@ void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::ui
   decode(e, {slot.data(), slot.size(), used, report.data()}, back.on_device(), {}, device);
   expect_equal(report.read().status, status, "status of decode");
   // What the kernels read, the CPU reads: lost tiles are zeros for both.
-  test::buffer slot_copy(slot.size()), arena_copy(arena_bytes.size());
-  const std::vector<std::uint8_t> slot_bytes = slot.read();
-  std::copy(slot_bytes.begin(), slot_bytes.end(), slot_copy.data());
-  std::copy(arena_bytes.begin(), arena_bytes.end(), arena_copy.data());
-  const overflow_arena host_arena{arena_copy.data(), arena_copy.size(), &claimed_bytes};
+  const std::vector<std::uint8_t> on_host{host_memory.bytes(), host_memory.bytes() + host_bytes};
+  const host_copy copy(slot.read(), with_arena ? &arena_bytes : nullptr, with_host ? &on_host : nullptr);
   encode_report host_report = found;
-  decode(e, {slot_copy.data(), slot_copy.size(), with_arena ? &host_arena : nullptr, &host_report},
-         back.on_host(), {}, {});
+  decode(e, copy.view(host_report), back.on_host(), {}, {});
   back.expect_same("decoded values");
   if (!fits) return;
   expect(back.host_bits() == reference::decode(e, t).bits, "decoded values differ from the reference's");
-  expect_same_bytes(
-      canonical(e, type, n, slot_bytes, with_arena ? arena_bytes : std::vector<std::uint8_t>{}, found, exact),
-      expected.bytes, "canonical bytes");
+  expect_same_bytes(canonical(e, type, n, copy, found, exact), expected.bytes, "canonical bytes");
 }
 
 /// Any bytes: nothing outside the buffers is touched, and the kernels make of them what the CPU makes.

@@ -1,5 +1,6 @@
 """stash bench: that it runs, and what it writes. Nothing here depends on how fast anything is."""
 
+import os
 import unittest
 import xml.etree.ElementTree as xml
 
@@ -57,6 +58,12 @@ class Bench(CommandTest):
         self.refused("bench", "--filter", "zip", says=["--filter", "zip", "encode/bitmap"])
         self.refused("bench", "--filter", "(", says=["--filter: expected a regular expression", "'('"])
         self.refused("bench", "bitmap", says="bitmap")
+
+    @unittest.skipIf(os.environ.get("STASH_ENABLE_CUDA", "OFF") != "OFF", "this build may find a device")
+    def test_a_build_without_cuda_says_how_to_configure_one(self):
+        self.refused("bench", "--device", "cuda", "--json", "bench.json", "--svg", "bench.svg",
+                     says=["--device cuda: expected a build with CUDA, its driver and a GPU, got none",
+                           "configure it with -DSTASH_ENABLE_CUDA=ON"])
 
     def test_a_full_disk_is_noticed(self):
         self.refused("bench", "--seconds", 0, "--filter", ONE, "--json", "/dev/full", code=1, says="/dev/full")

@@ -1,0 +1,180 @@
+#pragma once
+/// \file
+/// Instructions that convert values, said twice: for a device, and in C++ for the emulator. They round to
+/// nearest, ties to even, and know denormals. Of NaN they forget sign and payload, so the C++ does too:
+/// whoever uses them has to add the sign, and tests show where it is missing.
+
+#include <cstdint>
+
+#include "common/simt.hpp"
+#include "encoders/convert.hpp"
+
+namespace stash::kernels {
+
+/// Whether there are instructions for 8-bit formats.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+inline constexpr bool has_fp8_instructions = false;
+#else
+inline constexpr bool has_fp8_instructions = true;
+#endif
+
+#if defined(__CUDACC__)
+
+STASH_DEVICE float half_to_float(std::uint16_t half) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+}
+/// Infinity beyond the largest number.
+STASH_DEVICE std::uint16_t float_to_half(float value) {
+  std::uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+}
+/// The same for bf16. Not for NaN.
+STASH_DEVICE std::uint16_t float_to_bfloat(float value) {
+#if __CUDA_ARCH__ >= 800
+  std::uint16_t half;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
+  const std::uint32_t bits = __float_as_uint(value);
+  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
+/// Two at once, the first in the low half.
+STASH_DEVICE std::uint32_t floats_to_halves(float first, float second) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+  return halves;
+#else
+  return float_to_half(first) | std::uint32_t{float_to_half(second)} << 16;
+#endif
+}
+STASH_DEVICE std::uint32_t floats_to_bfloats(float first, float second) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t halves;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));
+  return halves;
+#else
+  return float_to_bfloat(first) | std::uint32_t{float_to_bfloat(second)} << 16;
+#endif
+}
+
+/// Bytes of {a, b}, a's lowest being number 0: one for each hexadecimal digit of `which`, the lowest first.
+STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t which) {
+  return __byte_perm(a, b, which);
+}
+
+#if __CUDA_ARCH__ >= 890
+
+/// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.
+STASH_DEVICE std::uint32_t halves_to_fp8(std::uint32_t halves, bool e5m2) {
+  std::uint16_t codes;
+  if (e5m2) {
+    asm("cvt.rn.satfinite.e5m2x2.f16x2 %0, %1;" : "=h"(codes) : "r"(halves));
+  } else {
+    asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(codes) : "r"(halves));
+  }
+  return codes;
+}
+STASH_DEVICE std::uint32_t floats_to_fp8(float first, float second, bool e5m2) {
+  std::uint16_t codes;
+  if (e5m2) {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
+  }
+  return codes;
+}
+/// Exact.
+STASH_DEVICE std::uint32_t fp8_to_halves(std::uint32_t codes, bool e5m2) {
+  std::uint32_t halves;
+  const auto pair = static_cast<std::uint16_t>(codes);
+  if (e5m2) {
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(pair));
+  } else {
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+  }
+  return halves;
+}
+
+#else
+
+// Never called: has_fp8_instructions is false.
+STASH_DEVICE std::uint32_t halves_to_fp8(std::uint32_t, bool) {
+  return 0;
+}
+STASH_DEVICE std::uint32_t floats_to_fp8(float, float, bool) {
+  return 0;
+}
+STASH_DEVICE std::uint32_t fp8_to_halves(std::uint32_t, bool) {
+  return 0;
+}
+
+#endif
+
+#else
+
+STASH_DEVICE float half_to_float(std::uint16_t half) {
+  return (half & 0x7fff) > 0x7c00 ? as_float(0x7fffffffU) : detail::widen<detail::fp16_format>(half);
+}
+/// Infinity beyond the largest number.
+STASH_DEVICE std::uint16_t float_to_half(float value) {
+  if (value != value) return 0x7fff;
+  const std::uint16_t code = detail::narrow<detail::fp16_format, underflow_rule::to_zero>(value);
+  const bool beyond = !(std::fabs(value) < 65520.0F);
+  return beyond ? static_cast<std::uint16_t>((code & 0x8000) | 0x7c00) : code;
+}
+/// The same for bf16. Not for NaN.
+STASH_DEVICE std::uint16_t float_to_bfloat(float value) {
+  const std::uint32_t bits = as_bits(value);
+  return value != value ? std::uint16_t{0x7fff}
+                        : static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
+}
+
+/// Two at once, the first in the low half.
+STASH_DEVICE std::uint32_t floats_to_halves(float first, float second) {
+  return float_to_half(first) | std::uint32_t{float_to_half(second)} << 16;
+}
+STASH_DEVICE std::uint32_t floats_to_bfloats(float first, float second) {
+  return float_to_bfloat(first) | std::uint32_t{float_to_bfloat(second)} << 16;
+}
+
+/// Bytes of {a, b}, a's lowest being number 0: one for each hexadecimal digit of `which`, the lowest first.
+STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t which) {
+  const std::uint64_t all = a | std::uint64_t{b} << 32;
+  std::uint32_t picked = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    picked |= static_cast<std::uint32_t>(all >> (8 * (which >> (4 * i) & 7)) & 0xff) << (8 * i);
+  return picked;
+}
+
+/// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.
+STASH_DEVICE std::uint32_t floats_to_fp8(float first, float second, bool e5m2) {
+  const auto code = [e5m2](float value) -> std::uint32_t {
+    if (value != value) return 0x7f;
+    return e5m2 ? detail::narrow<detail::fp8_e5m2_format, underflow_rule::to_zero>(value)
+                : detail::narrow<detail::fp8_e4m3_format, underflow_rule::to_zero>(value);
+  };
+  return code(first) | code(second) << 8;
+}
+STASH_DEVICE std::uint32_t halves_to_fp8(std::uint32_t halves, bool e5m2) {
+  return floats_to_fp8(half_to_float(static_cast<std::uint16_t>(halves)),
+                       half_to_float(static_cast<std::uint16_t>(halves >> 16)), e5m2);
+}
+/// Exact.
+STASH_DEVICE std::uint32_t fp8_to_halves(std::uint32_t codes, bool e5m2) {
+  const auto half = [e5m2](std::uint32_t code) -> std::uint32_t {
+    const auto byte = static_cast<std::uint8_t>(code);
+    return float_to_half(e5m2 ? detail::widen<detail::fp8_e5m2_format>(byte)
+                              : detail::widen<detail::fp8_e4m3_format>(byte));
+  };
+  return half(codes) | half(codes >> 8) << 16;
+}
+
+#endif
+
+}  // namespace stash::kernels

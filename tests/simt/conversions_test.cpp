@@ -1,0 +1,275 @@
+// The conversions of the kernels, called as functions: every code, every 16-bit element, and f32 values
+// around every place where something changes, against the CPU's conversions.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/host.hpp"
+#include "common/stored_values.hpp"
+#include "conversions.hpp"
+#include "encoders/mx.hpp"
+
+namespace stash::kernels {
+namespace {
+
+using detail::narrow;
+using detail::widen;
+
+constexpr underflow_rule rules[] = {underflow_rule::to_zero, underflow_rule::keep_nonzero};
+
+/// Calls body(f32 bits) for numbers in the neighbourhood of all that any format rounds to or between, and for
+/// others in between.
+template <class Body>
+void for_each_f32(const Body& body) {
+  for (std::uint32_t sign : {0U, 0x80000000U}) {
+    for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
+      for (std::uint32_t top = 0; top < 1U << 12; ++top) {
+        for (const std::uint32_t below : {0U, 1U, 0x3ffU, 0x400U, 0x7ffU})
+          body(sign | exponent << 23 | top << 11 | below);
+      }
+    }
+  }
+}
+
+template <class Format, unsigned Bits>
+void check_codes(value_format format) {
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(format, rule);
+    for_each_f32([&](std::uint32_t bits) {
+      const float value = as_float(bits);
+      if (Format::nan == 0 && value != value) return;  // the scale says it
+      const std::uint32_t expected = rule == underflow_rule::to_zero
+                                         ? narrow<Format, underflow_rule::to_zero>(value)
+                                         : narrow<Format, underflow_rule::keep_nonzero>(value);
+      if (code_of<Bits>(value, c) != expected || code_of<0>(value, c) != expected) {
+        ADD_FAILURE() << std::hex << bits << " becomes " << code_of<Bits>(value, c) << " or "
+                      << code_of<0>(value, c) << ", not " << expected;
+      }
+    });
+    for (std::uint32_t code = 0; code < 1U << Format::bits; ++code) {
+      const float expected = widen<Format>(static_cast<typename Format::storage>(code));
+      ASSERT_EQ(as_bits(value_of<Bits>(code, c)), as_bits(expected)) << std::hex << code;
+      ASSERT_EQ(as_bits(value_of<0>(code, c)), as_bits(expected)) << std::hex << code;
+      for (const bool nan_passes : {false, true}) {
+        const bool passes_as_value = nan_passes ? !(expected <= 0) : expected > 0;
+        ASSERT_EQ(code_passes(code, c, nan_passes), passes_as_value) << std::hex << code;
+      }
+    }
+  }
+}
+
+TEST(device_conversions, of_formats_that_stand_alone) {
+  check_codes<detail::fp16_format, 16>(value_format::fp16);
+  check_codes<detail::bf16_format, 16>(value_format::bf16);
+  check_codes<detail::fp10_format, 10>(value_format::fp10);
+  check_codes<detail::fp8_e4m3_format, 8>(value_format::fp8_e4m3);
+  check_codes<detail::fp8_e5m2_format, 8>(value_format::fp8_e5m2);
+  check_codes<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
+  check_codes<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
+  check_codes<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+}
+
+/// All scales with all codes, and values from far below to far above their scale.
+template <class Elements, unsigned Bits>
+void check_scaled(value_format format) {
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(format, rule);
+    for (std::uint32_t scale = 0; scale < 256; ++scale) {
+      for (std::uint32_t code = 0; code < 1U << Elements::bits; ++code) {
+        const auto stored = static_cast<typename Elements::storage>(code);
+        std::uint32_t expected = 0x7fc00000;
+        if (scale != 255)
+          expected = as_bits(detail::scaled_up(widen<Elements>(stored), static_cast<int>(scale) - 127));
+        ASSERT_EQ(as_bits(scaled_value_of<Bits>(code, static_cast<std::uint8_t>(scale), c)), expected)
+            << scale << ' ' << code;
+        ASSERT_EQ(as_bits(scaled_value_of<0>(code, static_cast<std::uint8_t>(scale), c)), expected)
+            << scale << ' ' << code;
+      }
+    }
+    std::uint32_t state = 1;
+    for (int k = 0; k < 400'000; ++k) {
+      state = state * 1664525 + 1013904223;
+      const std::uint32_t largest = (state >> 1) % 0x7f800000U;
+      state = state * 1664525 + 1013904223;
+      // Anything up to the group's largest, often next to it; now and then infinity or NaN.
+      std::uint32_t magnitude = state % 3 == 0 ? largest : (state >> 3) % (largest + 1);
+      if (state % 3 == 1)
+        magnitude = largest - std::min(largest, (state >> 8 & 0x7ffffff) >> (state >> 3 & 31));
+      if (state % 1024 == 5) magnitude = 0x7f800000;
+      if (state % 1024 == 7) magnitude = 0x7fc12345;
+      const float value = as_float(magnitude | (state & 0x80000000U));
+      group_extremes extremes;
+      extremes.see(as_float(largest));
+      extremes.see(value);
+      const group_scale found = scale_of(extremes, c);
+      const float both[] = {as_float(largest), value};
+      std::uint8_t codes[2] = {};
+      const std::uint8_t expected_scale =
+          rule == underflow_rule::to_zero
+              ? detail::narrow_group<Elements, underflow_rule::to_zero>(both, 2, codes)
+              : detail::narrow_group<Elements, underflow_rule::keep_nonzero>(both, 2, codes);
+      std::uint8_t unpacked[32];
+      detail::unpack_codes<Elements::bits>(codes, 2, unpacked);
+      ASSERT_EQ(found.byte, expected_scale) << std::hex << largest << ' ' << magnitude;
+      for (int i = 0; i < 2; ++i) {
+        ASSERT_EQ(scaled_code_of<Bits>(both[i], found, c), unpacked[i])
+            << std::hex << largest << ' ' << magnitude;
+        ASSERT_EQ(scaled_code_of<0>(both[i], found, c), unpacked[i])
+            << std::hex << largest << ' ' << magnitude;
+      }
+    }
+  }
+}
+
+TEST(device_conversions, of_formats_with_a_scale) {
+  check_scaled<detail::e4m3_elements, 8>(value_format::mxfp8_e4m3);
+  check_scaled<detail::e5m2_elements, 8>(value_format::mxfp8_e5m2);
+  check_scaled<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
+  check_scaled<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
+  check_scaled<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+}
+
+template <class Format>
+void check_elements(dtype dtype) {
+  const element_type type = element_type_of(dtype);
+  for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+    const auto element = static_cast<std::uint16_t>(bits);
+    const float expected = widen<Format>(element);
+    const float found = to_f32(element, type);
+    if (expected != expected) {
+      ASSERT_TRUE(found != found && (as_bits(found) ^ as_bits(expected)) >> 31 == 0) << std::hex << bits;
+    } else {
+      ASSERT_EQ(as_bits(found), as_bits(expected)) << std::hex << bits;
+    }
+  }
+  for_each_f32([&](std::uint32_t bits) {
+    const std::uint16_t expected = narrow<Format, underflow_rule::to_zero>(as_float(bits));
+    if (from_f32<std::uint16_t>(as_float(bits), type) != expected) {
+      ADD_FAILURE() << std::hex << bits << " becomes " << from_f32<std::uint16_t>(as_float(bits), type)
+                    << ", not " << expected;
+    }
+  });
+}
+
+TEST(device_conversions, of_elements_of_16_bits) {
+  check_elements<detail::fp16_format>(dtype::f16);
+  check_elements<detail::bf16_format>(dtype::bf16);
+}
+
+/// Every element beside others, at every place of a group, and every code likewise.
+template <class Wide, class Format>
+void check_words(dtype dtype, value_format format) {
+  const element_type type = element_type_of(dtype);
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(format, rule);
+    for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+      group<std::uint16_t> g;
+      std::uint8_t expected[group_elements];
+      for (unsigned i = 0; i < group_elements; ++i) {
+        g.value[i] = static_cast<std::uint16_t>(bits + i * 0x1357 * (bits & 1));
+        const float value = widen<Wide>(g.value[i]);
+        expected[i] = rule == underflow_rule::to_zero ? narrow<Format, underflow_rule::to_zero>(value)
+                                                      : narrow<Format, underflow_rule::keep_nonzero>(value);
+      }
+      std::uint32_t words[4] = {};
+      fp8_codes_of(g, type, c, words);
+      for (unsigned i = 0; i < group_elements; ++i)
+        ASSERT_EQ(words[i / 4] >> (8 * (i % 4)) & 0xff, expected[i]) << std::hex << g.value[i];
+      // And back, with any eight codes.
+      for (unsigned w = 0; w < 2; ++w)
+        words[w] = bits * 0x01010101U + w * 0x10203040U * (bits >> 8);
+      bool special = false;
+      for (unsigned i = 0; i < group_elements; ++i) {
+        const float value = widen<Format>(static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4))));
+        special = special || !(std::fabs(value) <= 57344.0F);
+        g.value[i] = narrow<Wide, underflow_rule::to_zero>(value);
+      }
+      ASSERT_EQ(any_special_fp8(words, c), special) << std::hex << words[0] << ' ' << words[1];
+      if (special) continue;
+      const group<std::uint16_t> back = fp8_values_of(words, type, c);
+      for (unsigned i = 0; i < group_elements; ++i)
+        ASSERT_EQ(back.value[i], g.value[i]) << std::hex << words[i / 4];
+    }
+  }
+}
+
+/// Groups of f32 as words, from all magnitudes, and scaled codes as elements.
+template <class Format>
+void check_float_words(value_format format) {
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(format, rule);
+    float values[group_elements] = {};
+    unsigned next = 0;
+    for_each_f32([&](std::uint32_t bits) {
+      values[next++ % group_elements] = as_float(bits);
+      if (next % group_elements != 0) return;
+      std::uint32_t words[4] = {};
+      fp8_codes_of(values, values, c, words);
+      for (unsigned i = 0; i < group_elements; ++i) {
+        const std::uint32_t expected = rule == underflow_rule::to_zero
+                                           ? narrow<Format, underflow_rule::to_zero>(values[i])
+                                           : narrow<Format, underflow_rule::keep_nonzero>(values[i]);
+        if ((words[i / 4] >> (8 * (i % 4)) & 0xff) != expected)
+          ADD_FAILURE() << std::hex << as_bits(values[i]);
+      }
+    });
+  }
+}
+
+template <class Elements, class Wide, unsigned Bits>
+void check_scaled_elements(value_format format, dtype dtype) {
+  const element_type type = element_type_of(dtype);
+  const value_conversion c = conversion_of(format, underflow_rule::to_zero);
+  for (std::uint32_t scale = 0; scale < 255; ++scale) {
+    for (std::uint32_t first = 0; first < 1U << Elements::bits; first += group_elements) {
+      code_group codes{};
+      codes.scale = static_cast<std::uint8_t>(scale);
+      std::uint16_t expected[group_elements];
+      bool special = false;
+      for (unsigned i = 0; i < group_elements; ++i) {
+        codes.code[i] = first + i;
+        const float element = widen<Elements>(static_cast<std::uint8_t>(first + i));
+        special = special || !(std::fabs(element) <= 57344.0F);
+        expected[i] =
+            narrow<Wide, underflow_rule::to_zero>(detail::scaled_up(element, static_cast<int>(scale) - 127));
+      }
+      if (special) continue;
+      const group<std::uint16_t> found = scaled_elements_of<Bits>(codes, type, c);
+      for (unsigned i = 0; i < group_elements; ++i)
+        ASSERT_EQ(found.value[i], expected[i]) << scale << ' ' << first + i;
+    }
+  }
+}
+
+TEST(device_conversions, of_groups) {
+  check_float_words<detail::fp8_e4m3_format>(value_format::fp8_e4m3);
+  check_float_words<detail::fp8_e5m2_format>(value_format::fp8_e5m2);
+  check_scaled_elements<detail::e4m3_elements, detail::fp16_format, 8>(value_format::mxfp8_e4m3, dtype::f16);
+  check_scaled_elements<detail::e5m2_elements, detail::fp16_format, 8>(value_format::mxfp8_e5m2, dtype::f16);
+  check_scaled_elements<detail::e2m3_elements, detail::fp16_format, 6>(value_format::mxfp6_e2m3, dtype::f16);
+  check_scaled_elements<detail::e3m2_elements, detail::fp16_format, 6>(value_format::mxfp6_e3m2, dtype::f16);
+  check_scaled_elements<detail::e2m1_elements, detail::fp16_format, 4>(value_format::mxfp4_e2m1, dtype::f16);
+  check_scaled_elements<detail::e4m3_elements, detail::bf16_format, 8>(value_format::mxfp8_e4m3, dtype::bf16);
+  check_scaled_elements<detail::e5m2_elements, detail::bf16_format, 8>(value_format::mxfp8_e5m2, dtype::bf16);
+  check_scaled_elements<detail::e2m3_elements, detail::bf16_format, 6>(value_format::mxfp6_e2m3, dtype::bf16);
+  check_scaled_elements<detail::e3m2_elements, detail::bf16_format, 6>(value_format::mxfp6_e3m2, dtype::bf16);
+  check_scaled_elements<detail::e2m1_elements, detail::bf16_format, 4>(value_format::mxfp4_e2m1, dtype::bf16);
+  for (std::uint32_t code = 0; code < 1024; ++code) {
+    code_group codes{};
+    codes.code[code % group_elements] = code;
+    const std::uint16_t expected = narrow<detail::fp16_format, underflow_rule::to_zero>(
+        widen<detail::fp10_format>(static_cast<std::uint16_t>(code)));
+    ASSERT_EQ(halves_of_fp10(codes).value[code % group_elements], expected) << code;
+  }
+}
+
+TEST(device_conversions, of_words_of_8_bit_codes) {
+  check_words<detail::fp16_format, detail::fp8_e4m3_format>(dtype::f16, value_format::fp8_e4m3);
+  check_words<detail::fp16_format, detail::fp8_e5m2_format>(dtype::f16, value_format::fp8_e5m2);
+  check_words<detail::bf16_format, detail::fp8_e4m3_format>(dtype::bf16, value_format::fp8_e4m3);
+  check_words<detail::bf16_format, detail::fp8_e5m2_format>(dtype::bf16, value_format::fp8_e5m2);
+}
+
+}  // namespace
+}  // namespace stash::kernels
