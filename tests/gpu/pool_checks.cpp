@@ -83,6 +83,23 @@ test::tensor random_map(dtype type, std::int64_t count, generator& random) {
   return t;
 }
 
+/// Gradients whose sums have the same bits on every processor. All NaN are one, because which of two a sum
+/// keeps is up to the processor; and large values are positive, so that no sum makes a NaN of its own.
+test::tensor random_gradients(dtype type, std::int64_t count, generator& random) {
+  struct special {
+    std::uint32_t sign, infinity, large, nan;
+  };
+  const special s = type == dtype::f32   ? special{0x80000000, 0x7f800000, 0x7a000000, 0x7fc01234}
+                    : type == dtype::f16 ? special{0x8000, 0x7c00, 0x7c00, 0x7e05}
+                                         : special{0x8000, 0x7f80, 0x7a00, 0x7fc5};
+  test::tensor t = random_map(type, count, random);
+  for (std::uint32_t& bits : t.bits) {
+    const std::uint32_t magnitude = bits & ~s.sign;
+    if (magnitude >= s.large) bits = magnitude > s.infinity ? s.nan : magnitude;
+  }
+  return t;
+}
+
 /// A map of a layer, on both sides. Where channels come last, pixels may have gaps between them.
 struct pool_map {
   shape dims;
@@ -140,10 +157,10 @@ void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
   const auto rule = static_cast<framework_rule>(random.below(2));
   const bool last = w.layout == pool_layout::channels_last;
   const std::int64_t gap = last && random.below(2) == 0 ? 8 * random.below(2) + random.below(2) : 0;
-  const pool_map x(mode, type, g.x, gap), y(mode, type, g.y, gap), dy(mode, type, g.y, gap),
-      dx(mode, type, g.x, gap);
+  pool_map x(mode, type, g.x, gap), dy(mode, type, g.y, gap);
+  const pool_map y(mode, type, g.y, gap), dx(mode, type, g.x, gap);
   x.pair.set(random_map(type, g.x.elements(), random));
-  dy.pair.set(random_map(type, g.y.elements(), random));
+  dy.pair.set(random_gradients(type, g.y.elements(), random));
   const auto cells = static_cast<std::uint16_t>(w.cells());
   const std::int64_t pooled_values = g.y.elements();
   coded index(mode, encoded_bytes_bound({.kind = encoding_kind::window_index, .window_cells = cells}, type,
