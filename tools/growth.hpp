@@ -3,6 +3,7 @@
 /// The largest batch (or side, or number of steps) whose plan fits a memory, and what stands in the way of a
 /// larger one.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -20,7 +21,7 @@ struct probe {
   std::int64_t planned_bytes = 0, host_bytes = 0, bound_bytes = 0;
   double unplanned_ms = 0, simulated_ms = 0, bound_ms = 0;
   std::string limit;  ///< does not fit: what binds
-  double slowdown() const { return unplanned_ms > 0 ? simulated_ms / unplanned_ms - 1.0 : 0.0; }
+  double slowdown() const { return unplanned_ms > 0 ? std::max(0.0, simulated_ms / unplanned_ms - 1.0) : 0.0; }
 };
 
 /// Plans `g` within `memory`; policy none needs no model. Throws failed_while_running if the plan is not
