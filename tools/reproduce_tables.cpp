@@ -215,7 +215,7 @@ largest_size grown(const reproduction& r, const growth_case& c) {
     network_size size{n, 0, c.steps};
     if (c.batch > 0) size = {c.batch, n, c.steps};
     const stopwatch clock;
-    const probe p = plan_probe(network_graph(c.network, size, r.threads), options, c.memory, c.max_slowdown);
+    probe p = plan_probe(network_graph(c.network, size, r.threads), options, c.memory, c.max_slowdown);
     r.progress(fmt::format("{} {} {}: {} ({:.1f} s)", c.network, name_of(c.p, options.swap), n,
                            p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : p.limit,
                            clock.seconds()));

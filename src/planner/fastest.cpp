@@ -297,7 +297,7 @@ option_choice greedy_largest_first(const step_problem& p, simulator& sim) {
         x[order[k]] = targets[order[k]].*member;
       return x;
     };
-    if (sim.run(start).feasible) return start;
+    if (sim.run(start).feasible) return c;
     c = changed(high);
     if (!sim.run(c).feasible) continue;
     while (low + 1 < high) {

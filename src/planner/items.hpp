@@ -10,10 +10,10 @@
 namespace stash::planner {
 
 struct item_rules {
-  bool swap = true;                        ///< kept forms may move to the host
-  std::int64_t smallest_swap = 64 * 1024;  ///< bytes; smaller ones stay
-  std::vector<char> pinned;                ///< per storage: it must stay on the device; empty: none must
-  double overflow_share = 0.01;            ///< of the bytes of sparse forms, there for the whole step
+  bool swap = true;                                      ///< kept forms may move to the host
+  std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller ones stay
+  std::vector<char> pinned;      ///< per storage: it must stay on the device; empty: none must
+  double overflow_share = 0.01;  ///< of the bytes of sparse forms, there for the whole step
 
   bool may_move(storage_id s) const { return pinned.empty() || pinned[static_cast<std::size_t>(s)] == 0; }
 };

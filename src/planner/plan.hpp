@@ -186,8 +186,8 @@ struct plan_options {
   /// With a model the plan is the fastest found within the budget (0: the model's memory); without one it is
   /// the smallest, or within the budget the one with least codec work.
   std::optional<planner::machine> model;
-  bool swap = false;                       ///< kept forms may move to the host; needs a model with a link
-  std::int64_t smallest_swap = 64 * 1024;  ///< bytes; smaller forms stay
+  bool swap = false;  ///< kept forms may move to the host; needs a model with a link
+  std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller forms stay
   /// Policy swap_only: all maps that can move do (vDNN-all), not only as many as the memory asks for.
   bool swap_all = false;
   std::int32_t evaluations = 12000;  ///< simulations of the search for the fastest plan

@@ -31,7 +31,8 @@ double at_least_zero(const std::vector<double>& list, std::size_t k) {
 
 }  // namespace
 
-std::vector<std::vector<double>> priced_options(const step_problem& p, const dual_prices& d) {
+std::vector<std::vector<double>> priced_options(const step_problem& p, const dual_prices& prices) {
+  const dual_prices& d = prices;
   std::vector<std::vector<double>> costs;
   costs.reserve(p.items.size());
   const std::size_t steps = p.ms.size();
@@ -62,7 +63,8 @@ std::vector<std::vector<double>> priced_options(const step_problem& p, const dua
   return costs;
 }
 
-double bound_from(const step_problem& p, const dual_prices& d) {
+double bound_from(const step_problem& p, const dual_prices& prices) {
+  const dual_prices& d = prices;
   const std::size_t steps = p.ms.size();
   if (steps == 0) return 0.0;
   // The most that any column can be in a plan that is worth a look.

@@ -34,8 +34,9 @@ class builder {
     column_upper_.assign(static_cast<std::size_t>(columns_), COIN_DBL_MAX);
     objective_.assign(static_cast<std::size_t>(columns_), 0.0);
     for (int k = 0; k < steps_; ++k) {
-      objective_[static_cast<std::size_t>(time_ + k)] = 1.0;
-      column_lower_[static_cast<std::size_t>(time_ + k)] = p.ms[static_cast<std::size_t>(k)];
+      const int column = time_ + k;
+      objective_[static_cast<std::size_t>(column)] = 1.0;
+      column_lower_[static_cast<std::size_t>(column)] = p.ms[static_cast<std::size_t>(k)];
     }
     build();
   }

@@ -247,7 +247,8 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     const double rate = both ? link.contention : 1.0;
     const double out_end = out.current >= 0 ? now + out.left / rate : never;
     const double in_end = in.current >= 0 ? now + in.left / rate : never;
-    const double wake = may_begin > now ? may_begin : never;
+    double wake = never;
+    if (may_begin > now) wake = may_begin;
     const double next = std::min({compute_end, out_end, in_end, wake});
     if (next == never) {  // a step waits for memory that nothing will free
       result.missing = std::max<std::int64_t>(1, used() - p_.limit);

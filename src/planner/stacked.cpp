@@ -1,7 +1,5 @@
 #include "planner/stacked.hpp"
 
-#include <ranges>
-
 #include <fmt/format.h>
 
 #include "stash/error.hpp"
@@ -88,8 +86,8 @@ graph stacked(const graph& g, int times) {
   };
   for (const copy_of& copy : copies)
     add(copy, op_stage::forward);
-  for (const copy_of& copy : copies | std::views::reverse)
-    add(copy, op_stage::backward);
+  for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy)
+    add(*copy, op_stage::backward);
   add(copies.front(), op_stage::update);
   for (const copy_of& copy : copies) {
     for (const recompute_rule& r : g.recompute)

@@ -417,7 +417,7 @@ class plan_sweep::state {
       const tensor_rule* const rule = rule_for(options_.tensors, g_.storages[s].name);
       if (rule == nullptr) continue;
       const bool named = std::find(rule->forms.begin(), rule->forms.end(), "swap") != rule->forms.end();
-      list[s] = named == rule->deny;
+      list[s] = named == rule->deny ? 1 : 0;
     }
     return list;
   }
