@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "commands.hpp"
 #include "files.hpp"
 #include "planner/json.hpp"
@@ -117,7 +119,8 @@ void add_verify(CLI::App& app, action& chosen) {
   command->callback([&chosen, file] {
     chosen = [file] {
       const planner::plan p = read_plan(*file);
-      const auto findings = planner::validate(p);
+      double proven_ms = 0.0;
+      const auto findings = planner::validate(p, &proven_ms);
       for (const planner::plan_finding& f : findings) {
         fmt::print("{}: {}\n", planner::to_string(f.fault), f.message);
       }
@@ -126,6 +129,13 @@ void add_verify(CLI::App& app, action& chosen) {
                                                findings.size(), findings.size() == 1 ? "" : "s"));
       fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", *file, p.steps.size(), p.buffers.size(),
                  p.sizes.planned_peak_total);
+      if (proven_ms > 0.0) {
+        fmt::print(
+            "bound verified: no plan of this order within the limit takes less than {:.6f} ms, gap {:.3f} "
+            "%\n",
+            std::min(proven_ms, p.times.bound_ms),
+            p.times.bound_ms > 0.0 ? 100.0 * (p.times.simulated_ms / p.times.bound_ms - 1.0) : 0.0);
+      }
       return 0;
     };
   });

@@ -30,6 +30,18 @@ double mb(std::int64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
 }
 
+std::string time_of(const plan& p) {
+  const plan_times& t = p.times;
+  const char* const proof = p.certificate.prices.empty()
+                                ? "the sum of durations, without a certificate"
+                                : "certified by prices of memory and link, checked by stash verify";
+  return fmt::format(
+      "time on {}: {:.3f} ms with nothing encoded or moved, planned {:.3f} ms, no plan below {:.3f} ms (gap "
+      "{:.2f} %; {})\n",
+      t.model, t.unplanned_ms, t.simulated_ms, t.bound_ms,
+      t.bound_ms > 0.0 ? 100.0 * (t.simulated_ms / t.bound_ms - 1.0) : 0.0, proof);
+}
+
 }  // namespace
 
 std::string explain(const plan& p) {
@@ -46,8 +58,10 @@ std::string explain(const plan& p) {
       mb(z.bound), mb(z.wall), z.wall_op >= 0 ? g.op_at(z.wall_op).name : "none");
   text += fmt::format(
       "everything: baseline {:.3f} MB, planned {:.3f} MB, of which weights, gradients, momentum and "
-      "statistics {:.3f} MB, workspace {:.3f} MB\n\n",
+      "statistics {:.3f} MB, workspace {:.3f} MB\n",
       mb(z.baseline_peak_total), mb(z.planned_peak_total), mb(z.parameter_bytes), mb(z.workspace_bytes));
+  if (p.model) text += time_of(p);
+  text += "\n";
   std::vector<storage_id> stashed;
   std::size_t widest = 8;
   for (std::size_t s = 0; s < p.choices.size(); ++s) {

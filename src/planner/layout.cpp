@@ -11,6 +11,7 @@
 
 #include "planner/layout_budget.hpp"
 #include "planner/layout_climb.hpp"
+#include "planner/layout_eject.hpp"
 #include "planner/layout_exact.hpp"
 #include "planner/layout_instance.hpp"
 #include "planner/layout_orders.hpp"
@@ -32,6 +33,7 @@ constexpr std::int64_t last_slice = 1'024'000'000;
 /// Blocks that share no moment with those of other parts.
 struct part {
   std::vector<std::size_t> blocks;
+  std::vector<layout_block> own;
   std::unique_ptr<instance> problem;
   incumbent best;
   std::int64_t bound = 0;
@@ -55,11 +57,10 @@ std::vector<part> independent_parts(const layout_problem& problem, const char* f
   }
   for (part& p : parts) {
     std::sort(p.blocks.begin(), p.blocks.end());
-    std::vector<layout_block> own;
-    own.reserve(p.blocks.size());
+    p.own.reserve(p.blocks.size());
     for (const std::size_t i : p.blocks)
-      own.push_back(problem.blocks[i]);
-    p.problem = std::make_unique<instance>(own, problem.alignment, function);
+      p.own.push_back(problem.blocks[i]);
+    p.problem = std::make_unique<instance>(p.own, problem.alignment, function);
     p.bound = p.problem->bound;
   }
   std::stable_sort(parts.begin(), parts.end(),
@@ -158,6 +159,98 @@ class exact_rounds {
   int round_ = 0;
 };
 
+/// Ejection search for the large items, whose sizes often have a common measure that small ones would spoil;
+/// the small ones fill what is left.
+class ejection_rounds {
+ public:
+  ejection_rounds(part& own, const std::vector<order>& seeds, std::int64_t alignment, work_budget& budget)
+      : own_(own), seeds_(seeds), budget_(budget), placer_(*own.problem, budget) {
+    const instance& all = *own.problem;
+    const std::int64_t smallest = least_large_size();
+    std::vector<layout_block> large;
+    for (const item& it : all.items) {
+      if (it.size < smallest && it.fixed < 0) continue;
+      large.push_back(own.own[it.block]);
+    }
+    core_ = std::make_unique<instance>(large, alignment, "solve_layout");
+    // Blocks of the core are numbered like the items of the whole that are in it.
+    std::vector<std::uint32_t> item_of;
+    for (std::uint32_t i = 0; i < all.items.size(); ++i) {
+      if (all.items[i].size >= smallest || all.items[i].fixed >= 0) item_of.push_back(i);
+    }
+    for (const item& it : core_->items)
+      item_of_.push_back(item_of[it.block]);
+    in_core_.assign(all.items.size(), false);
+    for (const std::uint32_t i : item_of_)
+      in_core_[i] = true;
+    if (ejection_search::handles(*core_)) search_.emplace(*core_, budget);
+  }
+
+  /// Attempts at the goal take turns with ones between goal and best height.
+  void run(std::int64_t work) {
+    if (!search_) return;
+    const std::int64_t until = budget_.used() + work;
+    for (std::int64_t turn = 0; turn < turns && !over(); ++turn) {
+      const std::int64_t distance = own_.best.height - own_.best.goal;
+      const std::int64_t aim = own_.best.goal + distance / turns * (turn % 2 == 0 ? 0 : turn);
+      const std::int64_t capacity = aim / core_->grain * core_->grain;
+      if (capacity < core_->bound) continue;
+      const std::int64_t slice = (until - budget_.used()) / (turns - turn);
+      if (search_->run(capacity, slice)) complete();
+    }
+  }
+
+ private:
+  static constexpr std::int64_t turns = 8;
+
+  bool over() { return own_.best.done() || budget_.over(); }
+
+  /// Smaller items together never take more than this part of the bound.
+  std::int64_t least_large_size() const {
+    constexpr std::int64_t part_of_bound = 256;
+    const instance& all = *own_.problem;
+    order by_size(all.items.size());
+    std::iota(by_size.begin(), by_size.end(), 0U);
+    std::sort(by_size.begin(), by_size.end(),
+              [&](std::uint32_t a, std::uint32_t b) { return all.items[a].size < all.items[b].size; });
+    std::vector<std::int64_t> live(all.live.size(), 0);
+    for (const std::uint32_t i : by_size) {
+      const item& it = all.items[i];
+      for (std::int32_t s = it.first; s < it.last; ++s) {
+        if ((live[static_cast<std::size_t>(s)] += it.size) > all.bound / part_of_bound) return it.size;
+      }
+    }
+    return 0;
+  }
+
+  void complete() {
+    for (const order& sequence : seeds_) {
+      placer_.clear();
+      for (std::size_t i = 0; i < item_of_.size(); ++i) {
+        if (own_.problem->items[item_of_[i]].fixed < 0) placer_.place(item_of_[i], search_->offsets()[i]);
+      }
+      bool fits = true;
+      for (const std::uint32_t index : sequence) {
+        if (in_core_[index]) continue;
+        const auto offset = placer_.gap_for(index, fit::first, own_.best.height - 1);
+        if (!(fits = offset.has_value())) break;
+        placer_.place(index, *offset);
+      }
+      if (fits) own_.best.offer(placer_);
+      if (over()) return;
+    }
+  }
+
+  part& own_;
+  const std::vector<order>& seeds_;
+  work_budget& budget_;
+  placer placer_;
+  std::unique_ptr<instance> core_;
+  std::vector<std::uint32_t> item_of_;  ///< per item of the core
+  std::vector<bool> in_core_;           ///< per item
+  std::optional<ejection_search> search_;
+};
+
 std::int64_t conflicting_pairs(const instance& problem) {
   std::int64_t pairs = 0;
   std::vector<std::int32_t> lasts;
@@ -176,7 +269,8 @@ struct search_record {
 };
 
 /// Solves one part down to its goal or until its share of the work is spent.
-search_record solve_part(part& own, bool minimise, std::int64_t share, work_budget& budget) {
+search_record solve_part(part& own, const layout_problem& whole, std::int64_t share, work_budget& budget) {
+  const bool minimise = !whole.capacity;
   const instance& problem = *own.problem;
   own.best.height = std::numeric_limits<std::int64_t>::max();
   if (problem.items.empty()) {
@@ -194,10 +288,12 @@ search_record solve_part(part& own, bool minimise, std::int64_t share, work_budg
   std::unique_ptr<exact_rounds> exact;
   if (problem.items.size() <= most_exact_items && conflicting_pairs(problem) <= most_exact_pairs)
     exact = std::make_unique<exact_rounds>(own, sequences, minimise, budget);
+  ejection_rounds ejection(own, seeds, whole.alignment, budget);
   std::int64_t slice = first_slice;
   const auto over = [&] { return own.best.done() || own.bound > own.best.goal || budget.over(); };
   while (!over()) {
     if (exact) exact->round(slice);
+    if (!over()) ejection.run(slice * 16);
     if (!over()) climber.run(slice * 8);
     slice = std::min(slice * 4, last_slice);
   }
@@ -235,7 +331,7 @@ layout_solution solve_layout(const layout_problem& problem, const layout_limits&
     p.best.enough = result.height;
     work_budget budget(limits.stop);
     const std::int64_t share = impossible ? 0 : left / static_cast<std::int64_t>(parts.size() - i);
-    const search_record record = solve_part(p, !problem.capacity, share, budget);
+    const search_record record = solve_part(p, problem, share, budget);
     left = std::max<std::int64_t>(left - record.work, 0);
     result.nodes += record.nodes;
     result.work += budget.used();

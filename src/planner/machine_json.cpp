@@ -40,7 +40,9 @@ machine json_text::read_machine(const field& root) {
   if (const auto v = root.find("host_bytes")) m.host_bytes = v->bytes();
   if (const auto v = root.find("pinned")) m.pinned = v->boolean();
   for_each_rate([&](const char* name, double machine::*member, double least, double largest) {
-    if (const auto v = root.find(name)) m.*member = v->number(least, largest);
+    // A pinned machine counts no floating-point operations.
+    const bool unused = m.pinned && member == &machine::flops_per_second;
+    if (const auto v = root.find(name)) m.*member = v->number(unused ? 0.0 : least, largest);
   });
   return m;
 }

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
+#include "planner/cost.hpp"
 #include "planner/needs.hpp"
 #include "stash/error.hpp"
 
@@ -110,6 +112,7 @@ class enumerator {
                                 g_.at(c.storages.front()).name));
       }
       force_used = keep_forced(c) || force_used;
+      if (options_.model && options_.model->pinned) keep_pinned(c);
       drop_dominated(c);
     }
     if (!force_used) {
@@ -330,6 +333,16 @@ class enumerator {
     };
     current.kept_bytes = 0;
     current.codec_bytes = 0;
+    if (options_.model) current.codec_ms.assign(c.storages.size(), 0.0);
+    const auto add_time = [&](storage_id s, bool encoder) {
+      const auto at = std::find(c.storages.begin(), c.storages.end(), s);
+      if (!options_.model || at == c.storages.end()) return;
+      const auto k = static_cast<std::size_t>(at - c.storages.begin());
+      const stash_choice& choice = current.choices[k];
+      const auto ms = encoder ? encode_ms : decode_ms;
+      current.codec_ms[k] +=
+          ms(choice.stored, g_.at(s).bytes(g_.batch), aligned(choice.bytes_after), *options_.model);
+    };
     for (std::size_t k = 0; k < c.storages.size(); ++k) {
       const stash_choice& choice = current.choices[k];
       const storage_id source = recompute_source_[index(c.storages[k])];
@@ -343,15 +356,23 @@ class enumerator {
             choice.stored.kind == encoding_kind::sign_mask || choice.stored.kind == encoding_kind::range_mask;
         if (choice.kind == stash_kind::encoded && mask) return;
         current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
-        if (from != nullptr && from->kind != stash_kind::raw)
+        if (choice.kind == stash_kind::encoded) add_time(c.storages[k], false);
+        if (from != nullptr && from->kind != stash_kind::raw) {
           current.codec_bytes += g_.at(source).bytes(g_.batch);
+          add_time(source, false);
+        }
       }
       // A mask beside an exactly kept source would be paid for twice.
       if (choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask &&
           from != nullptr && kept_exactly(*from) && !has(readers[k], need::sign)) {
         return;
       }
-      if (choice.kind == stash_kind::encoded) current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
+      const bool masked =
+          choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask;
+      if (choice.kind == stash_kind::encoded || masked) {
+        current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
+        add_time(c.storages[k], true);
+      }
       current.kept_bytes += aligned(choice.bytes_after);
     }
     c.configurations.push_back(std::move(current));
@@ -386,22 +407,57 @@ class enumerator {
     return best.first > 0;
   }
 
-  static void drop_dominated(component& c) {
+  // A machine that is pinned for comparison knows one encoding, of half the size, and no recompute.
+  static void keep_pinned(component& c) {
+    const auto known = [](const stash_choice& x) {
+      return x.kind == stash_kind::none || x.kind == stash_kind::raw ||
+             (x.kind == stash_kind::encoded && x.stored.kind == encoding_kind::cast);
+    };
+    std::vector<configuration> kept;
+    for (const configuration& f : c.configurations) {
+      if (std::all_of(f.choices.begin(), f.choices.end(), known)) kept.push_back(f);
+    }
+    // Codes that only a forward op can write have no raw form: what there is stays.
+    if (!kept.empty()) c.configurations = std::move(kept);
+  }
+
+  // What two configurations must have in common for one with fewer bytes to be no worse at any time: without
+  // a machine nothing; with one the reads, and which storages are computed again.
+  std::vector<std::int32_t> lives_of(const configuration& f) const {
+    std::vector<std::int32_t> key;
+    if (!options_.model) return key;
+    key = f.alternatives;
+    for (const stash_choice& choice : f.choices)
+      key.push_back(choice.kind == stash_kind::recompute);
+    return key;
+  }
+
+  // Whether b is no worse than a, and `first` or better.
+  bool dominates(const configuration& b, const configuration& a, bool first) const {
+    bool better = first;
+    for (std::size_t k = 0; k < a.choices.size(); ++k) {
+      if (b.choices[k].bytes_after > a.choices[k].bytes_after) return false;
+      better = better || b.choices[k].bytes_after < a.choices[k].bytes_after;
+    }
+    if (!options_.model) return b.codec_bytes <= a.codec_bytes && (better || b.codec_bytes < a.codec_bytes);
+    for (std::size_t k = 0; k < a.codec_ms.size(); ++k) {
+      if (b.codec_ms[k] > a.codec_ms[k]) return false;
+      better = better || b.codec_ms[k] < a.codec_ms[k];
+    }
+    return better;
+  }
+
+  void drop_dominated(component& c) const {
+    std::map<std::vector<std::int32_t>, std::vector<std::size_t>> alike;
+    for (std::size_t i = 0; i < c.configurations.size(); ++i)
+      alike[lives_of(c.configurations[i])].push_back(i);
     std::vector<configuration> kept;
     for (std::size_t i = 0; i < c.configurations.size(); ++i) {
       const configuration& a = c.configurations[i];
-      bool dominated = false;
-      for (std::size_t j = 0; j < c.configurations.size() && !dominated; ++j) {
-        const configuration& b = c.configurations[j];
-        if (i == j) continue;
-        bool no_worse = b.codec_bytes <= a.codec_bytes;
-        bool better = b.codec_bytes < a.codec_bytes;
-        for (std::size_t k = 0; k < a.choices.size(); ++k) {
-          no_worse = no_worse && b.choices[k].bytes_after <= a.choices[k].bytes_after;
-          better = better || b.choices[k].bytes_after < a.choices[k].bytes_after;
-        }
-        dominated = no_worse && (better || j < i);
-      }
+      const std::vector<std::size_t>& others = alike[lives_of(a)];
+      const bool dominated = std::any_of(others.begin(), others.end(), [&](std::size_t j) {
+        return i != j && dominates(c.configurations[j], a, j < i);
+      });
       if (!dominated) kept.push_back(a);
     }
     c.configurations = std::move(kept);

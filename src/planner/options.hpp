@@ -25,12 +25,15 @@ struct configuration {
   std::vector<stash_choice> choices;       ///< parallel to component::storages
   std::int64_t kept_bytes = 0;             ///< sum of bytes_after
   std::int64_t codec_bytes = 0;            ///< dense bytes that encoders, decoders and recompute pass over
+  /// With a machine: per storage, ms of its encoder and its decoders.
+  std::vector<double> codec_ms;
 };
 
 struct component {
   std::vector<storage_id> storages;
   std::vector<op_id> ops;  ///< ops with more than one alternative
-  /// Without those that keep at least as much of every storage as another one, with no less codec work.
+  /// Without those that keep at least as much of every storage as another one, with no less codec work; with
+  /// a machine only ones that read and compute again the same are compared.
   std::vector<configuration> configurations;
 };
 

@@ -52,7 +52,7 @@ class builder {
                       row_upper_.data());
     ClpSolve how;
     how.setSolveType(ClpSolve::usePrimal);
-    how.setPresolveType(ClpSolve::presolveOn);
+    how.setPresolveType(ClpSolve::presolveOff);
     model.initialSolve(how);
     relaxed r;
     r.infeasible = model.isProvenPrimalInfeasible();

@@ -11,6 +11,7 @@
 #include "planner/placement.hpp"
 #include "planner/policies.hpp"
 #include "planner/search.hpp"
+#include "planner/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -25,22 +26,6 @@ constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
-}
-
-// A machine that is pinned for comparison knows one encoding, of half the size, and no recompute.
-void keep_pinned(option_set& set) {
-  const auto known = [](const stash_choice& c) {
-    return c.kind == stash_kind::none || c.kind == stash_kind::raw ||
-           (c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::cast);
-  };
-  for (component& c : set.components) {
-    std::vector<configuration> kept;
-    for (const configuration& f : c.configurations) {
-      if (std::all_of(f.choices.begin(), f.choices.end(), known)) kept.push_back(f);
-    }
-    // Codes that only a forward op can write have no raw form: what there is stays.
-    if (!kept.empty()) c.configurations = std::move(kept);
-  }
 }
 
 }  // namespace
@@ -60,7 +45,6 @@ class plan_sweep::state {
     } else {
       set_ = make_options(g_, options_, options_.slot_margin);
     }
-    if (options.model->pinned) keep_pinned(set_);
     item_rules rules;
     rules.swap = options_.swap;
     rules.smallest_swap = options_.smallest_swap;
@@ -139,6 +123,7 @@ class plan_sweep::state {
     say_options(p);
     if (certified) p.certificate = certificate_of(prices, room);
     p.times = {options_.model->name, unplanned_ms_, found.ms, std::min(bound, found.ms), certified};
+    say_proven_bound(p);
     count_load(best != nullptr ? best->choice : found.choice);
     return p;
   }
@@ -217,6 +202,7 @@ class plan_sweep::state {
     say_options(p);
     if (r.solved) p.certificate = certificate_of(r.prices, room);
     p.times = {options_.model->name, unplanned_ms_, result->ms, std::min(bound, result->ms), r.solved};
+    say_proven_bound(p);
     return p;
   }
 
@@ -227,6 +213,9 @@ class plan_sweep::state {
     p.overflow_share = options_.overflow_share;
     p.tensors = options_.tensors;
   }
+
+  // The search knows fewer choices than there are; the bound is one over all of them.
+  static void say_proven_bound(plan& p) { p.times.bound_ms = std::min(p.times.bound_ms, proven_bound_ms(p)); }
 
   // What a choice adds to compute and link.
   void count_load(const option_choice& choice) {

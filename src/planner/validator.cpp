@@ -35,12 +35,15 @@ std::string_view to_string(plan_fault fault) noexcept {
       return "bad_totals";
     case plan_fault::over_budget:
       return "over_budget";
+    case plan_fault::bad_bound:
+      return "bad_bound";
   }
   return "unknown";
 }
 
-std::vector<plan_finding> validate(const plan& p) {
+std::vector<plan_finding> validate(const plan& p, double* proven_ms) {
   using namespace validation;
+  if (proven_ms != nullptr) *proven_ms = 0.0;
   const graph& g = p.network;
   finding_list found;
   // Own checks first: they are what makes the rest of this function safe, whatever check_graph looks at.
@@ -70,7 +73,15 @@ std::vector<plan_finding> validate(const plan& p) {
   check_buffers(p, found);
   check_steps(p, history, found);
   check_totals(p, found);
+  const double proven = check_bound(p, found);
+  if (proven_ms != nullptr) *proven_ms = proven;
   return found.take();
+}
+
+double proven_bound_ms(const plan& p) {
+  validation::finding_list found;
+  validation::check_references(p.network, found);
+  return found.empty() ? validation::check_bound(p, found) : 0.0;
 }
 
 namespace validation {

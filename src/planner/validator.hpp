@@ -23,6 +23,7 @@ enum class plan_fault : std::uint8_t {
   lost_sign,         ///< a sign is read from a cast that may round to zero
   bad_totals,        ///< reported sizes do not match the buffers (peak, wall)
   over_budget,       ///< planned_peak_total > budget_bytes
+  bad_bound,         ///< reported times contradict each other, or the certificate does not prove the bound
 };
 std::string_view to_string(plan_fault fault) noexcept;
 
@@ -32,6 +33,12 @@ struct plan_finding {
 };
 
 /// Empty if the plan is valid. Never throws for bad plans (std::bad_alloc aside); stops after 100 findings.
-std::vector<plan_finding> validate(const plan& p);
+/// `proven_ms`, if not null: what proven_bound_ms() returns.
+std::vector<plan_finding> validate(const plan& p, double* proven_ms = nullptr);
+
+/// The least time that any plan of this graph, order, rules and limit takes, as far as the plan's certificate
+/// proves it (docs/planning.md), but no more than times.simulated_ms. Without a certificate the sum of
+/// durations. 0 if the plan has no times, or nothing that could be checked.
+double proven_bound_ms(const plan& p);
 
 }  // namespace stash::planner

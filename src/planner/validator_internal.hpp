@@ -112,4 +112,8 @@ void check_steps(const plan& p, const graph_history& history, finding_list& foun
 /// Reported sizes and the budget.
 void check_totals(const plan& p, finding_list& found);
 
+/// Reported times and the bound on them (docs/planning.md). Returns the bound that the certificate proves, in
+/// ms; 0 if the plan says nothing of times.
+double check_bound(const plan& p, finding_list& found);
+
 }  // namespace stash::planner::validation

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/machine.hpp"
 #include "planner/names.hpp"
 #include "planner/sample_graph.hpp"
 #include "stash/error.hpp"
@@ -618,6 +619,14 @@ TEST(storage, elements_of_the_dense_form) {
   EXPECT_EQ(s.bytes(7), 672);
   s.shape.clear();
   EXPECT_EQ(s.elements(7), 7) << "a scalar per sample";
+}
+
+TEST(json, every_known_machine_comes_back) {
+  for (const machine& m : known_machines()) {
+    const machine back = machine_from_json(to_json(m));
+    EXPECT_EQ(to_json(back), to_json(m)) << m.name;
+    EXPECT_EQ(back.flops_per_second, m.flops_per_second) << m.name;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,191 @@
+#include "planner/layout_eject.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace stash::planner::placing {
+namespace {
+
+constexpr std::int64_t immovable = std::int64_t{1} << 50;
+constexpr std::int64_t nowhere = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace
+
+bool ejection_search::handles(const instance& problem) {
+  return !problem.windows && std::all_of(problem.items.begin(), problem.items.end(),
+                                         [&](const item& it) { return problem.grain % it.alignment == 0; });
+}
+
+ejection_search::ejection_search(const instance& problem, work_budget& budget)
+    : problem_(problem), budget_(budget), offsets_(problem.items.size(), -1) {
+  std::int64_t largest = 1;
+  for (const item& it : problem.items)
+    largest = std::max(largest, it.size);
+  for (const item& it : problem.items) {
+    // Who is large is hard to place again, but many small ones are no better.
+    const double part = static_cast<double>(it.size) / static_cast<double>(largest);
+    stature_.push_back(1 + static_cast<std::int64_t>(1000.0 * std::sqrt(part)));
+  }
+}
+
+bool ejection_search::run(std::int64_t capacity, std::int64_t work) {
+  const std::int64_t until = budget_.used() + work;
+  start(capacity);
+  while (!queue_.empty()) {
+    if (budget_.used() >= until || budget_.over()) return false;
+    std::pop_heap(queue_.begin(), queue_.end());
+    const std::uint32_t index = queue_.back().index;
+    queue_.pop_back();
+    const place found = cheapest(index);
+    if (found.cost >= immovable) return false;
+    if (found.cost > 0) {
+      ++grudge_[index];
+      drive_out(index, found.offset);
+    }
+    put(index, found.offset);
+  }
+  return true;
+}
+
+void ejection_search::start(std::int64_t capacity) {
+  capacity_ = capacity;
+  ++attempt_;
+  grudge_.assign(offsets_.size(), 1);
+  bottoms_.clear();
+  tops_.clear();
+  queue_.clear();
+  for (std::uint32_t i = 0; i < offsets_.size(); ++i) {
+    offsets_[i] = -1;
+    if (problem_.items[i].fixed >= 0) {
+      put(i, problem_.items[i].fixed);
+    } else {
+      wait(i);
+    }
+  }
+}
+
+/// The ways differ in who is placed first among those waiting; none is best for all problems.
+void ejection_search::wait(std::uint32_t index) {
+  const item& it = problem_.items[index];
+  const auto size = static_cast<double>(it.size);
+  const auto grudge = static_cast<double>(grudge_[index]);
+  double urgency = 0;
+  switch (attempt_ % 4) {
+    case 1:
+      urgency = size * it.lifetime * std::sqrt(grudge);
+      break;
+    case 2:
+      urgency = size * it.lifetime;
+      break;
+    case 3:
+      urgency = static_cast<double>(weight(index));
+      break;
+    default:
+      urgency = size * it.lifetime * grudge;
+  }
+  queue_.push_back({urgency, index});
+  std::push_heap(queue_.begin(), queue_.end());
+}
+
+std::int64_t ejection_search::weight(std::uint32_t index) const {
+  return problem_.items[index].fixed >= 0 ? immovable : stature_[index] * grudge_[index];
+}
+
+/// Events of the placed items that meet this one in time, by position.
+void ejection_search::meet(const std::vector<edge>& edges, std::uint32_t index, std::vector<event>& events,
+                           std::int64_t shift) const {
+  const item& it = problem_.items[index];
+  events.resize(edges.size());
+  std::size_t count = 0;
+  for (const edge& e : edges) {
+    events[count] = {e.at - shift, e.index};
+    count += static_cast<std::size_t>((e.first < it.last) & (it.first < e.last));
+  }
+  events.resize(count);
+  if (!problem_.boxes) {
+    std::erase_if(events, [&](const event& e) {
+      return !problem_.conflict(it, problem_.items[static_cast<std::size_t>(e.weight)]);
+    });
+  }
+  for (event& e : events)
+    e.weight = weight(static_cast<std::uint32_t>(e.weight));
+}
+
+/// Offsets are forbidden in open intervals, each at the weight of a placed item. The cost is lowest where one
+/// begins or ends, at the floor or at the ceiling. Where nothing is in the way the lowest place is taken,
+/// else one at random.
+ejection_search::place ejection_search::cheapest(std::uint32_t index) {
+  const std::int64_t size = problem_.items[index].size;
+  const std::int64_t highest = capacity_ - size;
+  meet(bottoms_, index, begins_, size);
+  meet(tops_, index, ends_, 0);
+  budget_.spend(static_cast<std::int64_t>(4 * bottoms_.size() + 8 * begins_.size()) + 64);
+  std::int64_t cost = 0, lowest = immovable;
+  std::size_t b = 0, e = 0;
+  equals_.clear();
+  if (highest < 0) return {0, immovable};
+  while (b < begins_.size() && begins_[b].at < 0)
+    cost += begins_[b++].weight;
+  for (std::int64_t at = 0;;) {
+    while (e < ends_.size() && ends_[e].at <= at)
+      cost -= ends_[e++].weight;
+    if (cost == 0) return {at, 0};
+    if (cost < lowest) {
+      lowest = cost;
+      equals_.clear();
+    }
+    if (cost == lowest) equals_.push_back(at);
+    if (at == highest) break;
+    while (b < begins_.size() && begins_[b].at <= at)
+      cost += begins_[b++].weight;
+    const std::int64_t next =
+        std::min(b < begins_.size() ? begins_[b].at : nowhere, e < ends_.size() ? ends_[e].at : nowhere);
+    at = std::min(next, highest);
+  }
+  if (equals_.empty()) return {0, immovable};
+  return {equals_[random_.below(equals_.size())], lowest};
+}
+
+void ejection_search::drive_out(std::uint32_t index, std::int64_t offset) {
+  const item& it = problem_.items[index];
+  driven_out_.clear();
+  for (const edge& e : bottoms_) {
+    if (e.at >= offset + it.size) break;
+    if ((e.first < it.last) & (it.first < e.last) && e.at + problem_.items[e.index].size > offset &&
+        (problem_.boxes || problem_.conflict(it, problem_.items[e.index])))
+      driven_out_.push_back(e.index);
+  }
+  for (const std::uint32_t other : driven_out_) {
+    take(other);
+    wait(other);
+  }
+}
+
+void ejection_search::put(std::uint32_t index, std::int64_t offset) {
+  const item& it = problem_.items[index];
+  offsets_[index] = offset;
+  const auto insert = [&](std::vector<edge>& edges, std::int64_t at) {
+    const auto behind = std::upper_bound(edges.begin(), edges.end(), at,
+                                         [](std::int64_t x, const edge& e) { return x < e.at; });
+    edges.insert(behind, {at, it.first, it.last, index});
+  };
+  insert(bottoms_, offset);
+  insert(tops_, offset + it.size);
+}
+
+void ejection_search::take(std::uint32_t index) {
+  const item& it = problem_.items[index];
+  const auto erase = [&](std::vector<edge>& edges, std::int64_t at) {
+    auto e = std::lower_bound(edges.begin(), edges.end(), at,
+                              [](const edge& x, std::int64_t y) { return x.at < y; });
+    while (e->index != index)
+      ++e;
+    edges.erase(e);
+  };
+  erase(bottoms_, offsets_[index]);
+  erase(tops_, offsets_[index] + it.size);
+  offsets_[index] = -1;
+}
+
+}  // namespace stash::planner::placing
