@@ -9,6 +9,7 @@
 #include <string>
 
 #include "planner/plan.hpp"
+#include "planner/sweep.hpp"
 
 namespace stash::tools {
 
@@ -21,8 +22,20 @@ struct probe {
   std::int64_t planned_bytes = 0, host_bytes = 0, bound_bytes = 0;
   double unplanned_ms = 0, simulated_ms = 0, bound_ms = 0;
   std::string limit;  ///< does not fit: what binds
-  double slowdown() const { return unplanned_ms > 0 ? std::max(0.0, simulated_ms / unplanned_ms - 1.0) : 0.0; }
+  double slowdown() const {
+    return unplanned_ms > 0 ? std::max(0.0, simulated_ms / unplanned_ms - 1.0) : 0.0;
+  }
 };
+
+/// The same with a short search and no relaxation: for sizes that fit, or do not fit, by far.
+planner::plan_options quick_search(planner::plan_options o);
+/// Whether the relaxation of a graph as large as this is worth its time.
+bool long_search_pays(const planner::graph& g);
+
+/// What makes a plan slower: the link or compute.
+std::string what_slows(const planner::plan_load& load, const planner::plan_times& times);
+/// What keeps a plan from fitting, from the planner's message.
+std::string what_is_there(const std::string& why, bool swap = true);
 
 /// Plans `g` within `memory`; policy none needs no model. Throws failed_while_running if the plan is not
 /// valid, and what the planner throws beside error(infeasible_budget).

@@ -115,7 +115,6 @@ int run(options& o) {
   for (std::size_t k = 0; k < wanted.size() && !interrupted(); ++k) {
     planner::plan_options& options = wanted[k];
     options.stop = [] { return interrupted(); };
-    options.relax = false;
     growth g;
     g.tolerance = o.tolerance;
     // 3D U-Net halves its maps three times.

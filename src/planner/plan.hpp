@@ -191,7 +191,7 @@ struct plan_options {
   /// Policy swap_only: all maps that can move do (vDNN-all), not only as many as the memory asks for.
   bool swap_all = false;
   std::int32_t evaluations = 12000;  ///< simulations of the search for the fastest plan
-  bool relax = true;                 ///< policies with a rule: bound by the relaxation, too
+  bool relax = true;                 ///< use the linear relaxation: better plans and a bound, more time
   std::uint64_t seed = 1;            ///< of that search
   std::function<bool()> stop;        ///< asked now and then; true: go on with the best plan so far
 };
