@@ -106,14 +106,14 @@ std::string what_is_there(const std::string& why, bool swap) {
 }
 
 probe plan_probe(const planner::graph& g, const planner::plan_options& options, std::int64_t memory,
-                 double max_slowdown) {
+                 double max_slowdown, bool long_search) {
   probe p;
   p.limit = hard_limit(g, memory);
   if (!p.limit.empty()) return p;
   p = plan_once(g, quick_search(options), memory, max_slowdown);
   const bool searches =
       options.chosen_policy != planner::policy::none && !planner::has_rule(options.chosen_policy);
-  return p.fits || !searches || !long_search_pays(g) ? p : plan_once(g, options, memory, max_slowdown);
+  return p.fits || !searches || !long_search ? p : plan_once(g, options, memory, max_slowdown);
 }
 
 largest_size find_largest(const growth& g) {

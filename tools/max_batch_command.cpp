@@ -129,7 +129,7 @@ int run(options& o) {
       const planner::graph graph = o.source.make(note);
       options.machine = note;
       network = graph.name;
-      probe p = plan_probe(graph, options, memory, max_slowdown);
+      probe p = plan_probe(graph, options, memory, max_slowdown, long_search_pays(graph));
       if (shown) {
         fmt::print(stderr, "{} {} {}: {}\n", o.policies[k], o.grow, n,
                    p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : p.limit);

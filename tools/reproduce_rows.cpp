@@ -66,7 +66,8 @@ largest_size grown(const reproduction& r, const growth_case& c) {
     size.batch = c.batch > 0 ? c.batch : n;
     size.side = c.batch > 0 ? n : 0;
     const stopwatch clock;
-    probe p = plan_probe(network_graph(c.network, size, r.threads), options, c.memory, c.max_slowdown);
+    const planner::graph graph = network_graph(c.network, size, r.threads);
+    probe p = plan_probe(graph, options, c.memory, c.max_slowdown, long_search_pays(graph));
     r.progress(fmt::format("{} {} {}: {} ({:.1f} s)", c.network, name_of(c.p), n,
                            p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : p.limit,
                            clock.seconds()));
@@ -153,8 +154,8 @@ void fixed_row(const reproduction& r, const planner::machine& m, double max_slow
   if (!r.wants(row.what) || r.stopped()) return;
   r.progress(row.what);
   const stopwatch clock;
-  const probe x =
-      plan_probe(network_graph(c.network, c.size, r.threads), wanted(r, c.p, m), c.memory, max_slowdown);
+  const probe x = plan_probe(network_graph(c.network, c.size, r.threads), wanted(r, c.p, m), c.memory,
+                             max_slowdown, true);
   row.published = c.published;
   row.target = c.target;
   row.goal = c.goal;

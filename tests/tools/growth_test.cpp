@@ -85,7 +85,7 @@ planner::plan_options options_for(planner::policy p, bool swap) {
 TEST(plan_probe, says_what_binds) {
   const planner::graph g = small_graph(64);
   const auto limit = [&](const planner::plan_options& o, std::int64_t memory, double slower = 1e9) {
-    const probe p = plan_probe(g, o, memory, slower);
+    const probe p = plan_probe(g, o, memory, slower, true);
     EXPECT_EQ(p.fits, p.limit.empty());
     return p.limit;
   };
@@ -105,9 +105,9 @@ TEST(plan_probe, host_memory_can_bind) {
   const planner::graph g = small_graph(64);
   planner::plan_options o = options_for(planner::policy::swap_only, true);
   constexpr std::int64_t memory = 1'700'000;
-  ASSERT_TRUE(plan_probe(g, o, memory, 1e9).fits);
+  ASSERT_TRUE(plan_probe(g, o, memory, 1e9, true).fits);
   o.model->host_bytes = 1;
-  EXPECT_EQ(plan_probe(g, o, memory, 1e9).limit, "host memory");
+  EXPECT_EQ(plan_probe(g, o, memory, 1e9, true).limit, "host memory");
 }
 
 }  // namespace
