@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "planner/bounds.hpp"
 #include "planner/placement.hpp"
+#include "planner/policies.hpp"
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
@@ -15,15 +16,19 @@
 namespace stash::tools {
 namespace {
 
-// What keeps a graph from fitting. `why`: the planner's message, which names the op at the peak.
-std::string memory_limit(const planner::graph& g, const planner::plan_options& o, std::int64_t memory,
-                         const std::string& why) {
+// What a search cannot help against; empty if there is nothing of the kind.
+std::string hard_limit(const planner::graph& g, std::int64_t memory) {
   const planner::wall w = planner::working_set_wall(g);
   const std::int64_t beside = planner::parameter_bytes(g) + planner::workspace_bytes(g);
   if (beside >= memory) return "weights, gradients, momentum and workspace";
-  if (w.op >= 0 && w.bytes + beside > memory)
-    return fmt::format("working set W of {} ({:.0f} MB)", g.op_at(w.op).name,
-                       static_cast<double>(w.bytes) / 1e6);
+  if (w.op < 0 || w.bytes + beside <= memory) return {};
+  return fmt::format("working set W of {} ({:.0f} MB)", g.op_at(w.op).name,
+                     static_cast<double>(w.bytes) / 1e6);
+}
+
+// What keeps a graph from fitting. `why`: the planner's message, which names the op at the peak.
+std::string memory_limit(const planner::graph& g, const planner::plan_options& o, std::int64_t memory,
+                         const std::string& why) {
   if (o.swap && o.model && o.model->host_bytes > 0) {
     planner::plan_options free = o;
     free.model->host_bytes = 0;
@@ -35,17 +40,11 @@ std::string memory_limit(const planner::graph& g, const planner::plan_options& o
       if (e.code() != errc::infeasible_budget) throw;
     }
   }
-  const std::size_t begin = why.find("while "), end = why.find(" runs");
-  const std::string op = begin == std::string::npos || end == std::string::npos || end < begin
-                             ? "the peak"
-                             : why.substr(begin + 6, end - begin - 6);
-  return fmt::format("{} while {} runs", o.swap ? "what cannot move" : "kept maps", op);
+  return what_is_there(why, o.swap);
 }
 
-}  // namespace
-
-probe plan_probe(const planner::graph& g, const planner::plan_options& options, std::int64_t memory,
-                 double max_slowdown) {
+probe plan_once(const planner::graph& g, const planner::plan_options& options, std::int64_t memory,
+                double max_slowdown) {
   probe p;
   planner::plan_sweep sweep(g, options);
   planner::plan made;
@@ -71,16 +70,50 @@ probe plan_probe(const planner::graph& g, const planner::plan_options& options, 
   p.simulated_ms = made.times.simulated_ms;
   p.bound_ms = made.times.bound_ms;
   p.fits = p.slowdown() <= max_slowdown;
-  if (!p.fits) {
-    const planner::plan_load& load = sweep.load();
-    const double waits = p.simulated_ms - p.unplanned_ms - load.added_ms;
-    p.limit = waits >= load.added_ms
-                  ? fmt::format("link ({:.1f} GB each way, waits of {:.1f} %)",
-                                static_cast<double>(load.moved_bytes) / 1e9, 100 * waits / p.unplanned_ms)
-                  : fmt::format("compute (encoding, decoding and computing again add {:.1f} %)",
-                                100 * load.added_ms / p.unplanned_ms);
-  }
+  if (!p.fits) p.limit = what_slows(sweep.load(), made.times);
   return p;
+}
+
+}  // namespace
+
+planner::plan_options quick_search(planner::plan_options o) {
+  o.relax = false;
+  o.evaluations = std::min(o.evaluations, 500);
+  return o;
+}
+
+bool long_search_pays(const planner::graph& g) {
+  constexpr std::size_t most_ops = 3000;  // the relaxation of more takes minutes
+  return g.ops.size() <= most_ops;
+}
+
+std::string what_slows(const planner::plan_load& load, const planner::plan_times& times) {
+  const double waits = times.simulated_ms - times.unplanned_ms - load.added_ms;
+  if (waits < load.added_ms) {
+    return fmt::format("compute (encoding, decoding and computing again add {:.1f} %)",
+                       100 * load.added_ms / times.unplanned_ms);
+  }
+  return fmt::format("link ({:.1f} GB each way, waits of {:.1f} %)",
+                     static_cast<double>(load.moved_bytes) / 1e9, 100 * waits / times.unplanned_ms);
+}
+
+std::string what_is_there(const std::string& why, bool swap) {
+  const std::size_t begin = why.find("while "), end = why.find(" runs");
+  const std::string op = begin == std::string::npos || end == std::string::npos || end < begin
+                             ? "the peak"
+                             : why.substr(begin + 6, end - begin - 6);
+  return fmt::format("{} while {} runs", swap ? "what cannot move" : "kept maps", op);
+}
+
+probe plan_probe(const planner::graph& g, const planner::plan_options& options, std::int64_t memory,
+                 double max_slowdown, bool long_search) {
+  probe p;
+  p.limit = hard_limit(g, memory);
+  if (!p.limit.empty()) return p;
+  p = plan_once(g, quick_search(options), memory, max_slowdown);
+  const bool searches =
+      options.chosen_policy != planner::policy::none && !planner::has_rule(options.chosen_policy);
+  return p.fits || !searches || !long_search ? p : plan_once(g, options, memory, max_slowdown);
 }
 
 largest_size find_largest(const growth& g) {

@@ -67,11 +67,29 @@ nlohmann::ordered_json to_json(const row& r, const std::string& grow) {
   return j;
 }
 
+// Only what the network has can grow.
+void check_growth(const options& o) {
+  if (o.source.name.empty() || !o.source.trace.empty()) {
+    throw error(errc::invalid_argument,
+                "network is required: only networks with a name can grow "
+                "(see stash max-batch --help)");
+  }
+  const models::model_info& info = models::find(o.source.name);
+  const bool side = o.grow == "side" && info.default_parameters.side == 0;
+  const bool steps = o.grow == "steps" && info.default_parameters.steps == 0;
+  if (side || steps) {
+    throw error(errc::invalid_argument,
+                fmt::format("--grow: expected batch, or a network of {}, got {} of {}",
+                            side ? "volumes" : "sequences", o.grow, o.source.name));
+  }
+}
+
 int run(options& o) {
   if (o.plan.machine.empty()) {
     throw error(errc::invalid_argument,
                 "--machine: expected the name of a machine or machine.json, got none");
   }
+  check_growth(o);
   check_writable(o.json);
   const double max_slowdown = parse_share(o.max_slowdown);
   std::vector<planner::plan_options> wanted;
@@ -89,6 +107,7 @@ int run(options& o) {
   std::int64_t graph_source::*const size = o.grow == "batch"  ? &graph_source::batch
                                            : o.grow == "side" ? &graph_source::side
                                                               : &graph_source::steps;
+  const std::int64_t begin_at = o.source.batch;
   const stops_between_steps guard;
   const bool shown = ::isatty(STDERR_FILENO) != 0;
   std::string network;
@@ -96,13 +115,12 @@ int run(options& o) {
   for (std::size_t k = 0; k < wanted.size() && !interrupted(); ++k) {
     planner::plan_options& options = wanted[k];
     options.stop = [] { return interrupted(); };
-    options.relax = false;
     growth g;
     g.tolerance = o.tolerance;
     // 3D U-Net halves its maps three times.
     g.unit = o.grow == "side" ? 8 : 1;
-    g.first =
-        rows.empty() ? (o.grow == "batch" ? 8 : 4) : std::max<std::int64_t>(rows[0].found.size / g.unit, 1);
+    const std::int64_t first = o.grow == "batch" ? (begin_at > 1 ? begin_at : 8) : 4;
+    g.first = rows.empty() ? first : std::max<std::int64_t>(rows[0].found.size / g.unit, 1);
     g.most = o.grow == "side" ? 8192 : 1'000'000;
     g.stop = options.stop;
     g.plan = [&](std::int64_t n) {
@@ -111,7 +129,7 @@ int run(options& o) {
       const planner::graph graph = o.source.make(note);
       options.machine = note;
       network = graph.name;
-      probe p = plan_probe(graph, options, memory, max_slowdown);
+      probe p = plan_probe(graph, options, memory, max_slowdown, long_search_pays(graph));
       if (shown) {
         fmt::print(stderr, "{} {} {}: {}\n", o.policies[k], o.grow, n,
                    p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : p.limit);
@@ -123,8 +141,8 @@ int run(options& o) {
     r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     rows.push_back(std::move(r));
   }
-  fmt::print("{} on {}, {:.3f} GB for everything{}: largest {}\n", network, m.name,
-             static_cast<double>(memory) / 1e9,
+  fmt::print("{} on {}, {:.1f} MB for everything{}: largest {}\n", network, m.name,
+             static_cast<double>(memory) / 1e6,
              std::isfinite(max_slowdown) ? fmt::format(", at most {:.1f} % slower", 100 * max_slowdown) : "",
              o.grow);
   fmt::print("{:<10} {:>8} {:>7} {:>11} {:>11} {:>9} {:>10}  {}\n", "policy", o.grow, "ratio", "planned MB",

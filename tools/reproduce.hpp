@@ -22,6 +22,7 @@ struct table_row {
   double figure = 0.0;                                       ///< the number in `ours` that a target is about
   double target = std::numeric_limits<double>::quiet_NaN();  ///< NaN: none
   bool at_most = false;                                      ///< target is an upper limit
+  bool goal = false;                                         ///< target is one beyond what is asked for
   std::string simulated;                                     ///< what was simulated, on which machine
   std::string limit;                                         ///< what binds
   std::string verified;  ///< "yes": validate() found nothing; "-": no plan
@@ -32,7 +33,7 @@ struct table_row {
 
 struct reproduction {
   int threads = 1;
-  std::int32_t evaluations = 1000;
+  std::int32_t evaluations = 6000;
   std::uint64_t seed = 1;
   double tolerance = 0.01;
   std::string only;  ///< rows whose text does not contain it are left out
@@ -44,11 +45,8 @@ struct reproduction {
   bool stopped() const { return stop && stop(); }
 };
 
-/// Names of the tables. Throws error(invalid_argument) that lists them for another name.
-std::vector<std::string> reproductions();
-void check_reproduction(const std::string& name);
-
-/// Makes the rows of one table, in order, until they are done or `stopped`.
+/// Makes the rows of one table, in order, until they are done or `stopped`; without `add` the name is only
+/// checked. Throws error(invalid_argument) that lists the tables for another name.
 void reproduce(const std::string& name, const reproduction& r);
 
 nlohmann::ordered_json to_json(const table_row& row);
@@ -57,6 +55,8 @@ nlohmann::ordered_json to_json(const table_row& row);
 struct network_size {
   std::int64_t batch = 64;
   std::int64_t side = 0, steps = 0;  ///< 0: the network's own
+  std::int64_t loss_chunk = 0;       ///< positions of a sequence whose logits exist at once; 0: all
+  bool fused_update = false;         ///< networks of images: each layer's update in the backward pass
 };
 planner::graph network_graph(const std::string& name, const network_size& size, int threads);
 

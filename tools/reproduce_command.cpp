@@ -21,11 +21,12 @@ struct options {
 
 std::string mark(const table_row& r) {
   if (!r.has_target()) return "";
-  return fmt::format("{} {}{:.3g}", r.reached() ? "reached" : "MISSED", r.at_most ? "<= " : ">= ", r.target);
+  return fmt::format("{}{} {}{:.3g}", r.goal ? "goal " : "", r.reached() ? "reached" : "MISSED",
+                     r.at_most ? "<= " : ">= ", r.target);
 }
 
 int run(options& o) {
-  check_reproduction(o.name);
+  reproduce(o.name, {});  // a name that is none
   check_writable(o.json);
   o.work.threads =
       o.threads > 0 ? o.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -55,12 +56,14 @@ int run(options& o) {
     write_file(o.json, report.dump(2) + "\n");
   };
   reproduce(o.name, o.work);
-  std::size_t targets = 0, reached = 0;
+  std::size_t targets = 0, reached = 0, goals = 0, goals_reached = 0;
   for (const table_row& r : rows) {
-    targets += r.has_target();
-    reached += r.has_target() && r.reached();
+    if (!r.has_target()) continue;
+    ++(r.goal ? goals : targets);
+    if (r.reached()) ++(r.goal ? goals_reached : reached);
   }
-  fmt::print("{} rows, {} of {} targets reached\n", rows.size(), reached, targets);
+  fmt::print("{} rows, {} of {} targets and {} of {} goals reached\n", rows.size(), reached, targets,
+             goals_reached, goals);
   if (interrupted()) throw error(errc::interrupted, "reproduce: interrupted; the rows are those so far");
   return 0;
 }

@@ -111,6 +111,13 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
                   "length of a sequence (networks of sequences; default: the network's own)")
       ->type_name("N")
       ->check(whole_number(1, 1'000'000));
+  command
+      .add_option("--loss-chunk", loss_chunk,
+                  "positions of a sequence whose logits exist at once (networks of sequences; default: all)")
+      ->type_name("N")
+      ->check(whole_number(1, 1'000'000));
+  command.add_flag("--fused-update", fused_update,
+                   "update the weights of a layer in the backward pass (networks of images)");
   command.add_option("--density", density, "assumed share of non-zeros after a ReLU")
       ->type_name("SHARE")
       ->capture_default_str()
@@ -176,21 +183,24 @@ planner::graph graph_source::named() const {
   const models::model_info& info = models::find(name);
   if (info.make_graph != nullptr) {
     const std::string got = fmt::format("got {}", name);
-    refuse({"--input", "--classes"}, "a network of images, " + got);
+    refuse({"--input", "--classes", "--fused-update"}, "a network of images, " + got);
     if (info.default_parameters.side == 0) refuse({"--side"}, "a network of volumes, " + got);
-    if (info.default_parameters.steps == 0) refuse({"--steps"}, "a network of sequences, " + got);
-    return info.make_graph(batch, {side, steps, density});
+    if (info.default_parameters.steps == 0)
+      refuse({"--steps", "--loss-chunk"}, "a network of sequences, " + got);
+    return info.make_graph(batch, {side, steps, density, loss_chunk});
   }
-  refuse({"--side", "--steps"}, fmt::format("a network of volumes or sequences, got {}", name));
+  refuse({"--side", "--steps", "--loss-chunk"},
+         fmt::format("a network of volumes or sequences, got {}", name));
   const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
   planner::training_graph_options options;
   options.relu_density = density;
+  options.fused_update = fused_update;
   return planner::make_training_graph(info.build(shape, classes > 0 ? classes : info.default_classes), batch,
                                       options);
 }
 
 planner::graph graph_source::read() const {
-  refuse({"--input", "--classes", "--side", "--steps", "--density"},
+  refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--density"},
          fmt::format("the name of a network, got the file {}", name));
   planner::graph g = read_graph(name);
   if (command_->count("--batch") > 0) {
@@ -245,7 +255,7 @@ planner::graph graph_source::read_trace() const {
     throw error(errc::invalid_argument,
                 fmt::format("--trace: expected no name of a network beside it, got {}", name));
   }
-  refuse({"--input", "--classes", "--side", "--steps", "--batch"},
+  refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--batch"},
          "the name of a network, got the trace " + trace);
   const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
   planner::trace_options options;

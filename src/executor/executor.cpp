@@ -80,14 +80,8 @@ executor::executor(planner::plan p, const executor_options& options)
             "got one with {} (made for: {})",
             workspace, plan_.sizes.workspace_bytes, plan_.machine));
   }
-  std::int64_t offset = 0;
-  parameter_offset_.assign(g.storages.size(), -1);
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    if (g.storages[s].batch_proportional()) continue;
-    parameter_offset_[s] = offset;
-    offset += aligned(g.storages[s].bytes(g.batch));
-  }
-  workspace_begin_ = offset;
+  place_parameters();
+  workspace_begin_ = plan_.sizes.parameter_bytes;
   maps_begin_ = workspace_begin_ + plan_.sizes.workspace_bytes;
   const auto maps = static_cast<double>(plan_.sizes.planned_peak) * (1.0 + options_.slack);
   arena_ = runtime::arena(static_cast<std::size_t>(aligned(maps_begin_ + static_cast<std::int64_t>(maps))));
@@ -196,7 +190,8 @@ void executor::prepare() {
       continue;
     }
     const storage_role role = g.at(buffer.storage).role;
-    if (role == storage_role::image) image_buffer_ = static_cast<planner::buffer_id>(b);
+    if (role == storage_role::image && buffer.first_step == 0)
+      image_buffer_ = static_cast<planner::buffer_id>(b);
     if (role == storage_role::label) label_buffer_ = static_cast<planner::buffer_id>(b);
   }
   first_backward_step_ = plan_.steps.size();
@@ -265,7 +260,11 @@ void executor::run_step(std::size_t i) {
   const execution_context context = openmp_context(plan_.threads);
   switch (st.kind) {
     case step_kind::run:
-      kernels_[index(st.op)]->run(p.operands);
+      if (kernels_[index(st.op)] != nullptr) {
+        kernels_[index(st.op)]->run(p.operands);
+      } else if (update_ != nullptr) {
+        update(plan_.network.op_at(st.op), *update_);
+      }
       break;
     case step_kind::encode:
       encode(p.stored, p.dense_in, p.encoded_out, {}, context);
@@ -366,12 +365,15 @@ step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
 
 step_result executor::gradient_step(std::span<const std::uint8_t> images,
                                     std::span<const std::int32_t> labels, std::int64_t step) {
+  update_ = nullptr;
   return forward_and_backward(images, labels, step);
 }
 
 step_result executor::train_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                                  std::int64_t step, const sgd_settings& sgd) {
+  update_ = &sgd;
   const step_result result = forward_and_backward(images, labels, step);
+  update_ = nullptr;
   if (result.committed) commit(sgd);
   return result;
 }

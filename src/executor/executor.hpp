@@ -74,11 +74,12 @@ class executor {
   /// Forward and backward pass over one batch, and the update if everything was stored.
   /// `images` has batch * image bytes, `labels` batch entries. `step` is the number of the step (dropout).
   /// Throws error(invalid_argument) for wrong sizes or labels out of range, error(corrupt_data /
-  /// verification_failed) naming the storage if a stash does not decode; parameters are then unchanged.
+  /// verification_failed) naming the storage if a stash does not decode; parameters are then unchanged,
+  /// except by updates in the backward stage that have run.
   step_result train_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                          std::int64_t step, const sgd_settings& sgd);
 
-  /// The same without the update: gradients can be read afterwards.
+  /// The same without any update: gradients can be read afterwards, those that share their place excepted.
   step_result gradient_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                             std::int64_t step);
 
@@ -120,6 +121,7 @@ class executor {
  private:
   struct prepared_step;
 
+  void place_parameters();
   void prepare();
   prepared_step prepare_run(const planner::step& st);
   tensor_view dense_view(const planner::tensor_ref& ref, planner::buffer_id b);
@@ -132,6 +134,7 @@ class executor {
   void run_step(std::size_t index);
   void check_reports(const planner::step& st) const;
   bool everything_stored() const;
+  void update(const planner::op& o, const sgd_settings& sgd);
   void commit(const sgd_settings& sgd);
   void poison_dead(std::size_t step);
 
@@ -141,7 +144,8 @@ class executor {
   runtime::arena host_;  ///< kept forms of swapped storages
   std::int64_t workspace_begin_ = 0, maps_begin_ = 0;
   std::vector<std::int64_t> parameter_offset_;          // per storage, -1 for batch-proportional ones
-  std::vector<std::unique_ptr<op_kernel>> kernels_;     // per op
+  std::vector<std::unique_ptr<op_kernel>> kernels_;     // per op; none for updates
+  const sgd_settings* update_ = nullptr;                // of updates in the backward stage; null: none runs
   std::vector<prepared_step> prepared_;                 // per step
   std::vector<std::vector<planner::buffer_id>> dying_;  // per step, with poison_freed
   std::vector<encode_report> reports_;                  // per storage

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "executor/executor.hpp"
+#include "planner/placement.hpp"
 #include "runtime/sha256.hpp"
 #include "stash/error.hpp"
 
@@ -82,21 +83,59 @@ void executor::initialise(std::uint64_t seed) {
   }
 }
 
+// Gradients that pass lie behind the rest, one layer's in the place of the other's.
+void executor::place_parameters() {
+  const planner::graph& g = plan_.network;
+  const auto size = [&](planner::storage_id s) {
+    return (g.at(s).bytes(g.batch) + planner::buffer_alignment - 1) / planner::buffer_alignment *
+           planner::buffer_alignment;
+  };
+  std::vector<planner::fixed_life> passing = planner::passing_gradients(g);
+  std::vector<char> passes(g.storages.size(), 0);
+  for (const planner::fixed_life& x : passing)
+    passes[static_cast<std::size_t>(x.storage)] = 1;
+  parameter_offset_.assign(g.storages.size(), -1);
+  std::int64_t begin = 0;
+  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+    if (g.storages[s].batch_proportional() || passes[s] != 0) continue;
+    parameter_offset_[s] = begin;
+    begin += size(static_cast<planner::storage_id>(s));
+  }
+  std::ranges::stable_sort(passing, {}, &planner::fixed_life::last);
+  std::int64_t offset = begin;
+  for (std::size_t i = 0; i < passing.size(); ++i) {
+    if (i > 0 && passing[i].last != passing[i - 1].last) {
+      if (passing[i].first <= passing[i - 1].last) {
+        throw error(errc::invalid_argument,
+                    fmt::format("executor: plan: expected updates that end before the next gradient begins, "
+                                "got {} in between",
+                                g.at(passing[i].storage).name));
+      }
+      offset = begin;
+    }
+    parameter_offset_[static_cast<std::size_t>(passing[i].storage)] = offset;
+    offset += size(passing[i].storage);
+  }
+}
+
+void executor::update(const planner::op& o, const sgd_settings& sgd) {
+  for (std::size_t i = 0; i + 2 < o.parameters.size(); i += 3) {
+    const std::span<float> w = parameter(o.parameters[i]);
+    const std::span<const float> gradient = parameter(o.parameters[i + 1]);
+    const std::span<float> m = parameter(o.parameters[i + 2]);
+    const bool decays = plan_.network.at(o.parameters[i]).shape.size() > 1;
+    const float decay = decays ? sgd.weight_decay : 0.0F;
+    for (std::size_t k = 0; k < w.size(); ++k) {
+      m[k] = sgd.momentum * m[k] + (gradient[k] + decay * w[k]);
+      w[k] -= sgd.learning_rate * m[k];
+    }
+  }
+}
+
 void executor::commit(const sgd_settings& sgd) {
   const planner::graph& g = plan_.network;
   for (const planner::op& o : g.ops) {
-    if (o.kind == op_kind::sgd_update) {
-      for (std::size_t i = 0; i + 2 < o.parameters.size(); i += 3) {
-        const std::span<float> w = parameter(o.parameters[i]);
-        const std::span<const float> gradient = parameter(o.parameters[i + 1]);
-        const std::span<float> m = parameter(o.parameters[i + 2]);
-        const float decay = g.at(o.parameters[i]).shape.size() > 1 ? sgd.weight_decay : 0.0F;
-        for (std::size_t k = 0; k < w.size(); ++k) {
-          m[k] = sgd.momentum * m[k] + (gradient[k] + decay * w[k]);
-          w[k] -= sgd.learning_rate * m[k];
-        }
-      }
-    }
+    if (o.kind == op_kind::sgd_update && o.stage == planner::op_stage::update) update(o, sgd);
     if (o.kind == op_kind::batch_norm) {
       const std::span<float> mean = parameter(o.parameters[2]), variance = parameter(o.parameters[3]);
       const std::span<const float> batch_mean = parameter(o.parameters_written[0]);

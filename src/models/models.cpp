@@ -26,6 +26,7 @@ std::int64_t steps_of(const Options& o, const graph_parameters& p) {
 
 planner::graph unet3d_graph(std::int64_t batch, const graph_parameters& p) {
   refuse_size("unet3d", "steps", p.steps);
+  refuse_size("unet3d", "loss_chunk", p.loss_chunk);
   unet3d_options o;
   if (p.side != 0) o.side = p.side;
   return unet3d(o).finish(batch, {p.relu_density});
@@ -35,6 +36,7 @@ planner::graph lstm_lm_graph(std::int64_t batch, const graph_parameters& p) {
   refuse_size("lstm_lm", "side", p.side);
   lstm_lm_options o;
   o.steps = steps_of(o, p);
+  o.loss_chunk = p.loss_chunk;
   return lstm_lm(o).finish(batch, {p.relu_density});
 }
 
@@ -42,6 +44,7 @@ planner::graph seq2seq_graph(std::int64_t batch, const graph_parameters& p) {
   refuse_size("seq2seq", "side", p.side);
   seq2seq_options o;
   o.steps = steps_of(o, p);
+  o.loss_chunk = p.loss_chunk;
   return seq2seq(o).finish(batch, {p.relu_density});
 }
 
@@ -50,6 +53,7 @@ planner::graph transformer_graph(const char* name, std::int64_t batch, const gra
   refuse_size(name, "side", p.side);
   transformer_options o = sizes();
   o.steps = steps_of(o, p);
+  o.loss_chunk = p.loss_chunk;
   return build(name, o).finish(batch, {p.relu_density});
 }
 

@@ -21,6 +21,7 @@ struct graph_parameters {
   std::int64_t side = 0;   ///< of a cubic image
   std::int64_t steps = 0;  ///< time steps, length of a sequence
   double relu_density = 0.5;
+  std::int64_t loss_chunk = 0;  ///< positions of a sequence whose logits exist at once; 0: all
 };
 
 /// A network of one of two kinds: `build` gives its forward graph, or `make_graph` its training graph.

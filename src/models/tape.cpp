@@ -193,14 +193,26 @@ value tape::linear(const std::string& name, const std::vector<term>& terms, weig
   return weighted(name, "linear", xs, ws, bias, y, flops);
 }
 
-value tape::conv3d(const std::string& name, value x, weight w, weight bias) {
-  const dims& in = shape(x);
-  const dims& k = weight_shape(name, w);
-  expect(in.size() == 4 && k.size() == 5 && k[1] == in[3] && k[2] == k[3] && k[3] == k[4] && k[2] % 2 == 1,
-         name, "a map {D, H, W, C} and a weight {out, C, k, k, k} with odd k");
-  if (bias) expect(weight_shape(name, bias) == dims{k[0]}, name, fmt::format("a bias of {}", k[0]));
-  const dims y{in[0], in[1], in[2], k[0]};
-  return weighted(name, "conv3d", {x}, {w}, bias, y, 2 * count(y) * count(k) / static_cast<double>(k[0]));
+value tape::conv3d(const std::string& name, const std::vector<term>& terms, weight bias) {
+  expect(!terms.empty(), name, "at least one term");
+  dims y = shape(terms[0].x);
+  expect(y.size() == 4, name, "a map {D, H, W, C}");
+  y.back() = weight_shape(name, terms[0].w).front();
+  std::vector<value> xs;
+  std::vector<weight> ws;
+  double flops = 0;
+  for (const term& t : terms) {
+    const dims& in = shape(t.x);
+    const dims& k = weight_shape(name, t.w);
+    expect(in.size() == 4 && std::equal(in.begin(), in.end() - 1, y.begin()) && k.size() == 5 &&
+               k[0] == y[3] && k[1] == in[3] && k[2] == k[3] && k[3] == k[4] && k[2] % 2 == 1,
+           name, "maps {D, H, W, C} and weights {out, C, k, k, k} with odd k");
+    xs.push_back(t.x);
+    ws.push_back(t.w);
+    flops += 2 * count(y) * count(k) / static_cast<double>(k[0]);
+  }
+  if (bias) expect(weight_shape(name, bias) == dims{y[3]}, name, fmt::format("a bias of {}", y[3]));
+  return weighted(name, "conv3d", xs, ws, bias, y, flops);
 }
 
 value tape::conv_transpose3d(const std::string& name, value x, weight w, weight bias) {

@@ -61,8 +61,9 @@ class tape {
   };
   /// The sum of x w^T over the terms, plus bias {out}: one matrix product over the concatenated inputs.
   value linear(const std::string& name, const std::vector<term>& terms, weight bias = {});
-  /// x {D, H, W, in}, w {out, in, k, k, k} with odd k; stride 1, padded so that the map keeps its size.
-  value conv3d(const std::string& name, value x, weight w, weight bias = {});
+  /// x {D, H, W, in}, w {out, in, k, k, k} with odd k; stride 1, padded so that the map keeps its size. The
+  /// sum over the terms, plus bias {out}: one convolution of the concatenated inputs, without making them.
+  value conv3d(const std::string& name, const std::vector<term>& terms, weight bias = {});
   /// x {D, H, W, in}, w {in, out, k, k, k}; stride k.
   value conv_transpose3d(const std::string& name, value x, weight w, weight bias = {});
   /// Norm with scale and shift of its own, a ReLU behind it on request. The output can be recomputed.

@@ -7,10 +7,14 @@
 namespace stash::models {
 namespace {
 
-value conv_norm_relu(tape& t, const std::string& name, value x, std::int64_t channels) {
-  const weight w = t.parameter(name + "/weight", {channels, t.shape(x).back(), 3, 3, 3});
+value conv_norm_relu(tape& t, const std::string& name, const std::vector<value>& xs, std::int64_t channels) {
+  std::vector<tape::term> terms;
+  for (const value x : xs) {
+    const std::string weight_name = name + "/weight" + (terms.empty() ? "" : "_up");
+    terms.push_back({x, t.parameter(weight_name, {channels, t.shape(x).back(), 3, 3, 3})});
+  }
   const weight b = t.parameter(name + "/bias", {channels});
-  return t.norm(name + "/bn", t.conv3d(name, x, w, b), norm_kind::batch, true);
+  return t.norm(name + "/bn", t.conv3d(name, terms, b), norm_kind::batch, true);
 }
 
 }  // namespace
@@ -22,8 +26,8 @@ tape unet3d(const unet3d_options& o) {
   std::vector<value> skips;
   std::int64_t width = o.base_filters;
   for (int level = 1; level <= levels; ++level, width *= 2) {
-    x = conv_norm_relu(t, fmt::format("down{}_1", level), x, width);
-    x = conv_norm_relu(t, fmt::format("down{}_2", level), x, 2 * width);
+    x = conv_norm_relu(t, fmt::format("down{}_1", level), {x}, width);
+    x = conv_norm_relu(t, fmt::format("down{}_2", level), {x}, 2 * width);
     if (level == levels) break;
     skips.push_back(x);
     x = t.max_pool3d(fmt::format("pool{}", level), x, 2);
@@ -35,12 +39,12 @@ tape unet3d(const unet3d_options& o) {
     x = t.conv_transpose3d(name, x, w);
     const value skip = skips[static_cast<std::size_t>(level - 1)];
     const std::int64_t out = t.shape(skip).back();
-    x = t.concat(name + "/concat", {skip, x});
-    x = conv_norm_relu(t, name + "_1", x, out);
-    x = conv_norm_relu(t, name + "_2", x, out);
+    // A concatenation would keep the room of both from the moment in which the skip is made.
+    x = conv_norm_relu(t, name + "_1", {skip, x}, out);
+    x = conv_norm_relu(t, name + "_2", {x}, out);
   }
   const weight w = t.parameter("classifier/weight", {o.classes, t.shape(x).back(), 1, 1, 1});
-  x = t.conv3d("classifier", x, w, t.parameter("classifier/bias", {o.classes}));
+  x = t.conv3d("classifier", {{x, w}}, t.parameter("classifier/bias", {o.classes}));
   t.softmax_cross_entropy("loss", x, t.ids("labels", o.side * o.side * o.side), 0);
   return t;
 }

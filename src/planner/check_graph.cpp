@@ -210,6 +210,8 @@ class checker {
   void check_op(const op& o) {
     const op_rule& rule = op_rules[static_cast<std::size_t>(o.kind)];
     if (rule.stage) expect(o.stage == *rule.stage, "stage", name_of(*rule.stage), name_of(o.stage));
+    expect(o.stage != op_stage::forward || o.kind != op_kind::sgd_update, "stage", "backward or update",
+           "forward");
     expect(o.stage != op_stage::update || o.kind == op_kind::sgd_update || o.kind == op_kind::generic,
            "stage", "forward or backward", "update");
     check_count(o.inputs.size(), rule.inputs, "inputs");
@@ -369,9 +371,9 @@ class checker {
       case op_kind::softmax_cross_entropy:
         return check_loss(o);
       case op_kind::generic:
+      case op_kind::sgd_update:
         return;
       case op_kind::softmax_cross_entropy_backward:
-      case op_kind::sgd_update:
         break;
       default:
         if (!op_rules[static_cast<std::size_t>(o.kind)].forward) return check_elementwise(o);

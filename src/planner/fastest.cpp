@@ -72,7 +72,7 @@ class finder {
     for (const option_choice& start : limits_.starts) {
       if (start.size() != p_.items.size()) continue;
       consider(start);
-      if (limits_.prices != nullptr && !best_.found) consider(repaired(start));
+      if ((limits_.prices != nullptr || !limits_.relax) && !best_.found) consider(repaired(start));
     }
     if (!best_.impossible) {
       if (relaxed_.solved) consider(repaired(largest_share()));

@@ -93,7 +93,7 @@ enum class op_kind : std::uint8_t {
   lrn_backward,
   softmax_cross_entropy,
   softmax_cross_entropy_backward,
-  sgd_update,  ///< one op for all parameters, predicated on the step's status
+  sgd_update,  ///< of parameters; in the backward stage their gradients are gone behind it
   generic,     ///< described by `op::label` and its operands alone: from a trace, or of a network that only
                ///< plans
 };
@@ -194,6 +194,9 @@ std::string_view to_string(need what) noexcept;
 struct training_graph_options {
   /// Density assumed for the output of a ReLU and for maps that are zero only where such a map is.
   double relu_density = 0.5;
+  /// The weights of a layer are updated as soon as nobody reads their old values: gradients of two layers are
+  /// never there at once.
+  bool fused_update = false;
 };
 
 /// Derives the training graph: in-place activations, concatenation as views, relu + max-pool and batch-norm +

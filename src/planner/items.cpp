@@ -153,7 +153,8 @@ class maker {
     for (std::size_t k = 0; k < forms.size() && linked_ && k < 32; ++k) {
       const kept_form& form = forms[k];
       const storage_role role = g_.at(form.storage).role;
-      const bool map = role == storage_role::feature_map || role == storage_role::auxiliary;
+      const bool map = role == storage_role::feature_map || role == storage_role::auxiliary ||
+                       (role == storage_role::image && rules_.move_images);
       if (map && rules_.may_move(form.storage) && form.kept >= rules_.smallest_swap && !form.reads.empty() &&
           has_gap(form))
         movable.push_back(k);

@@ -12,6 +12,7 @@ namespace stash::planner {
 struct item_rules {
   bool swap = true;                                      ///< kept forms may move to the host
   std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller ones stay
+  bool move_images = false;      ///< images may go back to the host, too, until the first layer's gradient
   std::vector<char> pinned;      ///< per storage: it must stay on the device; empty: none must
   double overflow_share = 0.01;  ///< of the bytes of sparse forms, there for the whole step
 

@@ -79,7 +79,7 @@ inline constexpr std::array op_rules{
     op_rule{op_kind::softmax_cross_entropy, fwd, {}, two, one, none, none, 0, false, true},
     op_rule{op_kind::softmax_cross_entropy_backward, bwd, op_kind::softmax_cross_entropy, one, one, none,
             none, 0, true, false},
-    op_rule{op_kind::sgd_update, op_stage::update, {}, none, none, any, any, 0, false, false},
+    op_rule{op_kind::sgd_update, {}, {}, none, none, any, any, 0, false, false},
     op_rule{op_kind::generic, {}, {}, any, any, any, any, static_cast<std::size_t>(-1), false, true},
 };
 

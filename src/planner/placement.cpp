@@ -81,12 +81,41 @@ placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work)
   return result;
 }
 
+std::vector<fixed_life> passing_gradients(const graph& g) {
+  std::vector<op_id> first(g.storages.size(), -1), last(g.storages.size(), -1);
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    const op& o = g.ops[i];
+    for (const storage_id s : o.parameters_written) {
+      if (first[index(s)] < 0) first[index(s)] = static_cast<op_id>(i);
+    }
+    if (o.kind != op_kind::sgd_update || o.stage != op_stage::backward) continue;
+    for (const storage_id s : o.parameters)
+      last[index(s)] = static_cast<op_id>(i);
+  }
+  std::vector<fixed_life> list;
+  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+    if (g.storages[s].role == storage_role::weight_gradient && last[s] >= 0)
+      list.push_back({static_cast<storage_id>(s), std::max(first[s], 0), last[s]});
+  }
+  return list;
+}
+
 std::int64_t parameter_bytes(const graph& g) {
   std::int64_t sum = 0;
   for (const storage& s : g.storages) {
     if (!s.batch_proportional()) sum += aligned(s.bytes(g.batch));
   }
-  return sum;
+  std::vector<std::int64_t> change(g.ops.size() + 1, 0);
+  for (const fixed_life& x : passing_gradients(g)) {
+    const std::int64_t bytes = aligned(g.at(x.storage).bytes(g.batch));
+    sum -= bytes;
+    change[index(x.first)] += bytes;
+    change[index(x.last) + 1] -= bytes;
+  }
+  std::int64_t live = 0, most = 0;
+  for (const std::int64_t c : change)
+    most = std::max(most, live += c);
+  return sum + most;
 }
 
 std::int64_t workspace_bytes(const graph& g) {

@@ -19,7 +19,17 @@ struct placement {
 /// within it is enough; `work` bounds the search behind the simple orders (layout_limits).
 placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = 50'000'000);
 
-/// Bytes of everything whose size does not depend on the batch, each rounded up to buffer_alignment.
+/// A storage of fixed size that is there from the first op that writes it to the last that reads it.
+struct fixed_life {
+  storage_id storage = -1;
+  op_id first = -1, last = -1;
+};
+/// Weight gradients whose update is part of the backward stage.
+std::vector<fixed_life> passing_gradients(const graph& g);
+
+/// Bytes of everything whose size does not depend on the batch, each rounded up to buffer_alignment. Weight
+/// gradients that an sgd_update of the backward stage reads are there until it has run, and count as often as
+/// they are there together.
 std::int64_t parameter_bytes(const graph& g);
 /// The largest workspace of one op, rounded up.
 std::int64_t workspace_bytes(const graph& g);

@@ -199,9 +199,9 @@ struct plan_options {
   std::int64_t smallest_swap = std::int64_t{64} * 1024;  ///< bytes; smaller forms stay
   /// Policy swap_only: all maps that can move do (vDNN-all), not only as many as the memory asks for.
   bool swap_all = false;
-  std::int32_t evaluations =
-      12000;                   ///< simulations of the search for the fastest plan, of a network of 1000 steps
-  bool relax = true;           ///< policies with a rule: bound by the relaxation, too
+  /// Simulations of the search for the fastest plan, of a network of 1000 steps; fewer of longer ones.
+  std::int32_t evaluations = 12000;
+  bool relax = true;           ///< use the linear relaxation: better plans and a bound, more time
   std::uint64_t seed = 1;      ///< of that search
   std::function<bool()> stop;  ///< asked now and then; true: go on with the best plan so far
 };

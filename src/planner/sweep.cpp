@@ -50,6 +50,7 @@ class plan_sweep::state {
     rules.swap = options_.swap;
     rules.smallest_swap = options_.smallest_swap;
     rules.overflow_share = options_.overflow_share;
+    rules.move_images = !has_rule(options_.chosen_policy);  // the papers' rules know maps only
     rules.pinned = pinned_storages();
     problem_ = make_problem(g_, set_, *options_.model, rules, no_limit);
     steps_ = compress(problem_);
@@ -82,6 +83,7 @@ class plan_sweep::state {
       fastest_limits limits;
       limits.evaluations = options_.evaluations;
       limits.seed = options_.seed;
+      limits.relax = options_.relax;
       limits.stop = options_.stop;
       for (const made& known : known_) {
         if (known.where.height <= room) limits.starts.push_back(known.choice);
@@ -274,7 +276,8 @@ class plan_sweep::state {
           fastest_limits limits;
           limits.evaluations = options_.evaluations / 8;
           limits.seed = options_.seed + static_cast<std::uint64_t>(100 * way + round);
-          limits.prices = &found.prices;
+          limits.relax = false;
+          if (found.relaxed) limits.prices = &found.prices;
           limits.starts = {trial};
           if (way > 0 && round == 0) limits.wander = 0.001 * way;
           limits.stop = options_.stop;

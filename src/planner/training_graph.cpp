@@ -533,11 +533,12 @@ class builder {
     w.alternatives = {{"from_x", {read(value_of(x), need::value)}}};
     for (const trainable& t : parts)
       w.parameters_written.push_back(t.gradient);
-    if (!wants_gradient(x)) return;
+    if (!wants_gradient(x)) return fused_update(n);
     const tensor_ref dx = new_gradient(x);
     op& d = emit_backward(n, "/backward_data", data);
     d.outputs = {dx};
     d.parameters = {parts[0].weight};
+    fused_update(n);
     contribute(x, dx, part_kind::fresh);
   }
 
@@ -585,6 +586,7 @@ class builder {
     elementwise(n, op_kind::batch_norm_backward, std::move(alternatives),
                 {parts[0].weight, parts[1].weight, saved_.at(n).first, saved_.at(n).second},
                 {parts[0].gradient, parts[1].gradient});
+    fused_update(n);
   }
 
   void backward(node_id n) {
@@ -695,9 +697,18 @@ class builder {
     if (wants_gradient(x)) contribute(x, dy, kind);
   }
 
+  void fused_update(node_id n) {
+    if (options_.fused_update)
+      emit_update(at(n).name + "/update", op_stage::backward, node_parameters_.at(n));
+  }
+
   void update() {
-    op& o = emit("sgd_update", op_kind::sgd_update, op_stage::update, -1);
-    for (const trainable& t : trainables_) {
+    if (!options_.fused_update) emit_update("sgd_update", op_stage::update, trainables_);
+  }
+
+  void emit_update(std::string name, op_stage stage, const std::vector<trainable>& updated) {
+    op& o = emit(std::move(name), op_kind::sgd_update, stage, -1);
+    for (const trainable& t : updated) {
       o.parameters.insert(o.parameters.end(), {t.weight, t.gradient, t.momentum});
       o.parameters_written.insert(o.parameters_written.end(), {t.weight, t.momentum});
     }

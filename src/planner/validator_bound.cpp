@@ -25,13 +25,10 @@ double rounded_up(std::int64_t bytes) {
 
 // Parameters and workspace.
 double bytes_beside_maps(const graph& g) {
-  double parameters = 0.0, workspace = 0.0;
-  for (const storage& s : g.storages) {
-    if (!s.batch_proportional()) parameters += rounded_up(s.fixed_bytes);
-  }
+  double workspace = 0.0;
   for (const op& o : g.ops)
     workspace = std::max(workspace, static_cast<double>(o.workspace_bytes));
-  return parameters + workspace;
+  return static_cast<double>(fixed_size_bytes(g)) + workspace;
 }
 
 // Storages that no choice concerns: there from their first to their last use.

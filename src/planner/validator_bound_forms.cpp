@@ -304,8 +304,9 @@ access legal_set::read(const op& o, const stash_read& r, const legal_form& f, co
 bool legal_set::movable(storage_id id, std::int64_t kept) const {
   const storage_role role = at(g_.storages, id).role;
   return moves_ && p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0 &&
-         (role == storage_role::feature_map || role == storage_role::auxiliary) && at(stays_, id) == 0 &&
-         kept > 0 && kept >= p_.smallest_swap;
+         (role == storage_role::feature_map || role == storage_role::auxiliary ||
+          role == storage_role::image) &&
+         at(stays_, id) == 0 && kept > 0 && kept >= p_.smallest_swap;
 }
 
 }  // namespace stash::planner::validation

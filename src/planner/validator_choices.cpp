@@ -107,8 +107,8 @@ class choice_checker {
 
   void check_swapped(storage_id s, const stash_choice& c) {
     const storage_role role = at(g_.storages, s).role;
-    if (role != storage_role::feature_map && role != storage_role::auxiliary)
-      illegal(s, "only maps are swapped");
+    if (role != storage_role::feature_map && role != storage_role::auxiliary && role != storage_role::image)
+      illegal(s, "only maps and images are swapped");
     if (c.kind != stash_kind::raw && !stored_form(c)) illegal(s, "swapped, but nothing of it is kept");
     if (p_.chosen_policy == policy::none || p_.chosen_policy == policy::gist)
       illegal(s, "the policy moves nothing");

@@ -112,6 +112,10 @@ void check_steps(const plan& p, const graph_history& history, finding_list& foun
 /// Reported sizes and the budget.
 void check_totals(const plan& p, finding_list& found);
 
+/// Bytes of everything of fixed size. A weight gradient counts until its update has run, if that is part of
+/// the backward stage.
+std::int64_t fixed_size_bytes(const graph& g);
+
 /// Reported times and the bound on them (docs/planning.md). Returns the bound that the certificate proves, in
 /// ms; 0 if the plan says nothing of times.
 double check_bound(const plan& p, finding_list& found);

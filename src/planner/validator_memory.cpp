@@ -44,7 +44,9 @@ void check_dense(const plan& p, std::size_t i, finding_list& found) {
               s.bytes(p.network.batch));
   }
   const bool given = s.role == storage_role::image || s.role == storage_role::label;
-  if (given && b.first_step != 0) {
+  // An image that comes back from the host gets a buffer of its own.
+  const bool returned = s.role == storage_role::image && at(p.choices, b.storage).swapped;
+  if (given && b.first_step != 0 && !returned) {
     found.add(plan_fault::bad_lifetime, "buffer {}: {} is there before step 0, not from step {}", i, s.name,
               b.first_step);
   }
@@ -226,15 +228,13 @@ class totals_checker {
 
   void run() {
     const plan_sizes& sizes = p_.sizes;
-    std::int64_t peak = 0, host = 0, parameters = 0, workspace = 0, wall = 0;
+    std::int64_t peak = 0, host = 0, workspace = 0, wall = 0;
     for (const buffer& b : p_.buffers) {
       if (!has_sane_place(b)) continue;
       std::int64_t& end = b.form == buffer_form::host ? host : peak;
       end = std::max(end, b.offset + b.bytes);
     }
-    for (const storage& s : p_.network.storages) {
-      if (!s.batch_proportional()) parameters = sum(parameters, round_up(s.fixed_bytes));
-    }
+    const std::int64_t parameters = fixed_size_bytes(p_.network);
     for (const op& o : p_.network.ops) {
       workspace = std::max(workspace, o.workspace_bytes);
       wall = std::max(wall, working_set(p_.network, o));
@@ -277,6 +277,40 @@ class totals_checker {
 };
 
 }  // namespace
+
+std::int64_t fixed_size_bytes(const graph& g) {
+  std::vector<std::int64_t> updates(g.storages.size(), 0);  // that are still to come
+  const auto visit_updated = [&g](const op& o, const auto& visit) {
+    if (o.kind != op_kind::sgd_update || o.stage != op_stage::backward) return;
+    for (const storage_id s : o.parameters) {
+      if (in_range(s, g.storages) && at(g.storages, s).role == storage_role::weight_gradient)
+        visit(static_cast<std::size_t>(s));
+    }
+  };
+  for (const op& o : g.ops)
+    visit_updated(o, [&](std::size_t s) { ++updates[s]; });
+  std::int64_t always = 0, now = 0, most = 0;
+  std::vector<bool> passing(g.storages.size()), there(g.storages.size());
+  for (std::size_t s = 0; s < g.storages.size(); ++s) {
+    passing[s] = updates[s] > 0;
+    if (!passing[s] && !g.storages[s].batch_proportional())
+      always = sum(always, round_up(g.storages[s].fixed_bytes));
+  }
+  for (const op& o : g.ops) {
+    for (const storage_id id : o.parameters_written) {
+      if (!in_range(id, g.storages)) continue;
+      const auto s = static_cast<std::size_t>(id);
+      if (!passing[s] || there[s]) continue;
+      there[s] = true;
+      now = sum(now, round_up(g.storages[s].fixed_bytes));
+    }
+    most = std::max(most, now);
+    visit_updated(o, [&](std::size_t s) {
+      if (--updates[s] == 0 && there[s]) now = sum(now, -round_up(g.storages[s].fixed_bytes));
+    });
+  }
+  return sum(always, most);
+}
 
 void check_buffers(const plan& p, finding_list& found) {
   for (std::size_t i = 0; i < p.buffers.size() && !found.full(); ++i) {

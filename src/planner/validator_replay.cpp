@@ -69,6 +69,8 @@ class replayer {
       const buffer& b = p.buffers[i];
       if (b.form != buffer_form::dense || !in_range(b.storage, g_.storages)) continue;
       contents_[i] = {b.storage, false, quality::exact, h_.initial(g_, b.storage)};
+      // What begins later, of an image, is what comes back from the host.
+      if (b.first_step > 0) contents_[i].writers.assign(contents_[i].writers.size(), nobody);
     }
   }
 

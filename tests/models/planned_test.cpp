@@ -174,7 +174,8 @@ TEST(planned, shapes_of_the_publications) {
   EXPECT_EQ(output_shape(u, "pool1"), (dims{32, 32, 32, 64}));
   EXPECT_EQ(output_shape(u, "down4_2"), (dims{8, 8, 8, 512}));
   EXPECT_EQ(output_shape(u, "up3"), (dims{16, 16, 16, 512}));
-  EXPECT_EQ(u.at(op_named(u, "up3").outputs[0].storage).shape, (dims{16, 16, 16, 768}));
+  EXPECT_EQ(u.at(op_named(u, "up3").outputs[0].storage).shape, (dims{16, 16, 16, 512}));
+  EXPECT_EQ(op_named(u, "up3_1").inputs.size(), 2U);
   EXPECT_EQ(output_shape(u, "classifier"), (dims{64, 64, 64, 4}));
   const graph b = bert("b", bert_base()).finish(1);
   EXPECT_EQ(output_shape(b, "layer12/attention/scores"), (dims{12, 128, 128}));
@@ -184,6 +185,36 @@ TEST(planned, shapes_of_the_publications) {
   EXPECT_EQ(output_shape(s, "attention/keys"), (dims{50, 512}));
   EXPECT_EQ(output_shape(s, "attention/scores[49]"), dims{50});
   EXPECT_EQ(output_shape(s, "decoder/lstm1[0]/gates"), dims{2048});
+}
+
+// A convolution of two maps is that of their concatenation: as many operations, weights and gradients.
+TEST(planned, a_convolution_of_two_maps) {
+  const auto make = [](bool joined) {
+    tape t("two");
+    const value image = t.image("image", {4, 4, 4, 2});
+    const value a = t.conv3d("a", {{image, t.parameter("wa", {3, 2, 3, 3, 3})}});
+    const value b = t.conv3d("b", {{image, t.parameter("wb", {5, 2, 3, 3, 3})}});
+    const value y = joined ? t.conv3d("y", {{t.concat("ab", {a, b}), t.parameter("w", {6, 8, 3, 3, 3})}})
+                           : t.conv3d("y", {{a, t.parameter("w0", {6, 3, 3, 3, 3})},
+                                            {b, t.parameter("w1", {6, 5, 3, 3, 3})}});
+    t.softmax_cross_entropy("loss", y, t.ids("labels", 64), 0);
+    return t.finish(2);
+  };
+  const graph whole = make(true), parts = make(false);
+  planner::check_graph(parts);
+  const auto sums = [](const graph& g) {
+    double flops = 0, weights = 0;
+    for (const planner::op& o : g.ops)
+      flops += o.name.starts_with("y") ? o.flops : 0;
+    for (const planner::storage& s : g.storages)
+      weights += s.role == planner::storage_role::weight ? static_cast<double>(s.elements(1)) : 0;
+    return std::pair(flops, weights);
+  };
+  EXPECT_DOUBLE_EQ(sums(parts).first, sums(whole).first);
+  EXPECT_EQ(sums(parts).second, sums(whole).second);
+  EXPECT_EQ(output_shape(parts, "y"), (dims{4, 4, 4, 6}));
+  EXPECT_EQ(op_named(parts, "y/backward_weights1").parameters_written.size(), 1U);
+  EXPECT_EQ(output_shape(parts, "y/backward_data1"), (dims{4, 4, 4, 5}));
 }
 
 TEST(planned, volumes_of_any_size) {

@@ -125,7 +125,7 @@ TEST(tape, split_gradients_lie_in_one_storage) {
 TEST(tape, volumes_need_not_be_cubes) {
   tape t("t");
   value x = t.image("input", {4, 6, 8, 2});
-  x = t.conv3d("conv", x, t.parameter("w", {3, 2, 3, 3, 3}), t.parameter("b", {3}));
+  x = t.conv3d("conv", {{x, t.parameter("w", {3, 2, 3, 3, 3})}}, t.parameter("b", {3}));
   EXPECT_EQ(t.shape(x), (tape::dims{4, 6, 8, 3}));
   x = t.max_pool3d("pool", x, 2);
   EXPECT_EQ(t.shape(x), (tape::dims{2, 3, 4, 3}));

@@ -263,6 +263,12 @@ TEST(check_graph, order) {
          c.parameters_written[0] = op_named(g, "c0").parameters[0];
        },
        "'sgd_update': parameters["},
+      {"update in the forward stage",
+       [](graph& g) {
+         op& f = g.ops.front();
+         f.kind = op_kind::sgd_update;
+       },
+       "expected backward or update"},
       {"auxiliary never written", [](graph& g) { op_named(g, "d1").optional_outputs.clear(); },
        "expected a storage written in the forward stage"},
   });

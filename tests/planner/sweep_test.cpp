@@ -87,11 +87,9 @@ double cost_of(const plan& p, const step& s, const machine& m) {
 
 TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulation) {
   std::size_t codecs = 0, copies = 0, stalls = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 160; ++seed) {
     const graph g = random_graph(seed);
-    plan_options o = fast_options(seed, seed % 2 == 0 ? policy::lossless : policy::fp8);
-    // Without a link codecs are what makes room.
-    o.swap = seed % 3 != 0;
+    const plan_options o = fast_options(seed, seed % 2 == 0 ? policy::lossless : policy::fp8);
     plan_sweep sweep(g, o);
     for (int percent = 40; percent <= 100; percent += 20) {
       plan p;
@@ -128,7 +126,7 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
       ASSERT_NEAR(last + update, p.times.simulated_ms, 1e-9 * p.times.simulated_ms);
     }
   }
-  EXPECT_GT(codecs, 100U);
+  EXPECT_GT(codecs, 80U);
   EXPECT_GT(copies, 100U);
   EXPECT_GT(stalls, 0U);
 }
@@ -227,6 +225,115 @@ TEST(sweep, the_users_word_on_tensors_holds) {
   }
 }
 
+// An image of 64 x 64 x 8 bytes is half of what the step takes, and nobody needs it between the first layer's
+// forward and backward op.
+graph graph_with_a_large_image() {
+  network net("image");
+  node_id x = net.relu("r1", net.conv2d("c1", net.input(64, 64, 8), 1, {3, 3}, {4, 4}, {1, 1}, true));
+  for (int i = 2; i < 6; ++i) {
+    const std::string n = std::to_string(i);
+    x = net.relu("r" + n, net.conv2d("c" + n, x, 24, {3, 3}, {1, 1}, {1, 1}, true));
+  }
+  net.softmax_cross_entropy("loss", net.dense("fc", x, 5));
+  return make_training_graph(net, 4);
+}
+
+std::vector<std::size_t> image_buffers(const plan& p) {
+  std::vector<std::size_t> list;
+  for (std::size_t b = 0; b < p.buffers.size(); ++b) {
+    const buffer& x = p.buffers[b];
+    const bool image = x.storage >= 0 && p.network.at(x.storage).role == storage_role::image;
+    if (image && x.form == buffer_form::dense) list.push_back(b);
+  }
+  return list;
+}
+
+TEST(sweep, images_go_back_to_the_host) {
+  const graph g = graph_with_a_large_image();
+  plan_options o = fast_options(1, policy::lossless);
+  plan_sweep sweep(g, o);
+  std::size_t moved = 0;
+  for (int percent = 40; percent < 100; percent += 4) {
+    plan p;
+    try {
+      p = sweep.make(sweep.beside_bytes() + (sweep.baseline_bytes() - sweep.beside_bytes()) * percent / 100);
+    } catch (const error&) {
+      continue;
+    }
+    ASSERT_EQ(findings_of(p), "");
+    const std::vector<std::size_t> images = image_buffers(p);
+    if (images.size() < 2) continue;
+    ++moved;
+    ASSERT_EQ(images.size(), 2U);
+    EXPECT_EQ(p.buffers[images[0]].first_step, 0);
+    EXPECT_GT(p.buffers[images[1]].first_step, p.buffers[images[0]].last_step);
+    // What comes back is not there by itself.
+    plan lost = p;
+    std::erase_if(lost.steps, [&](const step& s) {
+      return (s.kind == step_kind::copy_in || s.kind == step_kind::wait_in) &&
+             s.storage == p.buffers[images[0]].storage;
+    });
+    EXPECT_NE(findings_of(lost), "");
+    plan early = p;
+    early.buffers[images[1]].first_step = 0;
+    EXPECT_NE(findings_of(early), "");
+    plan unsaid = p;
+    unsaid.choices[static_cast<std::size_t>(p.buffers[images[0]].storage)].swapped = false;
+    EXPECT_NE(findings_of(unsaid), "");
+  }
+  EXPECT_GT(moved, 0U);
+}
+
+TEST(sweep, rules_of_papers_keep_images) {
+  const graph g = graph_with_a_large_image();
+  plan_options o = fast_options(1, policy::swap_only);
+  o.swap_all = true;
+  plan_sweep sweep(g, o);
+  const plan p = sweep.make(sweep.baseline_bytes() * 2);
+  EXPECT_GT(swapped(p), 0U);
+  EXPECT_EQ(image_buffers(p).size(), 1U);
+}
+
+TEST(sweep, plans_of_graphs_with_updates_in_backward) {
+  network net("fused");
+  node_id x = net.input(16, 16, 3);
+  for (int i = 0; i < 4; ++i) {
+    const std::string n = std::to_string(i);
+    x = net.relu("r" + n, net.batch_norm("n" + n, net.conv2d("c" + n, x, 16, {3, 3}, {1, 1}, {1, 1}, false)));
+  }
+  net.softmax_cross_entropy("loss", net.dense("fc", x, 5));
+  training_graph_options fused;
+  fused.fused_update = true;
+  plan_sweep before(make_training_graph(net, 4), fast_options(1, policy::lossless));
+  plan_sweep after(make_training_graph(net, 4, fused), fast_options(1, policy::lossless));
+  EXPECT_LT(after.beside_bytes(), before.beside_bytes());
+  const plan p = after.make(after.baseline_bytes() * 3 / 4);
+  EXPECT_EQ(findings_of(p), "");
+  EXPECT_EQ(p.sizes.parameter_bytes + p.sizes.workspace_bytes, after.beside_bytes());
+  plan too_little = p;
+  too_little.sizes.parameter_bytes -= 64;
+  EXPECT_NE(findings_of(too_little), "");
+}
+
+TEST(sweep, without_the_relaxation_plans_are_valid_too) {
+  std::size_t plans = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    plan_options o = fast_options(seed, policy::lossless);
+    o.relax = false;
+    plan_sweep sweep(random_graph(seed), o);
+    try {
+      const plan p = sweep.make(sweep.baseline_bytes() * 8 / 10);
+      ++plans;
+      ASSERT_EQ(findings_of(p), "") << "seed " << seed;
+      EXPECT_FALSE(p.times.relaxed);
+      EXPECT_TRUE(p.certificate.prices.empty());
+    } catch (const error& e) {
+      ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
+    }
+  }
+  EXPECT_GT(plans, 10U);
+}
+
 TEST(sweep, a_model_is_asked_for) {
   plan_options o;
   EXPECT_THROW(plan_sweep(random_graph(1), o), error);
@@ -252,7 +359,7 @@ TEST(sweep, the_validator_misses_no_damage_to_a_copy) {
     p.steps[at] = p.steps[at + 1];
     EXPECT_NE(findings_of(p), "") << "without " << to_string(kind);
     p = sound;
-    p.steps[at].inputs[0] = 0;
+    p.steps[at].inputs[0] = sound.steps[at].inputs[0] == 0 ? 1 : 0;
     EXPECT_NE(findings_of(p), "") << to_string(kind) << " of another buffer";
     p = sound;
     p.steps[at].outputs[0] = p.steps[at].inputs[0];

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/graph.hpp"
+#include "planner/placement.hpp"
 #include "planner/random_network.hpp"
 #include "planner/symbolic_step.hpp"
 #include "stash/error.hpp"
@@ -385,6 +386,31 @@ TEST_F(training_graph_test, every_parameter_is_updated_once) {
     EXPECT_EQ(g.at(update.parameters[i + 2]).role, storage_role::momentum);
   }
   EXPECT_THAT(weights, ElementsAre("c0/weight", "c0/bias", "n/scale", "n/shift", "fc0/weight", "fc0/bias"));
+}
+
+TEST_F(training_graph_test, fused_updates_follow_the_last_reader_of_old_weights) {
+  const node_id normed = net.relu("r", net.batch_norm("n", c0));
+  net.softmax_cross_entropy("loss", net.dense("fc", conv("c1", normed), 5));
+  training_graph_options options;
+  options.fused_update = true;
+  g = make_training_graph(net, 2, options);
+  check_graph(g);
+  std::vector<std::string> backward;
+  for (const op& o : g.ops) {
+    EXPECT_NE(o.stage, op_stage::update) << o.name;
+    if (o.stage == op_stage::backward) backward.push_back(o.name);
+  }
+  EXPECT_THAT(backward, ElementsAre("loss/backward", "fc/backward_weights", "fc/backward_data", "fc/update",
+                                    "c1/backward_weights", "c1/backward_data", "c1/update", "n/backward",
+                                    "n/update", "c0/backward_weights", "c0/update"));
+  // fc is the largest: 8 x 8 x 4 inputs of 5 outputs, and 5 biases in 64 bytes.
+  const graph plain = make_training_graph(net, 2);
+  std::int64_t gradients = 0;
+  for (const storage& s : plain.storages) {
+    if (s.role == storage_role::weight_gradient) gradients += (s.fixed_bytes + 63) / 64 * 64;
+  }
+  EXPECT_EQ(parameter_bytes(g), parameter_bytes(plain) - gradients + (256 * 5 * 4 + 64));
+  EXPECT_TRUE(passing_gradients(plain).empty());
 }
 
 TEST_F(training_graph_test, densities_follow_the_values) {

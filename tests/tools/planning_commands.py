@@ -335,6 +335,54 @@ class Plan(CommandTest):
         self.assertEqual(process.returncode, 130)
 
 
+class LargestBatch(CommandTest):
+    def test_the_first_policy_is_what_ratios_are_to(self):
+        self.done("max-batch", "lenet", "--machine", "m40_12gb", "--memory", "64MiB", "--policy", "none,lossless",
+                  "--evaluations", 200, "--json", "rows.json")
+        rows = self.read_json("rows.json")["rows"]
+        self.assertEqual([r["policy"] for r in rows], ["none", "lossless"])
+        self.assertGreater(rows[1]["batch"], rows[0]["batch"])
+        for row in rows:
+            self.assertLessEqual(row["planned_peak_bytes"], 64 * 2**20)
+            self.assertNotEqual(row["limit"], "")
+
+    def test_only_what_a_network_has_can_grow(self):
+        self.refused("max-batch", "lenet", "--machine", "m40_12gb", "--grow", "steps", says="--grow")
+        self.refused("max-batch", "lenet", says="--machine")
+        self.refused("max-batch", "--machine", "m40_12gb", says="network is required")
+
+
+class Reproduce(CommandTest):
+    def test_rows_say_what_they_are(self):
+        code, _, _ = self.run_stash("reproduce", "gist", "--only", "alexnet, batch 64, lossless", "--json", "rows.json")
+        self.assertEqual(code, 0)
+        rows = self.read_json("rows.json")["rows"]
+        self.assertIn("alexnet, batch 64, lossless", rows[0]["what"])
+        for row in rows:
+            self.assertEqual((row["executed"], row["verified"]), ("nothing", "yes"))
+            self.assertNotEqual(row["limit"], "")
+
+    def test_an_unknown_table(self):
+        self.refused("reproduce", "tables", says=["gist, meng, lms, layrub", "tables"])
+
+
+class BuilderOptions(CommandTest):
+    def test_updates_in_backward(self):
+        self.done("plan", "lenet", "--json", "plain.json")
+        self.done("plan", "lenet", "--fused-update", "--json", "fused.json", "-o", "plan.json")
+        self.assertLess(self.read_json("fused.json")["parameter_bytes"], self.read_json("plain.json")["parameter_bytes"])
+        self.assertIn("valid", self.done("verify", "plan.json"))
+        self.refused("plan", "seq2seq", "--fused-update", says="--fused-update")
+
+    def test_losses_in_chunks(self):
+        sizes = []
+        for options in [[], ["--loss-chunk", 1]]:
+            self.done("plan", "lstm_lm", "--steps", 8, "--batch", 4, *options, "--json", "figures.json")
+            sizes.append(self.read_json("figures.json")["planned_peak_bytes_total"])
+        self.assertLess(sizes[1], sizes[0])
+        self.refused("plan", "lenet", "--loss-chunk", 1, says="--loss-chunk")
+
+
 class ExplainAndVerify(CommandTest):
     def test_a_valid_plan(self):
         self.done("plan", "resnet20", "--policy", "fp8", "-o", "plan.json", "--json", "figures.json")
