@@ -83,7 +83,7 @@ planner::plan_options quick_search(planner::plan_options o) {
 }
 
 bool long_search_pays(const planner::graph& g) {
-  constexpr std::size_t most_ops = 3000;  // the relaxation of more takes minutes
+  constexpr std::size_t most_ops = 20000;  // a search of more takes minutes
   return g.ops.size() <= most_ops;
 }
 

@@ -75,7 +75,7 @@ class label_rules {
     if (l == "linear_backward_weights")
       return same(in(0) / written(0)[0], elements(g_, read()) / written(0)[1], "rows");
     if (l == "linear_backward_data") return same(in(0) / parameter(0)[0], out(0) / parameter(0)[1], "rows");
-    if (l == "conv3d") return convolution(o_->inputs[0], o_->outputs[0], parameter(0), 1, false);
+    if (l == "conv3d") return convolutions();
     if (l == "conv3d_backward_weights") return convolution(read(), o_->inputs[0], written(0), 1, false);
     if (l == "conv3d_backward_data")
       return convolution(o_->outputs[0], o_->inputs[0], parameter(0), 1, false);
@@ -124,6 +124,20 @@ class label_rules {
     EXPECT_DOUBLE_EQ(o_->flops, flops);
     if (o_->parameters.size() > o_->inputs.size())
       same(product(parameter(o_->inputs.size())), parameter(0)[0], "bias");
+  }
+
+  // One convolution of all inputs side by side.
+  void convolutions() const {
+    const dims y = shape_of(g_, o_->outputs[0]);
+    double flops = 0;
+    for (std::size_t i = 0; i < o_->inputs.size(); ++i) {
+      const dims x = shape_of(g_, o_->inputs[i]), &w = parameter(i);
+      ASSERT_EQ(w.size(), 5U);
+      EXPECT_EQ(y, (dims{x[0], x[1], x[2], w[0]}));
+      same(x[3], w[1], "channels");
+      flops += 2.0 * static_cast<double>(product(y) * w[1] * w[2] * w[3] * w[4]) * batch();
+    }
+    EXPECT_DOUBLE_EQ(o_->flops, flops);
   }
 
   // w {out, in, k, k, k}, for the transposed one {in, out, k, k, k}; y is `scale` times as large.

@@ -279,7 +279,7 @@ std::string refusal(const Call& call) {
 }
 
 TEST(planned, sizes_that_do_not_fit_are_refused) {
-  EXPECT_THAT(refusal([] { unet3d({.side = 60}); }), HasSubstr("'up3/concat'"));
+  EXPECT_THAT(refusal([] { unet3d({.side = 60}); }), HasSubstr("'up3_1'"));
   EXPECT_THAT(refusal([] { unet3d({.side = 0}); }), HasSubstr("'input'"));
   EXPECT_THAT(refusal([] { lstm_lm({.steps = 1}); }), HasSubstr("at least 2 steps"));
   EXPECT_THAT(refusal([] { seq2seq({.layers = 0}); }), HasSubstr("1 layer"));

@@ -82,6 +82,7 @@ step_problem problem_of(const plan& p, const plan_options& o) {
   rules.swap = o.swap;
   rules.smallest_swap = o.smallest_swap;
   rules.overflow_share = o.overflow_share;
+  rules.move_images = true;
   const option_set set = make_options(p.network, o, o.slot_margin);
   return compress(make_problem(p.network, set, *o.model, rules, p.certificate.limit_bytes));
 }

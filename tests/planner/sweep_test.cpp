@@ -167,6 +167,11 @@ TEST(sweep, the_validator_misses_no_damage_to_a_timeline) {
     EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].end_ms = p.timeline[i].begin_ms - 0.01; })) << i;
     EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].end_ms = whole * 1.5; })) << i;
     const bool copy = kind == step_kind::copy_out || kind == step_kind::copy_in;
+    if (copy) {
+      const buffer& from = sound.buffers.at(static_cast<std::size_t>(sound.steps[i].inputs[0]));
+      // An image is there from the beginning.
+      if (sound.network.at(from.storage).role == storage_role::image) continue;
+    }
     if (copy) {  // before its source is there
       EXPECT_TRUE(refused([&](plan& p) { p.timeline[i].begin_ms = 0.0; })) << i;
     } else if (i > 0 && ms > 0.0 && sound.timeline[i].begin_ms > 0.0) {  // over the one before

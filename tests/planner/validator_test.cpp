@@ -714,7 +714,7 @@ TEST(Validator, NamesAllFaults) {
   for (int i = 0; i <= static_cast<int>(plan_fault::bad_times); ++i) {
     names.insert(to_string(static_cast<plan_fault>(i)));
   }
-  EXPECT_EQ(names.size(), 13U);
+  EXPECT_EQ(names.size(), 14U);
   EXPECT_EQ(names.count("unknown"), 0U);
   EXPECT_EQ(to_string(static_cast<plan_fault>(99)), "unknown");
 }

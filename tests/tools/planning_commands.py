@@ -144,7 +144,7 @@ class Graph(CommandTest):
                                    ("unet3d", "--steps", "sequences"), ("bert_base", "--side", "volumes"),
                                    ("bert_base", "--input", "images"), ("unet3d", "--classes", "images")]:
             self.refused("graph", name, option, "28x28x1" if option == "--input" else 8, says=[option, kind, name])
-        self.refused("graph", "unet3d", "--side", 20, says="up3/concat")
+        self.refused("graph", "unet3d", "--side", 20, says="up3_1")
         self.refused("graph", "bert_base", "--steps", 513, says="positions")
 
     def test_refuses(self):
