@@ -89,7 +89,9 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
   std::size_t codecs = 0, copies = 0, stalls = 0;
   for (std::uint64_t seed = 0; seed < 160; ++seed) {
     const graph g = random_graph(seed);
-    const plan_options o = fast_options(seed, seed % 2 == 0 ? policy::lossless : policy::fp8);
+    constexpr policy policies[] = {policy::lossless, policy::fp8, policy::gist, policy::layrub,
+                                   policy::swap_only};
+    const plan_options o = fast_options(seed, policies[seed % 5]);
     plan_sweep sweep(g, o);
     for (int percent = 40; percent <= 100; percent += 20) {
       plan p;
