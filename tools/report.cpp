@@ -1,6 +1,7 @@
 #include "report.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 
 #include "source.hpp"
