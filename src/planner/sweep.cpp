@@ -22,6 +22,7 @@ namespace {
 // with less.
 constexpr std::int64_t layout_work = 60'000'000;
 constexpr int layout_rounds = 6, layout_ways = 3;
+constexpr std::size_t most_steps_of_ways = 5000;
 
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
@@ -97,11 +98,14 @@ class plan_sweep::state {
       if (!found.found) break;
       const double alone = found.ms;
       option_choice fitting;
-      found.ms = fit(found, room, fitting, chosen, where, times);
+      // Other ways to nearly the same time are worth their search where layouts are quick and nothing else
+      // was tried yet.
+      const bool quick = attempt == 0 && steps_.ms.size() <= most_steps_of_ways;
+      found.ms = fit(found, room, quick ? layout_ways : 1, fitting, chosen, where, times);
       found.choice = fitting;
       if (where.height <= room || attempt >= 8) break;
       found.ms = alone;
-      limit -= where.height - room;
+      limit -= (where.height - room) * (1 + attempt / 2);
     }
     // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
     // plan too.
@@ -259,14 +263,14 @@ class plan_sweep::state {
   // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
   // everywhere.
-  double fit(const fastest_choice& found, std::int64_t room, option_choice& choice, selection& chosen,
-             placement& where, tick_times& times) {
+  double fit(const fastest_choice& found, std::int64_t room, int ways, option_choice& choice,
+             selection& chosen, placement& where, tick_times& times) {
     const std::vector<std::int64_t> fixed = steps_.fixed;
     std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
     double best_ms = std::numeric_limits<double>::infinity();
     simulator sim(steps_);
     // Nearly equal choices differ more in how well they can be laid out than in time: several ways are tried.
-    for (int way = 0; way < layout_ways; ++way) {
+    for (int way = 0; way < ways; ++way) {
       steps_.fixed = fixed;
       option_choice trial = found.choice;
       for (int round = 0; round < layout_rounds; ++round) {
