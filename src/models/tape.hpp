@@ -68,8 +68,8 @@ class tape {
   value conv_transpose3d(const std::string& name, value x, weight w, weight bias = {});
   /// Norm with scale and shift of its own, a ReLU behind it on request. The output can be recomputed.
   value norm(const std::string& name, value x, norm_kind kind, bool relu = false);
-  /// Rows of `table` {vocabulary, width} for ids [first, first + count): {count, width}.
-  value embedding(const std::string& name, value ids, std::int64_t first, std::int64_t count, weight table);
+  /// Rows of `table` {vocabulary, width} for ids [first, first + rows): {rows, width}.
+  value embedding(const std::string& name, value ids, std::int64_t first, std::int64_t rows, weight table);
   /// x {rows, width} plus the first rows of `table` {most rows, width}.
   value add_positions(const std::string& name, value x, weight table);
 
@@ -95,7 +95,7 @@ class tape {
   value concat(const std::string& name, const std::vector<value>& parts);
   /// Parts of the last dimension that cover it. Nobody else may read x, and every part needs a reader.
   std::vector<value> split(const std::string& name, value x, const dims& channels);
-  value reshape(value x, dims shape);
+  value reshape(value x, dims wanted);
 
   // ---- attention and recurrence --------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class tape {
   std::int32_t append(tape_record::node n);
   value new_value(dims shape);
   value unary(const std::string& name, const std::string& label, value x, double flops, bool reads_output);
-  value matmul(const std::string& name, const std::string& label, value a, value b, dims shape, double flops);
+  value matmul(const std::string& name, const std::string& label, value a, value b, dims y, double flops);
   value weighted(const std::string& name, const std::string& label, const std::vector<value>& xs,
                  const std::vector<weight>& ws, weight bias, dims shape, double flops);
   const dims& weight_shape(const std::string& user, weight w) const;
