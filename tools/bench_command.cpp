@@ -27,6 +27,7 @@ using clock = std::chrono::steady_clock;
 
 std::vector<std::string> names_of(const std::vector<bench::bench_line>& lines) {
   std::vector<std::string> names;
+  names.reserve(lines.size());
   for (const bench::bench_line& line : lines)
     names.push_back(line.name());
   return names;

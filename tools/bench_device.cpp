@@ -59,7 +59,7 @@ int run_device_bench(const bench_options& o) {
   bench_record record;
   record.command = command_of(o);
   record.device = facts.name;
-  record.device_facts = gpu::json_of(facts);
+  record.device_facts = gpu::json_of(facts).dump();
   fmt::print("{}, commit {}; {} lines in about {:.3g} s\n\n", gpu::text_of(facts), bench::source_commit(),
              lines.size(), o.seconds);
   std::vector<std::string> names;

@@ -16,7 +16,7 @@ nlohmann::ordered_json bench_json(const bench_record& record) {
   j["processor"] = bench::processor_model();
   j["cpu_target"] = cpu_target();
   j["threads"] = record.threads;
-  if (!record.device.empty()) j["device"] = record.device_facts;
+  if (!record.device.empty()) j["device"] = nlohmann::ordered_json::parse(record.device_facts);
   auto& lines = j["lines"] = nlohmann::ordered_json::array();
   for (const bench_figures& f : record.lines) {
     auto& line = lines.emplace_back();

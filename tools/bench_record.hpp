@@ -27,7 +27,7 @@ struct bench_record {
   int threads = 1;
   std::vector<bench_figures> lines;
   std::string device;                                        ///< its name; empty: this processor
-  nlohmann::ordered_json device_facts;                       ///< with a device
+  std::string device_facts;                                  ///< with a device: what is known of it, as JSON
   std::vector<std::pair<std::string, std::string>> not_run;  ///< lines and why
 };
 
