@@ -1,6 +1,7 @@
 #include "planner/stacked.hpp"
 
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "stash/error.hpp"
 
@@ -86,8 +87,7 @@ graph stacked(const graph& g, int times) {
   };
   for (const copy_of& copy : copies)
     add(copy, op_stage::forward);
-  for (auto copy = copies.rbegin(); copy != copies.rend(); ++copy)
-    add(*copy, op_stage::backward);
+  std::for_each(copies.rbegin(), copies.rend(), [&](const copy_of& copy) { add(copy, op_stage::backward); });
   add(copies.front(), op_stage::update);
   for (const copy_of& copy : copies) {
     for (const recompute_rule& r : g.recompute)

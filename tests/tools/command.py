@@ -67,5 +67,12 @@ class CommandTest(unittest.TestCase):
         return int(found.group(1))
 
 
+def catches_interrupts(process):
+    """Whether it has a handler by now: a busy machine may take a while to get there."""
+    with open(f"/proc/{process.pid}/status") as status:
+        caught = [int(line.split()[1], 16) for line in status if line.startswith("SigCgt:")]
+    return bool(caught and caught[0] >> (signal.SIGINT - 1) & 1)
+
+
 def interrupt(process):
     process.send_signal(signal.SIGINT)

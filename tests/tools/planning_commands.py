@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from command import STASH, CommandTest, interrupt
+from command import STASH, CommandTest, catches_interrupts, interrupt
 
 NAMES = ["lenet", "vgg_small", "resnet20", "alexnet", "alexnet_lrn", "nin", "overfeat", "vgg16", "inception_v1",
          "resnet50", "resnet101", "resnet152", "resnet200", "resnet1001", "resnet1517", "resnet2000", "inception_v3",
@@ -329,7 +329,8 @@ class Plan(CommandTest):
 
     def test_can_be_interrupted(self):
         process = self.start("plan", "resnet152", "--policy", "fp8", "-o", "plan.json")
-        time.sleep(0.05)
+        while process.poll() is None and not catches_interrupts(process):
+            time.sleep(0.005)
         interrupt(process)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
