@@ -18,6 +18,7 @@ std::vector<gpu::line> lines_of(const bench_options& o) {
     cases.push_back(std::move(c));
   std::vector<gpu::line> all = gpu::lines_of(o.all ? gpu::selection::all : gpu::selection::readable, cases);
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const gpu::line& l : all)
     names.push_back(l.name());
   std::vector<gpu::line> chosen;
@@ -63,6 +64,7 @@ int run_device_bench(const bench_options& o) {
   fmt::print("{}, commit {}; {} lines in about {:.3g} s\n\n", gpu::text_of(facts), bench::source_commit(),
              lines.size(), o.seconds);
   std::vector<std::string> names;
+  names.reserve(lines.size());
   for (const gpu::line& l : lines)
     names.push_back(l.name());
   const bench_table table(names);
