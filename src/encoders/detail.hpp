@@ -100,6 +100,10 @@ inline void or_bits(std::uint32_t& word, std::uint32_t bits) noexcept {
 inline void add(std::uint64_t& word, std::uint64_t amount) noexcept {
   std::atomic_ref<std::uint64_t>(word).fetch_add(amount, std::memory_order_relaxed);
 }
+/// The same; returns what it was before.
+inline std::uint64_t claim(std::uint64_t& word, std::uint64_t amount) noexcept {
+  return std::atomic_ref<std::uint64_t>(word).fetch_add(amount, std::memory_order_relaxed);
+}
 
 // --- loops -----------------------------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ bool tile_placer::place_overflow() noexcept {
 std::uint64_t tile_placer::place_piece(place_kind where, std::uint64_t* claimed, std::uint64_t bytes,
                                        std::uint64_t wanted) noexcept {
   if (claimed == nullptr || wanted == 0) return wanted;
-  std::uint64_t end = std::atomic_ref<std::uint64_t>(*claimed).fetch_add(wanted, std::memory_order_relaxed);
+  std::uint64_t end = claim(*claimed, wanted);
   std::uint64_t rest = 0;
   for (std::int64_t tile = 0; tile < layout_.tiles(); ++tile) {
     if (kind_of(table_[tile]) != place_kind::never_stored) continue;

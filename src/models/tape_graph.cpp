@@ -17,7 +17,6 @@ namespace stash::models {
 namespace {
 
 using planner::graph;
-using planner::need;
 using planner::op;
 using planner::op_id;
 using planner::op_kind;
@@ -122,8 +121,7 @@ class builder {
       throw error(errc::invalid_argument,
                   fmt::format("tape {}: '{}': expected a value that nobody else reads", g_.name, o.name));
     }
-    for (std::size_t n = 0; n < nodes_.size(); ++n) {
-      const node& o = nodes_[n];
+    for (const node& o : nodes_) {
       bool trained = !o.parameters.empty();
       for (std::size_t i = 0; i < o.inputs.size(); ++i)
         trained = trained || trains_[index(input(o, i))];
