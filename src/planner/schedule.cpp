@@ -115,7 +115,8 @@ class pass {
     encode_after(id);
   }
 
-  // Largest first, so that the most memory is free for the following ones.
+  // While one is encoded, its kept form comes on top of what is there; then its dense form, which is larger,
+  // goes. So the one with the smallest kept form comes first: the others find the more room.
   void encode_after(op_id id) {
     const op& o = g_.op_at(id);
     std::vector<storage_id> done;
@@ -126,7 +127,7 @@ class pass {
       }
     }
     std::stable_sort(done.begin(), done.end(), [&](storage_id a, storage_id b) {
-      return g_.at(a).bytes(g_.batch) > g_.at(b).bytes(g_.batch);
+      return choice(a).bytes_after < choice(b).bytes_after;
     });
     for (const storage_id s : done) {
       const stash_choice& c = choice(s);

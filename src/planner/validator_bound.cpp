@@ -27,7 +27,7 @@ double rounded_up(std::int64_t bytes) {
 double bytes_beside_maps(const graph& g) {
   double workspace = 0.0;
   for (const op& o : g.ops)
-    workspace = std::max(workspace, static_cast<double>(o.workspace_bytes));
+    workspace = std::max(workspace, rounded_up(o.workspace_bytes));
   return static_cast<double>(fixed_size_bytes(g)) + workspace;
 }
 

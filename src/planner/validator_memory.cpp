@@ -236,7 +236,7 @@ class totals_checker {
     }
     const std::int64_t parameters = fixed_size_bytes(p_.network);
     for (const op& o : p_.network.ops) {
-      workspace = std::max(workspace, o.workspace_bytes);
+      workspace = std::max(workspace, round_up(o.workspace_bytes));
       wall = std::max(wall, working_set(p_.network, o));
     }
     const std::int64_t beside_maps = sum(parameters, workspace);

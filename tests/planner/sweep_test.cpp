@@ -322,6 +322,18 @@ TEST(sweep, plans_of_graphs_with_updates_in_backward) {
   EXPECT_NE(findings_of(too_little), "");
 }
 
+TEST(sweep, workspaces_of_any_size) {
+  graph g = random_graph(3);
+  g.ops.front().workspace_bytes = 1001;
+  plan_sweep sweep(g, fast_options(3, policy::lossless));
+  const plan p = sweep.make(sweep.baseline_bytes());
+  EXPECT_EQ(findings_of(p), "");
+  EXPECT_EQ(p.sizes.workspace_bytes, 1024);
+  plan unrounded = p;
+  unrounded.sizes.workspace_bytes = 1001;
+  EXPECT_NE(findings_of(unrounded), "");
+}
+
 TEST(sweep, without_the_relaxation_plans_are_valid_too) {
   std::size_t plans = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
