@@ -119,9 +119,9 @@ struct run {
     decode.push_back(e.times().decode);
     recompute.push_back(e.times().recompute);
     if (trainer->reruns() != reruns) by_plan_step.clear();
-    by_plan_step.resize(e.seconds_per_step().size());
+    by_plan_step.resize(e.measured().size());
     for (std::size_t i = 0; i < by_plan_step.size(); ++i)
-      by_plan_step[i].push_back(e.seconds_per_step()[i]);
+      by_plan_step[i].push_back(e.measured()[i].end - e.measured()[i].begin);
   }
 
   void forget() {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "executor/batch_norm.hpp"
+#include "executor/swap_of_plan.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
 
@@ -27,10 +27,6 @@ std::size_t index(std::int32_t id) {
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + planner::buffer_alignment - 1) / planner::buffer_alignment * planner::buffer_alignment;
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 shape dense_shape(const planner::graph& g, const planner::tensor_ref& ref) {
@@ -86,7 +82,12 @@ executor::executor(planner::plan p, const executor_options& options)
   const auto maps = static_cast<double>(plan_.sizes.planned_peak) * (1.0 + options_.slack);
   arena_ = runtime::arena(static_cast<std::size_t>(aligned(maps_begin_ + static_cast<std::int64_t>(maps))));
   runtime::fill_pattern(arena_.data(), arena_.data() + arena_.bytes());
-  if (plan_.sizes.host_bytes > 0) host_ = runtime::arena(static_cast<std::size_t>(plan_.sizes.host_bytes));
+  place_undo();
+  if (const auto bytes = static_cast<std::size_t>(undo_end_); options_.host_folder.empty()) {
+    host_ = runtime::arena(bytes);
+  } else {
+    host_ = runtime::arena::in_file(options_.host_folder, bytes);
+  }
   prepare();
 }
 
@@ -180,7 +181,6 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
 void executor::prepare() {
   const planner::graph& g = plan_.network;
   reports_.assign(g.storages.size(), {});
-  seconds_.assign(plan_.steps.size(), 0.0);
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const planner::buffer& buffer = plan_.buffers[b];
     if (buffer.form == buffer_form::host) continue;
@@ -195,10 +195,6 @@ void executor::prepare() {
     if (role == storage_role::label) label_buffer_ = static_cast<planner::buffer_id>(b);
   }
   first_backward_step_ = plan_.steps.size();
-  dying_.resize(plan_.steps.size());
-  for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
-    dying_[index(plan_.buffers[b].last_step)].push_back(static_cast<planner::buffer_id>(b));
-  }
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
     const planner::step& st = plan_.steps[i];
     if (st.kind == step_kind::run) {
@@ -229,6 +225,11 @@ void executor::prepare() {
     }
     prepared_.push_back(std::move(p));
   }
+  runtime::swap_settings swap = options_.swap;
+  swap.poison = options_.poison_freed;
+  engine_ = std::make_unique<runtime::swap_engine>(
+      swap_of_plan(plan_, reports_), runtime::swap_memory{arena_.data() + maps_begin_, host_.data()},
+      std::move(swap));
 }
 
 // ---- running ---------------------------------------------------------------------------------------
@@ -263,6 +264,7 @@ void executor::run_step(std::size_t i) {
       if (kernels_[index(st.op)] != nullptr) {
         kernels_[index(st.op)]->run(p.operands);
       } else if (update_ != nullptr) {
+        save_for_undo(st.op);
         update(plan_.network.op_at(st.op), *update_);
       }
       break;
@@ -280,13 +282,9 @@ void executor::run_step(std::size_t i) {
       }
       break;
     case step_kind::copy_out:
-    case step_kind::copy_in: {
-      const std::span<std::byte> from = buffer_bytes(st.inputs[0]), to = buffer_bytes(st.outputs[0]);
-      std::memcpy(to.data(), from.data(), from.size());
-      break;
-    }
+    case step_kind::copy_in:  // the engine's
     case step_kind::wait_out:
-    case step_kind::wait_in:  // the copy was done when it began
+    case step_kind::wait_in:
       break;
   }
 }
@@ -313,11 +311,19 @@ bool executor::everything_stored() const {
                       [](const encode_report& r) { return (r.status & status_capacity) != 0; });
 }
 
-void executor::poison_dead(std::size_t step) {
-  for (const planner::buffer_id b : dying_[step]) {
-    const std::span<std::byte> bytes = buffer_bytes(b);
-    runtime::poison(bytes.data(), bytes.data() + bytes.size());
+bool executor::compute(std::size_t i, std::int64_t step) {
+  // All encodes are behind us: a map that did not fit would be missed only now.
+  if (i == first_backward_step_ && !everything_stored()) return false;
+  if (options_.stop && options_.stop()) {
+    throw error(errc::interrupted, fmt::format("executor: step {}: interrupted before step {} of {} of the "
+                                               "plan; nothing was changed",
+                                               step, i, plan_.steps.size()));
   }
+  prepared_[i].operands.key.step = static_cast<std::uint64_t>(step);
+  run_step(i);
+  if (i >= first_backward_step_) check_reports(plan_.steps[i]);
+  if (after_step) after_step(i);
+  return true;
 }
 
 step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
@@ -325,42 +331,33 @@ step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
   load(images, labels);
   std::fill(reports_.begin(), reports_.end(), encode_report{});
   overflow_claimed_ = 0;
-  times_ = {};
-  const double start = now();
-  double before = start;
-  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
-    // All encodes are behind us: a map that did not fit would be missed only now.
-    if (i == first_backward_step_ && !everything_stored()) return {false, loss_, correct_};
-    prepared_[i].operands.key.step = static_cast<std::uint64_t>(step);
-    run_step(i);
-    if (i >= first_backward_step_) check_reports(plan_.steps[i]);
-    if (after_step) after_step(i);
-    if (options_.poison_freed) poison_dead(i);
-    const double after = now();
-    seconds_[i] = after - before;
-    switch (plan_.steps[i].kind) {
-      case step_kind::encode:
-        times_.encode += seconds_[i];
-        break;
-      case step_kind::decode:
-        times_.decode += seconds_[i];
-        break;
-      case step_kind::recompute:
-        times_.recompute += seconds_[i];
-        break;
-      case step_kind::copy_out:
-      case step_kind::wait_out:
-      case step_kind::copy_in:
-      case step_kind::wait_in:
-        times_.swap += seconds_[i];
-        break;
-      case step_kind::run:
-        break;
-    }
-    before = after;
+  updated_.assign(plan_.network.ops.size(), 0);
+  bool committed = false;
+  try {
+    committed = engine_->run([&](std::int32_t i) { return compute(static_cast<std::size_t>(i), step); });
+  } catch (...) {
+    undo_updates();
+    throw;
   }
-  times_.total = before - start;
-  return {true, loss_, correct_};
+  take_times();
+  return {committed, loss_, correct_};
+}
+
+void executor::take_times() {
+  times_ = {};
+  double busy = 0.0;
+  const std::span<const runtime::swap_time> times = engine_->times();
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const double seconds = times[i].end - times[i].begin;
+    const step_kind kind = plan_.steps[i].kind;
+    if (kind == step_kind::copy_out || kind == step_kind::copy_in) continue;
+    busy += seconds;
+    times_.total = std::max(times_.total, times[i].end);
+    if (kind == step_kind::encode) times_.encode += seconds;
+    if (kind == step_kind::decode) times_.decode += seconds;
+    if (kind == step_kind::recompute) times_.recompute += seconds;
+  }
+  times_.swap = std::max(0.0, times_.total - busy);
 }
 
 step_result executor::gradient_step(std::span<const std::uint8_t> images,

@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// Runs one step of a planned training graph on the CPU, in one arena with the plan's offsets. A step is a
-/// transaction: weights, momentum and running statistics change only after every encode of the step has
-/// stored everything; otherwise they are as before and the step can be run again under another plan.
+/// Runs one step of a planned training graph on the CPU, in one arena with the plan's offsets; what moves to
+/// the host does so behind the computation (runtime/swap_engine.hpp). A step is a transaction: if a sparse
+/// map does not fit, a copy fails or the step is interrupted, weights, momentum and running statistics are
+/// those before it, and it can be run again, under this plan or another.
 
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "executor/kernel.hpp"
 #include "planner/plan.hpp"
 #include "runtime/arena.hpp"
+#include "runtime/swap_engine.hpp"
 
 namespace stash::executor {
 
@@ -28,6 +30,13 @@ struct executor_options {
   /// Memory behind the map region, as a share of it, that no plan uses: touched_peak() would see a stray
   /// write.
   double slack = 0.25;
+  /// How copies to the host run; `poison` follows poison_freed.
+  runtime::swap_settings swap;
+  /// Host memory of swapped maps is a file without a name in this folder, mapped into memory: the system may
+  /// write it out, and it does not count as memory of the process's own. Empty: ordinary memory.
+  std::string host_folder;
+  /// Asked before each step of the plan; true ends the training step with error(interrupted).
+  std::function<bool()> stop;
 };
 
 /// Stochastic gradient descent with momentum: m = momentum * m + g + weight_decay * w; w -= learning_rate *
@@ -53,8 +62,10 @@ struct stash_observation {
   bool stored = true;  ///< false: it did not fit
 };
 
+/// Seconds of the last step.
 struct step_times {
-  double total = 0, encode = 0, decode = 0, recompute = 0, swap = 0;  ///< seconds
+  double total = 0, encode = 0, decode = 0, recompute = 0;
+  double swap = 0;  ///< computation stood still for copies
 };
 
 /// Not thread-safe: one step at a time. Uses OpenMP threads as the plan says.
@@ -74,8 +85,8 @@ class executor {
   /// Forward and backward pass over one batch, and the update if everything was stored.
   /// `images` has batch * image bytes, `labels` batch entries. `step` is the number of the step (dropout).
   /// Throws error(invalid_argument) for wrong sizes or labels out of range, error(corrupt_data /
-  /// verification_failed) naming the storage if a stash does not decode; parameters are then unchanged,
-  /// except by updates in the backward stage that have run.
+  /// verification_failed) naming the storage if a stash does not decode, error(interrupted), and what a copy
+  /// fails with; parameters are then unchanged.
   step_result train_step(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                          std::int64_t step, const sgd_settings& sgd);
 
@@ -106,14 +117,16 @@ class executor {
 
   std::vector<stash_observation> observations() const;
   step_times times() const noexcept { return times_; }
-  const std::vector<double>& seconds_per_step() const noexcept { return seconds_; }
+  /// When each step of the plan ran in the last training step, in seconds from its begin. Waits have no
+  /// length: computation stands still before the step that needs the bytes.
+  std::span<const runtime::swap_time> measured() const noexcept { return engine_->times(); }
 
   /// High-water marks found by looking for changed bytes in the pattern-filled arena (no plan involved).
   std::int64_t touched_peak() const;        ///< map region
   std::int64_t touched_peak_total() const;  ///< whole arena
 
-  /// Called after each step of the plan with its index, for tests and measurements. May look at and change
-  /// buffer_bytes().
+  /// Called after each step of the plan that is not a copy, with its index, for tests and measurements. May
+  /// look at and change buffer_bytes() that no copy is using.
   std::function<void(std::size_t)> after_step;
   std::span<std::byte> buffer_bytes(planner::buffer_id b);
   encode_report& report(planner::storage_id s) { return reports_[static_cast<std::size_t>(s)]; }
@@ -122,6 +135,7 @@ class executor {
   struct prepared_step;
 
   void place_parameters();
+  void place_undo();
   void prepare();
   prepared_step prepare_run(const planner::step& st);
   tensor_view dense_view(const planner::tensor_ref& ref, planner::buffer_id b);
@@ -131,30 +145,42 @@ class executor {
   void load(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels);
   step_result forward_and_backward(std::span<const std::uint8_t> images, std::span<const std::int32_t> labels,
                                    std::int64_t step);
+  /// False: a sparse map did not fit.
+  bool compute(std::size_t index, std::int64_t step);
   void run_step(std::size_t index);
+  void take_times();
   void check_reports(const planner::step& st) const;
   bool everything_stored() const;
   void update(const planner::op& o, const sgd_settings& sgd);
   void commit(const sgd_settings& sgd);
-  void poison_dead(std::size_t step);
+  void save_for_undo(planner::op_id id);
+  void undo_updates();
 
   planner::plan plan_;
   executor_options options_;
   runtime::arena arena_;
-  runtime::arena host_;  ///< kept forms of swapped storages
+  runtime::arena host_;  ///< kept forms of swapped storages; behind them what updates in backward replaced
+  std::int64_t undo_end_ = 0;
+  /// Weights and momenta that an update in the backward stage changes, and where in host_ they are saved.
+  struct saved {
+    planner::op_id op;
+    planner::storage_id storage;
+    std::int64_t offset;
+  };
+  std::vector<saved> undo_;
+  std::vector<char> updated_;  // per op: in this step
   std::int64_t workspace_begin_ = 0, maps_begin_ = 0;
-  std::vector<std::int64_t> parameter_offset_;          // per storage, -1 for batch-proportional ones
-  std::vector<std::unique_ptr<op_kernel>> kernels_;     // per op; none for updates
-  const sgd_settings* update_ = nullptr;                // of updates in the backward stage; null: none runs
-  std::vector<prepared_step> prepared_;                 // per step
-  std::vector<std::vector<planner::buffer_id>> dying_;  // per step, with poison_freed
-  std::vector<encode_report> reports_;                  // per storage
+  std::vector<std::int64_t> parameter_offset_;       // per storage, -1 for batch-proportional ones
+  std::vector<std::unique_ptr<op_kernel>> kernels_;  // per op; none for updates
+  const sgd_settings* update_ = nullptr;             // of updates in the backward stage; null: none runs
+  std::vector<prepared_step> prepared_;              // per step
+  std::vector<encode_report> reports_;               // per storage
+  std::unique_ptr<runtime::swap_engine> engine_;     // runs the steps
   std::uint64_t overflow_claimed_ = 0;
   overflow_arena overflow_;
   std::size_t first_backward_step_ = 0;
   planner::buffer_id image_buffer_ = -1, label_buffer_ = -1, probability_buffer_ = -1;
   step_times times_;
-  std::vector<double> seconds_;
   double loss_ = 0;
   std::int64_t correct_ = 0;
 };

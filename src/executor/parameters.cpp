@@ -132,6 +132,40 @@ void executor::update(const planner::op& o, const sgd_settings& sgd) {
   }
 }
 
+// ---- updates in the backward stage, which are over before the step is ----------------------------------
+
+void executor::place_undo() {
+  const planner::graph& g = plan_.network;
+  undo_end_ = plan_.sizes.host_bytes;
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    const planner::op& o = g.ops[i];
+    if (o.kind != op_kind::sgd_update || o.stage == planner::op_stage::update) continue;
+    for (std::size_t k = 0; k + 2 < o.parameters.size(); k += 3) {
+      for (const planner::storage_id s : {o.parameters[k], o.parameters[k + 2]}) {
+        undo_.push_back({static_cast<planner::op_id>(i), s, undo_end_});
+        undo_end_ += g.at(s).bytes(g.batch);
+      }
+    }
+  }
+}
+
+void executor::save_for_undo(planner::op_id id) {
+  for (const saved& u : undo_) {
+    if (u.op != id) continue;
+    const std::span<const float> values = parameter(u.storage);
+    std::memcpy(host_.data() + u.offset, values.data(), values.size_bytes());
+  }
+  updated_[static_cast<std::size_t>(id)] = 1;
+}
+
+void executor::undo_updates() {
+  for (const saved& u : undo_) {
+    if (updated_[static_cast<std::size_t>(u.op)] == 0) continue;
+    const std::span<float> values = parameter(u.storage);
+    std::memcpy(values.data(), host_.data() + u.offset, values.size_bytes());
+  }
+}
+
 void executor::commit(const sgd_settings& sgd) {
   const planner::graph& g = plan_.network;
   for (const planner::op& o : g.ops) {

@@ -1,7 +1,10 @@
 #include "runtime/arena.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -34,6 +37,31 @@ arena::arena(std::size_t bytes) {
   }
   data_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
+}
+
+arena arena::in_file(const std::string& folder, std::size_t bytes) {
+  arena result;
+  if (bytes == 0) return result;
+  const auto reason = [](int code) { return std::error_code(code, std::generic_category()).message(); };
+  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (file < 0) {
+    throw error(errc::io_failure,
+                fmt::format("arena: folder: expected one that files can be made in, got {} ({})", folder,
+                            reason(errno)));
+  }
+  // Room is taken now: a page that finds none later would end the process.
+  const int refused = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  void* mapped = MAP_FAILED;
+  if (refused == 0) mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int code = refused != 0 ? refused : errno;
+  close(file);
+  if (mapped == MAP_FAILED) {
+    throw error(errc::out_of_memory, fmt::format("arena: bytes: expected room for {} bytes in {}, got: {}",
+                                                 bytes, folder, reason(code)));
+  }
+  result.data_ = static_cast<std::byte*>(mapped);
+  result.bytes_ = bytes;
+  return result;
 }
 
 arena::arena(arena&& other) noexcept
