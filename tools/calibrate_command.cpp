@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,13 @@
 #include "bench/cases/machine.hpp"
 #include "bench/cases/timing.hpp"
 #include "commands.hpp"
+#include "data/dataset.hpp"
 #include "executor/kernel.hpp"
+#include "executor/measured_ops.hpp"
 #include "executor/product_rate.hpp"
 #include "files.hpp"
+#include "models/models.hpp"
+#include "planner/json.hpp"
 #include "planner/machine.hpp"
 #include "source.hpp"
 #include "stash/cpu.hpp"
@@ -27,6 +32,8 @@ namespace {
 
 struct calibrate_options {
   std::string name = "this_machine", output;
+  std::string network, graph;  ///< whose ops are measured too, and where they go
+  std::int64_t batch = 64;
   int threads = 0;
   double seconds = 20;
 };
@@ -86,11 +93,41 @@ std::int64_t memory_of_this_machine() {
   return static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
 }
 
+// The graph of a network, every op with what it takes here when nothing is encoded or moved.
+planner::graph measured_graph(const calibrate_options& o, int threads, double seconds) {
+  const models::model_info& info = models::find(o.network);
+  const models::input_shape s = info.default_input;
+  constexpr std::int64_t classes = 10;
+  planner::graph g = planner::make_training_graph(info.build(s, classes), o.batch);
+  const std::string machine = executor::annotate_workspaces(g, {threads, framework_rule::tensorflow});
+  const data::dataset images = data::generate(s.height, s.width, s.channels, classes, o.batch, 1, 1).train;
+  executor::measure_ops(g, threads, machine, {}, images.images, images.labels, {3, seconds});
+  return g;
+}
+
+void report_ops(const planner::graph& g) {
+  double forward = 0, backward = 0, update = 0;
+  for (const planner::op& op : g.ops) {
+    double& part = op.stage == planner::op_stage::forward    ? forward
+                   : op.stage == planner::op_stage::backward ? backward
+                                                             : update;
+    part += op.seconds.value_or(0.0);
+  }
+  fmt::print("{:<18}{:>10.2f} ms forward, {:.2f} ms backward, {:.2f} ms update\n", g.name, 1e3 * forward,
+             1e3 * backward, 1e3 * update);
+}
+
 int run(const calibrate_options& o, int threads) {
   check_writable(o.output);
+  check_writable(o.graph);
+  if (!o.network.empty() && !models::find(o.network).trainable) {
+    throw error(errc::invalid_argument,
+                fmt::format("--network: expected one that trains on the CPU (see `stash networks`), got {}",
+                            o.network));
+  }
   const execution_context context = threads > 1 ? executor::openmp_context(threads) : execution_context{};
   const std::vector<kind_of_work> work = kinds();
-  const double part = o.seconds / static_cast<double>(work.size() + 2);
+  const double part = o.seconds / static_cast<double>(work.size() + (o.network.empty() ? 2 : 3));
   planner::machine m;
   m.name = o.name;
   m.description = fmt::format("measured: {}, {}, {} thread{}, commit {}", bench::processor_model(),
@@ -112,6 +149,15 @@ int run(const calibrate_options& o, int threads) {
   m.contention = 0.5;
   fmt::print("{:<18}{:>10.2f} GB/s each way (a copy in the same memory)\n", "link",
              m.out_bytes_per_second / 1e9);
+  std::optional<planner::graph> g;
+  if (!o.network.empty()) {
+    g = measured_graph(o, threads, part);
+    report_ops(*g);
+  }
+  if (g && !o.graph.empty()) {
+    write_file(o.graph, planner::to_json(*g) + "\n");
+    fmt::print("\ngraph with measured times: {}\n", o.graph);
+  }
   if (!o.output.empty()) {
     write_file(o.output, planner::to_json(m) + "\n");
     fmt::print("\nmachine: {}\n", o.output);
@@ -132,6 +178,21 @@ void add_calibrate(CLI::App& app, action& chosen) {
       ->type_name("NAME")
       ->capture_default_str()
       ->check(some_text());
+  CLI::Option* const network =
+      command->add_option("--network", o->network, "measure the ops of this network's training step, too")
+          ->type_name("NAME")
+          ->check(some_text());
+  command->add_option("--batch", o->batch, "samples per step of that network")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(1, 65536))
+      ->needs(network);
+  command
+      ->add_option("--graph", o->graph,
+                   "write that network's graph with the times of its ops, for `stash plan`")
+      ->type_name("FILE")
+      ->check(some_text())
+      ->needs(network);
   command->add_option("--threads", o->threads, "threads (default: all processors)")
       ->type_name("N")
       ->check(whole_number(1, 1024));

@@ -30,44 +30,67 @@ double microseconds(std::int64_t ns) {
 
 constexpr const char* track_names[] = {"compute", "copy out (device to host)", "copy in (host to device)"};
 
+std::string dump(const json& j) {
+  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json about(const plan& p, const char* note) {
+  return {{"graph", p.network.name},
+          {"batch", p.network.batch},
+          {"policy", planner::to_string(p.chosen_policy)},
+          {"machine model", p.times.model},
+          {"unplanned_ms", p.times.unplanned_ms},
+          {"simulated_ms", p.times.simulated_ms},
+          {"bound_ms", p.times.bound_ms},
+          {"planned_peak_bytes", p.sizes.planned_peak_total},
+          {"note", note}};
+}
+
+/// One process of the trace: the steps of a plan at given times.
 class trace_writer {
  public:
-  explicit trace_writer(const plan& p) : p_(p) {}
+  /// Flows are numbered from `first_flow`: viewers join equal numbers of different processes.
+  trace_writer(const plan& p, const std::vector<planner::step_time>& timeline, double end_ms,
+               double update_ms, int process, std::int64_t first_flow)
+      : p_(p),
+        timeline_(timeline),
+        end_ms_(end_ms),
+        update_ms_(update_ms),
+        process_(process),
+        flows_(first_flow) {}
 
-  std::string run() {
-    names();
+  void write(const char* what) {
+    names(what);
     for (std::size_t i = 0; i < p_.steps.size(); ++i)
       slice(i);
     update();
-    counters();
-    std::string text =
-        "{\"displayTimeUnit\":\"ms\",\n\"otherData\":" + dump(about()) + ",\n\"traceEvents\":[\n";
-    for (std::size_t i = 0; i < events_.size(); ++i)
-      text += dump(events_[i]) + (i + 1 < events_.size() ? ",\n" : "\n");
-    return text + "]}\n";
   }
+
+  // A value holds until the next one.
+  void counter(const char* name, const std::vector<std::int64_t>& values, const std::vector<double>& clock) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0 && values[i] == values[i - 1] && i + 1 < values.size()) continue;
+      events_.push_back({{"ph", "C"},
+                         {"name", name},
+                         {"pid", process_},
+                         {"ts", microseconds(nanoseconds(clock[i]))},
+                         {"args", {{"bytes", values[i]}}}});
+    }
+  }
+
+  std::int64_t last_flow() const { return flows_; }
+  const std::vector<json>& events() const { return events_; }
 
  private:
-  static std::string dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
   static int thread(track t) { return static_cast<int>(t) + 1; }
 
-  json about() const {
-    return {{"graph", p_.network.name},
-            {"batch", p_.network.batch},
-            {"policy", planner::to_string(p_.chosen_policy)},
-            {"machine model", p_.times.model},
-            {"unplanned_ms", p_.times.unplanned_ms},
-            {"simulated_ms", p_.times.simulated_ms},
-            {"bound_ms", p_.times.bound_ms},
-            {"planned_peak_bytes", p_.sizes.planned_peak_total},
-            {"note", "times are predicted by the machine model, not measured"}};
-  }
-
-  void names() {
-    const auto add = [&](const char* what, json about, int tid) {
-      events_.push_back({{"ph", "M"}, {"name", what}, {"pid", 1}, {"tid", tid}, {"args", std::move(about)}});
+  void names(const char* what) {
+    const auto add = [&](const char* key, json value, int tid) {
+      events_.push_back(
+          {{"ph", "M"}, {"name", key}, {"pid", process_}, {"tid", tid}, {"args", std::move(value)}});
     };
-    add("process_name", {{"name", p_.network.name + ", plan"}}, 0);
+    add("process_name", {{"name", p_.network.name + ", " + what}}, 0);
+    add("process_sort_index", {{"sort_index", process_}}, 0);
     for (const track t : {track::compute, track::copy_out, track::copy_in}) {
       add("thread_name", {{"name", track_names[static_cast<int>(t)]}}, thread(t));
       add("thread_sort_index", {{"sort_index", thread(t)}}, thread(t));
@@ -76,7 +99,7 @@ class trace_writer {
 
   void slice(std::size_t i) {
     const step& s = p_.steps[i];
-    const std::int64_t begin = nanoseconds(p_.timeline[i].begin_ms), end = nanoseconds(p_.timeline[i].end_ms);
+    const std::int64_t begin = nanoseconds(timeline_[i].begin_ms), end = nanoseconds(timeline_[i].end_ms);
     const activity what = activity_of(p_, s);
     if (what == activity::wait && begin == end) return;  // nothing was waited for
     json args{{"step", i}};
@@ -91,7 +114,7 @@ class trace_writer {
     events_.push_back({{"ph", "X"},
                        {"name", title_of(p_, s)},
                        {"cat", to_string(what)},
-                       {"pid", 1},
+                       {"pid", process_},
                        {"tid", tid},
                        {"ts", microseconds(begin)},
                        {"dur", microseconds(end - begin)},
@@ -131,7 +154,7 @@ class trace_writer {
                   {"name", name},
                   {"cat", "flow"},
                   {"id", flows_},
-                  {"pid", 1},
+                  {"pid", process_},
                   {"tid", at.tid},
                   {"ts", microseconds(at.ns)}};
     };
@@ -142,53 +165,58 @@ class trace_writer {
   }
 
   void update() {
-    const std::int64_t begin = nanoseconds(p_.times.simulated_ms - p_.times.update_ms);
-    const std::int64_t end = nanoseconds(p_.times.simulated_ms);
+    const std::int64_t begin = nanoseconds(end_ms_ - update_ms_), end = nanoseconds(end_ms_);
     if (end <= begin) return;
     std::int64_t after = begin;
     for (std::size_t i = 0; i < p_.steps.size(); ++i) {
       if (track_of(p_.steps[i].kind) == track::compute)
-        after = std::max(after, nanoseconds(p_.timeline[i].end_ms));
+        after = std::max(after, nanoseconds(timeline_[i].end_ms));
     }
     if (end <= after) return;
     events_.push_back({{"ph", "X"},
                        {"name", "update"},
                        {"cat", to_string(activity::update)},
-                       {"pid", 1},
+                       {"pid", process_},
                        {"tid", thread(track::compute)},
                        {"ts", microseconds(after)},
                        {"dur", microseconds(end - after)}});
   }
 
-  // A value holds until the next one.
-  void counter(const char* name, const std::vector<std::int64_t>& values, const std::vector<double>& clock) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (i > 0 && values[i] == values[i - 1] && i + 1 < values.size()) continue;
-      events_.push_back({{"ph", "C"},
-                         {"name", name},
-                         {"pid", 1},
-                         {"ts", microseconds(nanoseconds(clock[i]))},
-                         {"args", {{"bytes", values[i]}}}});
-    }
-  }
-
-  void counters() {
-    const std::vector<double> clock = clock_of(p_);
-    std::vector<std::int64_t> device = live_device_bytes(p_), host = live_host_bytes(p_);
-    device.push_back(0);
-    host.push_back(0);
-    for (std::int64_t& bytes : device)
-      bytes += bytes_beside_maps(p_);
-    counter("device memory", device, clock);
-    counter("host memory", host, clock);
-    if (p_.budget_bytes > 0) counter("budget", {p_.budget_bytes, p_.budget_bytes}, {0.0, clock.back()});
-  }
-
   const plan& p_;
+  const std::vector<planner::step_time>& timeline_;
+  double end_ms_, update_ms_;
+  int process_;
   std::vector<json> events_;
   std::map<planner::storage_id, place> encoded_, copied_;
-  std::int64_t flows_ = 0;
+  std::int64_t flows_;
 };
+
+void add_counters(trace_writer& to, const plan& p) {
+  const std::vector<double> clock = clock_of(p);
+  std::vector<std::int64_t> device = live_device_bytes(p), host = live_host_bytes(p);
+  device.push_back(0);
+  host.push_back(0);
+  for (std::int64_t& bytes : device)
+    bytes += bytes_beside_maps(p);
+  to.counter("device memory", device, clock);
+  to.counter("host memory", host, clock);
+  if (p.budget_bytes > 0) to.counter("budget", {p.budget_bytes, p.budget_bytes}, {0.0, clock.back()});
+}
+
+std::string file_of(const json& about, const std::vector<const trace_writer*>& writers) {
+  std::string text = "{\"displayTimeUnit\":\"ms\",\n\"otherData\":" + dump(about) + ",\n\"traceEvents\":[\n";
+  bool first = true;
+  for (const trace_writer* const w : writers) {
+    for (const json& event : w->events()) {
+      if (!first) text += ",\n";
+      first = false;
+      text += dump(event);
+    }
+  }
+  return text + "\n]}\n";
+}
+
+constexpr int predicted_process = 1, measured_process = 2;
 
 }  // namespace
 
@@ -197,7 +225,26 @@ std::string chrome_trace(const plan& p) {
     throw error(errc::invalid_argument,
                 "--chrome-trace: expected a plan with times (made with --machine), got one without");
   }
-  return trace_writer(p).run();
+  trace_writer predicted(p, p.timeline, p.times.simulated_ms, p.times.update_ms, predicted_process, 0);
+  predicted.write("plan");
+  add_counters(predicted, p);
+  return file_of(about(p, "times are predicted by the machine model, not measured"), {&predicted});
+}
+
+std::string chrome_trace(const plan& p, const measured_step& measured) {
+  trace_writer predicted(p, p.timeline, p.times.simulated_ms, p.times.update_ms, predicted_process, 0);
+  if (!p.timeline.empty()) {
+    predicted.write("predicted");
+    add_counters(predicted, p);
+  }
+  trace_writer real(p, measured.timeline, measured.end_ms, measured.update_ms, measured_process,
+                    predicted.last_flow());
+  real.write("measured");
+  json says = about(p,
+                    "the process 'measured' is the last training step; 'predicted', if it is there, is the "
+                    "machine model's");
+  says["measured_ms"] = measured.end_ms;
+  return file_of(says, {&predicted, &real});
 }
 
 }  // namespace stash::tools

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
 #include <chrono>
 #include <optional>
 
 #include "activations.hpp"
+#include "budget.hpp"
+#include "chrome_trace.hpp"
 #include "commands.hpp"
 #include "files.hpp"
 #include "stash/error.hpp"
@@ -55,7 +59,7 @@ class progress {
 struct train_options {
   training_options training;
   plan_source plan;
-  std::string plan_file, json, activations;
+  std::string plan_file, json, activations, chrome_trace, swap_folder, memory_limit;
   const CLI::App* command = nullptr;
 };
 
@@ -94,8 +98,46 @@ void check_fits(const planner::plan& p, const image_source& source, const std::s
   }
 }
 
+// Memory of the process's own from here on: what it has and what it will ask for.
+void limit_memory(const std::string& size) {
+  const std::int64_t bytes = parse_budget(size, 0);
+  const rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+  if (setrlimit(RLIMIT_DATA, &limit) != 0) {
+    throw error(errc::invalid_argument,
+                fmt::format("--memory-limit: expected a limit that the system takes, got {}", size));
+  }
+}
+
+measured_step measured(executor::executor& e) {
+  measured_step m;
+  for (const runtime::swap_time& t : e.measured())
+    m.timeline.push_back({1e3 * t.begin, 1e3 * t.end});
+  m.update_ms = 1e3 * e.times().update;
+  m.end_ms = 1e3 * e.times().total + m.update_ms;
+  return m;
+}
+
+// The trainer of a run: plans, unless a plan is given.
+void prepare_run(const train_options& o, std::optional<planner::plan>& given, image_source& source,
+                 const training_options& training, executor::trainer_options& options, training_run& run) {
+  if (given) {
+    run.label = planner::to_string(given->chosen_policy);
+    run.trainer = std::make_unique<executor::trainer>(std::move(*given), options);
+  } else {
+    std::string machine;
+    image_batch batch;
+    planner::graph g = training_graph_for(training, source, machine);
+    options.plan = o.plan.make(g, training.thread_count(), machine);
+    source.fill(0, training.batch, training.seed, batch);
+    run.label = o.plan.policy;
+    run.trainer = std::make_unique<executor::trainer>(std::move(g), options, batch.images, batch.labels);
+  }
+}
+
 int train(const train_options& o) {
   check_writable(o.json);
+  check_writable(o.chrome_trace);
+  if (!o.memory_limit.empty()) limit_memory(o.memory_limit);
   o.training.check();
   o.plan.check();
   if (!o.activations.empty()) make_folder(o.activations);
@@ -107,19 +149,18 @@ int train(const train_options& o) {
   executor::trainer_options options;
   options.seed = training.seed;
   options.executor.seed = training.seed;
+  options.executor.host_folder = o.swap_folder;
+  options.executor.stop = interrupted;
   training_run run;
-  image_batch batch;
-  if (given) {
-    run.label = planner::to_string(given->chosen_policy);
-    run.trainer = std::make_unique<executor::trainer>(std::move(*given), options);
-  } else {
-    std::string machine;
-    planner::graph g = training_graph_for(training, source, machine);
-    options.plan = o.plan.make(g, training.thread_count(), machine);
-    source.fill(0, training.batch, training.seed, batch);
-    run.label = o.plan.policy;
-    run.trainer = std::make_unique<executor::trainer>(std::move(g), options, batch.images, batch.labels);
+  try {
+    prepare_run(o, given, source, training, options, run);
+  } catch (const error& e) {
+    if (e.code() != errc::out_of_memory) throw;
+    throw error(e.code(), fmt::format("{}; a smaller --budget, with --machine also for maps that move to the "
+                                      "host, takes less",
+                                      e.what()));
   }
+  image_batch batch;
   const std::int64_t steps =
       training.steps > 0 ? training.steps : training.epochs * source.steps_per_epoch(training.batch);
   running([&] {
@@ -132,7 +173,12 @@ int train(const train_options& o) {
     for (std::int64_t step = 0; step < steps; ++step) {
       stop_if_interrupted(fmt::format("after {} steps", step));
       source.fill(step, training.batch, training.seed, batch);
-      run.step(batch, training.sgd);
+      try {
+        run.step(batch, training.sgd);
+      } catch (const error& e) {
+        if (e.code() == errc::interrupted) stop_if_interrupted(fmt::format("after {} steps", step));
+        throw;
+      }
       bar.show(step + 1, run.losses.back(), run.trainer->planned_peak_total());
     }
     run.test_accuracy = measure_accuracy(run.trainer->current(), source.test(), training.test_images);
@@ -145,6 +191,10 @@ int train(const train_options& o) {
       static_cast<double>(z.baseline_peak) / static_cast<double>(run.trainer->planned_peak()),
       1e3 * median(run.step_seconds), 100 * run.test_accuracy, run.trainer->reruns());
   if (!o.json.empty()) write_file(o.json, run_report(run, training, source).dump(2) + "\n");
+  if (!o.chrome_trace.empty()) {
+    executor::executor& e = run.trainer->current();
+    write_file(o.chrome_trace, chrome_trace(e.current_plan(), measured(e)));
+  }
   if (!o.activations.empty()) {
     running([&] {
       fmt::print("{} feature maps in {}\n", write_activations(o.activations, run, training, source),
@@ -250,6 +300,23 @@ void add_train(CLI::App& app, action& chosen) {
       ->excludes("--force");
   command->add_option("--json", o->json, "write the record of the run")
       ->type_name("FILE")
+      ->check(some_text());
+  command
+      ->add_option(
+          "--chrome-trace", o->chrome_trace,
+          "write when each step of the last training step ran, beside what a plan with --machine predicts")
+      ->type_name("FILE")
+      ->check(some_text());
+  command
+      ->add_option(
+          "--swap-folder", o->swap_folder,
+          "maps that leave the arena go to an unnamed file in this folder, not to memory of the process")
+      ->type_name("FOLDER")
+      ->check(some_text());
+  command
+      ->add_option("--memory-limit", o->memory_limit,
+                   "let the system refuse more memory than this to the process (RLIMIT_DATA), as 512MiB")
+      ->type_name("SIZE")
       ->check(some_text());
   command
       ->add_option("--dump-activations", o->activations,

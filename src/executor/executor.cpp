@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "executor/batch_norm.hpp"
@@ -80,14 +81,20 @@ executor::executor(planner::plan p, const executor_options& options)
   workspace_begin_ = plan_.sizes.parameter_bytes;
   maps_begin_ = workspace_begin_ + plan_.sizes.workspace_bytes;
   const auto maps = static_cast<double>(plan_.sizes.planned_peak) * (1.0 + options_.slack);
-  arena_ = runtime::arena(static_cast<std::size_t>(aligned(maps_begin_ + static_cast<std::int64_t>(maps))));
+  const std::int64_t bytes = aligned(maps_begin_ + static_cast<std::int64_t>(maps));
+  try {
+    arena_ = runtime::arena(static_cast<std::size_t>(bytes));
+  } catch (const error& e) {
+    throw error(e.code(),
+                fmt::format("executor: plan: expected room for {} bytes, which the plan of {} takes "
+                            "under policy {}, got none ({})",
+                            bytes, g.name, planner::to_string(plan_.chosen_policy), e.what()));
+  }
   runtime::fill_pattern(arena_.data(), arena_.data() + arena_.bytes());
   place_undo();
-  if (const auto bytes = static_cast<std::size_t>(undo_end_); options_.host_folder.empty()) {
-    host_ = runtime::arena(bytes);
-  } else {
-    host_ = runtime::arena::in_file(options_.host_folder, bytes);
-  }
+  const auto host = static_cast<std::size_t>(undo_end_);
+  host_ = options_.host_folder.empty() ? runtime::arena(host)
+                                       : runtime::arena::in_file(options_.host_folder, host);
   prepare();
 }
 
@@ -336,6 +343,7 @@ step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
   try {
     committed = engine_->run([&](std::int32_t i) { return compute(static_cast<std::size_t>(i), step); });
   } catch (...) {
+    update_ = nullptr;
     undo_updates();
     throw;
   }
@@ -371,7 +379,10 @@ step_result executor::train_step(std::span<const std::uint8_t> images, std::span
   update_ = &sgd;
   const step_result result = forward_and_backward(images, labels, step);
   update_ = nullptr;
-  if (result.committed) commit(sgd);
+  if (!result.committed) return result;
+  const auto begin = std::chrono::steady_clock::now();
+  commit(sgd);
+  times_.update = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 

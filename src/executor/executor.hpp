@@ -65,7 +65,8 @@ struct stash_observation {
 /// Seconds of the last step.
 struct step_times {
   double total = 0, encode = 0, decode = 0, recompute = 0;
-  double swap = 0;  ///< computation stood still for copies
+  double swap = 0;    ///< computation stood still for copies
+  double update = 0;  ///< behind all steps of the plan, not in total
 };
 
 /// Not thread-safe: one step at a time. Uses OpenMP threads as the plan says.

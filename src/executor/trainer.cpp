@@ -10,17 +10,31 @@ namespace {
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
+
+/// Any plan does for looking at one forward pass, but it must fit where the run will: within the budget, or
+/// if assumed densities do not let it, with the smallest peak.
+planner::plan plan_for_densities(const planner::graph& g, planner::plan_options options) {
+  options.force.clear();
+  if (options.budget_bytes > 0) {
+    try {
+      return planner::make_plan(g, options);
+    } catch (const error& e) {
+      if (e.code() != errc::infeasible_budget) throw;
+    }
+  }
+  options.budget_bytes = 0;
+  options.model.reset();
+  options.swap = false;
+  return planner::make_plan(g, options);
+}
+
 }  // namespace
 
 trainer::trainer(planner::graph g, const trainer_options& options, std::span<const std::uint8_t> images,
                  std::span<const std::int32_t> labels)
     : options_(options), graph_(std::move(g)) {
   if (options_.plan.chosen_policy != planner::policy::none) {
-    // The plan with the smallest peak for assumed densities does for looking at one forward pass.
-    planner::plan_options first = options_.plan;
-    first.budget_bytes = 0;
-    first.force.clear();
-    executor measuring(planner::make_plan(graph_, first), options_.executor);
+    executor measuring(plan_for_densities(graph_, options_.plan), options_.executor);
     measuring.initialise(options_.seed);
     for (const stash_observation& o : measuring.measure_densities(images, labels)) {
       graph_.storages[index(o.storage)].density = o.density;

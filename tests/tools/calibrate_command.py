@@ -19,6 +19,18 @@ class Calibrate(CommandTest):
         self.done("sweep", "lenet", "--batch", 8, "--machine", "machine.json", "--budgets", "0.8", "--json", "s.json")
         self.assertEqual(self.read_json("s.json")["machine"], "mine")
 
+    def test_the_ops_of_a_network(self):
+        out = self.done("calibrate", "--seconds", 0, "--threads", 1, "--network", "lenet", "--batch", 4, "-o", "machine.json",
+                        "--graph", "lenet.json")
+        self.assertRegex(out, r"lenet +[\d.]+ ms forward, [\d.]+ ms backward, [\d.]+ ms update")
+        ops = self.read_json("lenet.json")["ops"]
+        self.assertTrue(all(op["seconds"] > 0 for op in ops))
+        self.done("plan", "lenet.json", "--machine", "machine.json", "--threads", 1, "-o", "plan.json")
+        unplanned = self.read_json("plan.json")["times"]["unplanned_ms"]
+        self.assertAlmostEqual(unplanned, 1e3 * sum(op["seconds"] for op in ops), places=6)
+        self.refused("calibrate", "--network", "vgg16", "--seconds", 0, says="vgg16")
+        self.refused("calibrate", "--batch", 8)
+
     def test_refuses_wrong_arguments(self):
         for option, values in {"--seconds": ["-1", "x", "nan", "1e9"], "--threads": ["0", "-1", "x"],
                                "--output": ["", ".", "missing/machine.json"], "--name": [""]}.items():

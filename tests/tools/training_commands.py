@@ -175,6 +175,65 @@ class Train(CommandTest):
         self.assertEqual(list(self.folder.iterdir()), [])
 
 
+class TrainWithSwap(CommandTest):
+    """Maps go to the host behind the computation."""
+
+    SWAP = ["--machine", "cpu", "--policy", "swap-only", "--swap-all"]
+
+    def train(self, *arguments, network="vgg_small"):
+        self.done("train", network, *SHORT, *arguments, "--json", "record.json")
+        return self.read_json("record.json")
+
+    def test_the_run_is_that_without_swap(self):
+        plain = self.train("--policy", "none")
+        for folder in [[], ["--swap-folder", "."]]:
+            swapped = self.train(*self.SWAP, *folder)
+            self.assertLess(swapped["measured_peak_bytes"], plain["measured_peak_bytes"])
+            for same in ["losses", "final_weights_sha256"]:
+                self.assertEqual(swapped[same], plain[same])
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["record.json"])
+
+    def test_measured_times_stand_beside_predicted_ones(self):
+        self.train(*self.SWAP, "--chrome-trace", "t.json")
+        trace = self.read_json("t.json")
+        names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
+        self.assertEqual(names, {1: "vgg_small, predicted", 2: "vgg_small, measured"})
+        ends, copies = {}, {1: [], 2: []}
+        for e in trace["traceEvents"]:
+            if e["ph"] != "X":
+                continue
+            track = (e["pid"], e["tid"])
+            self.assertGreaterEqual(e["ts"], ends.get(track, 0) - 0.002, e)
+            ends[track] = e["ts"] + e["dur"]
+            if e["cat"] == "copy":
+                copies[e["pid"]].append(e["args"]["step"])
+        self.assertGreater(len(copies[2]), 4)
+        self.assertEqual(sorted(copies[1]), sorted(copies[2]))
+        last = max(end for (process, _), end in ends.items() if process == 2)
+        self.assertAlmostEqual(last, 1e3 * trace["otherData"]["measured_ms"], delta=1)
+        # Plans without a machine have nothing to predict.
+        self.train("--chrome-trace", "t.json")
+        self.assertEqual({e["pid"] for e in self.read_json("t.json")["traceEvents"]}, {2})
+
+    def test_a_network_that_does_not_fit_a_memory_limit(self):
+        run = ["train", "resnet20", "--batch", 256, "--steps", 1, "--threads", 1, "--test-images", 256, "--seed", 3]
+        limit = ["--memory-limit", "256MiB"]
+        self.refused(*run, "--policy", "none", *limit, "--json", "none.json", code=1,
+                     says=["resnet20", "bytes", "--budget"])
+        self.done(*run, "--policy", "none", "--json", "none.json")
+        self.done(*run, *limit, "--machine", "cpu", "--budget", "96MiB", "--swap-folder", ".", "--json", "swap.json")
+        plain, swapped = self.read_json("none.json"), self.read_json("swap.json")
+        for same in ["losses", "final_weights_sha256"]:
+            self.assertEqual(swapped[same], plain[same])
+        self.assertGreater(plain["measured_peak_bytes_total"], 256 << 20)
+        self.assertLessEqual(swapped["measured_peak_bytes_total"], 96 << 20)
+
+    def test_refuses_what_cannot_be(self):
+        self.refused("train", "lenet", *SHORT, "--memory-limit", "much", says=["--budget", "much"])
+        self.refused("train", "vgg_small", *SHORT, *self.SWAP, "--swap-folder", "missing", says="missing")
+        self.refused("train", "lenet", *SHORT, "--chrome-trace", "missing/t.json", says="missing")
+
+
 class TrainOnFiles(Data):
     def test_data_from_option_and_environment(self):
         for options in [{"arguments": ["--data", self.data]}, {"arguments": [], "data": self.data}]:

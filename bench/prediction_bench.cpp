@@ -1,0 +1,242 @@
+// How well the simulation foretells the executor: each network runs unplanned, which gives the times of its
+// ops; plans for other budgets are predicted from those and the machine's figures for codecs and copies
+// (`stash calibrate -o machine.json`), and then run, all in turn within one process. What a plan takes is
+// compared as a multiple of the unplanned step, since the machine is not equally fast all the time.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/cases/machine.hpp"
+#include "data/dataset.hpp"
+#include "executor/measured_ops.hpp"
+#include "executor/trainer.hpp"
+#include "models/models.hpp"
+#include "stash/error.hpp"
+
+namespace stash {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+struct settings {
+  std::vector<std::string> networks{"lenet", "vgg_small", "resnet20"};
+  std::vector<double> budgets{1.0, 0.75, 0.5, 0.25, 0.0};
+  std::string machine = "cpu", policy = "lossless", file;
+  std::int64_t batch = 64, steps = 30;
+  int threads = 1;
+};
+
+constexpr std::int64_t warm_up = 3;
+constexpr executor::sgd_settings sgd{.learning_rate = 0.02F};
+
+planner::machine read_machine(const std::string& name_or_file) {
+  if (!name_or_file.ends_with(".json")) return planner::find_machine(name_or_file);
+  std::ifstream in(name_or_file);
+  std::stringstream text;
+  text << in.rdbuf();
+  return planner::machine_from_json(text.str());
+}
+
+/// One plan on its way through the rounds.
+struct contender {
+  double share;  ///< of the way from the smallest budget to the baseline
+  std::unique_ptr<executor::trainer> trainer;
+  std::unique_ptr<executor::measured_run> run;
+
+  const planner::plan& plan() const { return trainer->current().current_plan(); }
+};
+
+struct batch_of_images {
+  std::vector<std::uint8_t> images;
+  std::vector<std::int32_t> labels;
+};
+
+class network_run {
+ public:
+  network_run(const settings& s, const std::string& network)
+      : s_(s), machine_(read_machine(s.machine)), graph_(make_graph(s, network)) {
+    const models::input_shape input = models::find(network).default_input;
+    const data::dataset d =
+        data::generate(input.height, input.width, input.channels, 10, s.batch, 1, 1).train;
+    batch_ = {d.images, d.labels};
+  }
+
+  json run() {
+    add(-1.0, planner::policy::none, 0, false);
+    for (std::int64_t i = 0; i < warm_up; ++i)
+      step(contenders_.front());
+    measure(contenders_.front());
+    for (std::int64_t i = 0; i < s_.steps; ++i)
+      measured_step(contenders_.front());
+    executor::set_seconds(graph_, contenders_.front().plan(), *contenders_.front().run);
+    const std::int64_t baseline = contenders_.front().plan().sizes.planned_peak_total;
+    const std::int64_t least = smallest_budget();
+    for (const double share : s_.budgets) {
+      const auto extra = share * static_cast<double>(std::max<std::int64_t>(0, baseline - least));
+      add(share, planner::parse_policy(s_.policy), least + static_cast<std::int64_t>(extra), true);
+    }
+    for (contender& c : contenders_) {
+      for (std::int64_t i = 0; i < warm_up; ++i)
+        step(c);
+      measure(c);
+    }
+    for (std::int64_t i = 0; i < s_.steps; ++i) {
+      for (contender& c : contenders_)
+        measured_step(c);
+    }
+    return rows(baseline);
+  }
+
+ private:
+  static planner::graph make_graph(const settings& s, const std::string& network) {
+    const models::model_info& info = models::find(network);
+    planner::graph g = planner::make_training_graph(info.build(info.default_input, 10), s.batch);
+    static_cast<void>(executor::annotate_workspaces(g, {s.threads, framework_rule::tensorflow}));
+    return g;
+  }
+
+  executor::trainer_options options(planner::policy chosen, std::int64_t budget, bool timed) const {
+    executor::trainer_options o;
+    o.plan.chosen_policy = chosen;
+    o.plan.budget_bytes = budget;
+    o.plan.threads = s_.threads;
+    if (timed) {
+      o.plan.model = machine_;
+      o.plan.swap = true;
+    }
+    return o;
+  }
+
+  void add(double share, planner::policy chosen, std::int64_t budget, bool timed) {
+    contenders_.push_back({share,
+                           std::make_unique<executor::trainer>(graph_, options(chosen, budget, timed),
+                                                               batch_.images, batch_.labels),
+                           nullptr});
+  }
+
+  // The smallest for which a plan is found; maps change a little as weights do, so a little more.
+  std::int64_t smallest_budget() const {
+    executor::trainer_options o = options(planner::parse_policy(s_.policy), 0, false);
+    executor::trainer t(graph_, o, batch_.images, batch_.labels);
+    return t.planned_peak_total() + t.planned_peak_total() / 100;
+  }
+
+  void step(contender& c) { c.trainer->step(batch_.images, batch_.labels, sgd); }
+  static void measure(contender& c) {
+    c.run = std::make_unique<executor::measured_run>(c.trainer->current());
+  }
+  void measured_step(contender& c) {
+    const std::int64_t reruns = c.trainer->reruns();
+    step(c);
+    if (c.trainer->reruns() != reruns) measure(c);  // another plan from here on
+    c.run->record();
+  }
+
+  json rows(std::int64_t baseline) const {
+    json list = json::array();
+    const double unplanned = contenders_.front().run->seconds();
+    for (const contender& c : contenders_) {
+      if (c.share < 0) continue;
+      const planner::plan& p = c.plan();
+      const double predicted = p.times.simulated_ms / p.times.unplanned_ms;
+      const double measured = c.run->seconds() / unplanned;
+      const std::int64_t touched = c.trainer->touched_peak_total();
+      std::int64_t moved = 0, encoded = 0;
+      for (const planner::stash_choice& choice : p.choices) {
+        moved += choice.swapped ? choice.bytes_after : 0;
+        encoded += choice.kind == planner::stash_kind::encoded ? choice.bytes_before : 0;
+      }
+      list.push_back(
+          {{"network", graph_.name},
+           {"batch", s_.batch},
+           {"threads", s_.threads},
+           {"budget_share", static_cast<double>(p.budget_bytes) / static_cast<double>(baseline)},
+           {"budget_bytes", p.budget_bytes},
+           {"encoded_bytes", encoded},
+           {"moved_bytes", moved},
+           {"planned_peak_bytes", p.sizes.planned_peak_total},
+           {"touched_peak_bytes", touched},
+           {"peak_error", static_cast<double>(touched) / static_cast<double>(p.sizes.planned_peak_total) - 1},
+           {"unplanned_ms", 1e3 * unplanned},
+           {"predicted_ms", p.times.simulated_ms},
+           {"measured_ms", 1e3 * c.run->seconds()},
+           {"predicted_ratio", predicted},
+           {"measured_ratio", measured},
+           {"time_error", predicted / measured - 1}});
+      const json& r = list.back();
+      fmt::print(
+          "{:<10} {:>5.1f} %  encoded {:>6.1f} MB  moved {:>6.1f} MB  peak {:>+5.2f} %  "
+          "step {:>7.2f} ms  {:>5.3f}x predicted, {:>5.3f}x measured  {:>+5.1f} %\n",
+          graph_.name, 100 * r["budget_share"].get<double>(), static_cast<double>(encoded) / 1e6,
+          static_cast<double>(moved) / 1e6, 100 * r["peak_error"].get<double>(),
+          r["measured_ms"].get<double>(), predicted, measured, 100 * r["time_error"].get<double>());
+      std::fflush(stdout);
+    }
+    return list;
+  }
+
+  settings s_;
+  planner::machine machine_;
+  planner::graph graph_;
+  batch_of_images batch_;
+  std::vector<contender> contenders_;
+};
+
+int run(const settings& s) {
+  json rows = json::array();
+  for (const std::string& network : s.networks) {
+    for (json& row : network_run(s, network).run())
+      rows.push_back(std::move(row));
+  }
+  double worst_time = 0, worst_peak = 0;
+  for (const json& r : rows) {
+    worst_time = std::max(worst_time, std::abs(r["time_error"].get<double>()));
+    worst_peak = std::max(worst_peak, std::abs(r["peak_error"].get<double>()));
+  }
+  fmt::print("worst error of the step's time {:.1f} %, of the peak {:.2f} %\n", 100 * worst_time,
+             100 * worst_peak);
+  if (s.file.empty()) return 0;
+  const json record{{"processor", bench::processor_model()},
+                    {"commit", bench::source_commit()},
+                    {"machine", s.machine},
+                    {"policy", s.policy},
+                    {"steps", s.steps},
+                    {"worst_time_error", worst_time},
+                    {"worst_peak_error", worst_peak},
+                    {"rows", rows}};
+  std::ofstream(s.file) << record.dump(2) << "\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace stash
+
+int main(int argc, char** argv) {
+  stash::settings s;
+  CLI::App app{"Predicted and measured steps of plans, in turn"};
+  app.add_option("--network", s.networks, "networks to run");
+  app.add_option("--budget", s.budgets, "shares of the way from the smallest budget (0) to the baseline (1)");
+  app.add_option("--machine", s.machine, "name or machine.json of `stash calibrate`");
+  app.add_option("--policy", s.policy, "of the plans");
+  app.add_option("--batch", s.batch, "samples per step");
+  app.add_option("--steps", s.steps, "measured steps of each plan");
+  app.add_option("--threads", s.threads, "of computation; copies have their own");
+  app.add_option("--json", s.file, "write the record");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return stash::run(s);
+  } catch (const stash::error& e) {
+    std::fprintf(stderr, "prediction_bench: %s\n", e.what());
+    return 1;
+  }
+}
