@@ -22,7 +22,7 @@ std::string_view to_string(swap_action action) noexcept {
   return "unknown";
 }
 
-swap_work::swap_work(swap_program p, const swap_memory& m, swap_settings s)
+swap_work::swap_work(swap_program p, const swap_memory& m, swap_settings s, bool allow_races)
     : program(std::move(p)), memory(m), settings(std::move(s)) {
   check_program(program);
   if (settings.piece_bytes <= 0) {
@@ -33,7 +33,7 @@ swap_work::swap_work(swap_program p, const swap_memory& m, swap_settings s)
     return std::ranges::find(settings.without, e) != settings.without.end();
   });
   const std::vector<swap_race> races = find_races(program);
-  if (!races.empty() && settings.schedule == nullptr) {
+  if (!races.empty() && !allow_races) {
     const auto name = [&](std::int32_t t) { return program.tasks[static_cast<std::size_t>(t)].name; };
     throw error(errc::verification_failed,
                 fmt::format("swap engine: edges: expected every conflict in order, got {} and {} unordered",
@@ -73,15 +73,15 @@ double swap_work::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
-void swap_work::announce(swap_action action, std::int32_t task) const {
-  if (settings.before == nullptr) return;
-  try {
-    settings.before(action, task);
-  } catch (const error& e) {
-    throw error(e.code(),
-                fmt::format("swap engine: {}: {}: {}", program.tasks[static_cast<std::size_t>(task)].name,
-                            to_string(action), e.what()));
-  }
+error swap_work::failed(swap_action action, std::int32_t task, const error& e) const {
+  return error(e.code(),
+               fmt::format("swap engine: {}: {}: {}", program.tasks[static_cast<std::size_t>(task)].name,
+                           to_string(action), e.what()));
+}
+
+std::byte* swap_work::block(std::int32_t task, std::size_t access) const {
+  const swap_access& a = program.tasks[static_cast<std::size_t>(task)].accesses[access];
+  return memory.begin(program.blocks[static_cast<std::size_t>(a.block)]);
 }
 
 std::int64_t swap_work::bytes_to_copy(std::int32_t task) const {
@@ -91,14 +91,11 @@ std::int64_t swap_work::bytes_to_copy(std::int32_t task) const {
 }
 
 void swap_work::copy_piece(std::int32_t task, std::int64_t total) {
-  announce(swap_action::copy, task);
-  const swap_task& t = program.tasks[static_cast<std::size_t>(task)];
-  const auto block = [&](std::size_t i) {
-    return memory.begin(program.blocks[static_cast<std::size_t>(t.accesses[i].block)]);
-  };
   std::int64_t& done = copied[static_cast<std::size_t>(task)];
   const std::int64_t bytes = std::min(settings.piece_bytes, total - done);
-  std::memcpy(block(1) + done, block(0) + done, static_cast<std::size_t>(bytes));
+  on(swap_action::copy, task, 1, [&](std::size_t) {
+    std::memcpy(block(task, 1) + done, block(task, 0) + done, static_cast<std::size_t>(bytes));
+  });
   done += bytes;
 }
 
@@ -112,9 +109,10 @@ void swap_work::end_of(std::int32_t task) {
   }
 }
 
-swap_engine::swap_engine(swap_program program, const swap_memory& memory, swap_settings settings)
-    : work_(std::make_unique<swap_work>(std::move(program), memory, std::move(settings))) {
-  if (work_->settings.schedule != nullptr) {
+swap_engine::swap_engine(swap_program program, const swap_memory& memory, swap_settings settings) {
+  const bool scheduled = settings.schedule != nullptr;
+  work_ = std::make_unique<swap_work>(std::move(program), memory, std::move(settings), scheduled);
+  if (scheduled) {
     conflicts_ = find_conflicts(work_->program);
   } else {
     threads_ = std::make_unique<swap_threads>(*work_);

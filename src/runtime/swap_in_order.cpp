@@ -31,8 +31,7 @@ bool run_in_order(swap_work& work, const std::vector<std::vector<std::int32_t>>&
     const auto t = static_cast<std::size_t>(chosen.task);
     position& at = lanes[index(chosen.lane)];
     if (at.total < 0) {
-      for (std::size_t i = 0; i < work.waits[t].size(); ++i)
-        work.announce(swap_action::wait, chosen.task);
+      work.announce(swap_action::wait, chosen.task, work.waits[t].size());
       for (const std::int32_t before : conflicts[t]) {
         if (ended[static_cast<std::size_t>(before)] == 0) schedule.violated({before, chosen.task});
       }

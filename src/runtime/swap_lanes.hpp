@@ -12,17 +12,34 @@
 #include <thread>
 
 #include "runtime/swap_engine.hpp"
+#include "stash/error.hpp"
 
 namespace stash::runtime {
 
 /// A program made ready to run. Members below the line change in a run; those of a task only by its lane.
 struct swap_work {
-  swap_work(swap_program p, const swap_memory& m, swap_settings s);
+  swap_work(swap_program p, const swap_memory& m, swap_settings s, bool allow_races);
 
   void begin();
   double seconds() const;
-  /// Calls settings.before; errors get the task's name.
-  void announce(swap_action action, std::int32_t task) const;
+  /// Takes an action `times` times, settings.before first; errors get the task's name.
+  template <class Take>
+  void on(swap_action action, std::int32_t task, std::size_t times, Take take) const {
+    try {
+      for (std::size_t i = 0; i < times; ++i) {
+        if (settings.before != nullptr) settings.before(action, task);
+        take(i);
+      }
+    } catch (const error& e) {
+      throw failed(action, task, e);
+    }
+  }
+  void announce(swap_action action, std::int32_t task, std::size_t times = 1) const {
+    on(action, task, times, [](std::size_t) {});
+  }
+  error failed(swap_action action, std::int32_t task, const error& e) const;
+  /// Where the block of an access begins.
+  std::byte* block(std::int32_t task, std::size_t access) const;
   std::int64_t bytes_to_copy(std::int32_t task) const;
   /// The next piece of `total` bytes.
   void copy_piece(std::int32_t task, std::int64_t total);

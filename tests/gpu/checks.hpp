@@ -27,6 +27,8 @@ std::vector<named_check> pool_checks(const check_setup& setup);
 std::vector<named_check> dropout_checks(const check_setup& setup);
 /// Several streams at once, recorded graphs, batches.
 std::vector<named_check> stream_checks(const check_setup& setup);
+/// Steps whose maps go to the host and come back, in streams and as graphs.
+std::vector<named_check> swap_checks(const check_setup& setup);
 /// Maps with more elements than 32 bits can count.
 std::vector<named_check> large_checks(const check_setup& setup);
 

@@ -38,8 +38,8 @@ check_setup setup_of(const arguments& given) {
 std::vector<named_check> checks_of(const arguments& given) {
   const check_setup setup = setup_of(given);
   std::vector<named_check> chosen;
-  for (const auto topic :
-       {encoding_checks, layer_checks, pool_checks, dropout_checks, stream_checks, large_checks}) {
+  for (const auto topic : {encoding_checks, layer_checks, pool_checks, dropout_checks, stream_checks,
+                           swap_checks, large_checks}) {
     for (named_check& check : topic(setup)) {
       if (check.name.find(given.filter) != std::string::npos) chosen.push_back(std::move(check));
     }

@@ -25,6 +25,7 @@ inline std::uint64_t mixed(std::uint64_t x) {
 class toy {
  public:
   swap_program program;
+  swap_memory elsewhere;  ///< if not null: used in place of the toy's own arenas
 
   /// Adds a block that shares no byte with those alive. First fit, so that memory is used again at once.
   std::int32_t take(swap_side side, std::int64_t bytes) {
@@ -59,7 +60,10 @@ class toy {
                 name(lane == swap_lane::out ? "out" : "in")});
   }
 
-  swap_memory memory() { return {arena_[0].data(), arena_[1].data()}; }
+  swap_memory memory() {
+    return elsewhere.device != nullptr ? elsewhere : swap_memory{arena_[0].data(), arena_[1].data()};
+  }
+  std::int64_t host_bytes() const { return static_cast<std::int64_t>(arena_[1].size()); }
   std::int64_t device_bytes() const { return static_cast<std::int64_t>(arena_[0].size()); }
 
   /// What an op does: folds all it reads into the result, and writes values that follow from it.

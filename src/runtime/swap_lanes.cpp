@@ -72,8 +72,7 @@ void swap_threads::run_lane(swap_lane lane, Execute execute) {
   try {
     for (const std::int32_t task : work_.order[index(lane)]) {
       const auto t = static_cast<std::size_t>(task);
-      for (std::size_t i = 0; i < work_.waits[t].size(); ++i)
-        work_.announce(swap_action::wait, task);
+      work_.announce(swap_action::wait, task, work_.waits[t].size());
       if (!wait_for(work_.waits[t])) return;
       work_.times[t].begin = work_.seconds();
       if (!execute(task)) {
