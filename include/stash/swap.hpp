@@ -100,7 +100,9 @@ class STASH_API swapped {
   ~swapped();
 
   /// Gives up the tensor and all memory that the handle has. A copy that has not ended is given up too; on
-  /// the host the piece that is being copied is waited for, on a device a copy into the caller's memory.
+  /// the host the piece that is being copied is waited for, on a device a copy from or to the caller's memory
+  /// for which neither wait_out() nor wait_in() was called. Destroying a handle does the same, so that
+  /// handles have to go before the memory that was lent to them.
   void reset() noexcept;
 
   bool empty() const noexcept { return record_ == nullptr; }  ///< holds nothing

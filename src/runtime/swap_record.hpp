@@ -67,6 +67,7 @@ struct swap_record {
     std::size_t done = 0;
     swap_failure failure;
     stashed_tensor owned;           ///< the source, if it is to be given back
+    bool lent = false;              ///< on a device: the caller has not been told yet that the source is free
     device::event event = nullptr;  ///< behind the copy
   } out;
 

@@ -121,11 +121,13 @@ void swap_streams::out(swap_record& r, stashed_tensor* owned, const execution_co
   counted_.bytes_out += r.bytes;
   r.out.stage = swap_stage::ended;
   // Behind the copy, without holding up the caller's stream.
+  r.out.lent = owned == nullptr;
   if (owned != nullptr) stash_access::give_back(*owned, out_.handle);
 }
 
 void swap_streams::wait_out(swap_record& r, const execution_context& context) {
   device::wait_in_stream(context.stream, r.out.event);
+  r.out.lent = false;
 }
 
 bool swap_streams::out_ended(swap_record& r) {
@@ -227,6 +229,7 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
     r.in.stream = context.stream;
+    r.out.lent = false;
     result = r.in.here;
     if (r.in.elsewhere) {
       result = r.in.to;
@@ -267,6 +270,7 @@ void swap_streams::leave(swap_record& r, const execution_context& context) {
 void swap_streams::forget(swap_record& r) noexcept {
   const std::lock_guard lock(mutex_);
   remove(r);
+  if (r.out.lent && r.out.event != nullptr) wait_quietly_for(r.out.event);
   if (r.in.stage == swap_stage::ended && r.in.elsewhere) wait_quietly_for(r.in.event);
   if (r.in.here != nullptr) give_back_here(r, r.in.stream);
   const retired block{std::exchange(r.host, {}), std::exchange(r.out.event, nullptr),
