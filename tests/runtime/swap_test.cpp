@@ -139,8 +139,9 @@ TEST(swap, only_bytes_in_use_of_a_sparse_tensor_go_out) {
     EXPECT_EQ(code_of([&] { w.swaps->swap_out(kept, {.bytes_in_use = kept.bytes()}); }),
               errc::invalid_argument);
     EXPECT_EQ(code_of([&] { w.swaps->swap_out(kept, {.bytes_in_use = 1}); }), errc::invalid_argument);
-    const swapped said = w.swaps->swap_out(kept, {.bytes_in_use = exact});
+    swapped said = w.swaps->swap_out(kept, {.bytes_in_use = exact});
     EXPECT_EQ(said.bytes(), exact + sizeof(encode_report));
+    said.wait_out();  // what was lent stays until then
     swapped out = w.swaps->swap_out(std::move(kept));
     EXPECT_EQ(out.bytes(), exact + sizeof(encode_report));
     const stashed_tensor back = out.take();

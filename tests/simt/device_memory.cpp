@@ -173,26 +173,27 @@ void destroy_stream(void* stream) noexcept {
   --simt::objects;
 }
 
-/// Remembers its place in its stream, and whether somebody has waited.
+/// Remembers its place in its stream, and whether somebody has waited or asked.
 struct emulated_event {
   void* stream;
   std::uint64_t until;
-  bool waited;
+  bool waited, asked;
 };
 
 event record_event(void* stream) {
   const std::lock_guard lock(simt::mutex);
   ++simt::objects;
-  return new emulated_event{stream, simt::queues()[stream].end(), false};
+  return new emulated_event{stream, simt::queues()[stream].end(), false, false};
 }
 bool reached(event e) {
   // The first question comes too early, every later one does not.
   const std::lock_guard lock(simt::mutex);
   auto& known = *static_cast<emulated_event*>(e);
   if (known.waited) return true;
+  if (!std::exchange(known.asked, true)) return false;
   simt::finish(known.stream, known.until);
   known.waited = true;
-  return false;
+  return true;
 }
 void wait_for_event(event e) {
   ++simt::waits;

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "encoders/device_memory.hpp"
 #include "encoders/support.hpp"
 #include "runtime/swap_support.hpp"
 #include "simt/device_memory.hpp"
@@ -82,7 +83,7 @@ TEST_F(device_swap, raw_bytes_come_back) {
     swapped again = swaps.swap_out(mine.data, size, {}, later);  // behind all that in the stream
     again.wait_in(device);
     EXPECT_EQ(mine.get(), content);
-    }
+  }
   EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
 }
 
@@ -187,6 +188,49 @@ TEST_F(device_swap, blocks_are_reused_only_behind_their_copies) {
     // The block goes back while, for all the host knows, it is still being read.
   }
   EXPECT_EQ(swaps.statistics().host_peak_bytes, 4096U);
+}
+
+/// A stream of the caller in which, as far as anybody can see, nothing has happened yet.
+struct lazy_stream {
+  lazy_stream() : handle(detail::device::create_stream()) {}
+  ~lazy_stream() { detail::device::destroy_stream(handle); }
+  lazy_stream(const lazy_stream&) = delete;
+  lazy_stream& operator=(const lazy_stream&) = delete;
+  execution_context context() const { return {memory_space::device, nullptr, nullptr, handle}; }
+  void* handle;
+};
+
+TEST_F(device_swap, a_block_that_is_still_read_is_not_reused) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(4096, 1);
+  const on_device x(content), y(make_bytes(4096, 2)), found(4096);
+  const lazy_stream lazy;
+  swapped first = swaps.swap_out(x.data, 4096, {}, device);
+  first.swap_in(found.data, 4096, lazy.context());
+  first.wait_in(lazy.context());
+  first.reset();
+  swapped second = swaps.swap_out(y.data, 4096, {}, device);
+  second.wait_out(device);
+  detail::device::wait_for_stream(lazy.handle);
+  EXPECT_EQ(found.get(), content);
+}
+
+TEST_F(device_swap, copies_wait_for_the_work_before) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(4096, 1), old = make_bytes(4096, 2);
+  const on_device x(old), found(old);
+  const lazy_stream lazy;
+  bytes read(4096);
+  // The source is written by work that has not happened yet.
+  detail::device::copy(x.data, content.data(), 4096, lazy.handle);
+  swapped kept = swaps.swap_out(x.data, 4096, {}, lazy.context());
+  // The target is read by such work.
+  detail::device::copy(read.data(), found.data, 4096, lazy.handle);
+  kept.swap_in(found.data, 4096, lazy.context());
+  kept.wait_in(device);
+  EXPECT_EQ(found.get(), content);
+  detail::device::wait_for_stream(lazy.handle);
+  EXPECT_EQ(read, old);
 }
 
 TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
@@ -313,7 +357,10 @@ TEST_F(device_swap, giving_up_waits_for_copies_from_and_to_the_caller) {
   const bytes content = make_bytes(5000, 1);
   {
     const on_device x(content);
-    const swapped dropped = swaps.swap_out(x.data, 5000, {}, device);
+    swapped dropped = swaps.swap_out(x.data, 5000, {}, device);
+    const std::size_t waits = simt::calls_so_far().waits;
+    dropped.reset();
+    EXPECT_EQ(simt::calls_so_far().waits, waits + 1);
   }
   {
     const on_device x(content);
