@@ -16,14 +16,14 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/stash-config-version.cmak
 install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/stash-config-version.cmake
         DESTINATION ${stash_package_dir})
 
-set(stash_private_libraries "-lstdc++")
+set(stash_private_libraries "-lstdc++ -lpthread")
 set(stash_requires_clp)
 if(STASH_USES_CLP)
   set(stash_requires_clp " clp")
 endif()
 if(STASH_ENABLE_CUDA)
   # Where they lie, the toolkit's user knows.
-  string(APPEND stash_private_libraries " -lcudart_static -ldl -lrt -lpthread")
+  string(APPEND stash_private_libraries " -lcudart_static -ldl -lrt")
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stash.pc.in ${PROJECT_BINARY_DIR}/stash.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/stash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -17,7 +17,7 @@ function(stash_add_user_library kind type)
   target_include_directories(
     stash_${kind} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy $<TARGET_NAME_IF_EXISTS:CUDA::cudart_static>
+  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<TARGET_NAME_IF_EXISTS:CUDA::cudart_static>
                                               $<TARGET_NAME_IF_EXISTS:PkgConfig::CLP>)
   stash_configure_target(stash_${kind})
   # Objects only: nothing tells CMake the linker's language.

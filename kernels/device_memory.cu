@@ -1,4 +1,4 @@
-// Memory, copies and events of a CUDA device. Only nvcc compiles this; tests/simt has its own.
+// Memory, copies, streams and events of a CUDA device. Only nvcc compiles this; tests/simt has its own.
 
 #include "encoders/device_memory.hpp"
 
@@ -60,6 +60,16 @@ void wait_for_stream(void* stream) {
   check_launch("wait", cudaStreamSynchronize(stream_of(stream)));
 }
 
+void* create_stream() {
+  cudaStream_t stream = nullptr;
+  check_launch("stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+void destroy_stream(void* stream) noexcept {
+  cudaStreamDestroy(stream_of(stream));
+}
+
 event record_event(void* stream) {
   cudaEvent_t e = nullptr;
   check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
@@ -80,6 +90,10 @@ bool reached(event e) {
 
 void wait_for_event(event e) {
   check_launch("event", cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
+}
+
+void wait_in_stream(void* stream, event e) {
+  check_launch("event", cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(e), 0));
 }
 
 void destroy_event(event e) noexcept {

@@ -437,7 +437,7 @@ typedef struct stash_memory_callbacks {
 } stash_memory_callbacks;
 
 /** Values of event_kind (events.hpp). */
-enum { STASH_EVENT_OVERFLOW = 1, STASH_EVENT_FALLBACK = 2, STASH_EVENT_RERUN = 3 };
+enum { STASH_EVENT_OVERFLOW = 1, STASH_EVENT_FALLBACK = 2, STASH_EVENT_RERUN = 3, STASH_EVENT_LATE = 4 };
 
 /** Given to a callback; read no more than struct_size bytes of it. */
 typedef struct stash_event {
@@ -487,6 +487,107 @@ STASH_API int32_t stash_handle_size(const stash_handle* handle, const stash_exec
                                     stash_size_query** query);
 /** Null is fine. */
 STASH_API void stash_handle_destroy(stash_handle* handle);
+
+/* ---- swap to the host --------------------------------------------------------------------------------- */
+
+/** swapper_options of swap.hpp. Copied; callbacks must work as long as the swapper and its handles. */
+typedef struct stash_swapper_options {
+  size_t struct_size;
+  int32_t space;                                        /**< STASH_SPACE_HOST or STASH_SPACE_DEVICE */
+  int32_t reserved;                                     /**< 0 */
+  const stash_memory_callbacks* host;                   /**< may be null: the library's own */
+  const stash_memory_callbacks* memory;                 /**< may be null: the library's own */
+  size_t host_limit_bytes;                              /**< 0: no limit */
+  size_t residency_limit_bytes;                         /**< 0: the library's default */
+  int64_t ahead;                                        /**< 0: no limit */
+  size_t chunk_bytes;                                   /**< 0: the library's default */
+  void (*notify)(void* user, const stash_event* event); /**< may be null; hears of late, from any thread */
+  void* notify_user;
+} stash_swapper_options;
+
+/** swap_request of swap.hpp. */
+typedef struct stash_swap_request {
+  size_t struct_size;
+  const char* name;    /**< may be null */
+  int64_t needed_at;   /**< counts if has_needed_at is 1 */
+  size_t bytes_in_use; /**< 0: as far as it is known without waiting */
+  int32_t priority;
+  int32_t has_needed_at; /**< 0 or 1 */
+  int32_t null_if_full;  /**< 1: success and a null handle where there is not enough memory on the host */
+  int32_t reserved;      /**< 0 */
+} stash_swap_request;
+
+/** swap_statistics of swap.hpp; struct_size is set by the caller. */
+typedef struct stash_swap_statistics {
+  size_t struct_size;
+  uint64_t bytes_out;
+  uint64_t bytes_in;
+  uint64_t bytes_in_flight;
+  uint64_t host_bytes;
+  uint64_t host_peak_bytes;
+  uint64_t resident_bytes;
+  uint64_t resident_peak_bytes;
+  uint64_t late;
+  uint64_t failures;
+} stash_swap_statistics;
+
+/** Moves tensors to the host and back (swapper). May be used by any number of threads. */
+typedef struct stash_swapper stash_swapper;
+/** A tensor on the host (swapped). One thread at a time. */
+typedef struct stash_swapped stash_swapped;
+
+/** `options` may be null. *swapper is written on success only. */
+STASH_API int32_t stash_swapper_create(const stash_swapper_options* options, stash_swapper** swapper);
+/** Waits for copies under way. All its handles must have been destroyed. Null is fine. */
+STASH_API void stash_swapper_destroy(stash_swapper* swapper);
+
+/** swapper::swap_out() of raw bytes. `request` may be null. *swapped is written on success only. */
+STASH_API int32_t stash_swapper_out(stash_swapper* swapper, const void* data, size_t bytes,
+                                    const stash_swap_request* request, const stash_execution_context* context,
+                                    stash_swapped** swapped);
+/** Of a dense tensor. */
+STASH_API int32_t stash_swapper_out_tensor(stash_swapper* swapper, const stash_tensor_view* tensor,
+                                           const stash_swap_request* request,
+                                           const stash_execution_context* context, stash_swapped** swapped);
+/** Of an encoded tensor, which stays the caller's and must stay as it is until stash_swapped_wait_out(). */
+STASH_API int32_t stash_swapper_out_handle(stash_swapper* swapper, const stash_handle* handle,
+                                           const stash_swap_request* request,
+                                           const stash_execution_context* context, stash_swapped** swapped);
+/** Of an encoded tensor that is given up: *handle becomes null on success, and its memory is given back as
+ * soon as the copy has ended. It stays the caller's if the call fails, or writes a null handle. */
+STASH_API int32_t stash_swapper_out_owned(stash_swapper* swapper, stash_handle** handle,
+                                          const stash_swap_request* request,
+                                          const stash_execution_context* context, stash_swapped** swapped);
+/** Says where the caller is (swapper::reached()). */
+STASH_API int32_t stash_swapper_reached(stash_swapper* swapper, int64_t position);
+/** What the swapper has done and holds. */
+STASH_API int32_t stash_swapper_statistics(const stash_swapper* swapper, stash_swap_statistics* statistics);
+
+/** After this the source may be reused (swapped::wait_out()). */
+STASH_API int32_t stash_swapped_wait_out(stash_swapped* swapped, const stash_execution_context* context);
+/** 1 in *ended if the copy to the host has ended. Never blocks. */
+STASH_API int32_t stash_swapped_out_ended(const stash_swapped* swapped, int32_t* ended);
+/** Begins to bring the tensor back ahead of use. */
+STASH_API int32_t stash_swapped_in(stash_swapped* swapped, const stash_execution_context* context);
+/** Begins to bring it back into the caller's memory. */
+STASH_API int32_t stash_swapped_in_to(stash_swapped* swapped, void* to, size_t bytes,
+                                      const stash_execution_context* context);
+/** Ends that, or copies now; where the bytes are goes to *data, which may be null. */
+STASH_API int32_t stash_swapped_wait_in(stash_swapped* swapped, const stash_execution_context* context,
+                                        void** data);
+/** Gives back the swapper's memory that stash_swapped_wait_in() said. */
+STASH_API int32_t stash_swapped_leave(stash_swapped* swapped, const stash_execution_context* context);
+/** The dense tensor into `output` (swapped::restore()); `check` 1: waits on a device for what it says of the
+ * bytes. */
+STASH_API int32_t stash_swapped_restore(stash_swapped* swapped, const stash_tensor_view* output,
+                                        int32_t check, const stash_execution_context* context);
+/** The encoded tensor as a handle of the swapper's memory, which must be destroyed before the swapper. */
+STASH_API int32_t stash_swapped_take(stash_swapped* swapped, const stash_execution_context* context,
+                                     stash_handle** handle);
+/** Bytes that are copied, each way. */
+STASH_API int32_t stash_swapped_bytes(const stash_swapped* swapped, size_t* bytes);
+/** Gives up the tensor and all memory that the handle has (swapped::reset()). Null is fine. */
+STASH_API void stash_swapped_destroy(stash_swapped* swapped);
 
 /* ---- planner ------------------------------------------------------------------------------------------ */
 

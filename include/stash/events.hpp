@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// What a caller may want to know of a run although nothing went wrong for good: sparse maps that did not fit
-/// where they were expected to, and what was done about it. Every such event costs memory or time, so a user
-/// who sees many of them will want larger capacities.
+/// where they were expected to, and what was done about it; tensors that came back late. Every such event
+/// costs memory or time, so a user who sees many of them will want larger capacities and limits.
 
 #include <cstdint>
 #include <string_view>
@@ -16,6 +16,7 @@ enum class event_kind : std::int32_t {
   overflow = 1,  ///< a tensor outgrew the capacity that it was given
   fallback = 2,  ///< that tensor is now stored all the same, elsewhere or in a larger block
   rerun = 3,     ///< a training step was discarded and runs again with larger capacities
+  late = 4,      ///< a tensor was waited for that had not been brought back from the host
 };
 
 /// Stable lower-case name, "unknown" for another value. Never throws.
@@ -26,8 +27,8 @@ struct event {
   event_kind kind = event_kind::overflow;
   std::string_view tensor;         ///< the name that the caller or the plan gave it; may be empty
   std::uint64_t wanted_bytes = 0;  ///< what the tensor needs; rerun: 0 if it is not known
-  std::uint64_t available_bytes =
-      0;                   ///< overflow: the capacity; fallback: what it has now; rerun: as overflow
+  /// overflow: the capacity; fallback: what it has now; rerun: as overflow; late: the bytes that were there
+  std::uint64_t available_bytes = 0;
   std::int64_t step = -1;  ///< rerun: number of the training step, from 0; else -1
 };
 

@@ -17,5 +17,6 @@
 #include "stash/size_query.hpp"
 #include "stash/stashed_tensor.hpp"
 #include "stash/status.hpp"
+#include "stash/swap.hpp"
 #include "stash/tensor_view.hpp"
 #include "stash/version.hpp"

@@ -36,6 +36,10 @@
 
 namespace stash {
 
+namespace detail {
+struct stash_access;
+}
+
 /// How a tensor is to be kept; all of it is optional.
 struct stash_options {
   /// Bytes to reserve for a sparse encoding (bitmap, csr); rounded up to 16 and cut to the encoding's bound.
@@ -109,6 +113,7 @@ class STASH_API stashed_tensor {
   const_encoded_view stored() const noexcept;  ///< see output()
 
  private:
+  friend struct detail::stash_access;
   stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
                  const stash_options& options, const execution_context& context);
   std::size_t block_bytes() const noexcept;

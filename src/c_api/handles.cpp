@@ -4,40 +4,17 @@
 
 #include "c_api/c_types.hpp"
 #include "c_api/guard.hpp"
+#include "c_api/handle_types.hpp"
 #include "stash/c_api.h"
 #include "stash/stashed_tensor.hpp"
 
 using namespace stash::c_api;
-
-struct stash_handle {
-  std::unique_ptr<stash::callback_memory> memory;  ///< null: the library's own; outlives the tensor
-  stash::stashed_tensor tensor;
-};
 
 struct stash_size_query {
   stash::size_query query;
 };
 
 namespace {
-
-/// The caller's listener, called with the caller's structure.
-struct listener {
-  void (*notify)(void* user, const stash_event* event) = nullptr;
-  void* user = nullptr;
-
-  static void hear(void* self, const stash::event& what) {
-    const auto& to = *static_cast<const listener*>(self);
-    // A text in C ends with a zero byte; the name that the handle was given does.
-    const stash_event c{sizeof(stash_event),
-                        static_cast<std::int32_t>(what.kind),
-                        0,
-                        what.tensor.empty() ? "" : what.tensor.data(),
-                        what.wanted_bytes,
-                        what.available_bytes,
-                        what.step};
-    to.notify(to.user, &c);
-  }
-};
 
 /// make(options) gives the tensor of the new handle.
 template <class Make>

@@ -50,6 +50,12 @@ template <>
 inline constexpr std::size_t first_size<stash_handle_options> = 48;
 template <>
 inline constexpr std::size_t first_size<stash_plan_options> = 64;
+template <>
+inline constexpr std::size_t first_size<stash_swapper_options> = 80;
+template <>
+inline constexpr std::size_t first_size<stash_swap_request> = 48;
+template <>
+inline constexpr std::size_t first_size<stash_swap_statistics> = 80;
 
 /// The size at the start of a structure, checked against its first version's.
 std::size_t checked_size(std::string_view function, std::string_view argument, const void* data,

@@ -80,6 +80,11 @@ void deallocate_pinned(void*) noexcept {}
 void clear(void*, std::size_t, void*) {}
 void copy(void*, const void*, std::size_t, void*) {}
 void wait_for_stream(void*) {}
+void* create_stream() {
+  check_available("stream");
+  return nullptr;
+}
+void destroy_stream(void*) noexcept {}
 event record_event(void*) {
   return nullptr;
 }
@@ -87,6 +92,7 @@ bool reached(event) {
   return true;
 }
 void wait_for_event(event) {}
+void wait_in_stream(void*, event) {}
 void destroy_event(event) noexcept {}
 
 void max_pool_forward(const const_tensor_view&, const tensor_view&, const pool_window&, const encoded_view&,

@@ -10,6 +10,8 @@ std::string_view to_string(event_kind kind) noexcept {
       return "fallback";
     case event_kind::rerun:
       return "rerun";
+    case event_kind::late:
+      return "late";
   }
   return "unknown";
 }

@@ -10,12 +10,13 @@
 #include "encoders/device.hpp"
 #include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "runtime/stash_access.hpp"
 
 namespace stash {
 namespace {
 
 /// Of blocks: whole cache lines, so that no two tensors share one.
-constexpr std::size_t block_alignment = 64;
+constexpr std::size_t block_alignment = detail::stash_access::alignment;
 
 bool sparse(const encoding& e) noexcept {
   return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;

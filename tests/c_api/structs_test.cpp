@@ -66,6 +66,27 @@ static_assert(offsetof(stash_plan_options, policy) == 8 && offsetof(stash_plan_o
               offsetof(stash_plan_options, slot_margin) == 40 &&
               offsetof(stash_plan_options, overflow_share) == 48 &&
               offsetof(stash_plan_options, threads) == 56);
+static_assert(offsetof(stash_swapper_options, space) == 8 && offsetof(stash_swapper_options, host) == 16 &&
+              offsetof(stash_swapper_options, memory) == 24 &&
+              offsetof(stash_swapper_options, host_limit_bytes) == 32 &&
+              offsetof(stash_swapper_options, residency_limit_bytes) == 40 &&
+              offsetof(stash_swapper_options, ahead) == 48 &&
+              offsetof(stash_swapper_options, chunk_bytes) == 56 &&
+              offsetof(stash_swapper_options, notify) == 64 &&
+              offsetof(stash_swapper_options, notify_user) == 72 && sizeof(stash_swapper_options) == 80);
+static_assert(offsetof(stash_swap_request, name) == 8 && offsetof(stash_swap_request, needed_at) == 16 &&
+              offsetof(stash_swap_request, bytes_in_use) == 24 &&
+              offsetof(stash_swap_request, priority) == 32 &&
+              offsetof(stash_swap_request, has_needed_at) == 36 &&
+              offsetof(stash_swap_request, null_if_full) == 40 && sizeof(stash_swap_request) == 48);
+static_assert(offsetof(stash_swap_statistics, bytes_out) == 8 &&
+              offsetof(stash_swap_statistics, bytes_in) == 16 &&
+              offsetof(stash_swap_statistics, bytes_in_flight) == 24 &&
+              offsetof(stash_swap_statistics, host_bytes) == 32 &&
+              offsetof(stash_swap_statistics, host_peak_bytes) == 40 &&
+              offsetof(stash_swap_statistics, resident_bytes) == 48 &&
+              offsetof(stash_swap_statistics, resident_peak_bytes) == 56 &&
+              offsetof(stash_swap_statistics, late) == 64 && offsetof(stash_swap_statistics, failures) == 72);
 static_assert(sizeof(stash_encode_report) == 40 && offsetof(stash_encode_report, checksum) == 32);
 
 TEST(c_structs, structures_that_were_not_initialised_are_refused) {

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "encoders/device_memory.hpp"
 #include "simt/simt.hpp"
+#include "stash/error.hpp"
 
 namespace simt {
 namespace {
@@ -17,24 +20,60 @@ namespace {
 std::atomic<long> allocations_left{-1};
 std::atomic<std::size_t> allocations{0}, copies{0}, waits{0}, blocks{0};
 
-/// A copy to the host: its bytes are taken at once, since kernels behind it may change the source, and
-/// written when the stream is waited for.
-struct pending_copy {
-  void* to;
-  std::vector<unsigned char> bytes;
+std::atomic<long> copies_left{-1};
+std::atomic<std::size_t> objects{0};
+
+/// Something that a stream has still to do.
+struct work {
+  enum class kind { write, copy, free, wait } what;
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;               ///< copy
+  std::vector<unsigned char> content;  ///< write
+  void* other = nullptr;               ///< wait: for this stream,
+  std::uint64_t until = 0;             ///< up to this piece of its work
 };
 
-std::mutex mutex;
-std::map<void*, std::vector<pending_copy>>& pending() {
-  static std::map<void*, std::vector<pending_copy>> streams;
+struct queue {
+  std::deque<work> waiting;
+  std::uint64_t finished = 0;  ///< pieces of work that are done
+  std::uint64_t end() const { return finished + waiting.size(); }
+  bool own = false;  ///< made by create_stream(): nothing happens before somebody waits
+};
+
+// Recursive: a stream that waits for another one finishes that.
+std::recursive_mutex mutex;
+std::map<void*, queue>& queues() {
+  static std::map<void*, queue> streams;
   return streams;
 }
 
-void finish(void* stream) {
+void finish(void* stream, std::uint64_t until) {
   const std::lock_guard lock(mutex);
-  for (const pending_copy& copy : pending()[stream])
-    std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
-  pending()[stream].clear();
+  queue& q = queues()[stream];
+  while (!q.waiting.empty() && q.finished < until) {
+    const work w = std::move(q.waiting.front());
+    q.waiting.pop_front();
+    ++q.finished;
+    switch (w.what) {
+      case work::kind::write:
+        std::memcpy(w.to, w.content.data(), w.content.size());
+        break;
+      case work::kind::copy:
+        std::memcpy(w.to, w.from, w.bytes);
+        break;
+      case work::kind::free:
+        std::free(w.to);
+        break;
+      case work::kind::wait:
+        finish(w.other, w.until);
+        break;
+    }
+  }
+}
+
+void finish(void* stream) {
+  finish(stream, UINT64_MAX);
 }
 
 void* take(std::size_t bytes, std::size_t alignment) {
@@ -55,6 +94,12 @@ void* take(std::size_t bytes, std::size_t alignment) {
 void set_allocations_left(long count) {
   allocations_left = count;
 }
+void set_copies_left(long count) {
+  copies_left = count;
+}
+std::size_t streams_and_events() {
+  return objects;
+}
 device_calls calls_so_far() {
   return {allocations, copies, waits, launches_so_far()};
 }
@@ -69,9 +114,15 @@ namespace stash::detail::device {
 void* allocate(std::size_t bytes, void* /*stream*/) {
   return simt::take(bytes, 256);
 }
-void deallocate(void* data, void* /*stream*/) noexcept {
+void deallocate(void* data, void* stream) noexcept {
   --simt::blocks;
-  std::free(data);
+  const std::lock_guard lock(simt::mutex);
+  simt::queue& q = simt::queues()[stream];
+  if (q.own && !q.waiting.empty()) {
+    q.waiting.push_back({simt::work::kind::free, data});
+  } else {
+    std::free(data);
+  }
 }
 void* allocate_pinned(std::size_t bytes) {
   return simt::take(bytes, 4096);
@@ -87,9 +138,19 @@ void clear(void* data, std::size_t bytes, void* /*stream*/) {
 
 void copy(void* to, const void* from, std::size_t bytes, void* stream) {
   ++simt::copies;
+  if (simt::copies_left >= 0 && simt::copies_left-- == 0) {
+    simt::copies_left = -1;
+    throw error(errc::device_failure, "copy: context: expected a device that copies, got one told to fail");
+  }
   const auto* source = static_cast<const unsigned char*>(from);
   const std::lock_guard lock(simt::mutex);
-  simt::pending()[stream].push_back({to, {source, source + bytes}});
+  simt::queue& q = simt::queues()[stream];
+  if (q.own) {
+    q.waiting.push_back({simt::work::kind::copy, to, from, bytes});
+  } else {
+    // Kernels that are launched behind this run at once and may change the source.
+    q.waiting.push_back({simt::work::kind::write, to, nullptr, 0, {source, source + bytes}});
+  }
 }
 
 void wait_for_stream(void* stream) {
@@ -97,31 +158,64 @@ void wait_for_stream(void* stream) {
   simt::finish(stream);
 }
 
-/// Remembers its stream, and whether somebody has waited.
+void* create_stream() {
+  const std::lock_guard lock(simt::mutex);
+  auto* const stream = new char;
+  simt::queues()[stream].own = true;
+  ++simt::objects;
+  return stream;
+}
+void destroy_stream(void* stream) noexcept {
+  const std::lock_guard lock(simt::mutex);
+  simt::finish(stream);
+  simt::queues().erase(stream);
+  delete static_cast<char*>(stream);
+  --simt::objects;
+}
+
+/// Remembers its place in its stream, and whether somebody has waited or asked.
 struct emulated_event {
   void* stream;
-  bool waited;
+  std::uint64_t until;
+  bool waited, asked;
 };
 
 event record_event(void* stream) {
-  return new emulated_event{stream, false};
+  const std::lock_guard lock(simt::mutex);
+  ++simt::objects;
+  return new emulated_event{stream, simt::queues()[stream].end(), false, false};
 }
 bool reached(event e) {
   // The first question comes too early, every later one does not.
+  const std::lock_guard lock(simt::mutex);
   auto& known = *static_cast<emulated_event*>(e);
   if (known.waited) return true;
-  simt::finish(known.stream);
+  if (!std::exchange(known.asked, true)) return false;
+  simt::finish(known.stream, known.until);
   known.waited = true;
-  return false;
+  return true;
 }
 void wait_for_event(event e) {
   ++simt::waits;
+  const std::lock_guard lock(simt::mutex);
   auto& known = *static_cast<emulated_event*>(e);
-  simt::finish(known.stream);
+  simt::finish(known.stream, known.until);
   known.waited = true;
+}
+void wait_in_stream(void* stream, event e) {
+  const std::lock_guard lock(simt::mutex);
+  const auto& known = *static_cast<const emulated_event*>(e);
+  simt::queue& q = simt::queues()[stream];
+  if (q.own) {
+    q.waiting.push_back({simt::work::kind::wait, nullptr, nullptr, 0, {}, known.stream, known.until});
+  } else {
+    // Kernels that are launched behind this run at once.
+    simt::finish(known.stream, known.until);
+  }
 }
 void destroy_event(event e) noexcept {
   delete static_cast<emulated_event*>(e);
+  --simt::objects;
 }
 
 }  // namespace stash::detail::device

@@ -1,7 +1,9 @@
 #pragma once
 /// \file
 /// Device memory, streams and events of the emulator. Kernels run when they are launched; what a copy brings
-/// to the host arrives only when somebody waits for it, so that a missing wait shows.
+/// arrives only when somebody waits for it, so that a missing wait shows. In streams of create_stream(),
+/// which run no kernels, nothing at all happens before that: copies read late, too, and memory is given back
+/// late, so that a source that is reused too early shows as well.
 
 #include <cstddef>
 
@@ -15,7 +17,11 @@ struct device_calls {
   std::size_t allocations, copies, waits, launches;
 };
 device_calls calls_so_far();
+/// Calls from now on that enqueue a copy: how many succeed until one is refused. Negative: all do.
+void set_copies_left(long count);
 /// Blocks that were allocated and not given back.
 std::size_t blocks_in_use();
+/// Streams and events that were made and not destroyed.
+std::size_t streams_and_events();
 
 }  // namespace simt

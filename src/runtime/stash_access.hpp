@@ -1,0 +1,41 @@
+#pragma once
+/// \file
+/// Making and unmaking stashed tensors around memory that is there already.
+
+#include <string>
+#include <utility>
+
+#include "stash/stashed_tensor.hpp"
+
+namespace stash::detail {
+
+struct stash_access {
+  /// Owns `block`: the encoded bytes, then the report; of `memory`, sized and aligned as stashed_tensor does,
+  /// to be given back in `stream`.
+  static stashed_tensor adopt(const encoding& e, dtype source, const shape& dims, std::string name,
+                              memory_resource& memory, void* stream, unsigned char* block,
+                              std::size_t encoded_bytes) noexcept {
+    stashed_tensor tensor;
+    tensor.how_ = e;
+    tensor.type_ = source;
+    tensor.dims_ = dims;
+    tensor.name_ = std::move(name);
+    tensor.memory_ = &memory;
+    tensor.stream_ = stream;
+    tensor.block_ = block;
+    tensor.encoded_bytes_ = encoded_bytes;
+    return tensor;
+  }
+
+  /// Gives the memory back behind what was enqueued in this stream instead of that of construction.
+  static void give_back(stashed_tensor& tensor, void* stream) noexcept {
+    tensor.stream_ = stream;
+    tensor.reset();
+  }
+
+  static memory_space space(const stashed_tensor& tensor) noexcept { return tensor.memory_->space(); }
+
+  static constexpr std::size_t alignment = 64;  ///< of blocks
+};
+
+}  // namespace stash::detail

@@ -1,0 +1,422 @@
+// A swapper on a device, here the emulator's: copies happen only where somebody waits for them, and as late
+// as that allows, so that a missing wait, or memory that is reused too early, shows as wrong bytes.
+
+#include "stash/swap.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "encoders/device_memory.hpp"
+#include "encoders/support.hpp"
+#include "runtime/swap_support.hpp"
+#include "simt/device_memory.hpp"
+
+namespace stash {
+namespace {
+
+using stash_test::bits_of;
+using stash_test::code_of;
+using stash_test::flavour;
+using stash_test::make_bytes;
+using stash_test::make_values;
+using bytes = std::vector<std::uint8_t>;
+
+int one_stream, other_stream;
+const execution_context device{memory_space::device, nullptr, nullptr, &one_stream};
+const execution_context later{memory_space::device, nullptr, nullptr, &other_stream};
+
+constexpr swapper_options small_pieces{.space = memory_space::device, .chunk_bytes = 1000};
+
+/// Memory of the device, which the tests write and read as kernels do: at once.
+struct on_device {
+  explicit on_device(std::size_t count)
+      : size(count), data(static_cast<std::uint8_t*>(device_memory().allocate(count, 64))) {}
+  explicit on_device(const bytes& content) : on_device(content.size()) { set(content); }
+  ~on_device() { device_memory().deallocate(data, size, 64); }
+  on_device(const on_device&) = delete;
+  on_device& operator=(const on_device&) = delete;
+  void set(const bytes& content) const {
+    if (size != 0) std::memcpy(data, content.data(), size);
+  }
+  bytes get() const { return {data, data + size}; }
+  tensor_view floats() const {
+    return {data, dtype::f32, memory_space::device, {static_cast<std::int64_t>(size / 4)}, 0};
+  }
+  std::size_t size;
+  std::uint8_t* data;
+};
+
+bytes bytes_of(const std::vector<float>& values) {
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(values.data());
+  return {first, first + values.size() * 4};
+}
+
+/// Everything is given back at the end.
+class device_swap : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(simt::blocks_in_use(), blocks_);
+    EXPECT_EQ(simt::streams_and_events(), objects_);
+  }
+  std::size_t blocks_ = simt::blocks_in_use(), objects_ = simt::streams_and_events();
+};
+
+TEST_F(device_swap, raw_bytes_come_back) {
+  swapper swaps(small_pieces);
+  for (const std::size_t size : {0U, 1U, 999U, 1000U, 1001U, 12'345U}) {
+    const bytes content = make_bytes(size, 1);
+    const on_device x(content), mine(size);
+    swapped kept = swaps.swap_out(x.data, size, {.name = "x"}, device);
+    kept.wait_out(device);
+    x.set(bytes(size));  // a kernel behind the wait
+    const auto* const here = static_cast<const std::uint8_t*>(kept.wait_in(later));
+    EXPECT_EQ(bytes(here, here + size), content);
+    kept.leave(later);
+    kept.swap_in(mine.data, size, device);
+    EXPECT_EQ(kept.wait_in(later), mine.data);
+    EXPECT_EQ(mine.get(), content);
+    kept.swap_in(later);
+    mine.set(bytes(size));
+    kept.swap_in(mine.data, size, later);  // from where it is
+    EXPECT_EQ(kept.wait_in(later), mine.data);
+    swapped again = swaps.swap_out(mine.data, size, {}, later);  // behind all that in the stream
+    again.wait_in(device);
+    EXPECT_EQ(mine.get(), content);
+  }
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
+TEST_F(device_swap, the_host_never_waits) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(5000, 2);
+  const on_device x(content), y(5000);
+  const std::vector<float> values = make_values(5000, 0.5, flavour::special, 3);
+  const on_device map(bytes_of(values)), back(values.size() * 4);
+  stashed_tensor tensor(parse_encoding("fp16"), map.floats(), {}, device);
+  const std::size_t waits = simt::calls_so_far().waits;
+  swapped kept = swaps.swap_out(x.data, 5000, {.needed_at = 1}, device);
+  swapped encoded = swaps.swap_out(std::move(tensor), {.needed_at = 2}, device);
+  kept.wait_out(device);
+  swaps.reached(0);
+  kept.wait_in(device);
+  kept.leave(device);
+  kept.swap_in(y.data, 5000, device);
+  kept.wait_in(device);
+  encoded.restore(back.floats(), device);
+  EXPECT_EQ(simt::calls_so_far().waits, waits);
+  EXPECT_EQ(y.get(), content);
+  EXPECT_EQ(swaps.statistics().late, 0U);
+}
+
+TEST_F(device_swap, encoded_tensors_come_back) {
+  swapper swaps(small_pieces);
+  for (const char* name : {"raw", "bitmap", "csr", "fp8", "bitmap_fp8", "mxfp6_e2m3"}) {
+    for (const std::int64_t count : {0, 1, 1025, 20'000}) {
+      const std::vector<float> x = make_values(count, 0.2, flavour::special, 4);
+      const on_device map(bytes_of(x)), expected(x.size() * 4), found(x.size() * 4);
+      const encoding e = parse_encoding(name);
+      stashed_tensor kept(e, map.floats(), {}, device);
+      kept.restore(expected.floats(), device);
+      swapped lent = swaps.swap_out(kept, {}, device);
+      swapped given = swaps.swap_out(std::move(kept), {}, device);
+      EXPECT_TRUE(kept.empty());  // NOLINT(bugprone-use-after-move): what is promised
+      lent.restore(found.floats(), later, true);
+      EXPECT_EQ(found.get(), expected.get()) << name << count;
+      found.set(bytes(found.size));
+      const stashed_tensor taken = given.take(later);
+      taken.restore(found.floats(), later);
+      taken.check(later);
+      EXPECT_EQ(found.get(), expected.get()) << name << count;
+    }
+  }
+}
+
+TEST_F(device_swap, bytes_in_use_are_the_callers_word) {
+  swapper swaps(small_pieces);
+  const std::vector<float> x = make_values(20'000, 0.1, flavour::special, 4);
+  const on_device map(bytes_of(x)), found(x.size() * 4);
+  stashed_tensor kept(parse_encoding("bitmap"), map.floats(), {.capacity = SIZE_MAX}, device);
+  const auto used = static_cast<std::size_t>(kept.size(device).wait().bytes);
+  EXPECT_EQ(swaps.swap_out(kept, {}, device).bytes(), kept.bytes());
+  swapped out = swaps.swap_out(std::move(kept), {.bytes_in_use = used}, device);
+  EXPECT_EQ(out.bytes(), used + sizeof(encode_report));
+  out.restore(found.floats(), device, true);
+  EXPECT_EQ(found.get(), bytes_of(x));
+}
+
+TEST_F(device_swap, comes_back_in_order_and_within_the_limit) {
+  stash_test::watcher seen;
+  swapper_options options = small_pieces;
+  options.residency_limit_bytes = 2000;
+  const auto swaps = detail::swap_access::make(options, seen.hook());
+  const on_device x(make_bytes(1000, 1)), y(make_bytes(3000, 1));
+  std::vector<swapped> kept;
+  kept.push_back(swaps->swap_out(x.data, 1000, {.name = "third", .needed_at = 3}, device));
+  kept.push_back(swaps->swap_out(x.data, 1000, {.name = "second", .needed_at = 2}, device));
+  kept.push_back(swaps->swap_out(x.data, 1000, {.name = "first", .priority = 1, .needed_at = 9}, device));
+  kept.push_back(swaps->swap_out(y.data, 3000, {.name = "large", .needed_at = 1}, device));
+  using names = std::vector<std::string>;
+  EXPECT_EQ(seen.names(false), names{});
+  swaps->reached(0);
+  EXPECT_EQ(seen.names(false), (names{"first", "second"}));
+  EXPECT_EQ(swaps->statistics().resident_bytes, 2000U);
+  kept[2].wait_in(device);
+  kept[2].reset();
+  EXPECT_EQ(seen.names(false), (names{"first", "second", "third"}));
+  kept[3].wait_in(device);
+  EXPECT_EQ(swaps->statistics().late, 1U);
+  EXPECT_EQ(swaps->statistics().resident_peak_bytes, 5000U);
+}
+
+TEST_F(device_swap, blocks_are_reused_only_behind_their_copies) {
+  swapper_options options = small_pieces;
+  options.host_limit_bytes = 4096;
+  swapper swaps(options);
+  const on_device found(4096);
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    const bytes content = make_bytes(4096, round);
+    const on_device x(content);
+    swapped kept = swaps.swap_out(x.data, 4096, {}, device);
+    EXPECT_EQ(code_of([&] { swaps.swap_out(x.data, 1, {}, device); }), errc::out_of_memory);
+    kept.swap_in(found.data, 4096, device);
+    kept.wait_out(device);
+    kept.wait_in(device);
+    if (round % 3 != 0) {
+      EXPECT_EQ(found.get(), content);
+    }
+    // The block goes back while, for all the host knows, it is still being read.
+  }
+  EXPECT_EQ(swaps.statistics().host_peak_bytes, 4096U);
+}
+
+/// A stream of the caller in which, as far as anybody can see, nothing has happened yet.
+struct lazy_stream {
+  lazy_stream() : handle(detail::device::create_stream()) {}
+  ~lazy_stream() { detail::device::destroy_stream(handle); }
+  lazy_stream(const lazy_stream&) = delete;
+  lazy_stream& operator=(const lazy_stream&) = delete;
+  execution_context context() const { return {memory_space::device, nullptr, nullptr, handle}; }
+  void* handle;
+};
+
+TEST_F(device_swap, a_block_that_is_still_read_is_not_reused) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(4096, 1);
+  const on_device x(content), y(make_bytes(4096, 2)), found(4096);
+  const lazy_stream lazy;
+  swapped first = swaps.swap_out(x.data, 4096, {}, device);
+  first.swap_in(found.data, 4096, lazy.context());
+  first.wait_in(lazy.context());
+  first.reset();
+  swapped second = swaps.swap_out(y.data, 4096, {}, device);
+  second.wait_out(device);
+  detail::device::wait_for_stream(lazy.handle);
+  EXPECT_EQ(found.get(), content);
+}
+
+TEST_F(device_swap, copies_wait_for_the_work_before) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(4096, 1), old = make_bytes(4096, 2);
+  const on_device x(old), found(old);
+  const lazy_stream lazy;
+  bytes read(4096);
+  // The source is written by work that has not happened yet.
+  detail::device::copy(x.data, content.data(), 4096, lazy.handle);
+  swapped kept = swaps.swap_out(x.data, 4096, {}, lazy.context());
+  // The target is read by such work.
+  detail::device::copy(read.data(), found.data, 4096, lazy.handle);
+  kept.swap_in(found.data, 4096, lazy.context());
+  kept.wait_in(device);
+  EXPECT_EQ(found.get(), content);
+  detail::device::wait_for_stream(lazy.handle);
+  EXPECT_EQ(read, old);
+}
+
+TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
+  swapper swaps(small_pieces);
+  const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
+  const on_device map(bytes_of(x)), found(x.size() * 4);
+  std::vector<swapped> kept;
+  for (int i = 0; i < 5; ++i) {
+    const std::size_t before = simt::blocks_in_use();
+    kept.push_back(
+        swaps.swap_out(stashed_tensor(parse_encoding("raw"), map.floats(), {}, device), {}, device));
+    EXPECT_EQ(simt::blocks_in_use(), before + 1) << "a block on the host";
+  }
+  for (swapped& s : kept) {
+    s.restore(found.floats(), later);
+    EXPECT_EQ(found.get(), bytes_of(x));
+    found.set(bytes(found.size));
+  }
+  EXPECT_TRUE(kept[0].out_ended() || kept[0].out_ended());
+}
+
+/// A step, with calls that fail made again.
+bytes small_run(swapper& swaps, int& failures) {
+  const auto again = [&](const auto& call) {
+    for (int attempt = 0;; ++attempt) {
+      try {
+        return call();
+      } catch (const error& e) {
+        EXPECT_TRUE(e.code() == errc::out_of_memory || e.code() == errc::device_failure) << e.what();
+        ++failures;
+        if (attempt >= 2) throw;
+      }
+    }
+  };
+  const std::vector<float> x = make_values(1500, 0.5, flavour::special, 9);
+  const on_device map(bytes_of(x)), found(x.size() * 4), mine(3000);
+  const bytes content = make_bytes(3000, 3);
+  const on_device raw(content);
+  stashed_tensor owned(parse_encoding("raw"), map.floats(), {}, device);
+  swapped a = again([&] { return swaps.swap_out(std::move(owned), {.name = "a", .needed_at = 1}, device); });
+  swapped b = again([&] { return swaps.swap_out(raw.data, raw.size, {.name = "b"}, device); });
+  again([&] { b.wait_out(device); });
+  raw.set(bytes(3000));
+  swaps.reached(0);
+  again([&] { a.restore(found.floats(), later); });
+  bytes all = found.get();
+  again([&] { b.wait_in(later); });
+  b.leave(later);
+  b.swap_in(mine.data, mine.size, later);
+  again([&] { b.wait_in(later); });
+  const bytes end = mine.get();
+  all.insert(all.end(), end.begin(), end.end());
+  return all;
+}
+
+TEST_F(device_swap, every_copy_and_every_allocation_may_fail) {
+  int none = 0;
+  const bytes expected = [&] {
+    swapper swaps(small_pieces);
+    return small_run(swaps, none);
+  }();
+  ASSERT_EQ(none, 0);
+  for (const bool copies : {true, false}) {
+    int heard = 0, reached_the_end = 0;
+    for (long n = 0; n < 40; ++n) {
+      swapper swaps(small_pieces);
+      // Not those of the run's own tensors.
+      if (copies) {
+        simt::set_copies_left(n);
+      } else {
+        simt::set_allocations_left(n + 5);
+      }
+      int failures = 0;
+      EXPECT_EQ(small_run(swaps, failures), expected) << n;
+      EXPECT_LE(failures, 1);
+      heard += failures;
+      reached_the_end += failures == 0 ? 1 : 0;
+      EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+      EXPECT_EQ(swaps.statistics().host_bytes, 0U);
+      simt::set_copies_left(-1);
+      simt::set_allocations_left(-1);
+    }
+    EXPECT_GE(heard, copies ? 10 : 1);
+    EXPECT_GT(reached_the_end, 0);
+  }
+}
+
+TEST_F(device_swap, a_tensor_that_could_not_go_out_is_the_callers) {
+  swapper swaps(small_pieces);
+  const std::vector<float> x = make_values(1500, 0.5, flavour::special, 9);
+  const on_device map(bytes_of(x)), found(x.size() * 4);
+  stashed_tensor owned(parse_encoding("raw"), map.floats(), {.name = "conv1"}, device);
+  simt::set_copies_left(2);
+  try {
+    swaps.swap_out(std::move(owned), {}, device);
+    ADD_FAILURE() << "nothing failed";
+  } catch (const error& e) {
+    EXPECT_EQ(e.code(), errc::device_failure);
+    EXPECT_EQ(std::string(e.what()).find("swapper::swap_out: conv1: expected 6040 bytes"), 0U) << e.what();
+  }
+  owned.restore(found.floats(), device);
+  EXPECT_EQ(found.get(), bytes_of(x));
+  EXPECT_EQ(swaps.statistics().failures, 1U);
+}
+
+TEST_F(device_swap, handles_outlive_their_swapper) {
+  const on_device x(make_bytes(5000, 1)), mine(5000);
+  swapped kept, coming, resident;
+  {
+    swapper swaps(small_pieces);
+    kept = swaps.swap_out(x.data, 5000, {}, device);
+    coming = swaps.swap_out(x.data, 5000, {}, device);
+    resident = swaps.swap_out(x.data, 5000, {}, device);
+    coming.swap_in(mine.data, 5000, device);
+    resident.wait_in(device);
+  }
+  EXPECT_EQ(mine.get(), x.get()) << "a copy that was under way was not waited for";
+  EXPECT_EQ(code_of([&] { kept.wait_in(device); }), errc::invalid_argument);
+}
+
+TEST_F(device_swap, giving_up_waits_for_copies_from_and_to_the_caller) {
+  swapper swaps(small_pieces);
+  const on_device mine(5000);
+  const bytes content = make_bytes(5000, 1);
+  {
+    const on_device x(content);
+    swapped dropped = swaps.swap_out(x.data, 5000, {}, device);
+    const std::size_t waits = simt::calls_so_far().waits;
+    dropped.reset();
+    EXPECT_EQ(simt::calls_so_far().waits, waits + 1);
+  }
+  {
+    const on_device x(content);
+    swapped kept = swaps.swap_out(x.data, 5000, {}, device);
+    kept.swap_in(mine.data, 5000, device);
+  }
+  EXPECT_EQ(mine.get(), content);
+  mine.set(bytes(5000));
+  EXPECT_EQ(swaps.statistics().host_bytes, 0U);
+  EXPECT_EQ(mine.get(), bytes(5000)) << "something still writes";
+}
+
+TEST_F(device_swap, several_threads) {
+  swapper_options options = small_pieces;
+  options.residency_limit_bytes = 6000;
+  swapper swaps(options);
+  std::vector<std::thread> workers;
+  std::vector<char> streams(4);
+  for (std::uint32_t thread = 0; thread < streams.size(); ++thread) {
+    workers.emplace_back([&, thread] {
+      const execution_context mine{memory_space::device, nullptr, nullptr, &streams[thread]};
+      for (std::uint32_t round = 0; round < 20; ++round) {
+        const bytes content = make_bytes(3000, thread * 100 + round);
+        const on_device x(content), found(3000);
+        swapped kept = swaps.swap_out(x.data, 3000, {.needed_at = round}, mine);
+        swaps.reached(round);
+        kept.wait_out(mine);
+        x.set(bytes(3000));
+        kept.swap_in(found.data, 3000, mine);
+        kept.wait_in(mine);
+        detail::device::wait_for_stream(mine.stream);  // it may have come by way of the swapper's memory
+        EXPECT_EQ(found.get(), content);
+      }
+    });
+  }
+  for (std::thread& worker : workers)
+    worker.join();
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
+TEST_F(device_swap, wrong_arguments) {
+  swapper swaps(small_pieces);
+  std::vector<float> x(10);
+  const on_device map(bytes_of(x));
+  const stashed_tensor on_host(parse_encoding("raw"), stash_test::view_of(x));
+  EXPECT_EQ(code_of([&] { swaps.swap_out(map.data, 40); }), errc::invalid_argument) << "a host context";
+  EXPECT_EQ(code_of([&] { swaps.swap_out(on_host, {}, device); }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { swaps.swap_out(stash_test::view_of(x), {}, device); }), errc::invalid_argument);
+  swapped kept = swaps.swap_out(map.floats(), {}, device);
+  EXPECT_EQ(code_of([&] { kept.wait_in(); }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { kept.restore(stash_test::view_of(x), device); }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { const swapper bad({.space = memory_space::device, .host = &host_memory()}); }),
+            errc::invalid_argument);
+  swapper here;
+  EXPECT_EQ(code_of([&] { here.swap_out(map.data, 40, {}, device); }), errc::invalid_argument);
+}
+
+}  // namespace
+}  // namespace stash
