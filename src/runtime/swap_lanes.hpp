@@ -22,11 +22,11 @@ struct swap_work {
 
   void begin();
   double seconds() const;
-  /// Takes an action `times` times, settings.before first; errors get the task's name.
+  /// Takes an action `count` times, settings.before first; errors get the task's name.
   template <class Take>
-  void on(swap_action action, std::int32_t task, std::size_t times, Take take) const {
+  void on(swap_action action, std::int32_t task, std::size_t count, Take take) const {
     try {
-      for (std::size_t i = 0; i < times; ++i) {
+      for (std::size_t i = 0; i < count; ++i) {
         if (settings.before != nullptr) settings.before(action, task);
         take(i);
       }
@@ -34,8 +34,8 @@ struct swap_work {
       throw failed(action, task, e);
     }
   }
-  void announce(swap_action action, std::int32_t task, std::size_t times = 1) const {
-    on(action, task, times, [](std::size_t) {});
+  void announce(swap_action action, std::int32_t task, std::size_t count = 1) const {
+    on(action, task, count, [](std::size_t) {});
   }
   error failed(swap_action action, std::int32_t task, const error& e) const;
   /// Where the block of an access begins.
