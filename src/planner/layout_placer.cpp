@@ -7,7 +7,7 @@ namespace stash::planner::placing {
 namespace {
 
 /// Up to here, passing over all placed items beats sorting those that conflict.
-constexpr std::size_t most_sorted = 4096;
+constexpr std::size_t most_sorted = 1024;
 constexpr std::size_t most_pairs = std::size_t{1} << 25;
 
 }  // namespace
