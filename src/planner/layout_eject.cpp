@@ -22,7 +22,7 @@ ejection_search::ejection_search(const instance& problem, work_budget& budget)
   // Half of it is about the square root of the number of sections.
   const auto sections = static_cast<std::int32_t>(problem.live.size());
   width_ = 2 * std::max(1, static_cast<std::int32_t>(std::sqrt(static_cast<double>(sections))));
-  stretches_.resize(static_cast<std::size_t>(sections / (width_ / 2) + 1));
+  stretches_.resize(static_cast<std::size_t>(sections / (width_ / 2)) + 1);
   std::int64_t largest = 1;
   for (const item& it : problem.items)
     largest = std::max(largest, it.size);
@@ -186,7 +186,7 @@ void ejection_search::each_stretch(const item& it, Visit visit) {
   const std::int32_t last = (it.last - 1) / half;
   for (std::int32_t n = std::max(0, it.first / half - 1); n <= last; ++n)
     visit(stretches_[static_cast<std::size_t>(n)]);
-  budget_.spend(16 * (last - it.first / half + 2));
+  budget_.spend(16 * std::int64_t{last - it.first / half + 2});
 }
 
 void ejection_search::put(std::uint32_t index, std::int64_t offset) {
