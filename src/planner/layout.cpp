@@ -183,20 +183,38 @@ class ejection_rounds {
     in_core_.assign(all.items.size(), false);
     for (const std::uint32_t i : item_of_)
       in_core_[i] = true;
-    if (ejection_search::handles(*core_)) search_.emplace(*core_, budget);
+    if (!ejection_search::handles(*core_)) return;
+    search_.emplace(*core_, budget);
+    for (const std::uint32_t i : seeds_.front()) {
+      if (in_core_[i]) continue;
+      const std::int64_t offset = *placer_.gap_for(i, fit::first, std::numeric_limits<std::int64_t>::max());
+      placer_.place(i, offset);
+      others_height_ = std::max(others_height_, offset + all.items[i].size);
+    }
   }
 
-  /// Attempts at the goal take turns with ones between goal and best height.
+  /// Attempts at the goal and between goal and best height. Every other one mends the best layout, which is
+  /// driven down bit by bit.
   void run(std::int64_t work) {
     if (!search_) return;
     const std::int64_t until = budget_.used() + work;
     for (std::int64_t turn = 0; turn < turns && !over(); ++turn) {
+      const bool mend = turn % 2 == 0;
       const std::int64_t distance = own_.best.height - own_.best.goal;
-      const std::int64_t aim = own_.best.goal + distance / turns * (turn % 2 == 0 ? 0 : turn);
-      const std::int64_t capacity = aim / core_->grain * core_->grain;
+      const std::int64_t eighths = mend ? turns - 2 - turn : turn % 4 == 1 ? 0 : turn;
+      const std::int64_t aim =
+          std::min(own_.best.goal + distance / turns * eighths, own_.best.height - own_.problem->grain);
+      // What is not in the core may need room of its own.
+      std::int64_t capacity = (aim - others_height_) / core_->grain * core_->grain;
+      if (capacity < core_->bound) capacity = aim / core_->grain * core_->grain;
       if (capacity < core_->bound) continue;
       const std::int64_t slice = (until - budget_.used()) / (turns - turn);
-      if (search_->run(capacity, slice)) complete();
+      std::vector<std::int64_t> layout;
+      if (mend) {
+        for (const std::uint32_t i : item_of_)
+          layout.push_back(own_.best.offsets[i]);
+      }
+      if (search_->run(capacity, slice, layout)) complete();
     }
   }
 
@@ -248,6 +266,7 @@ class ejection_rounds {
   std::unique_ptr<instance> core_;
   std::vector<std::uint32_t> item_of_;  ///< per item of the core
   std::vector<bool> in_core_;           ///< per item
+  std::int64_t others_height_ = 0;      ///< of a layout of those that are not in the core
   std::optional<ejection_search> search_;
 };
 

@@ -19,6 +19,10 @@ bool ejection_search::handles(const instance& problem) {
 
 ejection_search::ejection_search(const instance& problem, work_budget& budget)
     : problem_(problem), budget_(budget), offsets_(problem.items.size(), -1) {
+  // Half of it is about the square root of the number of sections.
+  const auto sections = static_cast<std::int32_t>(problem.live.size());
+  width_ = 2 * std::max(1, static_cast<std::int32_t>(std::sqrt(static_cast<double>(sections))));
+  stretches_.resize(static_cast<std::size_t>(sections / (width_ / 2)) + 1);
   std::int64_t largest = 1;
   for (const item& it : problem.items)
     largest = std::max(largest, it.size);
@@ -29,9 +33,9 @@ ejection_search::ejection_search(const instance& problem, work_budget& budget)
   }
 }
 
-bool ejection_search::run(std::int64_t capacity, std::int64_t work) {
+bool ejection_search::run(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout) {
   const std::int64_t until = budget_.used() + work;
-  start(capacity);
+  start(capacity, layout);
   while (!queue_.empty()) {
     if (budget_.used() >= until || budget_.over()) return false;
     std::pop_heap(queue_.begin(), queue_.end());
@@ -48,17 +52,22 @@ bool ejection_search::run(std::int64_t capacity, std::int64_t work) {
   return true;
 }
 
-void ejection_search::start(std::int64_t capacity) {
+void ejection_search::start(std::int64_t capacity, std::span<const std::int64_t> layout) {
   capacity_ = capacity;
   ++attempt_;
   grudge_.assign(offsets_.size(), 1);
-  bottoms_.clear();
-  tops_.clear();
+  all_ = {};
+  for (stretch& s : stretches_) {
+    s.bottoms.clear();
+    s.tops.clear();
+  }
   queue_.clear();
   for (std::uint32_t i = 0; i < offsets_.size(); ++i) {
     offsets_[i] = -1;
     if (problem_.items[i].fixed >= 0) {
       put(i, problem_.items[i].fixed);
+    } else if (!layout.empty() && layout[i] + problem_.items[i].size <= capacity) {
+      put(i, layout[i]);
     } else {
       wait(i);
     }
@@ -118,9 +127,10 @@ void ejection_search::meet(const std::vector<edge>& edges, std::uint32_t index, 
 ejection_search::place ejection_search::cheapest(std::uint32_t index) {
   const std::int64_t size = problem_.items[index].size;
   const std::int64_t highest = capacity_ - size;
-  meet(bottoms_, index, begins_, size);
-  meet(tops_, index, ends_, 0);
-  budget_.spend(static_cast<std::int64_t>(4 * bottoms_.size() + 8 * begins_.size()) + 64);
+  const stretch& placed = around(problem_.items[index]);
+  meet(placed.bottoms, index, begins_, size);
+  meet(placed.tops, index, ends_, 0);
+  budget_.spend(static_cast<std::int64_t>(4 * placed.bottoms.size() + 8 * begins_.size()) + 64);
   std::int64_t cost = 0, lowest = immovable;
   std::size_t b = 0, e = 0;
   equals_.clear();
@@ -150,7 +160,7 @@ ejection_search::place ejection_search::cheapest(std::uint32_t index) {
 void ejection_search::drive_out(std::uint32_t index, std::int64_t offset) {
   const item& it = problem_.items[index];
   driven_out_.clear();
-  for (const edge& e : bottoms_) {
+  for (const edge& e : around(it).bottoms) {
     if (e.at >= offset + it.size) break;
     if ((e.first < it.last) & (it.first < e.last) && e.at + problem_.items[e.index].size > offset &&
         (problem_.boxes || problem_.conflict(it, problem_.items[e.index])))
@@ -162,6 +172,23 @@ void ejection_search::drive_out(std::uint32_t index, std::int64_t offset) {
   }
 }
 
+/// A list with all that meet the item.
+const ejection_search::stretch& ejection_search::around(const item& it) const {
+  const std::int32_t half = width_ / 2, first = it.first / half;
+  return it.last <= first * half + width_ ? stretches_[static_cast<std::size_t>(first)] : all_;
+}
+
+/// Calls visit for every list that the item belongs into.
+template <class Visit>
+void ejection_search::each_stretch(const item& it, Visit visit) {
+  const std::int32_t half = width_ / 2;
+  visit(all_);
+  const std::int32_t last = (it.last - 1) / half;
+  for (std::int32_t n = std::max(0, it.first / half - 1); n <= last; ++n)
+    visit(stretches_[static_cast<std::size_t>(n)]);
+  budget_.spend(16 * std::int64_t{last - it.first / half + 2});
+}
+
 void ejection_search::put(std::uint32_t index, std::int64_t offset) {
   const item& it = problem_.items[index];
   offsets_[index] = offset;
@@ -170,8 +197,10 @@ void ejection_search::put(std::uint32_t index, std::int64_t offset) {
                                          [](std::int64_t x, const edge& e) { return x < e.at; });
     edges.insert(behind, {at, it.first, it.last, index});
   };
-  insert(bottoms_, offset);
-  insert(tops_, offset + it.size);
+  each_stretch(it, [&](stretch& s) {
+    insert(s.bottoms, offset);
+    insert(s.tops, offset + it.size);
+  });
 }
 
 void ejection_search::take(std::uint32_t index) {
@@ -183,8 +212,10 @@ void ejection_search::take(std::uint32_t index) {
       ++e;
     edges.erase(e);
   };
-  erase(bottoms_, offsets_[index]);
-  erase(tops_, offsets_[index] + it.size);
+  each_stretch(it, [&](stretch& s) {
+    erase(s.bottoms, offsets_[index]);
+    erase(s.tops, offsets_[index] + it.size);
+  });
   offsets_[index] = -1;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,9 @@ class ejection_search {
 
   /// From an empty layout, with the next way of choosing whom to place; true if all items lie within the
   /// capacity. Ends without after `work` steps or when the budget is over.
-  bool run(std::int64_t capacity, std::int64_t work);
+  bool run(std::int64_t capacity, std::int64_t work) { return run(capacity, work, {}); }
+  /// The same from a layout: only those that stand out of the capacity have to find a place first.
+  bool run(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout);
 
   /// Per item, of the last run that was true.
   const std::vector<std::int64_t>& offsets() const noexcept { return offsets_; }
@@ -49,18 +52,25 @@ class ejection_search {
       return urgency < other.urgency || (urgency <= other.urgency && index > other.index);
     }
   };
+  /// Placed items that are there within a stretch of sections, by where they begin and end.
+  struct stretch {
+    std::vector<edge> bottoms, tops;
+  };
   struct place {
     std::int64_t offset;
     std::int64_t cost;  ///< weight of those in the way
   };
 
-  void start(std::int64_t capacity);
+  void start(std::int64_t capacity, std::span<const std::int64_t> layout);
   void wait(std::uint32_t index);
   std::int64_t weight(std::uint32_t index) const;
   void meet(const std::vector<edge>& edges, std::uint32_t index, std::vector<event>& events,
             std::int64_t shift) const;
   place cheapest(std::uint32_t index);
   void drive_out(std::uint32_t index, std::int64_t offset);
+  const stretch& around(const item& it) const;
+  template <class Visit>
+  void each_stretch(const item& it, Visit visit);
   void put(std::uint32_t index, std::int64_t offset);
   void take(std::uint32_t index);
 
@@ -70,7 +80,11 @@ class ejection_search {
   std::vector<std::int64_t> stature_;  ///< per item: its weight at first
   std::vector<std::int64_t> grudge_;   ///< per item: 1 and one more each time it drove others out
   std::vector<std::int64_t> offsets_;  ///< per item, -1: waiting
-  std::vector<edge> bottoms_, tops_;   ///< of the items placed, sorted
+  stretch all_;
+  /// Stretches of `width_` sections, each of which overlaps the next one by half: a short lifetime lies
+  /// within one of them.
+  std::vector<stretch> stretches_;
+  std::int32_t width_ = 2;
   std::vector<event> begins_, ends_;
   std::vector<std::int64_t> equals_;
   std::vector<waiting> queue_;  ///< a heap

@@ -7,7 +7,7 @@ namespace stash::planner::placing {
 namespace {
 
 /// Up to here, passing over all placed items beats sorting those that conflict.
-constexpr std::size_t most_sorted = 4096;
+constexpr std::size_t most_sorted = 1024;
 constexpr std::size_t most_pairs = std::size_t{1} << 25;
 
 }  // namespace
@@ -20,6 +20,8 @@ placer::placer(const instance& problem, work_budget& budget)
   const std::vector<item>& items = problem.items;
   if (sorted_) {
     slots_.reserve(items.size());
+  } else if (problem.boxes) {
+    occupancy_.emplace(problem, budget);
   } else {
     later_end_.resize(items.size());
     earlier_begin_.assign(1, 0);
@@ -45,6 +47,7 @@ placer::placer(const instance& problem, work_budget& budget)
 
 void placer::clear() {
   slots_.clear();
+  if (occupancy_) occupancy_->clear();
   for (std::uint32_t i = 0; i < offsets_.size(); ++i) {
     offsets_[i] = -1;
     if (problem_.items[i].fixed >= 0) place(i, problem_.items[i].fixed);
@@ -109,6 +112,15 @@ std::optional<std::int64_t> placer::gap_for(std::uint32_t index, fit how, std::i
   std::int64_t floor = 0;
   std::int64_t tightest = std::numeric_limits<std::int64_t>::max();
   std::int64_t chosen = -1;
+  if (occupancy_) {
+    occupancy_->each_gap(it, highest, [&](std::int64_t low, std::int64_t high) {
+      if (high - low >= tightest && (high != occupancy::open || chosen >= 0)) return true;
+      tightest = high - low;
+      chosen = low;
+      return how != fit::first;
+    });
+    return chosen < 0 ? std::nullopt : std::optional(chosen);
+  }
   each_forbidden(index, [&](std::int64_t low, std::int64_t high) {
     if (low >= floor && low - floor < tightest) {
       tightest = low - floor;
@@ -132,6 +144,14 @@ std::optional<std::int64_t> placer::highest_gap_for(std::uint32_t index, std::in
     if (highest >= floor) chosen = highest;
   };
   const std::int64_t highest = ceiling - it.size;
+  if (occupancy_) {
+    occupancy_->each_gap(it, highest, [&](std::int64_t low, std::int64_t high) {
+      floor = low;
+      offer(std::min(high - it.size, highest));
+      return true;
+    });
+    return chosen < 0 ? std::nullopt : std::optional(chosen);
+  }
   each_forbidden(index, [&](std::int64_t low, std::int64_t high) {
     if (std::min(low, highest) >= floor) offer(std::min(low, highest));
     floor = std::max(floor, high);
@@ -145,6 +165,7 @@ std::optional<std::int64_t> placer::highest_gap_for(std::uint32_t index, std::in
 void placer::place(std::uint32_t index, std::int64_t offset) {
   const item& it = problem_.items[index];
   offsets_[index] = offset;
+  if (occupancy_) occupancy_->add(index, offset);
   if (!sorted_) return;
   const auto at = std::upper_bound(slots_.begin(), slots_.end(), offset,
                                    [](std::int64_t o, const slot& s) { return o < s.offset; });
@@ -155,6 +176,20 @@ void placer::remove(const std::uint32_t* first, const std::uint32_t* last) {
   for (const std::uint32_t* i = first; i != last; ++i)
     offsets_[*i] = -1;
   budget_.spend(last - first);
+  if (occupancy_) {
+    // Mostly those placed last; whoever was placed behind one of them comes again.
+    std::vector<std::uint32_t> again;
+    for (std::ptrdiff_t left = last - first; left > 0;) {
+      const std::uint32_t index = occupancy_->take_back();
+      if (offsets_[index] < 0) {
+        --left;
+      } else {
+        again.push_back(index);
+      }
+    }
+    for (; !again.empty(); again.pop_back())
+      occupancy_->add(again.back(), offsets_[again.back()]);
+  }
   if (!sorted_) return;
   budget_.spend(static_cast<std::int64_t>(slots_.size()));
   std::erase_if(slots_, [&](const slot& s) { return offsets_[s.index] < 0; });

@@ -9,6 +9,7 @@
 
 #include "planner/layout_budget.hpp"
 #include "planner/layout_instance.hpp"
+#include "planner/layout_occupancy.hpp"
 
 namespace stash::planner::placing {
 
@@ -54,10 +55,11 @@ class placer {
 
   const instance& problem_;
   work_budget& budget_;
-  std::vector<std::int64_t> offsets_;  ///< per item, -1: not placed
-  bool sorted_;                        ///< few items: those placed are kept in the order of their offsets
-  std::vector<slot> slots_;            ///< if sorted_
-  /// If not sorted_: per item, earlier ones whose hull reaches into it; too many pairs leave this empty.
+  std::vector<std::int64_t> offsets_;   ///< per item, -1: not placed
+  bool sorted_;                         ///< few items: those placed are kept in the order of their offsets
+  std::vector<slot> slots_;             ///< if sorted_
+  std::optional<occupancy> occupancy_;  ///< many boxes
+  /// Many of other kinds: per item, earlier ones whose hull reaches into it; too many pairs leave this empty.
   std::vector<std::size_t> earlier_begin_;
   std::vector<std::uint32_t> earlier_;
   std::vector<std::uint32_t> later_end_;

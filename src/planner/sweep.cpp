@@ -20,9 +20,9 @@ namespace {
 
 // Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
 // with less.
-constexpr std::int64_t layout_work = 60'000'000;
-constexpr int layout_rounds = 6, layout_ways = 3;
-constexpr std::size_t most_steps_of_ways = 5000;
+constexpr std::int64_t layout_work = 20'000'000;
+constexpr int layout_rounds = 6, thorough_rounds = 16, layout_patience = 3;
+constexpr std::size_t most_steps_of_thorough = 5000;
 
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
@@ -98,10 +98,9 @@ class plan_sweep::state {
       if (!found.found) break;
       const double alone = found.ms;
       option_choice fitting;
-      // Other ways to nearly the same time are worth their search where layouts are quick and nothing else
-      // was tried yet.
-      const bool quick = attempt == 0 && steps_.ms.size() <= most_steps_of_ways;
-      found.ms = fit(found, room, quick ? layout_ways : 1, fitting, chosen, where, times);
+      // More rounds are worth their time where layouts are quick and nothing else was tried yet.
+      const bool thorough = attempt == 0 && steps_.ms.size() <= most_steps_of_thorough;
+      found.ms = fit(found, room, thorough, fitting, chosen, where, times);
       found.choice = fitting;
       if (where.height <= room || attempt >= 8) break;
       found.ms = alone;
@@ -262,64 +261,104 @@ class plan_sweep::state {
 
   // Simulates and lays out a choice. Where a layout does not fit, the steps in which blocks stand out get
   // less memory: transfers then come and go at other times, which mostly costs less than less memory
-  // everywhere.
-  double fit(const fastest_choice& found, std::int64_t room, int ways, option_choice& choice,
+  // everywhere. If `thorough`, what fits gets a part of it back as long as there are rounds.
+  double fit(const fastest_choice& found, std::int64_t room, bool thorough, option_choice& choice,
              selection& chosen, placement& where, tick_times& times) {
     const std::vector<std::int64_t> fixed = steps_.fixed;
+    std::vector<std::int64_t> withheld(fixed.size(), 0);
     std::int64_t best_height = std::numeric_limits<std::int64_t>::max();
     double best_ms = std::numeric_limits<double>::infinity();
     simulator sim(steps_);
-    // Nearly equal choices differ more in how well they can be laid out than in time: several ways are tried.
-    for (int way = 0; way < ways; ++way) {
-      steps_.fixed = fixed;
-      option_choice trial = found.choice;
-      for (int round = 0; round < layout_rounds; ++round) {
-        timeline_record record;
-        simulated s = sim.run_late(trial, record);
-        if (!s.feasible || round > 0 || way > 0) {
-          fastest_limits limits;
-          limits.evaluations = options_.evaluations / 8;
-          limits.seed = options_.seed + static_cast<std::uint64_t>(100 * way + round);
-          limits.relax = false;
-          if (found.relaxed) limits.prices = &found.prices;
-          limits.starts = {trial};
-          if (way > 0 && round == 0) limits.wander = 0.001 * way;
-          limits.stop = options_.stop;
-          const fastest_choice other = find_fastest(steps_, limits);
-          if (!other.found) break;
-          trial = other.choice;
-          s = sim.run_late(trial, record);
+    option_choice trial = found.choice;
+    const int rounds = thorough ? thorough_rounds : layout_rounds;
+    int failures = 0;  // in a row
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t k = 0; k < fixed.size(); ++k)
+        steps_.fixed[k] = fixed[k] + withheld[k];
+      timeline_record record;
+      simulated s = sim.run_late(trial, record);
+      if (!s.feasible || round > 0) {
+        fastest_limits limits;
+        limits.evaluations = options_.evaluations / 8;
+        limits.seed = options_.seed + static_cast<std::uint64_t>(round);
+        limits.relax = false;
+        if (found.relaxed) limits.prices = &found.prices;
+        limits.starts = {trial, found.choice};
+        limits.stop = options_.stop;
+        const fastest_choice other = find_fastest(steps_, limits);
+        if (!other.found) {
+          give_back(withheld, 0.5);
+          continue;
         }
-        // Slower than what already fits: the layout is of no interest.
-        if (best_height <= room && s.ms >= best_ms) break;
-        selection now = select(trial, record);
-        placement placed = place(facts_.build(now, options_), room, layout_work);
-        const bool fits = placed.height <= room;
-        const bool better = fits ? best_height > room || s.ms < best_ms : placed.height < best_height;
+        trial = other.choice;
+        s = sim.run_late(trial, record);
+      }
+      const bool fitted = best_height <= room;
+      // Slower than what already fits: the layout is of no interest.
+      if (fitted && s.ms >= best_ms) {
+        give_back(withheld, 0.7);
+        continue;
+      }
+      selection now = select(trial, record);
+      placement placed = place(facts_.build(now, options_), room, layout_work);
+      const bool fits = placed.height <= room;
+      if (fits) {
+        failures = 0;
+        give_back(withheld, 0.6);
+      } else {
         // Most of what stands out is often enough: the next layout is another one anyway. Where it is not,
         // less memory everywhere is what helps.
-        if (!fits) tighten(placed, room, round < 2 ? 0.7 : 1.0, round >= 2);
-        if (better) {
-          best_height = placed.height;
-          best_ms = s.ms;
-          choice = trial;
-          times = times_of(trial, record);
-          chosen = std::move(now);
-          where = std::move(placed);
+        ++failures;
+        withhold(placed, room, 0.7, withheld);
+        if (failures > layout_patience) {
+          for (std::int64_t& bytes : withheld)
+            bytes += (placed.height - room) / 4;
         }
-        if (fits) break;
       }
-      if (best_height <= room && best_ms <= found.ms * (1.0 + 1e-9)) break;
+      if (fits ? !fitted || s.ms < best_ms : placed.height < best_height) {
+        best_height = placed.height;
+        best_ms = s.ms;
+        choice = trial;
+        times = times_of(trial, record);
+        chosen = std::move(now);
+        where = std::move(placed);
+      }
+      if (best_height <= room && (!thorough || best_ms <= found.ms * (1.0 + 1e-9))) break;
     }
     steps_.fixed = fixed;
     return best_ms;
   }
 
-  // Takes from the steps in which blocks stand out of the room a share of what they stand out; from all steps
-  // what the layout is too high, if `everywhere`.
-  void tighten(const placement& placed, std::int64_t room, double share = 1.0, bool everywhere = false) {
+  static void give_back(std::vector<std::int64_t>& withheld, double kept) {
+    for (std::int64_t& bytes : withheld)
+      bytes = static_cast<std::int64_t>(static_cast<double>(bytes) * kept);
+  }
+
+  // Withholds from each step a share of the bytes that lie above the room while it runs.
+  void withhold(const placement& placed, std::int64_t room, double share,
+                std::vector<std::int64_t>& withheld) const {
     const std::vector<std::int32_t> tick = ticks_of(placed.steps);
-    const std::int64_t least = everywhere ? placed.height - room : 0;
+    std::vector<std::int64_t> change(placed.steps.steps.size() + 1, 0);
+    for (const buffer& b : placed.steps.buffers) {
+      const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - room);
+      if (b.form == buffer_form::host || out <= 0) continue;
+      change[index(b.first_step)] += out;
+      change[index(b.last_step) + 1] -= out;
+    }
+    std::vector<std::int64_t> most(withheld.size(), 0);
+    std::int64_t out = 0;
+    for (std::size_t i = 0; i < placed.steps.steps.size(); ++i) {
+      out += change[i];
+      std::int64_t& step = most[index(step_of(tick[i]))];
+      step = std::max(step, out);
+    }
+    for (std::size_t k = 0; k < most.size(); ++k)
+      withheld[k] += static_cast<std::int64_t>(static_cast<double>(most[k]) * share);
+  }
+
+  // Takes from the steps in which blocks stand out of the room what they stand out.
+  void tighten(const placement& placed, std::int64_t room) {
+    const std::vector<std::int32_t> tick = ticks_of(placed.steps);
     std::vector<std::int64_t> out(steps_.ms.size(), 0);
     for (const buffer& b : placed.steps.buffers) {
       if (b.form == buffer_form::host || b.offset + b.bytes <= room) continue;
@@ -328,7 +367,7 @@ class plan_sweep::state {
         out[index(k)] = std::max(out[index(k)], b.offset + b.bytes - room);
     }
     for (std::size_t k = 0; k < out.size(); ++k)
-      steps_.fixed[k] += std::max(least, static_cast<std::int64_t>(static_cast<double>(out[k]) * share));
+      steps_.fixed[k] += out[k];
   }
 
   // The tick in which each step of a schedule lies.
