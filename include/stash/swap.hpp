@@ -92,9 +92,10 @@ struct swap_request {
 /// handle, for a context of another space than the swapper's, and when the swapper is gone.
 class STASH_API swapped {
  public:
-  swapped() noexcept;
+  swapped() noexcept;  ///< empty
+  /// `other` is empty afterwards; what this held before is given up as by reset().
   swapped(swapped&& other) noexcept;
-  swapped& operator=(swapped&& other) noexcept;
+  swapped& operator=(swapped&& other) noexcept;  ///< the same
   swapped(const swapped&) = delete;
   swapped& operator=(const swapped&) = delete;
   ~swapped();
@@ -203,7 +204,7 @@ class STASH_API swapper {
   /// round. Before the first call nothing comes back by itself.
   void reached(std::int64_t position);
 
-  swap_statistics statistics() const;
+  swap_statistics statistics() const;  ///< as of now; never blocks on a copy
 
  private:
   friend struct detail::swap_access;

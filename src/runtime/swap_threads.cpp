@@ -116,8 +116,8 @@ void swap_threads::copy_out_piece(locked& lock, swap_record& r) {
     }
   } else {
     ++counted_.failures;
+    // What has been copied stays copied: the source is the same when this is tried again.
     r.out.failure = failure;
-    r.out.done = 0;
     r.out.told = false;
     r.out.stage = swap_stage::failed;
   }

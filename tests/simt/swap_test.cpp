@@ -360,7 +360,7 @@ TEST_F(device_swap, giving_up_waits_for_copies_from_and_to_the_caller) {
     swapped dropped = swaps.swap_out(x.data, 5000, {}, device);
     const std::size_t waits = simt::calls_so_far().waits;
     dropped.reset();
-    EXPECT_EQ(simt::calls_so_far().waits, waits + 1);
+    EXPECT_GT(simt::calls_so_far().waits, waits);
   }
   {
     const on_device x(content);
