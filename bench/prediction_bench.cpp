@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/cases/machine.hpp"
@@ -124,11 +126,21 @@ class network_run {
                            nullptr});
   }
 
-  // The smallest for which a plan is found; maps change a little as weights do, so a little more.
+  // What the planner names when it refuses one byte; maps change as weights do, so a little more.
   std::int64_t smallest_budget() const {
-    executor::trainer_options o = options(planner::parse_policy(s_.policy), 0, false);
-    executor::trainer t(graph_, o, batch_.images, batch_.labels);
-    return t.planned_peak_total() + t.planned_peak_total() / 100;
+    try {
+      const executor::trainer refused(graph_, options(planner::parse_policy(s_.policy), 1, true),
+                                      batch_.images, batch_.labels);
+    } catch (const error& e) {
+      constexpr std::string_view before = "expected at least ";
+      const std::string_view text = e.what();
+      const std::size_t at = text.find(before);
+      if (e.code() != errc::infeasible_budget || at == std::string_view::npos) throw;
+      std::int64_t bytes = 0;
+      std::from_chars(text.data() + at + before.size(), text.data() + text.size(), bytes);
+      return bytes + bytes / 20;
+    }
+    return 1;
   }
 
   void step(contender& c) { c.trainer->step(batch_.images, batch_.labels, sgd); }

@@ -211,15 +211,14 @@ class finder {
     const std::int32_t rounds = rounds_for(p_.ms.size());
     const std::int32_t patience = std::max(200, rounds / 6);
     std::int32_t since_best = 0;
-    for (std::int32_t n = 0; n < rounds && (limits_.wander > 0.0 || !proven()); ++n) {
+    for (std::int32_t n = 0; n < rounds && !proven(); ++n) {
       if (n % 64 == 0 && limits_.stop && limits_.stop()) break;
       trial = current;
       change(trial);
       if (dice_.below(3) != 0) change(trial);
       if (dice_.below(8) == 0) change(trial);
       const double cooling = std::pow(1.0 - static_cast<double>(n) / rounds, 2.0);
-      const double most = limits_.wander > 0.0 ? best_.ms * (1.0 + limits_.wander)
-                                               : current_ms * (1.0 + 0.004 * cooling * dice_.share());
+      const double most = current_ms * (1.0 + 0.004 * cooling * dice_.share());
       const simulated s = evaluate(trial, most);
       ++since_best;
       if (s.feasible) {
@@ -231,15 +230,11 @@ class finder {
           since_best = 0;
         }
       }
-      if (since_best > patience && limits_.wander == 0.0) {  // back to the best, from where other ways lead
+      if (since_best > patience) {  // back to the best, from where other ways lead
         current = best_.choice;
         current_ms = best_.ms;
         since_best = 0;
       }
-    }
-    if (limits_.wander > 0.0) {
-      best_.choice = current;
-      best_.ms = current_ms;
     }
   }
 

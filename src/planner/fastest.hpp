@@ -24,8 +24,6 @@ struct fastest_limits {
   const dual_prices* prices = nullptr;
   /// Choices to start from beside the search's own, e.g. of a smaller budget.
   std::vector<option_choice> starts;
-  /// Above 0: not the best choice but another one, no slower than this share above the start.
-  double wander = 0.0;
   /// Asked now and then; true: return the best choice so far.
   std::function<bool()> stop;
 };

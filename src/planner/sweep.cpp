@@ -116,7 +116,11 @@ class plan_sweep::state {
       best = &known;
       least = known.ms;
     }
-    if (!fits && best == nullptr) refuse(budget, room, found);
+    if (!fits && best == nullptr) {
+      made simple = simple_plan(room);
+      if (simple.where.height > room) refuse(budget, room, found);
+      best = &known_.emplace_back(std::move(simple));
+    }
     if (best != nullptr) {
       chosen = best->chosen;
       where = best->where;
@@ -150,6 +154,14 @@ class plan_sweep::state {
   std::int64_t beside() const { return beside_; }
 
  private:
+  struct made {
+    option_choice choice;
+    selection chosen;
+    placement where;
+    tick_times times;
+    double ms = 0.0;
+  };
+
   // What a rule makes of a limit on maps, with its layout.
   struct placed_rule {
     ruled decision;
@@ -488,28 +500,64 @@ class plan_sweep::state {
     return list;
   }
 
-  // The smallest room that the search manages, to say what budget would do.
+  // What has the smallest peak without moving anything.
+  option_choice smallest_choice() const {
+    const picks smallest = search(facts_, set_, options_).smallest_peak();
+    option_choice choice(steps_.items.size(), 0);
+    for (std::size_t i = 0; i < choice.size(); ++i) {
+      const std::vector<item_option>& options = steps_.items[i].options;
+      const auto at = std::find_if(options.begin(), options.end(), [&](const item_option& o) {
+        return o.swapped == 0 && index(o.configuration) == smallest[i];
+      });
+      if (at != options.end()) choice[i] = static_cast<std::int32_t>(at - options.begin());
+    }
+    return choice;
+  }
+
+  made place_choice(const option_choice& choice, const simulated& s, const timeline_record& record) {
+    made m;
+    m.choice = choice;
+    m.chosen = select(choice, record);
+    m.where = place(facts_.build(m.chosen, options_));
+    m.times = times_of(choice, record);
+    m.ms = s.ms;
+    return m;
+  }
+
+  // What a search without a search finds within a limit on live bytes, or what is smallest without moving
+  // anything if that is lower. Its layout may be higher than the limit.
+  made simple_plan(std::int64_t limit) {
+    if (!unmoved_) {
+      steps_.limit = no_limit;
+      const option_choice choice = smallest_choice();
+      timeline_record record;
+      simulator sim(steps_);
+      const simulated s = sim.run(choice, std::numeric_limits<double>::infinity(), &record);
+      unmoved_ = place_choice(choice, s, record);
+    }
+    steps_.limit = limit;
+    fastest_limits limits;
+    limits.evaluations = 0;
+    limits.relax = false;
+    const fastest_choice found = find_fastest(steps_, limits);
+    if (!found.found) return *unmoved_;
+    timeline_record record;
+    simulator sim(steps_);
+    const simulated s = sim.run_late(found.choice, record);
+    made m = place_choice(found.choice, s, record);
+    return m.where.height <= unmoved_->where.height ? m : *unmoved_;
+  }
+
+  // Names a budget that would do: one for which simple_plan() has a layout.
   [[noreturn]] void refuse(std::int64_t budget, std::int64_t room, const fastest_choice& nearest) {
     std::int64_t limit = std::max<std::int64_t>(room, 0) + std::max<std::int64_t>(nearest.missing, 1);
     for (int attempt = 0; attempt < 40; ++attempt) {
-      steps_.limit = limit;
-      fastest_limits limits;
-      limits.evaluations = 0;
-      limits.relax = false;
-      const fastest_choice found = find_fastest(steps_, limits);
-      if (found.found) {
-        simulator sim(steps_);
-        timeline_record record;
-        sim.run_late(found.choice, record);
-        const placement where = place(facts_.build(select(found.choice, record), options_));
-        if (where.height > room) refuse_budget(g_, where, beside_, budget);
-        limit = std::max(limit + 1, where.height);
-        continue;
-      }
-      limit += std::max<std::int64_t>(found.missing, limit / 64 + 1);
+      const made m = simple_plan(limit);
+      if (m.where.height > room && m.where.height <= limit) refuse_budget(g_, m.where, beside_, budget);
+      limit = std::max(limit + limit / 256 + 1, std::min(m.where.height, unmoved_->where.height));
+      if (limit >= unmoved_->where.height) break;
     }
-    const search finder(facts_, set_, options_);
-    refuse_budget(g_, place(finder.build(finder.smallest_peak())), beside_, budget);
+    refuse_budget(g_, unmoved_->where, beside_, budget);
   }
 
   graph g_;
@@ -520,14 +568,8 @@ class plan_sweep::state {
   step_problem steps_;
   std::int64_t beside_ = 0, baseline_ = 0;
   double unplanned_ms_ = 0.0;
-  struct made {
-    option_choice choice;
-    selection chosen;
-    placement where;
-    tick_times times;
-    double ms = 0.0;
-  };
   std::vector<made> known_;
+  std::optional<made> unmoved_;  ///< the smallest plan without transfers
   plan_load load_;
 };
 

@@ -322,6 +322,34 @@ TEST(sweep, plans_of_graphs_with_updates_in_backward) {
   EXPECT_NE(findings_of(too_little), "");
 }
 
+// Nothing moves in the smallest plan without a machine, so with one no more is needed.
+TEST(sweep, the_budget_that_a_refusal_names_is_enough) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    const graph g = random_graph(seed);
+    plan_options o = fast_options(seed, policy::lossless);
+    plan_sweep sweep(g, o);
+    std::int64_t named = 0;
+    try {
+      sweep.make(1);
+    } catch (const error& e) {
+      ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
+      constexpr std::string_view before = "expected at least ";
+      const std::string_view text = e.what();
+      named = std::stoll(std::string(text.substr(text.find(before) + before.size())));
+    }
+    ASSERT_GT(named, 0);
+    EXPECT_LE(sweep.make(named).sizes.planned_peak_total, named);
+    o.model.reset();
+    o.swap = false;
+    o.budget_bytes = 0;
+    const std::int64_t unmoved = make_plan(g, o).sizes.planned_peak_total;
+    // As soon as any map is sparse there is an overflow arena, much larger than such small maps.
+    constexpr std::int64_t overflow_arena = 16 * 1024;
+    EXPECT_LE(named, unmoved + unmoved / 100 + overflow_arena);
+  }
+}
+
 TEST(sweep, workspaces_of_any_size) {
   graph g = random_graph(3);
   g.ops.front().workspace_bytes = 1001;
