@@ -16,6 +16,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bench/cases/machine.hpp"
@@ -36,9 +37,12 @@ struct settings {
   std::string machine = "cpu", policy = "lossless", file;
   std::int64_t batch = 64, steps = 30;
   int threads = 1;
+  int detail = 0;
 };
 
 constexpr std::int64_t warm_up = 3;
+/// In place of a share of the budgets.
+constexpr double unplanned_run = -1.0, again = -2.0;
 constexpr executor::sgd_settings sgd{.learning_rate = 0.02F};
 
 planner::machine read_machine(const std::string& name_or_file) {
@@ -74,7 +78,7 @@ class network_run {
   }
 
   json run() {
-    add(-1.0, planner::policy::none, 0, false);
+    add(unplanned_run, planner::policy::none, 0, false);
     for (std::int64_t i = 0; i < warm_up; ++i)
       step(contenders_.front());
     measure(contenders_.front());
@@ -83,6 +87,7 @@ class network_run {
     executor::set_seconds(graph_, contenders_.front().plan(), *contenders_.front().run);
     const std::int64_t baseline = contenders_.front().plan().sizes.planned_peak_total;
     const std::int64_t least = smallest_budget();
+    add(again, planner::policy::none, 0, false);
     for (const double share : s_.budgets) {
       const auto extra = share * static_cast<double>(std::max<std::int64_t>(0, baseline - least));
       add(share, planner::parse_policy(s_.policy), least + static_cast<std::int64_t>(extra), true);
@@ -93,8 +98,11 @@ class network_run {
       measure(c);
     }
     for (std::int64_t i = 0; i < s_.steps; ++i) {
+      // There and back again, so that nobody always follows the same one.
       for (contender& c : contenders_)
         measured_step(c);
+      for (auto c = contenders_.rbegin(); c != contenders_.rend(); ++c)
+        measured_step(*c);
     }
     return rows(baseline);
   }
@@ -154,14 +162,28 @@ class network_run {
     c.run->record();
   }
 
+  // Median over the rounds of what a step takes beside the unplanned one of the same round.
+  double ratio(const contender& c) const {
+    const std::vector<double>& mine = c.run->all_seconds();
+    const std::vector<double>& others = contenders_.front().run->all_seconds();
+    const std::size_t rounds = std::min(mine.size(), others.size());
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < rounds; ++i)
+      ratios.push_back(mine[mine.size() - 1 - i] / others[others.size() - 1 - i]);
+    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(rounds / 2);
+    std::nth_element(ratios.begin(), middle, ratios.end());
+    return *middle;
+  }
+
   json rows(std::int64_t baseline) const {
     json list = json::array();
     const double unplanned = contenders_.front().run->seconds();
     for (const contender& c : contenders_) {
+      if (c.share == again) fmt::print("{:<10} unplanned again: {:.3f}x measured\n", graph_.name, ratio(c));
       if (c.share < 0) continue;
       const planner::plan& p = c.plan();
       const double predicted = p.times.simulated_ms / p.times.unplanned_ms;
-      const double measured = c.run->seconds() / unplanned;
+      const double measured = ratio(c);
       const std::int64_t touched = c.trainer->touched_peak_total();
       std::int64_t moved = 0, encoded = 0;
       for (const planner::stash_choice& choice : p.choices) {
@@ -192,9 +214,28 @@ class network_run {
           graph_.name, 100 * r["budget_share"].get<double>(), static_cast<double>(encoded) / 1e6,
           static_cast<double>(moved) / 1e6, 100 * r["peak_error"].get<double>(),
           r["measured_ms"].get<double>(), predicted, measured, 100 * r["time_error"].get<double>());
+      differences(c);
       std::fflush(stdout);
     }
     return list;
+  }
+
+  // Where the most time was spent beside what was predicted.
+  void differences(const contender& c) const {
+    const planner::plan& p = c.plan();
+    std::vector<std::pair<double, std::string>> list;
+    for (std::size_t i = 0; i < p.steps.size(); ++i) {
+      const planner::step& st = p.steps[i];
+      const double predicted = 1e-3 * (p.timeline[i].end_ms - p.timeline[i].begin_ms);
+      const bool runs = st.kind == planner::step_kind::run;
+      list.emplace_back(c.run->step_seconds(i) - predicted,
+                        fmt::format("{} {}", planner::to_string(st.kind),
+                                    runs ? p.network.op_at(st.op).name : p.network.at(st.storage).name));
+    }
+    std::ranges::sort(list,
+                      [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+    for (std::size_t i = 0; i < list.size() && i < static_cast<std::size_t>(s_.detail); ++i)
+      fmt::print("    {:>+8.3f} ms  {}\n", 1e3 * list[i].first, list[i].second);
   }
 
   settings s_;
@@ -243,6 +284,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch", s.batch, "samples per step");
   app.add_option("--steps", s.steps, "measured steps of each plan");
   app.add_option("--threads", s.threads, "of computation; copies have their own");
+  app.add_option("--detail", s.detail, "show so many steps of each plan that differ most");
   app.add_option("--json", s.file, "write the record");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -37,6 +37,8 @@ class measured_run {
   double update_seconds() const;
   /// Median of whole training steps, update included.
   double seconds() const;
+  /// All of them, in the order in which they were recorded.
+  const std::vector<double>& all_seconds() const noexcept { return whole_; }
 
  private:
   executor& executor_;

@@ -524,9 +524,8 @@ class plan_sweep::state {
     return m;
   }
 
-  // What a search without a search finds within a limit on live bytes, or what is smallest without moving
-  // anything if that is lower. Its layout may be higher than the limit.
-  made simple_plan(std::int64_t limit) {
+  // What is smallest without moving anything.
+  const made& unmoved_plan() {
     if (!unmoved_) {
       steps_.limit = no_limit;
       const option_choice choice = smallest_choice();
@@ -535,29 +534,46 @@ class plan_sweep::state {
       const simulated s = sim.run(choice, std::numeric_limits<double>::infinity(), &record);
       unmoved_ = place_choice(choice, s, record);
     }
+    return *unmoved_;
+  }
+
+  // What the search begins with under a limit on live bytes; its layout may be higher. Nothing if that does
+  // not fit, and by how much.
+  std::optional<made> first_plan(std::int64_t limit, std::int64_t& missing) {
     steps_.limit = limit;
     fastest_limits limits;
     limits.evaluations = 0;
     limits.relax = false;
     const fastest_choice found = find_fastest(steps_, limits);
-    if (!found.found) return *unmoved_;
+    missing = found.missing;
+    if (!found.found) return {};
     timeline_record record;
     simulator sim(steps_);
     const simulated s = sim.run_late(found.choice, record);
-    made m = place_choice(found.choice, s, record);
-    return m.where.height <= unmoved_->where.height ? m : *unmoved_;
+    return place_choice(found.choice, s, record);
+  }
+
+  made simple_plan(std::int64_t limit) {
+    std::int64_t missing = 0;
+    std::optional<made> m = first_plan(limit, missing);
+    return m && m->where.height <= unmoved_plan().where.height ? *m : unmoved_plan();
   }
 
   // Names a budget that would do: one for which simple_plan() has a layout.
   [[noreturn]] void refuse(std::int64_t budget, std::int64_t room, const fastest_choice& nearest) {
+    const placement& unmoved = unmoved_plan().where;
     std::int64_t limit = std::max<std::int64_t>(room, 0) + std::max<std::int64_t>(nearest.missing, 1);
-    for (int attempt = 0; attempt < 40; ++attempt) {
-      const made m = simple_plan(limit);
-      if (m.where.height > room && m.where.height <= limit) refuse_budget(g_, m.where, beside_, budget);
-      limit = std::max(limit + limit / 256 + 1, std::min(m.where.height, unmoved_->where.height));
-      if (limit >= unmoved_->where.height) break;
+    for (int attempt = 0; attempt < 60 && limit < unmoved.height; ++attempt) {
+      std::int64_t missing = 0;
+      const std::optional<made> m = first_plan(limit, missing);
+      if (!m) {
+        limit += std::max(missing, limit / 64 + 1);
+        continue;
+      }
+      if (m->where.height > room && m->where.height <= limit) refuse_budget(g_, m->where, beside_, budget);
+      limit = std::max(limit + limit / 256 + 1, m->where.height);
     }
-    refuse_budget(g_, unmoved_->where, beside_, budget);
+    refuse_budget(g_, unmoved, beside_, budget);
   }
 
   graph g_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -171,6 +172,28 @@ TEST(poison, fills_exactly_the_range_with_signalling_nans) {
     }
   }
   static_assert((0x7FA5A5A5U & 0x00400000U) == 0, "the quiet bit is clear");
+}
+
+TEST(arena, in_a_file) {
+  const std::string folder = ::testing::TempDir();
+  EXPECT_EQ(arena::in_file(folder, 0).data(), nullptr);
+  arena a = arena::in_file(folder, 100'000);
+  ASSERT_EQ(a.bytes(), 100'000U);
+  EXPECT_EQ(a.data()[99'999], std::byte{0});
+  fill_pattern(a.data(), a.data() + a.bytes());
+  const arena moved = std::move(a);
+  EXPECT_EQ(touched_bytes(moved.data(), moved.data() + moved.bytes()), 0U);
+  const auto refusal = [](const std::string& where, std::size_t bytes) {
+    try {
+      arena::in_file(where, bytes);
+    } catch (const stash::error& e) {
+      return std::pair(e.code(), std::string(e.what()));
+    }
+    return std::pair(errc::ok, std::string());
+  };
+  EXPECT_EQ(refusal(folder + "/missing", 10).first, errc::io_failure);
+  EXPECT_NE(refusal(folder + "/missing", 10).second.find("missing"), std::string::npos);
+  EXPECT_EQ(refusal(folder, std::size_t{1} << 60).first, errc::out_of_memory);
 }
 
 }  // namespace
