@@ -33,6 +33,8 @@ struct measured_case {
 
 /// Every encoding and layer.
 std::vector<measured_case> stash_cases();
+/// Maps on their way to the host and back.
+std::vector<measured_case> swap_cases();
 /// Copies, naive kernels, and calls of libraries. Implemented where the device is.
 std::vector<measured_case> baseline_cases();
 

@@ -24,8 +24,10 @@ struct arguments {
 
 std::vector<line> chosen_lines(const arguments& given) {
   std::vector<measured_case> cases = baseline_cases();
-  for (measured_case& c : stash_cases())
-    cases.push_back(std::move(c));
+  for (const auto& more : {stash_cases, swap_cases}) {
+    for (measured_case& c : more())
+      cases.push_back(std::move(c));
+  }
   std::vector<line> chosen;
   for (line& l : lines_of(given.lines, cases)) {
     if (l.name().find(given.filter) != std::string::npos) chosen.push_back(std::move(l));

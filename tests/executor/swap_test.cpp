@@ -6,6 +6,7 @@
 #include "executor/swap_of_plan.hpp"
 #include "executor/training_support.hpp"
 #include "runtime/swap_orders.hpp"
+#include "support/failing_allocations.hpp"
 
 namespace stash::executor::testing {
 namespace {
@@ -226,6 +227,36 @@ TEST_P(failing_step, interrupted_before_every_step) {
   }
   EXPECT_GE(n, 20);
   EXPECT_NE(state_of(e), before);
+}
+
+TEST_P(failing_step, every_allocation_in_turn) {
+  runtime::list_order order;
+  executor undisturbed(p, options_with(nullptr));
+  undisturbed.initialise(5);
+  undisturbed.train_step(b.images, b.labels, 0, {});
+  for (const bool threads : {false, true}) {
+    executor e(p, options_with(threads ? nullptr : &order));
+    e.initialise(5);
+    const std::vector<float> before = state_of(e);
+    std::int64_t n = 0;
+    for (bool failed = true; failed; ++n) {
+      failed = false;
+      const stash_test::failing_allocation failing(n);
+      try {
+        e.train_step(b.images, b.labels, 0, {});
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      } catch (const error& refused) {
+        failed = refused.code() == errc::out_of_memory;
+        EXPECT_TRUE(failed) << refused.what();
+      }
+      if (failed) {
+        ASSERT_TRUE(failing.failed());
+        ASSERT_EQ(state_of(e), before) << n;
+      }
+    }
+    EXPECT_EQ(state_of(e), state_of(undisturbed)) << n;
+  }
 }
 
 // Copies fail and maps do not fit, again and again: the weights are those of a run that nothing disturbed.
