@@ -37,8 +37,8 @@ arena::arena(std::size_t bytes) {
   }
   data_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
-  // Kernels walk through all of it again and again: with large pages their addresses are found faster. Systems
-  // that have none, or not now, go on with small ones.
+  // Kernels walk through all of it again and again: with large pages their addresses are found faster.
+  // Systems that have none, or not now, go on with small ones.
   static_cast<void>(madvise(mapped, bytes, MADV_HUGEPAGE));
 }
 
