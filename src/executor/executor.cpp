@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 
 #include "executor/batch_norm.hpp"
 #include "executor/swap_of_plan.hpp"
@@ -188,6 +189,7 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
 void executor::prepare() {
   const planner::graph& g = plan_.network;
   reports_.assign(g.storages.size(), {});
+  updated_.assign(g.ops.size(), 0);
   for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
     const planner::buffer& buffer = plan_.buffers[b];
     if (buffer.form == buffer_form::host) continue;
@@ -319,6 +321,7 @@ bool executor::everything_stored() const {
 }
 
 bool executor::compute(std::size_t i, std::int64_t step) {
+  running_ = i;
   // All encodes are behind us: a map that did not fit would be missed only now.
   if (i == first_backward_step_ && !everything_stored()) return false;
   if (options_.stop && options_.stop()) {
@@ -333,18 +336,29 @@ bool executor::compute(std::size_t i, std::int64_t step) {
   return true;
 }
 
+void executor::give_up() {
+  update_ = nullptr;
+  undo_updates();
+}
+
 step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
                                            std::span<const std::int32_t> labels, std::int64_t step) {
   load(images, labels);
   std::fill(reports_.begin(), reports_.end(), encode_report{});
   overflow_claimed_ = 0;
-  updated_.assign(plan_.network.ops.size(), 0);
+  std::fill(updated_.begin(), updated_.end(), 0);
   bool committed = false;
   try {
     committed = engine_->run([&](std::int32_t i) { return compute(static_cast<std::size_t>(i), step); });
+  } catch (const std::bad_alloc&) {
+    give_up();
+    throw error(
+        errc::out_of_memory,
+        fmt::format("executor: step {}: expected memory for step {} of {} of the plan, got none; nothing "
+                    "was changed",
+                    step, running_, plan_.steps.size()));
   } catch (...) {
-    update_ = nullptr;
-    undo_updates();
+    give_up();
     throw;
   }
   take_times();

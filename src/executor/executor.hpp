@@ -149,6 +149,7 @@ class executor {
   /// False: a sparse map did not fit.
   bool compute(std::size_t index, std::int64_t step);
   void run_step(std::size_t index);
+  void give_up();
   void take_times();
   void check_reports(const planner::step& st) const;
   bool everything_stored() const;
@@ -179,7 +180,7 @@ class executor {
   std::unique_ptr<runtime::swap_engine> engine_;     // runs the steps
   std::uint64_t overflow_claimed_ = 0;
   overflow_arena overflow_;
-  std::size_t first_backward_step_ = 0;
+  std::size_t first_backward_step_ = 0, running_ = 0;
   planner::buffer_id image_buffer_ = -1, label_buffer_ = -1, probability_buffer_ = -1;
   step_times times_;
   double loss_ = 0;
