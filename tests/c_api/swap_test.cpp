@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
+#include <string>
 #include <thread>
 
 #include "c_api/support.hpp"
@@ -54,7 +56,9 @@ class c_swap : public testing::Test {
     options.notify_user = this;
     options.notify = [](void* user, const stash_event* event) {
       EXPECT_EQ(event->kind, STASH_EVENT_LATE);
-      static_cast<c_swap*>(user)->late = event->tensor;
+      auto& self = *static_cast<c_swap*>(user);
+      const std::lock_guard lock(self.late_mutex);
+      self.late = event->tensor;
     };
     ASSERT_EQ(stash_swapper_create(&options, &swaps), STASH_OK) << last_error();
   }
@@ -66,6 +70,7 @@ class c_swap : public testing::Test {
   c_memory host, memory;
   stash_swapper_options options = STASH_INIT(stash_swapper_options);
   stash_swapper* swaps = nullptr;
+  std::mutex late_mutex;  // whoever is late says so in its own thread
   std::string late;
 };
 
