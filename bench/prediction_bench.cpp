@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bench/cases/machine.hpp"
+#include "bench/cases/timing.hpp"
 #include "data/dataset.hpp"
 #include "executor/measured_ops.hpp"
 #include "executor/trainer.hpp"
@@ -170,9 +171,7 @@ class network_run {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < rounds; ++i)
       ratios.push_back(mine[mine.size() - 1 - i] / others[others.size() - 1 - i]);
-    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(rounds / 2);
-    std::nth_element(ratios.begin(), middle, ratios.end());
-    return *middle;
+    return bench::median(std::move(ratios));
   }
 
   json rows(std::int64_t baseline) const {

@@ -361,12 +361,12 @@ step_result executor::forward_and_backward(std::span<const std::uint8_t> images,
     give_up();
     throw;
   }
-  take_times();
+  times_ = {};
+  if (committed) take_times();
   return {committed, loss_, correct_};
 }
 
 void executor::take_times() {
-  times_ = {};
   double busy = 0.0;
   const std::span<const runtime::swap_time> times = engine_->times();
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
