@@ -602,6 +602,7 @@ typedef struct stash_plan_options {
   double overflow_share; /**< 0: the planner's default; negative: none */
   int32_t threads;       /**< 0: 1 */
   int32_t reserved;      /**< 0 */
+  const char* values;    /**< null: "" */
 } stash_plan_options;
 
 /** Texts end with a zero byte and are given back with stash_free_text(). `options` may be null. Written on

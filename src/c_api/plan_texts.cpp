@@ -33,6 +33,7 @@ stash::planning_options to_options(std::string_view function, const stash_plan_o
   if (c.policy != nullptr) result.policy = c.policy;
   if (c.force != nullptr) result.force = c.force;
   if (c.machine != nullptr) result.machine = c.machine;
+  if (c.values != nullptr) result.values = c.values;
   result.budget_bytes = c.budget_bytes;
   result.slot_margin = to_share(c.slot_margin, result.slot_margin);
   result.overflow_share = to_share(c.overflow_share, result.overflow_share);

@@ -2,15 +2,39 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "planner/json.hpp"
 #include "planner/validator.hpp"
+#include "stash/encoding.hpp"
 #include "stash/error.hpp"
 
 namespace stash {
+namespace {
+
+std::vector<value_format> parse_values(std::string_view list) {
+  std::vector<value_format> values;
+  while (!list.empty()) {
+    const std::string_view name = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(name.size() + 1, list.size()));
+    const encoding e = parse_encoding(name);
+    if (e.kind != encoding_kind::cast) {
+      throw error(
+          errc::invalid_argument,
+          fmt::format("plan_graph: values: expected value formats such as 'fp16,fp8', got '{}'", name));
+    }
+    values.push_back(e.values);
+  }
+  return values;
+}
+
+}  // namespace
 
 std::string plan_graph(std::string_view graph_json, const planning_options& options) {
   planner::plan_options o;
   o.chosen_policy = planner::parse_policy(options.policy);
+  o.values = parse_values(options.values);
   o.budget_bytes = options.budget_bytes;
   o.force = options.force;
   o.slot_margin = options.slot_margin;

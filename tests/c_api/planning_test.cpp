@@ -68,6 +68,29 @@ TEST(planning, defaults) {
   stash_free_text(plan);
 }
 
+TEST(planning, formats_that_auto_may_use) {
+  const std::string graph = graph_text();
+  const auto kept = [&](const char* policy, const char* values) {
+    stash_plan_options c = STASH_INIT(stash_plan_options);
+    c.policy = policy;
+    c.values = values;
+    char* plan = nullptr;
+    EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_OK) << last_error();
+    if (plan == nullptr) return std::int64_t{0};
+    const stash::planner::plan p = stash::planner::plan_from_json(plan);
+    stash_free_text(plan);
+    std::int64_t bytes = 0;
+    for (const stash::planner::stash_choice& choice : p.choices)
+      bytes += choice.bytes_after;
+    return bytes;
+  };
+  EXPECT_EQ(kept("auto", nullptr), kept("lossless", nullptr));
+  EXPECT_EQ(kept("auto", "fp8"), kept("fp8", nullptr));
+  EXPECT_EQ(kept("auto", "fp16,fp8"), kept("fp8", nullptr));
+  EXPECT_LT(kept("auto", "fp16"), kept("auto", ""));
+  EXPECT_LT(kept("auto", "fp8"), kept("auto", "fp16"));
+}
+
 TEST(planning, wrong_plans_are_found_out) {
   const std::string plan = stash::plan_graph(graph_text());
   EXPECT_EQ(stash::verify_plan(plan), "");
@@ -106,6 +129,10 @@ TEST(planning, errors) {
   c.threads = -1;
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
   c.threads = 0;
+  c.values = "fp16,bitmap";
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "plan_graph: values: expected value formats such as 'fp16,fp8', got 'bitmap'");
+  c.values = nullptr;
   c.force = "zip";
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
   c.force = nullptr;
