@@ -1,0 +1,136 @@
+"""Switching Stash on and off."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops as framework_ops
+
+from . import doors, settings
+from .errors import StashError, expected
+from .library import Library, load
+from .session import Session
+
+_lock = threading.RLock()
+_generations = itertools.count(1)
+_session: Session | None = None
+_plugin_open = False
+
+
+def enable(
+    policy: str = "lossless",
+    *,
+    budget: int | None = None,
+    swap: bool = False,
+    keep: Sequence[str] = (),
+    batch: int | None = None,
+    min_bytes: int = 4096,
+    strict: bool = False,
+    replan: bool = True,
+    door: str = "config",
+) -> None:
+    """Every training function that runs from now on keeps only what its backward pass needs.
+
+    policy: "lossless" (training stays the same bit by bit), "fp16", "fp10", "fp8" (values that are needed again are
+        kept in that format), "auto" (as little loss as the budget allows), "none".
+    budget: bytes that a step may take at its peak; None: the smallest peak that the policy can reach.
+    swap: tensors may move to the host (devices only).
+    keep: names of layers whose tensors stay as they are.
+    batch: samples per step, where the graph does not say; None: found by running a step.
+    min_bytes: smaller tensors stay as they are.
+    strict: raise StashError if a training function ran and nothing was rewritten. Found out by the first calls of
+        functions (the 5th at the earliest), by check(), and at the end of `with enabled(strict=True)`.
+    replan: plan once more, at most three times, when the first steps have shown the batch and the densities.
+    door: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's Python;
+        functions that ran before are not affected, and those rewritten stay so after disable().
+
+    A second call replaces the settings of the first. report() starts anew.
+    """
+    wishes = settings.checked(policy, budget, batch, keep, swap, min_bytes)
+    for name, value in (("strict", strict), ("replan", replan)):
+        if not isinstance(value, bool):
+            raise expected("enable", name, "True or False", value)
+    if door not in settings.DOORS:
+        raise expected("enable", "door", "one of " + ", ".join(settings.DOORS), door)
+    _check_mode()
+    library = load()
+    with _lock:
+        replan = replan and door == "config"
+        _use(Session(library, wishes, door, strict=strict, replan=replan, generations=_generations))
+
+
+def disable() -> None:
+    """Functions run plain again. With the door "plugin" only those that are instantiated from now on."""
+    with _lock:
+        _use(None)
+
+
+@contextlib.contextmanager
+def enabled(policy: str = "lossless", **options: Any) -> Iterator[None]:
+    """enable() for the length of a `with` block; what was on before is on again afterwards."""
+    with _lock:
+        before = _session
+        enable(policy, **options)
+        mine = _session
+    try:
+        yield
+        if mine is not None and mine.strict:
+            check()
+    finally:
+        with _lock:
+            _use(before)
+
+
+def is_enabled() -> bool:
+    """Whether Stash is on."""
+    return _session is not None
+
+
+def check() -> None:
+    """Raises StashError, with the reasons, if Stash has rewritten no training function that ran since enable()."""
+    from .reporting import report
+
+    found = report()
+    if not found.rewritten:
+        raise StashError(" ".join(found.explanations) or "nothing was rewritten")
+
+
+def current() -> Session | None:
+    """The session of the last enable(), if there was no disable() after it."""
+    return _session
+
+
+def _use(session: Session | None) -> None:
+    """Makes `session` the one in force. Called with the lock held."""
+    global _session, _plugin_open
+    if session is not None and session.door == "plugin":
+        doors.close_config()
+        doors.open_plugin(session.library, session.settings_json)
+        _plugin_open = True
+    else:
+        if _plugin_open and _session is not None:
+            _silence_plugin(_session.library)
+        if session is None:
+            doors.close_config()
+        else:
+            doors.open_config(session.config_for_call)
+    _session = session
+
+
+def _silence_plugin(library: Library) -> None:
+    library.configure(settings.Settings(policy="none").to_json(next(_generations)))
+
+
+def _check_mode() -> None:
+    if tf.inside_function():
+        raise StashError("enable: call it outside of tf.function")
+    if not framework_ops.executing_eagerly_outside_functions():
+        raise StashError(
+            "enable: TensorFlow 1 graphs and sessions are not supported; "
+            "do not call tf.compat.v1.disable_eager_execution() or disable_v2_behavior()"
+        )

@@ -1,0 +1,114 @@
+"""Why nothing, or less than expected, was rewritten: one clear text for each cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+Entry = Mapping[str, Any]
+
+OFF = "Stash is off: call stash_tf.enable() before training."
+NONE = 'The policy is "none": nothing is rewritten.'
+EAGER = (
+    "Functions run eagerly (tf.config.run_functions_eagerly(True)), so there is no graph to rewrite: "
+    "switch that off."
+)
+NO_CALL = (
+    "No tf.function has run since enable(): nothing was trained yet, or training is eager. Compile the model without "
+    "run_eagerly=True, put a step of your own into a tf.function."
+)
+NO_GRAPH = "TensorFlow's graph optimizer has seen no graph since enable()."
+META_OFF = 'Graph optimizers are switched off ("disable_meta_optimizer": True): leave them on.'
+XLA = (
+    "XLA compiles {names}, and graph optimizers never see what XLA compiles: "
+    "call stash_tf.prepare(model) before training, or drop jit_compile=True."
+)
+PLUGIN = 'With door="plugin" functions that ran before enable() are not rewritten: enable first, or door="config".'
+NO_TRAINING = (
+    "The graphs seen since enable() have no backward pass that reads feature maps large enough "
+    "(min_bytes): {reasons}."
+)
+NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
+FELL_BACK = (
+    "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
+    "(its log on stderr says why), or the step has not run to its end yet."
+)
+
+
+def explain(
+    *,
+    policy: str | None,
+    door: str,
+    calls: int,
+    graphs: Sequence[Entry],
+    counters: Sequence[Entry],
+) -> list[str]:
+    """The causes, the first one first; empty if kernels ran on everything that was rewritten."""
+    if policy is None:
+        return [OFF]
+    if policy == "none":
+        return [NONE]
+    if any(graph["rewritten"] for graph in graphs):
+        return [] if _executions(counters) else [FELL_BACK]
+    found = []
+    if tf.config.functions_run_eagerly():
+        found.append(EAGER)
+    elif door == "config" and calls == 0:
+        found.append(NO_CALL)
+    if tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer"):
+        found.append(META_OFF)
+    if names := compiled_functions():
+        found.append(XLA.format(names=", ".join(names[:3]) + (" and others" if len(names) > 3 else "")))
+    if text := _seen(graphs):
+        found.append(text)
+    elif not found:
+        found.append(NO_GRAPH)
+    if door == "plugin":
+        found.append(PLUGIN)
+    return found
+
+
+def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
+    """What strict=True raises in the middle of training: only what is certain without knowing the user's program."""
+    if any(graph["rewritten"] for graph in graphs):
+        return "" if _executions(counters) else FELL_BACK
+    return _seen(graphs) if any(map(trains, graphs)) else ""
+
+
+def trains(graph: Entry) -> bool:
+    """Whether the optimizer found tensors that a backward pass reads."""
+    return bool(graph["rewritten"] or graph.get("tensors") or graph.get("left"))
+
+
+def compiled_functions() -> list[str]:
+    """Names of the functions that XLA compiles as a whole."""
+    try:
+        from tensorflow.python.eager import context
+
+        known = context.context()
+        found = []
+        for name in sorted(known.list_function_names()):
+            if known.get_function_def(name).attr["_XlaMustCompile"].b:
+                found.append(name if isinstance(name, str) else name.decode())
+        return [_plain(name) for name in found]
+    except (ImportError, AttributeError, tf.errors.OpError):
+        return []
+
+
+def _seen(graphs: Sequence[Entry]) -> str:
+    training = [graph for graph in graphs if trains(graph)]
+    text = NOT_REWRITTEN if training else NO_TRAINING
+    reasons = dict.fromkeys(graph.get("reason") or "no reason given" for graph in training or graphs)
+    return text.format(reasons="; ".join(reasons)) if graphs else ""
+
+
+def _executions(counters: Iterable[Entry]) -> int:
+    return sum(counter["executions"] for counter in counters)
+
+
+def _plain(name: str) -> str:
+    """"__inference_step_12" -> "step"."""
+    base, _, number = name.removeprefix("__inference_").rpartition("_")
+    return base if base and number.isdigit() else name

@@ -1,0 +1,70 @@
+"""What the first steps show about the data, and whether a plan made with it could be another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .settings import Settings
+
+ENCODERS = frozenset({"StashEncode", "StashMaxPool", "StashDropout", "StashSwapOut"})
+CHANGE = 0.05
+
+
+def better(
+    wishes: Settings,
+    used: Settings,
+    graphs: Iterable[Mapping[str, Any]],
+    counters: Iterable[Mapping[str, Any]],
+) -> Settings | None:
+    """Settings with the measured batch and densities, or None where they would not matter or are the ones in use."""
+    rewritten = [graph for graph in graphs if graph.get("rewritten")]
+    if not rewritten or wishes.policy == "none":
+        return None
+    encoded = [counter for counter in counters if counter["op"] in ENCODERS and counter["executions"] > 0]
+    batch = used.batch
+    if wishes.batch == 0 and _batch_matters(wishes):
+        unknown = [graph for graph in rewritten if not graph.get("batch")]
+        batch = max(measured_batch(unknown, encoded), used.batch)
+    shares = dict(used.densities)
+    if _densities_matter(wishes):
+        for tensor, share in measured_densities(encoded).items():
+            if abs(shares.get(tensor, 2.0) - share) > CHANGE:
+                shares[tensor] = share
+    found = used.measured(batch, shares)
+    return None if found == used else found
+
+
+def measured_batch(graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]) -> int:
+    """Samples per execution, by the elements that went through the encoders; the most of all tensors, 0: unknown."""
+    per_sample = {
+        tensor["tensor"]: tensor.get("elements_per_sample") or 0
+        for graph in graphs
+        for tensor in graph.get("tensors", ())
+    }
+    found = 0
+    for counter in encoded:
+        unit = per_sample.get(counter["tensor"], 0)
+        if unit > 0:
+            found = max(found, round(counter["elements"] / counter["executions"] / unit))
+    return found
+
+
+def measured_densities(encoded: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Shares of non-zeros of the tensors where encoders counted them."""
+    nonzeros: dict[str, int] = {}
+    elements: dict[str, int] = {}
+    for counter in encoded:
+        if (counter.get("nonzeros") or 0) > 0:
+            name = counter["tensor"]
+            nonzeros[name] = nonzeros.get(name, 0) + counter["nonzeros"]
+            elements[name] = elements.get(name, 0) + counter["elements"]
+    return {name: round(nonzeros[name] / elements[name], 3) for name in nonzeros}
+
+
+def _batch_matters(wishes: Settings) -> bool:
+    return wishes.budget_bytes > 0 or wishes.policy == "auto" or wishes.swap
+
+
+def _densities_matter(wishes: Settings) -> bool:
+    return _batch_matters(wishes) or wishes.policy == "lossless"

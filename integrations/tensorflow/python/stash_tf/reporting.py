@@ -1,0 +1,212 @@
+"""What Stash did, told by the counters of the kernels that ran."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import control, diagnosis, library, memory
+from .replanning import ENCODERS
+
+RAN, NOT_RUN, STAYS = "ran", "planned, not run", "stays as it is"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One tensor. Bytes are those of one execution, measured where `state` is "ran", else planned."""
+
+    layer: str
+    tensor: str
+    op: str
+    choice: str
+    dense_bytes: int
+    stored_bytes: int
+    executions: int
+    state: str
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """str() is the table; the rest is for programs."""
+
+    policy: str | None
+    settings: dict[str, Any]
+    rows: tuple[Row, ...]
+    rewritten: bool
+    total_dense_bytes: int
+    total_stored_bytes: int
+    predicted_plain_bytes: int
+    predicted_peak_bytes: int
+    batch: int
+    measured_plain_bytes: int
+    measured_peak_bytes: int
+    explanations: tuple[str, ...]
+    graphs: tuple[Mapping[str, Any], ...]
+    counters: tuple[Mapping[str, Any], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for json.dumps()."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f'Stash, policy "{self.policy}"' if self.policy else "Stash"]
+        lines += list(self.explanations)
+        lines += _table([row for row in self.rows if row.state != STAYS])
+        staying = sum(row.state == STAYS for row in self.rows)
+        if staying:
+            lines.append(f"{staying} other tensors stay as they are.")
+        if self.total_dense_bytes:
+            share = _share(self.total_dense_bytes, self.total_stored_bytes)
+            moved = f"{size(self.total_dense_bytes)} -> {size(self.total_stored_bytes)}"
+            lines.append(f"Kept for the backward pass, measured: {moved} ({share})")
+        if self.predicted_peak_bytes:
+            unit = "" if self.batch else " per sample"
+            line = f"Peak of a step, predicted: {size(self.predicted_plain_bytes)}"
+            lines.append(f"{line} -> {size(self.predicted_peak_bytes)}{unit}")
+        if self.measured_plain_bytes:
+            lines.append(f"Peak of a call without Stash, measured: {size(self.measured_plain_bytes)}")
+        if self.measured_peak_bytes:
+            lines.append(f"Peak of a call with Stash, measured: {size(self.measured_peak_bytes)}")
+        return "\n".join(lines)
+
+
+def report() -> Report:
+    """What was done since enable(): per tensor what was chosen, and what the kernels that ran really stored.
+
+    Peaks count as measured if stash_tf.peak_bytes(), timeline() or memory.record() ran in this process.
+    """
+    session = control.current()
+    loaded = library.loaded()
+    graphs = loaded.graphs() if loaded else []
+    counters = loaded.counters() if loaded else []
+    explanations = diagnosis.explain(
+        policy=session.settings.policy if session else None,
+        door=session.door if session else "config",
+        calls=session.calls if session else 0,
+        graphs=graphs,
+        counters=counters,
+    )
+    plain, stashed = memory.last_peaks()
+    settings = dataclasses.asdict(session.settings) if session else {}
+    policy = session.settings.policy if session else None
+    return build(graphs, counters, policy, settings, explanations, plain, stashed)
+
+
+def build(
+    graphs: Sequence[Mapping[str, Any]],
+    counters: Sequence[Mapping[str, Any]],
+    policy: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    explanations: Iterable[str] = (),
+    measured_plain_bytes: int = 0,
+    measured_peak_bytes: int = 0,
+) -> Report:
+    """The report from what the library says."""
+    newest = [graph for graph in _newest(graphs) if diagnosis.trains(graph)]
+    encoded: dict[str, list[Mapping[str, Any]]] = {}
+    for counter in counters:
+        if counter["op"] in ENCODERS and counter["executions"] > 0:
+            encoded.setdefault(counter["tensor"], []).append(counter)
+    rows = []
+    named = set()
+    for graph in newest:
+        for tensor in graph.get("tensors", ()):
+            if tensor["tensor"] not in named:
+                named.add(tensor["tensor"])
+                rows.append(_row(graph, tensor, encoded.get(tensor["tensor"], [])))
+    for name, found in encoded.items():
+        if name not in named:
+            rows.append(_explicit(name, found))
+    ran = [row for row in rows if row.state == RAN]
+    main = max(newest, key=lambda graph: graph.get("predicted_plain_bytes", 0), default={})
+    return Report(
+        policy=policy,
+        settings=dict(settings or {}),
+        rows=tuple(rows),
+        rewritten=any(graph["rewritten"] for graph in newest) and any(c["executions"] for c in counters),
+        total_dense_bytes=sum(row.dense_bytes for row in ran),
+        total_stored_bytes=sum(row.stored_bytes for row in ran),
+        predicted_plain_bytes=main.get("predicted_plain_bytes", 0),
+        predicted_peak_bytes=main.get("predicted_peak_bytes", 0),
+        batch=main.get("batch", 0),
+        measured_plain_bytes=measured_plain_bytes,
+        measured_peak_bytes=measured_peak_bytes,
+        explanations=tuple(explanations),
+        graphs=tuple(graphs),
+        counters=tuple(counters),
+    )
+
+
+def size(count: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def _newest(graphs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One entry per function: TensorFlow optimizes each twice or more; a rewritten one counts before others."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for graph in graphs:
+        if graph["rewritten"] or not found.get(graph["id"], {}).get("rewritten"):
+            found[graph["id"]] = graph
+    return list(found.values())
+
+
+def _row(graph: Mapping[str, Any], tensor: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Row:
+    dense, stored, runs, state = tensor["dense_bytes"], tensor["stored_bytes"], 0, NOT_RUN
+    if found:
+        dense, stored, runs = _measured(found)
+        state = RAN
+    elif tensor["choice"] in ("", "raw") or not graph["rewritten"]:
+        state = STAYS
+    return Row(
+        layer=tensor.get("layer", ""),
+        tensor=tensor["tensor"],
+        op=tensor.get("op", ""),
+        choice=tensor["choice"],
+        dense_bytes=dense,
+        stored_bytes=stored,
+        executions=runs,
+        state=state,
+        reason=tensor.get("reason", ""),
+    )
+
+
+def _explicit(name: str, found: Sequence[Mapping[str, Any]]) -> Row:
+    """A tensor that stash_tf.nn, a layer or the gradient registry handles: no optimizer has logged it."""
+    ops = ", ".join(sorted({counter["op"] for counter in found}))
+    return Row(name.split(":")[0], name, ops, "explicit", *_measured(found), RAN)
+
+
+def _measured(found: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
+    """Dense bytes, stored bytes and executions of a step; several encoders of one tensor store side by side."""
+    each = [
+        (c["dense_bytes"] / c["executions"], c["stored_bytes"] / c["executions"], c["executions"]) for c in found
+    ]
+    dense, stored, runs = zip(*each)
+    return round(max(dense)), round(sum(stored)), max(runs)
+
+
+def _share(dense: int, stored: int) -> str:
+    return f"{dense / stored:.1f} times less" if stored else "nothing left"
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    cells = [("layer", "tensor", "op", "kept as", "dense", "stored", "executions", "")]
+    for row in rows:
+        bytes_ = (size(row.dense_bytes), size(row.stored_bytes))
+        note = "" if row.state == RAN else row.state
+        cells.append((row.layer, row.tensor, row.op, row.choice, *bytes_, str(row.executions), note))
+    widths = [max(len(line[column]) for line in cells) for column in range(8)]
+    lines = []
+    for line in cells:
+        texts = [text.ljust(widths[i]) if i < 4 else text.rjust(widths[i]) for i, text in enumerate(line[:7])]
+        lines.append("  ".join([*texts, line[7]]).rstrip())
+    return lines

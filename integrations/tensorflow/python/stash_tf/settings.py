@@ -1,0 +1,77 @@
+"""What a user asks for, checked, and as the JSON that the graph optimizer reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import operator
+from collections.abc import Mapping, Sequence
+
+from .errors import expected
+
+POLICIES = ("none", "lossless", "fp16", "fp10", "fp8", "auto")
+DOORS = ("config", "plugin")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the optimizer; field by field those of its contract, but for `generation`."""
+
+    policy: str = "lossless"
+    budget_bytes: int = 0
+    batch: int = 0
+    keep: tuple[str, ...] = ()
+    swap: bool = False
+    min_bytes: int = 4096
+    densities: tuple[tuple[str, float], ...] = ()
+
+    def to_json(self, generation: int) -> str:
+        """The settings as the optimizer reads them; another generation makes TensorFlow optimize again."""
+        fields = dataclasses.asdict(self)
+        fields["keep"] = list(self.keep)
+        fields["densities"] = dict(self.densities)
+        fields["generation"] = generation
+        return json.dumps(fields, sort_keys=True)
+
+    def measured(self, batch: int, densities: Mapping[str, float]) -> Settings:
+        """The same wishes, with what a run has shown about the data."""
+        return dataclasses.replace(self, batch=batch, densities=tuple(sorted(densities.items())))
+
+
+def checked(
+    policy: object, budget: object, batch: object, keep: object, swap: object, min_bytes: object
+) -> Settings:
+    """Settings from the arguments of enable(); raises StashError at the first that is wrong."""
+    if policy not in POLICIES:
+        raise expected("enable", "policy", "one of " + ", ".join(POLICIES), policy)
+    if not isinstance(swap, bool):
+        raise expected("enable", "swap", "True or False", swap)
+    return Settings(
+        policy=str(policy),
+        budget_bytes=_count("budget", budget, "bytes, 0 or None for the smallest peak"),
+        batch=_count("batch", batch, "samples, 0 or None where the graph or the first step says"),
+        keep=_names(keep),
+        swap=swap,
+        min_bytes=_count("min_bytes", min_bytes, "bytes"),
+    )
+
+
+def _count(name: str, value: object, what: str) -> int:
+    if value is None:
+        return 0
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
+        raise expected("enable", name, f"a whole number of {what}", value)
+    return number
+
+
+def _names(keep: object) -> tuple[str, ...]:
+    listed = isinstance(keep, Sequence | set | frozenset) and not isinstance(keep, str | bytes)
+    if keep is None:
+        return ()
+    if not listed or not all(isinstance(name, str) and name for name in keep):  # type: ignore[attr-defined]
+        raise expected("enable", "keep", "a list of layer names", keep)
+    return tuple(sorted(keep)) if isinstance(keep, set | frozenset) else tuple(keep)  # type: ignore[arg-type]
