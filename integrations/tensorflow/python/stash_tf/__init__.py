@@ -1,9 +1,9 @@
 """Keeps only what the backward pass needs of feature maps.
 
-    import stash_tf
-    stash_tf.enable(policy="lossless")
-    model.fit(...)
-    print(stash_tf.report())
+import stash_tf
+stash_tf.enable(policy="lossless")
+model.fit(...)
+print(stash_tf.report())
 """
 
 from __future__ import annotations

@@ -25,29 +25,30 @@ _plugin_open = False
 def enable(
     policy: str = "lossless",
     *,
-    budget: int | None = None,
+    budget: int | str | None = None,
     swap: bool = False,
     keep: Sequence[str] = (),
     batch: int | None = None,
-    min_bytes: int = 4096,
+    min_bytes: int | str = 4096,
     strict: bool = False,
     replan: bool = True,
     door: str = "config",
 ) -> None:
     """Every training function that runs from now on keeps only what its backward pass needs.
 
-    policy: "lossless" (training stays the same bit by bit), "fp16", "fp10", "fp8" (values that are needed again are
-        kept in that format), "auto" (as little loss as the budget allows), "none".
-    budget: bytes that a step may take at its peak; None: the smallest peak that the policy can reach.
+    policy: "lossless" (training stays the same bit by bit), "fp16", "fp10", "fp8" (values that are needed again
+        are kept in that format), "auto" (as little loss as the budget allows), "none".
+    budget: bytes that a step may take at its peak, or a text as "400 MiB"; None: the smallest peak of the
+        policy.
     swap: tensors may move to the host (devices only).
     keep: names of layers whose tensors stay as they are.
     batch: samples per step, where the graph does not say; None: found by running a step.
     min_bytes: smaller tensors stay as they are.
-    strict: raise StashError if a training function ran and nothing was rewritten. Found out by the first calls of
-        functions (the 5th at the earliest), by check(), and at the end of `with enabled(strict=True)`.
+    strict: raise StashError if a training function ran and nothing was rewritten. Found out by the first calls
+        of functions (the 5th at the earliest), by check(), and at the end of `with enabled(strict=True)`.
     replan: plan once more, at most three times, when the first steps have shown the batch and the densities.
-    door: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's Python;
-        functions that ran before are not affected, and those rewritten stay so after disable().
+    door: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's
+        Python; functions that ran before are not affected, and those rewritten stay so after disable().
 
     A second call replaces the settings of the first. report() starts anew.
     """
@@ -92,7 +93,7 @@ def is_enabled() -> bool:
 
 
 def check() -> None:
-    """Raises StashError, with the reasons, if Stash has rewritten no training function that ran since enable()."""
+    """Raises StashError, with the reasons, if no rewritten training function has run since enable()."""
     from .reporting import report
 
     found = report()

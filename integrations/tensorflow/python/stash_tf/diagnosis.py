@@ -16,8 +16,8 @@ EAGER = (
     "switch that off."
 )
 NO_CALL = (
-    "No tf.function has run since enable(): nothing was trained yet, or training is eager. Compile the model without "
-    "run_eagerly=True, put a step of your own into a tf.function."
+    "No tf.function has run since enable(): nothing was trained yet, or training is eager. Compile the model "
+    "without run_eagerly=True, put a step of your own into a tf.function."
 )
 NO_GRAPH = "TensorFlow's graph optimizer has seen no graph since enable()."
 META_OFF = 'Graph optimizers are switched off ("disable_meta_optimizer": True): leave them on.'
@@ -25,7 +25,9 @@ XLA = (
     "XLA compiles {names}, and graph optimizers never see what XLA compiles: "
     "call stash_tf.prepare(model) before training, or drop jit_compile=True."
 )
-PLUGIN = 'With door="plugin" functions that ran before enable() are not rewritten: enable first, or door="config".'
+PLUGIN = (
+    'With door="plugin" functions that ran before enable() are not rewritten: enable first, or door="config".'
+)
 NO_TRAINING = (
     "The graphs seen since enable() have no backward pass that reads feature maps large enough "
     "(min_bytes): {reasons}."
@@ -71,7 +73,7 @@ def explain(
 
 
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
-    """What strict=True raises in the middle of training: only what is certain without knowing the user's program."""
+    """What strict=True raises in the middle of training: only what is certain by then."""
     if any(graph["rewritten"] for graph in graphs):
         return "" if _executions(counters) else FELL_BACK
     return _seen(graphs) if any(map(trains, graphs)) else ""
@@ -109,6 +111,6 @@ def _executions(counters: Iterable[Entry]) -> int:
 
 
 def _plain(name: str) -> str:
-    """"__inference_step_12" -> "step"."""
+    """The name in the user's program: "step" of "__inference_step_12"."""
     base, _, number = name.removeprefix("__inference_").rpartition("_")
     return base if base and number.isdigit() else name

@@ -1,14 +1,15 @@
 """How the settings reach TensorFlow's graph optimizers.
 
-The config door. Each call of a tf.function from Python hands TensorFlow a ConfigProto, which Context.call_function
-takes from `FunctionCallOptions.as_attrs`. That method is replaced by one that adds our optimizer to the ConfigProto on
-its way. So every function in every thread is reached, also those that were called before: TensorFlow keys its
-instances by these attributes and makes another one, without retracing. What is built inside of a trace gets the plain
-ConfigProto, so no saved model and no PartitionedCall ever holds our settings; nested functions are inlined into the
-outermost one before graph optimizers run, and only that one's ConfigProto counts.
+The config door. Each call of a tf.function from Python hands TensorFlow a ConfigProto, which
+Context.call_function takes from `FunctionCallOptions.as_attrs`. That method is replaced by one that adds our
+optimizer to the ConfigProto on its way. So every function in every thread is reached, also those that were
+called before: TensorFlow keys its instances by these attributes and makes another one, without retracing. What
+is built inside of a trace gets the plain ConfigProto, so no saved model and no PartitionedCall ever holds our
+settings; nested functions are inlined into the outermost one before graph optimizers run, and only that one's
+ConfigProto counts.
 
-The plugin door is a registration in C++: no private Python, but functions that ran before are not affected, and it
-cannot be closed; settings with the policy "none" make it idle.
+The plugin door is a registration in C++: no private Python, but functions that ran before are not affected, and
+it cannot be closed; settings with the policy "none" make it idle.
 """
 
 from __future__ import annotations
@@ -81,11 +82,11 @@ def _as_attrs(options: Any) -> dict[str, Any]:
 def _call_options() -> Any:
     try:
         from tensorflow.python.eager.context import FunctionCallOptions
-
-        FunctionCallOptions.as_attrs
-    except (ImportError, AttributeError) as error:
+    except ImportError:
+        FunctionCallOptions = None
+    if not hasattr(FunctionCallOptions, "as_attrs"):
         raise StashError(
             f'TensorFlow {tf.__version__} has no FunctionCallOptions.as_attrs, which the door "config" needs; '
             'use enable(door="plugin")'
-        ) from error
+        )
     return FunctionCallOptions

@@ -118,9 +118,7 @@ def _check_version(path: Path) -> None:
     try:
         built_for = note.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise StashError(
-            f"{note}: cannot be read, so it is unknown which TensorFlow {NAME} is for"
-        ) from error
+        raise StashError(f"{note}: cannot be read, so it is unknown which TensorFlow {NAME} is for") from error
     if built_for != tf.__version__:
         raise StashError(
             f"{path}: built for TensorFlow {built_for}, but this is TensorFlow {tf.__version__}; "

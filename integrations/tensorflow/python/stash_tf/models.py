@@ -10,19 +10,22 @@ from .errors import StashError
 
 
 def prepare(model: Any) -> str:
-    """Makes the training step of a Keras model one that graph optimizers see; returns what was done, "" if nothing.
+    """Makes the training step of a Keras model one that graph optimizers see; returns what was done, "" if
+    nothing.
 
     Keras compiles the step with XLA by itself where there is a GPU, and graph optimizers never see what XLA
-    compiles. Before model.compile() this sets `supports_jit = False`, after it `jit_compile = False`. What the user
-    decided otherwise is not overruled but raises StashError: run_eagerly=True, the global switch to eager functions,
-    another backend of Keras than TensorFlow.
+    compiles. Before model.compile() this sets `supports_jit = False`, after it `jit_compile = False`. What the
+    user decided otherwise is not overruled but raises StashError: run_eagerly=True, the global switch to eager
+    functions, another backend of Keras than TensorFlow.
     """
     import keras
 
     if not isinstance(model, keras.Model):
         raise StashError(f"prepare: model: expected a keras.Model, got {type(model).__name__}")
     if keras.backend.backend() != "tensorflow":
-        raise StashError(f"prepare: Keras runs on {keras.backend.backend()!r}; Stash needs the backend 'tensorflow'")
+        raise StashError(
+            f"prepare: Keras runs on {keras.backend.backend()!r}; Stash needs the backend 'tensorflow'"
+        )
     if tf.config.functions_run_eagerly():
         raise StashError("prepare: tf.config.run_functions_eagerly(True) is set: there is no graph to rewrite")
     done = []

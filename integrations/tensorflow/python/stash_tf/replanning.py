@@ -17,7 +17,7 @@ def better(
     graphs: Iterable[Mapping[str, Any]],
     counters: Iterable[Mapping[str, Any]],
 ) -> Settings | None:
-    """Settings with the measured batch and densities, or None where they would not matter or are the ones in use."""
+    """Settings with the measured batch and densities; None if they do not matter or are in use already."""
     rewritten = [graph for graph in graphs if graph.get("rewritten")]
     if not rewritten or wishes.policy == "none":
         return None
@@ -36,7 +36,7 @@ def better(
 
 
 def measured_batch(graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]) -> int:
-    """Samples per execution, by the elements that went through the encoders; the most of all tensors, 0: unknown."""
+    """Samples per execution, by the elements that went through the encoders; 0: unknown."""
     per_sample = {
         tensor["tensor"]: tensor.get("elements_per_sample") or 0
         for graph in graphs

@@ -186,9 +186,10 @@ def _explicit(name: str, found: Sequence[Mapping[str, Any]]) -> Row:
 def _measured(found: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
     """Dense bytes, stored bytes and executions of a step; several encoders of one tensor store side by side."""
     each = [
-        (c["dense_bytes"] / c["executions"], c["stored_bytes"] / c["executions"], c["executions"]) for c in found
+        (c["dense_bytes"] / c["executions"], c["stored_bytes"] / c["executions"], c["executions"])
+        for c in found
     ]
-    dense, stored, runs = zip(*each)
+    dense, stored, runs = zip(*each, strict=True)
     return round(max(dense)), round(sum(stored)), max(runs)
 
 

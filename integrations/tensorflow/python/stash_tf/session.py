@@ -65,9 +65,9 @@ class Session:
             return
         try:
             graphs, counters = self.library.graphs(), self.library.counters()
-            if self.strict and self.calls >= EVIDENCE_CALLS:
-                if doubt := diagnosis.evidence(graphs, counters):
-                    raise StashError(f"{doubt} (strict=True)")
+            doubt = self.strict and self.calls >= EVIDENCE_CALLS and diagnosis.evidence(graphs, counters)
+            if doubt:
+                raise StashError(f"{doubt} (strict=True)")
             better = replanning.better(self.wishes, self.settings, graphs, counters)
             if better is not None and self.replans_left > 0:
                 self.replans_left -= 1

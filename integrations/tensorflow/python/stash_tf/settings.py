@@ -5,12 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
+import re
 from collections.abc import Mapping, Sequence
 
 from .errors import expected
 
 POLICIES = ("none", "lossless", "fp16", "fp10", "fp8", "auto")
 DOORS = ("config", "plugin")
+UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +59,26 @@ def checked(
         raise expected("enable", "swap", "True or False", swap)
     return Settings(
         policy=str(policy),
-        budget_bytes=_count("budget", budget, "bytes, 0 or None for the smallest peak"),
+        budget_bytes=_bytes("budget", budget),
         batch=_count("batch", batch, "samples, 0 or None where the graph or the first step says"),
         keep=_names(keep),
         swap=swap,
-        min_bytes=_count("min_bytes", min_bytes, "bytes"),
+        min_bytes=_bytes("min_bytes", min_bytes),
     )
 
 
+def _bytes(name: str, value: object) -> int:
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMG]?i?B)?\s*", value)
+        unit = UNITS.get(match[2] or "B") if match else None
+        if match is None or unit is None:
+            raise expected("enable", name, 'bytes, as a whole number or as in "400 MiB"', value)
+        value = int(float(match[1]) * unit)
+    return _count(name, value, 'bytes, or a text as "400 MiB"')
+
+
 def _count(name: str, value: object, what: str) -> int:
+    """A whole number from 0 on; None is 0."""
     if value is None:
         return 0
     try:

@@ -26,8 +26,8 @@ class Live:
 class Timeline:
     """Bytes allocated since the recording began. Releases of what is older are not counted.
 
-    peak: bytes at the highest point; live: what is alive there, the largest first; times, bytes: the whole series,
-    seconds after the first event and the sum from then on.
+    peak: bytes at the highest point; live: what is alive there, the largest first; times, bytes: the whole
+    series, seconds after the first event and the sum from then on.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -83,11 +83,12 @@ def _svg(line: Timeline, title: str) -> str:
     most = max(line.peak, 1)
 
     def point(time: float, count: int) -> str:
-        return f"{left + time / span * (width - left - 20):.2f},{top + (1 - count / most) * (height - top - 50):.2f}"
+        x = left + time / span * (width - left - 20)
+        return f"{x:.2f},{top + (1 - count / most) * (height - top - 50):.2f}"
 
     corners = [point(0.0, 0)]
     level = 0
-    for time, count in zip(line.times, line.bytes):
+    for time, count in zip(line.times, line.bytes, strict=True):
         corners += [point(time, level), point(time, count)]
         level = count
     corners.append(point(span, 0))
