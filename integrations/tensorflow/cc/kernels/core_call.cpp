@@ -1,0 +1,173 @@
+#include "kernels/core_call.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/lib/core/threadpool.h"
+
+namespace stash_tf {
+namespace {
+
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+constexpr std::size_t encoded_alignment = 16;
+
+void* data_of(const Tensor& tensor) {
+  return const_cast<char*>(tensor.tensor_data().data());
+}
+
+/// TensorFlow makes blocks of about this many cycles.
+constexpr std::int64_t block_cost = 40000;
+
+void run_on_workers(void* user, std::int64_t count, std::int64_t grain,
+                    void (*body)(void* state, std::int64_t begin, std::int64_t end), void* state) {
+  auto* workers = static_cast<tensorflow::thread::ThreadPool*>(user);
+  // Blocks are longer than the grain where there would be more than four for a thread.
+  const std::int64_t cost = std::max<std::int64_t>(1, block_cost / std::max<std::int64_t>(1, grain));
+  workers->ParallelFor(count, cost, [=](std::int64_t begin, std::int64_t end) { body(state, begin, end); });
+}
+
+}  // namespace
+
+std::int32_t core_type(tensorflow::DataType type) {
+  switch (type) {
+    case tensorflow::DT_HALF:
+      return STASH_DTYPE_F16;
+    case tensorflow::DT_BFLOAT16:
+      return STASH_DTYPE_BF16;
+    case tensorflow::DT_BOOL:
+      return STASH_DTYPE_U8;
+    default:
+      return STASH_DTYPE_F32;
+  }
+}
+
+stash_tensor_view dense_view(const Tensor& tensor, std::int32_t space) {
+  auto view = STASH_INIT(stash_tensor_view);
+  view.data = data_of(tensor);
+  view.type = core_type(tensor.dtype());
+  view.space = space;
+  view.rank = 1;
+  view.dims[0] = tensor.NumElements();
+  return view;
+}
+
+bool is_sparse(const stash_encoding& encoding) {
+  return encoding.kind == STASH_KIND_BITMAP || encoding.kind == STASH_KIND_CSR;
+}
+
+absl::Status sizes_of(absl::string_view op, const stash_encoding& encoding, std::int32_t type,
+                      std::int64_t elements, stored_sizes* sizes) {
+  *sizes = {};
+  TF_RETURN_IF_ERROR(from_core(op, stash_encoded_bytes_bound(&encoding, type, elements, &sizes->most)));
+  sizes->least = sizes->most;
+  if (!is_sparse(encoding) || elements == 0) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(
+      from_core(op, stash_encoded_bytes_at_density(&encoding, type, elements, 0, &sizes->least)));
+  sizes->least += trailer_bytes;
+  sizes->most += trailer_bytes;
+  return absl::OkStatus();
+}
+
+absl::Status check_stored(absl::string_view op, const stash_encoding& encoding, std::int32_t type,
+                          std::int64_t elements, const Tensor& stored) {
+  if (stored.dims() != 1) return wrong(op, "stored", "a vector", absl::StrCat("rank ", stored.dims()));
+  stored_sizes sizes;
+  TF_RETURN_IF_ERROR(sizes_of(op, encoding, type, elements, &sizes));
+  const auto bytes = static_cast<std::size_t>(stored.NumElements());
+  if (sizes.least <= bytes && bytes <= sizes.most) return absl::OkStatus();
+  const std::string range =
+      sizes.least == sizes.most ? absl::StrCat(sizes.least) : absl::StrCat(sizes.least, " to ", sizes.most);
+  return wrong(op, "stored", absl::StrCat(range, " bytes for ", elements, " elements"), absl::StrCat(bytes));
+}
+
+absl::Status shape_of(absl::string_view op, const Tensor& dims, TensorShape* shape) {
+  if (dims.dims() != 1) return wrong(op, "dims", "a vector", absl::StrCat("rank ", dims.dims()));
+  const auto sizes = dims.flat<std::int64_t>();
+  if (sizes.size() > TensorShape::MaxDimensions()) {
+    return wrong(op, "dims", absl::StrCat("at most ", TensorShape::MaxDimensions(), " dimensions"),
+                 absl::StrCat(sizes.size()));
+  }
+  for (std::int64_t i = 0; i < sizes.size(); ++i) {
+    if (sizes(i) < 0) return wrong(op, "dims", "no negative size", absl::StrCat(sizes(i)));
+  }
+  const absl::Span<const std::int64_t> list(sizes.data(), static_cast<std::size_t>(sizes.size()));
+  if (const absl::Status made = TensorShape::BuildTensorShape(list, shape); !made.ok()) {
+    return wrong(op, "dims", "a shape", made.message());
+  }
+  return absl::OkStatus();
+}
+
+template <>
+core_context<cpu>::core_context(tensorflow::OpKernelContext* context)
+    : context_(STASH_INIT(stash_execution_context)) {
+  context_.space = STASH_SPACE_HOST;
+  context_.parallel_for = run_on_workers;
+  context_.user = context->device()->tensorflow_cpu_worker_threads()->workers;
+}
+
+template <>
+absl::Status stored_output<cpu>::allocate(tensorflow::OpKernelContext* context, int index,
+                                          const stash_encoding& encoding, std::size_t payload) {
+  sparse_ = is_sparse(encoding);
+  bytes_ = payload + (sparse_ && payload != 0 ? trailer_bytes : 0);
+  Tensor* stored = nullptr;
+  TF_RETURN_IF_ERROR(context->allocate_output(index, TensorShape({bytes()}), &stored));
+  view_.data = data_of(*stored);
+  view_.bytes = payload;
+  view_.report = &report_;
+  return absl::OkStatus();
+}
+
+template <>
+absl::Status stored_output<cpu>::close(absl::string_view op) {
+  if (report_.status != 0) {
+    return absl::InternalError(absl::StrCat(op, ": stored: expected all values to fit ", view_.bytes,
+                                            " bytes, got status ", report_.status));
+  }
+  if (bytes_ == view_.bytes) return absl::OkStatus();
+  auto* trailer = static_cast<char*>(view_.data) + view_.bytes;
+  std::memset(trailer, 0, trailer_bytes);
+  std::memcpy(trailer, &report_, sizeof(report_));
+  return absl::OkStatus();
+}
+
+template <>
+absl::Status stored_input<cpu>::open(tensorflow::OpKernelContext* context, absl::string_view op,
+                                     const stash_encoding& encoding, std::int32_t type, std::int64_t elements,
+                                     const Tensor& stored) {
+  TF_RETURN_IF_ERROR(check_stored(op, encoding, type, elements, stored));
+  const auto bytes = static_cast<std::size_t>(stored.NumElements());
+  view_.data = data_of(stored);
+  view_.bytes = bytes;
+  view_.report = &report_;
+  // Outputs of kernels are aligned; slices of them need not be.
+  if (bytes != 0 && reinterpret_cast<std::uintptr_t>(view_.data) % encoded_alignment != 0) {
+    TF_RETURN_IF_ERROR(context->allocate_temp(stored.dtype(), stored.shape(), &aligned_));
+    std::memcpy(data_of(aligned_), view_.data, bytes);
+    view_.data = data_of(aligned_);
+  }
+  if (!is_sparse(encoding) || bytes == 0) return absl::OkStatus();
+  view_.bytes -= trailer_bytes;
+  std::memcpy(&report_, static_cast<const char*>(view_.data) + view_.bytes, sizeof(report_));
+  constexpr std::uint32_t known_flags = 3;
+  if (report_.status != 0 || (report_.flags & ~known_flags) != 0 ||
+      report_.nonzeros > static_cast<std::uint64_t>(elements)) {
+    return absl::DataLossError(absl::StrCat(op, ": stored: expected the report of an encoder in the last ",
+                                            trailer_bytes, " bytes, got status ", report_.status, ", flags ",
+                                            report_.flags, ", ", report_.nonzeros, " non-zeros"));
+  }
+  return absl::OkStatus();
+}
+
+template <>
+absl::Status stored_input<cpu>::status(absl::string_view op) const {
+  if (report_.status == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(op, ": stored: expected bytes of this encoding, got status ",
+                                          report_.status, " (1: values are missing, 2: the bytes contradict ",
+                                          "themselves, 4: the checksum differs)"));
+}
+
+}  // namespace stash_tf

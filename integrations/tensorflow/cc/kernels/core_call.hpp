@@ -1,0 +1,94 @@
+#pragma once
+/// \file
+/// The arguments of the C door, made from TensorFlow's tensors: context, dense views, encoded bytes.
+///
+/// Encoded bytes in a tensor are those of docs/format.md. Bitmap and csr have a trailer behind them, the
+/// report of their encoder: a gradient is read from the mask alone only if the report says that it may.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel.hpp"
+#include "stash/c_api.h"
+
+namespace stash_tf {
+
+/// Bytes of the trailer: the report, then zeros.
+inline constexpr std::size_t trailer_bytes = 48;
+static_assert(sizeof(stash_encode_report) <= trailer_bytes);
+
+/// STASH_DTYPE_...; bool is u8.
+std::int32_t core_type(tensorflow::DataType type);
+
+/// All elements in a row.
+stash_tensor_view dense_view(const tensorflow::Tensor& tensor, std::int32_t space);
+
+/// True for bitmap and csr.
+bool is_sparse(const stash_encoding& encoding);
+
+/// Sizes that a tensor of encoded bytes can have, the trailer included.
+struct stored_sizes {
+  std::size_t least = 0, most = 0;
+};
+absl::Status sizes_of(absl::string_view op, const stash_encoding& encoding, std::int32_t type,
+                      std::int64_t elements, stored_sizes* sizes);
+
+/// `stored` must be a vector of a size that `elements` elements can have.
+absl::Status check_stored(absl::string_view op, const stash_encoding& encoding, std::int32_t type,
+                          std::int64_t elements, const tensorflow::Tensor& stored);
+
+/// The shape that `dims` says.
+absl::Status shape_of(absl::string_view op, const tensorflow::Tensor& dims, tensorflow::TensorShape* shape);
+
+/// The execution context of a kernel.
+template <class Device>
+class core_context {
+ public:
+  explicit core_context(tensorflow::OpKernelContext* context);
+  const stash_execution_context* get() const { return &context_; }
+  std::int32_t space() const { return context_.space; }
+
+ private:
+  stash_execution_context context_;
+};
+
+/// Encoded bytes in an output, to be written by the core.
+template <class Device>
+class stored_output {
+ public:
+  /// Makes output `index`, with room for `payload` bytes.
+  absl::Status allocate(tensorflow::OpKernelContext* context, int index, const stash_encoding& encoding,
+                        std::size_t payload);
+  const stash_encoded_view* view() const { return &view_; }
+  /// Behind the core's call: writes the trailer, and says if something did not fit.
+  absl::Status close(absl::string_view op);
+  std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
+  /// -1: not known.
+  std::int64_t nonzeros() const { return sparse_ ? static_cast<std::int64_t>(report_.nonzeros) : -1; }
+
+ private:
+  stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
+  stash_encode_report report_{};
+  std::size_t bytes_ = 0;
+  bool sparse_ = false;
+};
+
+/// Encoded bytes in an input, to be read by the core.
+template <class Device>
+class stored_input {
+ public:
+  /// check_stored(), then what stands in the trailer.
+  absl::Status open(tensorflow::OpKernelContext* context, absl::string_view op,
+                    const stash_encoding& encoding, std::int32_t type, std::int64_t elements,
+                    const tensorflow::Tensor& stored);
+  const stash_encoded_view* view() const { return &view_; }
+  /// Behind the core's call: DataLoss if it found that the bytes contradict themselves.
+  absl::Status status(absl::string_view op) const;
+
+ private:
+  stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
+  stash_encode_report report_{};
+  tensorflow::Tensor aligned_;
+};
+
+}  // namespace stash_tf

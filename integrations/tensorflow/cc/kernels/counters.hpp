@@ -1,0 +1,45 @@
+#pragma once
+/// \file
+/// What the kernels have done in this process, by op and tensor. Thread-safe; a kernel finds its counter once
+/// and then only adds to it, without a lock.
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace stash_tf {
+
+/// What one execution of a kernel did.
+struct execution {
+  std::int64_t elements = 0;
+  std::int64_t dense_bytes = 0;
+  std::int64_t stored_bytes = 0;
+  std::int64_t nonzeros = -1;  ///< -1: not known
+  std::int64_t nanoseconds = 0;
+  std::int64_t batch = 0;  ///< first dimension of the dense tensor, 1 without dimensions
+};
+
+/// Sums over executions.
+class counter {
+ public:
+  void add(const execution& e) noexcept;
+  void reset() noexcept;
+  std::int64_t executions() const noexcept { return executions_.load(std::memory_order_relaxed); }
+  nlohmann::json json() const;
+
+ private:
+  std::atomic<std::int64_t> executions_{0}, elements_{0}, dense_bytes_{0}, stored_bytes_{0}, nonzeros_{0},
+      uncounted_{0}, nanoseconds_{0}, batch_{0};
+};
+
+/// The counter of an op's tensor. Valid until the process ends.
+counter* counter_of(std::string_view op, std::string_view tensor);
+
+/// All counters with at least one execution since the reset, sorted by op and tensor: a JSON array.
+std::string counters_json();
+void reset_counters();
+
+}  // namespace stash_tf

@@ -1,0 +1,38 @@
+// The part of door.hpp that is about kernels, versions and texts.
+
+#include "door.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "kernels/counters.hpp"
+#include "stash/c_api.h"
+
+const char* stash_tf_built_for() {
+  return STASH_TF_VERSION;
+}
+
+const char* stash_tf_core_version() {
+  return stash_version();
+}
+
+char* stash_tf_counters() {
+  try {
+    const std::string json = stash_tf::counters_json();
+    auto* text = static_cast<char*>(std::malloc(json.size() + 1));
+    if (text != nullptr) std::memcpy(text, json.c_str(), json.size() + 1);
+    return text;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void stash_tf_reset_counters() {
+  stash_tf::reset_counters();
+}
+
+void stash_tf_free(char* text) {
+  std::free(text);
+}
