@@ -49,7 +49,7 @@ def explain(
 ) -> list[str]:
     """The causes, the first one first; empty if kernels ran on everything that was rewritten."""
     if policy is None:
-        return [OFF]
+        return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
     if any(graph["rewritten"] for graph in graphs):

@@ -20,6 +20,7 @@ Tensor = Any
 Gradient = Callable[..., Any]
 
 
+@tf.autograph.experimental.do_not_convert
 def relu(x: Tensor, name: str = "relu") -> Tensor:
     """tf.nn.relu; the backward pass reads one bit per element. Bit for bit the same."""
     ops = load().ops
@@ -37,6 +38,7 @@ def relu(x: Tensor, name: str = "relu") -> Tensor:
     return _differentiable(forward, x)
 
 
+@tf.autograph.experimental.do_not_convert
 def max_pool(
     x: Tensor,
     ksize: int | Sequence[int],
@@ -73,6 +75,7 @@ def max_pool(
     return _differentiable(forward, x)
 
 
+@tf.autograph.experimental.do_not_convert
 def conv2d(
     x: Tensor,
     filters: Tensor,
@@ -118,6 +121,7 @@ def conv2d(
     return _differentiable(forward, x, tf.convert_to_tensor(filters, dtype=x.dtype))
 
 
+@tf.autograph.experimental.do_not_convert
 def dropout(x: Tensor, rate: float, seed: Tensor, name: str = "dropout") -> Tensor:
     """Dropout whose backward pass reads one bit per element. seed: two whole numbers; the same ones, the same
     bits.
@@ -166,7 +170,7 @@ def _differentiable(forward: Callable[..., tuple[Tensor, Gradient]], *inputs: Te
         return tf.custom_gradient(forward)(*inputs)
     with record.stop_recording():
         result, gradient = forward(*inputs)
-    record.record_operation("Stash", [result], list(inputs), gradient)
+    record.record_operation("Stash", [result], list(inputs), lambda dy: tf.nest.flatten(gradient(dy)))
     return result
 
 
