@@ -1,0 +1,167 @@
+#include "optimizer/backward.hpp"
+
+#include <map>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+
+namespace stash_tf {
+
+namespace {
+
+bool has_gradient_name(const std::string& name) {
+  if (!absl::StrContains(name, "gradient")) return false;
+  for (const std::string_view part : absl::StrSplit(name, '/'))
+    if (part == "gradient_tape" || part == "gradients") return true;
+  return false;
+}
+
+// Ops that tell nothing about where they stand: merged, folded, or evaluated early.
+bool is_metadata(const std::string& op) {
+  static const std::set<std::string> ops = {"Const",       "Shape", "ShapeN",         "Size",
+                                            "Rank",        "NoOp",  "ReadVariableOp", "BroadcastGradientArgs",
+                                            "Placeholder", "_Arg",  "VarHandleOp"};
+  return ops.count(op) != 0 || is_control_flow(op);
+}
+
+bool is_forward_op(const std::string& op) {
+  static const std::set<std::string> ops = {"Conv2D",
+                                            "_FusedConv2D",
+                                            "DepthwiseConv2dNative",
+                                            "_FusedDepthwiseConv2dNative",
+                                            "Conv3D",
+                                            "MatMul",
+                                            "_FusedMatMul",
+                                            "BatchMatMulV2",
+                                            "BatchMatMulV3",
+                                            "Einsum",
+                                            "MaxPool",
+                                            "MaxPool3D",
+                                            "AvgPool",
+                                            "AvgPool3D",
+                                            "Relu",
+                                            "Relu6",
+                                            "LeakyRelu",
+                                            "Elu",
+                                            "Selu",
+                                            "Sigmoid",
+                                            "Tanh",
+                                            "Softmax",
+                                            "LogSoftmax",
+                                            "BiasAdd",
+                                            "FusedBatchNormV3",
+                                            "_FusedBatchNormEx",
+                                            "SparseSoftmaxCrossEntropyWithLogits",
+                                            "SoftmaxCrossEntropyWithLogits"};
+  return ops.count(op) != 0;
+}
+
+void close_downstream(const graph_view& graph, std::vector<int> queue, std::vector<bool>* member) {
+  while (!queue.empty()) {
+    const int i = queue.back();
+    queue.pop_back();
+    if (is_next_iteration(graph.op(i))) continue;
+    for (const reader& r : graph.readers(i)) {
+      if ((*member)[static_cast<std::size_t>(r.node)]) continue;
+      (*member)[static_cast<std::size_t>(r.node)] = true;
+      queue.push_back(r.node);
+    }
+  }
+}
+
+// Nodes from which an op of the forward pass follows.
+std::vector<bool> above_forward(const graph_view& graph) {
+  std::vector<bool> above(static_cast<std::size_t>(graph.size()), false);
+  std::vector<int> queue;
+  for (int i = 0; i < graph.size(); ++i) {
+    if (!is_forward_op(graph.op(i)) || has_gradient_name(graph.name(i))) continue;
+    above[static_cast<std::size_t>(i)] = true;
+    queue.push_back(i);
+  }
+  while (!queue.empty()) {
+    const int i = queue.back();
+    queue.pop_back();
+    for (const source& s : graph.inputs(i)) {
+      if (above[static_cast<std::size_t>(s.node)] || is_next_iteration(graph.op(s.node))) continue;
+      above[static_cast<std::size_t>(s.node)] = true;
+      queue.push_back(s.node);
+    }
+  }
+  return above;
+}
+
+}  // namespace
+
+int gradient_input(const std::string& op) {
+  static const std::map<std::string, int> inputs = {{"ReluGrad", 0},
+                                                    {"Relu6Grad", 0},
+                                                    {"LeakyReluGrad", 0},
+                                                    {"EluGrad", 0},
+                                                    {"SeluGrad", 0},
+                                                    {"SoftplusGrad", 0},
+                                                    {"SoftsignGrad", 0},
+                                                    {"SigmoidGrad", 1},
+                                                    {"TanhGrad", 1},
+                                                    {"RsqrtGrad", 1},
+                                                    {"SqrtGrad", 1},
+                                                    {"ReciprocalGrad", 1},
+                                                    {"MaxPoolGrad", 2},
+                                                    {"MaxPool3DGrad", 2},
+                                                    {"AvgPoolGrad", 1},
+                                                    {"AvgPool3DGrad", 1},
+                                                    {"Conv2DBackpropFilter", 2},
+                                                    {"Conv3DBackpropFilterV2", 2},
+                                                    {"DepthwiseConv2dNativeBackpropFilter", 2},
+                                                    {"BiasAddGrad", 0},
+                                                    {"FusedBatchNormGradV3", 0},
+                                                    {"LRNGrad", 0},
+                                                    {"ResizeBilinearGrad", 0},
+                                                    {"ResizeNearestNeighborGrad", 0}};
+  const auto it = inputs.find(op);
+  return it == inputs.end() ? -1 : it->second;
+}
+
+std::vector<bool> backward_nodes(const graph_view& graph) {
+  std::vector<bool> backward(static_cast<std::size_t>(graph.size()), false);
+  std::vector<int> seeds;
+  const auto seed = [&](int i) {
+    if (backward[static_cast<std::size_t>(i)]) return;
+    backward[static_cast<std::size_t>(i)] = true;
+    seeds.push_back(i);
+  };
+  const std::vector<bool> above = above_forward(graph);
+  for (int i = 0; i < graph.size(); ++i) {
+    if (gradient_input(graph.op(i)) >= 0) seed(i);
+    if (graph.op(i) == "SparseSoftmaxCrossEntropyWithLogits" ||
+        graph.op(i) == "SoftmaxCrossEntropyWithLogits") {
+      for (const reader& r : graph.readers(i))
+        if (r.port == 1) seed(r.node);
+    }
+    if (has_gradient_name(graph.name(i)) && !is_metadata(graph.op(i)) &&
+        !above[static_cast<std::size_t>(i)] && !graph.inputs(i).empty())
+      seed(i);
+  }
+  close_downstream(graph, std::move(seeds), &backward);
+  return backward;
+}
+
+std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int>& order) {
+  std::vector<bool> depends(static_cast<std::size_t>(graph.size()), false);
+  for (const int i : order) {
+    const std::string& op = graph.op(i);
+    bool own = absl::StartsWith(op, "Iterator") || absl::StartsWith(op, "Optional") ||
+               absl::StrContains(op, "Random");
+    if (op == "_Arg" || op == "Placeholder") {
+      const auto& attr = graph.node(i).attr();
+      const auto type = attr.find(op == "_Arg" ? "T" : "dtype");
+      own = type != attr.end() && type->second.type() != tensorflow::DT_RESOURCE;
+    }
+    for (const source& s : graph.inputs(i))
+      own = own || (!s.is_control() && depends[static_cast<std::size_t>(s.node)] && op != "ReadVariableOp");
+    depends[static_cast<std::size_t>(i)] = own;
+  }
+  return depends;
+}
+
+}  // namespace stash_tf

@@ -1,0 +1,28 @@
+#pragma once
+/// \file
+/// Which nodes belong to the backward pass. Names lie (common subexpressions are merged, and constants keep
+/// the name of whoever came last), so this goes by what ops are; names only add where no such op stands.
+
+#include <vector>
+
+#include "optimizer/graph_view.hpp"
+
+namespace stash_tf {
+
+/// Input that carries the gradient of an op that occurs in backward passes only, e.g. 0 for ReluGrad; -1 for
+/// others.
+int gradient_input(const std::string& op);
+
+/// True for what the backward pass computes and for all that follows from it in the same iteration: closed
+/// over data and control edges, not over NextIteration.
+///
+/// Seeds: ops with a gradient_input(); readers of the second output of the cross-entropies, which is a
+/// gradient; and nodes with a component "gradient_tape" or "gradients" in their name from which no op of a
+/// forward pass follows.
+std::vector<bool> backward_nodes(const graph_view& graph);
+
+/// True where a node's values depend on the step's inputs or on random numbers; weights and constants, and
+/// what is computed from them alone, do not.
+std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int>& order);
+
+}  // namespace stash_tf

@@ -1,0 +1,121 @@
+#include "optimizer/choices.hpp"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "optimizer/planner_graph.hpp"
+#include "stash/c_api.h"
+
+namespace stash_tf {
+
+namespace {
+
+using nlohmann::json;
+
+struct answer {
+  std::int32_t code = STASH_OK;
+  std::string message;
+  json plan;
+};
+
+answer ask(const std::string& graph, const settings& wanted, std::int64_t budget) {
+  std::string values;
+  for (const std::string& v : wanted.values)
+    values += (values.empty() ? "" : ",") + v;
+  stash_plan_options options = STASH_INIT(stash_plan_options);
+  options.policy = wanted.policy.c_str();
+  options.budget_bytes = budget;
+  options.values = wanted.policy == "auto" ? values.c_str() : nullptr;
+  // Sparse forms get as many bytes as they turn out to need.
+  options.slot_margin = -1;
+  options.overflow_share = -1;
+  char* text = nullptr;
+  answer a;
+  a.code = stash_plan(graph.c_str(), &options, &text);
+  const std::unique_ptr<char, void (*)(char*)> owner(text, stash_free_text);
+  if (a.code != STASH_OK) {
+    a.message = stash_last_error_message();
+    return a;
+  }
+  a.plan = json::parse(text);
+  return a;
+}
+
+std::string format_suffix(const json& stored) {
+  const std::string values = stored.value("values", "source");
+  if (values == "source") return "";
+  return values == "fp8_e4m3" ? "fp8" : values;
+}
+
+std::string encoding_name(const json& stored) {
+  const std::string kind = stored.value("kind", "raw");
+  const std::string format = format_suffix(stored);
+  if (kind == "cast") return format;
+  return format.empty() ? kind : kind + "_" + format;
+}
+
+}  // namespace
+
+choices plan(const graph_view& graph, const step& of, const tensor_sizes& sizes, const settings& wanted,
+             const std::vector<int>& order) {
+  const planner_graph g = make_planner_graph(graph, of, sizes, order);
+  choices result;
+  answer a = ask(g.json, wanted, wanted.budget_bytes);
+  if (a.code == STASH_INFEASIBLE_BUDGET) {
+    result.refusal = a.message;
+    a = ask(g.json, wanted, 0);
+    if (a.code == STASH_OK)
+      result.smallest_budget_bytes = a.plan["sizes"].value("planned_peak_total", std::int64_t{0});
+  }
+  if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the step: " + a.message);
+  const json& sizes_of_plan = a.plan["sizes"];
+  result.peak_bytes = sizes_of_plan.value("planned_peak_total", std::int64_t{0});
+  result.plain_peak_bytes = sizes_of_plan.value("baseline_peak_total", std::int64_t{0});
+  const json& kept = a.plan["choices"];
+  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+    block_choice c;
+    c.stored_bytes = of.blocks[k].size.bytes();
+    const int id = g.storage_of_block[k];
+    if (id >= 0) {
+      const json& choice = kept[static_cast<std::size_t>(id)];
+      c.reason = choice.value("reason", "");
+      if (choice["kind"] == "encoded") {
+        c.encoding = encoding_name(choice["stored"]);
+        c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
+        c.stored_bytes = choice.value("bytes_after", c.stored_bytes);
+      } else if (choice["kind"] == "none" && g.exact_cast_of_block[k] >= 0) {
+        // Everybody reads the narrower original instead.
+        c.encoding = of.blocks[k].exact_cast;
+        c.stored_bytes = of.blocks[k].size.bytes() / 2;
+        c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
+      } else if (choice["kind"] == "none") {
+        c.stored_bytes = 0;
+      }
+    }
+    if (!of.blocks[k].raw_because.empty()) {
+      c.encoding.clear();
+      c.reason = of.blocks[k].raw_because;
+    }
+    result.blocks.push_back(std::move(c));
+  }
+  for (std::size_t k = 0; k < of.poolings.size(); ++k) {
+    pooling_choice c = pooling_choice::from_maps;
+    std::int64_t bytes = 0;
+    if (const int op = g.op_of_pooling[k]; op >= 0) {
+      const int chosen = a.plan["alternative"][static_cast<std::size_t>(op)];
+      const json& alternatives = a.plan["network"]["ops"][static_cast<std::size_t>(op)]["alternatives"];
+      const std::string form =
+          chosen < 0 ? "" : alternatives[static_cast<std::size_t>(chosen)].value("form", "");
+      if (form == "from_code") c = pooling_choice::joint;
+      if (form == "from_index") c = pooling_choice::from_index;
+      if (c != pooling_choice::from_maps)
+        bytes = kept[static_cast<std::size_t>(g.storage_of_pooling[k])].value("bytes_after", std::int64_t{0});
+    }
+    result.poolings.push_back(c);
+    result.pooling_bytes.push_back(bytes);
+  }
+  return result;
+}
+
+}  // namespace stash_tf

@@ -1,0 +1,37 @@
+#pragma once
+/// \file
+/// The planner's answer for a step.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "optimizer/ordering.hpp"
+#include "optimizer/step.hpp"
+
+namespace stash_tf {
+
+struct block_choice {
+  std::string encoding;  ///< a name of stash_parse_encoding; empty: stays as it is
+  bool keep_nonzero = false;
+  std::int64_t stored_bytes = 0;
+  std::string reason;
+};
+
+enum class pooling_choice { from_maps, from_index, joint };
+
+struct choices {
+  std::vector<block_choice> blocks;      ///< as step::blocks
+  std::vector<pooling_choice> poolings;  ///< as step::poolings
+  std::vector<std::int64_t> pooling_bytes;
+  std::int64_t peak_bytes = 0, plain_peak_bytes = 0;
+  /// Not 0: the budget is too small, and this one would do; everything else is as with no budget.
+  std::int64_t smallest_budget_bytes = 0;
+  std::string refusal;  ///< what the planner says to that
+};
+
+/// Asks the planner. Throws std::runtime_error if it refuses the graph.
+choices plan(const graph_view& graph, const step& of, const tensor_sizes& sizes, const settings& wanted,
+             const std::vector<int>& order);
+
+}  // namespace stash_tf

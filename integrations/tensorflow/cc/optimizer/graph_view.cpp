@@ -1,0 +1,103 @@
+#include "optimizer/graph_view.hpp"
+
+#include <charconv>
+#include <deque>
+#include <set>
+#include <stdexcept>
+
+namespace stash_tf {
+
+std::pair<std::string_view, int> parse_input(std::string_view text) {
+  if (!text.empty() && text.front() == '^') return {text.substr(1), -1};
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return {text, 0};
+  int port = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return {text, 0};
+  return {text.substr(0, colon), port};
+}
+
+graph_view::graph_view(const tensorflow::GraphDef& graph) {
+  const auto count = static_cast<std::size_t>(graph.node_size());
+  nodes_.reserve(count);
+  inputs_.resize(count);
+  readers_.resize(count);
+  for (const tensorflow::NodeDef& n : graph.node()) {
+    if (!by_name_.emplace(n.name(), static_cast<int>(nodes_.size())).second)
+      throw std::runtime_error("two nodes are called '" + n.name() + "'");
+    nodes_.push_back(&n);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const tensorflow::NodeDef& n = *nodes_[i];
+    for (int k = 0; k < n.input_size(); ++k) {
+      const auto [name, port] = parse_input(n.input(k));
+      const int from = find(name);
+      if (from < 0)
+        throw std::runtime_error("'" + n.name() + "' reads '" + n.input(k) + "', which is not there");
+      inputs_[i].push_back({from, port});
+      readers_[static_cast<std::size_t>(from)].push_back({static_cast<int>(i), k, port});
+    }
+  }
+}
+
+int graph_view::find(std::string_view name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? -1 : it->second;
+}
+
+std::string graph_view::tensor_name(const source& tensor) const {
+  if (tensor.is_control()) return "^" + name(tensor.node);
+  return tensor.port == 0 ? name(tensor.node) : name(tensor.node) + ":" + std::to_string(tensor.port);
+}
+
+std::vector<int> graph_view::topological_order() const {
+  std::vector<int> waiting(nodes_.size(), 0);
+  std::deque<int> ready;
+  for (int i = 0; i < size(); ++i) {
+    for (const source& s : inputs(i))
+      if (!is_next_iteration(op(s.node))) ++waiting[static_cast<std::size_t>(i)];
+    if (waiting[static_cast<std::size_t>(i)] == 0) ready.push_back(i);
+  }
+  std::vector<int> order;
+  order.reserve(nodes_.size());
+  while (!ready.empty()) {
+    const int i = ready.front();
+    ready.pop_front();
+    order.push_back(i);
+    if (is_next_iteration(op(i))) continue;
+    for (const reader& r : readers(i))
+      if (--waiting[static_cast<std::size_t>(r.node)] == 0) ready.push_back(r.node);
+  }
+  return order;
+}
+
+bool is_next_iteration(std::string_view op) {
+  return op == "NextIteration" || op == "RefNextIteration";
+}
+
+bool is_control_flow(std::string_view op) {
+  static const std::set<std::string_view> ops = {"Switch",
+                                                 "RefSwitch",
+                                                 "_SwitchN",
+                                                 "Merge",
+                                                 "RefMerge",
+                                                 "Enter",
+                                                 "RefEnter",
+                                                 "Exit",
+                                                 "RefExit",
+                                                 "NextIteration",
+                                                 "RefNextIteration",
+                                                 "LoopCond",
+                                                 "If",
+                                                 "StatelessIf",
+                                                 "While",
+                                                 "StatelessWhile",
+                                                 "Case",
+                                                 "StatelessCase",
+                                                 "PartitionedCall",
+                                                 "StatefulPartitionedCall"};
+  return ops.count(op) != 0;
+}
+
+}  // namespace stash_tf

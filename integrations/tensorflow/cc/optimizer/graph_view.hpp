@@ -1,0 +1,68 @@
+#pragma once
+/// \file
+/// A graph by numbers: who reads what, in both directions. It keeps pointers into the GraphDef, which must
+/// outlive it.
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tensorflow/core/framework/graph.pb.h"
+
+namespace stash_tf {
+
+/// An output of a node; port -1 is its end, which control edges wait for.
+struct source {
+  int node = -1;
+  int port = 0;
+
+  bool is_control() const { return port < 0; }
+  friend bool operator==(const source& a, const source& b) { return a.node == b.node && a.port == b.port; }
+  friend bool operator<(const source& a, const source& b) {
+    return a.node != b.node ? a.node < b.node : a.port < b.port;
+  }
+};
+
+/// Somebody who reads an output, or waits for the node (port -1): input `input` of node `node`.
+struct reader {
+  int node = -1;
+  int input = 0;
+  int port = 0;
+};
+
+/// "a/b:1" -> {"a/b", 1}, "^a/b" -> {"a/b", -1}.
+std::pair<std::string_view, int> parse_input(std::string_view text);
+
+class graph_view {
+ public:
+  /// Throws std::runtime_error if a name is not unique or an input is missing.
+  explicit graph_view(const tensorflow::GraphDef& graph);
+
+  int size() const { return static_cast<int>(nodes_.size()); }
+  const tensorflow::NodeDef& node(int i) const { return *nodes_[static_cast<std::size_t>(i)]; }
+  const std::string& op(int i) const { return node(i).op(); }
+  const std::string& name(int i) const { return node(i).name(); }
+  /// -1 if there is none.
+  int find(std::string_view name) const;
+  const std::vector<source>& inputs(int i) const { return inputs_[static_cast<std::size_t>(i)]; }
+  const std::vector<reader>& readers(int i) const { return readers_[static_cast<std::size_t>(i)]; }
+  /// "a/b", or "a/b:1".
+  std::string tensor_name(const source& tensor) const;
+
+  /// Every node behind its inputs, where the edges out of NextIteration do not count; among those that are
+  /// ready, the one that became ready first. Shorter than size() if there is a cycle.
+  std::vector<int> topological_order() const;
+
+ private:
+  std::vector<const tensorflow::NodeDef*> nodes_;
+  std::unordered_map<std::string_view, int> by_name_;
+  std::vector<std::vector<source>> inputs_;
+  std::vector<std::vector<reader>> readers_;
+};
+
+bool is_next_iteration(std::string_view op);
+/// Switch, Merge, Enter, Exit, NextIteration, LoopCond and their Ref forms.
+bool is_control_flow(std::string_view op);
+
+}  // namespace stash_tf

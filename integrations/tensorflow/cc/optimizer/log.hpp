@@ -1,0 +1,41 @@
+#pragma once
+/// \file
+/// What the optimizer did, for reports (README.md, "Log and counters").
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stash_tf {
+
+struct logged_tensor {
+  std::string tensor, layer, op, type;
+  std::int64_t elements = 0, elements_per_sample = 0;
+  std::int64_t dense_bytes = 0, stored_bytes = 0;
+  std::vector<std::string> needs;
+  std::string choice, reason;
+  std::vector<std::string> readers;
+};
+
+struct left_node {
+  std::string node, op, reason;
+};
+
+struct logged_graph {
+  std::string id;
+  int nodes = 0;
+  bool rewritten = false;
+  std::string reason;
+  std::string policy;
+  std::int64_t batch = 0;
+  std::int64_t budget_bytes = 0;
+  std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;
+  double seconds = 0;
+  std::vector<logged_tensor> tensors;
+  std::vector<left_node> left;
+};
+
+/// Thread-safe; keeps the newest thousand graphs.
+void log_graph(logged_graph graph);
+
+}  // namespace stash_tf

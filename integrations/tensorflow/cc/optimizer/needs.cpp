@@ -1,0 +1,136 @@
+#include "optimizer/needs.hpp"
+
+#include <map>
+#include <set>
+
+namespace stash_tf {
+
+namespace {
+
+using inputs_with_value = std::map<std::string, std::set<int>>;
+
+// Arithmetic whose result is a continuous function of these inputs: a rounded input gives a rounded result.
+// An empty set means every input.
+const inputs_with_value& continuous_inputs() {
+  static const inputs_with_value table = {{"Conv2DBackpropFilter", {0, 2}},
+                                          {"Conv3DBackpropFilterV2", {0, 2}},
+                                          {"DepthwiseConv2dNativeBackpropFilter", {0, 2}},
+                                          {"FusedBatchNormGradV3", {1}},
+                                          {"LRNGrad", {1, 2}},
+                                          {"SelectV2", {1, 2}},
+                                          {"Select", {1, 2}},
+                                          {"Sum", {0}},
+                                          {"Mean", {0}},
+                                          {"Transpose", {0}},
+                                          {"Reshape", {0}},
+                                          {"ExpandDims", {0}},
+                                          {"Squeeze", {0}},
+                                          {"Slice", {0}},
+                                          {"StridedSlice", {0}},
+                                          {"Pad", {0}},
+                                          {"PadV2", {0}},
+                                          {"Tile", {0}},
+                                          {"BroadcastTo", {0}},
+                                          {"Mul", {}},
+                                          {"MulNoNan", {}},
+                                          {"Add", {}},
+                                          {"AddV2", {}},
+                                          {"AddN", {}},
+                                          {"Sub", {}},
+                                          {"Neg", {}},
+                                          {"RealDiv", {}},
+                                          {"Div", {}},
+                                          {"DivNoNan", {}},
+                                          {"Square", {}},
+                                          {"SquaredDifference", {}},
+                                          {"Exp", {}},
+                                          {"Erf", {}},
+                                          {"Pow", {}},
+                                          {"Tanh", {}},
+                                          {"TanhGrad", {}},
+                                          {"Sigmoid", {}},
+                                          {"SigmoidGrad", {}},
+                                          {"SoftplusGrad", {}},
+                                          {"SoftsignGrad", {}},
+                                          {"Softmax", {}},
+                                          {"MatMul", {}},
+                                          {"_FusedMatMul", {}},
+                                          {"BatchMatMulV2", {}},
+                                          {"BatchMatMulV3", {}},
+                                          {"Conv2D", {}},
+                                          {"Conv3D", {}},
+                                          {"Einsum", {}},
+                                          {"Identity", {}},
+                                          {"Cast", {}}};
+  return table;
+}
+
+bool to_integers(const graph_view& graph, int node) {
+  const auto& attr = graph.node(node).attr();
+  const auto to = attr.find("DstT");
+  if (to == attr.end()) return true;
+  switch (to->second.type()) {
+    case tensorflow::DT_FLOAT:
+    case tensorflow::DT_HALF:
+    case tensorflow::DT_BFLOAT16:
+    case tensorflow::DT_DOUBLE:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool is_fused_relu(const graph_view& graph, int node) {
+  const auto& attr = graph.node(node).attr();
+  if (const auto fused = attr.find("fused_ops"); fused != attr.end()) {
+    const auto& list = fused->second.list().s();
+    return !list.empty() && list.rbegin()->compare(0, 4, "Relu") == 0;
+  }
+  const auto activation = attr.find("activation_mode");
+  return activation != attr.end() && activation->second.s() == "Relu";
+}
+
+}  // namespace
+
+std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input) {
+  const std::string& op = graph.op(node);
+  if (input == 1) {
+    if (op == "ReluGrad" || op == "LeakyReluGrad") return {"sign"};
+    if (op == "Relu6Grad") return {"range"};
+    // The two branches of these meet at zero with different slopes, so that a value that is rounded to zero
+    // needs its sign.
+    if (op == "EluGrad" || op == "SeluGrad") return {"value", "sign"};
+  }
+  if ((op == "SelectV2" || op == "Select") && input == 0) return {"mask"};
+  if (op == "Cast" && to_integers(graph, node)) return {"exact_value"};
+  const auto entry = continuous_inputs().find(op);
+  if (entry != continuous_inputs().end() && (entry->second.empty() || entry->second.count(input) != 0))
+    return {"value"};
+  return {"exact_value"};
+}
+
+bool is_alias(const std::string& op) {
+  static const std::set<std::string> ops = {"Identity",     "Reshape",         "Squeeze", "ExpandDims",
+                                            "StopGradient", "PreventGradient", "Snapshot"};
+  return ops.count(op) != 0;
+}
+
+bool may_write_in_place(const std::string& op) {
+  static const std::set<std::string> ops = {
+      "Add",          "AddV2",    "Sub",      "Mul",         "RealDiv",   "Div",
+      "Neg",          "Relu",     "Relu6",    "LeakyRelu",   "Elu",       "Selu",
+      "Sigmoid",      "Tanh",     "Exp",      "Square",      "Sqrt",      "Rsqrt",
+      "Softplus",     "BiasAdd",  "Softmax",  "ReluGrad",    "Relu6Grad", "LeakyReluGrad",
+      "EluGrad",      "SeluGrad", "TanhGrad", "SigmoidGrad", "AddN",      "SquaredDifference",
+      "RsqrtGrad",    "SqrtGrad", "Erf",      "Log",         "Log1p",     "SelectV2",
+      "Select",       "Maximum",  "Minimum",  "ZerosLike",   "MulNoNan",  "DivNoNan",
+      "AccumulateNV2"};
+  return ops.count(op) != 0;
+}
+
+bool makes_zeros(const graph_view& graph, int node) {
+  const std::string& op = graph.op(node);
+  return op == "Relu" || op == "Relu6" || is_fused_relu(graph, node);
+}
+
+}  // namespace stash_tf

@@ -1,0 +1,26 @@
+#pragma once
+/// \file
+/// TensorFlow's backward ops in terms of the needs table (docs/needs.md).
+
+#include <string>
+#include <vector>
+
+#include "optimizer/graph_view.hpp"
+
+namespace stash_tf {
+
+/// What a backward op needs of one of its inputs: names of docs/needs.md ("sign", "range", "value", ...).
+/// Several where one reading asks for more than one, as a value whose sign must be right. What is not known
+/// is "exact_value".
+std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
+
+/// Ops whose output is their first input under another name or shape.
+bool is_alias(const std::string& op);
+
+/// Ops that may write their output over an input that nobody else reads any more.
+bool may_write_in_place(const std::string& op);
+
+/// Ops whose output is zero where its input was not positive.
+bool makes_zeros(const graph_view& graph, int node);
+
+}  // namespace stash_tf

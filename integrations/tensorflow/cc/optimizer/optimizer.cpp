@@ -1,0 +1,238 @@
+// The graph optimizer "stash": TensorFlow gives it each function's graph, placed and flat, after all of its
+// own optimizers.
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "door.hpp"
+#include "optimizer/check.hpp"
+#include "optimizer/choices.hpp"
+#include "optimizer/log.hpp"
+#include "optimizer/ordering.hpp"
+#include "optimizer/rewrite.hpp"
+#include "optimizer/settings.hpp"
+#include "optimizer/shapes.hpp"
+#include "optimizer/step.hpp"
+#include "stash/c_api.h"
+#include "tensorflow/core/grappler/grappler_item.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+#include "tensorflow/core/platform/logging.h"
+
+namespace stash_tf {
+
+namespace {
+
+using tensorflow::GraphDef;
+using tensorflow::grappler::Cluster;
+using tensorflow::grappler::GrapplerItem;
+
+// TensorFlow's word for "nothing to do"; any other error it writes to stderr and forgets as well.
+absl::Status nothing_to_do(const std::string& why) {
+  return absl::AbortedError(why);
+}
+
+bool was_rewritten(const GraphDef& graph) {
+  for (const tensorflow::NodeDef& n : graph.node())
+    if (n.attr().count(mark) != 0 && n.attr().at(mark).b()) return true;
+  return false;
+}
+
+void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step& of, const choices& chosen,
+                 logged_graph* log) {
+  const std::int64_t batch = sizes.batch_known() ? 1 : sizes.batch();
+  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+    const stashed_block& b = of.blocks[k];
+    const block_choice& c = chosen.blocks[k];
+    logged_tensor t;
+    t.tensor = graph.tensor_name(b.tensor);
+    t.layer = layer_of(graph.name(b.root.node));
+    t.op = graph.op(b.root.node);
+    t.type = tensorflow::DataType_Name(b.size.type);
+    t.elements = b.size.elements / (b.size.per_sample ? batch : 1);
+    t.elements_per_sample = b.size.elements / (b.size.per_sample ? sizes.batch() : 1);
+    t.dense_bytes = b.size.bytes() / (b.size.per_sample ? batch : 1);
+    t.stored_bytes = c.stored_bytes / (b.size.per_sample ? batch : 1);
+    std::set<std::string> needs;
+    for (const stash_reader& r : b.readers) {
+      t.readers.push_back(graph.name(r.node));
+      needs.insert(r.needs.begin(), r.needs.end());
+    }
+    t.needs.assign(needs.begin(), needs.end());
+    t.choice = c.encoding.empty() ? (c.stored_bytes == 0 ? "not needed" : "raw") : c.encoding;
+    t.reason = c.reason;
+    log->tensors.push_back(std::move(t));
+  }
+  for (std::size_t k = 0; k < of.poolings.size(); ++k) {
+    if (chosen.poolings[k] == pooling_choice::from_maps) continue;
+    const pooling& p = of.poolings[k];
+    const tensor_size* y = sizes.find({p.forward, 0});
+    logged_tensor t;
+    t.tensor = graph.name(p.forward) + ":cells";
+    t.layer = layer_of(graph.name(p.forward));
+    t.op = graph.op(p.forward);
+    t.type = "cells";
+    if (y != nullptr) {
+      t.elements = y->elements / (y->per_sample ? batch : 1);
+      t.elements_per_sample = y->elements / (y->per_sample ? sizes.batch() : 1);
+    }
+    t.stored_bytes = chosen.pooling_bytes[k] / batch;
+    const bool joint = chosen.poolings[k] == pooling_choice::joint;
+    t.needs = {joint ? "sign_window" : "window"};
+    t.choice = joint ? "relu_pool" : "window_index";
+    t.reason =
+        joint ? "the winning cell and the sign serve the pooling and the ReLU" : "the winning cell is enough";
+    t.readers = {graph.name(p.backward)};
+    log->tensors.push_back(std::move(t));
+  }
+}
+
+class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
+ public:
+  absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer* config) override {
+    if (config == nullptr) return absl::OkStatus();
+    const auto it = config->parameter_map().find("settings");
+    if (it == config->parameter_map().end()) return absl::OkStatus();
+    try {
+      settings_ = parse_settings(it->second.s());
+      own_settings_ = true;
+    } catch (const std::exception& e) {
+      return absl::InvalidArgumentError(e.what());
+    }
+    return absl::OkStatus();
+  }
+
+  std::string name() const override { return "stash"; }
+  bool UsesFunctionLibrary() const override { return false; }
+
+  absl::Status Optimize(Cluster* /*cluster*/, const GrapplerItem& item, GraphDef* output) override {
+    const settings wanted = own_settings_ ? settings_ : process_settings();
+    if (wanted.policy == "none") return nothing_to_do("policy none");
+    // TensorFlow runs its list of optimizers twice.
+    if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
+    logged_graph log;
+    log.id = item.id;
+    log.nodes = item.graph.node_size();
+    log.policy = wanted.policy;
+    log.budget_bytes = wanted.budget_bytes;
+    const auto begin = std::chrono::steady_clock::now();
+    absl::Status status = absl::OkStatus();
+    try {
+      status = optimize(item, wanted, output, &log);
+    } catch (const std::exception& e) {
+      log.reason = e.what();
+      LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
+      status = nothing_to_do(e.what());
+    }
+    log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    log.rewritten = status.ok();
+    if (!status.ok() && log.reason.empty()) log.reason = std::string(status.message());
+    log_graph(std::move(log));
+    return status;
+  }
+
+ private:
+  static absl::Status optimize(const GrapplerItem& item, const settings& wanted, GraphDef* output,
+                               logged_graph* log) {
+    const graph_view graph(item.graph);
+    if (!has_backward_pass(graph)) return nothing_to_do("no backward pass");
+    tensor_sizes sizes;
+    if (absl::Status s = tensor_sizes::infer(item, graph, wanted.batch, &sizes); !s.ok()) return s;
+    log->batch = sizes.batch_known() ? batch_of(graph, sizes, wanted) : 0;
+    std::set<std::string> preserved;
+    for (const std::string& n : item.NodesToPreserve())
+      preserved.emplace(parse_input(n).first);
+    step of = analyse(graph, sizes, wanted, preserved);
+    log->left = of.left;
+    if (of.blocks.empty())
+      return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
+    if (of.order.size() != static_cast<std::size_t>(graph.size()))
+      return nothing_to_do("the graph has a cycle");
+
+    std::vector<std::pair<int, int>> pairs = weight_gradients_first(graph, of);
+    std::vector<int> order = execution_order(graph, of, pairs);
+    if (order.size() != of.order.size()) {
+      pairs.clear();
+      order = execution_order(graph, of, pairs);
+      log->left.push_back({"", "", "weight gradients cannot all go first"});
+    }
+    const choices chosen = plan(graph, of, sizes, wanted, order);
+    log->predicted_peak_bytes = chosen.peak_bytes;
+    log->predicted_plain_bytes = chosen.plain_peak_bytes;
+    log->smallest_budget_bytes = chosen.smallest_budget_bytes;
+    log_choices(graph, sizes, of, chosen, log);
+
+    rewritten r;
+    if (chosen.smallest_budget_bytes > 0 && sizes.batch_known()) {
+      log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small; ",
+                                 chosen.smallest_budget_bytes, " would do: ", chosen.refusal);
+      r = refuse(item.graph, graph, of, absl::StrCat("Stash: ", log->reason));
+    } else {
+      r = rewrite(item.graph, graph, of, chosen, pairs);
+      if (r.stashes == 0) return nothing_to_do("no tensor is smaller in another form");
+    }
+    if (const std::string fault = check_output(item.graph, r.graph); !fault.empty()) {
+      log->tensors.clear();
+      throw std::runtime_error("what it made would be malformed: " + fault);
+    }
+    *output = std::move(r.graph);
+    return absl::OkStatus();
+  }
+
+  // Cheap, and true for every step that could be worth a closer look.
+  static bool has_backward_pass(const graph_view& graph) {
+    for (int i = 0; i < graph.size(); ++i) {
+      const std::string& op = graph.op(i);
+      if (absl::EndsWith(op, "Grad") || absl::StrContains(op, "Backprop")) return true;
+      if (absl::StrContains(graph.name(i), "gradient")) return true;
+    }
+    return false;
+  }
+
+  static std::int64_t batch_of(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted) {
+    if (wanted.batch > 0) return wanted.batch;
+    for (int i = 0; i < graph.size(); ++i) {
+      if (graph.op(i) != "IteratorGetNext" && graph.op(i) != "_Arg" && graph.op(i) != "OptionalGetValue")
+        continue;
+      const tensor_size* s = sizes.find({i, 0});
+      if (s != nullptr && s->dims.size() > 1) return s->dims[0];
+    }
+    return 1;
+  }
+
+  settings settings_;
+  bool own_settings_ = false;
+};
+
+using tensorflow::grappler::CustomGraphOptimizerRegistrar;
+const CustomGraphOptimizerRegistrar registrar([] { return new stash_optimizer; }, "stash");
+
+}  // namespace
+
+}  // namespace stash_tf
+
+extern "C" std::int32_t stash_tf_register_plugin(const char* device, char** message) {
+  static std::mutex mutex;
+  static std::set<std::string> registered;
+  if (message != nullptr) *message = nullptr;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (device == nullptr || *device == '\0') {
+    if (message != nullptr)
+      *message = strdup("stash_tf_register_plugin: device: expected a name such as CPU, got none");
+    return STASH_INVALID_ARGUMENT;
+  }
+  // TensorFlow ends the process if a device gets a second one.
+  if (!registered.insert(device).second) return STASH_OK;
+  tensorflow::grappler::ConfigList config;
+  config.disable_model_pruning = false;
+  tensorflow::grappler::PluginGraphOptimizerRegistry::RegisterPluginOptimizerOrDie(
+      []() -> tensorflow::grappler::CustomGraphOptimizer* { return new stash_tf::stash_optimizer; }, device,
+      config);
+  return STASH_OK;
+}

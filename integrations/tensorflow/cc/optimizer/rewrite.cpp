@@ -1,0 +1,250 @@
+#include "optimizer/rewrite.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "optimizer/needs.hpp"
+
+namespace stash_tf {
+
+namespace {
+
+using tensorflow::GraphDef;
+using tensorflow::NodeDef;
+
+class rewriter {
+ public:
+  rewriter(const GraphDef& original, const graph_view& graph, const step& of) : graph_(graph), step_(of) {
+    result_.graph = original;
+    for (int i = 0; i < graph.size(); ++i)
+      names_.insert(graph.name(i));
+  }
+
+  void apply(const choices& chosen) {
+    // Pooling first: it changes who reads the maps.
+    for (std::size_t k = 0; k < step_.poolings.size(); ++k)
+      if (chosen.poolings[k] != pooling_choice::from_maps)
+        apply_pooling(step_.poolings[k], chosen.poolings[k]);
+    for (std::size_t k = 0; k < step_.blocks.size(); ++k)
+      if (!chosen.blocks[k].encoding.empty()) apply_block(step_.blocks[k], chosen.blocks[k]);
+  }
+
+  void line_up(const std::vector<std::pair<int, int>>& pairs) {
+    for (const auto& [first, second] : pairs)
+      wait_for(second, graph_.name(first));
+  }
+
+  void refuse(const std::string& message) {
+    // Behind the last tensor of the forward pass, in its frame and on its device; whoever reads one waits for
+    // it.
+    std::map<int, int> position;
+    for (std::size_t k = 0; k < step_.order.size(); ++k)
+      position[step_.order[k]] = static_cast<int>(k);
+    int last = step_.blocks.front().root.node;
+    for (const stashed_block& b : step_.blocks)
+      if (position[b.root.node] > position[last]) last = b.root.node;
+    NodeDef* n = add_node("stash/refused", "StashRefuse", last);
+    (*n->mutable_attr())["message"].set_s(message);
+    n->add_input("^" + graph_.name(last));
+    const std::string name = n->name();
+    for (const stashed_block& b : step_.blocks)
+      for (const stash_reader& r : b.readers)
+        if (!is_control_flow(graph_.op(r.node))) wait_for(r.node, name);
+  }
+
+  rewritten take() { return std::move(result_); }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  NodeDef* node(int i) { return result_.graph.mutable_node(i); }
+
+  NodeDef* add_node(const std::string& wanted_name, const char* op, int like) {
+    std::string name = wanted_name;
+    for (int k = 1; !names_.insert(name).second; ++k)
+      name = absl::StrCat(wanted_name, "_", k);
+    NodeDef* n = result_.graph.add_node();
+    n->set_name(name);
+    n->set_op(op);
+    n->set_device(graph_.node(like).device());
+    (*n->mutable_attr())[mark].set_b(true);
+    // Others that come later must not take an encoder for a node without effect.
+    (*n->mutable_attr())["_grappler_do_not_remove"].set_b(true);
+    return n;
+  }
+
+  // A control edge; they stand behind all data inputs.
+  void wait_for(int waiting, const std::string& name) {
+    const std::string edge = "^" + name;
+    NodeDef* n = node(waiting);
+    if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
+  }
+
+  void change_op(NodeDef* n, const char* op, std::vector<std::string> data,
+                 const std::set<std::string>& kept_attrs) {
+    std::vector<std::string> control;
+    for (const std::string& input : n->input())
+      if (!input.empty() && input[0] == '^') control.push_back(input);
+    n->set_op(op);
+    n->clear_input();
+    for (std::string& input : data)
+      n->add_input(std::move(input));
+    for (std::string& input : control)
+      n->add_input(std::move(input));
+    auto* attrs = n->mutable_attr();
+    std::vector<std::string> gone;
+    for (const auto& [name, value] : *attrs)
+      if (kept_attrs.count(name) == 0 && name[0] != '_') gone.push_back(name);
+    for (const std::string& name : gone)
+      attrs->erase(name);
+    attrs->erase("_output_shapes");
+    (*attrs)[mark].set_b(true);
+  }
+
+  static std::set<std::string> pooling_attrs() {
+    return {"T", "ksize", "strides", "padding", "explicit_paddings", "data_format"};
+  }
+
+  void apply_pooling(const pooling& p, pooling_choice choice) {
+    const bool joint = choice == pooling_choice::joint;
+    const std::string forward = graph_.name(p.forward);
+    NodeDef* f = node(p.forward);
+    if (f->op() != "StashMaxPool") {
+      change_op(f, "StashMaxPool", {f->input(0)}, pooling_attrs());
+      (*f->mutable_attr())["joint_relu"].set_b(joint);
+      (*f->mutable_attr())["tensor"].set_s(forward + ":cells");
+      (*f->mutable_attr())["_grappler_do_not_remove"].set_b(true);
+    }
+    NodeDef* b = node(p.backward);
+    change_op(b, "StashMaxPoolGrad", {b->input(2), forward + ":1", forward + ":2"}, pooling_attrs());
+    (*b->mutable_attr())["joint_relu"].set_b(joint);
+    (*b->mutable_attr())["tensor"].set_s(forward + ":cells");
+    served_.insert({p.backward, 0});
+    served_.insert({p.backward, 1});
+    if (joint) {
+      // The pair's gradient goes on under the name of the ReLU's.
+      NodeDef* relu = node(p.relu_backward);
+      change_op(relu, "Identity", {relu->input(0)}, {"T"});
+      served_.insert({p.relu_backward, 1});
+    }
+    ++result_.stashes;
+  }
+
+  static const char* op_on_bits(const std::string& op) {
+    if (op == "ReluGrad") return "StashReluGrad";
+    if (op == "Relu6Grad") return "StashRelu6Grad";
+    if (op == "LeakyReluGrad") return "StashLeakyReluGrad";
+    return nullptr;
+  }
+
+  void apply_block(const stashed_block& b, const block_choice& choice) {
+    std::vector<const stash_reader*> readers;
+    for (const stash_reader& r : b.readers)
+      if (served_.count({r.node, r.input}) == 0) readers.push_back(&r);
+    if (readers.empty()) return;
+    const std::string tensor = graph_.tensor_name(b.tensor);
+    NodeDef* encoder = add_node(graph_.name(b.tensor.node) + "/stash_encode", "StashEncode", b.tensor.node);
+    const std::string stored = encoder->name();
+    encoder->add_input(tensor);
+    describe(encoder, b, choice, tensor);
+    for (const stash_reader* r : readers)
+      serve(*r, b, choice, stored, tensor);
+    hurry(b, stored);
+    ++result_.stashes;
+  }
+
+  static void describe(NodeDef* n, const stashed_block& b, const block_choice& choice,
+                       const std::string& tensor) {
+    (*n->mutable_attr())["T"].set_type(b.size.type);
+    (*n->mutable_attr())["encoding"].set_s(choice.encoding);
+    (*n->mutable_attr())["keep_nonzero"].set_b(choice.keep_nonzero);
+    (*n->mutable_attr())["tensor"].set_s(tensor);
+  }
+
+  void serve(const stash_reader& r, const stashed_block& b, const block_choice& choice,
+             const std::string& stored, const std::string& tensor) {
+    const char* direct = op_on_bits(graph_.op(r.node));
+    NodeDef* n = node(r.node);
+    const bool takes_bits = direct != nullptr && r.input == 1 &&
+                            (graph_.op(r.node) != "Relu6Grad" || choice.encoding == "range_mask");
+    if (takes_bits) {
+      change_op(n, direct, {n->input(0), stored}, {"T", "alpha"});
+      if (graph_.op(r.node) != "Relu6Grad") (*n->mutable_attr())["encoding"].set_s(choice.encoding);
+      (*n->mutable_attr())["tensor"].set_s(tensor);
+      return;
+    }
+    const auto [it, is_new] = decoder_of_.emplace(std::make_pair(r.node, tensor), "");
+    if (is_new) {
+      NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
+      decoder->add_input(stored);
+      decoder->add_input(stored + ":1");
+      decoder->add_input("^" + graph_.name(r.gate));
+      describe(decoder, b, choice, tensor);
+      it->second = decoder->name();
+      n = node(r.node);  // adding nodes moves them
+    }
+    n->set_input(r.input, it->second);
+    n->mutable_attr()->erase("_output_shapes");
+  }
+
+  // oneDNN makes one op of these and what they feed; a control edge on either keeps it from that.
+  bool is_fused_later(int i) const {
+    const std::string& op = graph_.op(i);
+    if (op == "Sigmoid" || op == "Pad") return true;
+    if (op != "Mul") return false;
+    for (const source& s : graph_.inputs(i))
+      if (graph_.op(s.node) == "Sigmoid") return true;
+    return false;
+  }
+
+  void hurry(const stashed_block& b, const std::string& stored) {
+    std::vector<int> waiting;
+    collect_forward_readers(b.root.node, &waiting, 0);
+    for (const int i : waiting)
+      wait_for(i, stored);
+  }
+
+  void collect_forward_readers(int from, std::vector<int>* waiting, int depth) const {
+    constexpr int deepest = 4;
+    for (const reader& r : graph_.readers(from)) {
+      if (r.port < 0 || step_.backward[at(r.node)] || is_control_flow(graph_.op(r.node))) continue;
+      if (graph_.node(r.node).device() != graph_.node(from).device()) continue;
+      // Views hold the same memory: it is what reads them that must wait. The encoder itself may read one.
+      if (is_alias(graph_.op(r.node)) || is_fused_later(r.node)) {
+        if (depth < deepest) collect_forward_readers(r.node, waiting, depth + 1);
+      } else {
+        waiting->push_back(r.node);
+      }
+    }
+  }
+
+  const graph_view& graph_;
+  const step& step_;
+  rewritten result_;
+  std::set<std::string> names_;
+  std::set<std::pair<int, int>> served_;
+  std::map<std::pair<int, std::string>, std::string> decoder_of_;
+};
+
+}  // namespace
+
+rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& of, const choices& chosen,
+                  const std::vector<std::pair<int, int>>& pairs) {
+  rewriter r(original, graph, of);
+  r.apply(chosen);
+  r.line_up(pairs);
+  return r.take();
+}
+
+rewritten refuse(const GraphDef& original, const graph_view& graph, const step& of,
+                 const std::string& message) {
+  rewriter r(original, graph, of);
+  r.refuse(message);
+  return r.take();
+}
+
+}  // namespace stash_tf

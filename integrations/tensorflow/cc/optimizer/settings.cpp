@@ -1,0 +1,74 @@
+#include "optimizer/settings.hpp"
+
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+#include "door.hpp"
+#include "stash/c_api.h"
+
+namespace stash_tf {
+
+namespace {
+
+std::mutex mutex;
+settings current;  // guarded by mutex
+
+template <class Value>
+void read(const nlohmann::json& object, const char* field, const char* expected, Value* value) {
+  const auto it = object.find(field);
+  if (it == object.end()) return;
+  try {
+    it->get_to(*value);
+  } catch (const nlohmann::json::exception&) {
+    throw std::invalid_argument(std::string("settings: ") + field + ": expected " + expected + ", got " +
+                                it->dump());
+  }
+}
+
+}  // namespace
+
+settings parse_settings(const std::string& text) {
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object())
+    throw std::invalid_argument("settings: expected a JSON object, got '" + text + "'");
+  settings s;
+  read(object, "policy", "a string", &s.policy);
+  read(object, "budget_bytes", "an integer", &s.budget_bytes);
+  read(object, "batch", "an integer", &s.batch);
+  read(object, "keep", "a list of strings", &s.keep);
+  read(object, "values", "a list of strings", &s.values);
+  read(object, "densities", "an object of numbers", &s.densities);
+  read(object, "min_bytes", "an integer", &s.min_bytes);
+  read(object, "swap", "true or false", &s.swap);
+  static const std::set<std::string> policies = {"none", "lossless", "fp16", "fp10", "fp8", "auto"};
+  if (policies.count(s.policy) == 0) {
+    throw std::invalid_argument("settings: policy: expected none, lossless, fp16, fp10, fp8 or auto, got '" +
+                                s.policy + "'");
+  }
+  if (s.budget_bytes < 0) throw std::invalid_argument("settings: budget_bytes: expected 0 or more");
+  if (s.batch < 0) throw std::invalid_argument("settings: batch: expected 0 or more");
+  return s;
+}
+
+settings process_settings() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return current;
+}
+
+}  // namespace stash_tf
+
+extern "C" std::int32_t stash_tf_configure(const char* text, char** message) {
+  if (message != nullptr) *message = nullptr;
+  try {
+    stash_tf::settings s = stash_tf::parse_settings(text == nullptr ? "" : text);
+    const std::lock_guard<std::mutex> lock(stash_tf::mutex);
+    stash_tf::current = std::move(s);
+    return STASH_OK;
+  } catch (const std::exception& e) {
+    if (message != nullptr) *message = strdup(e.what());
+    return STASH_INVALID_ARGUMENT;
+  }
+}

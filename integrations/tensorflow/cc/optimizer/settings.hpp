@@ -1,0 +1,29 @@
+#pragma once
+/// \file
+/// What the user wants, as it comes from Python ("Settings of the optimizer" in README.md).
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace stash_tf {
+
+struct settings {
+  std::string policy = "none";
+  std::int64_t budget_bytes = 0;
+  std::int64_t batch = 0;
+  std::vector<std::string> keep;
+  std::vector<std::string> values;  ///< policy auto: narrower formats that are allowed
+  std::map<std::string, double> densities;
+  std::int64_t min_bytes = 4096;
+  bool swap = false;
+};
+
+/// Throws std::invalid_argument that names the field.
+settings parse_settings(const std::string& json);
+
+/// The settings of stash_tf_configure().
+settings process_settings();
+
+}  // namespace stash_tf

@@ -1,0 +1,75 @@
+#include "optimizer/shapes.hpp"
+
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/grappler/costs/graph_properties.h"
+
+namespace stash_tf {
+
+namespace {
+
+// Grappler writes unknown dimensions as symbols below -1, and the batch of a step's input is the first it
+// finds.
+constexpr std::int64_t batch_symbol = -2;
+constexpr std::int64_t nominal_batch = 32;
+
+tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, std::int64_t batch) {
+  tensor_size s;
+  s.type = p.dtype();
+  s.elements = -1;
+  if (p.shape().unknown_rank()) return s;
+  std::int64_t elements = 1;
+  for (const auto& d : p.shape().dim()) {
+    std::int64_t n = d.size();
+    if (n == batch_symbol) {
+      n = batch;
+      s.per_sample = true;
+    }
+    if (n < 0 || (n > 0 && elements > (std::int64_t{1} << 46) / n)) return s;
+    s.dims.push_back(n);
+    elements *= n;
+  }
+  s.elements = elements;
+  return s;
+}
+
+}  // namespace
+
+std::int64_t element_bytes(tensorflow::DataType type) {
+  return tensorflow::DataTypeSize(type);
+}
+
+std::int64_t tensor_size::bytes() const {
+  return elements * element_bytes(type);
+}
+
+absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
+                                 std::int64_t batch, tensor_sizes* result) {
+  tensorflow::grappler::GraphProperties properties(item);
+  absl::Status status = properties.InferStatically(/*assume_valid_feeds=*/false,
+                                                   /*aggressive_shape_inference=*/false,
+                                                   /*include_input_tensor_values=*/false,
+                                                   /*include_output_tensor_values=*/false);
+  if (!status.ok()) return status;
+  result->batch_ = batch > 0 ? batch : nominal_batch;
+  result->of_node_.assign(static_cast<std::size_t>(graph.size()), {});
+  bool symbolic = false;
+  for (int i = 0; i < graph.size(); ++i) {
+    if (!properties.HasOutputProperties(graph.name(i))) continue;
+    for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
+      tensor_size s = size_of(p, result->batch_);
+      symbolic = symbolic || s.per_sample;
+      result->of_node_[static_cast<std::size_t>(i)].push_back(std::move(s));
+    }
+  }
+  result->batch_known_ = !symbolic || batch > 0;
+  return absl::OkStatus();
+}
+
+const tensor_size* tensor_sizes::find(const source& tensor) const {
+  const auto& outputs = of_node_[static_cast<std::size_t>(tensor.node)];
+  if (tensor.port < 0 || static_cast<std::size_t>(tensor.port) >= outputs.size()) return nullptr;
+  const tensor_size& s = outputs[static_cast<std::size_t>(tensor.port)];
+  return s.elements < 0 ? nullptr : &s;
+}
+
+}  // namespace stash_tf

@@ -1,0 +1,46 @@
+#pragma once
+/// \file
+/// How large tensors are, as far as the graph says it.
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "optimizer/graph_view.hpp"
+#include "tensorflow/core/grappler/grappler_item.h"
+
+namespace stash_tf {
+
+/// A tensor whose size is known, up to the number of samples.
+struct tensor_size {
+  tensorflow::DataType type = tensorflow::DT_INVALID;
+  std::vector<std::int64_t> dims;  ///< with the batch in place of its symbol
+  std::int64_t elements = 0;
+  bool per_sample = false;  ///< one dimension is the unknown batch
+
+  std::int64_t bytes() const;
+};
+
+class tensor_sizes {
+ public:
+  /// `batch` stands for the unknown batch; 0: a nominal number.
+  static absl::Status infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
+                            std::int64_t batch, tensor_sizes* result);
+
+  /// Null if not known.
+  const tensor_size* find(const source& tensor) const;
+  /// Samples that sizes were computed with; `batch_known()` says whether that is more than a guess.
+  std::int64_t batch() const { return batch_; }
+  bool batch_known() const { return batch_known_; }
+
+ private:
+  std::vector<std::vector<tensor_size>> of_node_;  // elements -1: not known
+  std::int64_t batch_ = 0;
+  bool batch_known_ = true;
+};
+
+/// Bytes of one element, 0 for types without a fixed size.
+std::int64_t element_bytes(tensorflow::DataType type);
+
+}  // namespace stash_tf

@@ -1,0 +1,268 @@
+#include "optimizer/step.hpp"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "optimizer/backward.hpp"
+#include "optimizer/needs.hpp"
+
+namespace stash_tf {
+
+namespace {
+
+using tensorflow::DataType;
+
+constexpr double zeros_of_a_relu = 0.5;  // with weights drawn symmetrically around zero; measured later
+
+bool is_given(const std::string& op) {
+  // The caller, an iterator or the weights hold these anyway.
+  static const std::set<std::string> ops = {"_Arg",
+                                            "Placeholder",
+                                            "Const",
+                                            "ReadVariableOp",
+                                            "VariableV2",
+                                            "IteratorGetNext",
+                                            "OptionalGetValue",
+                                            "VarHandleOp"};
+  return ops.count(op) != 0;
+}
+
+bool is_storable(DataType type) {
+  return type == tensorflow::DT_FLOAT || type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16 ||
+         type == tensorflow::DT_BOOL;
+}
+
+bool is_kept(const settings& wanted, const std::string& node_name) {
+  if (wanted.keep.empty()) return false;
+  for (const std::string_view part : absl::StrSplit(node_name, '/')) {
+    for (const std::string& name : wanted.keep) {
+      if (part == name) return true;
+      // Keras numbers the scope of a layer that is called again: conv2d_1 for the second call of conv2d.
+      if (part.size() > name.size() + 1 && absl::StartsWith(part, name) && part[name.size()] == '_' &&
+          part.find_first_not_of("0123456789", name.size() + 1) == std::string_view::npos)
+        return true;
+    }
+  }
+  return false;
+}
+
+class analyser {
+ public:
+  analyser(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+           const std::set<std::string>& preserved)
+      : graph_(graph), sizes_(sizes), wanted_(wanted), preserved_(preserved) {}
+
+  step run() {
+    step_.order = graph_.topological_order();
+    step_.backward = backward_nodes(graph_);
+    data_ = depends_on_data(graph_, step_.order);
+    rank_.assign(static_cast<std::size_t>(graph_.size()), 0);
+    for (std::size_t k = 0; k < step_.order.size(); ++k)
+      rank_[at(step_.order[k])] = static_cast<int>(k);
+    for (const int node : step_.order) {
+      if (!step_.backward[at(node)]) continue;
+      for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k)
+        add_reader(node, static_cast<int>(k));
+    }
+    for (stashed_block& b : step_.blocks)
+      settle(&b);
+    find_poolings();
+    return std::move(step_);
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  void add_reader(int node, int input) {
+    const source read = graph_.inputs(node)[at(input)];
+    if (read.is_control() || step_.backward[at(read.node)]) return;
+    const source root = root_of(graph_, read);
+    const tensor_size* size = sizes_.find(read);
+    if (is_given(graph_.op(root.node)) || !data_[at(root.node)]) return;
+    if (size == nullptr) {
+      if (is_control_flow(graph_.op(node)) || is_control_flow(graph_.op(root.node))) return;
+      step_.left.push_back({graph_.name(node), graph_.op(node), "the size of what it reads is not known"});
+      return;
+    }
+    if (!is_storable(size->type)) return;
+    const std::int64_t bytes =
+        size->per_sample ? size->bytes() / std::max<std::int64_t>(sizes_.batch(), 1) : size->bytes();
+    if (bytes < wanted_.min_bytes) return;
+
+    const auto [place, is_new] = step_.block_of.emplace(root, static_cast<int>(step_.blocks.size()));
+    if (is_new) {
+      stashed_block b;
+      b.tensor = read;
+      b.root = root;
+      b.size = *size;
+      step_.blocks.push_back(std::move(b));
+    }
+    stashed_block& b = step_.blocks[at(place->second)];
+    stash_reader r;
+    r.node = node;
+    r.input = input;
+    r.tensor = read;
+    r.needs = needs_of_input(graph_, node, input);
+    r.gate = gate_of(node, input);
+    const auto keep_raw = [&](const std::string& why) {
+      if (b.raw_because.empty()) b.raw_because = why;
+    };
+    if (is_control_flow(graph_.op(node))) keep_raw("read by control flow (" + graph_.op(node) + ")");
+    if (is_control_flow(graph_.op(root.node)))
+      keep_raw("comes out of control flow (" + graph_.op(root.node) + ")");
+    if (r.gate < 0) keep_raw("nothing says when " + graph_.name(node) + " runs");
+    if (graph_.node(node).device() != graph_.node(root.node).device())
+      keep_raw("read on another device than it was written on");
+    b.readers.push_back(std::move(r));
+  }
+
+  // The last of the reader's inputs that the backward pass computes; a decoder that waits for it runs right
+  // before the reader.
+  int gate_of(int node, int input) const {
+    int gate = -1;
+    const auto consider = [&](const source& s) {
+      const std::string& op = graph_.op(s.node);
+      if (is_control_flow(op) && op != "Merge" && op != "Exit") return;
+      if (gate < 0 || rank_[at(s.node)] > rank_[at(gate)]) gate = s.node;
+    };
+    for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
+      const source& s = graph_.inputs(node)[k];
+      if (static_cast<int>(k) != input && step_.backward[at(s.node)] && !s.is_control()) consider(s);
+    }
+    if (gate >= 0) return gate;
+    for (const source& s : graph_.inputs(node))
+      if (step_.backward[at(s.node)]) consider(s);
+    if (gate >= 0) return gate;
+    // An op that stands in backward passes only, fed by a gradient that nobody recognised as one.
+    const int dy = gradient_input(graph_.op(node));
+    if (dy >= 0 && dy != input) consider(graph_.inputs(node)[at(dy)]);
+    return gate;
+  }
+
+  void settle(stashed_block* b) const {
+    const auto keep_raw = [&](const std::string& why) {
+      if (b->raw_because.empty()) b->raw_because = why;
+    };
+    const std::string& name = graph_.name(b->root.node);
+    if (is_kept(wanted_, name) || is_kept(wanted_, graph_.name(b->tensor.node)))
+      keep_raw("the user keeps this layer");
+    if (preserved_.count(name) != 0) keep_raw("is a result of the function");
+    // Decoders give the shape of what was encoded. Readers that only want bits do not mind.
+    const stash_reader* first = nullptr;
+    for (const stash_reader& r : b->readers) {
+      const bool bits = r.needs.size() == 1 && (r.needs[0] == "sign" || r.needs[0] == "range");
+      if (bits) continue;
+      if (first == nullptr) first = &r;
+      if (!(first->tensor == r.tensor)) keep_raw("read under several shapes");
+    }
+    if (first != nullptr) b->tensor = first->tensor;
+    const auto measured = wanted_.densities.find(graph_.tensor_name(b->tensor));
+    if (measured != wanted_.densities.end()) {
+      b->density = std::min(1.0, std::max(0.0, measured->second));
+    } else if (makes_zeros(graph_, b->root.node)) {
+      b->density = zeros_of_a_relu;
+    }
+    if (graph_.op(b->root.node) == "Cast" && b->size.type == tensorflow::DT_FLOAT) {
+      const auto from = graph_.node(b->root.node).attr().find("SrcT");
+      if (from != graph_.node(b->root.node).attr().end()) {
+        if (from->second.type() == tensorflow::DT_HALF) b->exact_cast = "fp16";
+        if (from->second.type() == tensorflow::DT_BFLOAT16) b->exact_cast = "bf16";
+      }
+    }
+  }
+
+  const tensorflow::AttrValue* attr(int node, const char* name) const {
+    const auto it = graph_.node(node).attr().find(name);
+    return it == graph_.node(node).attr().end() ? nullptr : &it->second;
+  }
+
+  bool same_attr(int a, int b, const char* name) const {
+    const tensorflow::AttrValue* x = attr(a, name);
+    const tensorflow::AttrValue* y = attr(b, name);
+    if (x == nullptr || y == nullptr) return x == y;
+    return x->SerializeAsString() == y->SerializeAsString();
+  }
+
+  static int cells_of(const tensorflow::AttrValue& ksize) {
+    int cells = 1;
+    for (const std::int64_t n : ksize.list().i())
+      cells *= static_cast<int>(std::min<std::int64_t>(n, 1 << 10));
+    return cells;
+  }
+
+  void find_poolings() {
+    for (const int node : step_.order) {
+      const std::string& op = graph_.op(node);
+      if (op != "MaxPoolGrad" && op != "MaxPool3DGrad") continue;
+      const source y = graph_.inputs(node)[1];
+      const int forward = y.node;
+      if (graph_.op(forward) != (op == "MaxPoolGrad" ? "MaxPool" : "MaxPool3D") ||
+          step_.backward[at(forward)])
+        continue;
+      if (!(graph_.inputs(forward)[0] == graph_.inputs(node)[0])) continue;
+      bool same = true;
+      for (const char* name : {"ksize", "strides", "padding", "explicit_paddings", "data_format", "T"})
+        same = same && same_attr(forward, node, name);
+      const tensorflow::AttrValue* ksize = attr(node, "ksize");
+      const tensorflow::AttrValue* type = attr(node, "T");
+      if (!same || ksize == nullptr || type == nullptr || !is_storable(type->type())) continue;
+      if (graph_.node(node).device() != graph_.node(forward).device()) continue;
+      const auto& sides = ksize->list().i();
+      const auto* format = attr(node, "data_format");
+      const bool channels_first = format != nullptr && absl::StartsWith(format->s(), "NC");
+      const int channel = channels_first ? 1 : sides.size() - 1;
+      if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || cells_of(*ksize) > 256) continue;
+      if (is_kept(wanted_, graph_.name(forward))) continue;
+      pooling p;
+      p.forward = forward;
+      p.backward = node;
+      p.relu_backward = cells_of(*ksize) <= 15 ? joint_relu(forward, node) : -1;
+      step_.poolings.push_back(p);
+    }
+  }
+
+  // The gradient of the ReLU whose output is read by this pooling and by nobody else, forward or backward.
+  int joint_relu(int forward, int backward) const {
+    const source x = graph_.inputs(forward)[0];
+    if (graph_.readers(backward).size() != 1) return -1;
+    const reader follower = graph_.readers(backward)[0];
+    if (graph_.op(follower.node) != "ReluGrad" || follower.input != 0) return -1;
+    if (!(graph_.inputs(follower.node)[1] == x)) return -1;
+    for (const reader& r : graph_.readers(x.node)) {
+      if (r.port != x.port && r.port >= 0) continue;
+      const bool pool_reads = r.node == forward || r.node == backward || r.node == follower.node;
+      if (r.port >= 0 && !pool_reads) return -1;
+    }
+    return follower.node;
+  }
+
+  const graph_view& graph_;
+  const tensor_sizes& sizes_;
+  const settings& wanted_;
+  const std::set<std::string>& preserved_;
+  std::vector<bool> data_;
+  std::vector<int> rank_;
+  step step_;
+};
+
+}  // namespace
+
+source root_of(const graph_view& graph, source tensor) {
+  while (is_alias(graph.op(tensor.node)) && !graph.inputs(tensor.node).empty() &&
+         !graph.inputs(tensor.node)[0].is_control())
+    tensor = graph.inputs(tensor.node)[0];
+  return tensor;
+}
+
+std::string layer_of(const std::string& node_name) {
+  const std::vector<std::string> parts = absl::StrSplit(node_name, '/');
+  return parts.size() < 2 ? node_name : parts[parts.size() - 2];
+}
+
+step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+             const std::set<std::string>& preserved) {
+  return analyser(graph, sizes, wanted, preserved).run();
+}
+
+}  // namespace stash_tf

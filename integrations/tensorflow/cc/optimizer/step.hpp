@@ -1,0 +1,68 @@
+#pragma once
+/// \file
+/// A training step as the planner sees it: memory blocks that the forward pass writes and the backward pass
+/// reads, who reads them and what of them is needed.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "optimizer/graph_view.hpp"
+#include "optimizer/log.hpp"
+#include "optimizer/settings.hpp"
+#include "optimizer/shapes.hpp"
+
+namespace stash_tf {
+
+/// A backward op that reads a tensor of the forward pass.
+struct stash_reader {
+  int node = -1;
+  int input = 0;
+  source tensor;  ///< the block under the name by which it is read
+  std::vector<std::string> needs;
+  int gate = -1;  ///< the node whose end says that the reader's turn has come; -1: its other inputs are
+                  ///< encoded or dead
+};
+
+/// A tensor of the forward pass that the backward pass reads.
+struct stashed_block {
+  source
+      tensor;   ///< what encoders read: the tensor that was computed, or the one view of it that readers take
+  source root;  ///< the tensor that was computed
+  tensor_size size;
+  double density = 1;
+  /// A cast of a narrower tensor (batch norm in mixed precision): storing it in that format loses nothing.
+  std::string exact_cast;
+  std::vector<stash_reader> readers;
+  std::string raw_because;  ///< not empty: it must stay as it is, and why
+};
+
+/// A max-pooling and its gradient, which winning cells can serve instead of the maps.
+struct pooling {
+  int forward = -1;
+  int backward = -1;
+  int relu_backward = -1;  ///< the ReLU's gradient that follows, if both can be one; else -1
+};
+
+struct step {
+  std::vector<int> order;      ///< topological
+  std::vector<bool> backward;  ///< by node
+  std::vector<stashed_block> blocks;
+  std::map<source, int> block_of;  ///< by root
+  std::vector<pooling> poolings;
+  std::vector<left_node> left;
+};
+
+/// Follows views (reshapes and the like) to the tensor that was computed.
+source root_of(const graph_view& graph, source tensor);
+
+/// "functional_1/conv2d_1/Relu" -> "conv2d_1".
+std::string layer_of(const std::string& node_name);
+
+/// Reads the step out of a graph. No blocks: nothing that the backward pass reads is large enough.
+step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+             const std::set<std::string>& preserved);
+
+}  // namespace stash_tf
