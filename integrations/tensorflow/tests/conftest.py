@@ -1,0 +1,99 @@
+"""Runs pieces of Python in processes of their own: TensorFlow's options and Stash's library are per process.
+
+Expects the package on PYTHONPATH: PYTHONPATH=build/ci/integrations/tensorflow pytest integrations/tensorflow/tests
+"""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+MARK = "RESULT "
+ALLOCATORS = {
+    "onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"},
+    "eigen": {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPU_ALLOCATOR_USE_BFC": "true"},
+}
+
+PRELUDE = """
+import json, os, sys, threading
+import numpy as np
+import tensorflow as tf
+import stash_tf
+
+def out(value):
+    print("RESULT " + json.dumps(value, default=lambda v: v.item() if hasattr(v, "item") else str(v)))
+
+def refused(call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except stash_tf.StashError as error:
+        return str(error)
+    return None
+
+def training(seed=0, jit=False):
+    "A training step whose feature maps are worth storing."
+    rng = np.random.default_rng(seed)
+    weights = [tf.Variable((rng.standard_normal((3, 3, 8, 8)) * 0.1).astype("float32")) for _ in range(3)]
+    @tf.function(jit_compile=jit)
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(tf.nn.conv2d(y, w, 1, "SAME"))
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return loss
+    return step
+
+def images(count=4):
+    return tf.constant(np.random.default_rng(1).random((count, 32, 32, 8)).astype("float32"))
+
+def asked(call, *arguments):
+    "How often the graph optimizer was asked while this ran."
+    library = stash_tf.library.load()
+    library.reset_graphs()
+    call(*arguments)
+    return len(library.graphs())
+
+def stored():
+    "Whether one of our kernels has run since this was last called."
+    library = stash_tf.library.load()
+    ran = sum(counter["executions"] for counter in library.counters())
+    library.reset_counters()
+    return ran > 0
+"""
+
+
+class Process:
+    """What a finished process has left: the last value given to out(), and its texts."""
+
+    def __init__(self, finished):
+        self.status, self.stdout, self.stderr = finished.returncode, finished.stdout, finished.stderr
+        results = [line for line in self.stdout.splitlines() if line.startswith(MARK)]
+        self.value = json.loads(results[-1][len(MARK) :]) if results else None
+
+
+@pytest.fixture
+def python(tmp_path):
+    """python(*pieces, **environment) runs the pieces after PRELUDE and returns the value of the last out()."""
+
+    def run(*pieces, status=0, whole=False, prelude=PRELUDE, **environment):
+        chosen = {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow", "TMPDIR": str(tmp_path)}
+        script = tmp_path / "piece.py"
+        script.write_text("\n".join(textwrap.dedent(piece) for piece in (prelude, *pieces)), encoding="utf-8")
+        finished = subprocess.run(
+            [sys.executable, script],
+            env={**os.environ, **chosen, **environment},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert finished.returncode == status, finished.stdout[-2000:] + finished.stderr[-6000:]
+        process = Process(finished)
+        return process if whole else process.value
+
+    return run

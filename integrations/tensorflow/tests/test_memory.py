@@ -1,0 +1,134 @@
+"""What a step allocates, against functions whose allocations are known."""
+
+import pytest
+from conftest import ALLOCATORS
+from stash_tf.events import Event
+from stash_tf.timelines import Timeline
+
+MIB = 1 << 20
+
+CHAIN = """
+@tf.function
+def chain(x):
+    a = tf.nn.relu(x)              # 1 MiB, alive until c is there
+    b = tf.linalg.matmul(a, a)     # 1 MiB, alive until the end
+    c = tf.linalg.matmul(b, a)     # 1 MiB: three at the peak
+    return tf.reduce_sum(b) + tf.reduce_sum(c)
+
+x = tf.random.normal([512, 512])
+"""
+
+
+def event(time, allocated, address, count, op="op", allocator="cpu"):
+    return Event(float(time), allocated, allocator, address, count, op, "[1]", "output")
+
+
+def test_peak_and_live_set():
+    line = Timeline(
+        [
+            event(1, True, 16, 100, "a"),
+            event(2, True, 32, 50, "b"),
+            event(3, False, 16, 100),
+            event(4, True, 48, 70, "c"),
+            event(5, True, 64, 29, "d"),
+        ]
+    )
+    assert line.peak == 150
+    assert [one.op for one in line.live] == ["a", "b"]
+    assert line.times == [0, 1, 2, 3, 4]
+    assert line.bytes == [100, 150, 50, 120, 149]
+
+
+def test_releases_of_unknown_addresses_are_ignored():
+    line = Timeline([event(1, False, 16, 999), event(2, True, 32, 10), event(3, False, 48, 999)])
+    assert (line.peak, line.bytes) == (10, [10])
+
+
+def test_the_same_address_in_two_allocators_is_two_places():
+    line = Timeline([event(1, True, 16, 10, allocator="a"), event(2, True, 16, 20, allocator="b")])
+    assert line.peak == 30
+
+
+def test_a_lost_release_does_not_count_twice():
+    line = Timeline([event(1, True, 16, 10), event(2, True, 16, 20)])
+    assert line.peak == 20
+
+
+def test_nothing_recorded():
+    line = Timeline([])
+    assert (line.peak, line.live, line.times) == (0, [], [])
+    assert "peak 0.00 MiB" in line.table()
+
+
+@pytest.mark.parametrize("mode", ALLOCATORS)
+def test_peak_of_a_known_function(python, mode):
+    peak = python(CHAIN, "out(stash_tf.peak_bytes(chain, x))", **ALLOCATORS[mode])
+    assert 3 * MIB <= peak < 3 * MIB + 4096
+
+
+@pytest.mark.parametrize("mode", ALLOCATORS)
+def test_timeline_names_what_is_alive(python, mode, tmp_path):
+    code = """
+    line = stash_tf.timeline(chain, x)
+    line.svg("line.svg")
+    large = [one for one in line.live if one.bytes >= 1 << 20]
+    out([[one.op for one in large], [one.shape for one in large], line.table(2), line.bytes[-1],
+         len(line.times) == len(line.bytes), open("line.svg").read(), os.listdir(os.environ["TMPDIR"])])
+    """
+    ops, shapes, table, last, paired, svg, left = python(
+        f"os.chdir({str(tmp_path)!r})", CHAIN, code, **ALLOCATORS[mode]
+    )
+    assert sorted(ops) == ["MatMul", "MatMul_1", "Relu"]
+    assert shapes == ["[512,512]"] * 3
+    assert "peak 3.00 MiB" in table and "smaller ones" in table
+    assert last < 4096 and paired
+    assert svg.startswith("<svg") and "3.0 MiB" in svg
+    assert sorted(name for name in left if "autograph" not in name) == ["line.svg", "piece.py"]
+
+
+def test_memory_of_the_caller_does_not_count(python):
+    code = """
+    held = [tf.random.normal([512, 512]) for _ in range(8)]
+    with stash_tf.memory.record() as line:
+        chain(x)
+        held.clear()
+    out([line.peak, stash_tf.memory.last_peaks(), stash_tf.report().measured_plain_bytes])
+    """
+    peak, last, reported = python(CHAIN, "chain(x)", code, **ALLOCATORS["eigen"])
+    assert 3 * MIB <= peak < 3 * MIB + 4096
+    assert last == [peak, 0] and reported == peak
+
+
+def test_a_function_that_allocates_nothing(python):
+    code = """
+    with stash_tf.memory.record() as line:
+        pass
+    out(line.peak)
+    """
+    assert python(code, **ALLOCATORS["eigen"]) == 0
+
+
+def test_an_allocator_that_reports_nothing(python):
+    text = python(CHAIN, "out(refused(stash_tf.peak_bytes, chain, x))", TF_ENABLE_ONEDNN_OPTS="0")
+    assert "TF_CPU_ALLOCATOR_USE_BFC=true" in text and "before TensorFlow is imported" in text
+
+
+def test_a_profiler_that_is_running_already(python):
+    code = """
+    tf.profiler.experimental.start(os.environ["TMPDIR"] + "/p")
+    out(refused(stash_tf.peak_bytes, chain, x))
+    tf.profiler.experimental.stop()
+    """
+    assert "another profiler" in python(CHAIN, code, **ALLOCATORS["eigen"])
+
+
+def test_an_error_in_the_recorded_block_comes_through(python):
+    code = """
+    try:
+        with stash_tf.memory.record():
+            raise KeyError("mine")
+    except KeyError as error:
+        out(str(error))
+    stash_tf.peak_bytes(chain, x)
+    """
+    assert python(CHAIN, code, **ALLOCATORS["eigen"]) == "'mine'"
