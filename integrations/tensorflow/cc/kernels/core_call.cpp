@@ -85,7 +85,7 @@ absl::Status check_stored(absl::string_view op, const stash_encoding& encoding, 
 
 absl::Status shape_of(absl::string_view op, const Tensor& dims, TensorShape* shape) {
   if (dims.dims() != 1) return wrong(op, "dims", "a vector", absl::StrCat("rank ", dims.dims()));
-  const auto sizes = dims.flat<std::int64_t>();
+  const auto sizes = dims.unaligned_flat<std::int64_t>();
   if (sizes.size() > TensorShape::MaxDimensions()) {
     return wrong(op, "dims", absl::StrCat("at most ", TensorShape::MaxDimensions(), " dimensions"),
                  absl::StrCat(sizes.size()));
@@ -153,11 +153,12 @@ absl::Status stored_input<cpu>::open(tensorflow::OpKernelContext* context, absl:
   view_.bytes -= trailer_bytes;
   std::memcpy(&report_, static_cast<const char*>(view_.data) + view_.bytes, sizeof(report_));
   constexpr std::uint32_t known_flags = 3;
-  if (report_.status != 0 || (report_.flags & ~known_flags) != 0 ||
-      report_.nonzeros > static_cast<std::uint64_t>(elements)) {
+  if (report_.status != 0 || (report_.flags & ~known_flags) != 0 || report_.overflow_bytes != 0 ||
+      report_.nonzeros > static_cast<std::uint64_t>(elements) || report_.slot_bytes > view_.bytes) {
     return absl::DataLossError(absl::StrCat(op, ": stored: expected the report of an encoder in the last ",
                                             trailer_bytes, " bytes, got status ", report_.status, ", flags ",
-                                            report_.flags, ", ", report_.nonzeros, " non-zeros"));
+                                            report_.flags, ", ", report_.nonzeros, " non-zeros in ",
+                                            report_.slot_bytes, " bytes"));
   }
   return absl::OkStatus();
 }

@@ -57,7 +57,7 @@ class encode_op : public counted_kernel {
     Tensor* dims = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({x.dims()}), &dims));
     for (int axis = 0; axis < x.dims(); ++axis)
-      dims->flat<std::int64_t>()(axis) = x.dim_size(axis);
+      dims->unaligned_flat<std::int64_t>()(axis) = x.dim_size(axis);
     *done = of_dense(x, stored.bytes());
     done->nonzeros = stored.nonzeros();
     return absl::OkStatus();
