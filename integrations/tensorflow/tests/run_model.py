@@ -11,6 +11,7 @@ whole process allocated beyond what was there before the step; the system's allo
 process has to run with heap_peak.c preloaded (runs.py does that)."""
 
 import argparse
+import collections
 import contextlib
 import ctypes
 import functools
@@ -345,6 +346,54 @@ class Timed:
         self.seconds = time.perf_counter() - self.start
 
 
+def timed_steps(arguments, run, many, executions):
+    """Seconds of a step in each execution, and seconds per step within each kind of Stash's kernels, all threads
+    together. Those of poolings and gradients are in place of TensorFlow's kernels, not beside them."""
+    library = None
+    if arguments.policy != "none":
+        import stash_tf
+
+        library = stash_tf.library.load()
+        library.reset_counters()
+    timed = [Timed() for _ in range(executions)]
+    run(executions, 0, lambda execution: timed[execution])
+    kernels = {}
+    for counter in library.counters() if library else ():
+        seconds = counter["nanoseconds"] / 1e9 / (executions * many)
+        kernels[counter["op"]] = kernels.get(counter["op"], 0) + seconds
+    return [each.seconds / many for each in timed], kernels
+
+
+def stash_facts():
+    """What Stash says of this process, in short."""
+    import stash_tf
+
+    report = stash_tf.report()
+    graphs = [graph for graph in report.graphs if graph["rewritten"]]
+    tensors = [tensor for graph in graphs for tensor in graph["tensors"]]
+    executions = collections.Counter()
+    for counter in report.counters:
+        executions[counter["op"]] += counter["executions"]
+    facts = {key: getattr(report, key) for key in ("rewritten", "batch", "predicted_plain_bytes",
+                                                   "predicted_peak_bytes", "total_dense_bytes",
+                                                   "total_stored_bytes")}
+    return facts | {
+        "executions": dict(executions),
+        "choices": dict(collections.Counter(tensor["choice"] for tensor in tensors)),
+        "left": dict(collections.Counter(node["reason"] for graph in report.graphs for node in graph["left"])),
+        "explanations": list(report.explanations),
+        "graphs": len(report.graphs),
+        "rewritten_graphs": len(graphs),
+    }
+
+
+def write_graphs(path):
+    import stash_tf
+
+    library = stash_tf.library.load()
+    Path(path).write_text(json.dumps({"graphs": library.graphs(), "counters": library.counters()}, indent=1))
+
+
 def write_gradients(training, path):
     """The gradients of batch 0, by weight, without loss scale."""
     import numpy as np
@@ -384,16 +433,19 @@ def measure(arguments):
         record["trained"] = record["weights"] != training.initial
         record["optimizers"] = weights_hash([variable.numpy() for optimizer, _ in training.parts
                                              for variable in optimizer.variables])
+    if arguments.policy != "none" and "counters" in wanted:
+        record["stash"] = stash_facts()
+    if arguments.graphs:
+        write_graphs(arguments.graphs)
     for name, context in (("peak", Profiled), ("heap", OnHeap)):
         if name in wanted:
             measured = [context() for _ in range(arguments.peak_steps)]
             run(len(measured), 0, lambda execution: measured[execution])
             record[f"{name}_bytes"] = [each.peak for each in measured]
     if "time" in wanted:
-        timed = [Timed() for _ in range(arguments.time_steps)]
-        run(len(timed), 0, lambda execution: timed[execution])
-        record["step_seconds"] = [each.seconds / many for each in timed]
-        record["step_seconds_median"] = statistics.median(record["step_seconds"])
+        seconds, kernels = timed_steps(arguments, run, many, arguments.time_steps)
+        record |= {"step_seconds": seconds, "step_seconds_median": statistics.median(seconds),
+                   "kernel_seconds": kernels}
     return record
 
 

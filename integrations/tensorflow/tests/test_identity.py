@@ -1,0 +1,75 @@
+"""Lossless training is plain training bit by bit: the losses of all steps, the weights and the optimizers' variables.
+
+oneDNN is off: with it, a changed graph is fused in another way and adds up in another order."""
+
+import itertools
+import os
+
+import pytest
+
+from runs import Pool
+
+LONG = os.environ.get("STASH_TF_LONG") == "1"
+SMALL = ("small_flat", "small_vgg", "resnet_bn", "unet2d", "unet3d", "seq2seq", "seq2seq_unrolled", "transformer",
+         "activation_zoo", "pooling_zoo")
+LARGE = ("MobileNetV2", "EfficientNetB0", "ResNet50", "DenseNet121", "VGG16")
+LOOPS = ("fit", "custom", "spe3", "while", "accumulate", "nested", "two_optimizers")
+
+
+def case(model, loop="fit", mixed=None, steps=6, **options):
+    return {"model": model, "loop": loop, "mixed": mixed, "steps": steps, **options}
+
+
+QUICK = [
+    case("small_vgg", steps=50),
+    *(case("small_vgg", loop) for loop in LOOPS[1:]),
+    case("small_vgg", mixed="mixed_float16"),
+    case("resnet_bn", mixed="mixed_bfloat16"),
+    case("resnet_bn", optimizer="Adam"),
+    *(case(model) for model in SMALL if model not in ("small_vgg", "resnet_bn", "small_flat")),
+]
+ALL = QUICK + [one for one in (
+    *(case(*choice) for choice in itertools.product(SMALL, LOOPS, (None, "mixed_float16", "mixed_bfloat16"))),
+    *(case(model, steps=50) for model in SMALL),
+    *(case(model, loop, steps=3) for model in LARGE for loop in ("fit", "custom")),
+    *(case("ResNet50", mixed=mixed, steps=3) for mixed in ("mixed_float16", "mixed_bfloat16")),
+    *(case(model, inter=2, intra=2) for model in SMALL),
+) if one not in QUICK]
+CASES = ALL if LONG else QUICK
+BITS = ("losses", "weights", "optimizers")
+
+
+def name(one):
+    return "-".join(str(value) for value in one.values() if value)
+
+
+@pytest.fixture(scope="module")
+def pool(request):
+    """The runs of the selected tests, begun at once."""
+    runs = Pool()
+    for item in request.session.items:
+        if item.module is request.module and "one" in getattr(item, "fixturenames", ()):
+            for policy in ("none", "lossless"):
+                runs.start(onednn=False, policy=policy, **item.callspec.params["one"])
+    yield runs
+    runs.close()
+
+
+@pytest.mark.parametrize("one", CASES, ids=name)
+def test_lossless_is_identical(pool, one):
+    plain = pool.result(onednn=False, policy="none", **one)
+    stash = pool.result(onednn=False, policy="lossless", **one)
+    assert plain["trained"], "the weights did not change: nothing is compared"
+    assert len(set(plain["losses"])) > 1
+    facts = stash["stash"]
+    assert facts["rewritten"] and sum(facts["executions"].values()) > 0, f"Stash did nothing: {facts}"
+    assert {key: stash[key] for key in BITS} == {key: plain[key] for key in BITS}
+
+
+def test_the_comparison_sees_one_more_sample():
+    """Another batch size is another training: the three records must not be equal then."""
+    runs = Pool()
+    first, second = (runs.start("small_vgg", onednn=False, batch=batch, steps=2) for batch in (8, 9))
+    for key in BITS[:2]:
+        assert first.result()[key] != second.result()[key]
+    runs.close()

@@ -1,0 +1,94 @@
+"""Peak memory of a training step: how many times smaller than plain TensorFlow's, and never larger.
+
+Requested bytes, by the profiler, where it sees them all; on the heap where oneDNN is on and tensors are small (see
+run_model.py). The order in which TensorFlow runs a graph differs from process to process, and the peak with it: the
+smallest plain peak is compared with the largest one under Stash."""
+
+import dataclasses
+import os
+
+import pytest
+
+from models import MODELS
+from runs import Pool
+
+LONG = os.environ.get("STASH_TF_LONG") == "1"
+PROCESSES = 3 if LONG else 1
+WARM_UP = 6  # steps, in which Stash may plan anew
+ABOVE_PLAIN = 1.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    model: str
+    policy: str
+    onednn: bool
+    inter: int
+    times: float  # the plain peak is at least so many times the peak with the policy
+    measure: str = "peak"
+    quick: bool = False
+
+    def __str__(self):
+        return f"{self.model}-{self.policy}-onednn_{'on' if self.onednn else 'off'}-inter{self.inter}-{self.measure}"
+
+    def run(self, policy):
+        return {"model": self.model, "policy": policy, "onednn": self.onednn, "inter": self.inter,
+                "steps": WARM_UP, "measure": f"{self.measure},counters"}
+
+
+TARGETS = (
+    Target("flat", "fp16", True, 1, 1.7),
+    Target("flat", "fp16", True, 2, 1.7),
+    Target("flat", "fp8", True, 1, 2.6, quick=True),
+    Target("flat", "fp8", True, 2, 2.6),
+    Target("flat", "fp16", False, 1, 2.2, quick=True),
+    Target("flat", "fp16", False, 2, 1.6),
+    Target("flat", "fp8", False, 1, 3.0, quick=True),
+    Target("flat", "fp8", False, 2, 2.2, quick=True),
+    Target("vgg", "fp8", True, 1, 1.85, quick=True),
+    Target("vgg", "fp8", True, 2, 1.85),
+    Target("vgg", "fp8", False, 1, 1.6),
+    Target("vgg", "fp8", False, 2, 1.6),
+    *(Target(model, policy, onednn, 1, times, "heap" if onednn else "peak", quick)
+      for model, policy, times in (("ResNet50", "fp8", 2.6), ("ResNet50", "lossless", 1.15), ("MobileNetV2", "fp8", 2.5),
+                                   ("DenseNet121", "fp16", 1.6))
+      for onednn in (True, False)
+      for quick in (model == "MobileNetV2" and onednn,)),
+)
+# No model, policy or mode may get above the plain peak; small networks are mostly the temporaries of one layer.
+LIMITS = [
+    Target(model, policy, onednn, inter, 1 / ABOVE_PLAIN, "heap" if onednn else "peak",
+           (model, policy) in (("small_vgg", "lossless"), ("resnet_bn", "fp16"), ("unet2d", "fp8")) and inter == 1
+           and not onednn)
+    for model in MODELS for policy in ("lossless", "fp16", "fp10", "fp8", "auto") for onednn in (True, False)
+    for inter in (1, 2)
+]
+ROWS = [target for target in (*TARGETS, *LIMITS) if LONG or target.quick]
+
+
+@pytest.fixture(scope="module")
+def pool(request):
+    """The runs of the selected tests, begun at once."""
+    runs = Pool()
+    for item in request.session.items:
+        if item.module is request.module and "target" in getattr(item, "fixturenames", ()):
+            for policy in ("none", item.callspec.params["target"].policy):
+                peaks(runs, item.callspec.params["target"], policy)
+    yield runs
+    runs.close()
+
+
+def peaks(pool, target, policy):
+    return [pool.start(repetition=index, **target.run(policy)) for index in range(PROCESSES)]
+
+
+@pytest.mark.parametrize("target", ROWS, ids=str)
+def test_peak(pool, target):
+    plain, stash = ([future.result() for future in peaks(pool, target, policy)] for policy in ("none", target.policy))
+    for record in stash:
+        facts = record["stash"]
+        assert facts["rewritten"] and sum(facts["executions"].values()) > 0, f"Stash did nothing: {facts}"
+    least = min(min(record[f"{target.measure}_bytes"]) for record in plain)
+    most = max(max(record[f"{target.measure}_bytes"]) for record in stash)
+    assert least / most >= target.times, (
+        f"{least / 1e6:.1f} MB -> {most / 1e6:.1f} MB: {least / most:.2f} times less, wanted {target.times:.2f}")
