@@ -13,6 +13,7 @@
 #include "door.hpp"
 #include "optimizer/check.hpp"
 #include "optimizer/choices.hpp"
+#include "optimizer/control_flow.hpp"
 #include "optimizer/log.hpp"
 #include "optimizer/ordering.hpp"
 #include "optimizer/rewrite.hpp"
@@ -155,14 +156,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (of.order.size() != static_cast<std::size_t>(graph.size()))
       return nothing_to_do("the graph has a cycle");
 
-    std::vector<std::pair<int, int>> pairs = weight_gradients_first(graph, of);
-    std::vector<int> order = execution_order(graph, of, pairs);
-    if (order.size() != of.order.size()) {
-      pairs.clear();
-      order = execution_order(graph, of, pairs);
-      log->left.push_back({"", "", "weight gradients cannot all go first"});
-    }
-    const choices chosen = plan(graph, of, sizes, wanted, order);
+    const control_flow flow(graph, of.order);
+    const ordering ordered = order_backward_pass(graph, of, sizes, flow);
+    const choices chosen = plan(graph, of, sizes, wanted, ordered.order);
     log->predicted_peak_bytes = chosen.peak_bytes;
     log->predicted_plain_bytes = chosen.plain_peak_bytes;
     log->smallest_budget_bytes = chosen.smallest_budget_bytes;
@@ -172,9 +168,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (chosen.smallest_budget_bytes > 0 && sizes.batch_known()) {
       log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small; ",
                                  chosen.smallest_budget_bytes, " would do: ", chosen.refusal);
-      r = refuse(item.graph, graph, of, absl::StrCat("Stash: ", log->reason));
+      r = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
     } else {
-      r = rewrite(item.graph, graph, of, chosen, pairs);
+      r = rewrite(item.graph, graph, of, chosen, flow, ordered.pairs);
       if (r.stashes == 0) return nothing_to_do("no tensor is smaller in another form");
     }
     if (const std::string fault = check_output(item.graph, r.graph); !fault.empty()) {

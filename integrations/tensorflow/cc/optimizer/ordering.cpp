@@ -2,12 +2,20 @@
 
 #include <deque>
 #include <map>
-#include <set>
 #include <string>
+
+#include "absl/strings/match.h"
+#include "optimizer/backward.hpp"
 
 namespace stash_tf {
 
 namespace {
+
+constexpr std::int64_t smallest_update = 64 * 1024;  // bytes; edges cost time, too
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 // Input of the gradient that a layer got from above; -1 for other ops.
 int used_up(const std::string& op) {
@@ -25,60 +33,159 @@ int carried_on(const std::string& op) {
   return -1;
 }
 
-}  // namespace
-
-std::vector<std::pair<int, int>> weight_gradients_first(const graph_view& graph, const step& of) {
-  std::map<source, std::vector<int>> users, carriers;
-  for (int i = 0; i < graph.size(); ++i) {
-    if (!of.backward[static_cast<std::size_t>(i)]) continue;
-    if (const int k = used_up(graph.op(i)); k >= 0)
-      users[graph.inputs(i)[static_cast<std::size_t>(k)]].push_back(i);
-    if (const int k = carried_on(graph.op(i)); k >= 0)
-      carriers[graph.inputs(i)[static_cast<std::size_t>(k)]].push_back(i);
-  }
-  std::vector<std::pair<int, int>> pairs;
-  for (const auto& [dy, list] : carriers) {
-    const auto first = users.find(dy);
-    if (first == users.end() || !of.backward[static_cast<std::size_t>(dy.node)]) continue;
-    for (const int carrier : list)
-      for (const int user : first->second)
-        if (graph.node(user).device() == graph.node(carrier).device()) pairs.emplace_back(user, carrier);
-  }
-  return pairs;
+bool writes_variable(const std::string& op) {
+  return absl::StartsWith(op, "Assign") || absl::StartsWith(op, "ResourceApply");
 }
 
-std::vector<int> execution_order(const graph_view& graph, const step& of,
-                                 const std::vector<std::pair<int, int>>& pairs) {
-  const auto at = [](int i) { return static_cast<std::size_t>(i); };
-  std::vector<int> waiting(at(graph.size()), 0);
-  std::vector<std::vector<int>> then(at(graph.size()));
-  for (const auto& [first, second] : pairs) {
-    then[at(first)].push_back(second);
-    ++waiting[at(second)];
+class orderer {
+ public:
+  orderer(const graph_view& graph, const step& of, const tensor_sizes& sizes, const control_flow& flow)
+      : graph_(graph), step_(of), sizes_(sizes), flow_(flow) {}
+
+  ordering run() {
+    weight_gradients_first();
+    readers_before_updates();
+    find_what_goes_on();
+    result_.order = simulate();
+    if (result_.order.size() != step_.order.size()) {
+      // The graph has another order of its own.
+      result_.pairs.clear();
+      result_.order = simulate();
+    }
+    update_early();
+    return std::move(result_);
   }
-  std::deque<int> ready, later;
-  for (int i = 0; i < graph.size(); ++i) {
-    for (const source& s : graph.inputs(i))
-      if (!is_next_iteration(graph.op(s.node))) ++waiting[at(i)];
-    if (waiting[at(i)] == 0) (of.backward[at(i)] ? later : ready).push_back(i);
+
+ private:
+  void weight_gradients_first() {
+    std::map<source, std::vector<int>> users, carriers;
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (!step_.backward[at(i)]) continue;
+      if (const int k = used_up(graph_.op(i)); k >= 0) users[graph_.inputs(i)[at(k)]].push_back(i);
+      if (const int k = carried_on(graph_.op(i)); k >= 0) carriers[graph_.inputs(i)[at(k)]].push_back(i);
+    }
+    for (const auto& [dy, list] : carriers) {
+      const auto first = users.find(dy);
+      // A transposed convolution of the forward pass looks the same, but for what it reads.
+      if (first == users.end() || !step_.backward[at(dy.node)]) continue;
+      for (const int carrier : list)
+        for (const int user : first->second)
+          if (flow_.may_wait(carrier, user)) result_.pairs.emplace_back(user, carrier);
+    }
   }
-  std::vector<int> order;
-  while (!ready.empty() || !later.empty()) {
-    // Nothing of the forward pass waits for the backward pass.
-    std::deque<int>& queue = ready.empty() ? later : ready;
-    const int i = queue.front();
-    queue.pop_front();
-    order.push_back(i);
-    const auto release = [&](int next) {
-      if (--waiting[at(next)] == 0) (of.backward[at(next)] ? later : ready).push_back(next);
+
+  // A variable that is written while somebody still holds its old value is copied.
+  void readers_before_updates() {
+    std::map<source, std::vector<int>> reads;
+    for (int i = 0; i < graph_.size(); ++i)
+      if (graph_.op(i) == "ReadVariableOp" && !step_.backward[at(i)]) reads[variable_of(i)].push_back(i);
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (!is_large_update(i)) continue;
+      const auto values = reads.find(variable_of(i));
+      if (values == reads.end()) continue;
+      for (const int value : values->second)
+        for (const reader& r : graph_.readers(value))
+          if (r.port >= 0 && step_.backward[at(r.node)] && carried_on(graph_.op(r.node)) >= 0 &&
+              flow_.may_wait(i, r.node))
+            result_.pairs.emplace_back(r.node, i);
+    }
+  }
+
+  source variable_of(int node) const {
+    const std::vector<source>& inputs = graph_.inputs(node);
+    return inputs.empty() ? source{} : root_of(graph_, inputs[0]);
+  }
+
+  // Nodes behind which more of the backward pass comes; behind the others come only updates and results.
+  void find_what_goes_on() {
+    goes_on_.assign(at(graph_.size()), false);
+    std::vector<int> queue;
+    const auto add = [&](int i) {
+      if (goes_on_[at(i)]) return;
+      goes_on_[at(i)] = true;
+      queue.push_back(i);
     };
-    if (!is_next_iteration(graph.op(i)))
-      for (const reader& r : graph.readers(i))
-        release(r.node);
-    for (const int next : then[at(i)])
-      release(next);
+    for (int i = 0; i < graph_.size(); ++i)
+      if (step_.backward[at(i)] && (gradient_input(graph_.op(i)) >= 0 || carried_on(graph_.op(i)) >= 0))
+        add(i);
+    for (const stashed_block& b : step_.blocks)
+      for (const stash_reader& r : b.readers)
+        add(r.node);
+    while (!queue.empty()) {
+      const int i = queue.back();
+      queue.pop_back();
+      for (const source& s : graph_.inputs(i))
+        if (!is_next_iteration(graph_.op(s.node))) add(s.node);
+    }
   }
-  return order;
+
+  // Who is ready first goes first, but the forward pass before the backward pass, and there updates before
+  // all else.
+  std::vector<int> simulate() const {
+    std::vector<int> waiting(at(graph_.size()), 0);
+    std::vector<std::vector<int>> then(at(graph_.size()));
+    for (const auto& [first, second] : result_.pairs) {
+      then[at(first)].push_back(second);
+      ++waiting[at(second)];
+    }
+    std::deque<int> forward, updates, backward;
+    const auto enqueue = [&](int i) {
+      (!step_.backward[at(i)] ? forward : goes_on_[at(i)] ? backward : updates).push_back(i);
+    };
+    for (int i = 0; i < graph_.size(); ++i) {
+      for (const source& s : graph_.inputs(i))
+        if (!is_next_iteration(graph_.op(s.node))) ++waiting[at(i)];
+      if (waiting[at(i)] == 0) enqueue(i);
+    }
+    std::vector<int> order;
+    order.reserve(at(graph_.size()));
+    while (!forward.empty() || !updates.empty() || !backward.empty()) {
+      std::deque<int>& queue = !forward.empty() ? forward : !updates.empty() ? updates : backward;
+      const int i = queue.front();
+      queue.pop_front();
+      order.push_back(i);
+      if (!is_next_iteration(graph_.op(i)))
+        for (const reader& r : graph_.readers(i))
+          if (--waiting[at(r.node)] == 0) enqueue(r.node);
+      for (const int next : then[at(i)])
+        if (--waiting[at(next)] == 0) enqueue(next);
+    }
+    return order;
+  }
+
+  bool is_large_update(int i) const {
+    if (!step_.backward[at(i)] || !writes_variable(graph_.op(i))) return false;
+    for (const source& s : graph_.inputs(i)) {
+      const tensor_size* size = s.is_control() ? nullptr : sizes_.find(s);
+      if (size != nullptr && size->bytes() >= smallest_update && !size->per_sample) return true;
+    }
+    return false;
+  }
+
+  void update_early() {
+    std::vector<int> updates;
+    for (const int i : result_.order) {
+      if (is_large_update(i) && !goes_on_[at(i)]) updates.push_back(i);
+      if (!step_.backward[at(i)] || carried_on(graph_.op(i)) < 0) continue;
+      for (const int update : updates)
+        if (flow_.may_wait(i, update)) result_.pairs.emplace_back(update, i);
+      updates.clear();
+    }
+  }
+
+  const graph_view& graph_;
+  const step& step_;
+  const tensor_sizes& sizes_;
+  const control_flow& flow_;
+  std::vector<bool> goes_on_;
+  ordering result_;
+};
+
+}  // namespace
+
+ordering order_backward_pass(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                             const control_flow& flow) {
+  return orderer(graph, of, sizes, flow).run();
 }
 
 }  // namespace stash_tf

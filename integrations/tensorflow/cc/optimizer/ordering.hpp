@@ -5,21 +5,30 @@
 #include <utility>
 #include <vector>
 
+#include "optimizer/control_flow.hpp"
 #include "optimizer/graph_view.hpp"
 #include "optimizer/step.hpp"
 
 namespace stash_tf {
 
-/// Pairs (first, then) of nodes: what a layer's gradient is only *used up* by (gradients of weights and
-/// biases) runs before what carries it on to the layer below, so that the gradient, and the decoded input of
-/// the layer, die early.
-///
-/// Never from a bias gradient to a weight gradient of one layer: oneDNN makes one op of the two later.
-std::vector<std::pair<int, int>> weight_gradients_first(const graph_view& graph, const step& of);
+struct ordering {
+  /// (first, then): control edges to add. All go forward in `order`, so they make no cycle.
+  std::vector<std::pair<int, int>> pairs;
+  /// All nodes: the forward pass, then the backward pass.
+  std::vector<int> order;
+};
 
-/// All nodes: the forward pass, then the backward pass with these pairs in order, each as the executor would
-/// take them (who is ready first goes first).
-std::vector<int> execution_order(const graph_view& graph, const step& of,
-                                 const std::vector<std::pair<int, int>>& pairs);
+/// - What a layer's gradient is only *used up* by (gradients of weights and biases) runs before what carries
+/// it on to
+///   the layer below: the gradient, and the decoded input of the layer, die early.
+/// - Variables are updated when their old values have been read, and before the backward pass has gone on for
+/// a layer,
+///   or the gradients of all weights would wait for the end of the step. Where updates need all gradients (a
+///   norm over all of them) that is impossible, and left alone.
+///
+/// There is never a path from a bias gradient to the weight gradient of the same layer: oneDNN makes one op
+/// of the two later.
+ordering order_backward_pass(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                             const control_flow& flow);
 
 }  // namespace stash_tf

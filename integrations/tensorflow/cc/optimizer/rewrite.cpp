@@ -18,7 +18,8 @@ using tensorflow::NodeDef;
 
 class rewriter {
  public:
-  rewriter(const GraphDef& original, const graph_view& graph, const step& of) : graph_(graph), step_(of) {
+  rewriter(const GraphDef& original, const graph_view& graph, const step& of, const control_flow& flow)
+      : graph_(graph), step_(of), flow_(flow) {
     result_.graph = original;
     for (int i = 0; i < graph.size(); ++i)
       names_.insert(graph.name(i));
@@ -224,6 +225,7 @@ class rewriter {
 
   const graph_view& graph_;
   const step& step_;
+  const control_flow& flow_;
   rewritten result_;
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;
@@ -233,16 +235,16 @@ class rewriter {
 }  // namespace
 
 rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& of, const choices& chosen,
-                  const std::vector<std::pair<int, int>>& pairs) {
-  rewriter r(original, graph, of);
+                  const control_flow& flow, const std::vector<std::pair<int, int>>& pairs) {
+  rewriter r(original, graph, of, flow);
   r.apply(chosen);
   r.line_up(pairs);
   return r.take();
 }
 
-rewritten refuse(const GraphDef& original, const graph_view& graph, const step& of,
+rewritten refuse(const GraphDef& original, const graph_view& graph, const step& of, const control_flow& flow,
                  const std::string& message) {
-  rewriter r(original, graph, of);
+  rewriter r(original, graph, of, flow);
   r.refuse(message);
   return r.take();
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optimizer/choices.hpp"
+#include "optimizer/control_flow.hpp"
 #include "optimizer/step.hpp"
 
 namespace stash_tf {
@@ -25,10 +26,11 @@ struct rewritten {
 ///   the dense tensor; line   what uses a gradient up runs before what carries it on (`pairs`, see
 ///   ordering.hpp).
 rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
-                  const choices& chosen, const std::vector<std::pair<int, int>>& pairs);
+                  const choices& chosen, const control_flow& flow,
+                  const std::vector<std::pair<int, int>>& pairs);
 
 /// The graph as it is, but for an op that fails with this message before any variable is written.
 rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
-                 const std::string& message);
+                 const control_flow& flow, const std::string& message);
 
 }  // namespace stash_tf

@@ -1,0 +1,31 @@
+#pragma once
+/// \file
+/// Loops and branches of a graph whose control flow has been lowered to Switch, Merge, Enter and Exit: which
+/// nodes may wait for which without changing what runs.
+
+#include <vector>
+
+#include "optimizer/graph_view.hpp"
+
+namespace stash_tf {
+
+class control_flow {
+ public:
+  /// `order` is topological (graph_view).
+  control_flow(const graph_view& graph, const std::vector<int>& order);
+
+  /// True if a control edge from `first` to `second` changes nothing but the order: one device, one frame,
+  /// and `first` runs whenever `second` does. A node that waits for one that a branch left out would be left
+  /// out too.
+  bool may_wait(int second, int first) const;
+
+  /// Loop in which a node runs; 0: none.
+  int frame(int node) const { return frame_[static_cast<std::size_t>(node)]; }
+
+ private:
+  const graph_view& graph_;
+  std::vector<int> frame_;
+  std::vector<std::vector<int>> conditions_;  // sorted: 4 * Switch + output, for all that decide about a node
+};
+
+}  // namespace stash_tf
