@@ -153,8 +153,11 @@ absl::Status stored_input<cpu>::open(tensorflow::OpKernelContext* context, absl:
   view_.bytes -= trailer_bytes;
   std::memcpy(&report_, static_cast<const char*>(view_.data) + view_.bytes, sizeof(report_));
   constexpr std::uint32_t known_flags = 3;
+  stored_sizes sizes;
+  TF_RETURN_IF_ERROR(sizes_of(op, encoding, type, elements, &sizes));
+  const bool fits = sizes.least <= report_.slot_bytes + trailer_bytes && report_.slot_bytes <= view_.bytes;
   if (report_.status != 0 || (report_.flags & ~known_flags) != 0 || report_.overflow_bytes != 0 ||
-      report_.nonzeros > static_cast<std::uint64_t>(elements) || report_.slot_bytes > view_.bytes) {
+      report_.nonzeros > static_cast<std::uint64_t>(elements) || !fits) {
     return absl::DataLossError(absl::StrCat(op, ": stored: expected the report of an encoder in the last ",
                                             trailer_bytes, " bytes, got status ", report_.status, ", flags ",
                                             report_.flags, ", ", report_.nonzeros, " non-zeros in ",

@@ -79,7 +79,9 @@ class max_pool_op : public pool_kernel {
                                   : stash_max_pool_forward(&from, &to, &window, stored.view(),
                                                            STASH_RULE_TENSORFLOW, core.get())));
     TF_RETURN_IF_ERROR(stored.close(op()));
-    if (core.space() == STASH_SPACE_HOST) follow_host_nan_rule(layer_, x, in, y, out, *core.get());
+    if (core.space() == STASH_SPACE_HOST && layer_.rank() == 4) {
+      follow_host_nan_rule(layer_, x, in, y, out, *core.get());
+    }
     return absl::OkStatus();
   }
 };

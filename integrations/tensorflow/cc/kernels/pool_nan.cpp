@@ -12,20 +12,17 @@ template <class T>
 void follow(const pool_layer& layer, const T* x, const dims& x_dims, T* y, const dims& y_dims,
             std::int64_t elements, const stash_execution_context& context) {
   const T lowest = Eigen::NumTraits<T>::lowest();
-  const bool depth = layer.rank() == 5;
-  const T nothing = depth ? Eigen::NumTraits<T>::quiet_NaN() : lowest;
   const auto mend = [&](std::int64_t i) {
-    T most = nothing;
+    T most = lowest;
     layer.for_each_cell(x_dims, y_dims, i, [&](std::int64_t offset) {
       const T value = x[offset];
-      if (value > most || (most != most && value == value)) most = value;
+      if (value > most) most = value;
     });
     y[i] = most;
   };
   auto run = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      if (y[i] >= lowest) continue;
-      if (!depth || y[i] != y[i]) mend(i);
+      if (!(y[i] >= lowest)) mend(i);
     }
   };
   constexpr std::int64_t grain = 32768;

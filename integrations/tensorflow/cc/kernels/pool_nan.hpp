@@ -11,8 +11,10 @@
 namespace stash_tf {
 
 /// The forward pooling of TensorFlow does not follow the rule of its own gradient, which is the core's (a NaN
-/// that is a window's first cell wins it): it passes over every NaN, and over two dimensions begins with the
-/// lowest finite number, so that -infinity never comes out. This makes such values of y what TensorFlow has.
+/// that is a window's first cell wins it): over two dimensions it begins with the lowest finite number and
+/// passes over every NaN, so that neither NaN nor -infinity come out. This makes such values of y what
+/// TensorFlow has. Over three dimensions they depend on how TensorFlow cuts its loops, and y keeps what the
+/// core has.
 void follow_host_nan_rule(const pool_layer& layer, const tensorflow::Tensor& x,
                           const std::vector<std::int64_t>& x_dims, tensorflow::Tensor* y,
                           const std::vector<std::int64_t>& y_dims, const stash_execution_context& context);
