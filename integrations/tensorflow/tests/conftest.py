@@ -1,6 +1,7 @@
 """Runs pieces of Python in processes of their own: TensorFlow's options and Stash's library are per process.
 
-Expects the package on PYTHONPATH: PYTHONPATH=build/ci/integrations/tensorflow pytest integrations/tensorflow/tests
+Expects the package on PYTHONPATH:
+PYTHONPATH=build/ci/integrations/tensorflow pytest integrations/tensorflow/tests
 """
 
 import json

@@ -1,4 +1,4 @@
-"""stash_tf.nn, stash_tf.layers and the route through the gradient registry, against plain TensorFlow and Keras."""
+"""stash_tf.nn, stash_tf.layers and the gradient registry, against plain TensorFlow and Keras."""
 
 import pytest
 from conftest import ALLOCATORS
@@ -80,7 +80,8 @@ def test_conv2d_reads_the_rounded_input(python):
     y0, dx0, _ = gradients(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), x, w)
     _, _, dw0 = gradients(lambda x, w: tf.nn.conv2d(x, w, 1, "SAME"), rounded, w)
     out([bool(tf.reduce_all(a == b)) for a, b in ((y, y0), (dx, dx0), (dw, dw0))]
-        + [refused(nn.conv2d, x, w, [1, 2, 3]), refused(nn.max_pool, x[0], 2, 2), refused(nn.dropout, x, 1.0, [1, 2])])
+        + [refused(nn.conv2d, x, w, [1, 2, 3]), refused(nn.max_pool, x[0], 2, 2),
+           refused(nn.dropout, x, 1.0, [1, 2])])
     """
     *equal, strides, rank, rate = python(GRADIENTS, code)
     assert equal == [True] * 3

@@ -33,6 +33,7 @@ NO_TRAINING = (
     "(min_bytes): {reasons}."
 )
 NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
+REFUSED = "A training step was refused: {reasons}."
 FELL_BACK = (
     "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
     "(its log on stderr says why), or the step has not run to its end yet."
@@ -53,7 +54,8 @@ def explain(
     if policy == "none":
         return [NONE]
     if any(graph["rewritten"] for graph in graphs):
-        return [] if _executions(counters) else [FELL_BACK]
+        doubt = evidence(graphs, counters)
+        return [doubt] if doubt else []
     found = []
     if tf.config.functions_run_eagerly():
         found.append(EAGER)
@@ -74,8 +76,12 @@ def explain(
 
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
     """What strict=True raises in the middle of training: only what is certain by then."""
-    if any(graph["rewritten"] for graph in graphs):
-        return "" if _executions(counters) else FELL_BACK
+    rewritten = [graph for graph in graphs if graph["rewritten"]]
+    if rewritten and not _executions(counters):
+        reasons = dict.fromkeys(graph["reason"] for graph in rewritten if graph.get("reason"))
+        return REFUSED.format(reasons="; ".join(reasons)) if reasons else FELL_BACK
+    if rewritten:
+        return ""
     return _seen(graphs) if any(map(trains, graphs)) else ""
 
 

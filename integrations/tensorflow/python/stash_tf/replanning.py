@@ -36,7 +36,7 @@ def better(
 
 
 def measured_batch(graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]) -> int:
-    """Samples per execution, by the elements that went through the encoders; 0: unknown."""
+    """Samples per execution, by the elements that went through StashEncode; 0: unknown."""
     per_sample = {
         tensor["tensor"]: tensor.get("elements_per_sample") or 0
         for graph in graphs
@@ -45,7 +45,7 @@ def measured_batch(graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mappin
     found = 0
     for counter in encoded:
         unit = per_sample.get(counter["tensor"], 0)
-        if unit > 0:
+        if unit > 0 and counter["op"] == "StashEncode":  # the others count what they read
             found = max(found, round(counter["elements"] / counter["executions"] / unit))
     return found
 

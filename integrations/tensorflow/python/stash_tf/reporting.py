@@ -9,7 +9,7 @@ from typing import Any
 from . import control, diagnosis, library, memory
 from .replanning import ENCODERS
 
-RAN, NOT_RUN, STAYS = "ran", "planned, not run", "stays as it is"
+RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ def build(
         for tensor in graph.get("tensors", ()):
             if tensor["tensor"] not in named:
                 named.add(tensor["tensor"])
-                rows.append(_row(graph, tensor, encoded.get(tensor["tensor"], [])))
+                rows.append(_row(graph, tensor, encoded.get(tensor["tensor"], []), bool(encoded)))
     for name, found in encoded.items():
         if name not in named:
             rows.append(_explicit(name, found))
@@ -157,13 +157,18 @@ def _newest(graphs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list(found.values())
 
 
-def _row(graph: Mapping[str, Any], tensor: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> Row:
+def _row(
+    graph: Mapping[str, Any], tensor: Mapping[str, Any], found: Sequence[Mapping[str, Any]], ran: bool
+) -> Row:
+    """`ran`: whether any of our kernels has; a tensor that nobody needs any more has none of its own."""
     dense, stored, runs, state = tensor["dense_bytes"], tensor["stored_bytes"], 0, NOT_RUN
     if found:
         dense, stored, runs = _measured(found)
         state = RAN
     elif tensor["choice"] in ("", "raw") or not graph["rewritten"]:
         state = STAYS
+    elif tensor["choice"] == "not needed" and ran:
+        state = DROPPED
     return Row(
         layer=tensor.get("layer", ""),
         tensor=tensor["tensor"],

@@ -1,0 +1,643 @@
+"""Loading, switching on and off, reports and plain mistakes of the package stash_tf."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import stash_tf
+from stash_tf import replanning, reporting, settings
+
+BUILT = stash_tf.library.find()
+NO_PRELUDE = {"prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
+LOAD = """
+import stash_tf
+try:
+    stash_tf.enable()
+    out("loaded")
+except stash_tf.StashError as error:
+    out(str(error))
+"""
+
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"policy": "int8"}, "policy: expected one of none, lossless, fp16, fp10, fp8, auto, got 'int8'"),
+        ({"policy": None}, "policy: expected one of none, lossless, fp16, fp10, fp8, auto, got None"),
+        ({"budget": -1}, 'budget: expected a whole number of bytes, or a text as "400 MiB", got -1'),
+        ({"budget": 1.5}, 'budget: expected a whole number of bytes, or a text as "400 MiB", got 1.5'),
+        ({"budget": True}, 'budget: expected a whole number of bytes, or a text as "400 MiB", got True'),
+        ({"budget": "much"}, """budget: expected bytes, as a whole number or as in "400 MiB", got 'much'"""),
+        ({"budget": "4 TiB"}, """budget: expected bytes, as a whole number or as in "400 MiB", got '4 TiB'"""),
+        ({"batch": -2}, "batch: expected a whole number of samples"),
+        ({"keep": "conv1"}, "keep: expected a list of layer names, got 'conv1'"),
+        ({"keep": [1]}, "keep: expected a list of layer names, got [1]"),
+        ({"keep": 7}, "keep: expected a list of layer names, got 7"),
+        ({"keep": [""]}, "keep: expected a list of layer names, got ['']"),
+        ({"swap": 1}, "swap: expected True or False, got 1"),
+        ({"strict": "yes"}, "strict: expected True or False, got 'yes'"),
+        ({"door": "back"}, "door: expected one of config, plugin, got 'back'"),
+        ({"min_bytes": -5}, "min_bytes: expected a whole number of bytes"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(stash_tf.StashError) as caught:
+        stash_tf.enable(**arguments)
+    assert str(caught.value).startswith("enable: " + message)
+    assert "\n" not in str(caught.value)
+    assert not stash_tf.is_enabled()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("400 MiB", 400 << 20), ("1.5GiB", 3 << 29), ("2 kB", 2000), ("123", 123), (" 7 B ", 7), (None, 0)],
+)
+def test_budgets_as_text(text, count):
+    assert settings.checked("fp8", text, None, (), False, 4096).budget_bytes == count
+
+
+def test_settings_as_the_contract_names_them():
+    wishes = settings.checked("auto", 10, 4, ["b", "a"], True, 1)
+    assert json.loads(wishes.measured(4, {"t:0": 0.5}).to_json(3)) == {
+        "policy": "auto",
+        "budget_bytes": 10,
+        "batch": 4,
+        "keep": ["b", "a"],
+        "swap": True,
+        "min_bytes": 1,
+        "densities": {"t:0": 0.5},
+        "generation": 3,
+    }
+
+
+# ---- the library
+
+
+def library_at(folder: Path, version: str | None = None) -> str:
+    """A copy of the library, said to be built for this TensorFlow, or for another."""
+    folder.mkdir()
+    shutil.copy(BUILT, folder)
+    note = BUILT.with_name("built_for.txt").read_text() if version is None else version
+    (folder / "built_for.txt").write_text(note)
+    return str(folder / BUILT.name)
+
+
+def test_missing_library(python, tmp_path):
+    text = python(LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=str(tmp_path / "none.so"))
+    assert "STASH_TF_LIBRARY names no file" in text
+    assert "--target stash_tf" in text
+    shutil.copytree(
+        Path(stash_tf.__file__).parent, tmp_path / "stash_tf", ignore=shutil.ignore_patterns("*.so")
+    )
+    text = python(LOAD, **NO_PRELUDE, STASH_TF_LIBRARY="", PYTHONPATH=str(tmp_path))
+    assert "the shared library is not there" in text and str(tmp_path) in text
+
+
+def test_library_for_another_tensorflow(python, tmp_path):
+    path = library_at(tmp_path / "old", "2.3.0\n")
+    code = LOAD + "assert not any('old/libstash' in line for line in open('/proc/self/maps'))"
+    text = python(code, **NO_PRELUDE, STASH_TF_LIBRARY=path)
+    assert "built for TensorFlow 2.3.0, but this is TensorFlow 2." in text
+    (tmp_path / "old/built_for.txt").unlink()
+    assert "it is unknown which TensorFlow" in python(LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=path)
+
+
+def test_second_copy_of_the_library(python, tmp_path):
+    path = library_at(tmp_path / "copy")
+    first = f"import tensorflow as tf\ntf.load_op_library({str(BUILT)!r})\n"
+    text = python(first, LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=path)
+    assert "another copy is already loaded" in text and str(BUILT.resolve()) in text
+    assert python(first, LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=str(BUILT)) == "loaded"
+
+
+def test_a_file_that_is_no_library(python, tmp_path):
+    path = library_at(tmp_path / "broken")
+    Path(path).write_text("nothing")
+    assert "cannot be loaded" in python(LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=path)
+
+
+# ---- doors
+
+
+def test_enabling_before_and_after_everything(python):
+    """Fresh and used functions, in fresh and used threads; options set afterwards keep working."""
+    code = """
+    found = {}
+    stash_tf.enable("lossless")
+    tf.config.threading.set_intra_op_parallelism_threads(1)     # the context is not initialised yet
+    x, step = images(), training()
+    found["enabled before the context"] = [asked(step, x) > 0, stored()]
+    found["the same settings again"] = asked(step, x)
+
+    traces = []
+    @tf.function
+    def counted(x):
+        traces.append(1)
+        return other(x)
+    other = training(1)
+    stash_tf.disable()
+    found["disabled"] = [asked(step, x), stored(), asked(counted, x), stored()]
+    used = {"ready": threading.Event(), "go": threading.Event()}
+    def in_thread():
+        counted(x)
+        used["ready"].set()
+        used["go"].wait()
+        counted(x)
+        found["used thread, used function"] = stored()
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    used["ready"].wait()
+    stash_tf.enable("fp8")
+    stored()
+    used["go"].set()
+    thread.join()
+    def fresh():
+        counted(x)
+        found["fresh thread"] = stored()
+    thread = threading.Thread(target=fresh)
+    thread.start()
+    thread.join()
+    found["without tracing again"] = len(traces)
+    stash_tf.enable("fp16")
+    found["enabled twice"] = [asked(counted, x) > 0, stored()]
+    found["policy"] = stash_tf.report().policy
+    stash_tf.disable()
+    counted(x)
+    found["disabled again"] = stored()
+    from tensorflow.python.eager.context import FunctionCallOptions
+    found["put back"] = FunctionCallOptions.as_attrs.__module__
+    out(found)
+    """
+    assert python(code) == {
+        "enabled before the context": [True, True],
+        "the same settings again": 0,
+        "disabled": [0, False, 0, False],
+        "used thread, used function": True,
+        "fresh thread": True,
+        "without tracing again": 1,
+        "enabled twice": [True, True],
+        "policy": "fp16",
+        "disabled again": False,
+        "put back": "tensorflow.python.eager.context",
+    }
+
+
+def test_block_restores_what_was_before(python):
+    code = """
+    x, step = images(), training()
+    policies = []
+    with stash_tf.enabled("fp8"):
+        with stash_tf.enabled("fp16", strict=True):
+            step(x)
+            policies.append(stash_tf.report().policy)
+        policies.append(stash_tf.report().policy)
+    policies.append(stash_tf.is_enabled())
+    try:
+        with stash_tf.enabled("lossless"):
+            raise KeyError
+    except KeyError:
+        policies.append(stash_tf.is_enabled())
+    out(policies)
+    """
+    assert python(code) == ["fp16", "fp8", False, False]
+
+
+def test_options_of_the_user_stay(python):
+    code = """
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.eager import context
+    x, step = images(), training()
+    theirs = config_pb2.ConfigProto()
+    theirs.graph_options.rewrite_options.custom_optimizers.add().name = "theirs"
+    stash_tf.enable()
+    from stash_tf.doors import merged
+    both = config_pb2.ConfigProto.FromString(merged(merged(theirs.SerializeToString(), "{}"), "{1}"))
+    optimizers = both.graph_options.rewrite_options.custom_optimizers
+    found = [[o.name for o in optimizers], optimizers[1].parameter_map["settings"].s.decode()]
+    tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
+    tf.config.optimizer.set_jit("autoclustering")
+    def sent():
+        attributes = context.context().function_call_options.as_attrs()
+        return config_pb2.ConfigProto.FromString(attributes["config_proto"])
+    options = sent().graph_options
+    found.append([options.rewrite_options.layout_optimizer, options.optimizer_options.global_jit_level,
+                  [o.name for o in options.rewrite_options.custom_optimizers]])
+    tf.config.optimizer.set_jit(False)
+    step(x)
+    found.append(stored())
+    stash_tf.disable()
+    options = sent().graph_options
+    found.append([options.rewrite_options.layout_optimizer, len(options.rewrite_options.custom_optimizers)])
+    out(found)
+    """
+    names, text, during, ran, after = python(code)
+    assert names == ["theirs", "stash"] and text == "{1}"
+    assert during == [2, 1, ["stash"]]  # 2: OFF
+    assert ran
+    assert after == [2, 0]
+
+
+def test_saved_models_hold_nothing_of_it(python, tmp_path):
+    code = """
+    import glob, keras
+    stash_tf.enable("fp8")
+    L = keras.layers
+    model = keras.Sequential([keras.Input((16, 16, 3)), L.Conv2D(16, 3, activation="relu"), L.MaxPooling2D(),
+                              L.Conv2D(16, 3, activation="relu"), L.Flatten(), L.Dense(4)])
+    model.compile("sgd", "mse")
+    model.fit(np.zeros((16, 16, 16, 3), "float32"), np.zeros((16, 4), "float32"), batch_size=8, verbose=0)
+    ran = stored()
+    class Module(tf.Module):
+        def __init__(self):
+            self.step = training()
+        @tf.function(input_signature=[tf.TensorSpec([4, 32, 32, 8])])
+        def train(self, x):
+            return self.step(x)
+    module = Module()
+    module.train(images())
+    folder = os.environ["TMPDIR"] + "/saved/"
+    os.mkdir(folder)
+    tf.saved_model.save(module, folder + "module")
+    tf.saved_model.save(model, folder + "model")
+    model.export(folder + "export", verbose=False)
+    model.save(folder + "model.keras")
+    files = [f for f in glob.glob(folder + "**", recursive=True) if os.path.isfile(f)]
+    traces = [os.path.basename(f) for f in files if b"stash" in open(f, "rb").read().lower()]
+    stash_tf.disable()
+    loaded = tf.saved_model.load(folder + "module")
+    stored()
+    loaded.train(images())
+    plain = stored()
+    stash_tf.enable("fp8")
+    loaded.train(images())
+    out([ran, len(files), traces, plain, stored()])
+    """
+    ran, files, traces, plain, loaded = python(code)
+    assert ran and files > 5
+    assert traces == []
+    assert not plain and loaded
+
+
+def test_keras_fit_in_many_ways(python):
+    code = """
+    import keras
+    stash_tf.enable("lossless")
+    L = keras.layers
+    def fit(**options):
+        model = keras.Sequential([keras.Input((16, 16, 3)), L.Conv2D(16, 3), L.ReLU(),
+                                  L.Conv2D(16, 3, activation="relu"), L.Flatten(), L.Dense(4)])
+        model.compile("sgd", "mse", **options)
+        stored()
+        model.fit(np.ones((20, 16, 16, 3), "float32"), np.zeros((20, 4), "float32"), batch_size=8, verbose=0)
+        return stored()
+    found = [fit(), fit(steps_per_execution=2)]
+    with tf.device("CPU:0"):
+        found.append(fit())
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        found.append(fit())
+    found.append(fit(run_eagerly=True))
+    out(found)
+    """
+    assert python(code) == [True, True, True, True, False]
+
+
+def test_plugin_door(python):
+    code = """
+    x, before, after, last = images(), training(), training(1), training(2)
+    before(x)
+    stash_tf.enable("fp8", door="plugin")
+    found = []
+    for step in (before, after):
+        step(x)
+        found.append(stored())
+    found.append(stash_tf.report().rewritten)
+    stash_tf.enable("fp16", door="plugin")
+    stash_tf.disable()
+    last(x)
+    found.append(stored())
+    after(x)
+    found.append(stored())                         # it stays as it was rewritten
+    stash_tf.enable("lossless")                    # the other door: both do not add up
+    last(x)
+    found.append(stored())
+    out(found)
+    """
+    assert python(code) == [False, True, True, False, True, True]
+
+
+def test_places_where_it_cannot_be_enabled(python):
+    code = """
+    found = []
+    @tf.function
+    def inside():
+        found.append(refused(stash_tf.enable))
+        return tf.constant(1)
+    inside()
+    tf.compat.v1.disable_eager_execution()
+    found.append(refused(stash_tf.enable))
+    out(found)
+    """
+    inside, graphs = python(code)
+    assert inside == "enable: call it outside of tf.function"
+    assert "disable_eager_execution" in graphs
+
+
+def test_what_a_call_costs(python):
+    """A few microseconds, where a call of a function takes a hundred and more."""
+    code = """
+    import timeit
+    from tensorflow.python.eager import context
+    options = context.context().function_call_options
+    def microseconds():
+        return min(timeit.repeat(options.as_attrs, number=2000, repeat=5)) / 2000 * 1e6
+    plain = microseconds()
+    stash_tf.enable("fp8")
+    out(microseconds() - plain)
+    """
+    assert python(code) < 50
+
+
+# ---- what is learned from running steps
+
+
+def graph(**fields):
+    return {
+        "id": "f",
+        "nodes": 9,
+        "rewritten": True,
+        "reason": "",
+        "batch": 0,
+        "left": [],
+        "tensors": [],
+        **fields,
+    }
+
+
+def tensor(name="a:0", choice="fp8", dense=400, stored=100, **fields):
+    known = {"tensor": name, "layer": "a", "op": "Relu", "choice": choice, "reason": "r"}
+    return {**known, "dense_bytes": dense, "stored_bytes": stored, "elements_per_sample": 100, **fields}
+
+
+def counter(name="a:0", op="StashEncode", runs=2, elements=1600, dense=6400, stored=1600, nonzeros=None):
+    moved = {"elements": elements, "dense_bytes": dense, "stored_bytes": stored, "nonzeros": nonzeros}
+    return {"op": op, "tensor": name, "executions": runs, "nanoseconds": 5, "batch": 8, **moved}
+
+
+def wishes(policy="fp8", budget=None, batch=None):
+    return settings.checked(policy, budget, batch, (), False, 4096)
+
+
+def test_batch_is_measured_where_it_matters():
+    graphs, counters = [graph(tensors=[tensor()])], [counter()]
+    for asked, batch in (
+        (wishes(budget=9), 8),
+        (wishes("auto"), 8),
+        (wishes(), None),
+        (wishes(budget=9, batch=4), None),
+    ):
+        found = replanning.better(asked, asked, graphs, counters)
+        assert (found and found.batch) == batch
+    known = [graph(tensors=[tensor()], batch=8)]
+    assert replanning.better(wishes(budget=9), wishes(budget=9), known, counters) is None
+    again = wishes(budget=9).measured(8, {})
+    assert replanning.better(wishes(budget=9), again, graphs, [counter(runs=3, elements=1700)]) is None
+
+
+def test_only_stash_encode_tells_the_batch():
+    pooled = counter("p:cells", "StashMaxPool", elements=6400)
+    graphs = [graph(tensors=[tensor(), tensor("p:cells", "window_index")])]
+    assert replanning.measured_batch(graphs, [pooled, counter()]) == 8
+
+
+def test_densities_are_measured_where_encoders_count():
+    graphs = [graph(tensors=[tensor(), tensor("b:0")])]
+    counters = [counter(nonzeros=400), counter("b:0")]
+    found = replanning.better(wishes("lossless"), wishes("lossless"), graphs, counters)
+    assert dict(found.densities) == {"a:0": 0.25}
+    assert replanning.better(wishes("lossless"), found, graphs, [counter(nonzeros=430)]) is None
+    assert replanning.better(wishes("fp8"), wishes("fp8"), graphs, counters) is None
+    assert replanning.better(wishes("lossless"), wishes("lossless"), [graph(rewritten=False)], counters) is None
+
+
+def test_planned_again_with_the_measured_batch(python):
+    code = """
+    import keras
+    L, found = keras.layers, []
+    def fit(**options):
+        stash_tf.enable("fp8", budget="64 MiB", **options)
+        model = keras.Sequential([keras.Input((16, 16, 3)), L.Conv2D(16, 3), L.ReLU(), L.Conv2D(16, 3),
+                                  L.Flatten(), L.Dense(4)])
+        model.compile("sgd", "mse")
+        samples = np.ones((28, 16, 16, 3), "float32"), np.zeros((28, 4), "float32")
+        model.fit(tf.data.Dataset.from_tensor_slices(samples).batch(8), epochs=4, verbose=0)
+        report = stash_tf.report()
+        found.append([report.batch, report.settings["batch"], report.rewritten])
+    fit()
+    fit(replan=False)
+    fit(batch=16)
+    out(found)
+    """
+    measured, not_again, given = python(code)
+    assert measured == [8, 8, True]
+    assert not_again == [0, 0, True]
+    assert given == [16, 16, True]
+
+
+# ---- reports
+
+
+def test_report_shows_what_ran_and_what_did_not():
+    graphs = [
+        graph(reason="first of two", rewritten=False),
+        graph(
+            batch=8,
+            predicted_plain_bytes=4096,
+            predicted_peak_bytes=1024,
+            tensors=[tensor(), tensor("b:0"), tensor("c:0", "raw"), tensor("d:0", "not needed", stored=0)],
+        ),
+        graph(id="inference", rewritten=False, reason="no backward pass"),
+    ]
+    counters = [counter(), counter("a:0", "StashDecode"), counter("e", "StashEncode", 4, dense=400, stored=40)]
+    report = reporting.build(graphs, counters, "fp8")
+    rows = {row.tensor: row for row in report.rows}
+    assert {name: row.state for name, row in rows.items()} == {
+        "a:0": "ran",
+        "b:0": "planned, not run",
+        "c:0": "stays as it is",
+        "d:0": "not needed any more",
+        "e": "ran",
+    }
+    assert (rows["a:0"].dense_bytes, rows["a:0"].stored_bytes, rows["a:0"].executions) == (3200, 800, 2)
+    assert (report.total_dense_bytes, report.total_stored_bytes) == (3300, 810)
+    assert report.rewritten
+    assert (report.predicted_plain_bytes, report.predicted_peak_bytes, report.batch) == (4096, 1024, 8)
+    text = str(report)
+    assert "planned, not run" in text and "1 other tensors stay as they are" in text
+    assert "3.2 KiB -> 810 B (4.1 times less)" in text
+    assert "predicted: 4.0 KiB -> 1.0 KiB" in text
+    json.dumps(report.as_dict())
+
+
+def test_report_adds_what_several_encoders_store_of_a_tensor():
+    both = [counter(dense=800, stored=80), counter(op="StashMaxPool", dense=800, stored=20)]
+    row = reporting.build([graph(tensors=[tensor()])], both).rows[0]
+    assert (row.dense_bytes, row.stored_bytes, row.executions) == (400, 50, 2)
+
+
+def test_report_of_nothing():
+    report = reporting.build([], [])
+    assert not report.rewritten and report.rows == () and report.total_dense_bytes == 0
+    assert str(report) == "Stash"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.00 GiB")],
+)
+def test_sizes(count, text):
+    assert reporting.size(count) == text
+
+
+def test_reports_explain_why_nothing_happened(python):
+    code = """
+    found = {}
+    def why(name):
+        found[name] = [str(line) for line in stash_tf.report().explanations]
+    why("off")
+    stash_tf.enable("none")
+    x, step = images(), training()
+    step(x)
+    why("none")
+    stash_tf.enable("fp8")
+    why("nothing ran")
+    tf.function(lambda x: x + 1)(x)
+    why("no training")
+    stash_tf.enable("fp8")
+    training(jit=True)(x)
+    why("xla")
+    tf.config.run_functions_eagerly(True)
+    stash_tf.enable("fp8")
+    training()(x)
+    why("eager")
+    tf.config.run_functions_eagerly(False)
+    stash_tf.enable("fp8", min_bytes="1 GiB")
+    training()(x)
+    why("too small")
+    stash_tf.enable("fp8")
+    training()(x)
+    why("fine")
+    out(found)
+    """
+    found = python(code)
+    assert found["fine"] == [] == found.pop("fine")
+    assert all(len(lines) == 1 for name, lines in found.items() if name not in ("xla", "too small"))
+    first = {name: lines[0] for name, lines in found.items()}
+    assert "Stash is off" in first["off"]
+    assert 'policy is "none"' in first["none"]
+    assert "No tf.function has run" in first["nothing ran"]
+    assert "no backward pass" in first["no training"]
+    assert "XLA compiles step" in first["xla"]
+    assert "run_functions_eagerly" in first["eager"]
+    assert any("large" in line for line in found["too small"])
+
+
+def test_switched_off_graph_optimizers_are_named(python):
+    code = """
+    stash_tf.enable("fp8")
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    training()(images())
+    out(list(stash_tf.report().explanations))
+    """
+    assert any("disable_meta_optimizer" in line for line in python(code))
+
+
+def test_strict(python):
+    code = """
+    x, found = images(), []
+    stash_tf.enable("fp8", strict=True)
+    step = training()
+    for _ in range(20):
+        step(x)
+    found.append(refused(stash_tf.check))
+    stash_tf.enable("fp8", strict=True, min_bytes="1 GiB")
+    calls = 0
+    try:
+        for calls in range(1, 20):
+            step(x)
+    except stash_tf.StashError as error:
+        found.append(str(error))
+    found.append(calls)
+    found.append(refused(stash_tf.check))
+    def nothing():
+        with stash_tf.enabled("fp8", strict=True):
+            pass
+    found.append(refused(nothing))
+    out(found)
+    """
+    fine, raised, calls, checked, block = python(code)
+    assert fine is None
+    assert "strict=True" in raised and calls == 5
+    assert checked and "No tf.function has run" in block
+
+
+def test_report_of_a_step(python):
+    code = """
+    stash_tf.enable("fp8")
+    x, step = images(), training()
+    for _ in range(3):
+        step(x)
+    report = stash_tf.report()
+    json.dumps(report.as_dict())
+    out([report.rewritten, report.total_dense_bytes, report.total_stored_bytes,
+         sorted({row.executions for row in report.rows if row.state == "ran"}), str(report),
+         report.predicted_peak_bytes < report.predicted_plain_bytes])
+    """
+    rewritten, dense, stored, runs, text, less = python(code)
+    assert rewritten and less
+    assert 0 < stored * 2 < dense
+    assert runs == [3]
+    assert "Relu" in text and "times less" in text
+
+
+# ---- Keras models
+
+
+def test_prepare(python):
+    code = """
+    import keras
+    def model():
+        return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
+    found = {}
+    early = model()
+    found["before compile"] = [stash_tf.prepare(early), early.supports_jit, stash_tf.prepare(early)]
+    early.compile("sgd", "mse", jit_compile=True)
+    found["jit does not come back"] = early.jit_compile
+    late = model()
+    late.compile("sgd", "mse", jit_compile=True)
+    late.fit(np.zeros((4, 8)), np.zeros((4, 2)), verbose=0)
+    found["after compile"] = [late.jit_compile, stash_tf.prepare(late), late.jit_compile]
+    stash_tf.enable("fp8")
+    found["seen"] = asked(lambda: late.fit(np.zeros((4, 8)), np.zeros((4, 2)), verbose=0)) > 0
+    eager = model()
+    eager.compile("sgd", "mse", run_eagerly=True)
+    found["eager"] = refused(stash_tf.prepare, eager)
+    found["no model"] = refused(stash_tf.prepare, 3)
+    tf.config.run_functions_eagerly(True)
+    found["eager functions"] = refused(stash_tf.prepare, model())
+    out(found)
+    """
+    found = python(code)
+    text, supports, again = found["before compile"]
+    assert "supports_jit" in text and supports is False and again == ""
+    assert found["jit does not come back"] is False
+    before, text, after = found["after compile"]
+    assert before is True and "jit_compile = False" in text and after is False
+    assert found["seen"]
+    assert "run_eagerly=True" in found["eager"]
+    assert "expected a keras.Model, got int" in found["no model"]
+    assert "run_functions_eagerly" in found["eager functions"]
