@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Time of a training step under the policies against plain TensorFlow's.
+
+Every policy has a process of its own, because settings and counters are per process; they take turns, a few steps each,
+in an order that changes from round to round, and only one works at a time. A second plain process shows the noise. A
+ratio is the median over the rounds of (median step of the policy / median step of plain TensorFlow in that round)."""
+
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from records import facts, save
+
+import run_model
+import runs
+
+POLICIES = ("none", "none again", "lossless", "fp16", "fp10", "fp8")
+WARM_UP = 6
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="flat,vgg,MobileNetV2,ResNet50,DenseNet121")
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--onednn", default="on,off")
+    parser.add_argument("--inter", default="2")
+    parser.add_argument("--intra", type=int, default=2)
+    parser.add_argument("--loop", default="custom")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=3, help="of every policy in a round")
+    parser.add_argument("--json", type=Path, help="the record")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments, rest = parser.parse_known_args()
+    if rest and not arguments.worker:
+        parser.error(f"unknown arguments: {' '.join(rest)}")
+    return arguments
+
+
+def work():
+    """A worker: for every number that it reads it runs so many executions and prints their times."""
+    arguments = run_model.parse_arguments([word for word in sys.argv[1:] if word != "--worker"])
+    run_model.start(arguments)
+    run, many = run_model.LOOPS[arguments.loop](run_model.Training(arguments))
+    for line in sys.stdin:
+        seconds, kernels = run_model.timed_steps(arguments, run, many, int(line))
+        print(json.dumps({"seconds": seconds, "kernels": kernels}), flush=True)
+
+
+class Worker:
+    def __init__(self, model, policy, arguments, onednn, inter):
+        words, environment = runs.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
+                                          intra=arguments.intra, loop=arguments.loop)
+        words[1:2] = [str(Path(__file__).resolve()), "--worker"]
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        stderr=self.errors)
+        self.seconds, self.kernels = [], []
+
+    def turn(self, executions):
+        self.process.stdin.write(f"{executions}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            self.errors.seek(0)
+            raise SystemExit(f"step_times: a process ended: {' '.join(self.process.args)}\n{self.errors.read()[-3000:]}")
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compare(arguments, model, onednn, inter):
+    """The rows of one model in one mode."""
+    policies = arguments.policies.split(",")
+    workers = {}
+    for policy in policies:
+        workers[policy] = Worker(model, policy, arguments, onednn, inter)
+        workers[policy].turn(WARM_UP)  # one after the other: building takes memory and both cores
+    for index in range(arguments.rounds):
+        shift = index % len(policies)
+        for policy in policies[shift:] + policies[:shift]:
+            result = workers[policy].turn(arguments.steps)
+            workers[policy].seconds.append(statistics.median(result["seconds"]))
+            workers[policy].kernels.append(result["kernels"])
+    for worker in workers.values():
+        worker.close()
+    plain = workers[policies[0]].seconds
+    for policy, worker in workers.items():
+        ratios = [mine / other for mine, other in zip(worker.seconds, plain)]
+        kernels = {op: statistics.median(each.get(op, 0) for each in worker.kernels) for op in worker.kernels[0]}
+        yield {"model": model, "onednn": onednn, "inter": inter, "intra": arguments.intra, "loop": arguments.loop,
+               "policy": policy, "step_ms_median": 1e3 * statistics.median(worker.seconds),
+               "ratio_median": statistics.median(ratios), "ratio_lowest": min(ratios), "ratio_highest": max(ratios),
+               "kernels_share": sum(kernels.values()) / statistics.median(worker.seconds),
+               "kernel_ms": {op: 1e3 * seconds for op, seconds in sorted(kernels.items())}}
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.worker:
+        return work()
+    record = {**facts(shlex.join(["bench/step_times.py", *sys.argv[1:]])), "rounds": arguments.rounds,
+              "steps": arguments.steps, "rows": []}
+    print(f"{'model':16} {'oneDNN':6} {'inter':>5} {'policy':12} {'ms':>9} {'ratio':>7} {'lowest':>7} {'highest':>7} "
+          f"{'kernels':>8}")
+    for model in arguments.models.split(","):
+        for onednn in arguments.onednn.split(","):
+            for inter in arguments.inter.split(","):
+                for row in compare(arguments, model, onednn == "on", int(inter)):
+                    record["rows"].append(row)
+                    print(f"{model:16} {onednn:6} {inter:>5} {row['policy']:12} {row['step_ms_median']:9.1f} "
+                          f"{row['ratio_median']:7.3f} {row['ratio_lowest']:7.3f} {row['ratio_highest']:7.3f} "
+                          f"{100 * row['kernels_share']:6.1f} %", flush=True)
+                if arguments.json:
+                    save(arguments.json, record)
+
+
+if __name__ == "__main__":
+    main()
