@@ -309,6 +309,15 @@ def test_counters_are_exact_in_many_threads():
     assert counter["executions"] == 1000 and counter["elements"] == 300_000 and counter["batch"] == 3
 
 
+def test_every_op_has_kernels_for_both_devices():
+    from tensorflow.python.framework import kernels
+
+    for name in ("StashEncode", "StashDecode", "StashReluGrad", "StashRelu6Grad", "StashLeakyReluGrad", "StashMaxPool",
+                 "StashMaxPoolGrad", "StashDropout", "StashDropoutGrad", "StashSwapOut", "StashSwapIn"):
+        found = kernels.get_registered_kernels_for_op(name).kernel
+        assert sorted(kernel.device_type for kernel in found) == ["CPU", "GPU"], name
+
+
 def test_versions():
     assert door.stash_tf_built_for().decode() == tf.__version__
     assert door.stash_tf_core_version().decode().count(".") == 2

@@ -166,12 +166,11 @@ def test_joint_relu_in_three_dimensions_with_ties():
 
 
 def test_nothing_to_pool():
-    for shape_of_x in ((0, 4, 4, 3), (2, 4, 4, 0), (2, 1, 1, 3)):
+    for shape_of_x, shape_of_y in (((0, 4, 4, 3), (0, 3, 3, 3)), ((2, 4, 4, 0), (2, 3, 3, 0)), ((2, 1, 4, 3), (2, 0, 3, 3))):
         x = tf.ones(shape_of_x)
         shape = attributes((2, 2), (1, 1), "VALID")
         y, stored, dims = ops.stash_max_pool(x=x, **shape)
-        expected = tf.nn.max_pool2d(x, 2, 1, "VALID")
-        assert y.shape == expected.shape and stored.shape == (0,)
+        assert y.shape == shape_of_y and stored.shape == (0,)
         dx = ops.stash_max_pool_grad(gradients=y, stored=stored, dims=dims, **shape)
         np.testing.assert_array_equal(dx, tf.zeros(shape_of_x))
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/device_stream.hpp"
 #include "tensorflow/core/lib/core/threadpool.h"
 
 namespace stash_tf {
@@ -16,6 +17,14 @@ constexpr std::size_t encoded_alignment = 16;
 
 void* data_of(const Tensor& tensor) {
   return const_cast<char*>(tensor.tensor_data().data());
+}
+
+/// Memory of the device for a report, in `tensor`.
+absl::Status allocate_report(tensorflow::OpKernelContext* context, Tensor* tensor, void** report) {
+  TF_RETURN_IF_ERROR(
+      context->allocate_temp(tensorflow::DT_UINT8, TensorShape({std::int64_t{trailer_bytes}}), tensor));
+  *report = data_of(*tensor);
+  return absl::OkStatus();
 }
 
 /// TensorFlow makes blocks of about this many cycles.
@@ -72,14 +81,13 @@ absl::Status sizes_of(absl::string_view op, const stash_encoding& encoding, std:
 }
 
 absl::Status check_stored(absl::string_view op, const stash_encoding& encoding, std::int32_t type,
-                          std::int64_t elements, const Tensor& stored) {
+                          std::int64_t elements, const Tensor& stored, stored_sizes* sizes) {
   if (stored.dims() != 1) return wrong(op, "stored", "a vector", absl::StrCat("rank ", stored.dims()));
-  stored_sizes sizes;
-  TF_RETURN_IF_ERROR(sizes_of(op, encoding, type, elements, &sizes));
+  TF_RETURN_IF_ERROR(sizes_of(op, encoding, type, elements, sizes));
   const auto bytes = static_cast<std::size_t>(stored.NumElements());
-  if (sizes.least <= bytes && bytes <= sizes.most) return absl::OkStatus();
-  const std::string range =
-      sizes.least == sizes.most ? absl::StrCat(sizes.least) : absl::StrCat(sizes.least, " to ", sizes.most);
+  if (sizes->least <= bytes && bytes <= sizes->most) return absl::OkStatus();
+  const std::string range = sizes->least == sizes->most ? absl::StrCat(sizes->least)
+                                                        : absl::StrCat(sizes->least, " to ", sizes->most);
   return wrong(op, "stored", absl::StrCat(range, " bytes for ", elements, " elements"), absl::StrCat(bytes));
 }
 
@@ -100,29 +108,36 @@ absl::Status shape_of(absl::string_view op, const Tensor& dims, TensorShape* sha
   return absl::OkStatus();
 }
 
-template <>
-core_context<cpu>::core_context(tensorflow::OpKernelContext* context)
-    : context_(STASH_INIT(stash_execution_context)) {
-  context_.space = STASH_SPACE_HOST;
-  context_.parallel_for = run_on_workers;
-  context_.user = context->device()->tensorflow_cpu_worker_threads()->workers;
+core_context::core_context(tensorflow::OpKernelContext* context, bool on_device) {
+  if (on_device) {
+    context_.space = STASH_SPACE_DEVICE;
+    context_.stream = device_stream(context);
+  } else {
+    context_.space = STASH_SPACE_HOST;
+    context_.parallel_for = run_on_workers;
+    context_.user = context->device()->tensorflow_cpu_worker_threads()->workers;
+  }
 }
 
-template <>
-absl::Status stored_output<cpu>::allocate(tensorflow::OpKernelContext* context, int index,
-                                          const stash_encoding& encoding, std::size_t payload) {
+absl::Status stored_output::allocate(tensorflow::OpKernelContext* context, const core_context& core,
+                                     int index, const stash_encoding& encoding, std::size_t payload) {
   sparse_ = is_sparse(encoding);
-  bytes_ = payload + (sparse_ && payload != 0 ? trailer_bytes : 0);
+  const bool trailer = sparse_ && payload != 0;
+  bytes_ = payload + (trailer ? trailer_bytes : 0);
   Tensor* stored = nullptr;
   TF_RETURN_IF_ERROR(context->allocate_output(index, TensorShape({bytes()}), &stored));
   view_.data = data_of(*stored);
   view_.bytes = payload;
   view_.report = &report_;
-  return absl::OkStatus();
+  if (!core.on_device()) return absl::OkStatus();
+  void* report = static_cast<char*>(view_.data) + payload;
+  if (!trailer) TF_RETURN_IF_ERROR(allocate_report(context, &device_report_, &report));
+  view_.report = static_cast<stash_encode_report*>(report);
+  return device_zero(context, report, trailer_bytes);
 }
 
-template <>
-absl::Status stored_output<cpu>::close(absl::string_view op) {
+absl::Status stored_output::close(absl::string_view op) {
+  if (view_.report != &report_) return absl::OkStatus();
   if (report_.status != 0) {
     return absl::InternalError(absl::StrCat(op, ": stored: expected all values to fit ", view_.bytes,
                                             " bytes, got status ", report_.status));
@@ -134,11 +149,15 @@ absl::Status stored_output<cpu>::close(absl::string_view op) {
   return absl::OkStatus();
 }
 
-template <>
-absl::Status stored_input<cpu>::open(tensorflow::OpKernelContext* context, absl::string_view op,
-                                     const stash_encoding& encoding, std::int32_t type, std::int64_t elements,
-                                     const Tensor& stored) {
-  TF_RETURN_IF_ERROR(check_stored(op, encoding, type, elements, stored));
+std::int64_t stored_output::nonzeros() const {
+  return sparse_ && view_.report == &report_ ? static_cast<std::int64_t>(report_.nonzeros) : -1;
+}
+
+absl::Status stored_input::open(tensorflow::OpKernelContext* context, const core_context& core,
+                                absl::string_view op, const stash_encoding& encoding, std::int32_t type,
+                                std::int64_t elements, const Tensor& stored) {
+  stored_sizes sizes;
+  TF_RETURN_IF_ERROR(check_stored(op, encoding, type, elements, stored, &sizes));
   const auto bytes = static_cast<std::size_t>(stored.NumElements());
   view_.data = data_of(stored);
   view_.bytes = bytes;
@@ -146,28 +165,44 @@ absl::Status stored_input<cpu>::open(tensorflow::OpKernelContext* context, absl:
   // Outputs of kernels are aligned; slices of them need not be.
   if (bytes != 0 && reinterpret_cast<std::uintptr_t>(view_.data) % encoded_alignment != 0) {
     TF_RETURN_IF_ERROR(context->allocate_temp(stored.dtype(), stored.shape(), &aligned_));
-    std::memcpy(data_of(aligned_), view_.data, bytes);
+    if (core.on_device()) {
+      TF_RETURN_IF_ERROR(device_copy(context, view_.data, data_of(aligned_), bytes));
+    } else {
+      std::memcpy(data_of(aligned_), view_.data, bytes);
+    }
     view_.data = data_of(aligned_);
   }
-  if (!is_sparse(encoding) || bytes == 0) return absl::OkStatus();
-  view_.bytes -= trailer_bytes;
-  std::memcpy(&report_, static_cast<const char*>(view_.data) + view_.bytes, sizeof(report_));
-  constexpr std::uint32_t known_flags = 3;
-  stored_sizes sizes;
-  TF_RETURN_IF_ERROR(sizes_of(op, encoding, type, elements, &sizes));
-  const bool fits = sizes.least <= report_.slot_bytes + trailer_bytes && report_.slot_bytes <= view_.bytes;
-  if (report_.status != 0 || (report_.flags & ~known_flags) != 0 || report_.overflow_bytes != 0 ||
-      report_.nonzeros > static_cast<std::uint64_t>(elements) || !fits) {
-    return absl::DataLossError(absl::StrCat(op, ": stored: expected the report of an encoder in the last ",
-                                            trailer_bytes, " bytes, got status ", report_.status, ", flags ",
-                                            report_.flags, ", ", report_.nonzeros, " non-zeros in ",
-                                            report_.slot_bytes, " bytes"));
+  const bool trailer = is_sparse(encoding) && bytes != 0;
+  if (trailer) view_.bytes -= trailer_bytes;
+  const char* behind = static_cast<const char*>(view_.data) + view_.bytes;
+  if (core.on_device()) {
+    // A copy, because what the core finds is written into it.
+    void* report = nullptr;
+    TF_RETURN_IF_ERROR(allocate_report(context, &device_report_, &report));
+    view_.report = static_cast<stash_encode_report*>(report);
+    return trailer ? device_copy(context, behind, report, trailer_bytes)
+                   : device_zero(context, report, trailer_bytes);
   }
-  return absl::OkStatus();
+  if (!trailer) return absl::OkStatus();
+  std::memcpy(&report_, behind, sizeof(report_));
+  return check_report(op, sizes, elements);
 }
 
-template <>
-absl::Status stored_input<cpu>::status(absl::string_view op) const {
+absl::Status stored_input::check_report(absl::string_view op, const stored_sizes& sizes,
+                                        std::int64_t elements) const {
+  constexpr std::uint32_t known_flags = 3;
+  const bool fits = sizes.least <= report_.slot_bytes + trailer_bytes && report_.slot_bytes <= view_.bytes;
+  if (report_.status == 0 && (report_.flags & ~known_flags) == 0 && report_.overflow_bytes == 0 &&
+      report_.nonzeros <= static_cast<std::uint64_t>(elements) && fits) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(op, ": stored: expected the report of an encoder in the last ",
+                                          trailer_bytes, " bytes, got status ", report_.status, ", flags ",
+                                          report_.flags, ", ", report_.nonzeros, " non-zeros in ",
+                                          report_.slot_bytes, " bytes"));
+}
+
+absl::Status stored_input::status(absl::string_view op) const {
   if (report_.status == 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(op, ": stored: expected bytes of this encoding, got status ",
                                           report_.status, " (1: values are missing, 2: the bytes contradict ",

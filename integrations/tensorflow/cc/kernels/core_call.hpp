@@ -35,60 +35,63 @@ absl::Status sizes_of(absl::string_view op, const stash_encoding& encoding, std:
 
 /// `stored` must be a vector of a size that `elements` elements can have.
 absl::Status check_stored(absl::string_view op, const stash_encoding& encoding, std::int32_t type,
-                          std::int64_t elements, const tensorflow::Tensor& stored);
+                          std::int64_t elements, const tensorflow::Tensor& stored, stored_sizes* sizes);
 
 /// The shape that `dims` says.
 absl::Status shape_of(absl::string_view op, const tensorflow::Tensor& dims, tensorflow::TensorShape* shape);
 
-/// The execution context of a kernel.
-template <class Device>
+/// The execution context of a kernel: TensorFlow's worker threads, or the device's stream.
 class core_context {
  public:
-  explicit core_context(tensorflow::OpKernelContext* context);
+  core_context(tensorflow::OpKernelContext* context, bool on_device);
   const stash_execution_context* get() const { return &context_; }
   std::int32_t space() const { return context_.space; }
+  bool on_device() const { return context_.space == STASH_SPACE_DEVICE; }
 
  private:
-  stash_execution_context context_;
+  stash_execution_context context_ = STASH_INIT(stash_execution_context);
 };
 
 /// Encoded bytes in an output, to be written by the core.
-template <class Device>
 class stored_output {
  public:
   /// Makes output `index`, with room for `payload` bytes.
-  absl::Status allocate(tensorflow::OpKernelContext* context, int index, const stash_encoding& encoding,
-                        std::size_t payload);
+  absl::Status allocate(tensorflow::OpKernelContext* context, const core_context& core, int index,
+                        const stash_encoding& encoding, std::size_t payload);
   const stash_encoded_view* view() const { return &view_; }
-  /// Behind the core's call: writes the trailer, and says if something did not fit.
+  /// Behind the core's call: writes the trailer, and says if something did not fit. On a device the core
+  /// writes the trailer itself, and nobody waits to see what is in it.
   absl::Status close(absl::string_view op);
   std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
   /// -1: not known.
-  std::int64_t nonzeros() const { return sparse_ ? static_cast<std::int64_t>(report_.nonzeros) : -1; }
+  std::int64_t nonzeros() const;
 
  private:
   stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
   stash_encode_report report_{};
+  tensorflow::Tensor device_report_;
   std::size_t bytes_ = 0;
   bool sparse_ = false;
 };
 
 /// Encoded bytes in an input, to be read by the core.
-template <class Device>
 class stored_input {
  public:
   /// check_stored(), then what stands in the trailer.
-  absl::Status open(tensorflow::OpKernelContext* context, absl::string_view op,
+  absl::Status open(tensorflow::OpKernelContext* context, const core_context& core, absl::string_view op,
                     const stash_encoding& encoding, std::int32_t type, std::int64_t elements,
                     const tensorflow::Tensor& stored);
   const stash_encoded_view* view() const { return &view_; }
-  /// Behind the core's call: DataLoss if it found that the bytes contradict themselves.
+  /// Behind the core's call: DataLoss if it found that the bytes contradict themselves. On a device nobody
+  /// waits to see that; values that cannot be read are zeros.
   absl::Status status(absl::string_view op) const;
 
  private:
+  absl::Status check_report(absl::string_view op, const stored_sizes& sizes, std::int64_t elements) const;
+
   stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
   stash_encode_report report_{};
-  tensorflow::Tensor aligned_;
+  tensorflow::Tensor aligned_, device_report_;
 };
 
 }  // namespace stash_tf

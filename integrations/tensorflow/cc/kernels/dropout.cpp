@@ -25,7 +25,6 @@ class dropout_kernel : public counted_kernel {
   stash_encoding encoding_ = STASH_INIT(stash_encoding);
 };
 
-template <class Device>
 class dropout_op : public dropout_kernel {
  public:
   using dropout_kernel::dropout_kernel;
@@ -39,12 +38,12 @@ class dropout_op : public dropout_kernel {
     auto key = STASH_INIT(stash_dropout_key);
     key.seed = static_cast<std::uint64_t>(seed.unaligned_flat<std::int64_t>()(0));
     key.step = static_cast<std::uint64_t>(seed.unaligned_flat<std::int64_t>()(1));
-    const core_context<Device> core(context);
+    const core_context core(context, on_device());
     const stash_tensor_view from = dense_view(x, core.space());
     stored_sizes sizes;
     TF_RETURN_IF_ERROR(sizes_of(op(), encoding_, from.type, from.dims[0], &sizes));
-    stored_output<Device> stored;
-    TF_RETURN_IF_ERROR(stored.allocate(context, 1, encoding_, sizes.most));
+    stored_output stored;
+    TF_RETURN_IF_ERROR(stored.allocate(context, core, 1, encoding_, sizes.most));
     Tensor* y = nullptr;
     TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({0}, 0, x.shape(), &y));
     const stash_tensor_view to = dense_view(*y, core.space());
@@ -56,17 +55,16 @@ class dropout_op : public dropout_kernel {
   }
 };
 
-template <class Device>
 class dropout_gradient : public dropout_kernel {
  public:
   using dropout_kernel::dropout_kernel;
 
   absl::Status run(OpKernelContext* context, execution* done) override {
     const Tensor& gradients = context->input(0);
-    const core_context<Device> core(context);
+    const core_context core(context, on_device());
     const stash_tensor_view dy = dense_view(gradients, core.space());
-    stored_input<Device> stored;
-    TF_RETURN_IF_ERROR(stored.open(context, op(), encoding_, dy.type, dy.dims[0], context->input(1)));
+    stored_input stored;
+    TF_RETURN_IF_ERROR(stored.open(context, core, op(), encoding_, dy.type, dy.dims[0], context->input(1)));
     Tensor* backprops = nullptr;
     TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({0}, 0, gradients.shape(), &backprops));
     const stash_tensor_view dx = dense_view(*backprops, core.space());
@@ -77,8 +75,10 @@ class dropout_gradient : public dropout_kernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("StashDropout").Device(tensorflow::DEVICE_CPU), dropout_op<cpu>);
-REGISTER_KERNEL_BUILDER(Name("StashDropoutGrad").Device(tensorflow::DEVICE_CPU), dropout_gradient<cpu>);
+REGISTER_KERNEL_BUILDER(Name("StashDropout").Device(tensorflow::DEVICE_CPU), dropout_op);
+REGISTER_KERNEL_BUILDER(Name("StashDropout").Device(tensorflow::DEVICE_GPU).HostMemory("seed"), dropout_op);
+REGISTER_KERNEL_BUILDER(Name("StashDropoutGrad").Device(tensorflow::DEVICE_CPU), dropout_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashDropoutGrad").Device(tensorflow::DEVICE_GPU), dropout_gradient);
 
 }  // namespace
 }  // namespace stash_tf

@@ -30,7 +30,6 @@ absl::Status read_dense_encoding(OpKernelConstruction* context, tensorflow::Data
   return check_type(op, *encoding, dense);
 }
 
-template <class Device>
 class encode_op : public counted_kernel {
  public:
   explicit encode_op(OpKernelConstruction* context) : counted_kernel(context) {
@@ -46,12 +45,12 @@ class encode_op : public counted_kernel {
 
   absl::Status run(OpKernelContext* context, execution* done) override {
     const Tensor& x = context->input(0);
-    const core_context<Device> core(context);
+    const core_context core(context, on_device());
     const stash_tensor_view dense = dense_view(x, core.space());
     std::size_t bytes = 0;
     TF_RETURN_IF_ERROR(size(core, dense, &bytes));
-    stored_output<Device> stored;
-    TF_RETURN_IF_ERROR(stored.allocate(context, 0, encoding_, bytes));
+    stored_output stored;
+    TF_RETURN_IF_ERROR(stored.allocate(context, core, 0, encoding_, bytes));
     TF_RETURN_IF_ERROR(from_core(op(), stash_encode(&encoding_, &dense, stored.view(), nullptr, core.get())));
     TF_RETURN_IF_ERROR(stored.close(op()));
     Tensor* dims = nullptr;
@@ -64,9 +63,8 @@ class encode_op : public counted_kernel {
   }
 
  private:
-  absl::Status size(const core_context<Device>& core, const stash_tensor_view& dense,
-                    std::size_t* bytes) const {
-    if (core.space() == STASH_SPACE_HOST && is_sparse(encoding_)) {
+  absl::Status size(const core_context& core, const stash_tensor_view& dense, std::size_t* bytes) const {
+    if (!core.on_device() && is_sparse(encoding_)) {
       return from_core(op(), stash_encoded_bytes_exact(&encoding_, &dense, core.get(), bytes));
     }
     return from_core(op(), stash_encoded_bytes_bound(&encoding_, dense.type, dense.dims[0], bytes));
@@ -75,7 +73,6 @@ class encode_op : public counted_kernel {
   stash_encoding encoding_ = STASH_INIT(stash_encoding);
 };
 
-template <class Device>
 class decode_op : public counted_kernel {
  public:
   explicit decode_op(OpKernelConstruction* context) : counted_kernel(context) {
@@ -91,10 +88,11 @@ class decode_op : public counted_kernel {
   absl::Status run(OpKernelContext* context, execution* done) override {
     TensorShape shape;
     TF_RETURN_IF_ERROR(shape_of(op(), context->input(1), &shape));
-    const core_context<Device> core(context);
-    stored_input<Device> stored;
-    TF_RETURN_IF_ERROR(stored.open(context, op(), encoding_, core_type(context->expected_output_dtype(0)),
-                                   shape.num_elements(), context->input(0)));
+    const core_context core(context, on_device());
+    stored_input stored;
+    TF_RETURN_IF_ERROR(stored.open(context, core, op(), encoding_,
+                                   core_type(context->expected_output_dtype(0)), shape.num_elements(),
+                                   context->input(0)));
     Tensor* y = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &y));
     const stash_tensor_view dense = dense_view(*y, core.space());
@@ -108,8 +106,10 @@ class decode_op : public counted_kernel {
   stash_encoding encoding_ = STASH_INIT(stash_encoding);
 };
 
-REGISTER_KERNEL_BUILDER(Name("StashEncode").Device(tensorflow::DEVICE_CPU), encode_op<cpu>);
-REGISTER_KERNEL_BUILDER(Name("StashDecode").Device(tensorflow::DEVICE_CPU), decode_op<cpu>);
+REGISTER_KERNEL_BUILDER(Name("StashEncode").Device(tensorflow::DEVICE_CPU), encode_op);
+REGISTER_KERNEL_BUILDER(Name("StashEncode").Device(tensorflow::DEVICE_GPU).HostMemory("dims"), encode_op);
+REGISTER_KERNEL_BUILDER(Name("StashDecode").Device(tensorflow::DEVICE_CPU), decode_op);
+REGISTER_KERNEL_BUILDER(Name("StashDecode").Device(tensorflow::DEVICE_GPU).HostMemory("dims"), decode_op);
 
 }  // namespace
 }  // namespace stash_tf

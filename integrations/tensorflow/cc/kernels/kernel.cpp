@@ -29,7 +29,9 @@ absl::Status from_core(absl::string_view op, std::int32_t code) {
 }
 
 counted_kernel::counted_kernel(tensorflow::OpKernelConstruction* context)
-    : tensorflow::OpKernel(context), counter_(nullptr) {
+    : tensorflow::OpKernel(context),
+      counter_(nullptr),
+      on_device_(context->device_type() == tensorflow::DEVICE_GPU) {
   std::string tensor;
   OP_REQUIRES_OK(context, context->GetAttr("tensor", &tensor));
   counter_ = counter_of(op(), tensor);

@@ -13,10 +13,6 @@
 
 namespace stash_tf {
 
-/// Where a kernel runs: the template argument of kernels.
-struct cpu {};
-struct gpu {};
-
 /// InvalidArgument: "op: argument: expected ..., got ...".
 absl::Status wrong(absl::string_view op, absl::string_view argument, absl::string_view expected,
                    absl::string_view got);
@@ -35,9 +31,12 @@ class counted_kernel : public tensorflow::OpKernel {
   virtual absl::Status run(tensorflow::OpKernelContext* context, execution* done) = 0;
 
   const std::string& op() const { return type_string(); }
+  /// True in a kernel of DEVICE_GPU: tensors that are not registered as host memory are on the device.
+  bool on_device() const { return on_device_; }
 
  private:
   counter* counter_;
+  bool on_device_;
 };
 
 /// What is known of an execution from its dense tensor.

@@ -44,7 +44,6 @@ class pool_kernel : public counted_kernel {
   pool_layer layer_;
 };
 
-template <class Device>
 class max_pool_op : public pool_kernel {
  public:
   using pool_kernel::pool_kernel;
@@ -58,12 +57,12 @@ class max_pool_op : public pool_kernel {
     TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(out, &shape));
     Tensor* y = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &y));
-    const core_context<Device> core(context);
+    const core_context core(context, on_device());
     const stash_encoding& encoding = layer_.encoding();
     stored_sizes sizes;
     TF_RETURN_IF_ERROR(sizes_of(op(), encoding, core_type(x.dtype()), y->NumElements(), &sizes));
-    stored_output<Device> stored;
-    TF_RETURN_IF_ERROR(stored.allocate(context, 1, encoding, sizes.most));
+    stored_output stored;
+    TF_RETURN_IF_ERROR(stored.allocate(context, core, 1, encoding, sizes.most));
     Tensor* list = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(2, TensorShape({x.dims()}), &list));
     std::copy(in.begin(), in.end(), list->unaligned_flat<std::int64_t>().data());
@@ -79,14 +78,13 @@ class max_pool_op : public pool_kernel {
                                   : stash_max_pool_forward(&from, &to, &window, stored.view(),
                                                            STASH_RULE_TENSORFLOW, core.get())));
     TF_RETURN_IF_ERROR(stored.close(op()));
-    if (core.space() == STASH_SPACE_HOST && layer_.rank() == 4) {
+    if (!core.on_device() && layer_.rank() == 4) {
       follow_host_nan_rule(layer_, x, in, y, out, *core.get());
     }
     return absl::OkStatus();
   }
 };
 
-template <class Device>
 class max_pool_gradient : public pool_kernel {
  public:
   using pool_kernel::pool_kernel;
@@ -106,9 +104,9 @@ class max_pool_gradient : public pool_kernel {
                    absl::StrCat("the shape [", absl::StrJoin(out, ","), "] that dims gives"),
                    gradients.shape().DebugString());
     }
-    const core_context<Device> core(context);
-    stored_input<Device> stored;
-    TF_RETURN_IF_ERROR(stored.open(context, op(), layer_.encoding(), core_type(gradients.dtype()),
+    const core_context core(context, on_device());
+    stored_input stored;
+    TF_RETURN_IF_ERROR(stored.open(context, core, op(), layer_.encoding(), core_type(gradients.dtype()),
                                    gradients.NumElements(), context->input(1)));
     Tensor* backprops = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &backprops));
@@ -124,8 +122,11 @@ class max_pool_gradient : public pool_kernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("StashMaxPool").Device(tensorflow::DEVICE_CPU), max_pool_op<cpu>);
-REGISTER_KERNEL_BUILDER(Name("StashMaxPoolGrad").Device(tensorflow::DEVICE_CPU), max_pool_gradient<cpu>);
+REGISTER_KERNEL_BUILDER(Name("StashMaxPool").Device(tensorflow::DEVICE_CPU), max_pool_op);
+REGISTER_KERNEL_BUILDER(Name("StashMaxPool").Device(tensorflow::DEVICE_GPU).HostMemory("dims"), max_pool_op);
+REGISTER_KERNEL_BUILDER(Name("StashMaxPoolGrad").Device(tensorflow::DEVICE_CPU), max_pool_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashMaxPoolGrad").Device(tensorflow::DEVICE_GPU).HostMemory("dims"),
+                        max_pool_gradient);
 
 }  // namespace
 }  // namespace stash_tf

@@ -15,7 +15,6 @@ using tensorflow::Tensor;
 /// backprops = passes ? gradients : slope * gradients. TensorFlow multiplies where a gradient does not pass,
 /// too: with 0 for ReLU, so that -1 becomes -0 and an infinity NaN, which loss scaling has to see. So each of
 /// the three is a leaky ReLU here.
-template <class Device>
 class leaky_gradient : public counted_kernel {
  public:
   using counted_kernel::counted_kernel;
@@ -23,10 +22,10 @@ class leaky_gradient : public counted_kernel {
   absl::Status run(OpKernelContext* context, execution* done) override {
     const Tensor& gradients = context->input(0);
     const Tensor& stored_bytes = context->input(1);
-    const core_context<Device> core(context);
+    const core_context core(context, on_device());
     const stash_tensor_view dy = dense_view(gradients, core.space());
-    stored_input<Device> stored;
-    TF_RETURN_IF_ERROR(stored.open(context, op(), encoding_, dy.type, dy.dims[0], stored_bytes));
+    stored_input stored;
+    TF_RETURN_IF_ERROR(stored.open(context, core, op(), encoding_, dy.type, dy.dims[0], stored_bytes));
     Tensor* backprops = nullptr;
     TF_RETURN_IF_ERROR(context->forward_input_or_allocate_output({0}, 0, gradients.shape(), &backprops));
     const stash_tensor_view dx = dense_view(*backprops, core.space());
@@ -42,36 +41,32 @@ class leaky_gradient : public counted_kernel {
   float slope_ = 0;
 };
 
-template <class Device>
-class relu_gradient : public leaky_gradient<Device> {
+class relu_gradient : public leaky_gradient {
  public:
-  explicit relu_gradient(OpKernelConstruction* context) : leaky_gradient<Device>(context) {
-    OP_REQUIRES_OK(context, read_sign_encoding(context, &this->encoding_));
+  explicit relu_gradient(OpKernelConstruction* context) : leaky_gradient(context) {
+    OP_REQUIRES_OK(context, read_sign_encoding(context, &encoding_));
   }
 };
 
-template <class Device>
-class relu6_gradient : public leaky_gradient<Device> {
+class relu6_gradient : public leaky_gradient {
  public:
-  explicit relu6_gradient(OpKernelConstruction* context) : leaky_gradient<Device>(context) {
+  explicit relu6_gradient(OpKernelConstruction* context) : leaky_gradient(context) {
     // A range_mask is a plane of the same bits, and says already where gradients pass.
-    this->encoding_.kind = STASH_KIND_SIGN_MASK;
+    encoding_.kind = STASH_KIND_SIGN_MASK;
   }
 };
 
-template <class Device>
-class leaky_relu_gradient : public leaky_gradient<Device> {
+class leaky_relu_gradient : public leaky_gradient {
  public:
-  explicit leaky_relu_gradient(OpKernelConstruction* context) : leaky_gradient<Device>(context) {
-    OP_REQUIRES_OK(context, read_sign_encoding(context, &this->encoding_));
+  explicit leaky_relu_gradient(OpKernelConstruction* context) : leaky_gradient(context) {
+    OP_REQUIRES_OK(context, read_sign_encoding(context, &encoding_));
     float alpha = 0;
     OP_REQUIRES_OK(context, context->GetAttr("alpha", &alpha));
-    OP_REQUIRES(context, std::isfinite(alpha),
-                wrong(this->op(), "alpha", "a finite number", absl::StrCat(alpha)));
+    OP_REQUIRES(context, std::isfinite(alpha), wrong(op(), "alpha", "a finite number", absl::StrCat(alpha)));
     // Beyond, a product may be infinite in TensorFlow, where the core saturates.
     OP_REQUIRES(context, context->input_type(0) == tensorflow::DT_FLOAT || std::fabs(alpha) <= 1,
-                wrong(this->op(), "alpha", "-1 to 1 for 16-bit types", absl::StrCat(alpha)));
-    this->slope_ = rounded(alpha, context->input_type(0));
+                wrong(op(), "alpha", "-1 to 1 for 16-bit types", absl::StrCat(alpha)));
+    slope_ = rounded(alpha, context->input_type(0));
   }
 
  private:
@@ -88,9 +83,12 @@ class leaky_relu_gradient : public leaky_gradient<Device> {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("StashReluGrad").Device(tensorflow::DEVICE_CPU), relu_gradient<cpu>);
-REGISTER_KERNEL_BUILDER(Name("StashRelu6Grad").Device(tensorflow::DEVICE_CPU), relu6_gradient<cpu>);
-REGISTER_KERNEL_BUILDER(Name("StashLeakyReluGrad").Device(tensorflow::DEVICE_CPU), leaky_relu_gradient<cpu>);
+REGISTER_KERNEL_BUILDER(Name("StashReluGrad").Device(tensorflow::DEVICE_CPU), relu_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashReluGrad").Device(tensorflow::DEVICE_GPU), relu_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashRelu6Grad").Device(tensorflow::DEVICE_CPU), relu6_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashRelu6Grad").Device(tensorflow::DEVICE_GPU), relu6_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashLeakyReluGrad").Device(tensorflow::DEVICE_CPU), leaky_relu_gradient);
+REGISTER_KERNEL_BUILDER(Name("StashLeakyReluGrad").Device(tensorflow::DEVICE_GPU), leaky_relu_gradient);
 
 }  // namespace
 }  // namespace stash_tf
