@@ -58,20 +58,15 @@ std::string encoding_name(const json& stored) {
 }  // namespace
 
 choices plan(const graph_view& graph, const step& of, const tensor_sizes& sizes, const settings& wanted,
-             const std::vector<int>& order) {
+             const std::vector<int>& order, std::int64_t budget_bytes) {
   const planner_graph g = make_planner_graph(graph, of, sizes, order);
   choices result;
-  answer a = ask(g.json, wanted, wanted.budget_bytes);
+  const answer a = ask(g.json, wanted, budget_bytes);
   if (a.code == STASH_INFEASIBLE_BUDGET) {
-    result.refusal = a.message;
-    a = ask(g.json, wanted, 0);
-    if (a.code == STASH_OK)
-      result.smallest_budget_bytes = a.plan["sizes"].value("planned_peak_total", std::int64_t{0});
+    result.infeasible = a.message;
+    return result;
   }
   if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the step: " + a.message);
-  const json& sizes_of_plan = a.plan["sizes"];
-  result.peak_bytes = sizes_of_plan.value("planned_peak_total", std::int64_t{0});
-  result.plain_peak_bytes = sizes_of_plan.value("baseline_peak_total", std::int64_t{0});
   const json& kept = a.plan["choices"];
   for (std::size_t k = 0; k < of.blocks.size(); ++k) {
     block_choice c;

@@ -24,14 +24,12 @@ struct choices {
   std::vector<block_choice> blocks;      ///< as step::blocks
   std::vector<pooling_choice> poolings;  ///< as step::poolings
   std::vector<std::int64_t> pooling_bytes;
-  std::int64_t peak_bytes = 0, plain_peak_bytes = 0;
-  /// Not 0: the budget is too small, and this one would do; everything else is as with no budget.
-  std::int64_t smallest_budget_bytes = 0;
-  std::string refusal;  ///< what the planner says to that
+  std::string infeasible;  ///< not empty: no plan keeps the budget, and all else is empty; why
 };
 
-/// Asks the planner. Throws std::runtime_error if it refuses the graph.
+/// Asks the planner. `budget_bytes` 0: for the smallest peak. Throws std::runtime_error if it refuses the
+/// graph.
 choices plan(const graph_view& graph, const step& of, const tensor_sizes& sizes, const settings& wanted,
-             const std::vector<int>& order);
+             const std::vector<int>& order, std::int64_t budget_bytes);
 
 }  // namespace stash_tf

@@ -11,9 +11,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "door.hpp"
+#include "optimizer/budget.hpp"
 #include "optimizer/check.hpp"
 #include "optimizer/choices.hpp"
 #include "optimizer/control_flow.hpp"
+#include "optimizer/footprint.hpp"
 #include "optimizer/log.hpp"
 #include "optimizer/ordering.hpp"
 #include "optimizer/rewrite.hpp"
@@ -158,26 +160,24 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
     const control_flow flow(graph, of.order);
     const ordering ordered = order_backward_pass(graph, of, sizes, flow);
-    const choices chosen = plan(graph, of, sizes, wanted, ordered.order);
-    log->predicted_peak_bytes = chosen.peak_bytes;
-    log->predicted_plain_bytes = chosen.plain_peak_bytes;
-    log->smallest_budget_bytes = chosen.smallest_budget_bytes;
-    log_choices(graph, sizes, of, chosen, log);
-
-    rewritten r;
-    if (chosen.smallest_budget_bytes > 0 && sizes.batch_known()) {
-      log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small; ",
-                                 chosen.smallest_budget_bytes, " would do: ", chosen.refusal);
-      r = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
-    } else {
-      r = rewrite(item.graph, graph, of, chosen, flow, ordered.pairs);
-      if (r.stashes == 0) return nothing_to_do("no tensor is smaller in another form");
+    const step_context context{item.graph, graph, of, sizes, flow, ordered, wanted};
+    log->predicted_plain_bytes = simulated_peak(graph, graph, sizes, of, {});
+    outcome result = best_graph(context);
+    log->predicted_peak_bytes = result.peak_bytes;
+    log_choices(graph, sizes, of, result.chosen, log);
+    if (result.peak_bytes > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
+      log->smallest_budget_bytes = result.peak_bytes;
+      log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
+                                 result.peak_bytes, " would do under policy ", wanted.policy);
+      result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
+    } else if (result.graph.stashes == 0 && wanted.budget_bytes == 0) {
+      return nothing_to_do("no tensor is smaller in another form");
     }
-    if (const std::string fault = check_output(item.graph, r.graph); !fault.empty()) {
+    if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);
     }
-    *output = std::move(r.graph);
+    *output = std::move(result.graph.graph);
     return absl::OkStatus();
   }
 

@@ -1,0 +1,39 @@
+#include "optimizer/budget.hpp"
+
+#include "optimizer/footprint.hpp"
+
+namespace stash_tf {
+
+namespace {
+
+// Of the budget, for what other orders of execution take than the simulated one.
+constexpr std::int64_t parts_in_reserve = 20;
+constexpr int most_attempts = 5;
+
+outcome attempt(const step_context& c, std::int64_t planner_budget) {
+  outcome o;
+  o.chosen = plan(c.graph, c.of, c.sizes, c.wanted, c.ordered.order, planner_budget);
+  if (!o.chosen.infeasible.empty()) return o;
+  o.graph = rewrite(c.original, c.graph, c.of, o.chosen, c.flow, c.ordered.pairs);
+  o.peak_bytes = simulated_peak(graph_view(o.graph.graph), c.graph, c.sizes, c.of, o.chosen);
+  return o;
+}
+
+}  // namespace
+
+outcome best_graph(const step_context& c) {
+  const std::int64_t budget = c.sizes.batch_known() ? c.wanted.budget_bytes : 0;
+  if (budget > 0) {
+    const std::int64_t target = budget - budget / parts_in_reserve;
+    std::int64_t planner_budget = target;
+    for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
+      outcome o = attempt(c, planner_budget);
+      if (!o.chosen.infeasible.empty()) break;
+      if (o.peak_bytes <= target) return o;
+      planner_budget -= o.peak_bytes - target;
+    }
+  }
+  return attempt(c, 0);
+}
+
+}  // namespace stash_tf

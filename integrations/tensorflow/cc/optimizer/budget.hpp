@@ -1,0 +1,39 @@
+#pragma once
+/// \file
+/// From a step to the graph that runs it within the budget.
+
+#include <cstdint>
+
+#include "optimizer/choices.hpp"
+#include "optimizer/control_flow.hpp"
+#include "optimizer/ordering.hpp"
+#include "optimizer/rewrite.hpp"
+#include "optimizer/settings.hpp"
+#include "optimizer/shapes.hpp"
+#include "optimizer/step.hpp"
+
+namespace stash_tf {
+
+struct step_context {
+  const tensorflow::GraphDef& original;
+  const graph_view& graph;
+  const step& of;
+  const tensor_sizes& sizes;
+  const control_flow& flow;
+  const ordering& ordered;
+  const settings& wanted;
+};
+
+struct outcome {
+  choices chosen;
+  rewritten graph;
+  std::int64_t peak_bytes = 0;  ///< simulated
+};
+
+/// The graph with the least codec work whose simulated peak keeps the budget; with no budget, or one that
+/// nothing keeps, the one of the smallest peak. The planner knows an op's order and its buffers, not how
+/// TensorFlow forwards and when it runs what: so the simulation judges, and the planner is asked again for
+/// less.
+outcome best_graph(const step_context& context);
+
+}  // namespace stash_tf

@@ -1,0 +1,24 @@
+#pragma once
+/// \file
+/// How much memory TensorFlow's executor will take for a step: a simulation of one worker thread that takes
+/// nodes as the executor does, allocates outputs, forwards buffers that nobody else reads, and frees what all
+/// have read.
+
+#include <cstdint>
+
+#include "optimizer/choices.hpp"
+#include "optimizer/graph_view.hpp"
+#include "optimizer/shapes.hpp"
+#include "optimizer/step.hpp"
+
+namespace stash_tf {
+
+/// Bytes at the peak; what the caller holds (weights, arguments) does not count. `graph` is the original,
+/// whose sizes these are, or what rewrite() made of it.
+std::int64_t simulated_peak(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
+                            const step& of, const choices& chosen);
+
+/// Scratch memory of convolutions' gradients in TensorFlow's own kernels; 0 where oneDNN's take their place.
+std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes);
+
+}  // namespace stash_tf
