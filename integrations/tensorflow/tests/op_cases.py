@@ -9,8 +9,8 @@ import pathlib
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import numpy as np
+import tensorflow as tf
 
 # With oneDNN TensorFlow's own sums over overlapping windows have another order.
 EXACT = os.environ["TF_ENABLE_ONEDNN_OPTS"] == "0"
@@ -43,10 +43,44 @@ def counters():
 FLOATS = (tf.float32, tf.float16, tf.bfloat16)
 SIZES = (0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 4099)
 SPARSE = ("bitmap", "csr")
-FORMATS = ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2",
-           "mxfp4_e2m1")
-EDGES = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 6.0, 5.999, 6.001, 1e-30, 1e-4, -1e-4,
-         448.0, 465.0, 1e5, -1e5, 3e38, 65519.0, 65520.0, 2.0**-10, 2.0**-25, 0.5, 2.5)
+FORMATS = (
+    "fp16",
+    "bf16",
+    "fp10",
+    "fp8",
+    "fp8_e5m2",
+    "mxfp8_e4m3",
+    "mxfp8_e5m2",
+    "mxfp6_e2m3",
+    "mxfp6_e3m2",
+    "mxfp4_e2m1",
+)
+EDGES = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    6.0,
+    5.999,
+    6.001,
+    1e-30,
+    1e-4,
+    -1e-4,
+    448.0,
+    465.0,
+    1e5,
+    -1e5,
+    3e38,
+    65519.0,
+    65520.0,
+    2.0**-10,
+    2.0**-25,
+    0.5,
+    2.5,
+)
 # TensorFlow's threads take these for zeros, the core does not.
 DENORMALS = (1e-40, -1e-40)
 
@@ -83,7 +117,7 @@ def assert_bits(got, expected):
     np.testing.assert_array_equal(bits(got), bits(expected))
 
 
-# Narrow formats, from docs/format.md: exponent bits of the smallest normal, mantissa bits, largest, infinity kept.
+# From docs/format.md: exponent of the smallest normal number, mantissa bits, largest number, infinity kept.
 NARROW = {
     "fp16": (-14, 10, 65504.0, True),
     "bf16": (-126, 7, float(np.uint32(0x7F7F0000).view(np.float32)), True),

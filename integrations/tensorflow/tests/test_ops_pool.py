@@ -1,16 +1,24 @@
 """Max pooling that keeps the winners, against TensorFlow's."""
 
+import numpy as np
 import pytest
+
 from op_cases import EXACT, FLOATS, assert_bits, assert_same, ops, values
 
-import numpy as np
-import tensorflow as tf
-
-ids = lambda v: getattr(v, "name", None) or str(v)  # noqa: E731
+ids = lambda v: getattr(v, "name", None) or str(v)
 
 # Windows and strides of height and width.
-WINDOWS = (((2, 2), (2, 2)), ((3, 3), (2, 2)), ((3, 3), (1, 1)), ((1, 1), (1, 1)), ((1, 4), (3, 2)), ((5, 3), (2, 3)),
-           ((2, 2), (3, 3)), ((7, 7), (3, 3)), ((16, 16), (4, 4)))
+WINDOWS = (
+    ((2, 2), (2, 2)),
+    ((3, 3), (2, 2)),
+    ((3, 3), (1, 1)),
+    ((1, 1), (1, 1)),
+    ((1, 4), (3, 2)),
+    ((5, 3), (2, 3)),
+    ((2, 2), (3, 3)),
+    ((7, 7), (3, 3)),
+    ((16, 16), (4, 4)),
+)
 SPACES = ((1, 1), (2, 3), (5, 7), (9, 8), (17, 16))
 
 
@@ -38,7 +46,9 @@ def assert_gradient(got, expected, overlap, exact=EXACT):
 @pytest.mark.parametrize("padding", ("SAME", "VALID"))
 @pytest.mark.parametrize("window,strides", WINDOWS, ids=ids)
 def test_against_tensorflow(window, strides, padding, dtype):
-    for seed, (space, channels, batch) in enumerate((s, c, b) for s in SPACES for c in (1, 3, 17) for b in (1, 3)):
+    for seed, (space, channels, batch) in enumerate(
+        (s, c, b) for s in SPACES for c in (1, 3, 17) for b in (1, 3)
+    ):
         if not fits(window, space, padding):
             continue
         shape = attributes(window, strides, padding)
@@ -51,7 +61,9 @@ def test_against_tensorflow(window, strides, padding, dtype):
         assert list(dims.numpy()) == list(x.shape)
         dy = values(dtype, y.shape, seed + 50, edges=())
         dx = ops.stash_max_pool_grad(gradients=dy, stored=stored, dims=dims, **shape)
-        assert_gradient(dx, tf.raw_ops.MaxPoolGrad(orig_input=x, orig_output=expected, grad=dy, **shape), overlap)
+        assert_gradient(
+            dx, tf.raw_ops.MaxPoolGrad(orig_input=x, orig_output=expected, grad=dy, **shape), overlap
+        )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=ids)
@@ -94,15 +106,23 @@ def channels_first(list_or_tensor):
 
 
 @pytest.mark.parametrize("joint", (False, True), ids=("plain", "joint"))
-@pytest.mark.parametrize("ksize,strides,last,first", (
-    ([1, 3, 3, 1], [1, 2, 2, 1], "NHWC", "NCHW"), ([1, 2, 3, 2, 1], [1, 2, 1, 2, 1], "NDHWC", "NCDHW")), ids=ids)
+@pytest.mark.parametrize(
+    "ksize,strides,last,first",
+    (([1, 3, 3, 1], [1, 2, 2, 1], "NHWC", "NCHW"), ([1, 2, 3, 2, 1], [1, 2, 1, 2, 1], "NDHWC", "NCDHW")),
+    ids=ids,
+)
 def test_layouts_agree(ksize, strides, last, first, joint):
     x = tf.nn.relu(values(tf.float32, (2, 5, 6, 7, 3)[: len(ksize) - 1] + (4,), edges=()))
     for padding in ("SAME", "VALID"):
         results = []
         for order, turn in ((last, lambda v: v), (first, channels_first)):
-            shape = {"ksize": turn(ksize), "strides": turn(strides), "padding": padding, "data_format": order,
-                     "joint_relu": joint}
+            shape = {
+                "ksize": turn(ksize),
+                "strides": turn(strides),
+                "padding": padding,
+                "data_format": order,
+                "joint_relu": joint,
+            }
             y, stored, dims = ops.stash_max_pool(x=turn(x), **shape)
             dy = turn(values(tf.float32, results[0][0].shape if results else y.shape, 4, edges=()))
             results.append((y, ops.stash_max_pool_grad(gradients=dy, stored=stored, dims=dims, **shape)))
@@ -112,8 +132,8 @@ def test_layouts_agree(ksize, strides, last, first, joint):
 
 @pytest.mark.parametrize("dtype", (tf.float32, tf.bfloat16), ids=ids)
 def test_three_dimensions(dtype):
-    """Without ties: of equal cells TensorFlow's gradient on the CPU goes to all, ours to the first. Its sums over
-    overlapping windows have another order."""
+    """Without ties: of equal cells TensorFlow's gradient on the CPU goes to all, ours to the first. Its sums
+    over overlapping windows have another order."""
     rng = np.random.default_rng(0)
     for space in ((1, 1, 1), (2, 3, 4), (5, 4, 3)):
         count = int(np.prod(space))
@@ -166,7 +186,11 @@ def test_joint_relu_in_three_dimensions_with_ties():
 
 
 def test_nothing_to_pool():
-    for shape_of_x, shape_of_y in (((0, 4, 4, 3), (0, 3, 3, 3)), ((2, 4, 4, 0), (2, 3, 3, 0)), ((2, 1, 4, 3), (2, 0, 3, 3))):
+    for shape_of_x, shape_of_y in (
+        ((0, 4, 4, 3), (0, 3, 3, 3)),
+        ((2, 4, 4, 0), (2, 3, 3, 0)),
+        ((2, 1, 4, 3), (2, 0, 3, 3)),
+    ):
         x = tf.ones(shape_of_x)
         shape = attributes((2, 2), (1, 1), "VALID")
         y, stored, dims = ops.stash_max_pool(x=x, **shape)
@@ -197,4 +221,4 @@ def test_stored_size():
         x = values(tf.float32, (3, 20, 20, 7), edges=())
         y, stored, _ = ops.stash_max_pool(x=x, **attributes(window, (2, 2), "SAME"))
         codes = int(tf.size(y))
-        assert stored.shape[0] == -(-codes // (16 * per_byte)) * 16
+        assert stored.shape[0] == -(-codes // (16 * per_byte)) * 16, tf
