@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from op_cases import EXACT, FLOATS, assert_bits, assert_same, ops, values
+from op_cases import EXACT, FLOATS, assert_bits, assert_same, ops, tf, values
 
 ids = lambda v: getattr(v, "name", None) or str(v)
 

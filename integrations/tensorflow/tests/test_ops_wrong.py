@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from op_cases import FORMATS, SPARSE, ops, values
+from op_cases import FORMATS, SPARSE, ops, tf, values
 
 X = tf.constant(np.random.default_rng(0).standard_normal((2, 6, 6, 3)), tf.float32)
 POOL = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
