@@ -6,8 +6,8 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from tensorflow.python.framework import versions  # noqa: E402
-from tensorflow.python.platform import sysconfig  # noqa: E402
+from tensorflow.python.framework import versions
+from tensorflow.python.platform import sysconfig
 
 
 def main() -> int:

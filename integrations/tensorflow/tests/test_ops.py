@@ -360,7 +360,7 @@ def test_versions():
 THREADS = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[2])
-from op_cases import *, tf
+from op_cases import *
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
 digest = hashlib.sha256()
 add = lambda *tensors: [digest.update(t.numpy().tobytes()) for t in tensors]
