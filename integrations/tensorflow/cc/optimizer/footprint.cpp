@@ -95,7 +95,7 @@ class simulation {
 
   void execute(int i) {
     const std::string& op = graph_.op(i);
-    const std::int64_t scratch = i < original_.size() ? scratch_bytes(graph_, i, sizes_) : 0;
+    const std::int64_t scratch = i < original_.size() ? scratch_bytes(original_, i, sizes_) : 0;
     std::map<int, int> readers;  // by port
     for (const reader& r : graph_.readers(i))
       if (r.port >= 0) ++readers[r.port];

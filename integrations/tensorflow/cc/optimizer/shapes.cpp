@@ -66,6 +66,7 @@ absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item,
 }
 
 const tensor_size* tensor_sizes::find(const source& tensor) const {
+  if (static_cast<std::size_t>(tensor.node) >= of_node_.size()) return nullptr;
   const auto& outputs = of_node_[static_cast<std::size_t>(tensor.node)];
   if (tensor.port < 0 || static_cast<std::size_t>(tensor.port) >= outputs.size()) return nullptr;
   const tensor_size& s = outputs[static_cast<std::size_t>(tensor.port)];

@@ -28,7 +28,7 @@ class tensor_sizes {
   static absl::Status infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
                             std::int64_t batch, tensor_sizes* result);
 
-  /// Null if not known.
+  /// Null if not known, as of nodes that were added later.
   const tensor_size* find(const source& tensor) const;
   /// Samples that sizes were computed with; `batch_known()` says whether that is more than a guess.
   std::int64_t batch() const { return batch_; }

@@ -47,6 +47,10 @@ bool is_kept(const settings& wanted, const std::string& node_name) {
   return false;
 }
 
+bool is_lossy(const settings& wanted) {
+  return wanted.policy != "lossless" && (wanted.policy != "auto" || !wanted.values.empty());
+}
+
 class analyser {
  public:
   analyser(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
@@ -214,6 +218,14 @@ class analyser {
       const int channel = channels_first ? 1 : sides.size() - 1;
       if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || cells_of(*ksize) > 256) continue;
       if (is_kept(wanted_, graph_.name(forward))) continue;
+      if (op == "MaxPool3DGrad" && !is_lossy(wanted_) &&
+          !absl::StrContains(graph_.node(node).device(), "GPU")) {
+        step_.left.push_back(
+            {graph_.name(node), op,
+             "TensorFlow's kernel gives the gradient to all of several equal maxima, which winning "
+             "cells cannot reproduce"});
+        continue;
+      }
       pooling p;
       p.forward = forward;
       p.backward = node;
