@@ -48,6 +48,7 @@ def training(seed=0, jit=False):
         for w, g in zip(weights, tape.gradient(loss, weights)):
             w.assign_sub(g)
         return loss
+    step.weights = weights
     return step
 
 def images(count=4):

@@ -28,10 +28,8 @@ XLA = (
 PLUGIN = (
     'With door="plugin" functions that ran before enable() are not rewritten: enable first, or door="config".'
 )
-NO_TRAINING = (
-    "The graphs seen since enable() have no backward pass that reads feature maps large enough "
-    "(min_bytes): {reasons}."
-)
+NO_TRAINING = "The graphs seen since enable() are not of training steps: {reasons}."
+NO_BACKWARD = "no backward pass"  # the optimizer's reason
 NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
 REFUSED = "A training step was refused: {reasons}."
 FELL_BACK = (
@@ -86,8 +84,8 @@ def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
 
 
 def trains(graph: Entry) -> bool:
-    """Whether the optimizer found tensors that a backward pass reads."""
-    return bool(graph["rewritten"] or graph.get("tensors") or graph.get("left"))
+    """Whether the optimizer found a backward pass."""
+    return bool(graph["rewritten"] or graph.get("tensors") or graph.get("reason") != NO_BACKWARD)
 
 
 def compiled_functions() -> list[str]:
