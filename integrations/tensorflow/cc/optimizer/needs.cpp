@@ -1,5 +1,6 @@
 #include "optimizer/needs.hpp"
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -80,6 +81,14 @@ bool to_integers(const graph_view& graph, int node) {
   }
 }
 
+bool is_steep_and_short(const graph_view& graph, int node) {
+  const auto& attr = graph.node(node).attr();
+  const auto type = attr.find("T");
+  const auto alpha = attr.find("alpha");
+  const bool is_float = type != attr.end() && type->second.type() == tensorflow::DT_FLOAT;
+  return !is_float && alpha != attr.end() && std::abs(alpha->second.f()) > 1;
+}
+
 bool is_fused_relu(const graph_view& graph, int node) {
   const auto& attr = graph.node(node).attr();
   if (const auto fused = attr.find("fused_ops"); fused != attr.end()) {
@@ -95,7 +104,9 @@ bool is_fused_relu(const graph_view& graph, int node) {
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input) {
   const std::string& op = graph.op(node);
   if (input == 1) {
-    if (op == "ReluGrad" || op == "LeakyReluGrad") return {"sign"};
+    if (op == "ReluGrad") return {"sign"};
+    // Sixteen bits saturate where steep slopes overflow, and TensorFlow's gradient does not.
+    if (op == "LeakyReluGrad") return {is_steep_and_short(graph, node) ? "exact_value" : "sign"};
     if (op == "Relu6Grad") return {"range"};
     // The two branches of these meet at zero with different slopes, so that a value that is rounded to zero
     // needs its sign.

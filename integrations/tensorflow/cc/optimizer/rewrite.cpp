@@ -170,8 +170,9 @@ class rewriter {
              const std::string& stored, const std::string& tensor) {
     const char* direct = op_on_bits(graph_.op(r.node));
     NodeDef* n = node(r.node);
-    const bool takes_bits = direct != nullptr && r.input == 1 &&
-                            (graph_.op(r.node) != "Relu6Grad" || choice.encoding == "range_mask");
+    const bool wants_bits = r.needs.size() == 1 && (r.needs[0] == "sign" || r.needs[0] == "range");
+    const bool takes_bits =
+        direct != nullptr && wants_bits && (r.needs[0] == "sign" || choice.encoding == "range_mask");
     if (takes_bits) {
       change_op(n, direct, {n->input(0), stored}, {"T", "alpha"});
       if (graph_.op(r.node) != "Relu6Grad") (*n->mutable_attr())["encoding"].set_s(choice.encoding);
