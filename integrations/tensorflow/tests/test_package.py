@@ -429,9 +429,9 @@ def test_planned_again_with_the_measured_batch(python):
     import keras
     L, found = keras.layers, []
     def fit(**options):
-        stash_tf.enable("fp8", budget="64 MiB", **options)
+        stash_tf.enable("auto", **options)
         model = keras.Sequential([keras.Input((16, 16, 3)), L.Conv2D(16, 3), L.ReLU(), L.Conv2D(16, 3),
-                                  L.Flatten(), L.Dense(4)])
+                                  L.GlobalAveragePooling2D(), L.Dense(4)])
         model.compile("sgd", "mse")
         samples = np.ones((28, 16, 16, 3), "float32"), np.zeros((28, 4), "float32")
         model.fit(tf.data.Dataset.from_tensor_slices(samples).batch(8), epochs=4, verbose=0)
@@ -546,6 +546,36 @@ def test_reports_explain_why_nothing_happened(python):
     assert "XLA compiles step" in first["xla"]
     assert "run_functions_eagerly" in first["eager"]
     assert any("large" in line for line in found["too small"])
+
+
+def test_a_budget_that_is_kept_anyway(python):
+    code = """
+    stash_tf.enable("fp8", budget="1 GiB", strict=True)
+    x, step = images(), training()
+    for _ in range(8):
+        step(x)
+    stash_tf.check()
+    report = stash_tf.report()
+    out([report.rewritten, report.explanations])
+    """
+    rewritten, explanations = python(code)
+    assert not rewritten
+    assert explanations == ["The step keeps its budget as it is: no tensor had to be stored in another form."]
+
+
+def test_a_budget_that_cannot_be_kept(python):
+    code = """
+    stash_tf.enable("fp8", budget="10 kB")
+    x, step = images(), training()
+    try:
+        step(x)
+    except tf.errors.ResourceExhaustedError as error:
+        out([error.message, stash_tf.report().rewritten, stash_tf.report().explanations])
+    """
+    message, rewritten, explanations = python(code)
+    assert "Stash: the budget of 10000 bytes is too small" in message
+    assert not rewritten
+    assert explanations[0].startswith("A training step was refused: the budget of 10000 bytes is too small")
 
 
 def test_switched_off_graph_optimizers_are_named(python):

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 Entry = Mapping[str, Any]
+AS_IT_IS = ("", "raw")
 
 OFF = "Stash is off: call stash_tf.enable() before training."
 NONE = 'The policy is "none": nothing is rewritten.'
@@ -32,6 +33,7 @@ NO_TRAINING = "The graphs seen since enable() are not of training steps: {reason
 NO_BACKWARD = "no backward pass"  # the optimizer's reason
 NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
 REFUSED = "A training step was refused: {reasons}."
+WITHIN = "The step keeps its budget as it is: no tensor had to be stored in another form."
 FELL_BACK = (
     "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
     "(its log on stderr says why), or the step has not run to its end yet."
@@ -52,7 +54,7 @@ def explain(
     if policy == "none":
         return [NONE]
     if any(graph["rewritten"] for graph in graphs):
-        doubt = evidence(graphs, counters)
+        doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) else "")
         return [doubt] if doubt else []
     found = []
     if tf.config.functions_run_eagerly():
@@ -75,12 +77,19 @@ def explain(
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
     """What strict=True raises in the middle of training: only what is certain by then."""
     rewritten = [graph for graph in graphs if graph["rewritten"]]
-    if rewritten and not _executions(counters):
+    if rewritten and not _executions(counters) and not within_budget(graphs):
         reasons = dict.fromkeys(graph["reason"] for graph in rewritten if graph.get("reason"))
         return REFUSED.format(reasons="; ".join(reasons)) if reasons else FELL_BACK
     if rewritten:
         return ""
     return _seen(graphs) if any(map(trains, graphs)) else ""
+
+
+def within_budget(graphs: Sequence[Entry]) -> bool:
+    """Whether there are training steps, and each keeps its budget with all tensors as they are."""
+    done = [graph for graph in graphs if graph["rewritten"]]
+    kept = all(tensor["choice"] in AS_IT_IS for graph in done for tensor in graph.get("tensors", ()))
+    return bool(done) and kept and not any(graph.get("reason") for graph in done)
 
 
 def trains(graph: Entry) -> bool:

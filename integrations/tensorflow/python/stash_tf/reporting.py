@@ -165,7 +165,7 @@ def _row(
     if found:
         dense, stored, runs = _measured(found)
         state = RAN
-    elif tensor["choice"] in ("", "raw") or not graph["rewritten"]:
+    elif tensor["choice"] in diagnosis.AS_IT_IS or not graph["rewritten"]:
         state = STAYS
     elif tensor["choice"] == "not needed" and ran:
         state = DROPPED
