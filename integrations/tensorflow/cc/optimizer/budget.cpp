@@ -10,13 +10,28 @@ namespace {
 constexpr std::int64_t parts_in_reserve = 20;
 constexpr int most_attempts = 5;
 
-outcome attempt(const step_context& c, std::int64_t planner_budget) {
+outcome attempt(const step_context& c, const settings& wanted, std::int64_t planner_budget) {
   outcome o;
-  o.chosen = plan(c.graph, c.of, c.sizes, c.wanted, c.ordered.order, planner_budget);
+  o.chosen = plan(c.graph, c.of, c.sizes, wanted, c.ordered.order, planner_budget);
   if (!o.chosen.infeasible.empty()) return o;
   o.graph = rewrite(c.original, c.graph, c.of, o.chosen, c.flow, c.ordered.pairs);
   o.peak_bytes = simulated_peak(graph_view(o.graph.graph), c.graph, c.sizes, c.of, o.chosen);
   return o;
+}
+
+// Whether a plan keeps the target, with the least codec work then.
+bool keeps(const step_context& c, const settings& wanted, std::int64_t target, outcome* result) {
+  std::int64_t planner_budget = target;
+  for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
+    outcome o = attempt(c, wanted, planner_budget);
+    if (!o.chosen.infeasible.empty()) return false;
+    if (o.peak_bytes <= target) {
+      *result = std::move(o);
+      return true;
+    }
+    planner_budget -= o.peak_bytes - target;
+  }
+  return false;
 }
 
 }  // namespace
@@ -25,15 +40,18 @@ outcome best_graph(const step_context& c) {
   const std::int64_t budget = c.sizes.batch_known() ? c.wanted.budget_bytes : 0;
   if (budget > 0) {
     const std::int64_t target = budget - budget / parts_in_reserve;
-    std::int64_t planner_budget = target;
-    for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
-      outcome o = attempt(c, planner_budget);
-      if (!o.chosen.infeasible.empty()) break;
-      if (o.peak_bytes <= target) return o;
-      planner_budget -= o.peak_bytes - target;
+    outcome o;
+    settings wanted = c.wanted;
+    if (wanted.policy == "auto") wanted.values.clear();
+    if (keeps(c, wanted, target, &o)) return o;
+    // Policy auto loses as little as the budget asks for: one more format at a time, the most precise first.
+    for (const std::string& format :
+         c.wanted.policy == "auto" ? c.wanted.values : std::vector<std::string>{}) {
+      wanted.values.push_back(format);
+      if (keeps(c, wanted, target, &o)) return o;
     }
   }
-  return attempt(c, 0);
+  return attempt(c, c.wanted, 0);
 }
 
 }  // namespace stash_tf

@@ -48,6 +48,12 @@ settings parse_settings(const std::string& text) {
     throw std::invalid_argument("settings: policy: expected none, lossless, fp16, fp10, fp8 or auto, got '" +
                                 s.policy + "'");
   }
+  static const std::set<std::string> formats = {"fp16", "bf16", "fp10", "fp8", "fp8_e5m2"};
+  for (const std::string& format : s.values) {
+    if (formats.count(format) == 0)
+      throw std::invalid_argument("settings: values: expected fp16, bf16, fp10, fp8 or fp8_e5m2, got '" +
+                                  format + "'");
+  }
   if (s.budget_bytes < 0) throw std::invalid_argument("settings: budget_bytes: expected 0 or more");
   if (s.batch < 0) throw std::invalid_argument("settings: batch: expected 0 or more");
   return s;

@@ -14,7 +14,8 @@ struct settings {
   std::int64_t budget_bytes = 0;
   std::int64_t batch = 0;
   std::vector<std::string> keep;
-  std::vector<std::string> values;  ///< policy auto: narrower formats that are allowed
+  /// Policy auto: narrower formats that are allowed, the most precise first.
+  std::vector<std::string> values = {"fp16", "fp10", "fp8"};
   std::map<std::string, double> densities;
   std::int64_t min_bytes = 4096;
   bool swap = false;
