@@ -161,9 +161,11 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const control_flow flow(graph, of.order);
     const ordering ordered = order_backward_pass(graph, of, sizes, flow);
     const step_context context{item.graph, graph, of, sizes, flow, ordered, wanted};
-    log->predicted_plain_bytes = simulated_peak(graph, graph, sizes, of, {});
+    const std::int64_t unit =
+        sizes.batch_known() ? 1 : sizes.batch();  // of one sample where that is all one knows
+    log->predicted_plain_bytes = simulated_peak(graph, graph, sizes, of, {}) / unit;
     outcome result = best_graph(context);
-    log->predicted_peak_bytes = result.peak_bytes;
+    log->predicted_peak_bytes = result.peak_bytes / unit;
     log_choices(graph, sizes, of, result.chosen, log);
     if (result.peak_bytes > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       log->smallest_budget_bytes = result.peak_bytes;
