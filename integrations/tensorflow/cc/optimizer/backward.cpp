@@ -17,11 +17,16 @@ bool has_gradient_name(const std::string& name) {
   return false;
 }
 
-// Ops that tell nothing about where they stand: merged, folded, or evaluated early.
+// Ops that tell nothing about where they stand: merged, folded, or evaluated early. A comparison of tensors
+// of the forward pass, as the gradients of maximum and clip make them, runs as soon as these are there.
 bool is_metadata(const std::string& op) {
-  static const std::set<std::string> ops = {"Const",       "Shape", "ShapeN",         "Size",
-                                            "Rank",        "NoOp",  "ReadVariableOp", "BroadcastGradientArgs",
-                                            "Placeholder", "_Arg",  "VarHandleOp"};
+  static const std::set<std::string> ops = {"Const",          "Shape",        "ShapeN",
+                                            "Size",           "Rank",         "NoOp",
+                                            "_Arg",           "VarHandleOp",  "Placeholder",
+                                            "ReadVariableOp", "Equal",        "NotEqual",
+                                            "Less",           "LessEqual",    "Greater",
+                                            "LogicalAnd",     "LogicalOr",    "LogicalNot",
+                                            "Sign",           "GreaterEqual", "BroadcastGradientArgs"};
   return ops.count(op) != 0 || is_control_flow(op);
 }
 

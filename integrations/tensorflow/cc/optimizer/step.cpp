@@ -47,6 +47,12 @@ bool is_kept(const settings& wanted, const std::string& node_name) {
   return false;
 }
 
+// Control flow that is one node: its end is the end of all that it does.
+bool is_call(const std::string& op) {
+  return absl::EndsWith(op, "PartitionedCall") || absl::EndsWith(op, "If") || absl::EndsWith(op, "While") ||
+         absl::EndsWith(op, "Case");
+}
+
 bool is_lossy(const settings& wanted) {
   return wanted.policy != "lossless" && (wanted.policy != "auto" || !wanted.values.empty());
 }
@@ -127,7 +133,7 @@ class analyser {
     int gate = -1;
     const auto consider = [&](const source& s) {
       const std::string& op = graph_.op(s.node);
-      if (is_control_flow(op) && op != "Merge" && op != "Exit") return;
+      if (is_control_flow(op) && op != "Merge" && op != "Exit" && !is_call(op)) return;
       if (gate < 0 || rank_[at(s.node)] > rank_[at(gate)]) gate = s.node;
     };
     for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
