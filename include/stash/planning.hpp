@@ -16,12 +16,12 @@ struct planning_options {
   std::string_view policy = "lossless";  ///< "none", "lossless", "fp16", "fp10", "fp8" or "auto"
   /// Policy auto: the narrower formats that are allowed, as in "fp16,fp8"; empty: none.
   std::string_view values;
-  std::int64_t budget_bytes = 0;         ///< on everything of the step, parameters included; 0: smallest peak
-  std::string_view force;        ///< an encoding or "recompute": used wherever it is legal; empty: nothing
-  double slot_margin = 0.04;     ///< share added to the expected payload of sparse slots
-  double overflow_share = 0.01;  ///< overflow arena: share of the sum of all sparse payloads
-  std::int32_t threads = 1;      ///< noted in the plan, whose workspaces may depend on it
-  std::string_view machine;      ///< noted in the plan
+  std::int64_t budget_bytes = 0;  ///< on everything of the step, parameters included; 0: smallest peak
+  std::string_view force;         ///< an encoding or "recompute": used wherever it is legal; empty: nothing
+  double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots
+  double overflow_share = 0.01;   ///< overflow arena: share of the sum of all sparse payloads
+  std::int32_t threads = 1;       ///< noted in the plan, whose workspaces may depend on it
+  std::string_view machine;       ///< noted in the plan
 };
 
 /// Plans one training step of a graph and gives the plan as JSON.
