@@ -23,6 +23,9 @@ class rewriter {
     result_.graph = original;
     for (int i = 0; i < graph.size(); ++i)
       names_.insert(graph.name(i));
+    position_.assign(at(graph.size()), 0);
+    for (std::size_t k = 0; k < of.order.size(); ++k)
+      position_[at(of.order[k])] = static_cast<int>(k);
   }
 
   void apply(const choices& chosen) {
@@ -40,14 +43,10 @@ class rewriter {
   }
 
   void refuse(const std::string& message) {
-    // Behind the last tensor of the forward pass, in its frame and on its device; whoever reads one waits for
-    // it.
-    std::map<int, int> position;
-    for (std::size_t k = 0; k < step_.order.size(); ++k)
-      position[step_.order[k]] = static_cast<int>(k);
+    // Behind the last tensor of the forward pass, in its frame and on its device; whoever reads one waits.
     int last = step_.blocks.front().root.node;
     for (const stashed_block& b : step_.blocks)
-      if (position[b.root.node] > position[last]) last = b.root.node;
+      if (position_[at(b.root.node)] > position_[at(last)]) last = b.root.node;
     NodeDef* n = add_node("stash/refused", "StashRefuse", last);
     (*n->mutable_attr())["message"].set_s(message);
     n->add_input("^" + graph_.name(last));
@@ -206,8 +205,25 @@ class rewriter {
   void hurry(const stashed_block& b, const std::string& stored) {
     std::vector<int> waiting;
     collect_forward_readers(b.root.node, &waiting, 0);
+    // The shape of a view comes from the tensor itself: what leads to the view cannot wait for its encoder.
+    const std::set<int> before = between(b.root.node, b.tensor.node);
     for (const int i : waiting)
-      wait_for(i, stored);
+      if (before.count(i) == 0 && flow_.may_wait(i, b.tensor.node)) wait_for(i, stored);
+  }
+
+  // What `last` is computed from, up to `first`.
+  std::set<int> between(int first, int last) const {
+    std::set<int> found;
+    std::vector<int> queue = {last};
+    while (!queue.empty()) {
+      const int i = queue.back();
+      queue.pop_back();
+      if (i == first || !found.insert(i).second) continue;
+      for (const source& s : graph_.inputs(i))
+        if (!is_next_iteration(graph_.op(s.node)) && position_[at(s.node)] > position_[at(first)])
+          queue.push_back(s.node);
+    }
+    return found;
   }
 
   void collect_forward_readers(int from, std::vector<int>* waiting, int depth) const {
@@ -228,6 +244,7 @@ class rewriter {
   const step& step_;
   const control_flow& flow_;
   rewritten result_;
+  std::vector<int> position_;  // in the topological order
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;
   std::map<std::pair<int, std::string>, std::string> decoder_of_;
