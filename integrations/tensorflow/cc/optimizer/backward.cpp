@@ -1,5 +1,6 @@
 #include "optimizer/backward.hpp"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -149,6 +150,57 @@ std::vector<bool> backward_nodes(const graph_view& graph) {
   }
   close_downstream(graph, std::move(seeds), &backward);
   return backward;
+}
+
+std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<int>& order,
+                                    const std::vector<bool>& backward) {
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  std::vector<bool> late(at(graph.size()), false);
+  const auto close = [&](std::vector<int> seeds) {
+    for (const int i : seeds)
+      late[at(i)] = true;
+    close_downstream(graph, std::move(seeds), &late);
+  };
+  std::vector<int> seeds, roots;
+  std::vector<int> depth(at(graph.size()), 0);
+  for (const int i : order) {
+    bool first = backward[at(i)];
+    for (const source& s : graph.inputs(i)) {
+      depth[at(i)] = std::max(depth[at(i)], depth[at(s.node)] + 1);
+      first = first && !backward[at(s.node)];
+    }
+    if (backward[at(i)] && gradient_input(graph.op(i)) >= 0) seeds.push_back(i);
+    if (first) roots.push_back(i);
+  }
+  close(std::move(seeds));
+  // A gradient begins at the end of the forward pass, slopes hang on its middle: from the end on, what meets
+  // a gradient everywhere is a slope, and what does not is one.
+  std::stable_sort(roots.begin(), roots.end(), [&](int a, int b) { return depth[at(a)] > depth[at(b)]; });
+  for (const int root : roots) {
+    if (late[at(root)]) continue;
+    bool meets = true;
+    bool ends = true;
+    std::set<int> seen = {root};
+    std::vector<int> queue = {root};
+    while (!queue.empty() && meets) {
+      const int i = queue.back();
+      queue.pop_back();
+      for (const reader& r : graph.readers(i)) {
+        if (r.port < 0) continue;
+        if (!late[at(r.node)]) {
+          if (seen.insert(r.node).second) queue.push_back(r.node);
+          continue;
+        }
+        ends = false;
+        bool other = false;
+        for (const source& s : graph.inputs(r.node))
+          other = other || (!s.is_control() && late[at(s.node)]);
+        meets = meets && other;
+      }
+    }
+    if (!meets || ends) close({root});
+  }
+  return late;
 }
 
 std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int>& order) {

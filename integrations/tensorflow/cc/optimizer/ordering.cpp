@@ -128,6 +128,13 @@ class orderer {
       then[at(first)].push_back(second);
       ++waiting[at(second)];
     }
+    for (const stashed_block& b : step_.blocks) {
+      for (const stash_reader& r : b.readers) {
+        if (r.gate < 0) continue;
+        then[at(r.gate)].push_back(r.node);
+        ++waiting[at(r.node)];
+      }
+    }
     std::deque<int> forward, updates, backward;
     const auto enqueue = [&](int i) {
       (!step_.backward[at(i)] ? forward : goes_on_[at(i)] ? backward : updates).push_back(i);

@@ -43,17 +43,20 @@ class rewriter {
   }
 
   void refuse(const std::string& message) {
-    // Behind the last tensor of the forward pass, in its frame and on its device; whoever reads one waits.
-    int last = step_.blocks.front().root.node;
-    for (const stashed_block& b : step_.blocks)
-      if (position_[at(b.root.node)] > position_[at(last)]) last = b.root.node;
-    NodeDef* n = add_node("stash/refused", "StashRefuse", last);
+    // It has no inputs and stands outside of loops and branches, so that it runs first and always; whatever
+    // writes, or begins a loop in which something may, waits for it.
+    NodeDef* n = add_node("stash/refused", "StashRefuse", step_.blocks.front().root.node);
     (*n->mutable_attr())["message"].set_s(message);
-    n->add_input("^" + graph_.name(last));
     const std::string name = n->name();
+    for (int i = 0; i < graph_.size(); ++i) {
+      const bool begins = absl::EndsWith(graph_.op(i), "Enter");
+      const bool outside = begins ? graph_.inputs(i).empty() || flow_.frame(graph_.inputs(i)[0].node) == 0
+                                  : flow_.frame(i) == 0;
+      if (outside && (begins || may_write(graph_.op(i)))) wait_for(i, name);
+    }
     for (const stashed_block& b : step_.blocks)
       for (const stash_reader& r : b.readers)
-        if (!is_control_flow(graph_.op(r.node))) wait_for(r.node, name);
+        if (flow_.frame(r.node) == 0 && !is_control_flow(graph_.op(r.node))) wait_for(r.node, name);
   }
 
   rewritten take() { return std::move(result_); }
@@ -103,6 +106,14 @@ class rewriter {
       attrs->erase(name);
     attrs->erase("_output_shapes");
     (*attrs)[mark].set_b(true);
+  }
+
+  static bool may_write(const std::string& op) {
+    for (const char* beginning : {"Assign", "Resource", "Scatter"})
+      if (absl::StartsWith(op, beginning)) return true;
+    for (const char* end : {"PartitionedCall", "If", "While", "Case"})
+      if (absl::EndsWith(op, end)) return true;
+    return false;
   }
 
   static std::set<std::string> pooling_attrs() {

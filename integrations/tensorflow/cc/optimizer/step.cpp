@@ -1,10 +1,12 @@
 #include "optimizer/step.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "optimizer/backward.hpp"
+#include "optimizer/control_flow.hpp"
 #include "optimizer/needs.hpp"
 
 namespace stash_tf {
@@ -67,6 +69,8 @@ class analyser {
     step_.order = graph_.topological_order();
     step_.backward = backward_nodes(graph_);
     data_ = depends_on_data(graph_, step_.order);
+    late_ = behind_a_gradient(graph_, step_.order, step_.backward);
+    flow_ = std::make_unique<control_flow>(graph_, step_.order);
     rank_.assign(static_cast<std::size_t>(graph_.size()), 0);
     for (std::size_t k = 0; k < step_.order.size(); ++k)
       rank_[at(step_.order[k])] = static_cast<int>(k);
@@ -129,9 +133,10 @@ class analyser {
 
   // The last of the reader's inputs that the backward pass computes; a decoder that waits for it runs right
   // before the reader.
-  int gate_of(int node, int input) const {
+  int gate_of(int node, int input) {
     int gate = -1;
     const auto consider = [&](const source& s) {
+      if (!late_[at(s.node)]) return;
       const std::string& op = graph_.op(s.node);
       if (is_control_flow(op) && op != "Merge" && op != "Exit" && !is_call(op)) return;
       if (gate < 0 || rank_[at(s.node)] > rank_[at(gate)]) gate = s.node;
@@ -146,7 +151,49 @@ class analyser {
     if (gate >= 0) return gate;
     // An op that stands in backward passes only, fed by a gradient that nobody recognised as one.
     const int dy = gradient_input(graph_.op(node));
-    if (dy >= 0 && dy != input) consider(graph_.inputs(node)[at(dy)]);
+    if (dy >= 0 && dy != input) {
+      const source& s = graph_.inputs(node)[at(dy)];
+      if (!is_control_flow(graph_.op(s.node)) || is_call(graph_.op(s.node))) return s.node;
+    }
+    return late_[at(node)] ? -1 : lent_gate(node);
+  }
+
+  // The slope of an activation may be computed from the forward pass alone. Its turn comes when what it is
+  // multiplied with is there: the earliest such gradient, by an edge that makes no cycle with those lent
+  // before.
+  int lent_gate(int node) {
+    const auto found = lent_.find(node);
+    if (found != lent_.end()) return found->second;
+    std::vector<bool> behind(at(graph_.size()), false);
+    std::vector<int> queue = {node};
+    behind[at(node)] = true;
+    const auto add = [&](int i) {
+      if (behind[at(i)]) return;
+      behind[at(i)] = true;
+      queue.push_back(i);
+    };
+    std::vector<int> meeting;  // gradients that what follows from the node meets
+    while (!queue.empty()) {
+      const int i = queue.back();
+      queue.pop_back();
+      if (is_next_iteration(graph_.op(i))) continue;
+      for (const reader& r : graph_.readers(i)) {
+        add(r.node);
+        if (late_[at(i)] || !late_[at(r.node)]) continue;
+        for (const source& s : graph_.inputs(r.node))
+          if (!s.is_control() && late_[at(s.node)]) meeting.push_back(s.node);
+      }
+      const auto lent = waiting_for_.find(i);
+      if (lent != waiting_for_.end())
+        for (const int waiting : lent->second)
+          add(waiting);
+    }
+    int gate = -1;
+    for (const int i : meeting)
+      if (!behind[at(i)] && flow_->may_wait(node, i) && (gate < 0 || rank_[at(i)] < rank_[at(gate)]))
+        gate = i;
+    lent_[node] = gate;
+    if (gate >= 0) waiting_for_[gate].push_back(node);
     return gate;
   }
 
@@ -259,7 +306,10 @@ class analyser {
   const tensor_sizes& sizes_;
   const settings& wanted_;
   const std::set<std::string>& preserved_;
-  std::vector<bool> data_;
+  std::vector<bool> data_, late_;
+  std::unique_ptr<control_flow> flow_;
+  std::map<int, int> lent_;                      // gates, by reader
+  std::map<int, std::vector<int>> waiting_for_;  // the same by gate
   std::vector<int> rank_;
   step step_;
 };
