@@ -36,6 +36,8 @@ ALL = QUICK + [one for one in (
     *(case(model, inter=2, intra=2) for model in SMALL),
 ) if one not in QUICK]
 CASES = ALL if LONG else QUICK
+# Sigmoids, tanhs and products: no form of theirs is smaller and keeps every bit.
+NOTHING_SMALLER = ("seq2seq", "seq2seq_unrolled")
 BITS = ("losses", "weights", "optimizers")
 
 
@@ -62,7 +64,8 @@ def test_lossless_is_identical(pool, one):
     assert plain["trained"], "the weights did not change: nothing is compared"
     assert len(set(plain["losses"])) > 1
     facts = stash["stash"]
-    assert facts["rewritten"] and sum(facts["executions"].values()) > 0, f"Stash did nothing: {facts}"
+    if one["model"] not in NOTHING_SMALLER:
+        assert facts["rewritten"] and sum(facts["executions"].values()) > 0, f"Stash did nothing: {facts}"
     assert {key: stash[key] for key in BITS} == {key: plain[key] for key in BITS}
 
 

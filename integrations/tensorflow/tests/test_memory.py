@@ -39,9 +39,9 @@ def test_peak_and_live_set():
     assert line.bytes == [100, 150, 50, 120, 149]
 
 
-def test_releases_of_unknown_addresses_are_ignored():
-    line = Timeline([event(1, False, 16, 999), event(2, True, 32, 10), event(3, False, 48, 999)])
-    assert (line.peak, line.bytes) == (10, [10])
+def test_what_replaces_older_memory_adds_nothing():
+    line = Timeline([event(1, True, 16, 30), event(2, False, 900, 30), event(3, True, 32, 10)])
+    assert (line.peak, line.bytes) == (30, [30, 0, 10])
 
 
 def test_the_same_address_in_two_allocators_is_two_places():

@@ -38,6 +38,8 @@ except stash_tf.StashError as error:
         ({"keep": [1]}, "keep: expected a list of layer names, got [1]"),
         ({"keep": 7}, "keep: expected a list of layer names, got 7"),
         ({"keep": [""]}, "keep: expected a list of layer names, got ['']"),
+        ({"values": ["fp16", "int4"]}, "values: expected formats of fp16, bf16, fp10, fp8, fp8_e5m2"),
+        ({"values": "fp16"}, "values: expected a list of formats, got 'fp16'"),
         ({"swap": 1}, "swap: expected True or False, got 1"),
         ({"strict": "yes"}, "strict: expected True or False, got 'yes'"),
         ({"door": "back"}, "door: expected one of config, plugin, got 'back'"),
@@ -61,7 +63,7 @@ def test_budgets_as_text(text, count):
 
 
 def test_settings_as_the_contract_names_them():
-    wishes = settings.checked("auto", 10, 4, ["b", "a"], True, 1)
+    wishes = settings.checked("auto", 10, 4, ["b", "a"], True, 1, ["fp16"])
     assert json.loads(wishes.measured(4, {"t:0": 0.5}).to_json(3)) == {
         "policy": "auto",
         "budget_bytes": 10,
@@ -70,6 +72,7 @@ def test_settings_as_the_contract_names_them():
         "swap": True,
         "min_bytes": 1,
         "densities": {"t:0": 0.5},
+        "values": ["fp16"],
         "generation": 3,
     }
 

@@ -28,6 +28,7 @@ def enable(
     budget: int | str | None = None,
     swap: bool = False,
     keep: Sequence[str] = (),
+    values: Sequence[str] = settings.VALUES,
     batch: int | None = None,
     min_bytes: int | str = 4096,
     strict: bool = False,
@@ -42,6 +43,7 @@ def enable(
         policy.
     swap: tensors may move to the host (devices only).
     keep: names of layers whose tensors stay as they are.
+    values: policy auto: narrower formats that it may use, the most precise first.
     batch: samples per step, where the graph does not say; None: found by running a step.
     min_bytes: smaller tensors stay as they are.
     strict: raise StashError if a training function ran and nothing was rewritten. Found out by the first calls
@@ -52,7 +54,7 @@ def enable(
 
     A second call replaces the settings of the first. report() starts anew.
     """
-    wishes = settings.checked(policy, budget, batch, keep, swap, min_bytes)
+    wishes = settings.checked(policy, budget, batch, keep, swap, min_bytes, values)
     for name, value in (("strict", strict), ("replan", replan)):
         if not isinstance(value, bool):
             raise expected("enable", name, "True or False", value)

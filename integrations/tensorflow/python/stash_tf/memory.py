@@ -8,7 +8,7 @@
 
 TensorFlow reports these events where a BFC allocator serves the device: on GPUs; on CPUs with oneDNN on
 (TF_ENABLE_ONEDNN_OPTS=1) or with TF_CPU_ALLOCATOR_USE_BFC=true, each set before TensorFlow is imported. With
-oneDNN on, tensors below 4 KiB come from another allocator and are not seen.
+oneDNN on, tensors below 256 KiB come from another allocator and are not seen.
 """
 
 from __future__ import annotations

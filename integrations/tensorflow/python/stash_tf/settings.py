@@ -12,6 +12,8 @@ from .errors import expected
 
 POLICIES = ("none", "lossless", "fp16", "fp10", "fp8", "auto")
 DOORS = ("config", "plugin")
+VALUES = ("fp16", "fp10", "fp8")
+FORMATS = ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2")
 UNITS = {
     "B": 1,
     "kB": 10**3,
@@ -35,11 +37,13 @@ class Settings:
     swap: bool = False
     min_bytes: int = 4096
     densities: tuple[tuple[str, float], ...] = ()
+    values: tuple[str, ...] = VALUES
 
     def to_json(self, generation: int) -> str:
         """The settings as the optimizer reads them; another generation makes TensorFlow optimize again."""
         fields = dataclasses.asdict(self)
         fields["keep"] = list(self.keep)
+        fields["values"] = list(self.values)
         fields["densities"] = dict(self.densities)
         fields["generation"] = generation
         return json.dumps(fields, sort_keys=True)
@@ -50,7 +54,13 @@ class Settings:
 
 
 def checked(
-    policy: object, budget: object, batch: object, keep: object, swap: object, min_bytes: object
+    policy: object,
+    budget: object,
+    batch: object,
+    keep: object,
+    swap: object,
+    min_bytes: object,
+    values: object = VALUES,
 ) -> Settings:
     """Settings from the arguments of enable(); raises StashError at the first that is wrong."""
     if policy not in POLICIES:
@@ -61,9 +71,10 @@ def checked(
         policy=str(policy),
         budget_bytes=_bytes("budget", budget),
         batch=_count("batch", batch, "samples, 0 or None where the graph or the first step says"),
-        keep=_names(keep),
+        keep=_names("keep", "layer names", keep),
         swap=swap,
         min_bytes=_bytes("min_bytes", min_bytes),
+        values=_formats(values),
     )
 
 
@@ -90,10 +101,18 @@ def _count(name: str, value: object, what: str) -> int:
     return number
 
 
-def _names(keep: object) -> tuple[str, ...]:
+def _formats(values: object) -> tuple[str, ...]:
+    names = _names("values", "formats", values)
+    for name in names:
+        if name not in FORMATS:
+            raise expected("enable", "values", "formats of " + ", ".join(FORMATS), values)
+    return names
+
+
+def _names(field: str, what: str, keep: object) -> tuple[str, ...]:
     listed = isinstance(keep, Sequence | set | frozenset) and not isinstance(keep, str | bytes)
     if keep is None:
         return ()
     if not listed or not all(isinstance(name, str) and name for name in keep):  # type: ignore[attr-defined]
-        raise expected("enable", "keep", "a list of layer names", keep)
+        raise expected("enable", field, f"a list of {what}", keep)
     return tuple(sorted(keep)) if isinstance(keep, set | frozenset) else tuple(keep)  # type: ignore[arg-type]

@@ -24,7 +24,8 @@ class Live:
 
 
 class Timeline:
-    """Bytes allocated since the recording began. Releases of what is older are not counted.
+    """Bytes allocated beyond what was there when the recording began. Releases of older memory count: an
+    update that takes a new buffer for a variable gives the old one back.
 
     peak: bytes at the highest point; live: what is alive there, the largest first; times, bytes: the whole
     series, seconds after the first event and the sum from then on.
@@ -51,7 +52,7 @@ class Timeline:
                 alive[place] = event
                 now += event.bytes
             elif old is None:
-                continue
+                now -= event.bytes
             self.times.append(event.time - begin)
             self.bytes.append(now)
             if now > self.peak:
