@@ -66,6 +66,13 @@ def crossed():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
+def built(model, name="sgd"):
+    """The optimizer of a model, with its variables."""
+    optimizer = optimizer_of(name)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
 def optimizer_of(name="sgd"):
     if name == "momentum":
         return keras.optimizers.SGD(0.01, momentum=0.9)
@@ -224,7 +231,6 @@ MIDDLES: dict[str, Callable[[Any], Any]] = {
     "cond_always": lambda x: Function(conditional)(x),
     "cond_on_data": lambda x: Function(lambda x: conditional(x, tf.reduce_mean(x) > 0.1))(x),
     "cond_with_conv": lambda x: Convolution(conditional=True)(x),
-    "while_map": lambda x: Function(lambda x: tf.map_fn(lambda one: tf.nn.relu(one * 2) * one, x))(x),
     "while_steps": lambda x: Function(repeated)(x),
     "while_with_conv": lambda x: Convolution(loop=True)(x),
     "custom_gradient": lambda x: Function(clipped_gradient)(x),
@@ -378,22 +384,22 @@ def recurrent(layer, **options):
     return fitted(network(body, (32,), "int32"), tokens(32))
 
 
-@step
+@step(idle="lists of tensors in a loop")
 def lstm_loop():
     return recurrent(L.LSTM(32, return_sequences=True))
 
 
-@step
+@step(idle="lists of tensors in a loop")
 def gru_loop():
     return recurrent(L.GRU(32, return_sequences=True))
 
 
-@step
+@step(idle="lists of tensors in a loop")
 def lstm_both_ways_masked():
     return recurrent(L.Bidirectional(L.LSTM(24, return_sequences=True)), mask_zero=True)
 
 
-@step
+@step(idle="maps are too small")
 def lstm_unrolled():
     return recurrent(L.LSTM(32, unroll=True, return_sequences=True))
 
@@ -574,8 +580,8 @@ def applied_if_finite():
 
 @step
 def whole_step_in_cond():
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -590,10 +596,10 @@ def whole_step_in_cond():
     return looped(train, variables=lambda: model.variables)
 
 
-@step
+@step(idle="the backward pass reads through a branch")
 def backward_in_cond():
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -611,9 +617,29 @@ def backward_in_cond():
 
 
 @step
+def another_model_in_branch():
+    """A second model is trained in a branch that is not taken."""
+    models = [plain_network(), plain_network()]
+    optimizers = [built(model) for model in models]
+
+    def one(model, optimizer, x, y):
+        with tf.GradientTape() as tape:
+            loss = crossed()(y, model(x, training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    @tf.function
+    def train(x, y):
+        first = one(models[0], optimizers[0], x, y)
+        return first + tf.cond(first > 1e9, lambda: one(models[1], optimizers[1], x, y), lambda: 0.0)
+
+    return looped(train, variables=lambda: models[0].variables + models[1].variables)
+
+
+@step
 def steps_in_while():
-    model, optimizer = plain_network(), optimizer_of("adam")
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model, "adam")
 
     @tf.function
     def train(x, y):
@@ -628,10 +654,10 @@ def steps_in_while():
     return looped(train, variables=lambda: model.variables)
 
 
-@step
+@step(idle="a dataset loop is a function of its own")
 def dataset_in_function():
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
     data = tf.data.Dataset.from_tensor_slices(pictures(batch=20)).batch(BATCH)
 
     @tf.function
@@ -649,8 +675,8 @@ def dataset_in_function():
 
 @step
 def functions_in_functions():
-    model, optimizer = plain_network(), optimizer_of("momentum")
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model, "momentum")
     forward = tf.function(lambda x: model(x, training=True))
     loss_of = tf.function(lambda x, y: crossed()(y, forward(x)))
 
@@ -669,10 +695,10 @@ def functions_in_functions():
     return looped(train, variables=lambda: model.variables)
 
 
-@step
+@step(idle="graph optimizers see no function that is not inlined")
 def function_not_inlined():
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
 
     @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
     def gradients_of(x, y):
@@ -691,8 +717,8 @@ def function_not_inlined():
 
 @step(idle="forward and backward are functions of their own")
 def tape_outside():
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
     forward = tf.function(lambda x: model(x, training=True))
 
     def train(x, y):
@@ -757,12 +783,12 @@ def gradient_penalty_relu():
     return penalised("relu")
 
 
-@step
+@step(idle="only dense values")
 def gradient_penalty_tanh():
     return penalised("tanh")
 
 
-@step
+@step(idle="only dense values")
 def gradient_penalty_gelu():
     return penalised("gelu")
 
@@ -770,8 +796,8 @@ def gradient_penalty_gelu():
 @step
 def sharpness_aware():
     """Two forward and backward passes per step, at two places in the weights."""
-    model, optimizer = plain_network(), optimizer_of("momentum")
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model, "momentum")
 
     def gradients(x, y):
         with tf.GradientTape() as tape:
@@ -794,8 +820,8 @@ def sharpness_aware():
 
 @step
 def accumulated_in_function():
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -833,7 +859,7 @@ def maps_are_results():
     return Task(lambda k: [tf.reduce_sum(tf.abs(part)) for part in tf.nest.flatten(task.call(k))], task.variables)
 
 
-@step
+@step(idle="the maps are not read")
 def per_example_gradients():
     kernels = weights((3, 3, 3, 8), (3, 3, 8, 8), (8, CLASSES))
 
@@ -868,7 +894,7 @@ def jacobian_of_maps():
     return looped(train, variables=lambda: kernels)
 
 
-@step
+@step(idle="only dense values")
 def forward_mode():
     """Forward accumulation within a backward pass: a product with the Hessian."""
     kernels = weights((3, 3, 3, 8), (3, 3, 8, 8), (8, CLASSES))
@@ -954,7 +980,7 @@ def batch_unknown():
                         batch_of=lambda k: pictures(k, BATCH - k))
 
 
-@step
+@step(idle="sizes are not known")
 def sides_unknown():
     signature = [tf.TensorSpec([None, None, None, 3]), tf.TensorSpec([None], tf.int32)]
     inputs = keras.Input((None, None, 3))
@@ -962,7 +988,7 @@ def sides_unknown():
     return one_function(model, simply, input_signature=signature, batch_of=lambda k: pictures(k, size=SIZE - 2 * k))
 
 
-@step
+@step(idle="sizes are not known")
 def rank_unknown():
     signature = [tf.TensorSpec(None), tf.TensorSpec(None, tf.int32)]
     kernels = weights((3, 3, 3, 8), (3, 3, 8, 8), (8, CLASSES))
@@ -998,8 +1024,9 @@ def empty_batch():
 
 @step
 def unbalanced_scales():
-    """Infinities and NaN on the way: they must come out as they do without Stash."""
-    return fitted(plain_network(), lambda k: (pictures(k)[0] * np.float32(1e30), pictures(k)[1]), batches=1)
+    """Infinities and NaN on the way: they must come out as they do without Stash (but for a ReLU with its pooling)."""
+    model = network(lambda x: conv(conv(conv(x))))
+    return fitted(model, lambda k: (pictures(k)[0] * np.float32(1e30), pictures(k)[1]), batches=1)
 
 
 @step
@@ -1043,8 +1070,8 @@ def tensor_arrays():
 @step
 def saliency_and_training():
     """Gradients for the inputs as a result beside those for the weights."""
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -1081,8 +1108,8 @@ def teacher_and_student():
 @step
 def evaluated_in_the_step():
     """The new weights are tried at once: a forward pass behind the backward pass."""
-    model, optimizer = plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    model = plain_network()
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -1145,29 +1172,6 @@ def bfloat_sgd():
 @step
 def bfloat_adam():
     return mixed("mixed_bfloat16", "adam")
-
-
-@step
-def remat_blocks():
-    class Block(L.Layer):
-        def __init__(self):
-            super().__init__()
-            self.layers = [L.Conv2D(8, 3, padding="same", activation="relu") for _ in range(2)]
-
-        def build(self, shape):
-            for layer in self.layers:
-                layer.build(shape)
-
-        def compute_output_shape(self, shape):
-            return shape
-
-        def call(self, x):
-            for layer in self.layers:
-                x = layer(x)
-            return x
-
-    with keras.RematScope(mode="full"):
-        return fitted(network(lambda x: Block()(Block()(conv(x)))))
 
 
 @step
