@@ -1188,7 +1188,7 @@ def application_xception():
     return fitted(model, lambda k: pictures(k, 2, 71), batch_size=2, batches=1)
 
 
-@step
+@step(idle="only dense values")
 def application_convnext():
     model = keras.applications.ConvNeXtTiny(weights=None, input_shape=(64, 64, 3), classes=CLASSES,
                                             classifier_activation=None)
@@ -1202,7 +1202,7 @@ def application_nasnet():
                   loss=keras.losses.SparseCategoricalCrossentropy())
 
 
-@step
+@step(idle="only dense values")
 def application_efficientnet_v2():
     model = keras.applications.EfficientNetV2B0(weights=None, input_shape=(64, 64, 3), classes=CLASSES,
                                                 classifier_activation=None)
