@@ -31,7 +31,43 @@ bool is_metadata(const std::string& op) {
   return ops.count(op) != 0 || is_control_flow(op);
 }
 
-bool is_forward_op(const std::string& op) {
+void close_downstream(const graph_view& graph, std::vector<int> queue, std::vector<bool>* member) {
+  while (!queue.empty()) {
+    const int i = queue.back();
+    queue.pop_back();
+    if (is_next_iteration(graph.op(i))) continue;
+    for (const reader& r : graph.readers(i)) {
+      if ((*member)[static_cast<std::size_t>(r.node)]) continue;
+      (*member)[static_cast<std::size_t>(r.node)] = true;
+      queue.push_back(r.node);
+    }
+  }
+}
+
+// Nodes from which an op of the forward pass follows.
+std::vector<bool> above_forward(const graph_view& graph) {
+  std::vector<bool> above(static_cast<std::size_t>(graph.size()), false);
+  std::vector<int> queue;
+  for (int i = 0; i < graph.size(); ++i) {
+    if (!is_layer(graph.op(i)) || has_gradient_name(graph.name(i))) continue;
+    above[static_cast<std::size_t>(i)] = true;
+    queue.push_back(i);
+  }
+  while (!queue.empty()) {
+    const int i = queue.back();
+    queue.pop_back();
+    for (const source& s : graph.inputs(i)) {
+      if (above[static_cast<std::size_t>(s.node)] || is_next_iteration(graph.op(s.node))) continue;
+      above[static_cast<std::size_t>(s.node)] = true;
+      queue.push_back(s.node);
+    }
+  }
+  return above;
+}
+
+}  // namespace
+
+bool is_layer(const std::string& op) {
   static const std::set<std::string> ops = {"Conv2D",
                                             "_FusedConv2D",
                                             "DepthwiseConv2dNative",
@@ -62,42 +98,6 @@ bool is_forward_op(const std::string& op) {
                                             "SoftmaxCrossEntropyWithLogits"};
   return ops.count(op) != 0;
 }
-
-void close_downstream(const graph_view& graph, std::vector<int> queue, std::vector<bool>* member) {
-  while (!queue.empty()) {
-    const int i = queue.back();
-    queue.pop_back();
-    if (is_next_iteration(graph.op(i))) continue;
-    for (const reader& r : graph.readers(i)) {
-      if ((*member)[static_cast<std::size_t>(r.node)]) continue;
-      (*member)[static_cast<std::size_t>(r.node)] = true;
-      queue.push_back(r.node);
-    }
-  }
-}
-
-// Nodes from which an op of the forward pass follows.
-std::vector<bool> above_forward(const graph_view& graph) {
-  std::vector<bool> above(static_cast<std::size_t>(graph.size()), false);
-  std::vector<int> queue;
-  for (int i = 0; i < graph.size(); ++i) {
-    if (!is_forward_op(graph.op(i)) || has_gradient_name(graph.name(i))) continue;
-    above[static_cast<std::size_t>(i)] = true;
-    queue.push_back(i);
-  }
-  while (!queue.empty()) {
-    const int i = queue.back();
-    queue.pop_back();
-    for (const source& s : graph.inputs(i)) {
-      if (above[static_cast<std::size_t>(s.node)] || is_next_iteration(graph.op(s.node))) continue;
-      above[static_cast<std::size_t>(s.node)] = true;
-      queue.push_back(s.node);
-    }
-  }
-  return above;
-}
-
-}  // namespace
 
 int gradient_input(const std::string& op) {
   static const std::map<std::string, int> inputs = {{"ReluGrad", 0},

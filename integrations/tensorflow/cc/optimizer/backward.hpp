@@ -13,6 +13,10 @@ namespace stash_tf {
 /// others.
 int gradient_input(const std::string& op);
 
+/// Ops that layers of a forward pass are made of: convolutions, products, poolings, activations, norms,
+/// losses.
+bool is_layer(const std::string& op);
+
 /// True for what the backward pass computes and for all that follows from it in the same iteration: closed
 /// over data and control edges, not over NextIteration.
 ///

@@ -168,12 +168,16 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_peak_bytes = result.peak_bytes / unit;
     log_choices(graph, sizes, of, result.chosen, log);
     if (result.peak_bytes > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
-      log->smallest_budget_bytes = result.peak_bytes;
+      // Another trace of the step may differ by a scalar here and there.
+      log->smallest_budget_bytes = result.peak_bytes + result.peak_bytes / 200;
       log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
-                                 result.peak_bytes, " would do under policy ", wanted.policy);
+                                 log->smallest_budget_bytes, " would do under policy ", wanted.policy);
       result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
     } else if (result.graph.stashes == 0 && wanted.budget_bytes == 0) {
       return nothing_to_do("no tensor is smaller in another form");
+    } else if (wanted.budget_bytes == 0 && log->predicted_peak_bytes > log->predicted_plain_bytes) {
+      log->tensors.clear();
+      return nothing_to_do("the peak of this step would not be lower");
     }
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();

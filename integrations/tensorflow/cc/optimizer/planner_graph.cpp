@@ -213,8 +213,10 @@ class builder {
         add_read(narrow, "value", &reads);
         continue;
       }
-      for (const std::string& need : needs_of_input(graph_, node, static_cast<int>(k)))
-        add_read(id, need, &reads);
+      for (const stash_reader& r : b->readers)
+        if (r.node == node && r.input == static_cast<int>(k))
+          for (const std::string& need : r.needs)
+            add_read(id, need, &reads);
     }
     return reads;
   }

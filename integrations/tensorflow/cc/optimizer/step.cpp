@@ -117,7 +117,8 @@ class analyser {
     r.node = node;
     r.input = input;
     r.tensor = read;
-    r.needs = needs_of_input(graph_, node, input);
+    r.needs = is_computed_again(node) ? std::vector<std::string>{"exact_value"}
+                                      : needs_of_input(graph_, node, input);
     r.gate = gate_of(node, input);
     const auto keep_raw = [&](const std::string& why) {
       if (b.raw_because.empty()) b.raw_because = why;
@@ -129,6 +130,19 @@ class analyser {
     if (graph_.node(node).device() != graph_.node(root.node).device())
       keep_raw("read on another device than it was written on");
     b.readers.push_back(std::move(r));
+  }
+
+  // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
+  // inputs. They stand behind a gradient by control edges only: themselves, or the views through which they
+  // read.
+  bool is_computed_again(int node) const {
+    if (!is_layer(graph_.op(node)) && !is_alias(graph_.op(node))) return false;
+    bool waits = false;
+    for (const source& s : graph_.inputs(node)) {
+      if (!s.is_control() && step_.backward[at(s.node)]) return false;
+      waits = waits || (s.is_control() && step_.backward[at(s.node)]);
+    }
+    return waits || is_layer(graph_.op(node));
   }
 
   // The last of the reader's inputs that the backward pass computes; a decoder that waits for it runs right
