@@ -1,6 +1,6 @@
-/* Counts what a process has on its heap, preloaded by run_model.py --measure heap: TensorFlow's own profiler does not
-   see the tensors below 256 KiB where oneDNN is on, nor the scratch memory of kernels that bypasses its allocators.
-   Sizes are those that glibc hands out (malloc_usable_size). */
+/* Counts what a process has on its heap, preloaded by run_model.py --measure heap: TensorFlow's own profiler
+   does not see the tensors below 256 KiB where oneDNN is on, nor the scratch memory of kernels that bypasses
+   its allocators. Sizes are those that glibc hands out (malloc_usable_size). */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,14 +27,21 @@ static void* counted(void* block) {
 }
 
 static void discount(void* block) {
-  if (block)
-    atomic_fetch_sub_explicit(&current, (long long)malloc_usable_size(block), memory_order_relaxed);
+  if (block) atomic_fetch_sub_explicit(&current, (long long)malloc_usable_size(block), memory_order_relaxed);
 }
 
-void* malloc(size_t size) { return counted(__libc_malloc(size)); }
-void* calloc(size_t count, size_t size) { return counted(__libc_calloc(count, size)); }
-void* memalign(size_t alignment, size_t size) { return counted(__libc_memalign(alignment, size)); }
-void* aligned_alloc(size_t alignment, size_t size) { return counted(__libc_memalign(alignment, size)); }
+void* malloc(size_t size) {
+  return counted(__libc_malloc(size));
+}
+void* calloc(size_t count, size_t size) {
+  return counted(__libc_calloc(count, size));
+}
+void* memalign(size_t alignment, size_t size) {
+  return counted(__libc_memalign(alignment, size));
+}
+void* aligned_alloc(size_t alignment, size_t size) {
+  return counted(__libc_memalign(alignment, size));
+}
 
 int posix_memalign(void** block, size_t alignment, size_t size) {
   if (alignment % sizeof(void*) != 0 || alignment == 0 || (alignment & (alignment - 1)) != 0) return EINVAL;
@@ -66,4 +73,6 @@ long long heap_peak_reset(void) {
   return now;
 }
 
-long long heap_peak(void) { return atomic_load(&peak); }
+long long heap_peak(void) {
+  return atomic_load(&peak);
+}
