@@ -17,7 +17,7 @@ def parse_arguments():
     parser.add_argument("--policy", default="none", choices=("none", "lossless", "fp16", "fp10", "fp8", "auto"))
     parser.add_argument("--data", type=Path, help="folder of the four *-ubyte.gz files (default: generated images)")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--no-peak", action="store_true", help="do not record a step's memory")
     parser.add_argument("--json", type=Path, help="write the figures there as well")
     return parser.parse_args()
