@@ -41,7 +41,7 @@ def enable(
         are kept in that format), "auto" (as little loss as the budget allows), "none".
     budget: bytes that a step may take at its peak, or a text as "400 MiB"; None: the smallest peak of the
         policy.
-    swap: tensors may move to the host (devices only).
+    swap: tensors may move to the host; accepted, but no plan for TensorFlow does so yet.
     keep: names of layers whose tensors stay as they are.
     values: policy auto: narrower formats that it may use, the most precise first.
     batch: samples per step, where the graph does not say; None: found by running a step.
