@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "optimizer/planner_graph.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {
@@ -57,9 +56,7 @@ std::string encoding_name(const json& stored) {
 
 }  // namespace
 
-choices plan(const graph_view& graph, const step& of, const tensor_sizes& sizes, const settings& wanted,
-             const std::vector<int>& order, std::int64_t budget_bytes) {
-  const planner_graph g = make_planner_graph(graph, of, sizes, order);
+choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes) {
   choices result;
   const answer a = ask(g.json, wanted, budget_bytes);
   if (a.code == STASH_INFEASIBLE_BUDGET) {

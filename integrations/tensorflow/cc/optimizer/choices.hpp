@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "optimizer/ordering.hpp"
+#include "optimizer/planner_graph.hpp"
+#include "optimizer/settings.hpp"
 #include "optimizer/step.hpp"
 
 namespace stash_tf {
@@ -27,9 +28,8 @@ struct choices {
   std::string infeasible;  ///< not empty: no plan keeps the budget, and all else is empty; why
 };
 
-/// Asks the planner. `budget_bytes` 0: for the smallest peak. Throws std::runtime_error if it refuses the
-/// graph.
-choices plan(const graph_view& graph, const step& of, const tensor_sizes& sizes, const settings& wanted,
-             const std::vector<int>& order, std::int64_t budget_bytes);
+/// Asks the planner about a step, `g` being its graph. `budget_bytes` 0: for the smallest peak. Throws
+/// std::runtime_error if it refuses the graph.
+choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes);
 
 }  // namespace stash_tf

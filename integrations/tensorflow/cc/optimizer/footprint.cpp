@@ -18,13 +18,6 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-bool is_held_by_others(const std::string& op) {
-  static const std::set<std::string> ops = {
-      "_Arg",       "Placeholder", "Const",           "ReadVariableOp",
-      "VariableV2", "VarHandleOp", "IteratorGetNext", "OptionalGetValue"};
-  return ops.count(op) != 0;
-}
-
 // Kernels that the executor runs at once where they become ready; the others go through the thread's queue.
 bool is_cheap(const std::string& op) {
   static const std::set<std::string> ops = {"Const",        "NoOp",  "ReadVariableOp", "VarHandleOp", "_Arg",
@@ -101,7 +94,7 @@ class simulation {
       if (r.port >= 0) ++readers[r.port];
     for (const auto& [port, count] : readers) {
       const source tensor{i, port};
-      if (is_held_by_others(op)) continue;
+      if (is_given(op)) continue;
       if ((is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty()) {
         const auto it = buffer_of_.find(graph_.inputs(i)[0]);
         if (it == buffer_of_.end()) continue;

@@ -120,6 +120,19 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
   return {"exact_value"};
 }
 
+bool is_given(const std::string& op) {
+  // The caller, an iterator or the weights hold these anyway.
+  static const std::set<std::string> ops = {"_Arg",
+                                            "Placeholder",
+                                            "Const",
+                                            "ReadVariableOp",
+                                            "VariableV2",
+                                            "IteratorGetNext",
+                                            "OptionalGetValue",
+                                            "VarHandleOp"};
+  return ops.count(op) != 0;
+}
+
 bool is_alias(const std::string& op) {
   static const std::set<std::string> ops = {"Identity",     "Reshape",         "Squeeze", "ExpandDims",
                                             "StopGradient", "PreventGradient", "Snapshot"};

@@ -14,6 +14,9 @@ namespace stash_tf {
 /// is "exact_value".
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
+/// Ops whose results somebody else holds anyway: the caller, an iterator, the weights.
+bool is_given(const std::string& op);
+
 /// Ops whose output is their first input under another name or shape.
 bool is_alias(const std::string& op);
 

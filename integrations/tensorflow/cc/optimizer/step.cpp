@@ -17,19 +17,6 @@ using tensorflow::DataType;
 
 constexpr double zeros_of_a_relu = 0.5;  // with weights drawn symmetrically around zero; measured later
 
-bool is_given(const std::string& op) {
-  // The caller, an iterator or the weights hold these anyway.
-  static const std::set<std::string> ops = {"_Arg",
-                                            "Placeholder",
-                                            "Const",
-                                            "ReadVariableOp",
-                                            "VariableV2",
-                                            "IteratorGetNext",
-                                            "OptionalGetValue",
-                                            "VarHandleOp"};
-  return ops.count(op) != 0;
-}
-
 bool is_storable(DataType type) {
   return type == tensorflow::DT_FLOAT || type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16 ||
          type == tensorflow::DT_BOOL;
