@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "files.hpp"
 #include "stash/error.hpp"

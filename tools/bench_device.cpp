@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "bench/cases/machine.hpp"
 #include "bench/gpu/measure.hpp"
 #include "bench/gpu/records.hpp"

@@ -1,5 +1,7 @@
 #include "bench_record.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include "bench/cases/machine.hpp"
 #include "stash/cpu.hpp"
 #include "stash/version.hpp"

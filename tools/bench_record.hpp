@@ -2,7 +2,7 @@
 /// \file
 /// What `stash bench` has measured, as JSON and as a picture.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>

@@ -3,9 +3,12 @@
 /// The subcommands of `stash`. Each function declares its options on the application; the work runs from
 /// main() after parsing.
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <stdexcept>
+
+namespace CLI {
+class App;
+}
 
 namespace stash::tools {
 

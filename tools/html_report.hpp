@@ -2,7 +2,7 @@
 /// \file
 /// Pages to look at: one plan, or the plans of a sweep (docs/reports.md).
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "planner/plan.hpp"

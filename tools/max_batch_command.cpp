@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <nlohmann/json.hpp>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "budget.hpp"
 #include "commands.hpp"

@@ -2,7 +2,7 @@
 /// \file
 /// A plan's memory as a snapshot for PyTorch's viewer (docs/reports.md).
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "planner/plan.hpp"
 

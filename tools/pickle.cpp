@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "utf8.hpp"
 

@@ -2,7 +2,7 @@
 /// \file
 /// Python's pickles, for tools that read nothing else.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace stash::tools {

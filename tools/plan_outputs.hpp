@@ -2,11 +2,14 @@
 /// \file
 /// Files that show a plan: the options that `stash plan` and `stash report` share (docs/reports.md).
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "planner/plan.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace stash::tools {
 

@@ -2,7 +2,7 @@
 /// \file
 /// Plans as JSON fields and as text for people.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "planner/plan.hpp"

@@ -2,7 +2,6 @@
 /// \file
 /// Options that several commands share: which network, which batch, which plan.
 
-#include <CLI/CLI.hpp>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -11,6 +10,11 @@
 #include "models/models.hpp"
 #include "planner/plan.hpp"
 #include "planner/trace.hpp"
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
 
 namespace stash::tools {
 

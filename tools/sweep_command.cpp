@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "budget.hpp"
 #include "commands.hpp"

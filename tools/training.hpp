@@ -2,9 +2,8 @@
 /// \file
 /// What `stash train` and `stash compare` share: data, batches, one training run and its record.
 
-#include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +11,10 @@
 #include "data/dataset.hpp"
 #include "executor/trainer.hpp"
 #include "source.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace stash::tools {
 
