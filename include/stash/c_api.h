@@ -603,6 +603,9 @@ typedef struct stash_plan_options {
   int32_t threads;       /**< 0: 1 */
   int32_t reserved;      /**< 0 */
   const char* values;    /**< null: "" */
+  const char* model;     /**< null: "" */
+  int32_t swap;          /**< 0: nothing moves to the host */
+  int32_t evaluations;   /**< 0: the planner's default */
 } stash_plan_options;
 
 /** Texts end with a zero byte and are given back with stash_free_text(). `options` may be null. Written on

@@ -22,12 +22,17 @@ struct planning_options {
   double overflow_share = 0.01;   ///< overflow arena: share of the sum of all sparse payloads
   std::int32_t threads = 1;       ///< noted in the plan, whose workspaces may depend on it
   std::string_view machine;       ///< noted in the plan
+  /// A machine to plan for: a name or a JSON object of docs/machines.md. The plan is then the fastest found
+  /// within the budget (0: the machine's memory) instead of the one with least codec work. Empty: none.
+  std::string_view model;
+  bool swap = false;             ///< kept forms may move to the host; needs a model with a link
+  std::int32_t evaluations = 0;  ///< simulations of the search for the fastest plan; 0: the planner's default
 };
 
 /// Plans one training step of a graph and gives the plan as JSON.
 /// Throws error(bad_format) with the path of the offending field for text that is no consistent graph,
 /// error(infeasible_budget) that names the op, its tensors and the smallest budget that would do, and
-/// error(invalid_argument) for wrong options.
+/// error(invalid_argument) for wrong options, a model that is unknown or no machine among them.
 STASH_API std::string plan_graph(std::string_view graph_json, const planning_options& options = {});
 
 /// Checks a plan with code that shares nothing with the planner: what is wrong, one finding a line, or an

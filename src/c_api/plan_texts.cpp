@@ -38,6 +38,9 @@ stash::planning_options to_options(std::string_view function, const stash_plan_o
   result.slot_margin = to_share(c.slot_margin, result.slot_margin);
   result.overflow_share = to_share(c.overflow_share, result.overflow_share);
   if (c.threads != 0) result.threads = c.threads;
+  if (c.model != nullptr) result.model = c.model;
+  result.swap = c.swap != 0;
+  result.evaluations = c.evaluations;
   return result;
 }
 

@@ -29,6 +29,16 @@ std::vector<value_format> parse_values(std::string_view list) {
   return values;
 }
 
+planner::machine parse_model(std::string_view text) {
+  if (text.front() != '{') return planner::find_machine(text);
+  try {
+    return planner::machine_from_json(text);
+  } catch (const error& e) {
+    if (e.code() != errc::bad_format) throw;
+    throw error(errc::invalid_argument, fmt::format("plan_graph: model: {}", e.what()));
+  }
+}
+
 }  // namespace
 
 std::string plan_graph(std::string_view graph_json, const planning_options& options) {
@@ -41,6 +51,9 @@ std::string plan_graph(std::string_view graph_json, const planning_options& opti
   o.overflow_share = options.overflow_share;
   o.threads = options.threads;
   o.machine = options.machine;
+  if (!options.model.empty()) o.model = parse_model(options.model);
+  o.swap = options.swap;
+  if (options.evaluations != 0) o.evaluations = options.evaluations;
   return planner::to_json(planner::make_plan(planner::graph_from_json(graph_json), o));
 }
 

@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "c_api/support.hpp"
 #include "models/models.hpp"
 #include "planner/json.hpp"
+#include "planner/machine.hpp"
 #include "stash/error.hpp"
 #include "support/failing_allocations.hpp"
 
@@ -16,8 +18,8 @@ namespace {
 
 using namespace stash_test;
 
-std::string graph_text(std::int64_t batch = 8) {
-  const stash::models::model_info& m = stash::models::find("lenet");
+std::string graph_text(std::int64_t batch = 8, std::string_view name = "lenet") {
+  const stash::models::model_info& m = stash::models::find(name);
   const auto net = m.build(m.default_input, m.default_classes);
   return stash::planner::to_json(stash::planner::make_training_graph(net, batch));
 }
@@ -91,6 +93,32 @@ TEST(planning, formats_that_auto_may_use) {
   EXPECT_LT(kept("auto", "fp8"), kept("auto", "fp16"));
 }
 
+TEST(planning, swapping_on_a_machine) {
+  const std::string graph = graph_text(8, "resnet20");
+  stash_plan_options c = STASH_INIT(stash_plan_options);
+  char* text = nullptr;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_OK) << last_error();
+  const stash::planner::plan smallest = stash::planner::plan_from_json(text);
+  stash_free_text(text);
+  // Less than any encoding gives.
+  c.budget_bytes = smallest.sizes.planned_peak_total - smallest.sizes.planned_peak / 32;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_INFEASIBLE_BUDGET);
+  c.model = "a100";
+  c.swap = 1;
+  c.evaluations = 100;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_OK) << last_error();
+  EXPECT_EQ(stash_verify_plan(text, nullptr), STASH_OK) << last_error();
+  const stash::planner::plan p = stash::planner::plan_from_json(text);
+  EXPECT_LE(p.sizes.planned_peak_total, c.budget_bytes);
+  EXPECT_TRUE(std::any_of(p.choices.begin(), p.choices.end(),
+                          [](const stash::planner::stash_choice& choice) { return choice.swapped; }));
+  const std::string machine = to_json(stash::planner::find_machine("a100"));
+  EXPECT_EQ(text,
+            stash::plan_graph(
+                graph, {.budget_bytes = c.budget_bytes, .model = machine, .swap = true, .evaluations = 100}));
+  stash_free_text(text);
+}
+
 TEST(planning, wrong_plans_are_found_out) {
   const std::string plan = stash::plan_graph(graph_text());
   EXPECT_EQ(stash::verify_plan(plan), "");
@@ -136,6 +164,18 @@ TEST(planning, errors) {
   c.force = "zip";
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
   c.force = nullptr;
+  c.swap = 1;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+  EXPECT_NE(last_error().find("model of the machine"), std::string::npos) << last_error();
+  for (const char* model : {"z80", "{", "{\"version\":1}"}) {
+    c.model = model;
+    EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT) << model;
+  }
+  c.model = "a100";
+  c.evaluations = -1;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
+  c.model = nullptr;
+  c.swap = c.evaluations = 0;
   c.budget_bytes = 1;
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INFEASIBLE_BUDGET);
   EXPECT_NE(last_error().find("conv"), std::string::npos) << last_error();
