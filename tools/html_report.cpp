@@ -65,7 +65,8 @@ std::string figures_section(const plan& p) {
        "maps, parameters and workspace: what the arena takes"},
       {"maps", megabytes(z.planned_peak), "feature maps, gradients and encoded forms"},
       {"largest sum of live maps", megabytes(z.max_live),
-       fmt::format("the layout is {} higher", percent(ratio(z.planned_peak, z.max_live) - 1))},
+       p.laid_out ? fmt::format("the layout is {} higher", percent(ratio(z.planned_peak, z.max_live) - 1))
+                  : "the plan gives no offsets: this is its peak"},
       {"parameters", megabytes(z.parameter_bytes), "weights, their gradients, momentum and statistics"},
       {"workspace", megabytes(z.workspace_bytes), "the largest of one op"},
       {"host memory", megabytes(z.host_bytes), "for what is swapped out"},

@@ -83,7 +83,17 @@ void plan_outputs::check(const std::vector<std::string>& others) const {
   }
 }
 
+void plan_outputs::check_without_offsets() const {
+  for (const auto& [name, path] : {std::pair("--memory-viz", &memory_viz), std::pair("--layout", &layout)}) {
+    if (!path->empty()) {
+      throw error(errc::invalid_argument,
+                  fmt::format("{}: expected a plan with a layout, got one without offsets", name));
+    }
+  }
+}
+
 void plan_outputs::write(const planner::plan& p) const {
+  if (!p.laid_out) check_without_offsets();
   const std::optional<nlohmann::ordered_json> rows = read_sweep(sweep, p);
   std::vector<std::pair<std::string, std::string>> texts;
   if (!chrome_trace.empty()) texts.emplace_back(chrome_trace, tools::chrome_trace(p));

@@ -24,6 +24,9 @@ struct plan_outputs {
   /// is named twice or is one of `others`, files that the command reads or writes beside these.
   void check(const std::vector<std::string>& others) const;
 
+  /// Throws error(invalid_argument) if an output shows offsets: for plans that have none.
+  void check_without_offsets() const;
+
   /// Makes all texts, then writes them: where one cannot be made, no file changes.
   void write(const planner::plan& p) const;
 };

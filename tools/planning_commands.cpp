@@ -73,6 +73,7 @@ void add_plan(CLI::App& app, action& chosen) {
     plan_source plan;
     plan_outputs outputs;
     std::string output, json;
+    bool no_layout = false;
   };
   CLI::App* const command = app.add_subcommand("plan", "Plan one training step under a policy and a budget");
   const auto o = std::make_shared<options>();
@@ -80,6 +81,8 @@ void add_plan(CLI::App& app, action& chosen) {
   o->plan.declare(*command);
   command->add_option("-o,--output", o->output, "write the plan")->type_name("FILE")->check(some_text());
   command->add_option("--json", o->json, "write the figures")->type_name("FILE")->check(some_text());
+  command->add_flag("--no-layout", o->no_layout,
+                    "no offsets: the budget holds for the largest sum of live bytes");
   o->outputs.declare(*command);
   command->callback([&chosen, o] {
     chosen = [o] {
@@ -87,6 +90,7 @@ void add_plan(CLI::App& app, action& chosen) {
       check_writable(o->json);
       o->outputs.check({o->output, o->json, o->source.name, o->source.trace, o->source.kineto});
       o->plan.check();
+      if (o->no_layout) o->outputs.check_without_offsets();
       if (!o->outputs.chrome_trace.empty() && o->plan.machine.empty()) {
         throw error(
             errc::invalid_argument,
@@ -94,7 +98,9 @@ void add_plan(CLI::App& app, action& chosen) {
       }
       std::string machine;
       const planner::graph g = o->source.make(machine);
-      const planner::plan p = planner::make_plan(g, o->plan.make(g, o->source.thread_count(), machine));
+      planner::plan_options options = o->plan.make(g, o->source.thread_count(), machine);
+      options.lay_out = !o->no_layout;
+      const planner::plan p = planner::make_plan(g, options);
       o->outputs.write(p);
       fmt::print("{}", plan_summary(p));
       if (!o->output.empty()) write_file(o->output, planner::to_json(p));

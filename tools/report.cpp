@@ -41,6 +41,7 @@ nlohmann::ordered_json plan_report(const planner::plan& p) {
   j["footprint_ratio_total"] = ratio(z.baseline_peak_total, z.planned_peak_total);
   j["parameter_bytes"] = z.parameter_bytes;
   j["workspace_bytes"] = z.workspace_bytes;
+  if (!p.laid_out) j["laid_out"] = false;
   j["slot_margin"] = p.slot_margin;
   j["overflow_bytes"] = p.overflow_bytes;
   auto& encodings = j["encodings"] = nlohmann::ordered_json::array();
@@ -67,6 +68,7 @@ std::string plan_summary(const planner::plan& p) {
                   planner::to_string(p.chosen_policy), "", "maps", "everything");
   text += line("baseline peak", z.baseline_peak, z.baseline_peak_total);
   text += line("planned peak", z.planned_peak, z.planned_peak_total);
+  if (!p.laid_out) text += "  (without a layout: peaks are the largest sums of live bytes)\n";
   text += fmt::format("  {:<22}{:>14.2f} x {:>14.2f} x\n", "ratio", ratio(z.baseline_peak, z.planned_peak),
                       ratio(z.baseline_peak_total, z.planned_peak_total));
   // What moves to the host is not bound by what encodings alone can do.

@@ -606,6 +606,8 @@ typedef struct stash_plan_options {
   const char* model;     /**< null: "" */
   int32_t swap;          /**< 0: nothing moves to the host */
   int32_t evaluations;   /**< 0: the planner's default */
+  int32_t no_layout;     /**< 0: buffers get offsets; 1: they get none */
+  int32_t reserved_end;  /**< 0 */
 } stash_plan_options;
 
 /** Texts end with a zero byte and are given back with stash_free_text(). `options` may be null. Written on

@@ -27,6 +27,9 @@ struct planning_options {
   std::string_view model;
   bool swap = false;             ///< kept forms may move to the host; needs a model with a link
   std::int32_t evaluations = 0;  ///< simulations of the search for the fastest plan; 0: the planner's default
+  /// False: buffers get no offsets, which takes less time, and the budget holds for the largest sum of live
+  /// bytes: for callers that place buffers themselves (docs/plan.md, "Plans without a layout").
+  bool lay_out = true;
 };
 
 /// Plans one training step of a graph and gives the plan as JSON.

@@ -41,6 +41,10 @@ stash::planning_options to_options(std::string_view function, const stash_plan_o
   if (c.model != nullptr) result.model = c.model;
   result.swap = c.swap != 0;
   result.evaluations = c.evaluations;
+  if (c.no_layout != 0 && c.no_layout != 1) {
+    refuse(function, "options.no_layout", "0 or 1", std::to_string(c.no_layout));
+  }
+  result.lay_out = c.no_layout == 0;
   return result;
 }
 

@@ -61,6 +61,10 @@ executor::executor(planner::plan p, const executor_options& options)
                 fmt::format("executor: plan: expected a valid plan, got {} ({})",
                             planner::to_string(findings[0].fault), findings[0].message));
   }
+  if (!plan_.laid_out) {
+    throw error(errc::invalid_argument,
+                "executor: plan: expected one with a layout, got one whose buffers have no offsets");
+  }
   const planner::graph& g = plan_.network;
   const kernel_options kernel{plan_.threads, options_.rule};
   std::int64_t workspace = 0;

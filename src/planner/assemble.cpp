@@ -91,6 +91,7 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   p.buffers = std::move(where.steps.buffers);
   p.steps = std::move(where.steps.steps);
   p.overflow_bytes = where.steps.overflow_bytes;
+  p.laid_out = where.laid_out;
   const std::int64_t parameters = parameter_bytes(g), workspace = workspace_bytes(g);
   sizes.planned_peak = where.height;
   sizes.max_live = where.max_live;
@@ -111,7 +112,9 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
     none.chosen_policy = policy::none;
     const option_set raw = make_options(g, none, 0.0);
     const search raw_finder(facts, raw, none);
-    sizes.baseline_peak = place(raw_finder.build(raw_finder.least_work())).height;
+    schedule unplanned = raw_finder.build(raw_finder.least_work());
+    sizes.baseline_peak =
+        (where.laid_out ? place(std::move(unplanned)) : without_layout(std::move(unplanned))).height;
   }
   sizes.baseline_peak_total = sizes.baseline_peak + parameters + workspace;
   return p;

@@ -81,6 +81,39 @@ placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work)
   return result;
 }
 
+placement without_layout(schedule s) {
+  placement result;
+  result.laid_out = false;
+  result.steps = std::move(s);
+  std::vector<buffer> on_device, on_host;
+  for (const buffer& b : result.steps.buffers)
+    (b.form == buffer_form::host ? on_host : on_device).push_back(b);
+  result.height = result.max_live = max_live(blocks_of(on_device), buffer_alignment);
+  result.host_bytes = max_live(blocks_of(on_host), buffer_alignment);
+  return result;
+}
+
+std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t room) {
+  if (!p.laid_out) {
+    std::vector<std::int64_t> above = live_bytes(p.steps);
+    for (std::int64_t& bytes : above)
+      bytes = std::max<std::int64_t>(0, bytes - room);
+    return above;
+  }
+  std::vector<std::int64_t> change(p.steps.steps.size() + 1, 0);
+  for (const buffer& b : p.steps.buffers) {
+    const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - room);
+    if (b.form == buffer_form::host || out <= 0) continue;
+    change[index(b.first_step)] += out;
+    change[index(b.last_step) + 1] -= out;
+  }
+  std::vector<std::int64_t> above;
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i + 1 < change.size(); ++i)
+    above.push_back(sum += change[i]);
+  return above;
+}
+
 std::vector<fixed_life> passing_gradients(const graph& g) {
   std::vector<op_id> first(g.storages.size(), -1), last(g.storages.size(), -1);
   for (std::size_t i = 0; i < g.ops.size(); ++i) {

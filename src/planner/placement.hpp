@@ -13,11 +13,22 @@ struct placement {
   std::int64_t height = 0;      ///< of the map region
   std::int64_t max_live = 0;    ///< of its buffers
   std::int64_t host_bytes = 0;  ///< of the host arena
+  bool laid_out = true;         ///< false: no offsets, and the heights are the largest sums of live bytes
 };
+
+/// Of place(), in the steps of layout_limits.
+inline constexpr std::int64_t default_layout_work = 50'000'000;
 
 /// Offsets for all buffers of `s`; the overflow arena lies at the bottom. Deterministic. With `room` a height
 /// within it is enough; `work` bounds the search behind the simple orders (layout_limits).
-placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = 50'000'000);
+placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = default_layout_work);
+
+/// The same without offsets: only what is live at once is counted.
+placement without_layout(schedule s);
+
+/// Bytes above the room at each step: the sum of what stands out of it, or, without offsets, what is live
+/// beyond it.
+std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t room);
 
 /// A storage of fixed size that is there from the first op that writes it to the last that reads it.
 struct fixed_life {

@@ -180,6 +180,8 @@ struct plan {
   std::vector<tensor_rule> tensors;       ///< what the user said of single tensors
   bound_certificate certificate;          ///< empty without a relaxation
   std::vector<step_time> timeline;        ///< per step; empty in plans that were made without a machine model
+  /// False: no buffer has an offset (all are 0), and the peaks are the largest sums of live bytes.
+  bool laid_out = true;
 };
 
 struct plan_options {
@@ -201,7 +203,10 @@ struct plan_options {
   bool swap_all = false;
   /// Simulations of the search for the fastest plan, of a network of 1000 steps; fewer of longer ones.
   std::int32_t evaluations = 12000;
-  bool relax = true;           ///< use the linear relaxation: better plans and a bound, more time
+  bool relax = true;  ///< use the linear relaxation: better plans and a bound, more time
+  /// False: no offsets, for callers that place buffers themselves. The budget then holds for the largest sum
+  /// of live bytes (plan::laid_out).
+  bool lay_out = true;
   std::uint64_t seed = 1;      ///< of that search
   std::function<bool()> stop;  ///< asked now and then; true: go on with the best plan so far
 };

@@ -16,7 +16,7 @@ struct placed {
 };
 
 placed place_picks(const search& s, picks choice) {
-  placement where = place(s.build(choice));
+  placement where = s.lays_out() ? place(s.build(choice)) : without_layout(s.build(choice));
   return {std::move(choice), std::move(where)};
 }
 

@@ -54,6 +54,7 @@ std::string plan_graph(std::string_view graph_json, const planning_options& opti
   if (!options.model.empty()) o.model = parse_model(options.model);
   o.swap = options.swap;
   if (options.evaluations != 0) o.evaluations = options.evaluations;
+  o.lay_out = options.lay_out;
   return planner::to_json(planner::make_plan(planner::graph_from_json(graph_json), o));
 }
 

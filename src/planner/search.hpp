@@ -26,6 +26,7 @@ class search {
 
   selection select(const picks& p) const;
   schedule build(const picks& p) const { return facts_.build(select(p), plan_); }
+  bool lays_out() const noexcept { return plan_.lay_out; }
 
  private:
   const scheduler& facts_;

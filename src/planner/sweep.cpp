@@ -60,7 +60,7 @@ class plan_sweep::state {
     none.force.clear();
     const option_set raw = make_options(g_, none, 0.0);
     const search finder(facts_, raw, none);
-    baseline_ = place(finder.build(finder.least_work())).height + beside_;
+    baseline_ = place_within(finder.build(finder.least_work())).height + beside_;
     for (const double ms : problem_.tick_ms)
       unplanned_ms_ += ms;
   }
@@ -187,7 +187,7 @@ class plan_sweep::state {
       r.ms = s.ms;
       r.chosen = select(c, record);
       r.times = times_of(c, record);
-      r.where = place(facts_.build(r.chosen, options_), room, layout_work);
+      r.where = place_within(facts_.build(r.chosen, options_), room, layout_work);
       if (!lowest || r.where.height < lowest->where.height) lowest = r;
       if (r.where.height <= room || options_.chosen_policy == policy::gist) break;
       tighten(r.where, room);
@@ -312,7 +312,7 @@ class plan_sweep::state {
         continue;
       }
       selection now = select(trial, record);
-      placement placed = place(facts_.build(now, options_), room, layout_work);
+      placement placed = place_within(facts_.build(now, options_), room, layout_work);
       const bool fits = placed.height <= room;
       if (fits) {
         failures = 0;
@@ -346,24 +346,22 @@ class plan_sweep::state {
       bytes = static_cast<std::int64_t>(static_cast<double>(bytes) * kept);
   }
 
+  // Of each step of the simulation, the most bytes that lie above the room while it runs.
+  std::vector<std::int64_t> most_above(const placement& placed, std::int64_t room) const {
+    const std::vector<std::int32_t> tick = ticks_of(placed.steps);
+    const std::vector<std::int64_t> above = bytes_above(placed, room);
+    std::vector<std::int64_t> most(steps_.ms.size(), 0);
+    for (std::size_t i = 0; i < above.size(); ++i) {
+      std::int64_t& step = most[index(step_of(tick[i]))];
+      step = std::max(step, above[i]);
+    }
+    return most;
+  }
+
   // Withholds from each step a share of the bytes that lie above the room while it runs.
   void withhold(const placement& placed, std::int64_t room, double share,
                 std::vector<std::int64_t>& withheld) const {
-    const std::vector<std::int32_t> tick = ticks_of(placed.steps);
-    std::vector<std::int64_t> change(placed.steps.steps.size() + 1, 0);
-    for (const buffer& b : placed.steps.buffers) {
-      const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - room);
-      if (b.form == buffer_form::host || out <= 0) continue;
-      change[index(b.first_step)] += out;
-      change[index(b.last_step) + 1] -= out;
-    }
-    std::vector<std::int64_t> most(withheld.size(), 0);
-    std::int64_t out = 0;
-    for (std::size_t i = 0; i < placed.steps.steps.size(); ++i) {
-      out += change[i];
-      std::int64_t& step = most[index(step_of(tick[i]))];
-      step = std::max(step, out);
-    }
+    const std::vector<std::int64_t> most = most_above(placed, room);
     for (std::size_t k = 0; k < most.size(); ++k)
       withheld[k] += static_cast<std::int64_t>(static_cast<double>(most[k]) * share);
   }
@@ -372,6 +370,7 @@ class plan_sweep::state {
   void tighten(const placement& placed, std::int64_t room) {
     const std::vector<std::int32_t> tick = ticks_of(placed.steps);
     std::vector<std::int64_t> out(steps_.ms.size(), 0);
+    if (!placed.laid_out) out = most_above(placed, room);
     for (const buffer& b : placed.steps.buffers) {
       if (b.form == buffer_form::host || b.offset + b.bytes <= room) continue;
       const std::int32_t first = step_of(tick[index(b.first_step)]), last = step_of(tick[index(b.last_step)]);
@@ -514,11 +513,16 @@ class plan_sweep::state {
     return choice;
   }
 
+  placement place_within(schedule s, std::optional<std::int64_t> room = {},
+                         std::int64_t work = default_layout_work) const {
+    return options_.lay_out ? place(std::move(s), room, work) : without_layout(std::move(s));
+  }
+
   made place_choice(const option_choice& choice, const simulated& s, const timeline_record& record) {
     made m;
     m.choice = choice;
     m.chosen = select(choice, record);
-    m.where = place(facts_.build(m.chosen, options_));
+    m.where = place_within(facts_.build(m.chosen, options_));
     m.times = times_of(choice, record);
     m.ms = s.ms;
     return m;

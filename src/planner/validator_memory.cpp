@@ -33,6 +33,13 @@ void check_place(const plan& p, std::size_t i, finding_list& found) {
   }
 }
 
+void check_no_place(const plan& p, std::size_t i, finding_list& found) {
+  if (p.buffers[i].offset != 0) {
+    found.add(plan_fault::bad_alignment, "buffer {}: offset {} in a plan that is not laid out", i,
+              p.buffers[i].offset);
+  }
+}
+
 void check_dense(const plan& p, std::size_t i, finding_list& found) {
   const buffer& b = p.buffers[i];
   const storage& s = at(p.network.storages, b.storage);
@@ -162,9 +169,9 @@ std::int64_t sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-std::int64_t largest_live(const plan& p) {
+std::int64_t largest_live(const plan& p, bool host) {
   std::int64_t live = 0, largest = 0;
-  for (const event& e : events_of(p, false)) {
+  for (const event& e : events_of(p, host)) {
     const std::int64_t bytes = p.buffers[e.buffer].bytes;
     live = sum(live, e.begins ? bytes : -bytes);
     largest = std::max(largest, live);
@@ -234,6 +241,10 @@ class totals_checker {
       std::int64_t& end = b.form == buffer_form::host ? host : peak;
       end = std::max(end, b.offset + b.bytes);
     }
+    if (!p_.laid_out) {
+      peak = largest_live(p_, false);
+      host = largest_live(p_, true);
+    }
     const std::int64_t parameters = fixed_size_bytes(p_.network);
     for (const op& o : p_.network.ops) {
       workspace = std::max(workspace, round_up(o.workspace_bytes));
@@ -247,7 +258,7 @@ class totals_checker {
     expect("workspace_bytes", sizes.workspace_bytes, workspace);
     expect("planned_peak_total", sizes.planned_peak_total, total);
     expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, beside_maps));
-    expect("max_live", sizes.max_live, largest_live(p_));
+    expect("max_live", sizes.max_live, largest_live(p_, false));
     expect("boundary", sizes.boundary, live_at_boundary(p_));
     expect("wall", sizes.wall, wall);
     const bool names_wall = in_range(sizes.wall_op, p_.network.ops) &&
@@ -316,6 +327,7 @@ void check_buffers(const plan& p, finding_list& found) {
   for (std::size_t i = 0; i < p.buffers.size() && !found.full(); ++i) {
     const buffer& b = p.buffers[i];
     check_place(p, i, found);
+    if (!p.laid_out) check_no_place(p, i, found);
     if (b.form == buffer_form::overflow) continue;
     if (!in_range(b.storage, p.network.storages)) {
       found.add(plan_fault::bad_reference, "buffer {}: storage {}", i, b.storage);
@@ -330,6 +342,7 @@ void check_buffers(const plan& p, finding_list& found) {
     }
   }
   check_overflow(p, found);
+  if (!p.laid_out) return;
   check_overlap(p, false, found);
   check_overlap(p, true, found);
 }

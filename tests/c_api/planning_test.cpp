@@ -119,6 +119,28 @@ TEST(planning, swapping_on_a_machine) {
   stash_free_text(text);
 }
 
+TEST(planning, without_a_layout) {
+  const std::string graph = graph_text();
+  stash_plan_options c = STASH_INIT(stash_plan_options);
+  c.no_layout = 1;
+  char* text = nullptr;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_OK) << last_error();
+  EXPECT_EQ(text, stash::plan_graph(graph, {.lay_out = false}));
+  EXPECT_EQ(stash_verify_plan(text, nullptr), STASH_OK) << last_error();
+  const stash::planner::plan p = stash::planner::plan_from_json(text);
+  stash_free_text(std::exchange(text, nullptr));
+  EXPECT_FALSE(p.laid_out);
+  EXPECT_EQ(p.sizes.planned_peak, p.sizes.max_live);
+  // The same budget as one with a layout: on the peak.
+  c.budget_bytes = p.sizes.planned_peak_total;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_OK) << last_error();
+  EXPECT_LE(stash::planner::plan_from_json(text).sizes.planned_peak_total, c.budget_bytes);
+  stash_free_text(std::exchange(text, nullptr));
+  c.no_layout = 2;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &text), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_plan: options.no_layout: expected 0 or 1, got 2");
+}
+
 TEST(planning, wrong_plans_are_found_out) {
   const std::string plan = stash::plan_graph(graph_text());
   EXPECT_EQ(stash::verify_plan(plan), "");

@@ -67,7 +67,8 @@ static_assert(offsetof(stash_plan_options, policy) == 8 && offsetof(stash_plan_o
               offsetof(stash_plan_options, overflow_share) == 48 &&
               offsetof(stash_plan_options, threads) == 56 && offsetof(stash_plan_options, values) == 64 &&
               offsetof(stash_plan_options, model) == 72 && offsetof(stash_plan_options, swap) == 80 &&
-              offsetof(stash_plan_options, evaluations) == 84);
+              offsetof(stash_plan_options, evaluations) == 84 &&
+              offsetof(stash_plan_options, no_layout) == 88 && sizeof(stash_plan_options) == 96);
 static_assert(offsetof(stash_swapper_options, space) == 8 && offsetof(stash_swapper_options, host) == 16 &&
               offsetof(stash_swapper_options, memory) == 24 &&
               offsetof(stash_swapper_options, host_limit_bytes) == 32 &&

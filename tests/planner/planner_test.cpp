@@ -28,6 +28,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr policy policies[] = {policy::none, policy::lossless, policy::fp16, policy::fp8};
 
@@ -136,6 +137,40 @@ TEST(make_plan, is_a_function_of_its_arguments) {
     const plan back = plan_from_json(first);
     EXPECT_THAT(validate(back), IsEmpty());
     EXPECT_EQ(to_json(back), first);
+  }
+}
+
+// ---- plans without a layout -----------------------------------------------------------------------------
+
+TEST(make_plan, without_a_layout_the_peak_is_what_is_live_and_honours_the_budget) {
+  for (std::uint64_t seed = 7000; seed < 7050; ++seed) {
+    SCOPED_TRACE(seed);
+    const graph g = make_training_graph(testing::random_network(seed).make(), 16);
+    plan_options options = with(policies[seed % 4]);
+    const plan laid_out = make_plan(g, options);
+    options.lay_out = false;
+    const plan smallest = make_plan(g, options);
+    expect_sound(smallest);
+    EXPECT_FALSE(smallest.laid_out);
+    EXPECT_EQ(smallest.sizes.planned_peak, smallest.sizes.max_live);
+    EXPECT_LE(smallest.sizes.planned_peak, laid_out.sizes.planned_peak);
+    EXPECT_LE(smallest.sizes.baseline_peak, laid_out.sizes.baseline_peak);
+    for (const buffer& b : smallest.buffers)
+      EXPECT_EQ(b.offset, 0);
+    const std::string text = to_json(smallest);
+    EXPECT_EQ(to_json(plan_from_json(text)), text);
+
+    const std::int64_t least = smallest_budget(g, options);
+    options.budget_bytes = least + (smallest.sizes.baseline_peak_total - least) / 2;
+    if (options.budget_bytes >= least) expect_sound(make_plan(g, options));
+
+    plan wrong = smallest;
+    wrong.laid_out = true;
+    EXPECT_THAT(validate(wrong), Not(IsEmpty())) << "buffers that are not placed overlap";
+    wrong = smallest;
+    wrong.buffers.back().offset = buffer_alignment;
+    EXPECT_THAT(validate(wrong), Not(IsEmpty()));
+    if (::testing::Test::HasFailure()) return;
   }
 }
 

@@ -182,6 +182,33 @@ TEST(sweep, the_validator_misses_no_damage_to_a_timeline) {
   }
 }
 
+TEST(sweep, without_a_layout_the_budget_holds_for_what_is_live) {
+  int plans = 0, with_swap = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const graph g = random_graph(seed);
+    constexpr policy policies[] = {policy::automatic, policy::swap_only, policy::lms, policy::gist};
+    plan_options options = fast_options(seed, policies[seed % 4]);
+    options.lay_out = false;
+    plan_sweep sweep(g, options);
+    for (int percent = 40; percent <= 100; percent += 20) {
+      const std::int64_t budget = sweep.baseline_bytes() * percent / 100;
+      try {
+        const plan p = sweep.make(budget);
+        ++plans;
+        with_swap += swapped(p) > 0;
+        ASSERT_EQ(findings_of(p), "") << "seed " << seed << ", " << percent << " %";
+        ASSERT_FALSE(p.laid_out);
+        ASSERT_EQ(p.sizes.planned_peak, p.sizes.max_live);
+        ASSERT_LE(p.sizes.planned_peak_total, budget);
+      } catch (const error& e) {
+        ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
+      }
+    }
+  }
+  EXPECT_GT(plans, 40);
+  EXPECT_GT(with_swap, 10);
+}
+
 TEST(sweep, without_swap_nothing_moves) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     plan_options o = fast_options(seed, policy::lossless);

@@ -234,6 +234,23 @@ class Plan(CommandTest):
             self.assertGreater(ratios[1], 1.0, name)
             self.assertEqual(sorted(ratios), ratios, name)
 
+    def test_without_a_layout(self):
+        self.plan("resnet20", "--policy", "fp8", "-o", "placed.json")
+        placed = self.read_json("placed.json")
+        figures = self.plan("resnet20", "--policy", "fp8", "--no-layout", "-o", "plan.json", "--html", "plan.html")
+        self.assertIs(figures["laid_out"], False)
+        plan = self.read_json("plan.json")
+        self.assertIs(plan["laid_out"], False)
+        self.assertEqual({b["offset"] for b in plan["buffers"]}, {0})
+        self.assertEqual(plan["sizes"]["planned_peak"], plan["sizes"]["max_live"])
+        self.assertLessEqual(plan["sizes"]["planned_peak"], placed["sizes"]["planned_peak"])
+        self.assertIn("valid", self.done("verify", "plan.json"))
+        self.done("explain", "plan.json")
+        for option in ["--layout", "--memory-viz"]:
+            self.refused("plan", "resnet20", "--no-layout", option, "x", says=[option, "layout"])
+            self.refused("report", "plan.json", option, "x", says=[option, "layout"])
+        self.refused("train", "resnet20", "--plan", "plan.json", "--steps", 1, says="layout")
+
     def test_a_graph_file_gives_the_plan_of_the_network(self):
         self.done("graph", "resnet20", "--batch", 32, "--threads", 2, "-o", "graph.json")
         self.done("plan", "graph.json", "--threads", 2, "-o", "from_file.json")
