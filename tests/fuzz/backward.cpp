@@ -109,7 +109,7 @@ void run(std::span<const std::uint8_t> input) {
   const outcome second = backward(which, c, c.tensor(dy, type), c.tensor(fast, type));
   require(first.refused == second.refused && first.status == second.status, "one outcome");
   if (first.refused) {
-    require(fast == exact_buffer(bytes(fast.size(), 0xff)), "a refused call writes nothing");
+    require(fast.holds_only(0xff), "a refused call writes nothing");
     return;
   }
   require(c.same_rows(plain, fast, type), "one gradient");

@@ -8,19 +8,30 @@ namespace {
 
 /// Records are long, so a short input is repeated.
 struct cifar_header {
-  std::uint16_t bytes = 0;
-  std::uint16_t records_before = 0;  ///< modulo 3
+  std::uint8_t records = 0;  ///< modulo 4, and 16 more from 240 on
+  std::int8_t bytes_more = 0;
+  std::uint8_t records_before = 0;  ///< modulo 3
 };
 
 constexpr std::size_t record_bytes = 3073;
+
+/// The input again and again; zeros if it is empty.
+bytes repeated(std::span<const std::uint8_t> input, std::size_t size) {
+  bytes out(size);
+  if (input.empty()) return out;
+  std::copy_n(input.begin(), std::min(size, input.size()), out.begin());
+  for (std::size_t done = input.size(); done < size; done *= 2)
+    std::copy_n(out.begin(), std::min(done, size - done), out.begin() + static_cast<std::ptrdiff_t>(done));
+  return out;
+}
 
 }  // namespace
 
 void run(std::span<const std::uint8_t> input) {
   const auto header = take<cifar_header>(input);
-  bytes records(header.bytes);
-  for (std::size_t i = 0; i < records.size() && !input.empty(); ++i)
-    records[i] = input[i % input.size()];
+  const std::ptrdiff_t whole = header.records % 4 + (header.records < 240 ? 0 : 16);
+  const std::ptrdiff_t size = whole * static_cast<std::ptrdiff_t>(record_bytes) + header.bytes_more;
+  const bytes records = repeated(input, size < 0 ? 0 : static_cast<std::size_t>(size));
   data::dataset d;
   const std::size_t before = header.records_before % 3;
   if (before != 0) data::parse_cifar10(bytes(before * record_bytes, 7), "before", d);
@@ -38,10 +49,9 @@ void run(std::span<const std::uint8_t> input) {
 
 std::vector<bytes> seeds() {
   std::vector<bytes> all;
-  for (const std::uint16_t records : {std::uint16_t{0}, std::uint16_t{1}, std::uint16_t{3}}) {
-    const auto size = static_cast<std::uint16_t>(records * record_bytes);
-    all.push_back(with_header(cifar_header{size, records}, bytes{3}));
-    all.push_back(with_header(cifar_header{static_cast<std::uint16_t>(size + 1), 1}, bytes{9, 1, 0}));
+  for (const std::uint8_t records : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{3}}) {
+    all.push_back(with_header(cifar_header{records, 0, records}, bytes{3}));
+    all.push_back(with_header(cifar_header{records, 1, 1}, bytes{9, 1, 0}));
   }
   return all;
 }

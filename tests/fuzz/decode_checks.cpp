@@ -82,8 +82,7 @@ void check_decoders(std::span<const std::uint8_t> input, std::span<const std::st
                              [&] { decode(c.how, c.view(fast_report), c.tensor(fast, type), {}, {}); });
   require(long_enough == again, "both or neither are refused");
   if (!long_enough) {
-    require(fast_report.status == status_ok && fast == exact_buffer(fast.size(), 0xff),
-            "a refused call writes nothing");
+    require(fast_report.status == status_ok && fast.holds_only(0xff), "a refused call writes nothing");
     return;
   }
   require(plain_report.status == fast_report.status, "one status");

@@ -13,7 +13,8 @@ namespace stash::fuzz {
 
 /// The front of an input; every value is legal.
 struct encoded_header {
-  std::uint16_t elements = 0;     ///< modulo max_elements + 1, rounded down to whole rows
+  std::uint16_t elements = 0;  ///< rounded down to whole rows; above max_elements: modulo 256, so that most
+                               ///< tensors are small
   std::uint16_t arena_bytes = 0;  ///< that many of the bytes behind the header, from their end; the host
                                   ///< overflow is the same bytes
   std::uint8_t name = 0;          ///< modulo the number of names

@@ -218,7 +218,7 @@ void run(std::span<const std::uint8_t> input) {
   const outcome second = backward(c, c.tensor(dy, c.dy), c.tensor(fast, c.dx));
   require(first == second, "one outcome");
   if (first.refused) {
-    require(fast == exact_buffer(bytes(fast.size(), 0xff)), "a refused call writes nothing");
+    require(fast.holds_only(0xff), "a refused call writes nothing");
     return;
   }
   require(same_rows(c, plain, fast), "one gradient, and gaps between rows stay");

@@ -72,6 +72,9 @@ class exact_buffer {
   bool operator==(const exact_buffer& other) const {
     return size_ == other.size_ && std::equal(data_, data_ + size_, other.data_);
   }
+  bool holds_only(std::uint8_t fill) const {
+    return std::all_of(data_, data_ + size_, [fill](std::uint8_t byte) { return byte == fill; });
+  }
 
  private:
   static constexpr std::align_val_t alignment{16};
