@@ -17,9 +17,10 @@ install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/sta
         DESTINATION ${stash_package_dir})
 
 set(stash_private_libraries "-lstdc++ -lpthread")
-set(stash_requires_clp)
-if(STASH_USES_CLP)
-  set(stash_requires_clp " clp")
+set(stash_requires_solver)
+if(NOT STASH_USES_LP_SOLVER STREQUAL "none")
+  # The solver's pkg-config file has its name.
+  set(stash_requires_solver " ${STASH_USES_LP_SOLVER}")
 endif()
 if(STASH_ENABLE_CUDA)
   # Where they lie, the toolkit's user knows.

@@ -18,7 +18,7 @@ function(stash_add_user_library kind type)
     stash_${kind} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<TARGET_NAME_IF_EXISTS:CUDA::cudart_static>
-                                              $<TARGET_NAME_IF_EXISTS:PkgConfig::CLP>)
+                                              ${STASH_LP_LIBRARY})
   stash_configure_target(stash_${kind})
   # Objects only: nothing tells CMake the linker's language.
   set_target_properties(stash_${kind} PROPERTIES OUTPUT_NAME stash EXPORT_NAME ${kind} LINKER_LANGUAGE CXX)

@@ -1,6 +1,7 @@
 // Built without a solver for linear programs.
 
 #include "planner/relaxation.hpp"
+#include "planner/relaxation_program.hpp"
 
 namespace stash::planner {
 
@@ -8,7 +9,7 @@ bool can_relax() noexcept {
   return false;
 }
 
-relaxed relax(const step_problem&) {
+lp_solution solve(const linear_program&) {
   return {};
 }
 
