@@ -32,11 +32,8 @@ class builder {
     program_.column_lower.assign(static_cast<std::size_t>(columns_), 0.0);
     program_.column_upper.assign(static_cast<std::size_t>(columns_), lp_infinity);
     program_.objective.assign(static_cast<std::size_t>(columns_), 0.0);
-    for (int k = 0; k < steps_; ++k) {
-      const auto column = static_cast<std::size_t>(time_ + k);
-      program_.objective[column] = 1.0;
-      program_.column_lower[column] = p.ms[static_cast<std::size_t>(k)];
-    }
+    std::fill_n(program_.objective.begin() + time_, steps_, 1.0);
+    std::copy(p.ms.begin(), p.ms.end(), program_.column_lower.begin() + time_);
     build();
   }
 
