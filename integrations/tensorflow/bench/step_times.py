@@ -3,17 +3,23 @@
 
 Every policy has a process of its own, because settings and counters are per process; they take turns, a few steps each,
 in an order that changes from round to round, and only one works at a time. A second plain process shows the noise. A
-ratio is the median over the rounds of (median step of the policy / median step of plain TensorFlow in that round)."""
+ratio is the median over the rounds of (median step of the policy / median step of plain TensorFlow in that round).
+
+`codecs/copy` sets the time within encoders and decoders beside that of memcpy for the same bytes read and written, by
+as many threads, in the same process and turn, from and to memory that no cache holds."""
 
 import argparse
+import concurrent.futures
 import json
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import numpy
 from records import facts, save
 
 import run_model
@@ -21,6 +27,8 @@ import runs
 
 POLICIES = ("none", "none again", "lossless", "fp16", "fp10", "fp8")
 WARM_UP = 6
+COPY_BYTES = 256 << 20  # beyond what a cache holds
+COPY_PIECE_BYTES = 4 << 20
 
 
 def parse_arguments():
@@ -41,14 +49,40 @@ def parse_arguments():
     return arguments
 
 
+class Copy:
+    """memcpy by several threads, each in a part of its own."""
+
+    def __init__(self, threads):
+        self.threads = threads
+        self.pool = concurrent.futures.ThreadPoolExecutor(threads)
+        self.from_, self.to = (numpy.ones(COPY_BYTES, numpy.uint8) for _ in range(2))
+
+    def part(self, index):
+        part = COPY_BYTES // self.threads
+        for begin in range(index * part, (index + 1) * part, COPY_PIECE_BYTES):
+            end = min(begin + COPY_PIECE_BYTES, (index + 1) * part)
+            numpy.copyto(self.to[begin:end], self.from_[begin:end])
+
+    def seconds_per_byte(self):
+        """Of bytes read and bytes written; the best of three."""
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            list(self.pool.map(self.part, range(self.threads)))
+            times.append(time.perf_counter() - start)
+        return min(times) / (2 * COPY_BYTES)
+
+
 def work():
     """A worker: for every number that it reads it runs so many executions and prints their times."""
     arguments = run_model.parse_arguments([word for word in sys.argv[1:] if word != "--worker"])
     run_model.start(arguments)
     run, many = run_model.LOOPS[arguments.loop](run_model.Training(arguments))
+    copy = Copy(arguments.intra)
     for line in sys.stdin:
-        seconds, kernels = run_model.timed_steps(arguments, run, many, int(line))
-        print(json.dumps({"seconds": seconds, "kernels": kernels}), flush=True)
+        seconds, kernels, moved = run_model.timed_steps(arguments, run, many, int(line))
+        print(json.dumps({"seconds": seconds, "kernels": kernels, "codec_bytes": moved,
+                          "copy_seconds": moved * copy.seconds_per_byte() if moved else 0}), flush=True)
 
 
 class Worker:
@@ -59,7 +93,7 @@ class Worker:
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         stderr=self.errors)
-        self.seconds, self.kernels = [], []
+        self.seconds, self.kernels, self.codec_bytes, self.codecs_times_copy = [], [], 0, []
 
     def turn(self, executions):
         self.process.stdin.write(f"{executions}\n")
@@ -88,6 +122,10 @@ def compare(arguments, model, onednn, inter):
             result = workers[policy].turn(arguments.steps)
             workers[policy].seconds.append(statistics.median(result["seconds"]))
             workers[policy].kernels.append(result["kernels"])
+            if result["codec_bytes"]:
+                codecs = sum(result["kernels"].get(op, 0) for op in run_model.CODECS)
+                workers[policy].codec_bytes = result["codec_bytes"]
+                workers[policy].codecs_times_copy.append(codecs / result["copy_seconds"])
     for worker in workers.values():
         worker.close()
     plain = workers[policies[0]].seconds
@@ -98,7 +136,9 @@ def compare(arguments, model, onednn, inter):
                "policy": policy, "step_ms_median": 1e3 * statistics.median(worker.seconds),
                "ratio_median": statistics.median(ratios), "ratio_lowest": min(ratios), "ratio_highest": max(ratios),
                "kernels_share": sum(kernels.values()) / statistics.median(worker.seconds),
-               "kernel_ms": {op: 1e3 * seconds for op, seconds in sorted(kernels.items())}}
+               "kernel_ms": {op: 1e3 * seconds for op, seconds in sorted(kernels.items())},
+               "codec_bytes": worker.codec_bytes,
+               "codecs_times_copy": statistics.median(worker.codecs_times_copy or [0])}
 
 
 def main():
@@ -108,7 +148,7 @@ def main():
     record = {**facts(shlex.join(["bench/step_times.py", *sys.argv[1:]])), "rounds": arguments.rounds,
               "steps": arguments.steps, "rows": []}
     print(f"{'model':16} {'oneDNN':6} {'inter':>5} {'policy':12} {'ms':>9} {'ratio':>7} {'lowest':>7} {'highest':>7} "
-          f"{'kernels':>8}")
+          f"{'kernels':>8} {'codecs/copy':>12}")
     for model in arguments.models.split(","):
         for onednn in arguments.onednn.split(","):
             for inter in arguments.inter.split(","):
@@ -116,7 +156,7 @@ def main():
                     record["rows"].append(row)
                     print(f"{model:16} {onednn:6} {inter:>5} {row['policy']:12} {row['step_ms_median']:9.1f} "
                           f"{row['ratio_median']:7.3f} {row['ratio_lowest']:7.3f} {row['ratio_highest']:7.3f} "
-                          f"{100 * row['kernels_share']:6.1f} %", flush=True)
+                          f"{100 * row['kernels_share']:6.1f} % {row['codecs_times_copy']:12.2f}", flush=True)
                 if arguments.json:
                     save(arguments.json, record)
 

@@ -14,6 +14,7 @@ import argparse
 import collections
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import glob
 import hashlib
@@ -35,6 +36,7 @@ def parse_arguments(argv=None):
     parser.add_argument("model")
     parser.add_argument("--policy", default="none", choices=("none", "lossless", "fp16", "fp10", "fp8", "auto"))
     parser.add_argument("--budget", help="bytes, or with a unit as stash_tf.enable takes it")
+    parser.add_argument("--device-bytes", type=int, help="swap, with CPUs counting as a device of so many bytes")
     parser.add_argument("--keep", default="", help="layer names, comma-separated")
     parser.add_argument("--steps", type=int, default=3, help="rounded up to whole executions")
     parser.add_argument("--batch", type=int, help="samples per step (default: that of models.py)")
@@ -77,10 +79,21 @@ def start(arguments):
         options = {"budget": arguments.budget} if arguments.budget else {}
         if arguments.keep:
             options["keep"] = arguments.keep.split(",")
+        if arguments.device_bytes:
+            count_as_a_device(arguments.device_bytes)
+            options["swap"] = True
         stash_tf.enable(policy=arguments.policy, **options)
     keras.utils.set_random_seed(1)
     if arguments.mixed:
         keras.config.set_dtype_policy(arguments.mixed)
+
+
+def count_as_a_device(size):
+    """CPUs count as a device of so many bytes from the next enable() on: tensors may move to the host then."""
+    from stash_tf import settings
+
+    checked = settings.checked
+    settings.checked = lambda *wishes: dataclasses.replace(checked(*wishes), device_bytes=size)
 
 
 class Training:
@@ -346,9 +359,13 @@ class Timed:
         self.seconds = time.perf_counter() - self.start
 
 
+CODECS = ("StashEncode", "StashDecode")
+
+
 def timed_steps(arguments, run, many, executions):
-    """Seconds of a step in each execution, and seconds per step within each kind of Stash's kernels, all threads
-    together. Those of poolings and gradients are in place of TensorFlow's kernels, not beside them."""
+    """Seconds of a step in each execution; seconds per step within each kind of Stash's kernels, all threads together;
+    and how many bytes per step encoders and decoders read and wrote. The kernels of poolings and gradients are in place
+    of TensorFlow's kernels, not beside them."""
     library = None
     if arguments.policy != "none":
         import stash_tf
@@ -357,11 +374,13 @@ def timed_steps(arguments, run, many, executions):
         library.reset_counters()
     timed = [Timed() for _ in range(executions)]
     run(executions, 0, lambda execution: timed[execution])
-    kernels = {}
+    kernels, moved = {}, 0
     for counter in library.counters() if library else ():
         seconds = counter["nanoseconds"] / 1e9 / (executions * many)
         kernels[counter["op"]] = kernels.get(counter["op"], 0) + seconds
-    return [each.seconds / many for each in timed], kernels
+        if counter["op"] in CODECS:
+            moved += (counter["dense_bytes"] + counter["stored_bytes"]) / (executions * many)
+    return [each.seconds / many for each in timed], kernels, moved
 
 
 def stash_facts():
@@ -376,7 +395,7 @@ def stash_facts():
         executions[counter["op"]] += counter["executions"]
     facts = {key: getattr(report, key) for key in ("rewritten", "batch", "predicted_plain_bytes",
                                                    "predicted_peak_bytes", "total_dense_bytes",
-                                                   "total_stored_bytes")}
+                                                   "total_stored_bytes", "total_host_bytes", "predicted_host_bytes")}
     return facts | {
         "executions": dict(executions),
         "choices": dict(collections.Counter(tensor["choice"] for tensor in tensors)),
@@ -443,7 +462,7 @@ def measure(arguments):
             run(len(measured), 0, lambda execution: measured[execution])
             record[f"{name}_bytes"] = [each.peak for each in measured]
     if "time" in wanted:
-        seconds, kernels = timed_steps(arguments, run, many, arguments.time_steps)
+        seconds, kernels, _ = timed_steps(arguments, run, many, arguments.time_steps)
         record |= {"step_seconds": seconds, "step_seconds_median": statistics.median(seconds),
                    "kernel_seconds": kernels}
     return record
