@@ -30,7 +30,8 @@ QUICK = [
 ]
 ALL = QUICK + [one for one in (
     *(case(*choice) for choice in itertools.product(SMALL, LOOPS, (None, "mixed_float16", "mixed_bfloat16"))),
-    *(case(model, steps=50) for model in SMALL),
+    *(case(model, mixed=mixed, steps=50) for model in (*SMALL, "MobileNetV2", "EfficientNetB0")
+      for mixed in (None, "mixed_float16")),
     *(case(model, loop, steps=3) for model in LARGE for loop in ("fit", "custom")),
     *(case("ResNet50", mixed=mixed, steps=3) for mixed in ("mixed_float16", "mixed_bfloat16")),
     *(case(model, inter=2, intra=2) for model in SMALL),
