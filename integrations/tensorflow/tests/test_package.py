@@ -73,6 +73,7 @@ def test_settings_as_the_contract_names_them():
         "min_bytes": 1,
         "densities": {"t:0": 0.5},
         "values": ["fp16"],
+        "device_bytes": 0,
         "generation": 3,
     }
 

@@ -1,6 +1,7 @@
 // StashSwapOut and StashSwapIn.
 
 #include <chrono>
+#include <cstring>
 
 #include "kernels/kernel.hpp"
 #include "tensorflow/core/framework/device.h"
@@ -12,14 +13,19 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-/// On the CPU a tensor is on the host already.
+/// On the CPU a tensor is on the host already. It is copied all the same, so that who reads what when is as
+/// on a device.
 class host_swap : public counted_kernel {
  public:
   using counted_kernel::counted_kernel;
 
   absl::Status run(OpKernelContext* context, execution* done) override {
     const Tensor& tensor = context->input(0);
-    context->set_output(0, tensor);
+    Tensor* copy = nullptr;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, tensor.shape(), &copy));
+    const auto bytes = tensor.tensor_data();
+    if (!bytes.empty())
+      std::memcpy(const_cast<char*>(copy->tensor_data().data()), bytes.data(), bytes.size());
     *done = of_dense(tensor, static_cast<std::int64_t>(tensor.tensor_data().size()));
     return absl::OkStatus();
   }

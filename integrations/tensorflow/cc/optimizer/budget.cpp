@@ -1,7 +1,5 @@
 #include "optimizer/budget.hpp"
 
-#include "optimizer/footprint.hpp"
-
 namespace stash_tf {
 
 namespace {
@@ -9,14 +7,15 @@ namespace {
 // Of the budget, for what other orders of execution take than the simulated one.
 constexpr std::int64_t parts_in_reserve = 20;
 constexpr int most_attempts = 5;
+constexpr int bisections = 6;
 
 outcome attempt(const step_context& c, const planner_graph& g, const settings& wanted,
                 std::int64_t planner_budget) {
   outcome o;
   o.chosen = plan(g, c.of, wanted, planner_budget);
   if (!o.chosen.infeasible.empty()) return o;
-  o.graph = rewrite(c.original, c.graph, c.of, o.chosen, c.flow, c.ordered.pairs);
-  o.peak_bytes = simulated_peak(graph_view(o.graph.graph), c.graph, c.sizes, c.of, o.chosen);
+  o.graph = rewrite(c.original, c.graph, c.of, o.chosen, c.flow, c.ordered, g.node_of_op);
+  o.simulated = simulated_footprint(graph_view(o.graph.graph), c.graph, c.sizes, c.of, o.chosen);
   return o;
 }
 
@@ -27,13 +26,31 @@ bool keeps(const step_context& c, const planner_graph& g, const settings& wanted
   for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
     outcome o = attempt(c, g, wanted, planner_budget);
     if (!o.chosen.infeasible.empty()) return false;
-    if (o.peak_bytes <= target) {
+    if (o.simulated.peak_bytes <= target) {
       *result = std::move(o);
       return true;
     }
-    planner_budget -= o.peak_bytes - target;
+    planner_budget -= o.simulated.peak_bytes - target;
   }
   return false;
+}
+
+// The smallest peak that is found with moves to the host, by bisection between nothing and `least`, the
+// smallest without: the planner has no policy for that.
+outcome least_with_moves(const step_context& c, const planner_graph& g, outcome least) {
+  std::int64_t too_small = 0;
+  std::int64_t enough = least.simulated.peak_bytes;
+  for (int k = 0; k < bisections; ++k) {
+    const std::int64_t middle = too_small + (enough - too_small) / 2;
+    outcome o = attempt(c, g, c.wanted, middle);
+    if (!o.chosen.infeasible.empty()) {
+      too_small = middle;
+      continue;
+    }
+    enough = middle;
+    if (o.simulated.peak_bytes < least.simulated.peak_bytes) least = std::move(o);
+  }
+  return least;
 }
 
 }  // namespace
@@ -41,10 +58,12 @@ bool keeps(const step_context& c, const planner_graph& g, const settings& wanted
 outcome best_graph(const step_context& c) {
   const planner_graph g = make_planner_graph(c.graph, c.of, c.sizes, c.ordered.order);
   const std::int64_t budget = c.sizes.batch_known() ? c.wanted.budget_bytes : 0;
+  settings alone = c.wanted;  // encodings alone
+  alone.swap = false;
+  outcome o;
   if (budget > 0) {
     const std::int64_t target = budget - budget / parts_in_reserve;
-    outcome o;
-    settings wanted = c.wanted;
+    settings wanted = alone;
     if (wanted.policy == "auto") wanted.values.clear();
     if (keeps(c, g, wanted, target, &o)) return o;
     // Policy auto loses as little as the budget asks for: one more format at a time, the most precise first.
@@ -53,8 +72,14 @@ outcome best_graph(const step_context& c) {
       wanted.values.push_back(format);
       if (keeps(c, g, wanted, target, &o)) return o;
     }
+    if (c.wanted.swap && keeps(c, g, c.wanted, target, &o)) return o;
   }
-  return attempt(c, g, c.wanted, 0);
+  outcome least = attempt(c, g, alone, 0);
+  const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
+  if (!c.wanted.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
+    return least;
+  if (budget == 0 && keeps(c, g, c.wanted, limit, &o)) return o;
+  return least_with_moves(c, g, std::move(least));
 }
 
 }  // namespace stash_tf

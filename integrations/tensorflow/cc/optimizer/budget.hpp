@@ -6,6 +6,7 @@
 
 #include "optimizer/choices.hpp"
 #include "optimizer/control_flow.hpp"
+#include "optimizer/footprint.hpp"
 #include "optimizer/ordering.hpp"
 #include "optimizer/rewrite.hpp"
 #include "optimizer/settings.hpp"
@@ -22,16 +23,19 @@ struct step_context {
   const control_flow& flow;
   const ordering& ordered;
   const settings& wanted;
+  std::int64_t device_bytes;  ///< what TensorFlow may take of the device; 0: not known
 };
 
 struct outcome {
   choices chosen;
   rewritten graph;
-  std::int64_t peak_bytes = 0;  ///< simulated
+  footprint simulated;
 };
 
-/// The graph with the least codec work whose simulated peak keeps the budget; with no budget, or one that
-/// nothing keeps, the one of the smallest peak. The planner knows an op's order and its buffers, not how
+/// The graph with the least codec work whose simulated peak keeps the budget; if wanted.swap, and no
+/// encodings keep it, the fastest with moves to the host that does. With no budget, or one that nothing
+/// keeps, the one of the smallest peak; with no budget, moves are for peaks above device_bytes. The
+/// planner knows an op's order and its buffers, not how
 /// TensorFlow forwards and when it runs what: so the simulation judges, and the planner is asked again for
 /// less.
 outcome best_graph(const step_context& context);

@@ -12,6 +12,9 @@ namespace {
 
 using nlohmann::json;
 
+// Of the search for the fastest plan: TensorFlow waits for it, and a step may need several.
+constexpr std::int32_t evaluations = 500;
+
 struct answer {
   std::int32_t code = STASH_OK;
   std::string message;
@@ -29,6 +32,12 @@ answer ask(const std::string& graph, const settings& wanted, std::int64_t budget
   // Sparse forms get as many bytes as they turn out to need.
   options.slot_margin = -1;
   options.overflow_share = -1;
+  if (wanted.swap) {
+    options.model = wanted.machine.c_str();
+    options.swap = 1;
+    options.evaluations = evaluations;
+    options.no_layout = 1;  // TensorFlow places buffers itself
+  }
   char* text = nullptr;
   answer a;
   a.code = stash_plan(graph.c_str(), &options, &text);
@@ -54,6 +63,28 @@ std::string encoding_name(const json& stored) {
   return format.empty() ? kind : kind + "_" + format;
 }
 
+// By storage.
+std::vector<host_stay> stays_on_host(const json& plan) {
+  std::vector<host_stay> stays(plan["choices"].size());
+  std::vector<std::size_t> ending;  // copies to the host that end before the next op
+  int op = 0;
+  for (const json& s : plan["steps"]) {
+    const std::string kind = s["kind"];
+    if (kind == "run") {
+      op = s["op"];
+      for (const std::size_t id : ending)
+        stays[id].out_by = op;
+      ending.clear();
+    } else if (kind == "copy_out" || kind == "wait_out" || kind == "copy_in") {
+      const auto id = s["storage"].get<std::size_t>();
+      stays[id].wanted = true;
+      if (kind == "wait_out") ending.push_back(id);
+      if (kind == "copy_in") stays[id].in_from = op;
+    }
+  }
+  return stays;
+}
+
 }  // namespace
 
 choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes) {
@@ -65,6 +96,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
   }
   if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the step: " + a.message);
   const json& kept = a.plan["choices"];
+  const std::vector<host_stay> stays = stays_on_host(a.plan);
   for (std::size_t k = 0; k < of.blocks.size(); ++k) {
     block_choice c;
     c.stored_bytes = of.blocks[k].size.bytes();
@@ -72,6 +104,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
     if (id >= 0) {
       const json& choice = kept[static_cast<std::size_t>(id)];
       c.reason = choice.value("reason", "");
+      if (of.blocks[k].movable) c.on_host = stays[static_cast<std::size_t>(id)];
       if (choice["kind"] == "encoded") {
         c.encoding = encoding_name(choice["stored"]);
         c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
@@ -81,12 +114,14 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
         c.encoding = of.blocks[k].exact_cast;
         c.stored_bytes = of.blocks[k].size.bytes() / 2;
         c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
+        if (of.blocks[k].movable) c.on_host = stays[static_cast<std::size_t>(g.exact_cast_of_block[k])];
       } else if (choice["kind"] == "none") {
         c.stored_bytes = 0;
       }
     }
     if (!of.blocks[k].raw_because.empty()) {
       c.encoding.clear();
+      c.stored_bytes = of.blocks[k].size.bytes();
       c.reason = of.blocks[k].raw_because;
     }
     result.blocks.push_back(std::move(c));
@@ -94,6 +129,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
   for (std::size_t k = 0; k < of.poolings.size(); ++k) {
     pooling_choice c = pooling_choice::from_maps;
     std::int64_t bytes = 0;
+    host_stay on_host;
     if (const int op = g.op_of_pooling[k]; op >= 0) {
       const int chosen = a.plan["alternative"][static_cast<std::size_t>(op)];
       const json& alternatives = a.plan["network"]["ops"][static_cast<std::size_t>(op)]["alternatives"];
@@ -101,11 +137,15 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
           chosen < 0 ? "" : alternatives[static_cast<std::size_t>(chosen)].value("form", "");
       if (form == "from_code") c = pooling_choice::joint;
       if (form == "from_index") c = pooling_choice::from_index;
-      if (c != pooling_choice::from_maps)
-        bytes = kept[static_cast<std::size_t>(g.storage_of_pooling[k])].value("bytes_after", std::int64_t{0});
+      if (c != pooling_choice::from_maps) {
+        const auto id = static_cast<std::size_t>(g.storage_of_pooling[k]);
+        bytes = kept[id].value("bytes_after", std::int64_t{0});
+        on_host = stays[id];
+      }
     }
     result.poolings.push_back(c);
     result.pooling_bytes.push_back(bytes);
+    result.cells_on_host.push_back(on_host);
   }
   return result;
 }

@@ -12,11 +12,19 @@
 
 namespace stash_tf {
 
+/// The way to the host and back of what is kept, by ops of the planner's graph.
+struct host_stay {
+  bool wanted = false;
+  int out_by = -1;  ///< the op that waits for the end of the copy to the host; -1: none does
+  int in_from = 0;  ///< the op at whose end the copy back begins
+};
+
 struct block_choice {
   std::string encoding;  ///< a name of stash_parse_encoding; empty: stays as it is
   bool keep_nonzero = false;
   std::int64_t stored_bytes = 0;
   std::string reason;
+  host_stay on_host;
 };
 
 enum class pooling_choice { from_maps, from_index, joint };
@@ -25,11 +33,13 @@ struct choices {
   std::vector<block_choice> blocks;      ///< as step::blocks
   std::vector<pooling_choice> poolings;  ///< as step::poolings
   std::vector<std::int64_t> pooling_bytes;
-  std::string infeasible;  ///< not empty: no plan keeps the budget, and all else is empty; why
+  std::vector<host_stay> cells_on_host;  ///< as step::poolings
+  std::string infeasible;                ///< not empty: no plan keeps the budget, and all else is empty; why
 };
 
-/// Asks the planner about a step, `g` being its graph. `budget_bytes` 0: for the smallest peak. Throws
-/// std::runtime_error if it refuses the graph.
+/// Asks the planner about a step, `g` being its graph. `budget_bytes` 0: for the smallest peak. With
+/// wanted.swap, which needs a budget, what is kept may move to the host, as the fastest plan for
+/// wanted.machine has it. Throws std::runtime_error if it refuses the graph.
 choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes);
 
 }  // namespace stash_tf

@@ -35,7 +35,7 @@ class simulation {
  public:
   simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
              const choices& chosen)
-      : graph_(graph), original_(original), sizes_(sizes) {
+      : graph_(graph), original_(original), sizes_(sizes), on_device_(of.on_device) {
     for (std::size_t k = 0; k < of.blocks.size() && k < chosen.blocks.size(); ++k) {
       const std::string name = original.tensor_name(of.blocks[k].tensor);
       dense_[name] = of.blocks[k].size.bytes();
@@ -45,19 +45,24 @@ class simulation {
       stored_[original.name(of.poolings[k].forward) + ":cells"] = chosen.pooling_bytes[k];
   }
 
-  std::int64_t run() {
+  footprint run() {
     waiting_.assign(at(graph_.size()), 0);
     for (int i = 0; i < graph_.size(); ++i) {
       for (const source& s : graph_.inputs(i))
         if (!is_next_iteration(graph_.op(s.node))) ++waiting_[at(i)];
       if (waiting_[at(i)] == 0) queue_.push_back(i);
     }
-    while (!at_once_.empty() || !queue_.empty()) {
-      std::deque<int>& from = at_once_.empty() ? queue_ : at_once_;
+    while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
+      std::deque<int>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
       const int i = from.front();
       from.pop_front();
-      execute(i);
-      release(i);
+      const bool ends = &from == &copies_;
+      if (!ends) begin(i);
+      if (!ends && is_move(graph_.op(i))) {
+        copies_.push_back(i);
+      } else {
+        end(i);
+      }
     }
     return peak_;
   }
@@ -66,10 +71,16 @@ class simulation {
   struct buffer {
     std::int64_t bytes = 0;
     int holders = 0;
+    bool on_host = false;
   };
+
+  static bool is_move(const std::string& op) { return op == "StashSwapOut" || op == "StashSwapIn"; }
+
+  std::int64_t& live_in(const buffer& b) { return b.on_host ? live_.host_bytes : live_.peak_bytes; }
 
   std::int64_t bytes_of(const source& tensor) const {
     const tensorflow::NodeDef& n = graph_.node(tensor.node);
+    if (is_move(n.op())) return bytes_of(graph_.inputs(tensor.node)[0]);
     const auto named = n.attr().find("tensor");
     if (named != n.attr().end()) {
       const std::string& name = named->second.s();
@@ -86,9 +97,10 @@ class simulation {
     return size == nullptr ? 0 : size->bytes();
   }
 
-  void execute(int i) {
+  void begin(int i) {
     const std::string& op = graph_.op(i);
-    const std::int64_t scratch = i < original_.size() ? scratch_bytes(original_, i, sizes_) : 0;
+    const bool has_scratch = i < original_.size() && !on_device_;
+    const std::int64_t scratch = has_scratch ? scratch_bytes(original_, i, sizes_) : 0;
     std::map<int, int> readers;  // by port
     for (const reader& r : graph_.readers(i))
       if (r.port >= 0) ++readers[r.port];
@@ -111,17 +123,22 @@ class simulation {
         continue;
       }
       buffer_of_[tensor] = static_cast<int>(buffers_.size());
-      buffers_.push_back({bytes, count});
-      live_ += bytes;
+      buffers_.push_back({bytes, count, op == "StashSwapOut"});
+      live_in(buffers_.back()) += bytes;
     }
-    peak_ = std::max(peak_, live_ + scratch);
+    peak_.peak_bytes = std::max(peak_.peak_bytes, live_.peak_bytes + scratch);
+    peak_.host_bytes = std::max(peak_.host_bytes, live_.host_bytes);
+  }
+
+  void end(int i) {
     for (const source& s : graph_.inputs(i)) {
       if (s.is_control()) continue;
       const auto it = buffer_of_.find(s);
       if (it == buffer_of_.end()) continue;
       buffer& b = buffers_[at(it->second)];
-      if (--b.holders == 0) live_ -= b.bytes;
+      if (--b.holders == 0) live_in(b) -= b.bytes;
     }
+    release(i);
   }
 
   int dying_input(int i, std::int64_t bytes) const {
@@ -160,12 +177,13 @@ class simulation {
   const graph_view& graph_;
   const graph_view& original_;
   const tensor_sizes& sizes_;
+  bool on_device_;
   std::map<std::string, std::int64_t> dense_, stored_;
   std::vector<int> waiting_;
-  std::deque<int> at_once_, queue_;
+  std::deque<int> at_once_, queue_, copies_;
   std::map<source, int> buffer_of_;
   std::vector<buffer> buffers_;
-  std::int64_t live_ = 0, peak_ = 0;
+  footprint live_, peak_;
 };
 
 }  // namespace
@@ -191,8 +209,8 @@ std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes
   return images * pixels * patch * element;
 }
 
-std::int64_t simulated_peak(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                            const step& of, const choices& chosen) {
+footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
+                              const step& of, const choices& chosen) {
   return simulation(graph, original, sizes, of, chosen).run();
 }
 

@@ -25,6 +25,7 @@ nlohmann::json to_json(const logged_tensor& t) {
           {"elements_per_sample", t.elements_per_sample},
           {"dense_bytes", t.dense_bytes},
           {"stored_bytes", t.stored_bytes},
+          {"host_bytes", t.host_bytes},
           {"needs", t.needs},
           {"choice", t.choice},
           {"reason", t.reason},
@@ -47,7 +48,9 @@ nlohmann::json to_json(const logged_graph& g) {
           {"budget_bytes", g.budget_bytes},
           {"predicted_peak_bytes", g.predicted_peak_bytes},
           {"predicted_plain_bytes", g.predicted_plain_bytes},
+          {"predicted_host_bytes", g.predicted_host_bytes},
           {"smallest_budget_bytes", g.smallest_budget_bytes},
+          {"swap", g.swap},
           {"seconds", g.seconds},
           {"tensors", std::move(tensors)},
           {"left", std::move(left)}};

@@ -12,6 +12,7 @@ struct logged_tensor {
   std::string tensor, layer, op, type;
   std::int64_t elements = 0, elements_per_sample = 0;
   std::int64_t dense_bytes = 0, stored_bytes = 0;
+  std::int64_t host_bytes = 0;  ///< of the stored bytes, those that go to the host and come back
   std::vector<std::string> needs;
   std::string choice, reason;
   std::vector<std::string> readers;
@@ -30,6 +31,8 @@ struct logged_graph {
   std::int64_t batch = 0;
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;
+  std::int64_t predicted_host_bytes = 0;
+  std::string swap;  ///< what became of the wish to move tensors to the host; empty without one
   double seconds = 0;
   std::vector<logged_tensor> tensors;
   std::vector<left_node> left;

@@ -23,6 +23,7 @@
 #include "optimizer/shapes.hpp"
 #include "optimizer/step.hpp"
 #include "stash/c_api.h"
+#include "tensorflow/core/grappler/clusters/cluster.h"
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
@@ -47,9 +48,27 @@ bool was_rewritten(const GraphDef& graph) {
   return false;
 }
 
-void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step& of, const choices& chosen,
+// Says in one sentence what becomes of the wish to move tensors to the host.
+std::string word_on_swapping(const step_context& c, const outcome& o) {
+  if (!c.sizes.batch_known()) return "nothing moves to the host before the batch is known";
+  if (!o.graph.moved.empty())
+    return absl::StrCat(o.graph.moved.size(), " tensors go to the host and come back");
+  const bool asked = c.wanted.budget_bytes > 0 || o.simulated.peak_bytes > c.device_bytes;
+  if (!asked) return "nothing moves to the host: no budget asks for it, and the device has enough memory";
+  if (c.wanted.budget_bytes >= o.simulated.peak_bytes)
+    return "nothing moves to the host: the budget is kept without";
+  return "nothing moves to the host: it would not make the peak lower";
+}
+
+void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step& of, const outcome& result,
                  logged_graph* log) {
+  const choices& chosen = result.chosen;
   const std::int64_t batch = sizes.batch_known() ? 1 : sizes.batch();
+  const auto move = [&](logged_tensor* t) {
+    if (result.graph.moved.count(t->tensor) == 0) return;
+    t->host_bytes = t->stored_bytes;
+    t->choice = t->choice == "raw" ? "swap" : t->choice + "+swap";
+  };
   for (std::size_t k = 0; k < of.blocks.size(); ++k) {
     const stashed_block& b = of.blocks[k];
     const block_choice& c = chosen.blocks[k];
@@ -70,6 +89,7 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.needs.assign(needs.begin(), needs.end());
     t.choice = c.encoding.empty() ? (c.stored_bytes == 0 ? "not needed" : "raw") : c.encoding;
     t.reason = c.reason;
+    move(&t);
     log->tensors.push_back(std::move(t));
   }
   for (std::size_t k = 0; k < of.poolings.size(); ++k) {
@@ -92,6 +112,7 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.reason =
         joint ? "the winning cell and the sign serve the pooling and the ReLU" : "the winning cell is enough";
     t.readers = {graph.name(p.backward)};
+    move(&t);
     log->tensors.push_back(std::move(t));
   }
 }
@@ -114,8 +135,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   std::string name() const override { return "stash"; }
   bool UsesFunctionLibrary() const override { return false; }
 
-  absl::Status Optimize(Cluster* /*cluster*/, const GrapplerItem& item, GraphDef* output) override {
-    const settings wanted = own_settings_ ? settings_ : process_settings();
+  absl::Status Optimize(Cluster* cluster, const GrapplerItem& item, GraphDef* output) override {
+    settings wanted = own_settings_ ? settings_ : process_settings();
     if (wanted.policy == "none") return nothing_to_do("policy none");
     // TensorFlow runs its list of optimizers twice.
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
@@ -127,7 +148,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(item, wanted, output, &log);
+      status = optimize(cluster, item, std::move(wanted), output, &log);
     } catch (const std::exception& e) {
       log.reason = e.what();
       LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
@@ -141,8 +162,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   }
 
  private:
-  static absl::Status optimize(const GrapplerItem& item, const settings& wanted, GraphDef* output,
-                               logged_graph* log) {
+  static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings wanted,
+                               GraphDef* output, logged_graph* log) {
     const graph_view graph(item.graph);
     if (!has_backward_pass(graph)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
@@ -158,20 +179,32 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (of.order.size() != static_cast<std::size_t>(graph.size()))
       return nothing_to_do("the graph has a cycle");
 
+    if (wanted.swap && !of.on_device) {
+      wanted.swap = false;
+      log->swap = "nothing moves to the host: the tensors of this step lie in its memory already";
+    }
+    const std::int64_t device_bytes =
+        wanted.device_bytes > 0 ? wanted.device_bytes
+                                : memory_of(cluster, graph.node(of.blocks.front().root.node).device());
+
     const control_flow flow(graph, of.order);
     const ordering ordered = order_backward_pass(graph, of, sizes, flow);
-    const step_context context{item.graph, graph, of, sizes, flow, ordered, wanted};
+    const step_context context{item.graph, graph, of, sizes, flow, ordered, wanted, device_bytes};
     const std::int64_t unit =
         sizes.batch_known() ? 1 : sizes.batch();  // of one sample where that is all one knows
-    log->predicted_plain_bytes = simulated_peak(graph, graph, sizes, of, {}) / unit;
+    log->predicted_plain_bytes = simulated_footprint(graph, graph, sizes, of, {}).peak_bytes / unit;
     outcome result = best_graph(context);
-    log->predicted_peak_bytes = result.peak_bytes / unit;
-    log_choices(graph, sizes, of, result.chosen, log);
-    if (result.peak_bytes > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
+    const std::int64_t peak = result.simulated.peak_bytes;
+    log->predicted_peak_bytes = peak / unit;
+    log->predicted_host_bytes = result.simulated.host_bytes / unit;
+    log_choices(graph, sizes, of, result, log);
+    if (wanted.swap) log->swap = word_on_swapping(context, result);
+    if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
-      log->smallest_budget_bytes = result.peak_bytes + result.peak_bytes / 200;
+      log->smallest_budget_bytes = peak + peak / 200;
       log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
-                                 log->smallest_budget_bytes, " would do under policy ", wanted.policy);
+                                 log->smallest_budget_bytes, " would do under policy ", wanted.policy,
+                                 wanted.swap ? " with swap" : "");
       result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
     } else if (result.graph.stashes == 0 && wanted.budget_bytes == 0) {
       return nothing_to_do("no tensor is smaller in another form");
@@ -185,6 +218,14 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     }
     *output = std::move(result.graph.graph);
     return absl::OkStatus();
+  }
+
+  // What TensorFlow may take of a device; 0: not known.
+  static std::int64_t memory_of(const Cluster* cluster, const std::string& device) {
+    if (cluster == nullptr) return 0;
+    const auto& devices = cluster->GetDevices();
+    const auto found = devices.find(device);
+    return found == devices.end() ? 0 : found->second.memory_size();
   }
 
   // Cheap, and true for every step that could be worth a closer look.

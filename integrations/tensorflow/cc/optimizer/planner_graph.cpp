@@ -5,6 +5,7 @@
 #include <set>
 
 #include "optimizer/needs.hpp"
+#include "optimizer/work.hpp"
 
 namespace stash_tf {
 
@@ -193,6 +194,12 @@ class builder {
     reads->push_back({{"storage", storage}, {"need", need}});
   }
 
+  // A tensor of the forward pass that stays as it is and where it is: the planner has nothing to decide.
+  bool is_settled(const source& tensor) const {
+    const int block = block_of(tensor);
+    return block < 0 || !step_.blocks[at(block)].raw_because.empty();
+  }
+
   // What this op reads of the forward pass. `exact_casts`: the narrower originals where there are some.
   json reads_of(int node, bool exact_casts, bool* has_exact_casts) const {
     json reads = json::array();
@@ -201,12 +208,13 @@ class builder {
       if (s.is_control() || step_.backward[at(s.node)]) continue;
       const int id = storage_of(s);
       if (id < 0) continue;
-      const int block = block_of(s);
-      const stashed_block* b = block < 0 ? nullptr : &step_.blocks[at(block)];
-      if (b == nullptr || !b->raw_because.empty()) {
-        add_read(id, "exact_value", &reads);
+      if (is_settled(s)) {
+        // Winning cells may take its place all the same; other ops have it among their inputs.
+        if (pooling_of_.count(node) != 0) add_read(id, "exact_value", &reads);
         continue;
       }
+      const int block = block_of(s);
+      const stashed_block* b = &step_.blocks[at(block)];
       const int narrow = result_.exact_cast_of_block[at(block)];
       if (narrow >= 0) *has_exact_casts = true;
       if (narrow >= 0 && exact_casts) {
@@ -256,7 +264,9 @@ class builder {
     json inputs = json::array();
     std::set<int> seen;
     for (const source& s : graph_.inputs(node)) {
-      if (s.is_control() || (backward && !step_.backward[at(s.node)])) continue;
+      if (s.is_control()) continue;
+      const bool stashed = backward && !step_.backward[at(s.node)];
+      if (stashed && (pooling_of_.count(node) != 0 || !is_settled(s))) continue;
       const int id = storage_of(s);
       if (id >= 0 && seen.insert(id).second) inputs.push_back({{"storage", id}});
     }
@@ -278,7 +288,9 @@ class builder {
               {"outputs", std::move(outputs)}};
     if (!optional.empty()) o["optional_outputs"] = std::move(optional);
     if (!alternatives.empty()) o["alternatives"] = std::move(alternatives);
+    if (const double flops = flops_of(graph_, node, sizes_); flops > 0) o["flops"] = flops;
     ops_.push_back(std::move(o));
+    result_.node_of_op.push_back(node);
   }
 
   const graph_view& graph_;

@@ -16,6 +16,7 @@ struct planner_graph {
   std::vector<int> exact_cast_of_block;  ///< storage that stands for the narrower original; -1: none
   std::vector<int> op_of_pooling;        ///< as step::poolings
   std::vector<int> storage_of_pooling;   ///< the winning cells
+  std::vector<int> node_of_op;
 };
 
 /// `order`: in which the ops run.

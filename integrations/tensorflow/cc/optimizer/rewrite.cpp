@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "optimizer/host_moves.hpp"
 #include "optimizer/needs.hpp"
 
 namespace stash_tf {
@@ -28,17 +30,21 @@ class rewriter {
       position_[at(of.order[k])] = static_cast<int>(k);
   }
 
-  void apply(const choices& chosen) {
+  void apply(const choices& chosen, const ordering& ordered, const std::vector<int>& op_nodes) {
+    moves_ = std::make_unique<host_moves>(graph_, flow_, ordered, op_nodes);
     // Pooling first: it changes who reads the maps.
     for (std::size_t k = 0; k < step_.poolings.size(); ++k)
       if (chosen.poolings[k] != pooling_choice::from_maps)
-        apply_pooling(step_.poolings[k], chosen.poolings[k]);
-    for (std::size_t k = 0; k < step_.blocks.size(); ++k)
-      if (!chosen.blocks[k].encoding.empty()) apply_block(step_.blocks[k], chosen.blocks[k]);
-  }
-
-  void line_up(const std::vector<std::pair<int, int>>& pairs) {
-    for (const auto& [first, second] : pairs)
+        apply_pooling(step_.poolings[k], chosen.poolings[k], chosen.cells_on_host[k]);
+    for (std::size_t k = 0; k < step_.blocks.size(); ++k) {
+      const block_choice& choice = chosen.blocks[k];
+      if (!choice.encoding.empty()) {
+        apply_block(step_.blocks[k], choice);
+      } else if (choice.on_host.wanted) {
+        move_raw(step_.blocks[k], choice);
+      }
+    }
+    for (const auto& [first, second] : ordered.pairs)
       wait_for(second, graph_.name(first));
   }
 
@@ -120,7 +126,53 @@ class rewriter {
     return {"T", "ksize", "strides", "padding", "explicit_paddings", "data_format"};
   }
 
-  void apply_pooling(const pooling& p, pooling_choice choice) {
+  // What readers take instead of `kept`, which node `from` or its encoder makes: what comes back from the
+  // host, or `kept` itself where nobody can say when that should be.
+  std::string moved(const std::string& kept, int from, const std::vector<int>& readers, const host_stay& stay,
+                    tensorflow::DataType type, const std::string& tensor) {
+    const host_move move = moves_->place(from, readers, stay);
+    if (move.in_behind < 0) return kept;
+    const auto add = [&](const char* op, const char* suffix, const std::string& input) {
+      NodeDef* n = add_node(graph_.name(from) + suffix, op, from);
+      n->add_input(input);
+      (*n->mutable_attr())["T"].set_type(type);
+      (*n->mutable_attr())["tensor"].set_s(tensor);
+      return n;
+    };
+    const std::string out = add("StashSwapOut", "/stash_swap_out", kept)->name();
+    NodeDef* in = add("StashSwapIn", "/stash_swap_in", out);
+    in->add_input("^" + graph_.name(move.in_behind));
+    std::string back = in->name();
+    if (move.out_by >= 0) wait_for(move.out_by, out);
+    result_.moved.insert(tensor);
+    return back;
+  }
+
+  // All readers take what comes back, or none does.
+  void move_raw(const stashed_block& b, const block_choice& choice) {
+    const std::vector<const stash_reader*> readers = unserved(b);
+    std::vector<int> nodes;
+    for (const stash_reader* r : readers) {
+      if (!(r->tensor == b.tensor)) return;
+      nodes.push_back(r->node);
+    }
+    if (nodes.empty()) return;
+    const std::string tensor = graph_.tensor_name(b.tensor);
+    const std::string back = moved(tensor, b.tensor.node, nodes, choice.on_host, b.size.type, tensor);
+    if (back == tensor) return;
+    for (const stash_reader* r : readers)
+      node(r->node)->set_input(r->input, back);
+    ++result_.stashes;
+  }
+
+  std::vector<const stash_reader*> unserved(const stashed_block& b) const {
+    std::vector<const stash_reader*> readers;
+    for (const stash_reader& r : b.readers)
+      if (served_.count({r.node, r.input}) == 0) readers.push_back(&r);
+    return readers;
+  }
+
+  void apply_pooling(const pooling& p, pooling_choice choice, const host_stay& stay) {
     const bool joint = choice == pooling_choice::joint;
     const std::string forward = graph_.name(p.forward);
     NodeDef* f = node(p.forward);
@@ -130,8 +182,11 @@ class rewriter {
       (*f->mutable_attr())["tensor"].set_s(forward + ":cells");
       (*f->mutable_attr())["_grappler_do_not_remove"].set_b(true);
     }
+    std::string cells = forward + ":1";
+    if (stay.wanted)
+      cells = moved(cells, p.forward, {p.backward}, stay, tensorflow::DT_UINT8, forward + ":cells");
     NodeDef* b = node(p.backward);
-    change_op(b, "StashMaxPoolGrad", {b->input(2), forward + ":1", forward + ":2"}, pooling_attrs());
+    change_op(b, "StashMaxPoolGrad", {b->input(2), cells, forward + ":2"}, pooling_attrs());
     (*b->mutable_attr())["joint_relu"].set_b(joint);
     (*b->mutable_attr())["tensor"].set_s(forward + ":cells");
     served_.insert({p.backward, 0});
@@ -153,17 +208,22 @@ class rewriter {
   }
 
   void apply_block(const stashed_block& b, const block_choice& choice) {
-    std::vector<const stash_reader*> readers;
-    for (const stash_reader& r : b.readers)
-      if (served_.count({r.node, r.input}) == 0) readers.push_back(&r);
+    const std::vector<const stash_reader*> readers = unserved(b);
     if (readers.empty()) return;
     const std::string tensor = graph_.tensor_name(b.tensor);
     NodeDef* encoder = add_node(graph_.name(b.tensor.node) + "/stash_encode", "StashEncode", b.tensor.node);
     const std::string stored = encoder->name();
     encoder->add_input(tensor);
     describe(encoder, b, choice, tensor);
+    std::string back = stored;
+    if (choice.on_host.wanted) {
+      std::vector<int> nodes;
+      for (const stash_reader* r : readers)
+        nodes.push_back(r->node);
+      back = moved(stored, b.tensor.node, nodes, choice.on_host, tensorflow::DT_UINT8, tensor);
+    }
     for (const stash_reader* r : readers)
-      serve(*r, b, choice, stored, tensor);
+      serve(*r, b, choice, back, stored + ":1", tensor);
     hurry(b, stored);
     ++result_.stashes;
   }
@@ -177,7 +237,7 @@ class rewriter {
   }
 
   void serve(const stash_reader& r, const stashed_block& b, const block_choice& choice,
-             const std::string& stored, const std::string& tensor) {
+             const std::string& stored, const std::string& dims, const std::string& tensor) {
     const char* direct = op_on_bits(graph_.op(r.node));
     NodeDef* n = node(r.node);
     const bool wants_bits = r.needs.size() == 1 && (r.needs[0] == "sign" || r.needs[0] == "range");
@@ -193,7 +253,7 @@ class rewriter {
     if (is_new) {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
       decoder->add_input(stored);
-      decoder->add_input(stored + ":1");
+      decoder->add_input(dims);
       decoder->add_input("^" + graph_.name(r.gate));
       describe(decoder, b, choice, tensor);
       it->second = decoder->name();
@@ -254,6 +314,7 @@ class rewriter {
   const graph_view& graph_;
   const step& step_;
   const control_flow& flow_;
+  std::unique_ptr<host_moves> moves_;
   rewritten result_;
   std::vector<int> position_;  // in the topological order
   std::set<std::string> names_;
@@ -264,10 +325,9 @@ class rewriter {
 }  // namespace
 
 rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& of, const choices& chosen,
-                  const control_flow& flow, const std::vector<std::pair<int, int>>& pairs) {
+                  const control_flow& flow, const ordering& ordered, const std::vector<int>& op_nodes) {
   rewriter r(original, graph, of, flow);
-  r.apply(chosen);
-  r.line_up(pairs);
+  r.apply(chosen, ordered, op_nodes);
   return r.take();
 }
 

@@ -2,11 +2,12 @@
 /// \file
 /// Puts the planner's choices into the graph.
 
-#include <utility>
-#include <vector>
+#include <set>
+#include <string>
 
 #include "optimizer/choices.hpp"
 #include "optimizer/control_flow.hpp"
+#include "optimizer/ordering.hpp"
 #include "optimizer/step.hpp"
 
 namespace stash_tf {
@@ -16,18 +17,20 @@ inline constexpr char mark[] = "_stash";
 
 struct rewritten {
   tensorflow::GraphDef graph;
-  int stashes = 0;  ///< tensors and poolings that are kept in another form
+  int stashes = 0;              ///< tensors and poolings that are kept in another form or place
+  std::set<std::string> moved;  ///< names of what goes to the host and comes back, as in the counters
 };
 
-/// A copy of the graph with encoders, decoders and backward ops that take encoded bytes. Three kinds of
-/// control edges make memory fall:
+/// A copy of the graph with encoders, decoders, backward ops that take encoded bytes, and moves to the host
+/// and back. `op_nodes`: planner_graph::node_of_op. Control edges make memory fall:
 ///   gate   a decoder waits for the gradient that its reader gets from above, or it would run right behind
 ///   the encoder; hurry  forward readers of a tensor wait for its encoder, or that would run late and hold
-///   the dense tensor; line   what uses a gradient up runs before what carries it on (`pairs`, see
-///   ordering.hpp).
+///   the dense tensor; line   what uses a gradient up runs before what carries it on (ordering::pairs);
+///   out    the op by which a copy to the host has ended waits for it, or the forward pass would go on while
+///   all copies are under way; in     a copy back waits for the op at whose end it is to begin.
 rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
-                  const choices& chosen, const control_flow& flow,
-                  const std::vector<std::pair<int, int>>& pairs);
+                  const choices& chosen, const control_flow& flow, const ordering& ordered,
+                  const std::vector<int>& op_nodes);
 
 /// The graph as it is, but for an op that fails with this message before any variable is written.
 rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,

@@ -43,6 +43,8 @@ settings parse_settings(const std::string& text) {
   read(object, "densities", "an object of numbers", &s.densities);
   read(object, "min_bytes", "an integer", &s.min_bytes);
   read(object, "swap", "true or false", &s.swap);
+  read(object, "machine", "a string", &s.machine);
+  read(object, "device_bytes", "an integer", &s.device_bytes);
   static const std::set<std::string> policies = {"none", "lossless", "fp16", "fp10", "fp8", "auto"};
   if (policies.count(s.policy) == 0) {
     throw std::invalid_argument("settings: policy: expected none, lossless, fp16, fp10, fp8 or auto, got '" +
@@ -55,6 +57,7 @@ settings parse_settings(const std::string& text) {
                                   format + "'");
   }
   if (s.budget_bytes < 0) throw std::invalid_argument("settings: budget_bytes: expected 0 or more");
+  if (s.device_bytes < 0) throw std::invalid_argument("settings: device_bytes: expected 0 or more");
   if (s.batch < 0) throw std::invalid_argument("settings: batch: expected 0 or more");
   return s;
 }

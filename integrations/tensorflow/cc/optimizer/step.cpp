@@ -66,8 +66,10 @@ class analyser {
       for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k)
         add_reader(node, static_cast<int>(k));
     }
-    for (stashed_block& b : step_.blocks)
+    for (stashed_block& b : step_.blocks) {
       settle(&b);
+      step_.on_device = step_.on_device || is_apart(b);
+    }
     find_poolings();
     return std::move(step_);
   }
@@ -215,8 +217,11 @@ class analyser {
       if (!(first->tensor == r.tensor)) keep_raw("read under several shapes");
     }
     if (first != nullptr) b->tensor = first->tensor;
+    b->movable = b->raw_because.empty() && is_apart(*b);
     const auto measured = wanted_.densities.find(graph_.tensor_name(b->tensor));
-    if (measured != wanted_.densities.end()) {
+    if (is_on_gpu(b->root.node)) {
+      b->density = 1;  // kernels for GPUs take the bound of sparse forms, since nobody waits for a count
+    } else if (measured != wanted_.densities.end()) {
       b->density = std::min(1.0, std::max(0.0, measured->second));
     } else if (makes_zeros(graph_, b->root.node)) {
       b->density = zeros_of_a_relu;
@@ -241,6 +246,11 @@ class analyser {
     if (x == nullptr || y == nullptr) return x == y;
     return x->SerializeAsString() == y->SerializeAsString();
   }
+
+  // Whether it lives in another memory than the host's.
+  bool is_apart(const stashed_block& b) const { return wanted_.device_bytes > 0 || is_on_gpu(b.root.node); }
+
+  bool is_on_gpu(int node) const { return absl::StrContains(graph_.node(node).device(), "GPU"); }
 
   static int cells_of(const tensorflow::AttrValue& ksize) {
     int cells = 1;
@@ -272,8 +282,7 @@ class analyser {
       const int channel = channels_first ? 1 : sides.size() - 1;
       if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || cells_of(*ksize) > 256) continue;
       if (is_kept(wanted_, graph_.name(forward))) continue;
-      if (op == "MaxPool3DGrad" && !is_lossy(wanted_) &&
-          !absl::StrContains(graph_.node(node).device(), "GPU")) {
+      if (op == "MaxPool3DGrad" && !is_lossy(wanted_) && !is_on_gpu(node)) {
         step_.left.push_back(
             {graph_.name(node), op,
              "TensorFlow's kernel gives the gradient to all of several equal maxima, which winning "

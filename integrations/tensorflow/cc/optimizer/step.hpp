@@ -37,6 +37,7 @@ struct stashed_block {
   std::string exact_cast;
   std::vector<stash_reader> readers;
   std::string raw_because;  ///< not empty: it must stay as it is, and why
+  bool movable = false;     ///< to the host: it lives in another memory, and nothing keeps it there
 };
 
 /// A max-pooling and its gradient, which winning cells can serve instead of the maps.
@@ -53,6 +54,7 @@ struct step {
   std::map<source, int> block_of;  ///< by root
   std::vector<pooling> poolings;
   std::vector<left_node> left;
+  bool on_device = false;  ///< its tensors live in another memory than the host's
 };
 
 /// Follows views (reshapes and the like) to the tensor that was computed.

@@ -41,7 +41,8 @@ def enable(
         are kept in that format), "auto" (as little loss as the budget allows), "none".
     budget: bytes that a step may take at its peak, or a text as "400 MiB"; None: the smallest peak of the
         policy.
-    swap: tensors may move to the host; accepted, but no plan for TensorFlow does so yet.
+    swap: on a GPU, tensors may move to the host and come back: where encodings do not keep the budget, or, without
+        one, where the smallest peak of the policy is more than the device has. On a CPU nothing moves.
     keep: names of layers whose tensors stay as they are.
     values: policy auto: narrower formats that it may use, the most precise first.
     batch: samples per step, where the graph does not say; None: found by running a step.

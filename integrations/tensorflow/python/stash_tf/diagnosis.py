@@ -53,9 +53,10 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
+    words = moves(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) else "")
-        return [doubt] if doubt else []
+        return ([doubt] if doubt else []) + words
     found = []
     if tf.config.functions_run_eagerly():
         found.append(EAGER)
@@ -71,7 +72,13 @@ def explain(
         found.append(NO_GRAPH)
     if door == "plugin":
         found.append(PLUGIN)
-    return found
+    return found + words
+
+
+def moves(graphs: Iterable[Entry]) -> list[str]:
+    """What became of swap=True: one sentence, that of the newest step."""
+    words = [graph["swap"] for graph in graphs if graph.get("swap")]
+    return [f"Swap: {words[-1]}."] if words else []
 
 
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from .settings import Settings
 
 ENCODERS = frozenset({"StashEncode", "StashMaxPool", "StashDropout", "StashSwapOut"})
+MOVE = "StashSwapOut"
 CHANGE = 0.05
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import control, diagnosis, library, memory
-from .replanning import ENCODERS
+from .replanning import ENCODERS, MOVE
 
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
@@ -25,6 +25,7 @@ class Row:
     executions: int
     state: str
     reason: str = ""
+    host_bytes: int = 0  # of the stored bytes, those that went to the host and came back
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Report:
     explanations: tuple[str, ...]
     graphs: tuple[Mapping[str, Any], ...]
     counters: tuple[Mapping[str, Any], ...]
+    total_host_bytes: int = 0
+    predicted_host_bytes: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for json.dumps()."""
@@ -61,6 +64,9 @@ class Report:
             share = _share(self.total_dense_bytes, self.total_stored_bytes)
             moved = f"{size(self.total_dense_bytes)} -> {size(self.total_stored_bytes)}"
             lines.append(f"Kept for the backward pass, measured: {moved} ({share})")
+        if self.total_host_bytes:
+            moved = f"Of that to the host and back, measured: {size(self.total_host_bytes)}"
+            lines.append(f"{moved}, {size(self.predicted_host_bytes)} of it there at a time")
         if self.predicted_peak_bytes:
             unit = "" if self.batch else " per sample"
             line = f"Peak of a step, predicted: {size(self.predicted_plain_bytes)}"
@@ -130,6 +136,8 @@ def build(
         total_stored_bytes=sum(row.stored_bytes for row in ran),
         predicted_plain_bytes=main.get("predicted_plain_bytes", 0),
         predicted_peak_bytes=main.get("predicted_peak_bytes", 0),
+        total_host_bytes=sum(row.host_bytes for row in ran),
+        predicted_host_bytes=main.get("predicted_host_bytes", 0),
         batch=main.get("batch", 0),
         measured_plain_bytes=measured_plain_bytes,
         measured_peak_bytes=measured_peak_bytes,
@@ -162,8 +170,9 @@ def _row(
 ) -> Row:
     """`ran`: whether any of our kernels has; a tensor that nobody needs any more has none of its own."""
     dense, stored, runs, state = tensor["dense_bytes"], tensor["stored_bytes"], 0, NOT_RUN
+    host = tensor.get("host_bytes", 0)
     if found:
-        dense, stored, runs = _measured(found)
+        dense, stored, runs, host = _measured(found)
         state = RAN
     elif tensor["choice"] in diagnosis.AS_IT_IS or not graph["rewritten"]:
         state = STAYS
@@ -179,23 +188,29 @@ def _row(
         executions=runs,
         state=state,
         reason=tensor.get("reason", ""),
+        host_bytes=host,
     )
 
 
 def _explicit(name: str, found: Sequence[Mapping[str, Any]]) -> Row:
     """A tensor that stash_tf.nn, a layer or the gradient registry handles: no optimizer has logged it."""
     ops = ", ".join(sorted({counter["op"] for counter in found}))
-    return Row(name.split(":")[0], name, ops, "explicit", *_measured(found), RAN)
+    dense, stored, runs, host = _measured(found)
+    return Row(name.split(":")[0], name, ops, "explicit", dense, stored, runs, RAN, host_bytes=host)
 
 
-def _measured(found: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
-    """Dense bytes, stored bytes and executions of a step; several encoders of one tensor store side by side."""
-    each = [
-        (c["dense_bytes"] / c["executions"], c["stored_bytes"] / c["executions"], c["executions"])
-        for c in found
-    ]
-    dense, stored, runs = zip(*each, strict=True)
-    return round(max(dense)), round(sum(stored)), max(runs)
+def _measured(found: Sequence[Mapping[str, Any]]) -> tuple[int, int, int, int]:
+    """Dense bytes, stored bytes, executions and bytes to the host of a step.
+
+    Several encoders of one tensor store side by side. What moves to the host is what they have stored, or the
+    tensor itself where there are none.
+    """
+    moves = [c for c in found if c["op"] == MOVE]
+    encoders = [c for c in found if c["op"] != MOVE] or moves
+    each = [(c["dense_bytes"] / c["executions"], c["stored_bytes"] / c["executions"]) for c in encoders]
+    dense, stored = zip(*each, strict=True)
+    host = sum(c["stored_bytes"] / c["executions"] for c in moves)
+    return round(max(dense)), round(sum(stored)), max(c["executions"] for c in found), round(host)
 
 
 def _share(dense: int, stored: int) -> str:
@@ -205,14 +220,16 @@ def _share(dense: int, stored: int) -> str:
 def _table(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    cells = [("layer", "tensor", "op", "kept as", "dense", "stored", "executions", "")]
+    moved = any(row.host_bytes for row in rows)
+    cells = [("layer", "tensor", "op", "kept as", "dense", "stored", *["on host"] * moved, "executions", "")]
     for row in rows:
-        bytes_ = (size(row.dense_bytes), size(row.stored_bytes))
+        bytes_ = [row.dense_bytes, row.stored_bytes, *[row.host_bytes] * moved]
         note = "" if row.state == RAN else row.state
-        cells.append((row.layer, row.tensor, row.op, row.choice, *bytes_, str(row.executions), note))
-    widths = [max(len(line[column]) for line in cells) for column in range(8)]
+        sizes = [size(count) for count in bytes_]
+        cells.append((row.layer, row.tensor, row.op, row.choice, *sizes, str(row.executions), note))
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = []
     for line in cells:
-        texts = [text.ljust(widths[i]) if i < 4 else text.rjust(widths[i]) for i, text in enumerate(line[:7])]
-        lines.append("  ".join([*texts, line[7]]).rstrip())
+        texts = [text.ljust(widths[i]) if i < 4 else text.rjust(widths[i]) for i, text in enumerate(line[:-1])]
+        lines.append("  ".join([*texts, line[-1]]).rstrip())
     return lines

@@ -38,6 +38,8 @@ class Settings:
     min_bytes: int = 4096
     densities: tuple[tuple[str, float], ...] = ()
     values: tuple[str, ...] = VALUES
+    device_bytes: int = 0
+    """For tests: CPUs count as a device of so many bytes, apart from the memory of the host."""
 
     def to_json(self, generation: int) -> str:
         """The settings as the optimizer reads them; another generation makes TensorFlow optimize again."""

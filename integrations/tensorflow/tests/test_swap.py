@@ -1,0 +1,267 @@
+"""Tensors that go to the host and come back, with CPUs counting as a device (run_model.count_as_a_device)."""
+
+import pytest
+
+from runs import HERE, Pool
+
+OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+SMALLEST = 1  # bytes of a device on which the smallest peak is looked for
+
+
+def case(model, loop="fit", mixed=None, **options):
+    return {"model": model, "loop": loop, "mixed": mixed, "steps": 6, **options}
+
+
+CASES = [
+    case("small_flat", "custom", batch=2),
+    case("small_vgg", "while", batch=32),
+    case("resnet_bn"),
+    case("resnet_bn", "spe3"),
+    case("resnet_bn", "accumulate"),
+    case("resnet_bn", mixed="mixed_float16", batch=32),
+    case("resnet_bn", mixed="mixed_bfloat16", batch=32),
+    case("unet2d"),
+    case("transformer"),
+    case("transformer", "while"),
+    case("seq2seq_unrolled"),
+]
+
+
+def name(one):
+    return "-".join(str(value) for value in one.values() if value)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    runs = Pool()
+    for one in CASES:
+        runs.start(onednn=False, **one)
+        runs.start(onednn=False, policy="lossless", device_bytes=SMALLEST, **one)
+    yield runs
+    runs.close()
+
+
+@pytest.mark.parametrize("one", CASES, ids=name)
+def test_lossless_training_with_moves_is_identical(pool, one):
+    plain = pool.result(onednn=False, **one)
+    moved = pool.result(onednn=False, policy="lossless", device_bytes=SMALLEST, **one)
+    facts = moved["stash"]
+    assert plain["trained"]
+    for key in ("losses", "weights", "optimizers"):
+        assert moved[key] == plain[key]
+    assert facts["executions"]["StashSwapOut"] == facts["executions"]["StashSwapIn"] > 0
+    assert facts["total_host_bytes"] > 0 and facts["predicted_host_bytes"] > 0
+    assert facts["predicted_peak_bytes"] < facts["predicted_plain_bytes"]
+
+
+DEVICE = f"""
+sys.path.insert(0, {str(HERE)!r})
+import re
+from run_model import count_as_a_device
+
+def deep():
+    "Dense values only: nothing but moving them helps."
+    weights = [tf.Variable((np.random.default_rng(k).standard_normal((3, 3, 8, 8)) * 0.1).astype("float32"))
+               for k in range(6)]
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.softplus(tf.nn.conv2d(y, w, 1, "SAME"))
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return loss
+    step.weights = weights
+    return step
+
+def attempt(step, x, **options):
+    with stash_tf.enabled("lossless", **options):
+        try:
+            loss, said = step(x).numpy().item(), ""
+        except tf.errors.ResourceExhaustedError as error:
+            loss, said = None, error.message
+        report = stash_tf.report()
+    return loss, said, report
+"""
+
+
+def test_budgets_that_only_moves_keep(python):
+    code = """
+    count_as_a_device(1 << 40)
+    x = images(16)
+    reference = deep()
+    plain = [reference(x).numpy().item() for _ in range(2)]
+    _, _, free = attempt(deep(), x, swap=True)
+    budget = free.predicted_plain_bytes * 6 // 10
+    _, refused, _ = attempt(deep(), x, budget=budget)
+    step = deep()
+    first, said, report = attempt(step, x, budget=budget, swap=True)
+    second, _, again = attempt(step, x, budget=budget, swap=True)
+    impossible = deep()
+    before = [w.numpy() for w in impossible.weights]
+    _, too_small, _ = attempt(impossible, x, budget=1, swap=True)
+    least = int(re.search(r"(\\d+) would do", too_small)[1])
+    _, enough, kept = attempt(impossible, x, budget=least, swap=True)
+    out({"plain": plain, "losses": [first, second], "budget": budget, "said": said, "refused": refused,
+         "free": [free.predicted_peak_bytes, free.predicted_plain_bytes, list(free.explanations)],
+         "report": report.as_dict(), "text": str(report), "graphs": len(again.graphs),
+         "least": least, "enough": enough, "kept": kept.predicted_peak_bytes})
+    """
+    found = python(DEVICE, code, **OFF)
+    # With neither budget nor need nothing moves.
+    assert found["free"][0] == found["free"][1]
+    assert "no budget asks for it" in found["free"][2][-1]
+    assert "would do under policy lossless" in found["refused"]
+    assert found["losses"] == found["plain"] and found["said"] == ""
+    report = found["report"]
+    assert report["predicted_peak_bytes"] <= found["budget"]
+    moved = [row for row in report["rows"] if row["host_bytes"]]
+    assert moved and all(row["choice"] == "swap" and row["state"] == "ran" for row in moved)
+    assert all(row["host_bytes"] == row["stored_bytes"] == row["dense_bytes"] for row in moved)
+    assert report["total_host_bytes"] == sum(row["host_bytes"] for row in moved)
+    assert 0 < report["predicted_host_bytes"] <= report["total_host_bytes"]
+    assert f"Swap: {len(moved)} tensors go to the host and come back." in report["explanations"]
+    for text in ("on host", "Of that to the host and back, measured"):
+        assert text in found["text"]
+    # What was rewritten is not rewritten again.
+    assert found["graphs"] == 1
+    # The smallest budget that a refusal names is kept, and is smaller than what encodings can do.
+    assert found["enough"] == "" and found["kept"] <= found["least"] < found["budget"]
+
+
+def test_a_device_that_is_too_small_needs_no_budget(python):
+    code = """
+    x = images(16)
+    count_as_a_device(1 << 40)
+    plain = attempt(deep(), x)[2].predicted_plain_bytes
+    count_as_a_device(plain * 7 // 10)
+    report = attempt(deep(), x, swap=True)[2]
+    out([plain, report.predicted_peak_bytes, report.total_host_bytes])
+    """
+    plain, peak, host = python(DEVICE, code, **OFF)
+    assert peak <= plain * 7 // 10 and host > 0
+
+
+def test_encoded_forms_move(python):
+    code = """
+    count_as_a_device(1)
+    x = images(64)
+    step, reference = training(), training()
+    plain = reference(x).numpy().item()
+    loss, _, report = attempt(step, x, swap=True)
+    out([plain, loss, [row for row in report.as_dict()["rows"] if row["host_bytes"]]])
+    """
+    plain, loss, moved = python(DEVICE, code, **OFF)
+    assert plain == loss
+    assert any(row["choice"] == "bitmap+swap" and row["host_bytes"] == row["stored_bytes"] < row["dense_bytes"]
+               for row in moved), moved
+
+
+def test_on_a_cpu_nothing_moves(python):
+    code = """
+    step, x = training(), images()
+    loss, said, report = attempt(step, x, swap=True, budget="1 GiB")
+    refused = attempt(training(), x, swap=True, budget=1)
+    out([said, list(report.explanations), report.as_dict()["counters"], refused[1]])
+    """
+    said, explanations, counters, refused = python(DEVICE, code, **OFF)
+    assert said == "" and "would do under policy lossless" in refused and "swap" not in refused
+    assert explanations[-1] == (
+        "Swap: nothing moves to the host: the tensors of this step lie in its memory already."
+    )
+    assert not [counter for counter in counters if "Swap" in counter["op"]]
+
+
+# A graph whose nodes were placed on a GPU, which this machine need not have. Sizes come from the ops alone: what is
+# fed has none for an optimizer.
+GPU = """
+import json
+from tensorflow.core.protobuf import config_pb2, device_properties_pb2, meta_graph_pb2
+from tensorflow.python.grappler import cluster, tf_optimizer
+
+DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
+
+def placed(activation):
+    @tf.function
+    def step():
+        y = tf.random.uniform((16, 64, 64, 8))
+        weights = [tf.random.uniform((3, 3, 8, 8)) for _ in range(6)]
+        for w in weights:
+            y = activation(tf.nn.conv2d(y, w, 1, "SAME"))
+        return tf.gradients(tf.reduce_mean(y * y), weights)
+    graph = step.get_concrete_function()
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=graph.graph.as_graph_def())
+    for node in meta.graph_def.node:
+        node.device = DEVICE
+    meta.collection_def["train_op"].node_list.value.extend(output.op.name for output in graph.outputs)
+    return meta
+
+def optimized(meta, memory=1 << 30, **settings):
+    "What the optimizer logs, and (op, name, device, inputs) of the nodes behind it."
+    config = config_pb2.ConfigProto()
+    rewriter = config.graph_options.rewrite_options
+    rewriter.min_graph_nodes = -1
+    rewriter.meta_optimizer_iterations = 1
+    rewriter.optimizers.append("pruning")
+    ours = rewriter.custom_optimizers.add(name="stash")
+    ours.parameter_map["settings"].s = json.dumps(settings).encode()
+    device = device_properties_pb2.NamedDevice(
+        name=DEVICE, properties=device_properties_pb2.DeviceProperties(type="GPU", memory_size=memory))
+    library = stash_tf.library.load()
+    library.reset_graphs()
+    graph = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster.Cluster(devices=[device]))
+    return library.graphs()[-1], [(n.op, n.name, n.device, list(n.input)) for n in graph.node]
+"""
+
+
+def test_a_graph_on_a_gpu(python):
+    code = """
+    meta = placed(tf.nn.softplus)
+    plain, _ = optimized(meta, policy="lossless", swap=True)
+    budget = plain["predicted_plain_bytes"] * 6 // 10
+    out([DEVICE, budget, optimized(meta, policy="lossless", swap=True, budget_bytes=budget),
+         optimized(meta, policy="lossless", swap=True, memory=budget)])
+    """
+    device, budget, by_budget, by_memory = python(GPU, code, **OFF)
+    for log, nodes in (by_budget, by_memory):
+        assert log["rewritten"] and log["predicted_peak_bytes"] <= budget and log["predicted_host_bytes"] > 0
+        names = [node[1] for node in nodes]
+        moved = {tensor["tensor"] for tensor in log["tensors"] if tensor["choice"] == "swap"}
+        out = {node[1]: node for node in nodes if node[0] == "StashSwapOut"}
+        back = {node[1]: node for node in nodes if node[0] == "StashSwapIn"}
+        assert len(out) == len(back) == len(moved) > 4
+        gradients = [node for node in nodes if node[1].startswith("gradients/")]
+        for _, called, place, _ in (*out.values(), *back.values()):
+            assert place == device, called
+        for _, called, _, (tensor,) in out.values():
+            assert tensor in moved
+            # The forward pass does not run away from the copies, and no gradient reads the tensor itself.
+            assert any(f"^{called}" in inputs for _, _, _, inputs in nodes), called
+            assert not any(tensor in inputs for op, _, _, inputs in gradients if op != "ShapeN"), tensor
+        for _, called, _, (host, begin) in back.values():
+            assert host in out and begin.startswith("^gradients/") and begin[1:] in names
+            assert any(called in inputs for _, _, _, inputs in gradients)
+
+
+def test_sparse_forms_count_with_their_bound_on_a_gpu(python):
+    code = """
+    log, _ = optimized(placed(tf.nn.relu), policy="lossless")
+    out([(tensor["op"], tensor["choice"]) for tensor in log["tensors"]])
+    """
+    choices = [choice for op, choice in python(GPU, code, **OFF) if op == "Relu"]
+    assert len(choices) == 6 and "bitmap" not in choices and "csr" not in choices
+
+
+def test_kernels_copy(python):
+    code = """
+    ops = stash_tf.library.load().ops
+    x = tf.random.normal((300, 7))
+    host = ops.stash_swap_out(x=x)
+    back = ops.stash_swap_in(host=host)
+    memory = [np.asarray(memoryview(tensor)) for tensor in (x, host, back)]
+    out([np.shares_memory(memory[0], memory[1]), np.shares_memory(memory[1], memory[2]),
+         bool(np.all(memory[0] == memory[2]))])
+    """
+    assert python(code, **OFF) == [False, False, True]
