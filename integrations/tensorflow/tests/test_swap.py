@@ -144,6 +144,51 @@ def test_a_device_that_is_too_small_needs_no_budget(python):
     assert peak <= plain * 7 // 10 and host > 0
 
 
+def test_what_is_allocated_beside_the_host_is_the_predicted_peak(python):
+    code = """
+    weights = [tf.Variable((np.random.default_rng(k).standard_normal((64, 64)) * 0.1).astype("float32"))
+               for k in range(8)]
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.softplus(y @ w)
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return loss
+    def peak_beside_the_host(x):
+        step(x)
+        with stash_tf.memory._profile() as events:
+            step(x).numpy()
+        on_host, moved, live, most = set(), 0, 0, 0
+        for event in events:
+            place = (event.allocator, event.address)
+            if event.allocated and "stash_swap_out" in event.op:
+                on_host.add(place)
+                moved += event.bytes
+            elif not event.allocated and place in on_host:
+                on_host.remove(place)
+            else:
+                live += event.bytes if event.allocated else -event.bytes
+                most = max(most, live)
+        return most, moved
+    x = tf.random.normal((8192, 64))
+    plain = peak_beside_the_host(x)
+    count_as_a_device(1)
+    with stash_tf.enabled("lossless", swap=True):
+        moved = peak_beside_the_host(x)
+        report = stash_tf.report()
+    out([plain, moved, report.predicted_plain_bytes, report.predicted_peak_bytes, report.total_host_bytes])
+    """
+    plain, moved, predicted_plain, predicted, host = python(DEVICE, code, TF_CPU_ALLOCATOR_USE_BFC="true", **OFF)
+    assert moved[1] == host > 0 and plain[1] == 0
+    assert predicted < 0.6 * predicted_plain
+    assert abs(plain[0] - predicted_plain) < 0.1 * predicted_plain
+    assert 0.5 * predicted < moved[0] < 1.05 * predicted, (moved, predicted)
+
+
 def test_encoded_forms_move(python):
     code = """
     count_as_a_device(1)
