@@ -46,9 +46,11 @@ void run(std::span<const std::uint8_t> input) {
     require(e.code() == errc::bad_format, e.what());
     return;
   }
-  const std::string written = to_json(g);
-  require(to_json(planner::graph_from_json(written)) == written, "written and read again");
-  require_plannable(g);
+  if (is_examined(input, 8)) {
+    const std::string written = to_json(g);
+    require(to_json(planner::graph_from_json(written)) == written, "written and read again");
+  }
+  if (is_examined(input, 64)) require_plannable(g);
 }
 
 std::vector<bytes> seeds() {

@@ -6,7 +6,8 @@
 
 namespace stash::fuzz {
 
-/// Two dense layers; and a network with every kind of layer that shares, joins or drops something.
+/// Smallest first: one dense layer, two, and a network with every kind of layer that shares, joins or drops
+/// something.
 std::vector<planner::graph> small_graphs();
 
 }  // namespace stash::fuzz

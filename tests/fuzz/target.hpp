@@ -25,6 +25,10 @@ void run(std::span<const std::uint8_t> input);
 /// Inputs to start from: valid ones, the same at every call.
 std::vector<bytes> seeds();
 
+/// For consequences that take much longer than what is under test: true for one of `n` inputs, chosen by
+/// their bytes, when libFuzzer searches, and for every input in a replay.
+bool is_examined(std::span<const std::uint8_t> input, std::uint32_t n);
+
 /// Ends the program with a message if `holds` is false.
 inline void require(bool holds, const char* what) {
   if (holds) return;
