@@ -32,11 +32,11 @@ answer ask(const std::string& graph, const settings& wanted, std::int64_t budget
   // Sparse forms get as many bytes as they turn out to need.
   options.slot_margin = -1;
   options.overflow_share = -1;
+  options.no_layout = 1;  // TensorFlow places buffers itself
   if (wanted.swap) {
     options.model = wanted.machine.c_str();
     options.swap = 1;
     options.evaluations = evaluations;
-    options.no_layout = 1;  // TensorFlow places buffers itself
   }
   char* text = nullptr;
   answer a;
