@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -320,6 +321,10 @@ class reader {
       throw error(errc::bad_format,
                   fmt::format("read_trace: expected nodes with ids of their own, got {} twice", twice->id));
     }
+    // Iterations end one behind the last.
+    constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+    if (!nodes.empty() && nodes.back().id == largest)
+      throw error(errc::bad_format, fmt::format("read_trace: expected ids below 2^63 - 1, got {}", largest));
   }
 
   lenient_json in_;

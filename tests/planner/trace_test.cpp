@@ -232,6 +232,7 @@ TEST(trace, other_damage_is_refused_with_its_place) {
   refused("{\"nodes\": [{\"name\": \"x\"}]}", "a node with an id and a name");
   refused("{\"nodes\": [{\"id\": \"x\", \"name\": \"x\"}]}", "expected an id");
   refused("{\"nodes\": [{\"id\": 1, \"name\": \"x\"}, {\"id\": 1, \"name\": \"y\"}]}", "got 1 twice");
+  refused("{\"nodes\": [{\"id\": 9223372036854775807, \"name\": \"x\"}]}", "expected ids below 2^63 - 1");
   refused("{\"other\": " + std::string(70, '['), "nesting of at most 64");
   refused(R"({"nodes": [{"id": 3, "name": "x", "inputs": [[1, 2, 0, 9007199254740993, 4, "cpu"]]}]})",
           "node 3");
