@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "budget.hpp"
@@ -31,7 +32,7 @@ struct options {
 struct row {
   std::int64_t budget = 0, planned = 0, bound_bytes = 0;
   bool feasible = false, valid = false, relaxed = false;
-  double share = 0, simulated_ms = 0, bound_ms = 0, greedy_ms = 0, seconds = 0;
+  double share = 0, simulated_ms = 0, bound_ms = 0, greedy_ms = 0, seconds = 0, cpu_seconds = 0;
   std::string why;
 };
 
@@ -57,6 +58,7 @@ nlohmann::ordered_json to_row(const row& r) {
     j["why"] = r.why;
   }
   j["plan_seconds"] = r.seconds;
+  j["plan_cpu_seconds"] = r.cpu_seconds;
   return j;
 }
 
@@ -98,9 +100,11 @@ int run(options& o) {
   double unplanned = 0.0;
   for (row& r : rows) {
     const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t cpu_begin = std::clock();
     try {
       const planner::plan p = sweep.make(r.budget);
       r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
       r.feasible = true;
       r.planned = p.sizes.planned_peak_total;
       r.simulated_ms = p.times.simulated_ms;
@@ -117,6 +121,7 @@ int run(options& o) {
     } catch (const error& e) {
       if (e.code() != errc::infeasible_budget) throw;
       r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
       r.why = e.what();
     }
   }

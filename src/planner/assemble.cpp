@@ -86,6 +86,7 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   for (std::size_t i = 0; i < p.choices.size(); ++i) {
     p.choices[i].reason = reason_for(p.choices[i], g.storages[i].role, options, readers[i]);
   }
+  place_on_host(where);
   plan_sizes& sizes = p.sizes;
   sizes.boundary = boundary_bytes(g, where.steps);
   p.buffers = std::move(where.steps.buffers);

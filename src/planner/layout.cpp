@@ -26,6 +26,9 @@ using namespace placing;
 /// What the exact search can handle: it keeps all conflicting pairs and looks at every block in a node.
 constexpr std::size_t most_exact_items = 6000;
 constexpr std::int64_t most_exact_pairs = 8'000'000;
+/// Up to this number of blocks a hint's offsets are mended. More of them are mostly small: then the order
+/// counts.
+constexpr std::size_t most_mended_items = 1024;
 /// Work of the first attempt of the exact search with one order; it grows fourfold from round to round.
 constexpr std::int64_t first_slice = 1'000'000;
 constexpr std::int64_t last_slice = 1'024'000'000;
@@ -37,6 +40,8 @@ struct part {
   std::unique_ptr<instance> problem;
   incumbent best;
   std::int64_t bound = 0;
+  std::vector<std::int64_t> hint;  ///< per item: layout_hint::offsets
+  std::int32_t way = 0;            ///< of the portfolio, that ended lowest
 };
 
 std::vector<part> independent_parts(const layout_problem& problem, const char* function) {
@@ -62,6 +67,9 @@ std::vector<part> independent_parts(const layout_problem& problem, const char* f
       p.own.push_back(problem.blocks[i]);
     p.problem = std::make_unique<instance>(p.own, problem.alignment, function);
     p.bound = p.problem->bound;
+    if (problem.hint.offsets.empty() || !problem.capacity) continue;
+    for (const item& it : p.problem->items)
+      p.hint.push_back(problem.hint.offsets[p.blocks[it.block]]);
   }
   std::stable_sort(parts.begin(), parts.end(),
                    [](const part& a, const part& b) { return a.bound > b.bound; });
@@ -85,20 +93,46 @@ bool place_all(placer& p, const instance& problem, const order& sequence, fit ho
   return true;
 }
 
-void portfolio(part& own, const std::vector<order>& sequences, work_budget& budget) {
-  const instance& problem = *own.problem;
+double median_lifetime(const instance& problem) {
   std::vector<double> lifetimes;
   for (const item& it : problem.items)
     lifetimes.push_back(it.lifetime);
   const auto middle = lifetimes.begin() + static_cast<std::ptrdiff_t>(lifetimes.size() / 2);
   std::nth_element(lifetimes.begin(), middle, lifetimes.end());
+  return *middle;
+}
+
+constexpr fit all_fits[] = {fit::first, fit::best, fit::two_sided};
+
+void portfolio(part& own, const std::vector<order>& sequences, work_budget& budget) {
+  const instance& problem = *own.problem;
+  const double middle = median_lifetime(problem);
   placer p(problem, budget);
+  std::int32_t way = 0;
   for (const order& sequence : sequences) {
-    for (const fit how : {fit::first, fit::best, fit::two_sided}) {
-      if (place_all(p, problem, sequence, how, own.best.height - 1, *middle)) own.best.offer(p);
+    for (const fit how : all_fits) {
+      if (place_all(p, problem, sequence, how, own.best.height - 1, middle)) {
+        own.best.offer(p);
+        own.way = way;
+      }
+      ++way;
       if (own.best.done() || budget.stopped()) return;
     }
   }
+}
+
+/// In one way of the portfolio, then by changes of its order.
+void place_in_way(part& own, const orders& sequences, std::int32_t way, std::int64_t work,
+                  work_budget& budget) {
+  constexpr auto count = static_cast<std::size_t>(std::size(all_fits));
+  const auto number = static_cast<std::size_t>(way);
+  const fit how = all_fits[number % count];
+  const std::vector<order> sequence{sequences.for_placing(number / count)};
+  own.way = way;
+  placer p(*own.problem, budget);
+  if (place_all(p, *own.problem, sequence.front(), how, own.best.height - 1, median_lifetime(*own.problem)))
+    own.best.offer(p);
+  climb(*own.problem, sequence, own.best, budget, how == fit::best ? fit::best : fit::first).run(work);
 }
 
 /// Tries one capacity after the other, with more and more work for each.
@@ -193,6 +227,19 @@ class ejection_rounds {
     }
   }
 
+  /// One attempt at the goal from the part's hint. What finds no place lies above the others.
+  bool mend(std::int64_t work) {
+    if (!search_) return false;
+    std::vector<std::int64_t> layout;
+    for (const std::uint32_t i : item_of_)
+      layout.push_back(own_.hint[i]);
+    const std::int64_t capacity = core_capacity(own_.best.goal);
+    if (capacity < core_->bound) return false;
+    if (search_->mend(capacity, work, layout)) complete();
+    if (!own_.best.done()) complete_nearest();
+    return true;
+  }
+
   /// Attempts at the goal and between goal and best height. Every other one mends the best layout, which is
   /// driven down bit by bit.
   void run(std::int64_t work) {
@@ -204,9 +251,7 @@ class ejection_rounds {
       const std::int64_t eighths = mend ? turns - 2 - turn : turn % 4 == 1 ? 0 : turn;
       const std::int64_t aim =
           std::min(own_.best.goal + distance / turns * eighths, own_.best.height - own_.problem->grain);
-      // What is not in the core may need room of its own.
-      std::int64_t capacity = (aim - others_height_) / core_->grain * core_->grain;
-      if (capacity < core_->bound) capacity = aim / core_->grain * core_->grain;
+      const std::int64_t capacity = core_capacity(aim);
       if (capacity < core_->bound) continue;
       const std::int64_t slice = (until - budget_.used()) / (turns - turn);
       std::vector<std::int64_t> layout;
@@ -222,6 +267,12 @@ class ejection_rounds {
   static constexpr std::int64_t turns = 8;
 
   bool over() { return own_.best.done() || budget_.over(); }
+
+  /// What is not in the core may need room of its own.
+  std::int64_t core_capacity(std::int64_t aim) const {
+    const std::int64_t capacity = (aim - others_height_) / core_->grain * core_->grain;
+    return capacity < core_->bound ? aim / core_->grain * core_->grain : capacity;
+  }
 
   /// Smaller items together never take more than this part of the bound.
   std::int64_t least_large_size() const {
@@ -239,6 +290,23 @@ class ejection_rounds {
       }
     }
     return 0;
+  }
+
+  void complete_nearest() {
+    const std::vector<std::int64_t>& offsets = search_->nearest();
+    std::vector<bool> placed(in_core_.size(), false);
+    placer_.clear();
+    for (std::size_t i = 0; i < item_of_.size(); ++i) {
+      const bool fixed = own_.problem->items[item_of_[i]].fixed >= 0;
+      if (!fixed && offsets[i] < 0) continue;
+      if (!fixed) placer_.place(item_of_[i], offsets[i]);
+      placed[item_of_[i]] = true;
+    }
+    for (const std::uint32_t index : seeds_.front()) {
+      if (placed[index]) continue;
+      placer_.place(index, *placer_.gap_for(index, fit::first, std::numeric_limits<std::int64_t>::max()));
+    }
+    own_.best.offer(placer_);
   }
 
   void complete() {
@@ -297,6 +365,18 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
     return {};
   }
   const orders sequences(problem);
+  if (!own.hint.empty() && share > 0) {
+    const std::int64_t start = budget.used();
+    budget.limit(start + share);
+    const std::vector<order> seeds{sequences.for_placing(0)};
+    const bool mended = problem.items.size() <= most_mended_items &&
+                        ejection_rounds(own, seeds, whole.alignment, budget).mend(share);
+    own.way = whole.hint.way;
+    if (mended) return {0, budget.used() - start};
+    place_in_way(own, sequences, whole.hint.way, share / 4, budget);
+    if (!own.best.done()) portfolio(own, sequences.for_placing(), budget);
+    return {0, budget.used() - start};
+  }
   const std::vector<order> seeds = sequences.for_placing();
   portfolio(own, seeds, budget);
   if (own.best.done() || share == 0) return {};
@@ -354,6 +434,7 @@ layout_solution solve_layout(const layout_problem& problem, const layout_limits&
     left = std::max<std::int64_t>(left - record.work, 0);
     result.nodes += record.nodes;
     result.work += budget.used();
+    if (p.best.height > result.height) result.way = p.way;
     result.height = std::max(result.height, p.best.height);
     result.bound = std::max(result.bound, p.bound);
     for (std::size_t k = 0; k < p.best.offsets.size(); ++k)

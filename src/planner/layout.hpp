@@ -35,12 +35,22 @@ struct layout_block {
   bool operator==(const layout_block&) const = default;
 };
 
+/// What the layout of a problem much like this one says about this one.
+struct layout_hint {
+  std::vector<std::int64_t> offsets;  ///< parallel to the blocks; -1: there was no such block
+  std::int32_t way = 0;               ///< layout_solution::way
+};
+
 struct layout_problem {
   std::vector<layout_block> blocks;
   /// Of all offsets and sizes (sizes are rounded up): a power of two.
   std::int64_t alignment = 1;
   /// What the height must not exceed; without it the height is minimised.
   std::optional<std::int64_t> capacity = {};
+  /// If it has offsets, and there is a capacity: these are mended (few blocks), or the blocks are placed in
+  /// that way (many), and nothing else is tried. Much quicker, and mostly what stands out of the capacity is
+  /// near to what stood out before.
+  layout_hint hint = {};
 };
 
 /// Work that solve_layout() may spend behind its portfolio. Both limits hold.
@@ -65,6 +75,7 @@ struct layout_solution {
   std::int64_t height = 0;            ///< highest end of a block
   std::int64_t bound = 0;             ///< proven: no layout is lower
   bool proven_optimal = false;        ///< height == bound
+  std::int32_t way = 0;               ///< of placing one after the other, what ended lowest at first
   std::int64_t nodes = 0;             ///< of the exact search
   std::int64_t work = 0;              ///< elementary steps, see layout_limits
 };

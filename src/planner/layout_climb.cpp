@@ -11,8 +11,9 @@ void incumbent::offer(const placer& candidate) {
   offsets = candidate.offsets();
 }
 
-climb::climb(const instance& problem, const std::vector<order>& seeds, incumbent& best, work_budget& budget)
-    : problem_(problem), seeds_(seeds), best_(best), budget_(budget), placer_(problem, budget) {}
+climb::climb(const instance& problem, const std::vector<order>& seeds, incumbent& best, work_budget& budget,
+             fit how)
+    : problem_(problem), seeds_(seeds), best_(best), budget_(budget), how_(how), placer_(problem, budget) {}
 
 bool climb::over() {
   return best_.done() || budget_.used() >= until_ || budget_.over();
@@ -47,7 +48,7 @@ void climb::start_walk() {
 void climb::step() {
   while (placed_ < sequence_.size()) {
     const std::uint32_t index = sequence_[placed_];
-    const auto offset = placer_.gap_for(index, fit::first, ceiling_);
+    const auto offset = placer_.gap_for(index, how_, ceiling_);
     if (!offset) break;
     placer_.place(index, *offset);
     ++placed_;

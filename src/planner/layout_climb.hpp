@@ -26,8 +26,9 @@ struct incumbent {
 
 class climb {
  public:
-  /// All arguments must outlive this; `seeds` are the orders to start from.
-  climb(const instance& problem, const std::vector<order>& seeds, incumbent& best, work_budget& budget);
+  /// The references must outlive this; `seeds` are the orders to start from, `how` the gaps to take.
+  climb(const instance& problem, const std::vector<order>& seeds, incumbent& best, work_budget& budget,
+        fit how = fit::first);
 
   /// Goes on until `work` steps are spent, the budget is over or the goal is reached.
   void run(std::int64_t work);
@@ -43,6 +44,7 @@ class climb {
   const std::vector<order>& seeds_;
   incumbent& best_;
   work_budget& budget_;
+  fit how_;
   placer placer_;
   random_numbers random_;
   order sequence_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace stash::planner::placing {
 namespace {
@@ -34,13 +35,47 @@ ejection_search::ejection_search(const instance& problem, work_budget& budget)
 }
 
 bool ejection_search::run(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout) {
+  start(capacity);
+  for (std::uint32_t i = 0; i < offsets_.size(); ++i) {
+    if (problem_.items[i].fixed >= 0) continue;
+    if (!layout.empty() && layout[i] + problem_.items[i].size <= capacity) {
+      put(i, layout[i]);
+    } else {
+      wait(i);
+    }
+  }
+  return place_waiting(work);
+}
+
+bool ejection_search::mend(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout) {
+  attempt_ = 2;  // of start(): who weighs most comes first
+  start(capacity);
+  // Of those in each other's way the one that is there for more bytes and longer keeps its place.
+  std::vector<std::uint32_t> sequence(offsets_.size());
+  std::iota(sequence.begin(), sequence.end(), 0U);
+  std::stable_sort(sequence.begin(), sequence.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return area(a) > area(b); });
+  for (const std::uint32_t i : sequence) {
+    if (problem_.items[i].fixed >= 0) continue;
+    if (layout[i] >= 0 && layout[i] + problem_.items[i].size <= capacity && is_free(i, layout[i])) {
+      put(i, layout[i]);
+    } else {
+      wait(i);
+    }
+  }
+  return place_waiting(work);
+}
+
+bool ejection_search::place_waiting(std::int64_t work) {
   const std::int64_t until = budget_.used() + work;
-  start(capacity, layout);
+  double least = waiting_;
+  nearest_ = offsets_;
   while (!queue_.empty()) {
     if (budget_.used() >= until || budget_.over()) return false;
     std::pop_heap(queue_.begin(), queue_.end());
     const std::uint32_t index = queue_.back().index;
     queue_.pop_back();
+    waiting_ -= area(index);
     const place found = cheapest(index);
     if (found.cost >= immovable) return false;
     if (found.cost > 0) {
@@ -48,11 +83,19 @@ bool ejection_search::run(std::int64_t capacity, std::int64_t work, std::span<co
       drive_out(index, found.offset);
     }
     put(index, found.offset);
+    if (waiting_ < 0.9 * least) {
+      least = waiting_;
+      nearest_ = offsets_;
+    }
   }
   return true;
 }
 
-void ejection_search::start(std::int64_t capacity, std::span<const std::int64_t> layout) {
+double ejection_search::area(std::uint32_t index) const {
+  return static_cast<double>(problem_.items[index].size) * problem_.items[index].lifetime;
+}
+
+void ejection_search::start(std::int64_t capacity) {
   capacity_ = capacity;
   ++attempt_;
   grudge_.assign(offsets_.size(), 1);
@@ -62,15 +105,10 @@ void ejection_search::start(std::int64_t capacity, std::span<const std::int64_t>
     s.tops.clear();
   }
   queue_.clear();
+  waiting_ = 0;
   for (std::uint32_t i = 0; i < offsets_.size(); ++i) {
     offsets_[i] = -1;
-    if (problem_.items[i].fixed >= 0) {
-      put(i, problem_.items[i].fixed);
-    } else if (!layout.empty() && layout[i] + problem_.items[i].size <= capacity) {
-      put(i, layout[i]);
-    } else {
-      wait(i);
-    }
+    if (problem_.items[i].fixed >= 0) put(i, problem_.items[i].fixed);
   }
 }
 
@@ -93,6 +131,7 @@ void ejection_search::wait(std::uint32_t index) {
     default:
       urgency = size * it.lifetime * grudge;
   }
+  waiting_ += area(index);
   queue_.push_back({urgency, index});
   std::push_heap(queue_.begin(), queue_.end());
 }
@@ -155,6 +194,16 @@ ejection_search::place ejection_search::cheapest(std::uint32_t index) {
   }
   if (equals_.empty()) return {0, immovable};
   return {equals_[random_.below(equals_.size())], lowest};
+}
+
+bool ejection_search::is_free(std::uint32_t index, std::int64_t offset) const {
+  const item& it = problem_.items[index];
+  const std::vector<edge>& placed = around(it).bottoms;
+  return std::none_of(placed.begin(), placed.end(), [&](const edge& e) {
+    return e.at < offset + it.size && e.first < it.last && it.first < e.last &&
+           e.at + problem_.items[e.index].size > offset &&
+           (problem_.boxes || problem_.conflict(it, problem_.items[e.index]));
+  });
 }
 
 void ejection_search::drive_out(std::uint32_t index, std::int64_t offset) {

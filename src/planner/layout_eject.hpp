@@ -29,9 +29,13 @@ class ejection_search {
   bool run(std::int64_t capacity, std::int64_t work) { return run(capacity, work, {}); }
   /// The same from a layout: only those that stand out of the capacity have to find a place first.
   bool run(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout);
+  /// The same from offsets of another problem: items may be without (-1) and in each other's way.
+  bool mend(std::int64_t capacity, std::int64_t work, std::span<const std::int64_t> layout);
 
   /// Per item, of the last run that was true.
   const std::vector<std::int64_t>& offsets() const noexcept { return offsets_; }
+  /// Per item, of the last run: the moment at which least was waiting (-1).
+  const std::vector<std::int64_t>& nearest() const noexcept { return nearest_; }
 
  private:
   /// A placed item where it begins or ends.
@@ -61,7 +65,10 @@ class ejection_search {
     std::int64_t cost;  ///< weight of those in the way
   };
 
-  void start(std::int64_t capacity, std::span<const std::int64_t> layout);
+  void start(std::int64_t capacity);
+  bool place_waiting(std::int64_t work);
+  double area(std::uint32_t index) const;
+  bool is_free(std::uint32_t index, std::int64_t offset) const;
   void wait(std::uint32_t index);
   std::int64_t weight(std::uint32_t index) const;
   void meet(const std::vector<edge>& edges, std::uint32_t index, std::vector<event>& events,
@@ -80,6 +87,8 @@ class ejection_search {
   std::vector<std::int64_t> stature_;  ///< per item: its weight at first
   std::vector<std::int64_t> grudge_;   ///< per item: 1 and one more each time it drove others out
   std::vector<std::int64_t> offsets_;  ///< per item, -1: waiting
+  std::vector<std::int64_t> nearest_;
+  double waiting_ = 0;  ///< sum of area() of those waiting
   stretch all_;
   /// Stretches of `width_` sections, each of which overlaps the next one by half: a short lifetime lies
   /// within one of them.

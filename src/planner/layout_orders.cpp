@@ -90,24 +90,20 @@ order orders::by(pair_of_keys sorted_by, const std::vector<double>& factor) cons
   return sequence;
 }
 
+const std::vector<orders::pair_of_keys> orders::placing_keys = {
+    {total, lifetime}, {total, size},     {total, area},      {size, lifetime}, {area, size},
+    {lifetime, size},  {conflicts, size}, {sections, area},   {mean, lifetime}, {mean, size},
+    {late, size},      {early, size},     {total, conflicts}, {total, late}};
+
 std::vector<order> orders::for_placing() const {
   std::vector<order> all;
-  for (const pair_of_keys k : {pair_of_keys{total, lifetime},
-                               {total, size},
-                               {total, area},
-                               {size, lifetime},
-                               {area, size},
-                               {lifetime, size},
-                               {conflicts, size},
-                               {sections, area},
-                               {mean, lifetime},
-                               {mean, size},
-                               {late, size},
-                               {early, size},
-                               {total, conflicts},
-                               {total, late}})
+  for (const pair_of_keys k : placing_keys)
     all.push_back(by(k, {}));
   return all;
+}
+
+order orders::for_placing(std::size_t number) const {
+  return by(placing_keys[number % placing_keys.size()], {});
 }
 
 const std::vector<orders::pair_of_keys> orders::search_keys = {

@@ -27,6 +27,8 @@ class orders {
 
   /// For placing one after the other, the most promising first.
   std::vector<order> for_placing() const;
+  /// One of them.
+  order for_placing(std::size_t number) const;
   /// For the exact search. The first `plain()` are sorted by properties; those behind them by the same, each
   /// shaken at random.
   order for_search(std::size_t number, random_numbers& random) const;
@@ -41,7 +43,7 @@ class orders {
 
   order by(pair_of_keys sorted_by, const std::vector<double>& factor) const;
 
-  static const std::vector<pair_of_keys> search_keys;
+  static const std::vector<pair_of_keys> placing_keys, search_keys;
   const instance& problem_;
   std::vector<double> values_[keys];
 };

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
 
 #include "stash/error.hpp"
 
@@ -19,16 +22,36 @@ std::int64_t aligned(std::int64_t bytes) {
 
 // A layout upside down is a layout too. Slots of sparse maps are seldom full to the brim, so the one with a
 // dense buffer on top is taken: then the planned height is the height that a step really touches.
-void put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
+bool put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
   std::int64_t top = 0, mirrored_top = 0;
   for (const buffer& b : buffers) {
     if (b.form != buffer_form::dense) continue;
     top = std::max(top, b.offset + b.bytes);
     mirrored_top = std::max(mirrored_top, height - b.offset);
   }
-  if (mirrored_top <= top) return;
+  if (mirrored_top <= top) return false;
   for (buffer& b : buffers)
     b.offset = height - b.offset - b.bytes;
+  return true;
+}
+
+// Where the same buffers lie in another placement, before it was turned upside down; -1: it does not have
+// them. A storage has one buffer of a form after the other: they are told apart by their number.
+std::vector<std::int64_t> offsets_like(const std::vector<buffer>& maps, const placement& like) {
+  std::map<std::tuple<storage_id, buffer_form, int>, std::int64_t> known;
+  std::map<std::pair<storage_id, buffer_form>, int> count;
+  for (const buffer& b : like.steps.buffers) {
+    const int number = count[{b.storage, b.form}]++;
+    known[{b.storage, b.form, number}] =
+        like.mirrored ? like.height - b.offset - b.bytes : b.offset - like.steps.overflow_bytes;
+  }
+  count.clear();
+  std::vector<std::int64_t> offsets;
+  for (const buffer& b : maps) {
+    const auto at = known.find({b.storage, b.form, count[{b.storage, b.form}]++});
+    offsets.push_back(at == known.end() ? -1 : at->second);
+  }
+  return offsets;
 }
 
 // The op of a step; encode, decode and recompute belong to the op that follows or precedes them.
@@ -41,17 +64,14 @@ op_id op_near(const schedule& s, std::size_t step) {
 
 }  // namespace
 
-placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work) {
+placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work, const placement* like) {
   placement result;
   result.steps = std::move(s);
   std::vector<buffer>& buffers = result.steps.buffers;
   // The overflow arena lives all the time: it lies at the bottom, whatever the others do.
-  std::vector<buffer> maps, on_host, everything;
+  std::vector<buffer> maps, everything;
   for (const buffer& b : buffers) {
-    if (b.form == buffer_form::host) {
-      on_host.push_back(b);
-      continue;
-    }
+    if (b.form == buffer_form::host) continue;
     everything.push_back(b);
     if (b.form != buffer_form::overflow) maps.push_back(b);
   }
@@ -59,37 +79,52 @@ placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work)
   const std::int64_t bottom = result.steps.overflow_bytes;
   layout_problem problem{blocks_of(maps), buffer_alignment, {}};
   if (room) problem.capacity = std::max<std::int64_t>(0, *room - bottom);
+  if (like != nullptr && !like->steps.buffers.empty()) problem.hint = {offsets_like(maps, *like), like->way};
   layout_limits limits;
   limits.work = work;
   const layout_solution layout = solve_layout(problem, limits);
   for (std::size_t i = 0; i < maps.size(); ++i)
     maps[i].offset = layout.offsets[i];
-  put_dense_on_top(maps, layout.height);
-  const layout_result host = make_layout(blocks_of(on_host), buffer_alignment);
-  std::size_t map = 0, copy = 0;
+  result.mirrored = put_dense_on_top(maps, layout.height);
+  std::size_t map = 0;
   for (buffer& b : buffers) {
     if (b.form == buffer_form::overflow) {
       b.offset = 0;
-    } else if (b.form == buffer_form::host) {
-      b.offset = host.offsets[copy++];
-    } else {
+    } else if (b.form != buffer_form::host) {
       b.offset = bottom + maps[map++].offset;
     }
   }
   result.height = layout.height + bottom;
-  result.host_bytes = host.height;
+  result.way = layout.way;
   return result;
+}
+
+void place_on_host(placement& p) {
+  std::vector<buffer> on_host;
+  for (const buffer& b : p.steps.buffers) {
+    if (b.form == buffer_form::host) on_host.push_back(b);
+  }
+  if (!p.laid_out) {
+    p.host_bytes = max_live(blocks_of(on_host), buffer_alignment);
+    return;
+  }
+  const layout_result host = make_layout(blocks_of(on_host), buffer_alignment);
+  std::size_t copy = 0;
+  for (buffer& b : p.steps.buffers) {
+    if (b.form == buffer_form::host) b.offset = host.offsets[copy++];
+  }
+  p.host_bytes = host.height;
 }
 
 placement without_layout(schedule s) {
   placement result;
   result.laid_out = false;
   result.steps = std::move(s);
-  std::vector<buffer> on_device, on_host;
-  for (const buffer& b : result.steps.buffers)
-    (b.form == buffer_form::host ? on_host : on_device).push_back(b);
+  std::vector<buffer> on_device;
+  for (const buffer& b : result.steps.buffers) {
+    if (b.form != buffer_form::host) on_device.push_back(b);
+  }
   result.height = result.max_live = max_live(blocks_of(on_device), buffer_alignment);
-  result.host_bytes = max_live(blocks_of(on_host), buffer_alignment);
   return result;
 }
 

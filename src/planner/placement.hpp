@@ -12,18 +12,25 @@ struct placement {
   schedule steps;
   std::int64_t height = 0;      ///< of the map region
   std::int64_t max_live = 0;    ///< of its buffers
-  std::int64_t host_bytes = 0;  ///< of the host arena
+  std::int64_t host_bytes = 0;  ///< of the host arena, once place_on_host() was called
   bool laid_out = true;         ///< false: no offsets, and the heights are the largest sums of live bytes
+  bool mirrored = false;        ///< the layout was turned upside down
+  std::int32_t way = 0;         ///< layout_solution::way
 };
 
 /// Of place(), in the steps of layout_limits.
 inline constexpr std::int64_t default_layout_work = 50'000'000;
 
-/// Offsets for all buffers of `s`; the overflow arena lies at the bottom. Deterministic. With `room` a height
-/// within it is enough; `work` bounds the search behind the simple orders (layout_limits).
-placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = default_layout_work);
+/// Offsets for all buffers of `s` on the device; the overflow arena lies at the bottom. Deterministic. With
+/// `room` a height within it is enough; `work` bounds the search behind the simple orders (layout_limits).
+/// With `like`, the placement of a similar schedule, that is mended instead (layout_hint).
+placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t work = default_layout_work,
+                const placement* like = nullptr);
 
-/// The same without offsets: only what is live at once is counted.
+/// Offsets for the buffers on the host, as low as make_layout() gets them: once, for a plan that is made.
+void place_on_host(placement& p);
+
+/// place() without offsets: only what is live at once is counted.
 placement without_layout(schedule s);
 
 /// Bytes above the room at each step: the sum of what stands out of it, or, without offsets, what is live

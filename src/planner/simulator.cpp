@@ -27,8 +27,19 @@ simulator::simulator(const step_problem& p) : p_(p) {
   base_.resize(p.ms.size());
   change_.resize(p.ms.size() + 1);
   work_.resize(p.ms.size());
+  work_left_.resize(p.ms.size() + 1);
   tree_.resize(2 * leaves_);
   lazy_.resize(2 * leaves_);
+  for (const item& i : p.items) {
+    first_option_.push_back(options_.size());
+    for (const item_option& o : i.options) {
+      options_.push_back({held_.size(), added_.size(), transfers_.size()});
+      held_.insert(held_.end(), o.held.begin(), o.held.end());
+      added_.insert(added_.end(), o.work.begin(), o.work.end());
+      transfers_.insert(transfers_.end(), o.transfers.begin(), o.transfers.end());
+    }
+  }
+  options_.push_back({held_.size(), added_.size(), transfers_.size()});
 }
 
 void simulator::load(const option_choice& choice) {
@@ -36,17 +47,17 @@ void simulator::load(const option_choice& choice) {
   std::copy(p_.ms.begin(), p_.ms.end(), work_.begin());
   moves_.clear();
   for (std::size_t i = 0; i < choice.size(); ++i) {
-    const item_option& o = p_.items[i].options[index(choice[i])];
-    for (const held_bytes& h : o.held) {
-      change_[index(h.first)] += h.bytes;
-      change_[index(h.last) + 1] -= h.bytes;
+    const loaded* const o = &options_[first_option_[i] + index(choice[i])];
+    for (std::size_t h = o[0].held; h < o[1].held; ++h) {
+      change_[index(held_[h].first)] += held_[h].bytes;
+      change_[index(held_[h].last) + 1] -= held_[h].bytes;
     }
-    for (const added_work& w : o.work)
-      work_[index(w.tick)] += w.ms;
-    for (std::size_t t = 0; t < o.transfers.size(); ++t) {
-      const transfer& x = o.transfers[t];
-      moves_.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(t), x.released, x.needed,
-                        x.earliest, x.bytes, -1.0, -1.0, -1});
+    for (std::size_t w = o[0].work; w < o[1].work; ++w)
+      work_[index(added_[w].tick)] += added_[w].ms;
+    for (std::size_t t = o[0].transfers; t < o[1].transfers; ++t) {
+      const transfer& x = transfers_[t];
+      moves_.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(t - o[0].transfers),
+                        x.released, x.needed, x.earliest, x.bytes, -1.0, -1.0, -1});
     }
   }
   std::int64_t sum = 0;
@@ -69,6 +80,24 @@ void simulator::load(const option_choice& choice) {
     if (x.needed != y.needed) return x.needed < y.needed;
     return x.released != y.released ? x.released < y.released : a < b;
   });
+}
+
+void simulator::find_least() {
+  work_left_.back() = 0.0;
+  for (std::size_t k = work_.size(); k-- > 0;)
+    work_left_[k] = work_left_[k + 1] + work_[k];
+  copies_before_.resize(by_need_.size() + 1);
+  copies_end_.resize(by_need_.size() + 1);
+  copies_before_[0] = 0.0;
+  for (std::size_t n = 0; n < by_need_.size(); ++n) {
+    const auto bytes = static_cast<double>(moves_[index(by_need_[n])].bytes);
+    copies_before_[n + 1] = copies_before_[n] + p_.link.latency_ms + bytes / p_.link.in_rate;
+  }
+  copies_end_.back() = 0.0;
+  for (std::size_t n = by_need_.size(); n-- > 0;) {
+    const double end = copies_before_[n + 1] + work_left_[index(moves_[index(by_need_[n])].needed)];
+    copies_end_[n] = std::max(copies_end_[n + 1], end);
+  }
 }
 
 void simulator::build_tree() {
@@ -171,6 +200,10 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
   if (result.missing > 0) return result;
   const link_model& link = p_.link;
   if (!moves_.empty() && !(link.out_rate > 0.0 && link.in_rate > 0.0)) return result;
+  // The sums below are in another order than the clock's: what comes this close is simulated to its end.
+  const double hopeless = give_up_ms * (1.0 + 1e-12);
+  find_least();
+  if (std::max(work_left_[0], copies_end_[0]) > hopeless) return result;
   if (!moves_.empty()) build_tree();
   if (record != nullptr) {
     for (moving& m : moves_) {
@@ -256,6 +289,9 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
       return result;
     }
     if (next > give_up_ms) return result;
+    const double computed = computing ? compute_end + work_left_[index(k) + 1] : next + work_left_[index(k)];
+    const double copied = (in.current >= 0 ? in_end : next) + copies_end_[next_in] - copies_before_[next_in];
+    if (std::max(computed, copied) > hopeless) return result;
     const double elapsed = (next - now) * rate;
     out.left -= elapsed;
     in.left -= elapsed;

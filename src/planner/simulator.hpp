@@ -62,13 +62,29 @@ class simulator {
                 const std::vector<double>* not_before);
   void load(const option_choice& choice);
   void build_tree();
+  void find_least();
   std::int64_t largest(std::int32_t first, std::int32_t last) const;  // of base + prefetched, over steps
   void add(std::int32_t first, std::int32_t last, std::int64_t bytes);
 
+  /// What an option adds, in lists that all options share: a search loads thousands of choices.
+  struct loaded {
+    std::size_t held, work, transfers;  ///< where its part of each list begins
+  };
+
   const step_problem& p_;
+  std::vector<std::size_t> first_option_;  ///< per item
+  std::vector<loaded> options_;            ///< of all items, and one more
+  std::vector<held_bytes> held_;
+  std::vector<added_work> added_;
+  std::vector<transfer> transfers_;
   std::size_t leaves_ = 1;
   std::vector<std::int64_t> base_, change_;
   std::vector<double> work_;
+  /// What is still to do takes at least: the work of a step and of all later ones; and, for each form that is
+  /// still to come back, all copies up to its own and the work from the step that needs it on.
+  std::vector<double> work_left_;
+  std::vector<double> copies_before_;  ///< per transfer in order of need, ms of those before it
+  std::vector<double> copies_end_;     ///< from the begin of the first copy on, for this and all later ones
   std::vector<moving> moves_;
   std::vector<std::int32_t> by_release_, by_need_;
   std::vector<std::int64_t> tree_, lazy_;

@@ -21,8 +21,10 @@ namespace {
 // Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
 // with less.
 constexpr std::int64_t layout_work = 20'000'000;
-constexpr int layout_rounds = 6, thorough_rounds = 16, layout_patience = 3;
+constexpr int layout_rounds = 6, layout_patience = 3;
+constexpr int least_thorough_rounds = 16, thorough_rounds = 32;
 constexpr std::size_t most_steps_of_thorough = 5000;
+constexpr double close_to_bound = 1.001;  // no other timeline is tried
 
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
@@ -86,6 +88,13 @@ class plan_sweep::state {
       limits.seed = options_.seed;
       limits.relax = options_.relax;
       limits.stop = options_.stop;
+      // The prices of little less memory are much the same.
+      const bool known_prices = attempt > 0 && steps_.ms.size() <= most_steps_of_thorough;
+      if (known_prices) {
+        limits.evaluations /= 4;
+        limits.relax = false;
+        if (certified) limits.prices = &prices;
+      }
       for (const made& known : known_) {
         if (known.where.height <= room) limits.starts.push_back(known.choice);
       }
@@ -94,6 +103,9 @@ class plan_sweep::state {
         bound = found.bound_ms;
         certified = found.relaxed;
         prices = found.prices;
+      } else if (known_prices) {
+        found.relaxed = certified;
+        found.prices = prices;
       }
       if (!found.found) break;
       const double alone = found.ms;
@@ -282,8 +294,13 @@ class plan_sweep::state {
     double best_ms = std::numeric_limits<double>::infinity();
     simulator sim(steps_);
     option_choice trial = found.choice;
-    const int rounds = thorough ? thorough_rounds : layout_rounds;
+    // A round takes as long as the network has steps.
+    const int rounds = thorough ? std::clamp(32000 / static_cast<int>(fixed.size() + 1),
+                                             least_thorough_rounds, thorough_rounds)
+                                : layout_rounds;
     int failures = 0;  // in a row
+    const double close = std::max(found.ms * (1.0 + 1e-9), found.bound_ms * close_to_bound);
+    placement last;  // the next one is mended from it
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t k = 0; k < fixed.size(); ++k)
         steps_.fixed[k] = fixed[k] + withheld[k];
@@ -312,7 +329,8 @@ class plan_sweep::state {
         continue;
       }
       selection now = select(trial, record);
-      placement placed = place_within(facts_.build(now, options_), room, layout_work);
+      placement placed = place_within(facts_.build(now, options_), room, layout_work, &last);
+      if (thorough) last = placed;
       const bool fits = placed.height <= room;
       if (fits) {
         failures = 0;
@@ -335,7 +353,7 @@ class plan_sweep::state {
         chosen = std::move(now);
         where = std::move(placed);
       }
-      if (best_height <= room && (!thorough || best_ms <= found.ms * (1.0 + 1e-9))) break;
+      if (best_height <= room && (!thorough || best_ms <= close)) break;
     }
     steps_.fixed = fixed;
     return best_ms;
@@ -514,8 +532,8 @@ class plan_sweep::state {
   }
 
   placement place_within(schedule s, std::optional<std::int64_t> room = {},
-                         std::int64_t work = default_layout_work) const {
-    return options_.lay_out ? place(std::move(s), room, work) : without_layout(std::move(s));
+                         std::int64_t work = default_layout_work, const placement* like = nullptr) const {
+    return options_.lay_out ? place(std::move(s), room, work, like) : without_layout(std::move(s));
   }
 
   made place_choice(const option_choice& choice, const simulated& s, const timeline_record& record) {

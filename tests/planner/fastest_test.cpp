@@ -69,6 +69,28 @@ TEST(fastest, equals_exhaustive_search_on_small_graphs) {
   EXPECT_LE(worst, 0.03);
 }
 
+TEST(simulator, gives_up_on_what_takes_longer_and_on_nothing_else) {
+  int feasible = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine(seed));
+    s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(50 + 10 * (seed % 5)) / 100;
+    simulator sim(s.steps);
+    option_choice c(s.steps.items.size(), 0);
+    for (std::size_t n = 0; n < 40; ++n) {
+      for (std::size_t i = 0; i < c.size(); ++i)
+        c[i] = static_cast<std::int32_t>((seed + n * (i + 3) + i / 2) % s.steps.items[i].options.size());
+      const simulated whole = sim.run(c);
+      if (!whole.feasible) continue;
+      ++feasible;
+      const simulated just = sim.run(c, whole.ms);
+      ASSERT_TRUE(just.feasible) << "seed " << seed;
+      ASSERT_EQ(just.ms, whole.ms);
+      ASSERT_FALSE(sim.run(c, whole.ms * (1 - 1e-9)).feasible) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(feasible, 200);
+}
+
 TEST(fastest, no_choice_is_faster_than_the_bound) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   for (std::uint64_t seed = 0; seed < 250; ++seed) {

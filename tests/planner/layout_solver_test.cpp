@@ -271,6 +271,39 @@ TEST(solve_layout, larger_random_problems_are_sound) {
   }
 }
 
+TEST(solve_layout, mended_layouts_are_sound) {
+  problems make(11);
+  int fitting = 0;
+  for (int round = 0; round < 24; ++round) {
+    const bool many = round % 4 == 3;
+    layout_problem p = make.problem(many ? 1500 : 40 + make.up_to(300), many ? 4000 : 200, 1 << 16);
+    for (layout_block& b : p.blocks) {
+      b.end = std::min(b.end, b.begin + 1 + make.up_to(60));
+      if (round % 3 == 0) make.add_gaps(b, round % 2 == 0);
+    }
+    if (round % 5 == 0) make.fix_some(p, 1 << 22);
+    layout_limits limits;
+    limits.work = 2'000'000;
+    const layout_solution first = solve_layout(p, limits);
+    // Others live at the next time, some are new, and there is a little less room.
+    p.hint = {first.offsets, first.way};
+    for (std::size_t i = 0; i < p.blocks.size(); i += 7) {
+      if (p.blocks[i].fixed) continue;
+      p.blocks[i].gaps.clear();
+      p.blocks[i].end += 1 + make.up_to(5);
+      p.hint.offsets[i] = i % 2 == 0 ? -1 : p.hint.offsets[i];
+    }
+    for (const std::int64_t percent : {50, 98, 110, 300}) {
+      p.capacity = first.height * percent / 100;
+      const layout_solution mended = solve_layout(p, limits);
+      expect_sound(p, mended);
+      EXPECT_EQ(solve_layout(p, limits).offsets, mended.offsets);
+      fitting += mended.status == layout_status::fits ? 1 : 0;
+    }
+  }
+  EXPECT_GE(fitting, 36) << "half as much room again, and more";
+}
+
 TEST(solve_layout, thousands_of_blocks_are_sound) {
   problems make(6);
   for (const bool windows : {false, true}) {
