@@ -29,6 +29,7 @@ QUICK = [
     case("small_vgg", mixed="mixed_float16"),
     case("resnet_bn", mixed="mixed_bfloat16"),
     case("resnet_bn", optimizer="Adam"),
+    case("pooling_zoo", mixed="mixed_float16"),
     *(case(model) for model in SMALL if model not in ("small_vgg", "resnet_bn", "small_flat")),
 ]
 ALL = QUICK + [one for one in (

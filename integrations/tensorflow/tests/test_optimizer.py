@@ -127,3 +127,32 @@ def test_a_rewritten_graph_is_not_rewritten_again(python):
     """
     count, rewritten = python(code, **ONEDNN_OFF)
     assert count == 1 and rewritten == [True]
+
+
+def test_an_infinite_gradient_that_passes_nowhere_is_seen(python):
+    """Loss scaling looks for it: TensorFlow's product of it with the zero of a ReLU is NaN."""
+    code = """
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2, 64, 64, 8)).astype("float16")
+    x[0, :2, :2, 0] = -1
+    scale = np.ones((2, 32, 32, 8), "float16")
+    scale[0, 0, 0, 0] = np.inf
+    def gradient():
+        @tf.function
+        def step(x, scale):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.nn.relu(x * tf.constant(1.5, "float16"))
+                loss = tf.reduce_sum(tf.nn.max_pool2d(y, 2, 2, "VALID") * scale)
+            return tape.gradient(loss, x)
+        return step(x, scale).numpy()
+    plain = gradient()
+    with stash_tf.enabled("lossless"):
+        stash = gradient()
+        ran = stash_tf.report().rewritten
+    out({"ran": ran, "nans": int(np.isnan(plain).sum()), "same": plain.tobytes() == stash.tobytes(),
+         "nans_with_stash": int(np.isnan(stash).sum())})
+    """
+    found = python(code, TF_ENABLE_ONEDNN_OPTS="0")
+    assert found["nans"] > 0 and found["ran"]
+    assert found["nans_with_stash"] == found["nans"] and found["same"]

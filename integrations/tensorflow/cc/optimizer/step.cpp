@@ -259,6 +259,28 @@ class analyser {
     return cells;
   }
 
+  static bool overlap(const tensorflow::AttrValue& ksize, const tensorflow::AttrValue& strides) {
+    for (int k = 0; k < ksize.list().i_size() && k < strides.list().i_size(); ++k)
+      if (strides.list().i(k) < ksize.list().i(k)) return true;
+    return false;
+  }
+
+  // Why winning cells would not give the gradient of TensorFlow's kernel bit by bit; empty: they do.
+  std::string not_exact(int backward, const tensorflow::AttrValue& ksize, tensorflow::DataType type) const {
+    if (is_on_gpu(backward)) return "";
+    if (graph_.op(backward) == "MaxPool3DGrad") {
+      return "TensorFlow's kernel gives the gradient to all of several equal maxima, which winning cells "
+             "cannot reproduce";
+    }
+    const tensorflow::AttrValue* strides = attr(backward, "strides");
+    const bool narrow = type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
+    if (narrow && (strides == nullptr || overlap(ksize, *strides))) {
+      return "TensorFlow's kernel rounds to 16 bits after every window that it adds where windows overlap, "
+             "winning cells only once";
+    }
+    return "";
+  }
+
   void find_poolings() {
     for (const int node : step_.order) {
       const std::string& op = graph_.op(node);
@@ -282,17 +304,18 @@ class analyser {
       const int channel = channels_first ? 1 : sides.size() - 1;
       if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || cells_of(*ksize) > 256) continue;
       if (is_kept(wanted_, graph_.name(forward))) continue;
-      if (op == "MaxPool3DGrad" && !is_lossy(wanted_) && !is_on_gpu(node)) {
-        step_.left.push_back(
-            {graph_.name(node), op,
-             "TensorFlow's kernel gives the gradient to all of several equal maxima, which winning "
-             "cells cannot reproduce"});
+      const std::string why = is_lossy(wanted_) ? "" : not_exact(node, *ksize, type->type());
+      if (!why.empty()) {
+        step_.left.push_back({graph_.name(node), op, why});
         continue;
       }
+      // Loss scaling, which half needs, looks for infinite gradients. Where one passes nowhere, TensorFlow's
+      // ReLU makes NaN of it; the joint form does not look at it.
+      const bool looked_at = type->type() == tensorflow::DT_HALF && !is_lossy(wanted_);
       pooling p;
       p.forward = forward;
       p.backward = node;
-      p.relu_backward = cells_of(*ksize) <= 15 ? joint_relu(forward, node) : -1;
+      p.relu_backward = cells_of(*ksize) <= 15 && !looked_at ? joint_relu(forward, node) : -1;
       step_.poolings.push_back(p);
     }
   }
