@@ -97,6 +97,7 @@ const std::vector<orders::pair_of_keys> orders::placing_keys = {
 
 std::vector<order> orders::for_placing() const {
   std::vector<order> all;
+  all.reserve(placing_keys.size());
   for (const pair_of_keys k : placing_keys)
     all.push_back(by(k, {}));
   return all;
