@@ -1,8 +1,12 @@
 """Tensors that go to the host and come back, with CPUs counting as a device (run_model.count_as_a_device)."""
 
+import os
+
 import pytest
 
 from runs import HERE, Pool
+
+LONG = os.environ.get("STASH_TF_LONG") == "1"
 
 OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 SMALLEST = 1  # bytes of a device on which the smallest peak is looked for
@@ -12,19 +16,22 @@ def case(model, loop="fit", mixed=None, **options):
     return {"model": model, "loop": loop, "mixed": mixed, "steps": 6, **options}
 
 
-CASES = [
-    case("small_flat", "custom", batch=2),
+QUICK = [
     case("small_vgg", "while", batch=32),
-    case("resnet_bn"),
-    case("resnet_bn", "spe3"),
     case("resnet_bn", "accumulate"),
     case("resnet_bn", mixed="mixed_float16", batch=32),
-    case("resnet_bn", mixed="mixed_bfloat16", batch=32),
     case("unet2d"),
     case("transformer"),
+]
+ALL = QUICK + [
+    case("small_flat", "custom", batch=2),
+    case("resnet_bn"),
+    case("resnet_bn", "spe3"),
+    case("resnet_bn", mixed="mixed_bfloat16", batch=32),
     case("transformer", "while"),
     case("seq2seq_unrolled"),
 ]
+CASES = ALL if LONG else QUICK
 
 
 def name(one):
