@@ -37,8 +37,8 @@ void close_downstream(const graph_view& graph, std::vector<int> queue, std::vect
     queue.pop_back();
     if (is_next_iteration(graph.op(i))) continue;
     for (const reader& r : graph.readers(i)) {
-      if ((*member)[static_cast<std::size_t>(r.node)]) continue;
-      (*member)[static_cast<std::size_t>(r.node)] = true;
+      if ((*member)[at(r.node)]) continue;
+      (*member)[at(r.node)] = true;
       queue.push_back(r.node);
     }
   }
@@ -46,19 +46,19 @@ void close_downstream(const graph_view& graph, std::vector<int> queue, std::vect
 
 // Nodes from which an op of the forward pass follows.
 std::vector<bool> above_forward(const graph_view& graph) {
-  std::vector<bool> above(static_cast<std::size_t>(graph.size()), false);
+  std::vector<bool> above(at(graph.size()), false);
   std::vector<int> queue;
   for (int i = 0; i < graph.size(); ++i) {
     if (!is_layer(graph.op(i)) || has_gradient_name(graph.name(i))) continue;
-    above[static_cast<std::size_t>(i)] = true;
+    above[at(i)] = true;
     queue.push_back(i);
   }
   while (!queue.empty()) {
     const int i = queue.back();
     queue.pop_back();
     for (const source& s : graph.inputs(i)) {
-      if (above[static_cast<std::size_t>(s.node)] || is_next_iteration(graph.op(s.node))) continue;
-      above[static_cast<std::size_t>(s.node)] = true;
+      if (above[at(s.node)] || is_next_iteration(graph.op(s.node))) continue;
+      above[at(s.node)] = true;
       queue.push_back(s.node);
     }
   }
@@ -129,11 +129,11 @@ int gradient_input(const std::string& op) {
 }
 
 std::vector<bool> backward_nodes(const graph_view& graph) {
-  std::vector<bool> backward(static_cast<std::size_t>(graph.size()), false);
+  std::vector<bool> backward(at(graph.size()), false);
   std::vector<int> seeds;
   const auto seed = [&](int i) {
-    if (backward[static_cast<std::size_t>(i)]) return;
-    backward[static_cast<std::size_t>(i)] = true;
+    if (backward[at(i)]) return;
+    backward[at(i)] = true;
     seeds.push_back(i);
   };
   const std::vector<bool> above = above_forward(graph);
@@ -144,8 +144,8 @@ std::vector<bool> backward_nodes(const graph_view& graph) {
       for (const reader& r : graph.readers(i))
         if (r.port == 1) seed(r.node);
     }
-    if (has_gradient_name(graph.name(i)) && !is_metadata(graph.op(i)) &&
-        !above[static_cast<std::size_t>(i)] && !graph.inputs(i).empty())
+    if (has_gradient_name(graph.name(i)) && !is_metadata(graph.op(i)) && !above[at(i)] &&
+        !graph.inputs(i).empty())
       seed(i);
   }
   close_downstream(graph, std::move(seeds), &backward);
@@ -154,7 +154,6 @@ std::vector<bool> backward_nodes(const graph_view& graph) {
 
 std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<int>& order,
                                     const std::vector<bool>& backward) {
-  const auto at = [](int i) { return static_cast<std::size_t>(i); };
   std::vector<bool> late(at(graph.size()), false);
   const auto close = [&](std::vector<int> seeds) {
     for (const int i : seeds)
@@ -204,7 +203,7 @@ std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<i
 }
 
 std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int>& order) {
-  std::vector<bool> depends(static_cast<std::size_t>(graph.size()), false);
+  std::vector<bool> depends(at(graph.size()), false);
   for (const int i : order) {
     const std::string& op = graph.op(i);
     bool own = absl::StartsWith(op, "Iterator") || absl::StartsWith(op, "Optional") ||
@@ -215,8 +214,8 @@ std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int
       own = type != attr.end() && type->second.type() != tensorflow::DT_RESOURCE;
     }
     for (const source& s : graph.inputs(i))
-      own = own || (!s.is_control() && depends[static_cast<std::size_t>(s.node)] && op != "ReadVariableOp");
-    depends[static_cast<std::size_t>(i)] = own;
+      own = own || (!s.is_control() && depends[at(s.node)] && op != "ReadVariableOp");
+    depends[at(i)] = own;
   }
   return depends;
 }

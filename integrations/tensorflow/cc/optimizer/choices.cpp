@@ -102,9 +102,9 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
     c.stored_bytes = of.blocks[k].size.bytes();
     const int id = g.storage_of_block[k];
     if (id >= 0) {
-      const json& choice = kept[static_cast<std::size_t>(id)];
+      const json& choice = kept[at(id)];
       c.reason = choice.value("reason", "");
-      if (of.blocks[k].movable) c.on_host = stays[static_cast<std::size_t>(id)];
+      if (of.blocks[k].movable) c.on_host = stays[at(id)];
       if (choice["kind"] == "encoded") {
         c.encoding = encoding_name(choice["stored"]);
         c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
@@ -114,7 +114,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
         c.encoding = of.blocks[k].exact_cast;
         c.stored_bytes = of.blocks[k].size.bytes() / 2;
         c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
-        if (of.blocks[k].movable) c.on_host = stays[static_cast<std::size_t>(g.exact_cast_of_block[k])];
+        if (of.blocks[k].movable) c.on_host = stays[at(g.exact_cast_of_block[k])];
       } else if (choice["kind"] == "none") {
         c.stored_bytes = 0;
       }
@@ -131,14 +131,13 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
     std::int64_t bytes = 0;
     host_stay on_host;
     if (const int op = g.op_of_pooling[k]; op >= 0) {
-      const int chosen = a.plan["alternative"][static_cast<std::size_t>(op)];
-      const json& alternatives = a.plan["network"]["ops"][static_cast<std::size_t>(op)]["alternatives"];
-      const std::string form =
-          chosen < 0 ? "" : alternatives[static_cast<std::size_t>(chosen)].value("form", "");
+      const int chosen = a.plan["alternative"][at(op)];
+      const json& alternatives = a.plan["network"]["ops"][at(op)]["alternatives"];
+      const std::string form = chosen < 0 ? "" : alternatives[at(chosen)].value("form", "");
       if (form == "from_code") c = pooling_choice::joint;
       if (form == "from_index") c = pooling_choice::from_index;
       if (c != pooling_choice::from_maps) {
-        const auto id = static_cast<std::size_t>(g.storage_of_pooling[k]);
+        const auto id = at(g.storage_of_pooling[k]);
         bytes = kept[id].value("bytes_after", std::int64_t{0});
         on_host = stays[id];
       }

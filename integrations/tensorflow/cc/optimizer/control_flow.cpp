@@ -26,7 +26,6 @@ bool is_merge(const std::string& op) {
 }  // namespace
 
 control_flow::control_flow(const graph_view& graph, const std::vector<int>& order) : graph_(graph) {
-  const auto at = [](int i) { return static_cast<std::size_t>(i); };
   constexpr int most_outputs = 4;
   frame_.assign(at(graph.size()), 0);
   conditions_.resize(at(graph.size()));
@@ -73,7 +72,6 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
 }
 
 bool control_flow::may_wait(int second, int first) const {
-  const auto at = [](int i) { return static_cast<std::size_t>(i); };
   if (frame_[at(second)] != frame_[at(first)] || graph_.node(second).device() != graph_.node(first).device())
     return false;
   if (is_control_flow(graph_.op(first)) || is_control_flow(graph_.op(second))) return false;

@@ -20,7 +20,7 @@ class control_flow {
   bool may_wait(int second, int first) const;
 
   /// Loop in which a node runs; 0: none.
-  int frame(int node) const { return frame_[static_cast<std::size_t>(node)]; }
+  int frame(int node) const { return frame_[at(node)]; }
 
  private:
   const graph_view& graph_;

@@ -14,10 +14,6 @@ namespace stash_tf {
 
 namespace {
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Kernels that the executor runs at once where they become ready; the others go through the thread's queue.
 bool is_cheap(const std::string& op) {
   static const std::set<std::string> ops = {"Const",        "NoOp",  "ReadVariableOp", "VarHandleOp", "_Arg",

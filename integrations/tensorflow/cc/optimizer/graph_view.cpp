@@ -19,7 +19,7 @@ std::pair<std::string_view, int> parse_input(std::string_view text) {
 }
 
 graph_view::graph_view(const tensorflow::GraphDef& graph) {
-  const auto count = static_cast<std::size_t>(graph.node_size());
+  const auto count = at(graph.node_size());
   nodes_.reserve(count);
   inputs_.resize(count);
   readers_.resize(count);
@@ -36,7 +36,7 @@ graph_view::graph_view(const tensorflow::GraphDef& graph) {
       if (from < 0)
         throw std::runtime_error("'" + n.name() + "' reads '" + n.input(k) + "', which is not there");
       inputs_[i].push_back({from, port});
-      readers_[static_cast<std::size_t>(from)].push_back({static_cast<int>(i), k, port});
+      readers_[at(from)].push_back({static_cast<int>(i), k, port});
     }
   }
 }
@@ -56,8 +56,8 @@ std::vector<int> graph_view::topological_order() const {
   std::deque<int> ready;
   for (int i = 0; i < size(); ++i) {
     for (const source& s : inputs(i))
-      if (!is_next_iteration(op(s.node))) ++waiting[static_cast<std::size_t>(i)];
-    if (waiting[static_cast<std::size_t>(i)] == 0) ready.push_back(i);
+      if (!is_next_iteration(op(s.node))) ++waiting[at(i)];
+    if (waiting[at(i)] == 0) ready.push_back(i);
   }
   std::vector<int> order;
   order.reserve(nodes_.size());
@@ -67,7 +67,7 @@ std::vector<int> graph_view::topological_order() const {
     order.push_back(i);
     if (is_next_iteration(op(i))) continue;
     for (const reader& r : readers(i))
-      if (--waiting[static_cast<std::size_t>(r.node)] == 0) ready.push_back(r.node);
+      if (--waiting[at(r.node)] == 0) ready.push_back(r.node);
   }
   return order;
 }

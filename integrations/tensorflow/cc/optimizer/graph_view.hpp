@@ -3,6 +3,7 @@
 /// A graph by numbers: who reads what, in both directions. It keeps pointers into the GraphDef, which must
 /// outlive it.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +12,12 @@
 #include "tensorflow/core/framework/graph.pb.h"
 
 namespace stash_tf {
+
+/// Nodes, ports and inputs are numbered with int, with -1 for none; where a container is indexed they are
+/// never negative.
+constexpr std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// An output of a node; port -1 is its end, which control edges wait for.
 struct source {
@@ -40,13 +47,13 @@ class graph_view {
   explicit graph_view(const tensorflow::GraphDef& graph);
 
   int size() const { return static_cast<int>(nodes_.size()); }
-  const tensorflow::NodeDef& node(int i) const { return *nodes_[static_cast<std::size_t>(i)]; }
+  const tensorflow::NodeDef& node(int i) const { return *nodes_[at(i)]; }
   const std::string& op(int i) const { return node(i).op(); }
   const std::string& name(int i) const { return node(i).name(); }
   /// -1 if there is none.
   int find(std::string_view name) const;
-  const std::vector<source>& inputs(int i) const { return inputs_[static_cast<std::size_t>(i)]; }
-  const std::vector<reader>& readers(int i) const { return readers_[static_cast<std::size_t>(i)]; }
+  const std::vector<source>& inputs(int i) const { return inputs_[at(i)]; }
+  const std::vector<reader>& readers(int i) const { return readers_[at(i)]; }
   /// "a/b", or "a/b:1".
   std::string tensor_name(const source& tensor) const;
 

@@ -4,14 +4,6 @@
 
 namespace stash_tf {
 
-namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 host_moves::host_moves(const graph_view& graph, const control_flow& flow, const ordering& ordered,
                        const std::vector<int>& op_nodes)
     : flow_(flow), op_nodes_(op_nodes), line_(at(graph.size()), 0) {

@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::int64_t smallest_update = 64 * 1024;  // bytes; edges cost time, too
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Input of the gradient that a layer got from above; -1 for other ops.
 int used_up(const std::string& op) {
   if (op == "BiasAddGrad") return 0;

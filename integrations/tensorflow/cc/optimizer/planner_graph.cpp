@@ -64,8 +64,6 @@ class builder {
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   void find_last_uses() {
     position_.assign(at(graph_.size()), 0);
     for (std::size_t k = 0; k < order_.size(); ++k)

@@ -68,8 +68,6 @@ class rewriter {
   rewritten take() { return std::move(result_); }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   NodeDef* node(int i) { return result_.graph.mutable_node(i); }
 
   NodeDef* add_node(const std::string& wanted_name, const char* op, int like) {

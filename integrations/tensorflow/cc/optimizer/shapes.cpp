@@ -51,14 +51,14 @@ absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item,
                                                    /*include_output_tensor_values=*/false);
   if (!status.ok()) return status;
   result->batch_ = batch > 0 ? batch : nominal_batch;
-  result->of_node_.assign(static_cast<std::size_t>(graph.size()), {});
+  result->of_node_.assign(at(graph.size()), {});
   bool symbolic = false;
   for (int i = 0; i < graph.size(); ++i) {
     if (!properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
       tensor_size s = size_of(p, result->batch_);
       symbolic = symbolic || s.per_sample;
-      result->of_node_[static_cast<std::size_t>(i)].push_back(std::move(s));
+      result->of_node_[at(i)].push_back(std::move(s));
     }
   }
   result->batch_known_ = !symbolic || batch > 0;
@@ -66,10 +66,10 @@ absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item,
 }
 
 const tensor_size* tensor_sizes::find(const source& tensor) const {
-  if (static_cast<std::size_t>(tensor.node) >= of_node_.size()) return nullptr;
-  const auto& outputs = of_node_[static_cast<std::size_t>(tensor.node)];
-  if (tensor.port < 0 || static_cast<std::size_t>(tensor.port) >= outputs.size()) return nullptr;
-  const tensor_size& s = outputs[static_cast<std::size_t>(tensor.port)];
+  if (at(tensor.node) >= of_node_.size()) return nullptr;
+  const auto& outputs = of_node_[at(tensor.node)];
+  if (tensor.port < 0 || at(tensor.port) >= outputs.size()) return nullptr;
+  const tensor_size& s = outputs[at(tensor.port)];
   return s.elements < 0 ? nullptr : &s;
 }
 

@@ -58,7 +58,7 @@ class analyser {
     data_ = depends_on_data(graph_, step_.order);
     late_ = behind_a_gradient(graph_, step_.order, step_.backward);
     flow_ = std::make_unique<control_flow>(graph_, step_.order);
-    rank_.assign(static_cast<std::size_t>(graph_.size()), 0);
+    rank_.assign(at(graph_.size()), 0);
     for (std::size_t k = 0; k < step_.order.size(); ++k)
       rank_[at(step_.order[k])] = static_cast<int>(k);
     for (const int node : step_.order) {
@@ -75,8 +75,6 @@ class analyser {
   }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   void add_reader(int node, int input) {
     const source read = graph_.inputs(node)[at(input)];
     if (read.is_control() || step_.backward[at(read.node)]) return;

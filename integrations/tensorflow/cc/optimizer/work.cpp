@@ -8,8 +8,7 @@ namespace {
 
 const tensor_size* input_size(const graph_view& graph, int node, int input, const tensor_sizes& sizes) {
   const auto& inputs = graph.inputs(node);
-  return input < static_cast<int>(inputs.size()) ? sizes.find(inputs[static_cast<std::size_t>(input)])
-                                                 : nullptr;
+  return input < static_cast<int>(inputs.size()) ? sizes.find(inputs[at(input)]) : nullptr;
 }
 
 // Every element of the layer's output (or of its gradient) meets the weights of one output channel, of which
