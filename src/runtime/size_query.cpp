@@ -5,7 +5,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
-#include "stash/memory.hpp"
+#include "runtime/report_slots.hpp"
 
 namespace stash {
 namespace {
@@ -31,35 +31,35 @@ void complete(stored_size& size, const encoding& e, std::int64_t elements,
 /// A copy that is on its way.
 struct size_query::pending {
   pending(const encoding& e, std::int64_t n, const encode_report* report, void* stream)
-      : how(e), elements(n), copy(pinned_memory().allocate(sizeof(encode_report), alignof(encode_report))) {
+      : how(e), elements(n) {
+    detail::device::copy(copy.get(), report, sizeof(encode_report), stream);
     try {
-      detail::device::copy(copy, report, sizeof(encode_report), stream);
       arrived = detail::device::record_event(stream);
     } catch (...) {
-      release();
+      // The place goes to somebody else, and the copy may still write.
+      wait_quietly([stream] { detail::device::wait_for_stream(stream); });
       throw;
     }
   }
   ~pending() {
-    // The copy may still write.
-    try {
-      detail::device::wait_for_event(arrived);
-    } catch (const error&) {
-      // Whoever asks the device next hears of it.
-    }
+    wait_quietly([this] { detail::device::wait_for_event(arrived); });
     detail::device::destroy_event(arrived);
-    release();
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
 
-  void release() const noexcept {
-    pinned_memory().deallocate(copy, sizeof(encode_report), alignof(encode_report));
+  template <class Wait>
+  static void wait_quietly(Wait wait) noexcept {
+    try {
+      wait();
+    } catch (const error&) {
+      // Whoever asks the device next hears of it.
+    }
   }
 
   encoding how;
   std::int64_t elements;
-  void* copy;
+  detail::report_slot copy;
   detail::device::event arrived = nullptr;
 };
 
@@ -105,7 +105,7 @@ stored_size size_query::wait() const {
   stored_size size = size_;
   if (pending_ != nullptr) {
     detail::device::wait_for_event(pending_->arrived);
-    complete(size, pending_->how, pending_->elements, *static_cast<const encode_report*>(pending_->copy));
+    complete(size, pending_->how, pending_->elements, *pending_->copy.get());
   }
   return size;
 }

@@ -297,13 +297,18 @@ def test_a_graph_on_a_gpu(python):
             assert any(called in inputs for _, _, _, inputs in gradients)
 
 
-def test_sparse_forms_count_with_their_bound_on_a_gpu(python):
+def test_sparse_forms_on_a_gpu(python):
+    """They are counted before they are allocated there too, so the plan takes their sizes and measured densities."""
     code = """
-    log, _ = optimized(placed(tf.nn.relu), policy="lossless")
-    out([(tensor["op"], tensor["choice"]) for tensor in log["tensors"]])
+    meta = placed(tf.nn.relu)
+    first, _ = optimized(meta, policy="lossless")
+    densities = {tensor["tensor"]: 1.0 for tensor in first["tensors"]}
+    again, _ = optimized(meta, policy="lossless", densities=densities)
+    out([[tensor["choice"] for tensor in log["tensors"] if tensor["op"] == "Relu"] for log in (first, again)])
     """
-    choices = [choice for op, choice in python(GPU, code, **OFF) if op == "Relu"]
-    assert len(choices) == 6 and "bitmap" not in choices and "csr" not in choices
+    sparse, dense = python(GPU, code, **OFF)
+    assert len(sparse) == len(dense) == 6
+    assert {"bitmap", "csr"} & set(sparse) and not {"bitmap", "csr"} & set(dense)
 
 
 def test_kernels_copy(python):

@@ -1,7 +1,13 @@
 #include "kernels/device_stream.hpp"
 
+#include <memory>
+#include <utility>
+
+#include "tensorflow/core/common_runtime/device/device_event_mgr.h"
+#include "xla/stream_executor/activate_context.h"
 #include "xla/stream_executor/device_memory.h"
 #include "xla/stream_executor/stream.h"
+#include "xla/stream_executor/stream_executor.h"
 
 namespace stash_tf {
 namespace {
@@ -24,6 +30,15 @@ absl::Status device_copy(tensorflow::OpKernelContext* context, const void* from,
   const memory source(const_cast<void*>(from), bytes);
   memory target(to, bytes);
   return context->op_device_context()->stream()->MemcpyD2D(&target, source, bytes);
+}
+
+void when_reached(tensorflow::OpKernelContext* context, std::function<void()> then) {
+  stream_executor::Stream* stream = context->op_device_context()->stream();
+  context->device()->tensorflow_accelerator_device_info()->event_mgr->ThenExecute(
+      stream, [stream, then = std::move(then)] {
+        const std::unique_ptr<stream_executor::ActivateContext> active = stream->parent()->Activate();
+        then();
+      });
 }
 
 }  // namespace stash_tf

@@ -1,9 +1,32 @@
 #include "kernels/kernel.hpp"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "stash/c_api.h"
 
 namespace stash_tf {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Null, and the kernel is not made, if the attribute is missing.
+counter* find_counter(tensorflow::OpKernelConstruction* context) {
+  std::string tensor;
+  const absl::Status status = context->GetAttr("tensor", &tensor);
+  if (!status.ok()) {
+    context->CtxFailure(status);
+    return nullptr;
+  }
+  return counter_of(context->def().op(), tensor);
+}
+
+void count(counter* counter, clock::time_point begin, execution done) {
+  done.nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+  counter->add(done);
+}
+
+}  // namespace
 
 absl::Status wrong(absl::string_view op, absl::string_view argument, absl::string_view expected,
                    absl::string_view got) {
@@ -30,20 +53,30 @@ absl::Status from_core(absl::string_view op, std::int32_t code) {
 
 counted_kernel::counted_kernel(tensorflow::OpKernelConstruction* context)
     : tensorflow::OpKernel(context),
-      counter_(nullptr),
-      on_device_(context->device_type() == tensorflow::DEVICE_GPU) {
-  std::string tensor;
-  OP_REQUIRES_OK(context, context->GetAttr("tensor", &tensor));
-  counter_ = counter_of(op(), tensor);
-}
+      counter_(find_counter(context)),
+      on_device_(context->device_type() == tensorflow::DEVICE_GPU) {}
 
 void counted_kernel::Compute(tensorflow::OpKernelContext* context) {
-  const auto begin = std::chrono::steady_clock::now();
+  const clock::time_point begin = clock::now();
   execution done;
   OP_REQUIRES_OK(context, run(context, &done));
-  const auto time = std::chrono::steady_clock::now() - begin;
-  done.nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  counter_->add(done);
+  count(counter_, begin, done);
+}
+
+counted_async_kernel::counted_async_kernel(tensorflow::OpKernelConstruction* context)
+    : tensorflow::AsyncOpKernel(context), counter_(find_counter(context)) {}
+
+void counted_async_kernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
+  const clock::time_point begun = clock::now();
+  begin(context,
+        [this, context, begun, done = std::move(done)](const absl::Status& status, const execution& ended) {
+          if (status.ok()) {
+            count(counter_, begun, ended);
+          } else {
+            context->SetStatus(status);
+          }
+          done();
+        });
 }
 
 execution of_dense(const tensorflow::Tensor& dense, std::int64_t stored_bytes) {

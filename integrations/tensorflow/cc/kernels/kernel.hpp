@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -37,6 +38,25 @@ class counted_kernel : public tensorflow::OpKernel {
  private:
   counter* counter_;
   bool on_device_;
+};
+
+/// A kernel with a counter that ends later than it returns; subclasses write begin().
+class counted_async_kernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit counted_async_kernel(tensorflow::OpKernelConstruction* context);
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+
+ protected:
+  /// Says what was done, but for the time, once the outputs are there or something failed.
+  using end_callback = std::function<void(const absl::Status& status, const execution& done)>;
+
+  /// Begins to compute the outputs; calls `end` once, from any thread. What it waits for counts as its time.
+  virtual void begin(tensorflow::OpKernelContext* context, end_callback end) = 0;
+
+  const std::string& op() const { return type_string(); }
+
+ private:
+  counter* counter_;
 };
 
 /// What is known of an execution from its dense tensor.

@@ -1,7 +1,7 @@
 // StashSwapOut and StashSwapIn.
 
-#include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "kernels/kernel.hpp"
 #include "tensorflow/core/framework/device.h"
@@ -32,48 +32,32 @@ class host_swap : public counted_kernel {
 };
 
 /// Copies in the device's own streams for that, beside the stream of the kernels.
-class device_swap : public tensorflow::AsyncOpKernel {
+class device_swap : public counted_async_kernel {
  public:
   explicit device_swap(OpKernelConstruction* context)
-      : AsyncOpKernel(context), out_(type_string() == "StashSwapOut") {
-    std::string tensor;
-    OP_REQUIRES_OK(context, context->GetAttr("tensor", &tensor));
-    counter_ = counter_of(type_string(), tensor);
-  }
+      : counted_async_kernel(context), out_(op() == "StashSwapOut") {}
 
-  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    const auto begin = std::chrono::steady_clock::now();
+  void begin(OpKernelContext* context, end_callback end) override {
     const Tensor& from = context->input(0);
+    const execution copied = of_dense(from, static_cast<std::int64_t>(from.tensor_data().size()));
     tensorflow::AllocatorAttributes attributes;
     attributes.set_on_host(out_);
     attributes.set_gpu_compatible(out_);
     Tensor* to = nullptr;
-    OP_REQUIRES_OK_ASYNC(context, context->allocate_output(0, from.shape(), &to, attributes), done);
-    auto end = [this, context, begin, done = std::move(done)](const absl::Status& status) {
-      if (!status.ok()) {
-        context->SetStatus(status);
-      } else {
-        const Tensor& tensor = context->input(0);
-        execution e = of_dense(tensor, static_cast<std::int64_t>(tensor.tensor_data().size()));
-        const auto time = std::chrono::steady_clock::now() - begin;
-        e.nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-        counter_->add(e);
-      }
-      done();
-    };
-    if (from.NumElements() == 0) return end(absl::OkStatus());
+    const absl::Status allocated = context->allocate_output(0, from.shape(), &to, attributes);
+    if (!allocated.ok() || from.NumElements() == 0) return end(allocated, copied);
     auto* device = static_cast<tensorflow::Device*>(context->device());
     tensorflow::DeviceContext* copier = context->op_device_context();
+    auto done = [copied, end = std::move(end)](const absl::Status& status) { end(status, copied); };
     if (out_) {
-      copier->CopyDeviceTensorToCPU(&from, name(), device, to, std::move(end));
+      copier->CopyDeviceTensorToCPU(&from, name(), device, to, std::move(done));
     } else {
-      copier->CopyCPUTensorToDevice(&from, device, to, std::move(end));
+      copier->CopyCPUTensorToDevice(&from, device, to, std::move(done));
     }
   }
 
  private:
   bool out_;
-  counter* counter_ = nullptr;
 };
 
 REGISTER_KERNEL_BUILDER(Name("StashSwapOut").Device(tensorflow::DEVICE_CPU), host_swap);

@@ -217,9 +217,7 @@ class analyser {
     if (first != nullptr) b->tensor = first->tensor;
     b->movable = b->raw_because.empty() && is_apart(*b);
     const auto measured = wanted_.densities.find(graph_.tensor_name(b->tensor));
-    if (is_on_gpu(b->root.node)) {
-      b->density = 1;  // kernels for GPUs take the bound of sparse forms, since nobody waits for a count
-    } else if (measured != wanted_.densities.end()) {
+    if (measured != wanted_.densities.end()) {
       b->density = std::min(1.0, std::max(0.0, measured->second));
     } else if (makes_zeros(graph_, b->root.node)) {
       b->density = zeros_of_a_relu;
