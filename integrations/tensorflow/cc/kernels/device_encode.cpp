@@ -64,7 +64,10 @@ class device_encode_op : public counted_async_kernel {
       auto size = STASH_INIT(stash_stored_size);
       execution done;
       absl::Status status = counting->end(&size);
-      if (status.ok()) status = encoder_.store(context, core_context(context, true), size.bytes, &done);
+      if (status.ok()) {
+        const current_device device(context);
+        status = encoder_.store(context, core_context(context, true), size.bytes, &done);
+      }
       done.nonzeros = static_cast<std::int64_t>(size.nonzeros);
       end(status, done);
     });

@@ -1,6 +1,5 @@
 #include "kernels/device_stream.hpp"
 
-#include <memory>
 #include <utility>
 
 #include "tensorflow/core/common_runtime/device/device_event_mgr.h"
@@ -33,12 +32,13 @@ absl::Status device_copy(tensorflow::OpKernelContext* context, const void* from,
 }
 
 void when_reached(tensorflow::OpKernelContext* context, std::function<void()> then) {
-  stream_executor::Stream* stream = context->op_device_context()->stream();
   context->device()->tensorflow_accelerator_device_info()->event_mgr->ThenExecute(
-      stream, [stream, then = std::move(then)] {
-        const std::unique_ptr<stream_executor::ActivateContext> active = stream->parent()->Activate();
-        then();
-      });
+      context->op_device_context()->stream(), std::move(then));
 }
+
+current_device::current_device(tensorflow::OpKernelContext* context)
+    : active_(context->op_device_context()->stream()->parent()->Activate()) {}
+
+current_device::~current_device() = default;
 
 }  // namespace stash_tf
