@@ -8,6 +8,7 @@
 
 #include "encoders/support.hpp"
 #include "simt/device_memory.hpp"
+#include "simt/report_places.hpp"
 #include "stash/batch.hpp"
 #include "stash/c_api.h"
 #include "stash/dropout.hpp"
@@ -20,6 +21,7 @@ namespace {
 using stash_test::code_of;
 using stash_test::flavour;
 using stash_test::make_values;
+using stash_test::pin_places_of_reports;
 
 constexpr execution_context device{memory_space::device};
 
@@ -41,12 +43,6 @@ struct device_values {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return stash_test::bits_of(a) == stash_test::bits_of(b);
-}
-
-/// Where reports arrive is pinned once and kept: makes sure that there is such memory.
-void pin_places_of_reports() {
-  const device_values x(std::vector<float>(10));
-  stashed_tensor(parse_encoding("csr"), x.view(), {}, device).size(device).wait();
 }
 
 struct heard {

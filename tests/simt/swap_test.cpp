@@ -11,6 +11,7 @@
 #include "encoders/support.hpp"
 #include "runtime/swap_support.hpp"
 #include "simt/device_memory.hpp"
+#include "simt/report_places.hpp"
 
 namespace stash {
 namespace {
@@ -59,7 +60,12 @@ class device_swap : public testing::Test {
     EXPECT_EQ(simt::blocks_in_use(), blocks_);
     EXPECT_EQ(simt::streams_and_events(), objects_);
   }
-  std::size_t blocks_ = simt::blocks_in_use(), objects_ = simt::streams_and_events();
+  device_swap() {
+    stash_test::pin_places_of_reports();
+    blocks_ = simt::blocks_in_use();
+    objects_ = simt::streams_and_events();
+  }
+  std::size_t blocks_, objects_;
 };
 
 TEST_F(device_swap, raw_bytes_come_back) {
