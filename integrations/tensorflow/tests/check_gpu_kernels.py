@@ -23,6 +23,7 @@ OPS = (
     "StashDropoutGrad",
     "StashSwapOut",
     "StashSwapIn",
+    "StashBatch",
 )
 
 

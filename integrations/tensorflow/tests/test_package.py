@@ -418,6 +418,15 @@ def test_only_stash_encode_tells_the_batch():
     assert replanning.measured_batch(graphs, [pooled, counter()]) == 8
 
 
+def test_a_step_without_encoders_tells_the_batch():
+    seen = counter("b:0", "StashBatch", runs=3, elements=48)
+    unseen = counter("c:0", "StashBatch", runs=0, elements=0)
+    graphs = [graph(tensors=[tensor(choice="raw")])]
+    asked = wishes(budget=9)
+    assert replanning.better(asked, asked, graphs, [unseen, seen]).batch == 16
+    assert not reporting.build(graphs, [seen], "fp8").rewritten
+
+
 def test_densities_are_measured_where_encoders_count():
     graphs = [graph(tensors=[tensor(), tensor("b:0")])]
     counters = [counter(nonzeros=400), counter("b:0")]

@@ -151,6 +151,63 @@ def test_a_device_that_is_too_small_needs_no_budget(python):
     assert peak <= plain * 7 // 10 and host > 0
 
 
+# Traced for a batch that is not known, a step that has nothing to encode shows it all the same.
+UNKNOWN_BATCH = """
+def unknown(step):
+    signature = [tf.TensorSpec((None, *images(1).shape[1:]), tf.float32)]
+    made = tf.function(step.python_function, input_signature=signature)
+    made.weights = step.weights
+    return made
+
+def bits(step, x, steps=6):
+    losses = [step(x).numpy().item() for _ in range(steps)]
+    return losses, [w.numpy().tobytes().hex() for w in step.weights]
+"""
+
+
+def test_moves_with_a_batch_that_is_not_known_at_first(python):
+    code = """
+    x = images(16)
+    count_as_a_device(1 << 40)
+    plain = attempt(deep(), x)[2].predicted_plain_bytes
+    reference = bits(unknown(deep()), x)
+    count_as_a_device(plain * 7 // 10)
+    with stash_tf.enabled("lossless", swap=True):
+        step = unknown(deep())
+        step(x)
+        first = stash_tf.report()
+        step = unknown(deep())
+        same = bits(step, x) == reference
+        report = stash_tf.report()
+    ops = {counter["op"] for counter in report.counters}
+    out([first.batch, first.rewritten, same, report.batch, report.total_host_bytes, sorted(ops)])
+    """
+    batch_at_first, rewritten_at_first, same, batch, host, ops = python(DEVICE + UNKNOWN_BATCH, code, **OFF)
+    assert batch_at_first == 0 and not rewritten_at_first
+    assert same and batch == 16 and host > 0 and ops == ["StashSwapIn", "StashSwapOut"]
+
+
+def test_a_budget_with_a_batch_that_is_not_known_at_first(python):
+    """What encodings cannot keep is refused as soon as the batch has been seen, and not ignored."""
+    code = """
+    x = images(16)
+    step = unknown(deep())
+    plain = attempt(deep(), x)[2].predicted_plain_bytes
+    found = []
+    for budget in (plain * 6 // 10, plain * 12 // 10):
+        said = ""
+        with stash_tf.enabled("lossless", budget=budget):
+            try:
+                bits(unknown(deep()), x)
+            except tf.errors.ResourceExhaustedError as error:
+                said = error.message
+        found.append(said)
+    out(found)
+    """
+    refused, kept = python(DEVICE + UNKNOWN_BATCH, code, **OFF)
+    assert "is too small for this step" in refused and kept == ""
+
+
 def test_what_is_allocated_beside_the_host_is_the_predicted_peak(python):
     code = """
     weights = [tf.Variable((np.random.default_rng(k).standard_normal((64, 64)) * 0.1).astype("float32"))

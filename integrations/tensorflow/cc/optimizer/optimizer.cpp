@@ -117,6 +117,13 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
   }
 }
 
+// Whether a counter of an encoder shows how many samples a step has.
+bool tell_samples(const step& of, const choices& chosen) {
+  for (std::size_t k = 0; k < of.blocks.size(); ++k)
+    if (of.blocks[k].size.per_sample && !chosen.blocks[k].encoding.empty()) return true;
+  return false;
+}
+
 class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  public:
   absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer* config) override {
@@ -199,6 +206,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
     log_choices(graph, sizes, of, result, log);
     if (wanted.swap) log->swap = word_on_swapping(context, result);
+    // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
+    const bool must_learn = !sizes.batch_known() && (wanted.budget_bytes > 0 || wanted.swap);
+    bool encoders_tell = tell_samples(of, result.chosen);
     if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
@@ -206,12 +216,18 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
                                  log->smallest_budget_bytes, " would do under policy ", wanted.policy,
                                  wanted.swap ? " with swap" : "");
       result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
-    } else if (result.graph.stashes == 0 && wanted.budget_bytes == 0) {
-      return nothing_to_do("no tensor is smaller in another form");
-    } else if (wanted.budget_bytes == 0 && log->predicted_peak_bytes > log->predicted_plain_bytes) {
-      log->tensors.clear();
-      return nothing_to_do("the peak of this step would not be lower");
+    } else if (wanted.budget_bytes == 0) {
+      const bool higher = log->predicted_peak_bytes > log->predicted_plain_bytes;
+      if (higher) log->tensors.clear();
+      if (higher || result.graph.stashes == 0) {
+        if (!must_learn)
+          return nothing_to_do(higher ? "the peak of this step would not be lower"
+                                      : "no tensor is smaller in another form");
+        result.graph.graph = item.graph;
+        encoders_tell = false;
+      }
     }
+    if (must_learn && !encoders_tell) count_samples(graph, of, sizes, flow, &result.graph.graph);
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);

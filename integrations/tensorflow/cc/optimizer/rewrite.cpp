@@ -336,4 +336,27 @@ rewritten refuse(const GraphDef& original, const graph_view& graph, const step& 
   return r.take();
 }
 
+void count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                   const control_flow& flow, GraphDef* changed) {
+  for (const stashed_block& b : of.blocks) {
+    const std::int64_t per_sample = b.size.elements / std::max<std::int64_t>(1, sizes.batch());
+    const int reader = b.readers.empty() ? -1 : b.readers.front().node;
+    if (!b.size.per_sample || per_sample < 1 || reader < 0 || !flow.may_wait(reader, b.tensor.node)) continue;
+    const std::string name = absl::StrCat(graph.name(b.tensor.node), "/stash_batch");
+    if (graph.find(name) >= 0) continue;
+    NodeDef* n = changed->add_node();
+    n->set_name(name);
+    n->set_op("StashBatch");
+    n->set_device(graph.node(b.tensor.node).device());
+    n->add_input(graph.tensor_name(b.tensor));
+    (*n->mutable_attr())["T"].set_type(b.size.type);
+    (*n->mutable_attr())["per_sample"].set_i(per_sample);
+    (*n->mutable_attr())["tensor"].set_s(graph.tensor_name(b.tensor));
+    (*n->mutable_attr())[mark].set_b(true);
+    // Nobody reads it, and it runs because somebody waits for it.
+    changed->mutable_node(reader)->add_input("^" + name);
+    return;
+  }
+}
+
 }  // namespace stash_tf

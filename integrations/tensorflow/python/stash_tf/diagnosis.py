@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from .replanning import BATCH
+
 Entry = Mapping[str, Any]
 AS_IT_IS = ("", "raw")
 
@@ -127,7 +129,7 @@ def _seen(graphs: Sequence[Entry]) -> str:
 
 
 def _executions(counters: Iterable[Entry]) -> int:
-    return sum(counter["executions"] for counter in counters)
+    return sum(counter["executions"] for counter in counters if counter["op"] != BATCH)
 
 
 def _plain(name: str) -> str:

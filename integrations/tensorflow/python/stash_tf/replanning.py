@@ -7,6 +7,7 @@ from typing import Any
 
 from .settings import Settings
 
+BATCH = "StashBatch"
 ENCODERS = frozenset({"StashEncode", "StashMaxPool", "StashDropout", "StashSwapOut"})
 MOVE = "StashSwapOut"
 CHANGE = 0.05
@@ -22,11 +23,12 @@ def better(
     rewritten = [graph for graph in graphs if graph.get("rewritten")]
     if not rewritten or wishes.policy == "none":
         return None
+    counters = list(counters)
     encoded = [counter for counter in counters if counter["op"] in ENCODERS and counter["executions"] > 0]
     batch = used.batch
     if wishes.batch == 0 and _batch_matters(wishes):
         unknown = [graph for graph in rewritten if not graph.get("batch")]
-        batch = max(measured_batch(unknown, encoded), used.batch)
+        batch = max(measured_batch(unknown, counters), used.batch)
     shares = dict(used.densities)
     if _densities_matter(wishes):
         for tensor, share in measured_densities(encoded).items():
@@ -36,17 +38,19 @@ def better(
     return None if found == used else found
 
 
-def measured_batch(graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]) -> int:
-    """Samples per execution, by the elements that went through StashEncode; 0: unknown."""
+def measured_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
+    """Samples per execution, by StashBatch or the elements that went through StashEncode; 0: unknown."""
     per_sample = {
         tensor["tensor"]: tensor.get("elements_per_sample") or 0
         for graph in graphs
         for tensor in graph.get("tensors", ())
     }
     found = 0
-    for counter in encoded:
-        unit = per_sample.get(counter["tensor"], 0)
-        if unit > 0 and counter["op"] == "StashEncode":  # the others count what they read
+    for counter in counters:
+        if counter["op"] not in (BATCH, "StashEncode"):
+            continue  # the others count what they read
+        unit = 1 if counter["op"] == BATCH else per_sample.get(counter["tensor"], 0)
+        if counter["executions"] > 0 and unit > 0:
             found = max(found, round(counter["elements"] / counter["executions"] / unit))
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import control, diagnosis, library, memory
-from .replanning import ENCODERS, MOVE
+from .replanning import BATCH, ENCODERS, MOVE
 
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
@@ -126,12 +126,13 @@ def build(
         if name not in named:
             rows.append(_explicit(name, found))
     ran = [row for row in rows if row.state == RAN]
+    worked = any(counter["executions"] for counter in counters if counter["op"] != BATCH)
     main = max(newest, key=lambda graph: graph.get("predicted_plain_bytes", 0), default={})
     return Report(
         policy=policy,
         settings=dict(settings or {}),
         rows=tuple(rows),
-        rewritten=any(graph["rewritten"] for graph in newest) and any(c["executions"] for c in counters),
+        rewritten=any(graph["rewritten"] for graph in newest) and worked,
         total_dense_bytes=sum(row.dense_bytes for row in ran),
         total_stored_bytes=sum(row.stored_bytes for row in ran),
         predicted_plain_bytes=main.get("predicted_plain_bytes", 0),
