@@ -307,7 +307,7 @@ def placed(activation):
     meta.collection_def["train_op"].node_list.value.extend(output.op.name for output in graph.outputs)
     return meta
 
-def optimized(meta, memory=1 << 30, **settings):
+def optimized(meta, memory=1 << 30, model="", **settings):
     "What the optimizer logs, and (op, name, device, inputs) of the nodes behind it."
     config = config_pb2.ConfigProto()
     rewriter = config.graph_options.rewrite_options
@@ -317,7 +317,7 @@ def optimized(meta, memory=1 << 30, **settings):
     ours = rewriter.custom_optimizers.add(name="stash")
     ours.parameter_map["settings"].s = json.dumps(settings).encode()
     device = device_properties_pb2.NamedDevice(
-        name=DEVICE, properties=device_properties_pb2.DeviceProperties(type="GPU", memory_size=memory))
+        name=DEVICE, properties=device_properties_pb2.DeviceProperties(type="GPU", model=model, memory_size=memory))
     library = stash_tf.library.load()
     library.reset_graphs()
     graph = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster.Cluster(devices=[device]))
@@ -352,6 +352,21 @@ def test_a_graph_on_a_gpu(python):
         for _, called, _, (host, begin) in back.values():
             assert host in out and begin.startswith("^gradients/") and begin[1:] in names
             assert any(called in inputs for _, _, _, inputs in gradients)
+
+
+def test_moves_are_planned_for_the_device(python):
+    code = """
+    meta = placed(tf.nn.softplus)
+    budget = optimized(meta, policy="lossless")[0]["predicted_plain_bytes"] * 6 // 10
+    models = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "NVIDIA GeForce RTX 3090", "another", "")
+    logs = [optimized(meta, model=model, policy="lossless", swap=True, budget_bytes=budget)[0] for model in models]
+    logs.append(optimized(meta, policy="lossless", swap=True, budget_bytes=budget, machine="k40_12gb")[0])
+    logs.append(optimized(meta, policy="lossless")[0])
+    out([[log["machine"], log["predicted_host_bytes"] > 0] for log in logs])
+    """
+    named = [machine for machine, moved in (found := python(GPU, code, **OFF))]
+    assert named == ["h200", "a100", "rtx", "a100", "a100", "k40_12gb", ""]
+    assert [moved for _, moved in found] == [True] * 6 + [False]
 
 
 def test_sparse_forms_on_a_gpu(python):

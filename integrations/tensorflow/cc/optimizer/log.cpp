@@ -50,6 +50,7 @@ nlohmann::json to_json(const logged_graph& g) {
           {"predicted_plain_bytes", g.predicted_plain_bytes},
           {"predicted_host_bytes", g.predicted_host_bytes},
           {"smallest_budget_bytes", g.smallest_budget_bytes},
+          {"machine", g.machine},
           {"swap", g.swap},
           {"seconds", g.seconds},
           {"tensors", std::move(tensors)},

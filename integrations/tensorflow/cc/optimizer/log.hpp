@@ -32,7 +32,8 @@ struct logged_graph {
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;
   std::int64_t predicted_host_bytes = 0;
-  std::string swap;  ///< what became of the wish to move tensors to the host; empty without one
+  std::string machine;  ///< what moves were planned for; empty without the wish
+  std::string swap;     ///< what became of the wish to move tensors to the host; empty without one
   double seconds = 0;
   std::vector<logged_tensor> tensors;
   std::vector<left_node> left;

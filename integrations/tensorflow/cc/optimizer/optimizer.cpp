@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -34,6 +35,7 @@ namespace stash_tf {
 namespace {
 
 using tensorflow::GraphDef;
+using tensorflow::DeviceProperties;
 using tensorflow::grappler::Cluster;
 using tensorflow::grappler::GrapplerItem;
 
@@ -117,6 +119,16 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
   }
 }
 
+// The machine of docs/machines.md that is nearest to a device's model, as its driver names that.
+std::string machine_like(const std::string& model) {
+  static constexpr std::pair<const char*, const char*> known[] = {
+      {"H100", "h200"}, {"H200", "h200"}, {"A100", "a100"},    {"RTX", "rtx"},
+      {"GTX", "rtx"},   {"TITAN", "rtx"}, {"M40", "m40_12gb"}, {"K40", "k40_12gb"}};
+  for (const auto& [word, machine] : known)
+    if (absl::StrContains(model, word)) return machine;
+  return "a100";
+}
+
 // Whether a counter of an encoder shows how many samples a step has.
 bool tell_samples(const step& of, const choices& chosen) {
   for (std::size_t k = 0; k < of.blocks.size(); ++k)
@@ -190,9 +202,13 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       wanted.swap = false;
       log->swap = "nothing moves to the host: the tensors of this step lie in its memory already";
     }
-    const std::int64_t device_bytes =
-        wanted.device_bytes > 0 ? wanted.device_bytes
-                                : memory_of(cluster, graph.node(of.blocks.front().root.node).device());
+    const DeviceProperties* device = properties_of(cluster, graph.node(of.blocks.front().root.node).device());
+    const std::int64_t device_bytes = wanted.device_bytes > 0 ? wanted.device_bytes
+                                      : device != nullptr     ? device->memory_size()
+                                                              : 0;  // not known
+    if (wanted.swap && wanted.machine.empty())
+      wanted.machine = machine_like(device != nullptr ? device->model() : "");
+    if (wanted.swap) log->machine = wanted.machine;
 
     const control_flow flow(graph, of.order);
     const ordering ordered = order_backward_pass(graph, of, sizes, flow);
@@ -236,12 +252,12 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     return absl::OkStatus();
   }
 
-  // What TensorFlow may take of a device; 0: not known.
-  static std::int64_t memory_of(const Cluster* cluster, const std::string& device) {
-    if (cluster == nullptr) return 0;
+  // Null: not known.
+  static const DeviceProperties* properties_of(const Cluster* cluster, const std::string& device) {
+    if (cluster == nullptr) return nullptr;
     const auto& devices = cluster->GetDevices();
     const auto found = devices.find(device);
-    return found == devices.end() ? 0 : found->second.memory_size();
+    return found == devices.end() ? nullptr : &found->second;
   }
 
   // Cheap, and true for every step that could be worth a closer look.

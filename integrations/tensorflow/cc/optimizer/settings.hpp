@@ -19,8 +19,8 @@ struct settings {
   std::map<std::string, double> densities;
   std::int64_t min_bytes = 4096;
   bool swap = false;
-  /// What swapping is planned for: a name or an object of docs/machines.md.
-  std::string machine = "a100";
+  /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
+  std::string machine;
   /// For tests: CPUs count as a device of so many bytes, apart from the memory of the host. 0: they do not.
   std::int64_t device_bytes = 0;
 };
