@@ -364,9 +364,9 @@ def test_moves_are_planned_for_the_device(python):
     logs.append(optimized(meta, policy="lossless")[0])
     out([[log["machine"], log["predicted_host_bytes"] > 0] for log in logs])
     """
-    named = [machine for machine, moved in (found := python(GPU, code, **OFF))]
-    assert named == ["h200", "a100", "rtx", "a100", "a100", "k40_12gb", ""]
-    assert [moved for _, moved in found] == [True] * 6 + [False]
+    machines, moved = zip(*python(GPU, code, **OFF))
+    assert machines == ("h200", "a100", "rtx", "a100", "a100", "k40_12gb", "")
+    assert moved == (True,) * 6 + (False,)
 
 
 def test_sparse_forms_on_a_gpu(python):
