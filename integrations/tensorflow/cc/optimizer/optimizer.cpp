@@ -34,8 +34,8 @@ namespace stash_tf {
 
 namespace {
 
-using tensorflow::GraphDef;
 using tensorflow::DeviceProperties;
+using tensorflow::GraphDef;
 using tensorflow::grappler::Cluster;
 using tensorflow::grappler::GrapplerItem;
 
