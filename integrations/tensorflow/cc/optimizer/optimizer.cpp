@@ -233,12 +233,13 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
                                  wanted.swap ? " with swap" : "");
       result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
     } else if (wanted.budget_bytes == 0) {
-      const bool higher = log->predicted_peak_bytes > log->predicted_plain_bytes;
+      const bool nothing = result.graph.stashes == 0;
+      const bool higher = !nothing && log->predicted_peak_bytes > log->predicted_plain_bytes;
       if (higher) log->tensors.clear();
-      if (higher || result.graph.stashes == 0) {
+      if (nothing || higher) {
         if (!must_learn)
-          return nothing_to_do(higher ? "the peak of this step would not be lower"
-                                      : "no tensor is smaller in another form");
+          return nothing_to_do(nothing ? "no tensor is smaller in another form"
+                                       : "the peak of this step would not be lower");
         result.graph.graph = item.graph;
         encoders_tell = false;
       }
