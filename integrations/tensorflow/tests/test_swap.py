@@ -191,7 +191,6 @@ def test_a_budget_with_a_batch_that_is_not_known_at_first(python):
     """What encodings cannot keep is refused as soon as the batch has been seen, and not ignored."""
     code = """
     x = images(16)
-    step = unknown(deep())
     plain = attempt(deep(), x)[2].predicted_plain_bytes
     found = []
     for budget in (plain * 6 // 10, plain * 12 // 10):
