@@ -19,28 +19,28 @@ namespace {
 constexpr std::int32_t lowest_exponent = 48;
 constexpr std::int32_t highest_exponent = 208;
 
-/// From one code per byte to Bits bits each, and back: `bytes` holds the 32 codes of a group.
+using code_bytes = hn::Repartition<std::uint8_t, lane_integers>;
+using code_vector = hn::Vec<code_bytes>;
+
+/// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, unpack()
+/// the 32 of a group into `bytes`.
 template <int Bits>
 struct group_packing;
 
 template <>
 struct group_packing<8> {
-  static HWY_INLINE void pack(const std::uint8_t* bytes, std::uint8_t* out) { std::memcpy(out, bytes, 32); }
+  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) { hn::StoreU(codes, code_bytes(), out); }
   static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) { std::memcpy(bytes, in, 32); }
 };
 
 template <>
 struct group_packing<4> {
-  static HWY_INLINE void pack(const std::uint8_t* bytes, std::uint8_t* out) {
-    const hn::CappedTag<std::int16_t, 16> d16;
+  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
+    const hn::Repartition<std::int16_t, code_bytes> d16;
     const hn::Rebind<std::uint8_t, decltype(d16)> d8;
-    const hn::Repartition<std::uint8_t, decltype(d16)> pairs8;
-    constexpr std::size_t step = hn::MaxLanes(d8);
-    for (std::size_t i = 0; i < 16; i += step) {
-      const auto pairs = hn::BitCast(d16, hn::LoadU(pairs8, bytes + 2 * i));
-      const auto joined = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, 0xff));
-      hn::StoreU(hn::DemoteTo(d8, joined), d8, out + i);
-    }
+    const auto pairs = hn::BitCast(d16, codes);
+    const auto joined = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, 0xff));
+    hn::StoreU(hn::DemoteTo(d8, joined), d8, out);
   }
   static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) {
     const hn::CappedTag<std::uint16_t, 16> d16;
@@ -56,27 +56,34 @@ struct group_packing<4> {
 };
 
 /// Four codes are three bytes: joined to pairs of 12 bits, then to 24, which a table then brings together.
-/// The second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
 template <>
 struct group_packing<6> {
-  using bytes16 = hn::CappedTag<std::uint8_t, 16>;
-  using fours = hn::Repartition<std::uint32_t, bytes16>;
-  using byte_vector = hn::Vec<bytes16>;
-
-  static HWY_INLINE void pack(const std::uint8_t* bytes, std::uint8_t* out) {
-    const bytes16 d8;
-    const byte_vector first = join(hn::LoadU(d8, bytes));
-    const byte_vector second = join(hn::LoadU(d8, bytes + 16));
-    const byte_vector end_of_first =
-        move(first, {10, 12, 13, 14, none, none, none, none, none, none, none, none, none, none, none, none});
-    const byte_vector behind = move(second, {none, none, none, none, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14});
-    hn::StoreU(move(first, {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, none, none, none, none}), d8, out);
-    hn::StoreU(hn::Or(end_of_first, behind), d8, out + 8);
+  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
+    const code_bytes d8;
+    const lane_integers d32;
+    const lane_vector joined = join(hn::BitCast(d32, codes));
+    alignas(16) static constexpr places together = {0,  1,  2,  4,  5,    6,    8,    9,
+                                                    10, 12, 13, 14, none, none, none, none};
+    const lane_vector twelve =
+        hn::BitCast(d32, hn::TableLookupBytes(hn::BitCast(d8, joined), hn::LoadDup128(d8, together.data())));
+    const hn::Half<lane_integers> half;
+    if constexpr (lane_count == 8) {
+      // Twelve bytes of each half of the vector, and the store must not go behind them.
+      alignas(32) static constexpr std::int32_t order[8] = {0, 1, 2, 4, 5, 6, 3, 7};
+      const lane_vector all = hn::TableLookupLanes(twelve, hn::SetTableIndices(d32, order));
+      hn::StoreU(hn::BitCast(hn::Half<code_bytes>(), hn::LowerHalf(half, all)), hn::Half<code_bytes>(), out);
+      store_lower(hn::UpperHalf(half, all), out + 16);
+    } else {
+      store_lower(twelve, out);
+      const std::int32_t rest = hn::ExtractLane(twelve, 2);
+      std::memcpy(out + 8, &rest, sizeof rest);
+    }
   }
   static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) {
     const bytes16 d8;
     const byte_vector first =
         move(hn::LoadU(d8, in), {0, 1, 2, none, 3, 4, 5, none, 6, 7, 8, none, 9, 10, 11, none});
+    // The second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
     const byte_vector second =
         move(hn::LoadU(d8, in + 8), {4, 5, 6, none, 7, 8, 9, none, 10, 11, 12, none, 13, 14, 15, none});
     hn::StoreU(split(first), d8, bytes);
@@ -84,19 +91,25 @@ struct group_packing<6> {
   }
 
  private:
+  using bytes16 = hn::CappedTag<std::uint8_t, 16>;
+  using fours = hn::Repartition<std::uint32_t, bytes16>;
+  using byte_vector = hn::Vec<bytes16>;
   using places = std::array<std::uint8_t, 16>;
   static constexpr std::uint8_t none = 0x80;
 
   static HWY_INLINE byte_vector move(byte_vector from, const places& to) {
     return hn::TableLookupBytes(from, hn::LoadU(bytes16(), to.data()));
   }
-  static HWY_INLINE byte_vector join(byte_vector bytes) {
-    const fours d32;
-    const auto codes = hn::BitCast(d32, bytes);
-    const auto pairs = hn::Or(hn::And(codes, hn::Set(d32, 0x003f003fU)),
-                              hn::ShiftRight<2>(hn::And(codes, hn::Set(d32, 0x3f003f00U))));
-    return hn::BitCast(bytes16(), hn::Or(hn::And(pairs, hn::Set(d32, 0xfffU)),
-                                         hn::ShiftRight<4>(hn::And(pairs, hn::Set(d32, 0xfff0000U)))));
+  static HWY_INLINE lane_vector join(lane_vector codes) {
+    const lane_vector pairs = hn::Or(hn::And(codes, set_lanes(0x003f003f)),
+                                     hn::ShiftRight<2>(hn::And(codes, set_lanes(0x3f003f00))));
+    return hn::Or(hn::And(pairs, set_lanes(0xfff)), hn::ShiftRight<4>(hn::And(pairs, set_lanes(0xfff0000))));
+  }
+  /// Eight bytes of a vector of 16.
+  template <class V>
+  static HWY_INLINE void store_lower(V v, std::uint8_t* out) {
+    const hn::Half<bytes16> d8;
+    hn::StoreU(hn::LowerHalf(d8, hn::BitCast(bytes16(), v)), d8, out);
   }
   static HWY_INLINE byte_vector split(byte_vector joined) {
     const fours d32;
@@ -108,33 +121,29 @@ struct group_packing<6> {
   }
 };
 
-HWY_INLINE std::int32_t largest_magnitude(const float* values) {
-  lane_vector largest = hn::Zero(lane_integers());
-  for (std::int64_t i = 0; i < mx_group; i += lane_count)
-    largest = hn::Max(largest, magnitude_of(load_lanes_of(values + i)));
-  return hn::GetLane(hn::MaxOfLanes(lane_integers(), largest));
-}
-
 template <class Elements, underflow_rule Underflow>
 void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
+  using packing = group_packing<Elements::bits>;
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<mx_group * sizeof(float)>(values);
     fetch_ahead<group_bytes>(elements);
-    const std::int32_t largest = largest_magnitude(values);
-    const std::int32_t field = largest >> 23;
-    if (largest != 0 && (field < lowest_exponent || field > highest_exponent)) {
+    const lane_vector largest =
+        hn::MaxOfLanes(lane_integers(), largest_magnitudes<mx_group / lane_count>(values));
+    const std::int32_t largest_bits = hn::GetLane(largest);
+    const std::int32_t field = largest_bits >> 23;
+    if (largest_bits != 0 && (field < lowest_exponent || field > highest_exponent)) {
       *scales++ = narrow_group<Elements, Underflow>(values, mx_group, elements);
       continue;
     }
-    // A group of zeros is encoded with any exponent.
-    const int exponent = largest == 0 ? 0 : field - 127 - Elements::emax;
-    alignas(32) std::uint8_t codes[mx_group];
-    const byte_block<Elements, Underflow, false> block(exponent * (1 << 23));
+    // The scale's exponent is that of the largest less emax. In a group of zeros every power of two serves.
+    constexpr std::int32_t moved = smallest_normal_bits<Elements> - (127 + Elements::emax) * (1 << 23);
+    const byte_block<Elements, Underflow> block(
+        hn::Add(hn::And(largest, set_lanes(f32_infinity)), set_lanes(moved)));
     for (std::int64_t i = 0; i < mx_group; i += block_values)
-      block.convert(values + i, codes + i);
-    group_packing<Elements::bits>::pack(codes, elements);
-    *scales++ = static_cast<std::uint8_t>((largest == 0 ? mx_smallest_exponent : exponent) + 127);
+      packing::store(block.convert(values + i), elements + i * Elements::bits / 8);
+    *scales++ =
+        static_cast<std::uint8_t>(largest_bits == 0 ? mx_smallest_exponent + 127 : field - Elements::emax);
   }
   if (count != 0) *scales = narrow_group<Elements, Underflow>(values, count, elements);
 }

@@ -35,40 +35,51 @@ template <class Format>
 constexpr std::int32_t largest_finite_bits =
     std::bit_cast<std::int32_t>(widen<Format>(static_cast<typename Format::storage>(Format::largest_finite)));
 
-/// Code of a magnitude, plus code_offset(smallest). `smallest` and `largest` are the
-/// bits of the format's smallest normal and largest finite number, or those of their products with a power of
-/// two.
+/// Where the subnormal numbers of a format end, in the exponents of f32, perhaps moved by a power of two.
+template <class Format>
+struct rounding_anchor {
+  static constexpr int shift = 23 - Format::mantissa_bits;
+
+  /// `smallest`: bits of the smallest normal number.
+  explicit HWY_INLINE rounding_anchor(lane_vector smallest)
+      : smallest_normal(smallest), anchor(hn::Add(smallest, set_lanes(shift << 23))) {}
+
+  lane_vector smallest_normal;
+  /// The power of two whose last mantissa bit is worth one subnormal step.
+  lane_vector anchor;
+};
+
+/// Code of a magnitude, which goes on counting above the largest finite number. The exponent of the anchor
+/// has to stay one of a finite number: magnitudes lie below 2^100, times what the format is moved by.
 ///
 /// Adding a power of two whose last mantissa bit is worth the last one of the code rounds, subnormals
 /// included; what that leaves in the low bits is the code's mantissa.
 template <class Format>
-HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, lane_vector smallest, lane_vector largest) {
-  constexpr int shift = 23 - Format::mantissa_bits;
+HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, const rounding_anchor<Format>& at) {
+  constexpr int shift = rounding_anchor<Format>::shift;
   const lane_integers di;
   const lane_floats df;
-  const lane_vector limited = hn::Min(magnitude, largest);
-  const lane_vector exponent = hn::Max(hn::And(limited, set_lanes(f32_infinity)), smallest);
-  const lane_vector anchor = hn::Add(exponent, set_lanes(shift << 23));
-  const lane_vector sum = hn::BitCast(di, hn::Add(hn::BitCast(df, limited), hn::BitCast(df, anchor)));
-  return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(exponent));
-}
-template <class Format>
-constexpr std::int32_t code_offset(std::int32_t smallest) {
-  return smallest >> (23 - Format::mantissa_bits);
+  const hn::Repartition<std::uint16_t, lane_integers> upper_halves;
+  // Bits below the exponent are zero, so halves of lanes can be subtracted, which stops at zero.
+  const lane_vector exponent = hn::And(magnitude, set_lanes(f32_infinity));
+  const lane_vector above = hn::BitCast(di, hn::SaturatedSub(hn::BitCast(upper_halves, exponent),
+                                                             hn::BitCast(upper_halves, at.smallest_normal)));
+  const lane_vector anchor = hn::Add(above, at.anchor);
+  const lane_vector sum = hn::BitCast(di, hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, anchor)));
+  return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(above));
 }
 
-/// From block_values values to one code in each byte. `moved` is added to the exponents of the format's
-/// numbers, in the place of f32's; NaN are told apart only if `Nan`.
-template <class Format, underflow_rule Underflow, bool Nan>
+/// From block_values values to one code in each byte.
+template <class Format, underflow_rule Underflow>
 class byte_block {
  public:
-  explicit HWY_INLINE byte_block(std::int32_t moved)
-      : smallest_(set_lanes(smallest_normal_bits<Format> + moved)),
-        largest_(set_lanes(largest_finite_bits<Format> + moved)),
-        nan_(set_lanes(Format::nan + offset(moved))),
-        offset_(hn::Set(shorts(), static_cast<std::int16_t>(offset(moved)))) {}
+  using bytes = hn::Repartition<std::uint8_t, lane_integers>;
+  using byte_vector = hn::Vec<bytes>;
 
-  HWY_INLINE void convert(const float* from, std::uint8_t* to) const {
+  explicit HWY_INLINE byte_block(lane_vector smallest_normal) : anchor_(smallest_normal) {}
+
+  /// For magnitudes that round_magnitude() takes.
+  HWY_INLINE byte_vector convert(const float* from) const {
     constexpr int sign_bit = Format::bits - 1;
     const unsigned_shorts d16;
     const bytes d8;
@@ -85,18 +96,13 @@ class byte_block {
     alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
                                                            1, 3, 5, 7, 9, 11, 13, 15};
     const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, all), hn::LoadDup128(d8, order));
-    hn::StoreU(hn::BitCast(d8, in_order(hn::BitCast(lane_integers(), sorted))), d8, to);
+    return hn::BitCast(d8, in_order(hn::BitCast(lane_integers(), sorted)));
   }
 
  private:
   using shorts = hn::Repartition<std::int16_t, lane_integers>;
   using unsigned_shorts = hn::RebindToUnsigned<shorts>;
-  using bytes = hn::Repartition<std::uint8_t, lane_integers>;
   using short_vector = hn::Vec<shorts>;
-
-  static constexpr std::int32_t offset(std::int32_t moved) {
-    return code_offset<Format>(smallest_normal_bits<Format> + moved);
-  }
 
   struct pair_codes {
     short_vector codes;
@@ -114,15 +120,11 @@ class byte_block {
     const lane_vector v1 = load_lanes_of(from + lane_count);
     const lane_vector magnitude0 = magnitude_of(v0);
     const lane_vector magnitude1 = magnitude_of(v1);
-    short_vector codes = hn::Sub(join(code_of(magnitude0), code_of(magnitude1)), offset_);
+    short_vector codes = join(round_magnitude(magnitude0, anchor_), round_magnitude(magnitude1, anchor_));
+    codes = hn::Min(codes, hn::Set(shorts(), Format::largest_finite));
     if constexpr (Underflow == underflow_rule::keep_nonzero)
       codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), hn::Set(shorts(), 1)));
     return {codes, join(v0, v1)};
-  }
-  HWY_INLINE lane_vector code_of(lane_vector magnitude) const {
-    const lane_vector code = round_magnitude<Format>(magnitude, smallest_, largest_);
-    if constexpr (!Nan) return code;
-    return hn::IfThenElse(hn::Gt(magnitude, set_lanes(f32_infinity)), nan_, code);
   }
 
   /// Every 16 bytes hold four codes of each vector; brings together what belongs to one vector.
@@ -135,15 +137,34 @@ class byte_block {
     }
   }
 
-  lane_vector smallest_, largest_, nan_;
-  short_vector offset_;
+  rounding_anchor<Format> anchor_;
 };
+
+/// True if all magnitudes lie below `limit`, given as bits; those of infinity and NaN do not.
+HWY_INLINE bool all_below(lane_vector magnitudes, std::int32_t limit) {
+  return hn::AllTrue(lane_integers(), hn::Lt(magnitudes, set_lanes(limit)));
+}
+
+template <std::int64_t Vectors>
+HWY_INLINE lane_vector largest_magnitudes(const float* from) {
+  lane_vector largest = magnitude_of(load_lanes_of(from));
+  for (std::int64_t i = 1; i < Vectors; ++i)
+    largest = hn::Max(largest, magnitude_of(load_lanes_of(from + i * lane_count)));
+  return largest;
+}
 
 template <class Format, underflow_rule Underflow>
 void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stored) {
-  const byte_block<Format, Underflow, true> block(0);
-  convert_blocks<block_values>(
-      values, count, stored, [&](const float* from, std::uint8_t* to) HWY_ATTR { block.convert(from, to); });
+  using codes = byte_block<Format, Underflow>;
+  constexpr std::int32_t limit = (127 + 100) << 23;
+  const codes block(set_lanes(smallest_normal_bits<Format>));
+  convert_blocks<block_values>(values, count, stored, [&](const float* from, std::uint8_t* to) HWY_ATTR {
+    if (all_below(largest_magnitudes<4>(from), limit)) {
+      hn::StoreU(block.convert(from), typename codes::bytes(), to);
+    } else {
+      narrow_all<Format, Underflow>(from, block_values, to);
+    }
+  });
 }
 
 /// Three codes to a word.
@@ -152,21 +173,21 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   using format = fp10_format;
   const lane_integers di;
   constexpr std::int64_t block = 3 * lane_count;
-  const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
-  const lane_vector largest = set_lanes(largest_finite_bits<format>);
-  constexpr std::int32_t offset = code_offset<format>(smallest_normal_bits<format>);
+  const rounding_anchor<format> anchor(set_lanes(smallest_normal_bits<format>));
   const auto code_of = [&](hn::Vec<lane_floats> value) HWY_ATTR {
     const lane_vector v = hn::BitCast(di, value);
     const lane_vector magnitude = magnitude_of(v);
-    lane_vector code = hn::Sub(round_magnitude<format>(magnitude, smallest, largest), set_lanes(offset));
+    lane_vector code = round_magnitude(magnitude, anchor);
     if constexpr (Underflow == underflow_rule::keep_nonzero)
       code = hn::Max(code, hn::Min(magnitude, set_lanes(1)));
-    const lane_vector infinity = set_lanes(f32_infinity);
-    code = hn::IfThenElse(hn::Eq(magnitude, infinity), set_lanes(format::written_infinity), code);
-    code = hn::IfThenElse(hn::Gt(magnitude, infinity), set_lanes(format::nan), code);
     return hn::Or(code, hn::And(hn::ShiftRight<31 - 9>(v), set_lanes(1 << 9)));
   };
   const auto convert = [&](const float* from, std::uint32_t* to) HWY_ATTR {
+    // What saturates, infinities and NaN are left to the general form.
+    if (!all_below(largest_magnitudes<3>(from), largest_finite_bits<format> + 1)) {
+      narrow_words<Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
+      return;
+    }
     hn::Vec<lane_floats> first, second, third;
     hn::LoadInterleaved3(lane_floats(), from, first, second, third);
     const lane_vector words_of_three =
