@@ -3,20 +3,19 @@
 /// Between one cell per byte and the planes of window_index and relu_pool (docs/format.md). `bits` is 2, 4
 /// or 8.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "bits.hpp"
 #include "detail.hpp"
+#include "run_loops.hpp"
 
 namespace stash::detail {
 
 constexpr int cell_bits(std::int64_t cells) noexcept {
   return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
 }
-
-/// The code of relu_pool for "no gradient" where codes have four bits.
-inline constexpr std::uint8_t no_gradient_code = 15;
 
 /// codes[i] = cells[i] where passes[i] is 1, `none` where it is 0. Without a branch, because signs are
 /// random.
@@ -45,6 +44,27 @@ inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count,
       std::memcpy(&four, codes + 4 * i, 4);
       out[i] = static_cast<std::uint8_t>(four | four >> 6 | four >> 12 | four >> 18);
     }
+  }
+}
+
+/// Splits `count` codes, each a cell of 0 to 3 or no_gradient_code, into relu_pool's planes of two bits and
+/// of one; `first` is a multiple of 8. `codes` must be readable, and zero, up to a multiple of 8.
+inline void pack_codes_and_gradients(const std::uint8_t* __restrict codes, std::int64_t count,
+                                     std::int64_t first, std::uint8_t* plane,
+                                     std::uint8_t* gradient) noexcept {
+  std::uint8_t* __restrict out = plane + first / 4;
+  for (std::int64_t i = 0; i < (count + 3) / 4; ++i) {
+    std::uint32_t four;
+    std::memcpy(&four, codes + 4 * i, 4);
+    four &= ~(four >> 2) & 0x03030303U;  // a cell, or 0
+    out[i] = static_cast<std::uint8_t>(four | four >> 6 | four >> 12 | four >> 18);
+  }
+  std::uint8_t flags[run_elements];
+  for (std::int64_t done = 0; done < count; done += run_elements) {
+    const std::int64_t some = std::min(run_elements, count - done);
+    for (std::int64_t i = 0; i < some; ++i)
+      flags[i] = codes[done + i] != no_gradient_code;
+    pack_flags(flags, some, gradient + (first + done) / 8);
   }
 }
 

@@ -248,7 +248,7 @@ void general_pool_forward(bool relu, const general_shape& s, const const_tensor_
   const std::int64_t grain = std::max<std::int64_t>(1, 16 * run_elements / (group * s.channels));
   const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
   parallel_for(context, (pixels + group - 1) / group, grain, [&](std::int64_t begin, std::int64_t end) {
-    cell_stage stage(planes, y, rule, begin * group * s.channels);
+    cell_stage stage(planes, y, rule, winner_bytes::cells, begin * group * s.channels);
     const std::int64_t last = std::min(pixels, end * group);
     float buffer[run_elements];
     for (std::int64_t pixel = begin * group; pixel < last;) {

@@ -80,11 +80,11 @@ bool block_sums::reached_by(const pooled_run& run) const noexcept {
 
 bool block_sums::any_outside(const pooled_run& run, const run_cells& winners) const noexcept {
   const general_axis &d = shape_->depth, &r = shape_->rows, &c = shape_->columns;
-  const std::uint8_t* passes = winners.cell_needs_pass ? winners.passes : nullptr;
   const std::int64_t count = run.count(), cells = shape_->cells();
+  const auto names_cell = [&](std::uint8_t cell) { return !winners.codes || cell != no_gradient_code; };
   std::uint8_t highest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const int counts = passes == nullptr ? -1 : -passes[i];
+    const int counts = -static_cast<int>(names_cell(winners.cells[i]));
     highest = std::max(highest, static_cast<std::uint8_t>(winners.cells[i] & counts));
   }
   if (highest >= cells) return true;
@@ -97,7 +97,7 @@ bool block_sums::any_outside(const pooled_run& run, const run_cells& winners) co
       continue;
     }
     for (std::int64_t i = p * run.channels; i < (p + 1) * run.channels; ++i) {
-      if (passes != nullptr && passes[i] == 0) continue;
+      if (!names_cell(winners.cells[i])) continue;
       const auto kernel_w = static_cast<std::uint32_t>(c.kernel);
       const auto kernel_h = static_cast<std::uint32_t>(r.kernel);
       const std::uint32_t row = winners.cells[i] / kernel_w;

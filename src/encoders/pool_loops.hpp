@@ -41,6 +41,10 @@ inline max_function maximum_for(framework_rule rule, bool relu, bool cells) noex
   return loops().maximum[rule == framework_rule::pytorch ? 1 : 0][relu ? 1 : 0][cells ? 1 : 0];
 }
 
+inline max_function maximum_with_codes_for(framework_rule rule) noexcept {
+  return loops().maximum_with_codes[rule == framework_rule::pytorch ? 1 : 0];
+}
+
 // --- forward ---------------------------------------------------------------------------------------------
 
 /// Planes that forward fills; null ones are not wanted.
@@ -64,8 +68,9 @@ inline void set_index_plane(std::string_view function, const encoded_view& index
 class cell_stage {
  public:
   /// `first` is a multiple of group_elements; `y` receives the pooled values.
-  cell_stage(const pool_planes& planes, const const_tensor_view& y, framework_rule rule, std::int64_t first)
-      : planes_(planes), y_(y), rule_(rule), first_(first) {}
+  cell_stage(const pool_planes& planes, const const_tensor_view& y, framework_rule rule, winner_bytes holds,
+             std::int64_t first)
+      : planes_(planes), y_(y), rule_(rule), holds_(holds), first_(first) {}
 
   static constexpr std::int64_t group_elements = 32;
 
@@ -88,10 +93,22 @@ class cell_stage {
 
   void write(std::int64_t count) noexcept {
     if (planes_.index != nullptr) pack_cells(cells_.data(), count, planes_.index_bits, first_, planes_.index);
-    if (planes_.code != nullptr) write_codes(count);
+    if (planes_.code != nullptr && holds_ == winner_bytes::codes) {
+      pack_staged_codes(count);
+    } else if (planes_.code != nullptr) {
+      write_codes(count);
+    }
     first_ += count;
     filled_ -= count;
     std::memmove(cells_.data(), cells_.data() + count, static_cast<std::size_t>(filled_));
+  }
+
+  void pack_staged_codes(std::int64_t count) noexcept {
+    if (planes_.gradient != nullptr) {
+      pack_codes_and_gradients(cells_.data(), count, first_, planes_.code, planes_.gradient);
+    } else {
+      pack_cells(cells_.data(), count, planes_.code_bits, first_, planes_.code);
+    }
   }
 
   void write_codes(std::int64_t count) noexcept {
@@ -117,6 +134,7 @@ class cell_stage {
   pool_planes planes_;
   const_tensor_view y_;
   framework_rule rule_;
+  winner_bytes holds_;
   std::int64_t first_;
   std::int64_t filled_ = 0;
   alignas(16) std::array<std::uint8_t, capacity + group_elements> cells_;
@@ -127,7 +145,11 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
                          const pool_planes& planes, framework_rule rule, const execution_context& context) {
   if (y.elements() == 0) return;
   const bool wants_cells = planes.index != nullptr || planes.code != nullptr;
-  const max_function maximum = maximum_for(rule, relu, wants_cells);
+  // Both planes at once need the cells themselves.
+  const winner_bytes holds = planes.index == nullptr && relu ? winner_bytes::codes : winner_bytes::cells;
+  const max_function maximum = wants_cells && holds == winner_bytes::codes
+                                   ? maximum_with_codes_for(rule)
+                                   : maximum_for(rule, relu, wants_cells);
   if (planes.index != nullptr) clear_tail(planes.index, y.elements(), planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, y.elements(), planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, y.elements(), 1);
@@ -136,7 +158,7 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
   const std::int64_t pixels = s.pooled_pixels();
   const std::int64_t grain = std::max<std::int64_t>(1, 32 * run_elements / (group * s.channels));
   const auto body = [&](std::int64_t begin, std::int64_t end) {
-    cell_stage stage(planes, y, rule, begin * group * s.channels);
+    cell_stage stage(planes, y, rule, holds, begin * group * s.channels);
     const std::int64_t last = std::min(pixels, end * group);
     std::int64_t pixel = begin * group;
     std::int64_t ox = pixel % s.columns.out;
@@ -183,7 +205,7 @@ struct pooled_run {
 struct run_cells {
   const std::uint8_t* cells;
   const std::uint8_t* passes = nullptr;  ///< null: every gradient passes
-  bool cell_needs_pass = false;          ///< where the gradient does not pass, the cell means nothing
+  bool codes = false;                    ///< no_gradient_code in place of a cell: no gradient passes
 };
 
 struct run_buffers {
@@ -243,22 +265,17 @@ class search_source {
 inline bool any_outside(const run_cells& winners, std::int64_t at, std::int64_t count, const window_cells& w,
                         std::int64_t kernel_h) noexcept {
   const std::uint8_t* cells = winners.cells + at;
-  const std::uint8_t* passes = winners.cell_needs_pass ? winners.passes + at : nullptr;
   const auto any = [&](auto outside) {
     std::uint8_t found = 0;
-    if (passes == nullptr) {
-      for (std::int64_t c = 0; c < count; ++c)
-        found |= static_cast<std::uint8_t>(outside(cells[c]));
-    } else {
-      for (std::int64_t c = 0; c < count; ++c)
-        found |= static_cast<std::uint8_t>(outside(cells[c]) & passes[c]);
-    }
+    for (std::int64_t c = 0; c < count; ++c)
+      found |= static_cast<std::uint8_t>(outside(cells[c]));
     return found != 0;
   };
   const auto cells_in_window = static_cast<std::uint32_t>(kernel_h * w.kernel_w);
   if (cells_in_window < 256) {
     const auto limit = static_cast<std::uint8_t>(cells_in_window);
-    if (any([limit](std::uint8_t cell) { return cell >= limit; })) return true;
+    const auto allowed = winners.codes ? no_gradient_code : std::uint8_t{0};
+    if (any([=](std::uint8_t cell) { return (cell >= limit) & (cell != allowed); })) return true;
   }
   if (w.y_end - w.y_begin == kernel_h && w.x_end - w.x_begin == w.kernel_w) return false;
   for (std::int64_t ky = 0; ky < kernel_h; ++ky) {

@@ -76,8 +76,10 @@ inline void fetch_later_window(const float* cell) noexcept {
 }
 
 /// The maximum over a window with what is wanted of it fixed at compile time.
-template <framework_rule Rule, bool Relu, bool Cells>
+template <framework_rule Rule, bool Relu, winner_bytes Winner>
 struct max_kernel {
+  static constexpr bool wants_winner = Winner != winner_bytes::none;
+
   /// y[c] = maximum over the window, cells[c] = its cell. `x` points to the first cell that lies in x.
   static void run(const float* x, const window_cells& w, std::int64_t channels, float* y,
                   std::uint8_t* cells) {
@@ -85,7 +87,7 @@ struct max_kernel {
     std::int32_t winners[run_elements];
     in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c)
                             STASH_LOOPS_ATTR { block<V, Blocks>(x + c, w, y + c, winners + c); });
-    if constexpr (Cells) store_bytes(winners, channels, cells);
+    if constexpr (wants_winner) store_bytes(winners, channels, cells);
   }
 
  private:
@@ -121,12 +123,12 @@ struct max_kernel {
           const V candidate = load_lanes<V>(p + b * lanes);
           if constexpr (Rule == framework_rule::pytorch) {
             const auto take = (candidate > best[b]) | is_nan(candidate);
-            if constexpr (Cells) winner[b] = take ? cell : winner[b];
+            if constexpr (wants_winner) winner[b] = take ? cell : winner[b];
             best[b] = take ? candidate : best[b];
           } else {
             // Compilers see a maximum instruction in this; a winner has other bits than what it replaces.
             const V next = candidate > best[b] ? candidate : best[b];
-            if constexpr (Cells) winner[b] = bits_of(next) == bits_of(best[b]) ? winner[b] : cell;
+            if constexpr (wants_winner) winner[b] = bits_of(next) == bits_of(best[b]) ? winner[b] : cell;
             best[b] = next;
           }
         }
@@ -139,10 +141,15 @@ struct max_kernel {
         const ints nan = is_nan(best[b]);
         const ints kept = positive | nan;
         best[b] = kept ? best[b] : V{};
-        winner[b] = kept ? winner[b] : first;
+        if constexpr (Winner == winner_bytes::codes) {
+          const ints passes = Rule == framework_rule::pytorch ? kept : positive & ~nan;
+          winner[b] = passes ? winner[b] : ints{} + no_gradient_code;
+        } else {
+          winner[b] = kept ? winner[b] : first;
+        }
       }
       store_lanes(y + b * lanes, best[b]);
-      if constexpr (Cells) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
+      if constexpr (wants_winner) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
     };
     [&]<std::size_t... B>(std::index_sequence<B...>) STASH_LOOPS_ATTR {
       (finish(B), ...);

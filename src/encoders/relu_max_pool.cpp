@@ -43,13 +43,12 @@ class code_source {
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
     const std::int64_t count = run.count();
     const std::uint8_t* cells = unpack_cells(plane_, bits_, run.first, count, buffers.cells.data());
-    if (gradient_ != nullptr) {
-      return {cells, unpack_flags(gradient_, run.first, count, buffers.passes.data()), true};
-    }
-    std::uint8_t* passes = buffers.passes.data();
+    if (gradient_ == nullptr) return {cells, nullptr, true};
+    const std::uint8_t* passes = unpack_flags(gradient_, run.first, count, buffers.passes.data());
+    std::uint8_t* codes = buffers.cells.data() + (cells - buffers.cells.data());
     for (std::int64_t i = 0; i < count; ++i)
-      passes[i] = cells[i] != no_gradient_code;
-    return {cells, passes, true};
+      codes[i] = static_cast<std::uint8_t>(codes[i] | ((passes[i] - 1) & no_gradient_code));
+    return {codes, nullptr, true};
   }
 
  private:

@@ -36,6 +36,16 @@ struct nonzero_bits {
   bool any_not_positive;  ///< one of them is negative, -0 or NaN
 };
 
+/// What a maximum says about the cell that it comes from.
+enum class winner_bytes {
+  none,
+  cells,  ///< its number
+  codes,  ///< that, or no_gradient_code where ReLU's gradient does not pass
+};
+
+/// The code of relu_pool for "no gradient" where codes have four bits.
+inline constexpr std::uint8_t no_gradient_code = 15;
+
 /// y[c] = maximum over the window and, where asked for, cells[c] = its cell. `x` points to the first cell
 /// that lies in x.
 using max_function = void (*)(const float* x, const window_cells& w, std::int64_t channels, float* y,
@@ -93,6 +103,9 @@ struct run_loops {
 
   /// Maximum of one window for a run of channels: [rule][joined with ReLU][with cells].
   max_function maximum[2][2][2];
+  /// The same for relu_pool, of windows of at most no_gradient_code cells: joined with ReLU, with codes
+  /// instead of cells; [rule].
+  max_function maximum_with_codes[2];
   /// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window. `dx` points
   /// to the first cell in x.
   void (*scatter)(const float* gradient, const std::uint8_t* cells, std::int64_t channels,

@@ -346,6 +346,23 @@ TEST_P(run_loops_test, windows) {
         EXPECT_EQ(got_cells, expected_cells) << channels << ' ' << variant;
         if (cells == 1) last = got_cells;
       }
+      for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
+        const auto r = static_cast<std::size_t>(rule == framework_rule::pytorch ? 1 : 0);
+        std::vector<float> expected(c);
+        std::vector<std::uint8_t> cells(c), pass_bits((c + 7) / 8);
+        plain_.maximum[r][1][1](x.data(), w, channels, expected.data(), cells.data());
+        plain_.pass_bits(expected.data(), channels, rule, pass_bits.data());
+        for (std::size_t i = 0; i < c; ++i) {
+          if ((pass_bits[i / 8] >> i % 8 & 1) == 0) cells[i] = no_gradient_code;
+        }
+        for (const run_loops* version : {&plain_, fast_}) {
+          std::vector<float> got(c);
+          std::vector<std::uint8_t> codes(c, 0xee);
+          version->maximum_with_codes[r](x.data(), w, channels, got.data(), codes.data());
+          EXPECT_EQ(bits_of(got), bits_of(expected)) << channels << ' ' << r;
+          EXPECT_EQ(codes, cells) << channels << ' ' << r;
+        }
+      }
       const std::vector<float> gradient = values(channels);
       for (const first_visits visits : {first_visits{0, 0}, first_visits{1, 0}, first_visits{1, 1}}) {
         std::vector<float> expected = values(pixels * pixels * channels), got = expected;
