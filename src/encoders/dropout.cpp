@@ -4,11 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "bits.hpp"
 #include "detail.hpp"
 #include "device.hpp"
-#include "masked.hpp"
 #include "philox.hpp"
+#include "run_loops.hpp"
 
 namespace stash {
 namespace {
@@ -32,17 +31,12 @@ constexpr std::uint32_t high_word(std::uint64_t value) noexcept {
   return static_cast<std::uint32_t>(value >> 32);
 }
 
-/// flags[i] = keep(first + i); `first` and the room in `flags` are multiples of 4.
-void keep_flags(const dropout_key& key, std::uint32_t threshold, std::int64_t first, std::int64_t count,
-                std::uint8_t* flags) noexcept {
-  const philox_key philox{low_word(key.seed), high_word(key.seed) ^ high_word(key.step)};
-  for (std::int64_t i = 0; i < count; i += 4) {
-    const auto block = static_cast<std::uint64_t>((first + i) / 4);
-    const philox_counter words =
-        philox4x32_10({low_word(block), high_word(block), key.layer, low_word(key.step)}, philox);
-    for (std::size_t w = 0; w < 4; ++w)
-      flags[i + static_cast<std::int64_t>(w)] = words[w] >= threshold ? 1 : 0;
-  }
+/// Bit i of `bits` = element first + i is kept; `first` is a multiple of 4.
+void draw_mask(const dropout_key& key, std::uint32_t threshold, std::int64_t first, std::int64_t count,
+               std::uint8_t* bits) noexcept {
+  const philox_stream stream{{low_word(key.seed), high_word(key.seed) ^ high_word(key.step)},
+                             {key.layer, low_word(key.step)}};
+  loops().draw_bits(stream, static_cast<std::uint64_t>(first / 4), count, threshold, bits);
 }
 
 void check_tensors(std::string_view function, std::string_view in_name, const const_tensor_view& in,
@@ -53,18 +47,18 @@ void check_tensors(std::string_view function, std::string_view in_name, const co
   check_elements(function, out_name, out, in.elements());
 }
 
-/// out = flags ? in * scale : +0 with make_flags(first, length, flags) giving the flags of a tile.
-template <class MakeFlags>
+/// out = bit ? in * scale : +0 with bits_of(first, length, buffer) giving the bits of a tile, from where they
+/// lie or in the buffer.
+template <class BitsOf>
 void apply(const const_tensor_view& in, const tensor_view& out, float scale, const execution_context& context,
-           const MakeFlags& make_flags) {
+           const BitsOf& bits_of) {
   for_each_tile(context, in.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    std::array<std::uint8_t, tile_elements> flags;
+    std::array<std::uint8_t, tile_elements / 8> bits_buffer;
     std::array<float, tile_elements> in_buffer, out_buffer;
-    make_flags(first, length, flags.data());
+    const std::uint8_t* bits = bits_of(first, length, bits_buffer.data());
     const float* from = read_run(in, first, length, in_buffer.data());
     float* to = write_target(out, first, out_buffer.data());
-    for (std::int64_t i = 0; i < length; ++i)
-      to[i] = masked(from[i] * scale, flags[static_cast<std::size_t>(i)]);
+    loops().scale_kept(from, bits, length, scale, to);
     write_run(out, first, length, to);
   });
 }
@@ -88,9 +82,10 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
     std::memset(plane + used, 0, mask_bytes - used);
     add(mask.report->slot_bytes, mask_bytes);
   }
-  apply(x, y, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* flags) {
-    keep_flags(key, constants.threshold, first, length, flags);
-    if (plane != nullptr) pack_flags(flags, length, plane + first / 8);
+  apply(x, y, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* buffer) {
+    std::uint8_t* bits = plane != nullptr ? plane + first / 8 : buffer;
+    draw_mask(key, constants.threshold, first, length, bits);
+    return bits;
   });
 }
 
@@ -101,9 +96,8 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
   check_encoded(backward_name, "mask", mask, plane_bytes(dy.elements(), 1));
   if (on_device(context)) return device::dropout_backward(dy, mask, dx, constants, context);
   const auto* plane = static_cast<const std::uint8_t*>(mask.data);
-  apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* flags) {
-    spread_bits(plane + first / 8, length, flags);
-  });
+  apply(dy, dx, constants.scale, context,
+        [&](std::int64_t first, std::int64_t, std::uint8_t*) { return plane + first / 8; });
 }
 
 void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
@@ -111,8 +105,9 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
   check_tensors(backward_name, "dy", dy, "dx", dx, context);
   const dropout_constants constants = checked_constants(backward_name, probability);
   if (on_device(context)) return device::dropout_backward(dy, dx, constants, key, context);
-  apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* flags) {
-    keep_flags(key, constants.threshold, first, length, flags);
+  apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* buffer) {
+    draw_mask(key, constants.threshold, first, length, buffer);
+    return buffer;
   });
 }
 

@@ -11,21 +11,33 @@ namespace stash::detail {
 using philox_counter = std::array<std::uint32_t, 4>;
 using philox_key = std::array<std::uint32_t, 2>;
 
-/// Four random words. Integer multiplications make up the time, and one counter at a time keeps the scalar
-/// multiplier as busy as vectors of 128 bits would.
+inline constexpr int philox_rounds = 10;
+inline constexpr std::array<std::uint32_t, 2> philox_multipliers = {0xD2511F53, 0xCD9E8D57};
+inline constexpr philox_key philox_increments = {0x9E3779B9, 0xBB67AE85};
+
+/// Four random words.
 inline philox_counter philox4x32_10(philox_counter c, philox_key k) noexcept {
-  constexpr std::uint64_t multiplier0 = 0xD2511F53;
-  constexpr std::uint64_t multiplier1 = 0xCD9E8D57;
-  constexpr int rounds = 10;
-  for (int round = 0; round < rounds; ++round) {
-    const std::uint64_t product0 = multiplier0 * c[0];
-    const std::uint64_t product1 = multiplier1 * c[2];
+  for (int round = 0; round < philox_rounds; ++round) {
+    const std::uint64_t product0 = std::uint64_t{philox_multipliers[0]} * c[0];
+    const std::uint64_t product1 = std::uint64_t{philox_multipliers[1]} * c[2];
     c = {static_cast<std::uint32_t>(product1 >> 32) ^ c[1] ^ k[0], static_cast<std::uint32_t>(product1),
          static_cast<std::uint32_t>(product0 >> 32) ^ c[3] ^ k[1], static_cast<std::uint32_t>(product0)};
-    k[0] += 0x9E3779B9;
-    k[1] += 0xBB67AE85;
+    k[0] += philox_increments[0];
+    k[1] += philox_increments[1];
   }
   return c;
 }
+
+/// The random words of one dropout layer in one step: word w of block b is that of the counter {b, fixed}.
+struct philox_stream {
+  philox_key key;
+  std::array<std::uint32_t, 2> fixed;  ///< the counter's last two words
+
+  philox_counter words(std::uint64_t block) const noexcept {
+    return philox4x32_10(
+        {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), fixed[0], fixed[1]},
+        key);
+  }
+};
 
 }  // namespace stash::detail

@@ -245,6 +245,24 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
   }
 }
 
+void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
+               std::uint32_t threshold, std::uint8_t* bits) {
+  std::uint8_t flags[run_elements + 3];
+  for (std::int64_t i = 0; i < count; i += 4) {
+    const philox_counter drawn = stream.words(first_block + static_cast<std::uint64_t>(i / 4));
+    for (std::size_t w = 0; w < drawn.size(); ++w)
+      flags[i + static_cast<std::int64_t>(w)] = drawn[w] >= threshold ? 1 : 0;
+  }
+  pack_flags(flags, count, bits);
+}
+
+void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
+  std::uint8_t flags[run_elements];
+  spread_bits(bits, count, flags);
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = masked(from[i] * scale, flags[i]);
+}
+
 constexpr auto tensorflow = framework_rule::tensorflow;
 constexpr auto pytorch = framework_rule::pytorch;
 
@@ -257,6 +275,8 @@ const run_loops scalar_loops = {
     .range_bits = range_bits,
     .clip = clip,
     .keep_or_scale = keep_or_scale,
+    .draw_bits = draw_bits,
+    .scale_kept = scale_kept,
     .find_nonzero = find_nonzero,
     .count_bits = count_bits,
     .compact = compact,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "philox.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::detail {
@@ -68,6 +69,13 @@ struct run_loops {
   /// to[i] = bit i ? from[i] : slope * from[i]; `to` may be `from`.
   void (*keep_or_scale)(const float* from, const std::uint8_t* bits, std::int64_t count, float slope,
                         float* to);
+
+  /// Bit i of `bits` = word i mod 4 of block first_block + i div 4 is at least `threshold`; unused bits of
+  /// the last byte are zero.
+  void (*draw_bits)(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
+                    std::uint32_t threshold, std::uint8_t* bits);
+  /// to[i] = bit i ? scale * from[i] : +0; `to` may be `from`.
+  void (*scale_kept)(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to);
 
   /// Bit i of `bits` = values[i] is not +0.
   nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);

@@ -10,6 +10,7 @@
 
 #include "convert.hpp"
 #include "masked.hpp"
+#include "philox.hpp"
 #include "run_loops.hpp"
 #include "sign.hpp"
 
@@ -197,6 +198,96 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
         store(hn::IfThenElse(kept, v, hn::BitCast(words(), scaled)), to + i);
       },
       [&](std::int64_t i) { to[i] = bit_at(bits, i) || is_nan(from[i]) ? from[i] : slope * from[i]; });
+}
+
+/// Philox counters, as many as a vector has 64-bit lanes: every other lane of 32 bits holds a word, as the
+/// multiplication wants it, and what is in the lanes between does not matter until the end.
+struct counter_vectors {
+  word_vector c0, c1, c2, c3;
+
+  HWY_INLINE void mix(word_vector key0, word_vector key1) {
+    const words du;
+    const auto product0 = hn::MulEven(c0, hn::Set(du, philox_multipliers[0]));
+    const auto product1 = hn::MulEven(c2, hn::Set(du, philox_multipliers[1]));
+    c0 = hn::Xor(hn::BitCast(du, hn::ShiftRight<32>(product1)), hn::Xor(c1, key0));
+    c2 = hn::Xor(hn::BitCast(du, hn::ShiftRight<32>(product0)), hn::Xor(c3, key1));
+    c1 = hn::BitCast(du, product1);
+    c3 = hn::BitCast(du, product0);
+  }
+
+  /// One bit per word, set if the word is at least `least`. Interleaving puts the even counters' words in
+  /// order, then those of the odd ones.
+  HWY_INLINE std::uint32_t at_least(word_vector least) const {
+    const words du;
+    const hn::Repartition<std::uint64_t, words> d64;
+    const auto joined = [&](word_vector even, word_vector odd) HWY_ATTR {
+      const auto moved = hn::BitCast(du, hn::ShiftLeft<32>(hn::BitCast(d64, odd)));
+      return hn::BitCast(d64, hn::OddEven(moved, even));
+    };
+    const auto first = joined(c0, c1);
+    const auto second = joined(c2, c3);
+    const word_vector lower = hn::BitCast(du, hn::InterleaveLower(d64, first, second));
+    const word_vector upper = hn::BitCast(du, hn::InterleaveUpper(d64, first, second));
+    return bits_of_mask(hn::Eq(hn::Max(lower, least), lower)) |
+           bits_of_mask(hn::Eq(hn::Max(upper, least), upper)) << hn::MaxLanes(du);
+  }
+};
+
+void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
+               std::uint32_t threshold, std::uint8_t* bits) {
+  const words du;
+  const hn::Repartition<std::uint64_t, words> d64;
+  constexpr std::size_t blocks = hn::MaxLanes(d64);
+  constexpr std::int64_t some = 2 * hn::MaxLanes(words());  // values
+  // A round waits for the one before, so several vectors are mixed side by side.
+  constexpr std::size_t vectors = 2;
+  constexpr std::int64_t step = vectors * some;
+  alignas(64) std::uint64_t offsets[blocks];
+  for (std::size_t i = 0; i < blocks; ++i)
+    offsets[i] = i / 2 + (i % 2) * (blocks / 2);
+  const auto least = hn::Set(du, threshold);
+  auto block = hn::Add(hn::Set(d64, first_block), hn::Load(d64, offsets));
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    counter_vectors c[vectors];
+    for (counter_vectors& v : c) {
+      v = {hn::BitCast(du, block), hn::BitCast(du, hn::ShiftRight<32>(block)), hn::Set(du, stream.fixed[0]),
+           hn::Set(du, stream.fixed[1])};
+      block = hn::Add(block, hn::Set(d64, blocks));
+    }
+    philox_key key = stream.key;
+    for (int round = 0; round < philox_rounds; ++round) {
+      const auto key0 = hn::Set(du, key[0]);
+      const auto key1 = hn::Set(du, key[1]);
+      for (counter_vectors& v : c)
+        v.mix(key0, key1);
+      key[0] += philox_increments[0];
+      key[1] += philox_increments[1];
+    }
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const std::uint32_t kept = c[v].at_least(least);
+      std::memcpy(bits + i / 8 + v * some / 8, &kept, some / 8);
+    }
+  }
+  for (; i < count; i += 8) {
+    unsigned last = 0;
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j) {
+      const philox_counter drawn = stream.words(first_block + static_cast<std::uint64_t>((i + j) / 4));
+      last |= unsigned{drawn[static_cast<std::size_t>(j % 4)] >= threshold} << j;
+    }
+    bits[i / 8] = static_cast<std::uint8_t>(last);
+  }
+}
+
+void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
+  const floats df;
+  in_vectors(
+      from, count, to,
+      [&](std::int64_t i) HWY_ATTR {
+        const auto scaled = hn::Mul(hn::LoadU(df, from + i), hn::Set(df, scale));
+        store(hn::IfThenElseZero(mask_of_bits(bits, i), hn::BitCast(words(), scaled)), to + i);
+      },
+      [&](std::int64_t i) { to[i] = masked(from[i] * scale, bit_at(bits, i) ? 1 : 0); });
 }
 
 std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {

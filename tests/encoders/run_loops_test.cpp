@@ -325,6 +325,52 @@ TEST_P(run_loops_test, bits_of_columns) {
   }
 }
 
+TEST_P(run_loops_test, draws) {
+  const philox_stream stream{{0x243f6a88, 0x85a308d3}, {7, 0x13198a2e}};
+  for (const std::int64_t count : counts_) {
+    // The second block number carries into the counter's next word.
+    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xfffffffe}, ~std::uint64_t{1}}) {
+      for (const std::uint32_t threshold : {0U, 1U, 0x40000000U, 0x80000000U, 0xffffffffU}) {
+        const auto bytes_used = static_cast<std::size_t>((count + 7) / 8);
+        std::vector<std::uint8_t> expected(bytes_used, 0), plain(bytes_used + 1, 0xee),
+            got(bytes_used + 1, 0xee);
+        for (std::int64_t i = 0; i < count; ++i) {
+          const auto block = first + static_cast<std::uint64_t>(i / 4);
+          const philox_counter drawn = philox4x32_10(
+              {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 7, 0x13198a2e},
+              {0x243f6a88, 0x85a308d3});
+          if (drawn[static_cast<std::size_t>(i % 4)] >= threshold)
+            expected[static_cast<std::size_t>(i / 8)] |= static_cast<std::uint8_t>(1U << (i % 8));
+        }
+        expected.push_back(0xee);
+        plain_.draw_bits(stream, first, count, threshold, plain.data());
+        fast_->draw_bits(stream, first, count, threshold, got.data());
+        EXPECT_EQ(plain, expected) << count << ' ' << first << ' ' << threshold;
+        EXPECT_EQ(got, expected) << count << ' ' << first << ' ' << threshold;
+      }
+    }
+  }
+}
+
+TEST_P(run_loops_test, scaling_what_is_kept) {
+  for (const std::int64_t count : counts_) {
+    const std::vector<float> from = values(count);
+    const std::vector<std::uint8_t> bits = bytes((count + 7) / 8);
+    for (const float scale : {1.0F, 1.25F, 1e30F}) {
+      std::vector<float> expected(from.size()), got(from.size()), in_place = from;
+      plain_.scale_kept(from.data(), bits.data(), count, scale, expected.data());
+      fast_->scale_kept(from.data(), bits.data(), count, scale, got.data());
+      fast_->scale_kept(in_place.data(), bits.data(), count, scale, in_place.data());
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        const bool kept = (bits[i / 8] >> i % 8 & 1) != 0;
+        EXPECT_TRUE(kept || std::bit_cast<std::uint32_t>(expected[i]) == 0) << i;
+      }
+      EXPECT_EQ(bits_of(got), bits_of(expected)) << count << ' ' << scale;
+      EXPECT_EQ(bits_of(in_place), bits_of(expected)) << count << ' ' << scale;
+    }
+  }
+}
+
 TEST_P(run_loops_test, windows) {
   constexpr std::int64_t pixels = 4;  // per row, of which windows see up to three by three
   for (const std::int64_t channels : {1, 3, 6, 8, 16, 20, 64, 1024}) {
