@@ -244,7 +244,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    if (must_learn && !encoders_tell) count_samples(graph, of, sizes, flow, &result.graph.graph);
+    if (must_learn && !encoders_tell)
+      result.graph = count_samples(std::move(result.graph), graph, of, sizes, flow);
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);

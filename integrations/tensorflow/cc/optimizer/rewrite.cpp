@@ -20,11 +20,11 @@ using tensorflow::NodeDef;
 
 class rewriter {
  public:
-  rewriter(const GraphDef& original, const graph_view& graph, const step& of, const control_flow& flow)
-      : graph_(graph), step_(of), flow_(flow) {
-    result_.graph = original;
-    for (int i = 0; i < graph.size(); ++i)
-      names_.insert(graph.name(i));
+  // `start` holds a copy of the original, or that with what a rewriter has added behind it.
+  rewriter(rewritten start, const graph_view& graph, const step& of, const control_flow& flow)
+      : graph_(graph), step_(of), flow_(flow), result_(std::move(start)) {
+    for (const NodeDef& n : result_.graph.node())
+      names_.insert(n.name());
     position_.assign(at(graph.size()), 0);
     for (std::size_t k = 0; k < of.order.size(); ++k)
       position_[at(of.order[k])] = static_cast<int>(k);
@@ -63,6 +63,25 @@ class rewriter {
     for (const stashed_block& b : step_.blocks)
       for (const stash_reader& r : b.readers)
         if (flow_.frame(r.node) == 0 && !is_control_flow(graph_.op(r.node))) wait_for(r.node, name);
+  }
+
+  // Nobody reads the op's output: it runs because a reader of its tensor waits for it.
+  void count_samples(const tensor_sizes& sizes) {
+    for (const stashed_block& b : step_.blocks) {
+      const std::int64_t per_sample = b.size.elements / std::max<std::int64_t>(1, sizes.batch());
+      const int reader = b.readers.empty() ? -1 : b.readers.front().node;
+      if (!b.size.per_sample || per_sample < 1 || reader < 0 || !flow_.may_wait(reader, b.tensor.node))
+        continue;
+      const std::string tensor = graph_.tensor_name(b.tensor);
+      NodeDef* n = add_node(graph_.name(b.tensor.node) + "/stash_batch", "StashBatch", b.tensor.node);
+      n->add_input(tensor);
+      (*n->mutable_attr())["T"].set_type(b.size.type);
+      (*n->mutable_attr())["per_sample"].set_i(per_sample);
+      (*n->mutable_attr())["tensor"].set_s(tensor);
+      const std::string name = n->name();  // adding nodes moves them
+      wait_for(reader, name);
+      return;
+    }
   }
 
   rewritten take() { return std::move(result_); }
@@ -324,39 +343,23 @@ class rewriter {
 
 rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& of, const choices& chosen,
                   const control_flow& flow, const ordering& ordered, const std::vector<int>& op_nodes) {
-  rewriter r(original, graph, of, flow);
+  rewriter r({original, 0, {}}, graph, of, flow);
   r.apply(chosen, ordered, op_nodes);
   return r.take();
 }
 
 rewritten refuse(const GraphDef& original, const graph_view& graph, const step& of, const control_flow& flow,
                  const std::string& message) {
-  rewriter r(original, graph, of, flow);
+  rewriter r({original, 0, {}}, graph, of, flow);
   r.refuse(message);
   return r.take();
 }
 
-void count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
-                   const control_flow& flow, GraphDef* changed) {
-  for (const stashed_block& b : of.blocks) {
-    const std::int64_t per_sample = b.size.elements / std::max<std::int64_t>(1, sizes.batch());
-    const int reader = b.readers.empty() ? -1 : b.readers.front().node;
-    if (!b.size.per_sample || per_sample < 1 || reader < 0 || !flow.may_wait(reader, b.tensor.node)) continue;
-    const std::string name = absl::StrCat(graph.name(b.tensor.node), "/stash_batch");
-    if (graph.find(name) >= 0) continue;
-    NodeDef* n = changed->add_node();
-    n->set_name(name);
-    n->set_op("StashBatch");
-    n->set_device(graph.node(b.tensor.node).device());
-    n->add_input(graph.tensor_name(b.tensor));
-    (*n->mutable_attr())["T"].set_type(b.size.type);
-    (*n->mutable_attr())["per_sample"].set_i(per_sample);
-    (*n->mutable_attr())["tensor"].set_s(graph.tensor_name(b.tensor));
-    (*n->mutable_attr())[mark].set_b(true);
-    // Nobody reads it, and it runs because somebody waits for it.
-    changed->mutable_node(reader)->add_input("^" + name);
-    return;
-  }
+rewritten count_samples(rewritten start, const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                        const control_flow& flow) {
+  rewriter r(std::move(start), graph, of, flow);
+  r.count_samples(sizes);
+  return r.take();
 }
 
 }  // namespace stash_tf
