@@ -97,6 +97,61 @@ def test_budgets_are_refused_before_anything_is_written(python):
         assert record["trained"] and record["predicted"] and record["reasons"] == [""], (name, record)
 
 
+BITS = """
+import keras
+
+def step_of(activation):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([
+        keras.Input((64, 64, 8)), keras.layers.Conv2D(16, 3, padding="same"), keras.layers.Activation(activation),
+        keras.layers.Conv2D(16, 3, padding="same"), keras.layers.Activation(activation),
+        keras.layers.Conv2D(4, 3, strides=4)])
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True)))
+        for w, g in zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables)):
+            w.assign_sub(0.01 * g)
+        return loss
+    step.model = model
+    return step
+
+def trained(policy):
+    step = step_of(os.environ["ACTIVATION"])
+    losses = [float(step(x)) for _ in range(4)]
+    return step, [losses, [w.numpy().tolist() for w in step.model.trainable_variables]]
+
+x = np.random.default_rng(0).standard_normal((8, 64, 64, 8)).astype("float32")
+plain = trained("none")[1]
+with stash_tf.enabled(os.environ["POLICY"]):
+    step, found = trained(os.environ["POLICY"])
+    rows = {row.tensor: [row.choice, row.state, row.dense_bytes, row.stored_bytes] for row in stash_tf.report().rows}
+    graphs = [graph for graph in stash_tf.library.load().graphs() if graph["rewritten"]]
+    peak = stash_tf.peak_bytes(step, x)
+furthest = max(np.abs(np.subtract(a, b)).max() for a, b in zip(plain[1], found[1]))
+out({"same": plain == found, "furthest": furthest, "rows": rows, "peak": peak,
+     "predicted": graphs[-1]["predicted_peak_bytes"]})
+"""
+
+
+@pytest.mark.parametrize(("activation", "policy", "bits", "values"), [
+    ("relu6", "fp8", "range_mask", "bitmap_fp8"),  # which a ReLU6's gradient could not be read from
+    ("relu", "lossless", "sign_mask", "bitmap"),
+    ("relu", "fp8", "sign_mask", "bitmap_fp8"),
+])
+def test_bits_are_kept_beside_values_where_that_lowers_the_peak(python, activation, policy, bits, values):
+    environment = {**ONEDNN_OFF, "TF_CPU_ALLOCATOR_USE_BFC": "true", "ACTIVATION": activation, "POLICY": policy}
+    found = python(BITS, **environment)
+    assert found["same"] == (policy == "lossless") and found["furthest"] < 1e-3, found
+    beside = {name: row for name, row in found["rows"].items() if name.endswith(":bits")}
+    elements = 8 * 64 * 64 * 16
+    assert len(beside) == 2 and list(beside.values()) == [[bits, "ran", 0, elements // 8]] * 2, found["rows"]
+    for name in beside:
+        choice, state, dense, stored = found["rows"][name.removesuffix(":bits")]
+        assert (choice, state, dense) == (values, "ran", 4 * elements) and stored < dense * 0.6, found["rows"]
+    assert abs(found["peak"] - found["predicted"]) < 0.1 * found["peak"], found
+
+
 def test_kept_layers_stay_as_they_are(python):
     code = """
     step, x = training(), images()

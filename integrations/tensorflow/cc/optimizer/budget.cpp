@@ -1,5 +1,8 @@
 #include "optimizer/budget.hpp"
 
+#include <string>
+#include <utility>
+
 namespace stash_tf {
 
 namespace {
@@ -8,14 +11,52 @@ namespace {
 constexpr std::int64_t parts_in_reserve = 20;
 constexpr int most_attempts = 5;
 constexpr int bisections = 6;
+constexpr int most_refinements = 8;
 
+void realise(const step_context& c, const planner_graph& g, outcome* o) {
+  o->graph = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
+  o->simulated = simulated_footprint(graph_view(o->graph.graph), c.graph, c.sizes, c.of, o->chosen);
+}
+
+// Gives the last readers of this tensor bits of their own, so that its values die before. False if it has
+// none.
+bool keep_bits(const step_context& c, const std::string& tensor, choices* chosen) {
+  for (std::size_t k = 0; k < c.of.blocks.size(); ++k) {
+    const stashed_block& b = c.of.blocks[k];
+    block_choice& choice = chosen->blocks[k];
+    if (b.bits.empty() || !choice.bit_readers.empty() || c.graph.tensor_name(b.tensor) != tensor) continue;
+    for (const stash_reader& r : b.readers)
+      if (reads_bits(c.graph, b, r)) choice.bit_readers.insert(r.node);
+    choice.bits_bytes = (b.size.elements + 127) / 128 * 16;
+    return true;
+  }
+  return false;
+}
+
+// The planner takes encoded bytes to lie there until the op that reads them ends; TensorFlow frees them when
+// they have been decoded. So bits beside them may pay where the planner sees no use in them.
+void refine(const step_context& c, const planner_graph& g, std::int64_t target, outcome* o) {
+  for (int k = 0; k < most_refinements && o->simulated.peak_bytes > target; ++k) {
+    outcome next;
+    next.chosen = o->chosen;
+    bool changed = false;
+    for (const std::string& tensor : o->simulated.kept_for_bits)
+      changed |= keep_bits(c, tensor, &next.chosen);
+    if (!changed) return;
+    realise(c, g, &next);
+    if (next.simulated.peak_bytes >= o->simulated.peak_bytes) return;
+    *o = std::move(next);
+  }
+}
+
+// A plan of the planner's, improved as long as its simulated peak is above `target`.
 outcome attempt(const step_context& c, const planner_graph& g, const settings& wanted,
-                std::int64_t planner_budget) {
+                std::int64_t planner_budget, std::int64_t target) {
   outcome o;
   o.chosen = plan(g, c.of, wanted, planner_budget);
   if (!o.chosen.infeasible.empty()) return o;
-  o.graph = rewrite(c.original, c.graph, c.of, o.chosen, c.flow, c.ordered, g.node_of_op);
-  o.simulated = simulated_footprint(graph_view(o.graph.graph), c.graph, c.sizes, c.of, o.chosen);
+  realise(c, g, &o);
+  refine(c, g, target, &o);
   return o;
 }
 
@@ -24,7 +65,7 @@ bool keeps(const step_context& c, const planner_graph& g, const settings& wanted
            outcome* result) {
   std::int64_t planner_budget = target;
   for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
-    outcome o = attempt(c, g, wanted, planner_budget);
+    outcome o = attempt(c, g, wanted, planner_budget, target);
     if (!o.chosen.infeasible.empty()) return false;
     if (o.simulated.peak_bytes <= target) {
       *result = std::move(o);
@@ -42,7 +83,7 @@ outcome least_with_moves(const step_context& c, const planner_graph& g, outcome 
   std::int64_t enough = least.simulated.peak_bytes;
   for (int k = 0; k < bisections; ++k) {
     const std::int64_t middle = too_small + (enough - too_small) / 2;
-    outcome o = attempt(c, g, c.wanted, middle);
+    outcome o = attempt(c, g, c.wanted, middle, middle);
     if (!o.chosen.infeasible.empty()) {
       too_small = middle;
       continue;
@@ -74,7 +115,7 @@ outcome best_graph(const step_context& c) {
     }
     if (c.wanted.swap && keeps(c, g, c.wanted, target, &o)) return o;
   }
-  outcome least = attempt(c, g, alone, 0);
+  outcome least = attempt(c, g, alone, 0, 0);
   const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
   if (!c.wanted.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
     return least;

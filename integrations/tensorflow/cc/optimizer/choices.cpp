@@ -1,5 +1,6 @@
 #include "optimizer/choices.hpp"
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -85,6 +86,31 @@ std::vector<host_stay> stays_on_host(const json& plan) {
   return stays;
 }
 
+// Which readers take the bits that may be kept beside a block.
+void choose_bits(const planner_graph& g, const step& of, const json& plan,
+                 const std::vector<host_stay>& stays, choices* result) {
+  std::map<int, std::size_t> op_of_node;
+  for (std::size_t op = 0; op < g.node_of_op.size(); ++op)
+    op_of_node[g.node_of_op[op]] = op;
+  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+    const int bits = g.bits_of_block[k];
+    if (bits < 0) continue;
+    block_choice& c = result->blocks[k];
+    for (const stash_reader& r : of.blocks[k].readers) {
+      const auto op = op_of_node.find(r.node);
+      if (op == op_of_node.end()) continue;
+      const int chosen = plan["alternative"][op->second];
+      if (chosen < 0) continue;
+      const json& alternative = plan["network"]["ops"][op->second]["alternatives"][at(chosen)];
+      for (const json& read : alternative["reads"])
+        if (read["storage"] == bits) c.bit_readers.insert(r.node);
+    }
+    if (c.bit_readers.empty()) continue;
+    c.bits_bytes = plan["choices"][at(bits)].value("bytes_after", std::int64_t{0});
+    if (of.blocks[k].movable) c.bits_on_host = stays[at(bits)];
+  }
+}
+
 }  // namespace
 
 choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes) {
@@ -126,6 +152,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
     }
     result.blocks.push_back(std::move(c));
   }
+  choose_bits(g, of, a.plan, stays, &result);
   for (std::size_t k = 0; k < of.poolings.size(); ++k) {
     pooling_choice c = pooling_choice::from_maps;
     std::int64_t bytes = 0;

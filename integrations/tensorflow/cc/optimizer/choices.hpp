@@ -3,6 +3,7 @@
 /// The planner's answer for a step.
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct block_choice {
   std::int64_t stored_bytes = 0;
   std::string reason;
   host_stay on_host;
+  std::set<int> bit_readers;  ///< nodes that read stashed_block::bits, kept beside the rest for them
+  std::int64_t bits_bytes = 0;
+  host_stay bits_on_host;
 };
 
 enum class pooling_choice { from_maps, from_index, joint };

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "optimizer/needs.hpp"
+#include "optimizer/rewrite.hpp"
 #include "tensorflow/core/util/util.h"
 
 namespace stash_tf {
@@ -36,12 +37,14 @@ class simulation {
       const std::string name = original.tensor_name(of.blocks[k].tensor);
       dense_[name] = of.blocks[k].size.bytes();
       stored_[name] = chosen.blocks[k].stored_bytes;
+      stored_[name + bits_suffix] = chosen.blocks[k].bits_bytes;
     }
     for (std::size_t k = 0; k < of.poolings.size() && k < chosen.pooling_bytes.size(); ++k)
       stored_[original.name(of.poolings[k].forward) + ":cells"] = chosen.pooling_bytes[k];
   }
 
   footprint run() {
+    find_encoders();
     waiting_.assign(at(graph_.size()), 0);
     for (int i = 0; i < graph_.size(); ++i) {
       for (const source& s : graph_.inputs(i))
@@ -122,11 +125,15 @@ class simulation {
       buffers_.push_back({bytes, count, op == "StashSwapOut"});
       live_in(buffers_.back()) += bytes;
     }
-    peak_.peak_bytes = std::max(peak_.peak_bytes, live_.peak_bytes + scratch);
+    if (live_.peak_bytes + scratch > peak_.peak_bytes) {
+      peak_.peak_bytes = live_.peak_bytes + scratch;
+      peak_.kept_for_bits = kept_for_bits();
+    }
     peak_.host_bytes = std::max(peak_.host_bytes, live_.host_bytes);
   }
 
   void end(int i) {
+    if (const auto decoder = decodes_.find(i); decoder != decodes_.end()) --decoding_[decoder->second];
     for (const source& s : graph_.inputs(i)) {
       if (s.is_control()) continue;
       const auto it = buffer_of_.find(s);
@@ -135,6 +142,32 @@ class simulation {
       if (--b.holders == 0) live_in(b) -= b.bytes;
     }
     release(i);
+  }
+
+  // Encoded tensors whose decoders have run all, so that only readers of bits are left.
+  std::vector<std::string> kept_for_bits() const {
+    std::vector<std::string> names;
+    for (const int encoder : encoders_) {
+      const auto it = buffer_of_.find({encoder, 0});
+      if (it == buffer_of_.end() || buffers_[at(it->second)].holders == 0) continue;
+      const auto decoding = decoding_.find(encoder);
+      if (decoding != decoding_.end() && decoding->second == 0)
+        names.push_back(graph_.node(encoder).attr().at("tensor").s());
+    }
+    return names;
+  }
+
+  // Decoders of this encoder that have not run yet, through the host or not.
+  void find_encoders() {
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (graph_.op(i) != "StashDecode") continue;
+      source from = graph_.inputs(i)[0];
+      while (is_move(graph_.op(from.node)))
+        from = graph_.inputs(from.node)[0];
+      if (decoding_.emplace(from.node, 0).second) encoders_.push_back(from.node);
+      ++decoding_[from.node];
+      decodes_[i] = from.node;
+    }
   }
 
   int dying_input(int i, std::int64_t bytes) const {
@@ -175,6 +208,9 @@ class simulation {
   const tensor_sizes& sizes_;
   bool on_device_;
   std::map<std::string, std::int64_t> dense_, stored_;
+  std::vector<int> encoders_;    // with decoders
+  std::map<int, int> decoding_;  // decoders that have not run, by encoder
+  std::map<int, int> decodes_;   // encoder, by decoder
   std::vector<int> waiting_;
   std::deque<int> at_once_, queue_, copies_;
   std::map<source, int> buffer_of_;

@@ -5,6 +5,8 @@
 /// have read. Copies to the host and back end as late as they can: when nothing else is left to run.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "optimizer/choices.hpp"
 #include "optimizer/graph_view.hpp"
@@ -16,6 +18,9 @@ namespace stash_tf {
 struct footprint {
   std::int64_t peak_bytes = 0;
   std::int64_t host_bytes = 0;  ///< the most that lies on the host at a time, not in peak_bytes
+  /// Tensors whose encoded values are there at the peak though all of their decoders have run: their last
+  /// readers want bits alone.
+  std::vector<std::string> kept_for_bits;
 };
 
 /// What the caller holds (weights, arguments) does not count. `graph` is the original,

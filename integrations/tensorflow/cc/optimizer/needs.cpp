@@ -120,6 +120,13 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
   return {"exact_value"};
 }
 
+const char* op_on_bits(const std::string& op) {
+  if (op == "ReluGrad") return "StashReluGrad";
+  if (op == "Relu6Grad") return "StashRelu6Grad";
+  if (op == "LeakyReluGrad") return "StashLeakyReluGrad";
+  return nullptr;
+}
+
 bool is_given(const std::string& op) {
   // The caller, an iterator or the weights hold these anyway.
   static const std::set<std::string> ops = {"_Arg",

@@ -14,6 +14,9 @@ namespace stash_tf {
 /// is "exact_value".
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
+/// The op that takes one bit for each value in place of the values that this one reads; null: there is none.
+const char* op_on_bits(const std::string& op);
+
 /// Ops whose results somebody else holds anyway: the caller, an iterator, the weights.
 bool is_given(const std::string& op);
 

@@ -91,8 +91,23 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.needs.assign(needs.begin(), needs.end());
     t.choice = c.encoding.empty() ? (c.stored_bytes == 0 ? "not needed" : "raw") : c.encoding;
     t.reason = c.reason;
+    logged_tensor bits = t;
     move(&t);
     log->tensors.push_back(std::move(t));
+    if (c.bit_readers.empty()) continue;
+    bits.tensor += bits_suffix;
+    bits.dense_bytes = 0;
+    bits.stored_bytes = c.bits_bytes / (b.size.per_sample ? batch : 1);
+    bits.needs = {b.bits == "range_mask" ? "range" : "sign"};
+    bits.choice = b.bits;
+    bits.reason =
+        "one bit for each value is enough for some readers, and the others need no exact values or are done "
+        "earlier";
+    bits.readers.clear();
+    for (const int reader : c.bit_readers)
+      bits.readers.push_back(graph.name(reader));
+    move(&bits);
+    log->tensors.push_back(std::move(bits));
   }
   for (std::size_t k = 0; k < of.poolings.size(); ++k) {
     if (chosen.poolings[k] == pooling_choice::from_maps) continue;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "optimizer/footprint.hpp"
 #include "optimizer/needs.hpp"
 #include "optimizer/work.hpp"
 
@@ -45,6 +46,7 @@ class builder {
   planner_graph run() {
     result_.storage_of_block.assign(step_.blocks.size(), -1);
     result_.exact_cast_of_block.assign(step_.blocks.size(), -1);
+    result_.bits_of_block.assign(step_.blocks.size(), -1);
     result_.op_of_pooling.assign(step_.poolings.size(), -1);
     result_.storage_of_pooling.assign(step_.poolings.size(), -1);
     find_last_uses();
@@ -174,6 +176,12 @@ class builder {
       }
     }
     const int block = block_of({node, 0});
+    if (block >= 0 && step_.blocks[at(block)].plan_bits && result_.storage_of_block[at(block)] >= 0) {
+      const std::int64_t elements = step_.blocks[at(block)].size.elements;
+      const int id = add_storage(graph_.name(node) + "/bits", "auxiliary", "u8", elements, elements, 1, 0);
+      result_.bits_of_block[at(block)] = id;
+      optional.push_back(id);
+    }
     if (block >= 0 && graph_.op(node) == "Cast" && !step_.blocks[at(block)].exact_cast.empty() &&
         step_.blocks[at(block)].raw_because.empty() && result_.storage_of_block[at(block)] >= 0) {
       const stashed_block& b = step_.blocks[at(block)];
@@ -198,8 +206,15 @@ class builder {
     return block < 0 || !step_.blocks[at(block)].raw_because.empty();
   }
 
-  // What this op reads of the forward pass. `exact_casts`: the narrower originals where there are some.
-  json reads_of(int node, bool exact_casts, bool* has_exact_casts) const {
+  // What may stand in for a tensor, if an alternative makes use of it.
+  struct stand_ins {
+    bool narrow = false;  ///< the narrower original of a cast
+    bool bits = false;
+  };
+
+  // What this op reads of the forward pass, with stand-ins where they are `wanted`; `found` says which there
+  // are.
+  json reads_of(int node, stand_ins wanted, stand_ins* found) const {
     json reads = json::array();
     for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
       const source& s = graph_.inputs(node)[k];
@@ -214,30 +229,38 @@ class builder {
       const int block = block_of(s);
       const stashed_block* b = &step_.blocks[at(block)];
       const int narrow = result_.exact_cast_of_block[at(block)];
-      if (narrow >= 0) *has_exact_casts = true;
-      if (narrow >= 0 && exact_casts) {
+      if (narrow >= 0) found->narrow = true;
+      if (narrow >= 0 && wanted.narrow) {
         add_read(narrow, "value", &reads);
         continue;
       }
-      for (const stash_reader& r : b->readers)
-        if (r.node == node && r.input == static_cast<int>(k))
-          for (const std::string& need : r.needs)
-            add_read(id, need, &reads);
+      const int bits = result_.bits_of_block[at(block)];
+      for (const stash_reader& r : b->readers) {
+        if (r.node != node || r.input != static_cast<int>(k)) continue;
+        const bool bits_do = bits >= 0 && reads_bits(graph_, *b, r);
+        if (bits_do) found->bits = true;
+        if (bits_do && wanted.bits) {
+          add_read(bits, "mask", &reads);
+          continue;
+        }
+        for (const std::string& need : r.needs)
+          add_read(id, need, &reads);
+      }
     }
     return reads;
   }
 
   json alternatives_of(int node) {
     json alternatives = json::array();
-    bool has_exact_casts = false;
-    json reads = reads_of(node, false, &has_exact_casts);
+    stand_ins found;
+    json reads = reads_of(node, {}, &found);
     const auto pool = pooling_of_.find(node);
     if (pool != pooling_of_.end() && result_.storage_of_pooling[at(pool->second)] >= 0) {
       const pooling& p = step_.poolings[at(pool->second)];
       const bool joint = p.relu_backward >= 0;
       if (joint) {
-        bool ignored = false;
-        for (const json& r : reads_of(p.relu_backward, false, &ignored))
+        stand_ins ignored;
+        for (const json& r : reads_of(p.relu_backward, {}, &ignored))
           add_read(r["storage"], r["need"], &reads);
       }
       // What the pair needs of the maps is what its ops read of them; nothing of it is needed beside the
@@ -251,8 +274,10 @@ class builder {
     }
     if (reads.empty()) return alternatives;
     alternatives.push_back({{"form", "from_maps"}, {"reads", reads}});
-    if (has_exact_casts)
-      alternatives.push_back({{"form", "from_narrow"}, {"reads", reads_of(node, true, &has_exact_casts)}});
+    if (found.narrow)
+      alternatives.push_back({{"form", "from_narrow"}, {"reads", reads_of(node, {true, false}, &found)}});
+    if (found.bits)
+      alternatives.push_back({{"form", "from_bits"}, {"reads", reads_of(node, {false, true}, &found)}});
     return alternatives;
   }
 
@@ -270,6 +295,12 @@ class builder {
     }
     json alternatives = backward ? alternatives_of(node) : json::array();
     json outputs = add_outputs(node);
+    // Scratch memory is there while the op runs, like a result that nobody reads.
+    if (const std::int64_t scratch = step_.on_device ? 0 : scratch_bytes(graph_, node, sizes_);
+        scratch >= threshold_ && scratch > 0)
+      outputs.push_back(
+          {{"storage", add_storage(graph_.name(node) + "/scratch", backward ? "gradient" : "feature_map",
+                                   "s32", 0, scratch, 1, 0)}});
     if (const auto pool = pooling_of_.find(node); backward && pool != pooling_of_.end()) {
       const int relu = step_.poolings[at(pool->second)].relu_backward;
       // The pair is one op, and its result goes by the ReLU's name.

@@ -38,6 +38,7 @@ class rewriter {
         apply_pooling(step_.poolings[k], chosen.poolings[k], chosen.cells_on_host[k]);
     for (std::size_t k = 0; k < step_.blocks.size(); ++k) {
       const block_choice& choice = chosen.blocks[k];
+      apply_bits(step_.blocks[k], choice);
       if (!choice.encoding.empty()) {
         apply_block(step_.blocks[k], choice);
       } else if (choice.on_host.wanted) {
@@ -217,11 +218,39 @@ class rewriter {
     ++result_.stashes;
   }
 
-  static const char* op_on_bits(const std::string& op) {
-    if (op == "ReluGrad") return "StashReluGrad";
-    if (op == "Relu6Grad") return "StashRelu6Grad";
-    if (op == "LeakyReluGrad") return "StashLeakyReluGrad";
-    return nullptr;
+  // The bits that some readers take, beside what the others read.
+  void apply_bits(const stashed_block& b, const block_choice& choice) {
+    std::vector<int> nodes;
+    for (const stash_reader* r : unserved(b))
+      if (choice.bit_readers.count(r->node) != 0 && reads_bits(graph_, b, *r)) nodes.push_back(r->node);
+    if (nodes.empty()) return;
+    const std::string dense = graph_.tensor_name(b.tensor);
+    const std::string tensor = dense + bits_suffix;
+    NodeDef* encoder = add_node(graph_.name(b.tensor.node) + "/stash_bits", "StashEncode", b.tensor.node);
+    const std::string stored = encoder->name();
+    encoder->add_input(dense);
+    block_choice bits;
+    bits.encoding = b.bits;
+    describe(encoder, b, bits, tensor);
+    std::string back = stored;
+    if (choice.bits_on_host.wanted)
+      back = moved(stored, b.tensor.node, nodes, choice.bits_on_host, tensorflow::DT_UINT8, tensor);
+    for (const stash_reader* r : unserved(b)) {
+      if (std::find(nodes.begin(), nodes.end(), r->node) == nodes.end() || !reads_bits(graph_, b, *r))
+        continue;
+      take_bits(*r, b.bits, back, tensor);
+      served_.insert({r->node, r->input});
+    }
+    hurry(b, stored);
+    ++result_.stashes;
+  }
+
+  void take_bits(const stash_reader& r, const std::string& encoding, const std::string& stored,
+                 const std::string& tensor) {
+    NodeDef* n = node(r.node);
+    change_op(n, op_on_bits(graph_.op(r.node)), {n->input(0), stored}, {"T", "alpha"});
+    if (graph_.op(r.node) != "Relu6Grad") (*n->mutable_attr())["encoding"].set_s(encoding);
+    (*n->mutable_attr())["tensor"].set_s(tensor);
   }
 
   void apply_block(const stashed_block& b, const block_choice& choice) {
@@ -256,16 +285,10 @@ class rewriter {
   void serve(const stash_reader& r, const stashed_block& b, const block_choice& choice,
              const std::string& stored, const std::string& dims, const std::string& tensor) {
     const char* direct = op_on_bits(graph_.op(r.node));
-    NodeDef* n = node(r.node);
     const bool wants_bits = r.needs.size() == 1 && (r.needs[0] == "sign" || r.needs[0] == "range");
     const bool takes_bits =
         direct != nullptr && wants_bits && (r.needs[0] == "sign" || choice.encoding == "range_mask");
-    if (takes_bits) {
-      change_op(n, direct, {n->input(0), stored}, {"T", "alpha"});
-      if (graph_.op(r.node) != "Relu6Grad") (*n->mutable_attr())["encoding"].set_s(choice.encoding);
-      (*n->mutable_attr())["tensor"].set_s(tensor);
-      return;
-    }
+    if (takes_bits) return take_bits(r, choice.encoding, stored, tensor);
     const auto [it, is_new] = decoder_of_.emplace(std::make_pair(r.node, tensor), "");
     if (is_new) {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
@@ -274,8 +297,8 @@ class rewriter {
       decoder->add_input("^" + graph_.name(r.gate));
       describe(decoder, b, choice, tensor);
       it->second = decoder->name();
-      n = node(r.node);  // adding nodes moves them
     }
+    NodeDef* n = node(r.node);
     n->set_input(r.input, it->second);
     n->mutable_attr()->erase("_output_shapes");
   }

@@ -15,6 +15,9 @@ namespace stash_tf {
 /// Attribute of every node that was added or changed.
 inline constexpr char mark[] = "_stash";
 
+/// What a tensor's bits, kept beside its values, are called behind its name.
+inline constexpr char bits_suffix[] = ":bits";
+
 struct rewritten {
   tensorflow::GraphDef graph;
   int stashes = 0;              ///< tensors and poolings that are kept in another form or place

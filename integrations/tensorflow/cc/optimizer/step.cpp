@@ -222,6 +222,7 @@ class analyser {
     } else if (makes_zeros(graph_, b->root.node)) {
       b->density = zeros_of_a_relu;
     }
+    settle_bits(b);
     if (graph_.op(b->root.node) == "Cast" && b->size.type == tensorflow::DT_FLOAT) {
       const auto from = graph_.node(b->root.node).attr().find("SrcT");
       if (from != graph_.node(b->root.node).attr().end()) {
@@ -229,6 +230,25 @@ class analyser {
         if (from->second.type() == tensorflow::DT_BFLOAT16) b->exact_cast = "bf16";
       }
     }
+  }
+
+  void settle_bits(stashed_block* b) const {
+    if (!b->raw_because.empty()) return;
+    bool more = false;
+    std::string bits;
+    for (const stash_reader& r : b->readers) {
+      const bool one = r.needs.size() == 1 && op_on_bits(graph_.op(r.node)) != nullptr;
+      if (one && r.needs[0] == "sign") {
+        bits = "sign_mask";
+      } else if (one && r.needs[0] == "range") {
+        bits = "range_mask";
+      } else {
+        more = true;
+      }
+    }
+    if (more) b->bits = bits;
+    // Rounded values keep their signs, but do not say which of them were cut off.
+    b->plan_bits = b->bits == "range_mask" && wanted_.policy != "lossless";
   }
 
   const tensorflow::AttrValue* attr(int node, const char* name) const {
@@ -350,6 +370,11 @@ source root_of(const graph_view& graph, source tensor) {
          !graph.inputs(tensor.node)[0].is_control())
     tensor = graph.inputs(tensor.node)[0];
   return tensor;
+}
+
+bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r) {
+  return !b.bits.empty() && op_on_bits(graph.op(r.node)) != nullptr && r.needs.size() == 1 &&
+         r.needs[0] == (b.bits == "range_mask" ? "range" : "sign");
 }
 
 std::string layer_of(const std::string& node_name) {

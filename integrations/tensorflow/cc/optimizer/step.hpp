@@ -37,7 +37,12 @@ struct stashed_block {
   std::string exact_cast;
   std::vector<stash_reader> readers;
   std::string raw_because;  ///< not empty: it must stay as it is, and why
-  bool movable = false;     ///< to the host: it lives in another memory, and nothing keeps it there
+  /// "sign_mask" or "range_mask" if some readers need no more than these bits while others need more: the
+  /// bits may be kept beside the values; else empty.
+  std::string bits;
+  /// Values that serve the others could not serve these readers, too: the planner weighs both.
+  bool plan_bits = false;
+  bool movable = false;  ///< to the host: it lives in another memory, and nothing keeps it there
 };
 
 /// A max-pooling and its gradient, which winning cells can serve instead of the maps.
@@ -62,6 +67,9 @@ source root_of(const graph_view& graph, source tensor);
 
 /// "functional_1/conv2d_1/Relu" -> "conv2d_1".
 std::string layer_of(const std::string& node_name);
+
+/// Whether the bits of `b` would serve this reader.
+bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r);
 
 /// Reads the step out of a graph. No blocks: nothing that the backward pass reads is large enough.
 step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,

@@ -9,6 +9,7 @@ from typing import Any
 from . import control, diagnosis, library, memory
 from .replanning import BATCH, ENCODERS, MOVE
 
+BITS = ":bits"  # behind the name of a tensor whose bits are kept beside its values
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
 
@@ -175,6 +176,8 @@ def _row(
     if found:
         dense, stored, runs, host = _measured(found)
         state = RAN
+        if tensor["tensor"].endswith(BITS):
+            dense = 0  # the values are in a row of their own
     elif tensor["choice"] in diagnosis.AS_IT_IS or not graph["rewritten"]:
         state = STAYS
     elif tensor["choice"] == "not needed" and ran:
