@@ -151,6 +151,38 @@ def test_a_device_that_is_too_small_needs_no_budget(python):
     assert peak <= plain * 7 // 10 and host > 0
 
 
+def test_bits_move_apart_from_the_values_beside_them(python):
+    code = """
+    def clipped():
+        weights = [tf.Variable((np.random.default_rng(k).standard_normal((3, 3, 16, 16)) * 0.1).astype("float32"))
+                   for k in range(6)]
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                y = x
+                for w in weights:
+                    y = tf.nn.relu6(tf.nn.conv2d(y, w, 1, "SAME"))
+                loss = tf.reduce_mean(y * y)
+            for w, g in zip(weights, tape.gradient(loss, weights)):
+                w.assign_sub(g)
+            return loss
+        return step
+
+    x = tf.constant(np.random.default_rng(1).random((16, 64, 64, 16)).astype("float32"))
+    count_as_a_device(1)
+    def losses(**options):
+        with stash_tf.enabled("fp8", **options):
+            step = clipped()
+            return [step(x).numpy().item() for _ in range(3)], stash_tf.report().as_dict()["rows"]
+    out([losses()[0], *losses(swap=True)])
+    """
+    stay, move, rows = python(DEVICE, code, **OFF)
+    assert move == stay
+    moved = [row for row in rows if row["tensor"].endswith(":bits") and row["host_bytes"]]
+    assert moved and all(row["choice"] == "range_mask+swap" and row["state"] == "ran" for row in moved)
+    assert all(row["host_bytes"] == row["stored_bytes"] == 16 * 64 * 64 * 16 // 8 for row in moved)
+
+
 # Traced for a batch that is not known, a step that has nothing to encode shows it all the same.
 UNKNOWN_BATCH = """
 def unknown(step):
