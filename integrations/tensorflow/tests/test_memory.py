@@ -83,7 +83,9 @@ def test_timeline_names_what_is_alive(python, mode, tmp_path):
     assert "peak 3.00 MiB" in table and "smaller ones" in table
     assert last < 4096 and paired
     assert svg.startswith("<svg") and "3.0 MiB" in svg
-    assert sorted(name for name in left if "autograph" not in name) == ["line.svg", "piece.py"]
+    # AutoGraph writes modules there, and Python may keep them compiled.
+    ours = sorted(name for name in left if "autograph" not in name and name != "__pycache__")
+    assert ours == ["line.svg", "piece.py"]
 
 
 def test_memory_of_the_caller_does_not_count(python):
