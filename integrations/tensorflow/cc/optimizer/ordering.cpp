@@ -11,7 +11,7 @@ namespace stash_tf {
 
 namespace {
 
-constexpr std::int64_t smallest_update = 4 * 1024;  // bytes; edges cost time, too
+constexpr std::int64_t smallest_update = 64 * 1024;  // bytes; edges cost time, too
 
 // Input of the gradient that a layer got from above; -1 for other ops.
 int used_up(const std::string& op) {
