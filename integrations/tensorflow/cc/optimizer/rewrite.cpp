@@ -220,10 +220,14 @@ class rewriter {
 
   // The bits that some readers take, beside what the others read.
   void apply_bits(const stashed_block& b, const block_choice& choice) {
+    std::vector<const stash_reader*> takers;
     std::vector<int> nodes;
-    for (const stash_reader* r : unserved(b))
-      if (choice.bit_readers.count(r->node) != 0 && reads_bits(graph_, b, *r)) nodes.push_back(r->node);
-    if (nodes.empty()) return;
+    for (const stash_reader* r : unserved(b)) {
+      if (choice.bit_readers.count(r->node) == 0 || !reads_bits(graph_, b, *r)) continue;
+      takers.push_back(r);
+      nodes.push_back(r->node);
+    }
+    if (takers.empty()) return;
     const std::string dense = graph_.tensor_name(b.tensor);
     const std::string tensor = dense + bits_suffix;
     NodeDef* encoder = add_node(graph_.name(b.tensor.node) + "/stash_bits", "StashEncode", b.tensor.node);
@@ -235,9 +239,7 @@ class rewriter {
     std::string back = stored;
     if (choice.bits_on_host.wanted)
       back = moved(stored, b.tensor.node, nodes, choice.bits_on_host, tensorflow::DT_UINT8, tensor);
-    for (const stash_reader* r : unserved(b)) {
-      if (std::find(nodes.begin(), nodes.end(), r->node) == nodes.end() || !reads_bits(graph_, b, *r))
-        continue;
+    for (const stash_reader* r : takers) {
       take_bits(*r, b.bits, back, tensor);
       served_.insert({r->node, r->input});
     }
