@@ -54,6 +54,8 @@ class pass {
       if (g_.ops[i].stage == op_stage::backward) backward(id);
     }
     if (overflow >= 0) out_.buffers[index(overflow)].last_step = next_step() - 1;
+    // Lifetimes are steps: where nothing runs, nothing lives.
+    if (out_.steps.empty()) out_.buffers.clear();
     return std::move(out_);
   }
 

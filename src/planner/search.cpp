@@ -19,6 +19,7 @@ struct peak {
 
 peak find_peak(const schedule& s) {
   const std::vector<std::int64_t> live = live_bytes(s);
+  if (live.empty()) return {};  // nothing runs
   const auto at = std::max_element(live.begin(), live.end());
   return {*at, static_cast<std::int32_t>(at - live.begin())};
 }

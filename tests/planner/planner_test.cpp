@@ -512,5 +512,18 @@ TEST(explain, names_every_stashed_tensor_with_reader_form_and_bytes) {
   }
 }
 
+// A search found this: the image had a lifetime, in a schedule without steps.
+TEST(make_plan, a_network_that_runs_nothing_holds_nothing) {
+  const graph g = graph_from_json(
+      R"({"format":"stash.graph","version":1,"name":"idle","batch":1,"classes":2,"storages":[)"
+      R"({"name":"input","role":"image","type":"u8","shape":[1,1,2],"bytes_per_sample":2},)"
+      R"({"name":"labels","role":"label","type":"s32","shape":[1],"bytes_per_sample":4}],"ops":[],"recompute":[]})");
+  const plan p = make_plan(g, {});
+  EXPECT_TRUE(p.steps.empty());
+  EXPECT_TRUE(p.buffers.empty());
+  for (const plan_finding& found : validate(p))
+    EXPECT_EQ(found.fault, plan_fault::bad_graph) << found.message;
+}
+
 }  // namespace
 }  // namespace stash::planner
