@@ -66,16 +66,17 @@ sys.path.insert(0, {str(HERE)!r})
 import re
 from run_model import count_as_a_device
 
-def deep():
-    "Dense values only: nothing but moving them helps."
-    weights = [tf.Variable((np.random.default_rng(k).standard_normal((3, 3, 8, 8)) * 0.1).astype("float32"))
+def deep(activation=tf.nn.softplus, channels=8):
+    "With softplus dense values only: nothing but moving them helps."
+    shape = (3, 3, channels, channels)
+    weights = [tf.Variable((np.random.default_rng(k).standard_normal(shape) * 0.1).astype("float32"))
                for k in range(6)]
     @tf.function
     def step(x):
         with tf.GradientTape() as tape:
             y = x
             for w in weights:
-                y = tf.nn.softplus(tf.nn.conv2d(y, w, 1, "SAME"))
+                y = activation(tf.nn.conv2d(y, w, 1, "SAME"))
             loss = tf.reduce_mean(y * y)
         for w, g in zip(weights, tape.gradient(loss, weights)):
             w.assign_sub(g)
@@ -153,26 +154,11 @@ def test_a_device_that_is_too_small_needs_no_budget(python):
 
 def test_bits_move_apart_from_the_values_beside_them(python):
     code = """
-    def clipped():
-        weights = [tf.Variable((np.random.default_rng(k).standard_normal((3, 3, 16, 16)) * 0.1).astype("float32"))
-                   for k in range(6)]
-        @tf.function
-        def step(x):
-            with tf.GradientTape() as tape:
-                y = x
-                for w in weights:
-                    y = tf.nn.relu6(tf.nn.conv2d(y, w, 1, "SAME"))
-                loss = tf.reduce_mean(y * y)
-            for w, g in zip(weights, tape.gradient(loss, weights)):
-                w.assign_sub(g)
-            return loss
-        return step
-
     x = tf.constant(np.random.default_rng(1).random((16, 64, 64, 16)).astype("float32"))
     count_as_a_device(1)
     def losses(**options):
         with stash_tf.enabled("fp8", **options):
-            step = clipped()
+            step = deep(tf.nn.relu6, 16)
             return [step(x).numpy().item() for _ in range(3)], stash_tf.report().as_dict()["rows"]
     out([losses()[0], *losses(swap=True)])
     """
