@@ -17,18 +17,18 @@ constexpr int cell_bits(std::int64_t cells) noexcept {
   return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
 }
 
-/// codes[i] = cells[i] where passes[i] is 1, `none` where it is 0. Without a branch, because signs are
-/// random.
+/// codes[i] = cells[i] where passes[i] is 1, no_gradient_code where it is 0. Without a branch, because signs
+/// are random.
 inline void select_codes(const std::uint8_t* __restrict cells, const std::uint8_t* __restrict passes,
-                         std::int64_t count, std::uint8_t none, std::uint8_t* __restrict codes) noexcept {
+                         std::int64_t count, std::uint8_t* __restrict codes) noexcept {
   for (std::int64_t i = 0; i < count; ++i) {
     const int mask = -passes[i];
-    codes[i] = static_cast<std::uint8_t>((cells[i] & mask) | (none & ~mask));
+    codes[i] = static_cast<std::uint8_t>((cells[i] & mask) | (no_gradient_code & ~mask));
   }
 }
 
 /// Writes `count` codes at element `first` of a plane; `first` is a multiple of 8. `codes` must be readable,
-/// and zero, up to a multiple of 4.
+/// and zero, up to a multiple of 4. With two bits no_gradient_code becomes 0.
 inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count, int bits, std::int64_t first,
                        std::uint8_t* plane) noexcept {
   std::uint8_t* __restrict out = plane + first * bits / 8;
@@ -42,29 +42,22 @@ inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count,
     for (std::int64_t i = 0; i < (count + 3) / 4; ++i) {
       std::uint32_t four;
       std::memcpy(&four, codes + 4 * i, 4);
+      four &= ~(four >> 2) & 0x03030303U;
       out[i] = static_cast<std::uint8_t>(four | four >> 6 | four >> 12 | four >> 18);
     }
   }
 }
 
-/// Splits `count` codes, each a cell of 0 to 3 or no_gradient_code, into relu_pool's planes of two bits and
-/// of one; `first` is a multiple of 8. `codes` must be readable, and zero, up to a multiple of 8.
-inline void pack_codes_and_gradients(const std::uint8_t* __restrict codes, std::int64_t count,
-                                     std::int64_t first, std::uint8_t* plane,
-                                     std::uint8_t* gradient) noexcept {
-  std::uint8_t* __restrict out = plane + first / 4;
-  for (std::int64_t i = 0; i < (count + 3) / 4; ++i) {
-    std::uint32_t four;
-    std::memcpy(&four, codes + 4 * i, 4);
-    four &= ~(four >> 2) & 0x03030303U;  // a cell, or 0
-    out[i] = static_cast<std::uint8_t>(four | four >> 6 | four >> 12 | four >> 18);
-  }
+/// The second plane of relu_pool for windows of up to 4 cells: one bit per code, set unless it is
+/// no_gradient_code. `first` is a multiple of 8.
+inline void pack_gradients(const std::uint8_t* __restrict codes, std::int64_t count, std::int64_t first,
+                           std::uint8_t* plane) noexcept {
   std::uint8_t flags[run_elements];
   for (std::int64_t done = 0; done < count; done += run_elements) {
     const std::int64_t some = std::min(run_elements, count - done);
     for (std::int64_t i = 0; i < some; ++i)
       flags[i] = codes[done + i] != no_gradient_code;
-    pack_flags(flags, some, gradient + (first + done) / 8);
+    pack_flags(flags, some, plane + (first + done) / 8);
   }
 }
 

@@ -94,7 +94,7 @@ class cell_stage {
   void write(std::int64_t count) noexcept {
     if (planes_.index != nullptr) pack_cells(cells_.data(), count, planes_.index_bits, first_, planes_.index);
     if (planes_.code != nullptr && holds_ == winner_bytes::codes) {
-      pack_staged_codes(count);
+      pack_codes(cells_.data(), count, first_);
     } else if (planes_.code != nullptr) {
       write_codes(count);
     }
@@ -103,12 +103,9 @@ class cell_stage {
     std::memmove(cells_.data(), cells_.data() + count, static_cast<std::size_t>(filled_));
   }
 
-  void pack_staged_codes(std::int64_t count) noexcept {
-    if (planes_.gradient != nullptr) {
-      pack_codes_and_gradients(cells_.data(), count, first_, planes_.code, planes_.gradient);
-    } else {
-      pack_cells(cells_.data(), count, planes_.code_bits, first_, planes_.code);
-    }
+  void pack_codes(const std::uint8_t* codes, std::int64_t count, std::int64_t first) noexcept {
+    pack_cells(codes, count, planes_.code_bits, first, planes_.code);
+    if (planes_.gradient != nullptr) pack_gradients(codes, count, first, planes_.gradient);
   }
 
   void write_codes(std::int64_t count) noexcept {
@@ -122,13 +119,9 @@ class cell_stage {
     std::uint8_t bits[run_elements / 8], passes[run_elements], codes[run_elements + group_elements];
     loops().pass_bits(read_values(y_, first, count, values), count, rule_, bits);
     spread_bits(bits, count, passes);
-    const std::uint8_t none = planes_.gradient != nullptr ? 0 : no_gradient_code;
-    select_codes(cells_.data() + at, passes, count, none, codes);
+    select_codes(cells_.data() + at, passes, count, codes);
     std::memset(codes + count, 0, group_elements);
-    pack_cells(codes, count, planes_.code_bits, first, planes_.code);
-    if (planes_.gradient != nullptr) {
-      std::memcpy(planes_.gradient + first / 8, bits, static_cast<std::size_t>((count + 7) / 8));
-    }
+    pack_codes(codes, count, first);
   }
 
   pool_planes planes_;

@@ -1,7 +1,10 @@
 #include "optimizer/budget.hpp"
 
+#include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "stash/c_api.h"
 
 namespace stash_tf {
 
@@ -27,7 +30,12 @@ bool keep_bits(const step_context& c, const std::string& tensor, choices* chosen
     if (b.bits.empty() || !choice.bit_readers.empty() || c.graph.tensor_name(b.tensor) != tensor) continue;
     for (const stash_reader& r : b.readers)
       if (reads_bits(c.graph, b, r)) choice.bit_readers.insert(r.node);
-    choice.bits_bytes = (b.size.elements + 127) / 128 * 16;
+    stash_encoding mask = STASH_INIT(stash_encoding);
+    mask.kind = STASH_KIND_SIGN_MASK;  // a range_mask is as large
+    std::size_t bytes = 0;
+    if (stash_encoded_bytes_bound(&mask, STASH_DTYPE_F32, b.size.elements, &bytes) != STASH_OK)
+      throw std::runtime_error(stash_last_error_message());
+    choice.bits_bytes = static_cast<std::int64_t>(bytes);
     return true;
   }
   return false;
