@@ -103,7 +103,7 @@ class cell_stage {
     std::memmove(cells_.data(), cells_.data() + count, static_cast<std::size_t>(filled_));
   }
 
-  void pack_codes(const std::uint8_t* codes, std::int64_t count, std::int64_t first) noexcept {
+  void pack_codes(const std::uint8_t* codes, std::int64_t count, std::int64_t first) const noexcept {
     pack_cells(codes, count, planes_.code_bits, first, planes_.code);
     if (planes_.gradient != nullptr) pack_gradients(codes, count, first, planes_.gradient);
   }
