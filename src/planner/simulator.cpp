@@ -22,64 +22,108 @@ struct engine {
 
 }  // namespace
 
-simulator::simulator(const step_problem& p) : p_(p) {
+simulator::simulator(const step_problem& p) : p_(p), work_(p.ms), loaded_(p.items.size(), -1) {
   leaves_ = std::bit_ceil(std::max<std::size_t>(p.ms.size(), 1));
+  held_now_.resize(p.ms.size());
   base_.resize(p.ms.size());
   change_.resize(p.ms.size() + 1);
-  work_.resize(p.ms.size());
   work_left_.resize(p.ms.size() + 1);
   tree_.resize(2 * leaves_);
   lazy_.resize(2 * leaves_);
-  for (const item& i : p.items) {
+  std::vector<std::vector<work_of_option>> at_step(p.ms.size());
+  for (std::size_t i = 0; i < p.items.size(); ++i) {
     first_option_.push_back(options_.size());
-    for (const item_option& o : i.options) {
-      options_.push_back({held_.size(), added_.size(), transfers_.size()});
-      held_.insert(held_.end(), o.held.begin(), o.held.end());
-      added_.insert(added_.end(), o.work.begin(), o.work.end());
-      transfers_.insert(transfers_.end(), o.transfers.begin(), o.transfers.end());
+    const std::vector<item_option>& list = p.items[i].options;
+    for (std::size_t o = 0; o < list.size(); ++o) {
+      options_.push_back({held_.size(), work_steps_.size(), transfers_.size()});
+      held_.insert(held_.end(), list[o].held.begin(), list[o].held.end());
+      for (const added_work& w : list[o].work) {
+        work_steps_.push_back(w.tick);
+        at_step[index(w.tick)].push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(o), w.ms});
+      }
+      for (std::size_t t = 0; t < list[o].transfers.size(); ++t) {
+        const transfer& x = list[o].transfers[t];
+        transfers_.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(t), x.released,
+                              x.needed, x.earliest, x.bytes, -1.0, -1.0, -1});
+      }
     }
   }
-  options_.push_back({held_.size(), added_.size(), transfers_.size()});
+  options_.push_back({held_.size(), work_steps_.size(), transfers_.size()});
+  for (const std::vector<work_of_option>& list : at_step) {
+    first_work_.push_back(added_.size());
+    added_.insert(added_.end(), list.begin(), list.end());
+  }
+  first_work_.push_back(added_.size());
 }
 
+// Among those that are released at once, the one that is wanted back last goes first.
+bool simulator::released_before(std::int32_t a, std::int32_t b) const {
+  const moving &x = transfers_[index(a)], &y = transfers_[index(b)];
+  if (x.released != y.released) return x.released < y.released;
+  return x.needed != y.needed ? x.needed > y.needed : a < b;
+}
+
+bool simulator::needed_before(std::int32_t a, std::int32_t b) const {
+  const moving &x = transfers_[index(a)], &y = transfers_[index(b)];
+  if (x.needed != y.needed) return x.needed < y.needed;
+  return x.released != y.released ? x.released < y.released : a < b;
+}
+
+void simulator::put(std::int32_t transfer) {
+  const auto sorted = [&](std::vector<std::int32_t>& list, auto before) {
+    list.insert(std::upper_bound(list.begin(), list.end(), transfer, before), transfer);
+  };
+  sorted(by_release_, [&](std::int32_t a, std::int32_t b) { return released_before(a, b); });
+  sorted(by_need_, [&](std::int32_t a, std::int32_t b) { return needed_before(a, b); });
+}
+
+void simulator::take(std::int32_t transfer) {
+  const auto sorted = [&](std::vector<std::int32_t>& list, auto before) {
+    list.erase(std::lower_bound(list.begin(), list.end(), transfer, before));
+  };
+  sorted(by_release_, [&](std::int32_t a, std::int32_t b) { return released_before(a, b); });
+  sorted(by_need_, [&](std::int32_t a, std::int32_t b) { return needed_before(a, b); });
+}
+
+// From what was loaded before: a search changes few items at a time.
 void simulator::load(const option_choice& choice) {
-  std::fill(change_.begin(), change_.end(), 0);
-  std::copy(p_.ms.begin(), p_.ms.end(), work_.begin());
-  moves_.clear();
-  for (std::size_t i = 0; i < choice.size(); ++i) {
-    const loaded* const o = &options_[first_option_[i] + index(choice[i])];
+  std::int32_t begin = static_cast<std::int32_t>(base_.size()), end = 0;
+  touched_.clear();
+  const auto apply = [&](std::size_t item, std::int32_t option, bool in) {
+    const loaded* const o = &options_[first_option_[item] + index(option)];
     for (std::size_t h = o[0].held; h < o[1].held; ++h) {
-      change_[index(held_[h].first)] += held_[h].bytes;
-      change_[index(held_[h].last) + 1] -= held_[h].bytes;
+      const std::int64_t bytes = in ? held_[h].bytes : -held_[h].bytes;
+      change_[index(held_[h].first)] += bytes;
+      change_[index(held_[h].last) + 1] -= bytes;
+      begin = std::min(begin, held_[h].first);
+      end = std::max(end, held_[h].last + 1);
     }
-    for (std::size_t w = o[0].work; w < o[1].work; ++w)
-      work_[index(added_[w].tick)] += added_[w].ms;
-    for (std::size_t t = o[0].transfers; t < o[1].transfers; ++t) {
-      const transfer& x = transfers_[t];
-      moves_.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(t - o[0].transfers),
-                        x.released, x.needed, x.earliest, x.bytes, -1.0, -1.0, -1});
-    }
+    touched_.insert(touched_.end(), work_steps_.begin() + static_cast<std::ptrdiff_t>(o[0].work),
+                    work_steps_.begin() + static_cast<std::ptrdiff_t>(o[1].work));
+    for (std::size_t t = o[0].transfers; t < o[1].transfers; ++t)
+      in ? put(static_cast<std::int32_t>(t)) : take(static_cast<std::int32_t>(t));
+  };
+  for (std::size_t i = 0; i < choice.size(); ++i) {
+    if (loaded_[i] == choice[i]) continue;
+    if (loaded_[i] >= 0) apply(i, loaded_[i], false);
+    apply(i, choice[i], true);
+    loaded_[i] = choice[i];
   }
   std::int64_t sum = 0;
-  for (std::size_t k = 0; k < base_.size(); ++k) {
-    sum += change_[k];
-    base_[k] = p_.fixed[k] + sum;
+  for (std::int32_t k = begin; k < end; ++k) {
+    sum += change_[index(k)];
+    change_[index(k)] = 0;
+    held_now_[index(k)] += sum;
   }
-  by_release_.resize(moves_.size());
-  for (std::size_t m = 0; m < moves_.size(); ++m)
-    by_release_[m] = static_cast<std::int32_t>(m);
-  by_need_ = by_release_;
-  // Among those that are released at once, the one that is wanted back last goes first.
-  std::sort(by_release_.begin(), by_release_.end(), [&](std::int32_t a, std::int32_t b) {
-    const moving &x = moves_[index(a)], &y = moves_[index(b)];
-    if (x.released != y.released) return x.released < y.released;
-    return x.needed != y.needed ? x.needed > y.needed : a < b;
-  });
-  std::sort(by_need_.begin(), by_need_.end(), [&](std::int32_t a, std::int32_t b) {
-    const moving &x = moves_[index(a)], &y = moves_[index(b)];
-    if (x.needed != y.needed) return x.needed < y.needed;
-    return x.released != y.released ? x.released < y.released : a < b;
-  });
+  change_[index(end)] = 0;
+  // Added up again in the order of items: what is loaded does not depend on what was loaded before.
+  for (const std::int32_t k : touched_) {
+    double ms = p_.ms[index(k)];
+    for (std::size_t w = first_work_[index(k)]; w < first_work_[index(k) + 1]; ++w) {
+      if (loaded_[index(added_[w].item)] == added_[w].option) ms += added_[w].ms;
+    }
+    work_[index(k)] = ms;
+  }
 }
 
 void simulator::find_least() {
@@ -90,12 +134,12 @@ void simulator::find_least() {
   copies_end_.resize(by_need_.size() + 1);
   copies_before_[0] = 0.0;
   for (std::size_t n = 0; n < by_need_.size(); ++n) {
-    const auto bytes = static_cast<double>(moves_[index(by_need_[n])].bytes);
+    const auto bytes = static_cast<double>(transfers_[index(by_need_[n])].bytes);
     copies_before_[n + 1] = copies_before_[n] + p_.link.latency_ms + bytes / p_.link.in_rate;
   }
   copies_end_.back() = 0.0;
   for (std::size_t n = by_need_.size(); n-- > 0;) {
-    const double end = copies_before_[n + 1] + work_left_[index(moves_[index(by_need_[n])].needed)];
+    const double end = copies_before_[n + 1] + work_left_[index(transfers_[index(by_need_[n])].needed)];
     copies_end_[n] = std::max(copies_end_[n + 1], end);
   }
 }
@@ -162,7 +206,7 @@ simulated simulator::run_late(const option_choice& choice, timeline_record& reco
   std::vector<double> not_before(record.transfers.size(), 0.0);
   double next = never;
   for (std::size_t n = by_need_.size(); n-- > 0;) {
-    const moving& x = moves_[index(by_need_[n])];
+    const moving& x = transfers_[index(by_need_[n])];
     const simulated_transfer& t = record.transfers[index(x.record)];
     const double end = std::min(next, record.begin[index(x.needed)]);
     const double begin = end - (t.in_end - t.in_begin);
@@ -185,12 +229,13 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
   simulated result;
   const auto steps = static_cast<std::int32_t>(p_.ms.size());
   for (std::int32_t k = 0; k < steps; ++k) {
-    const std::int64_t missing = base_[index(k)] - p_.limit;
-    if (missing > result.missing) {
-      result.missing = missing;
-      result.missing_step = k;
-    }
+    base_[index(k)] = p_.fixed[index(k)] + held_now_[index(k)];
     result.peak = std::max(result.peak, base_[index(k)]);
+  }
+  if (result.peak > p_.limit) {
+    const auto fullest = std::find(base_.begin(), base_.end(), result.peak);
+    result.missing = result.peak - p_.limit;
+    result.missing_step = static_cast<std::int32_t>(fullest - base_.begin());
   }
   if (record != nullptr) {
     record->begin.assign(p_.ms.size(), 0.0);
@@ -198,19 +243,24 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     record->transfers.clear();
   }
   if (result.missing > 0) return result;
+  for (const std::int32_t m : by_need_)
+    transfers_[index(m)].out_done = transfers_[index(m)].in_done = -1.0;
   const link_model& link = p_.link;
-  if (!moves_.empty() && !(link.out_rate > 0.0 && link.in_rate > 0.0)) return result;
+  if (!by_need_.empty() && !(link.out_rate > 0.0 && link.in_rate > 0.0)) return result;
   // The sums below are in another order than the clock's: what comes this close is simulated to its end.
   const double hopeless = give_up_ms * (1.0 + 1e-12);
   find_least();
   if (std::max(work_left_[0], copies_end_[0]) > hopeless) return result;
-  if (!moves_.empty()) build_tree();
+  if (!by_need_.empty()) build_tree();
   if (record != nullptr) {
-    for (moving& m : moves_) {
-      m.record = static_cast<std::int32_t>(record->transfers.size());
+    std::vector<std::int32_t> by_item = by_need_;
+    std::sort(by_item.begin(), by_item.end());
+    for (const std::int32_t m : by_item) {
+      moving& x = transfers_[index(m)];
+      x.record = static_cast<std::int32_t>(record->transfers.size());
       simulated_transfer t;
-      t.item = m.item;
-      t.index = m.index;
+      t.item = x.item;
+      t.index = x.index;
       record->transfers.push_back(t);
     }
   }
@@ -227,18 +277,18 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     // ---- start what can start
     if (out.current < 0 && next_out < released) {
       const std::int32_t m = by_release_[next_out];
-      if (on_host + moves_[index(m)].bytes <= link.host_bytes) {
+      if (on_host + transfers_[index(m)].bytes <= link.host_bytes) {
         ++next_out;
-        out = {m, link.latency_ms + static_cast<double>(moves_[index(m)].bytes) / link.out_rate};
-        on_host += moves_[index(m)].bytes;
+        out = {m, link.latency_ms + static_cast<double>(transfers_[index(m)].bytes) / link.out_rate};
+        on_host += transfers_[index(m)].bytes;
         result.host_peak = std::max(result.host_peak, on_host);
-        if (record != nullptr) record->transfers[index(moves_[index(m)].record)].out_begin = now;
+        if (record != nullptr) record->transfers[index(transfers_[index(m)].record)].out_begin = now;
       }
     }
     double may_begin = 0.0;
     if (in.current < 0 && next_in < by_need_.size()) {
       const std::int32_t m = by_need_[next_in];
-      moving& x = moves_[index(m)];
+      moving& x = transfers_[index(m)];
       if (not_before != nullptr) may_begin = (*not_before)[index(x.record)];
       if (x.out_done >= 0.0 && may_begin <= now && x.earliest <= k) {
         const bool due = x.needed <= k;
@@ -263,10 +313,10 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
       }
     }
     if (!computing && k < steps) {
-      while (arrived_needs < next_in && moves_[index(by_need_[arrived_needs])].in_done >= 0.0)
+      while (arrived_needs < next_in && transfers_[index(by_need_[arrived_needs])].in_done >= 0.0)
         ++arrived_needs;
       const bool all_there =
-          arrived_needs >= by_need_.size() || moves_[index(by_need_[arrived_needs])].needed > k;
+          arrived_needs >= by_need_.size() || transfers_[index(by_need_[arrived_needs])].needed > k;
       if (all_there && used() <= p_.limit) {
         computing = true;
         compute_end = now + work_[index(k)];
@@ -297,7 +347,7 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     in.left -= elapsed;
     now = next;
     if (out_end == next) {
-      moving& x = moves_[index(out.current)];
+      moving& x = transfers_[index(out.current)];
       x.out_done = now;
       pending_out -= x.bytes;
       if (record != nullptr) {
@@ -307,7 +357,7 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
       out = {};
     }
     if (in_end == next) {
-      moving& x = moves_[index(in.current)];
+      moving& x = transfers_[index(in.current)];
       x.in_done = now;
       on_host -= x.bytes;
       if (record != nullptr) record->transfers[index(x.record)].in_end = now;
@@ -317,15 +367,15 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
       if (record != nullptr) record->end[index(k)] = now;
       computing = false;
       compute_end = never;
-      while (released < by_release_.size() && moves_[index(by_release_[released])].released == k) {
-        pending_out += moves_[index(by_release_[released])].bytes;
+      while (released < by_release_.size() && transfers_[index(by_release_[released])].released == k) {
+        pending_out += transfers_[index(by_release_[released])].bytes;
         ++released;
       }
       ++k;
       // What was fetched for this step is now part of what it holds; the others are still beside it.
       prefetched = 0;
       for (std::size_t n = next_in; n-- > 0;) {
-        const moving& x = moves_[index(by_need_[n])];
+        const moving& x = transfers_[index(by_need_[n])];
         if (x.needed <= k) break;
         prefetched += x.bytes;
       }

@@ -39,6 +39,8 @@ struct timeline_record {
 
 class simulator {
  public:
+  /// Refers to p, of which limit and fixed bytes may change between runs. A run after one of a similar choice
+  /// is quicker.
   explicit simulator(const step_problem& p);
 
   /// Feasible only if it ends by `give_up_ms` too (a search needs no more than that). No allocation after the
@@ -61,6 +63,10 @@ class simulator {
   simulated run(const option_choice& choice, double give_up_ms, timeline_record* record,
                 const std::vector<double>* not_before);
   void load(const option_choice& choice);
+  void put(std::int32_t transfer);
+  void take(std::int32_t transfer);
+  bool released_before(std::int32_t a, std::int32_t b) const;
+  bool needed_before(std::int32_t a, std::int32_t b) const;
   void build_tree();
   void find_least();
   std::int64_t largest(std::int32_t first, std::int32_t last) const;  // of base + prefetched, over steps
@@ -70,23 +76,36 @@ class simulator {
   struct loaded {
     std::size_t held, work, transfers;  ///< where its part of each list begins
   };
+  struct work_of_option {
+    std::int32_t item, option;
+    double ms;
+  };
 
   const step_problem& p_;
   std::vector<std::size_t> first_option_;  ///< per item
   std::vector<loaded> options_;            ///< of all items, and one more
   std::vector<held_bytes> held_;
-  std::vector<added_work> added_;
-  std::vector<transfer> transfers_;
+  std::vector<std::int32_t> work_steps_;  ///< to which an option adds
+  std::vector<moving> transfers_;
+  std::vector<std::size_t> first_work_;  ///< per step, and one more
+  std::vector<work_of_option> added_;    ///< per step, in the order of items
+
+  // What is loaded.
+  std::vector<std::int64_t> held_now_;  ///< per step, by options
+  std::vector<double> work_;            ///< per step
+  std::vector<std::int32_t> by_release_, by_need_;
+  option_choice loaded_;  ///< -1: nothing yet
+  std::vector<std::int64_t> change_;
+  std::vector<std::int32_t> touched_;
+
+  // Of a run.
   std::size_t leaves_ = 1;
-  std::vector<std::int64_t> base_, change_;
-  std::vector<double> work_;
+  std::vector<std::int64_t> base_;  ///< per step, held by options and others
   /// What is still to do takes at least: the work of a step and of all later ones; and, for each form that is
   /// still to come back, all copies up to its own and the work from the step that needs it on.
   std::vector<double> work_left_;
   std::vector<double> copies_before_;  ///< per transfer in order of need, ms of those before it
   std::vector<double> copies_end_;     ///< from the begin of the first copy on, for this and all later ones
-  std::vector<moving> moves_;
-  std::vector<std::int32_t> by_release_, by_need_;
   std::vector<std::int64_t> tree_, lazy_;
 };
 

@@ -91,6 +91,40 @@ TEST(simulator, gives_up_on_what_takes_longer_and_on_nothing_else) {
   EXPECT_GT(feasible, 200);
 }
 
+TEST(simulator, a_run_does_not_depend_on_the_runs_before_it) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    small_problem s = make_small_problem(random_graph(seed, 3), policy::fp8, true, small_machine(seed));
+    const std::int64_t peak = peak_of_least_work(s.steps);
+    std::mt19937_64 random(seed);
+    simulator reused(s.steps);
+    option_choice c(s.steps.items.size(), 0);
+    for (int n = 0; n < 60; ++n) {
+      // Mostly a few changes, now and then all; the limit and what others hold change in between.
+      for (std::size_t i = 0; i < c.size(); ++i) {
+        if (n % 10 == 0 || random() % c.size() < 3)
+          c[i] = static_cast<std::int32_t>(random() % s.steps.items[i].options.size());
+      }
+      s.steps.limit = peak * static_cast<std::int64_t>(50 + random() % 70) / 100;
+      s.steps.fixed[random() % s.steps.fixed.size()] += static_cast<std::int64_t>(random() % 1024);
+      simulator fresh(s.steps);
+      timeline_record expected, got;
+      const simulated a = fresh.run(c, 1e300, &expected), b = reused.run(c, 1e300, &got);
+      ASSERT_EQ(a.feasible, b.feasible) << "seed " << seed << ", run " << n;
+      ASSERT_EQ(a.ms, b.ms) << "seed " << seed << ", run " << n;
+      ASSERT_EQ(a.peak, b.peak) << "seed " << seed << ", run " << n;
+      ASSERT_EQ(a.missing, b.missing);
+      ASSERT_EQ(a.missing_step, b.missing_step);
+      ASSERT_EQ(expected.end, got.end);
+      ASSERT_EQ(expected.transfers.size(), got.transfers.size());
+      for (std::size_t t = 0; t < got.transfers.size(); ++t) {
+        ASSERT_EQ(expected.transfers[t].item, got.transfers[t].item);
+        ASSERT_EQ(expected.transfers[t].out_end, got.transfers[t].out_end);
+        ASSERT_EQ(expected.transfers[t].in_begin, got.transfers[t].in_begin);
+      }
+    }
+  }
+}
+
 TEST(fastest, no_choice_is_faster_than_the_bound) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   for (std::uint64_t seed = 0; seed < 250; ++seed) {
