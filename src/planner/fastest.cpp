@@ -9,6 +9,8 @@
 namespace stash::planner {
 namespace {
 
+constexpr std::size_t most_small_repairs = 2000;  // and a quarter of the items more
+
 std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
@@ -62,7 +64,7 @@ class finder {
 
   fastest_choice run() {
     if (limits_.relax && limits_.prices == nullptr && can_relax()) {
-      relaxed_ = relax(p_, most_relaxed_steps);
+      relaxed_ = relax(p_, relaxed_steps(p_.ms.size()));
       if (relaxed_.infeasible) best_.impossible = true;
     }
     best_.relaxed = relaxed_.solved;
@@ -149,7 +151,7 @@ class finder {
 
   // While some step lacks memory: the change that costs least per byte it gains there.
   option_choice repaired(option_choice c) {
-    const std::size_t most = 4 * p_.items.size() + 16;
+    const std::size_t most = std::min(4 * p_.items.size() + 16, p_.items.size() / 4 + most_small_repairs);
     for (std::size_t round = 0; round < most; ++round) {
       const simulated s = evaluate(c);
       if (s.feasible || s.missing_step < 0) break;

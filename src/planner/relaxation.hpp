@@ -65,8 +65,9 @@ bool can_relax() noexcept;
 /// Deterministic for one version of the solver. Without a solver, or if it gives up: solved == false.
 relaxed relax(const step_problem& p);
 
-/// What the planner asks the solver for at most: above it the time of a solution outgrows what it proves.
-inline constexpr std::int32_t most_relaxed_steps = 1000;
+/// What the planner asks the solver for at most: an eighth of the steps, not less than 1000 and not more than
+/// 3500. Above it the time of a solution outgrows what it proves.
+std::int32_t relaxed_steps(std::size_t steps) noexcept;
 
 /// The same over at most `most_steps` steps, neighbours joined: proves a little less, in much less time.
 /// Prices are those of p's own steps; ms is what they prove.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "planner/relaxation.hpp"
 
@@ -17,19 +18,18 @@ class joiner {
  public:
   joiner(const step_problem& p, std::int32_t most_steps)
       : p_(p), steps_(static_cast<std::int32_t>(p.ms.size())) {
-    // Long steps end parts sooner, and so do many short ones.
-    double all_ms = 0.0;
-    for (const double ms : p.ms)
-      all_ms += ms;
-    double passed = 0.0;
-    std::int32_t part = -1;
+    // Parts of few steps hide little: there even ones do.
+    const bool few = steps_ / 4 < most_steps;
+    std::vector<char> begins = even_parts(few ? most_steps : std::max(most_steps * 2 / 3, 1));
+    std::int64_t left = few ? 0 : most_steps - std::count(begins.begin(), begins.end(), 1);
+    for (const std::int32_t k : by_change()) {
+      if (left == 0) break;
+      left -= begins[index(k)] == 0 ? 1 : 0;
+      begins[index(k)] = 1;
+    }
     for (std::int32_t k = 0; k < steps_; ++k) {
-      const double share = 0.5 * passed / std::max(all_ms, 1e-300) + 0.5 * k / steps_;
-      const auto now = static_cast<std::int32_t>(share * most_steps);
-      if (now != part) first_.push_back(k);
-      part = now;
+      if (begins[index(k)] != 0) first_.push_back(k);
       part_of_.push_back(static_cast<std::int32_t>(first_.size()) - 1);
-      passed += p.ms[index(k)];
     }
     first_.push_back(steps_);
   }
@@ -97,6 +97,42 @@ class joiner {
   }
 
  private:
+  // Where parts of about the same share of time and steps begin.
+  std::vector<char> even_parts(std::int32_t parts) const {
+    std::vector<char> begins(index(steps_), 0);
+    double all_ms = 0.0, passed = 0.0;
+    for (const double ms : p_.ms)
+      all_ms += ms;
+    std::int32_t part = -1;
+    for (std::int32_t k = 0; k < steps_; ++k) {
+      const double share = 0.5 * passed / std::max(all_ms, 1e-300) + 0.5 * k / steps_;
+      const auto now = static_cast<std::int32_t>(share * parts);
+      if (now != part) begins[index(k)] = 1;
+      part = now;
+      passed += p_.ms[index(k)];
+    }
+    return begins;
+  }
+
+  // Steps by how many bytes come and go where they begin: what does so within a part is not seen.
+  std::vector<std::int32_t> by_change() const {
+    std::vector<double> change(index(steps_) + 1, 0.0);
+    for (const item& i : p_.items) {
+      for (const item_option& o : i.options) {
+        const double share = 1.0 / static_cast<double>(i.options.size());
+        for (const held_bytes& h : o.held) {
+          change[index(h.first)] += share * static_cast<double>(h.bytes);
+          change[index(h.last) + 1] += share * static_cast<double>(h.bytes);
+        }
+      }
+    }
+    std::vector<std::int32_t> order(index(steps_));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return change[index(a)] > change[index(b)]; });
+    return order;
+  }
+
   // The first part that begins at step k or later.
   std::int32_t part_from(std::int32_t k) const {
     return static_cast<std::int32_t>(std::lower_bound(first_.begin(), first_.end(), k) - first_.begin());
@@ -181,6 +217,10 @@ void price_sums(dual_prices& d, std::size_t steps, bool linked) {
 }
 
 }  // namespace
+
+std::int32_t relaxed_steps(std::size_t steps) noexcept {
+  return static_cast<std::int32_t>(std::clamp<std::size_t>(steps / 8, 1000, 3500));
+}
 
 relaxed relax(const step_problem& p, std::int32_t most_steps) {
   if (p.ms.size() <= static_cast<std::size_t>(std::max(most_steps, 1))) return relax(p);

@@ -21,9 +21,11 @@ namespace {
 // Of one layout, in elementary steps, and how often another timeline is tried before the search starts over
 // with less.
 constexpr std::int64_t layout_work = 20'000'000;
-constexpr int layout_rounds = 6, layout_patience = 3;
+constexpr int layout_rounds = 12, layout_patience = 3;
 constexpr int least_thorough_rounds = 16, thorough_rounds = 32;
 constexpr std::size_t most_steps_of_thorough = 5000;
+// Where rounds are few, less than this part of the room is not withheld: it would seldom change anything.
+constexpr std::int64_t least_parts_of_room = 2000;
 constexpr double close_to_bound = 1.001;  // no other timeline is tried
 
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
@@ -88,12 +90,12 @@ class plan_sweep::state {
       limits.seed = options_.seed;
       limits.relax = options_.relax;
       limits.stop = options_.stop;
-      // The prices of little less memory are much the same.
-      const bool known_prices = attempt > 0 && steps_.ms.size() <= most_steps_of_thorough;
-      if (known_prices) {
+      // The prices of little less memory are much the same, and so are the choices.
+      if (attempt > 0) {
         limits.evaluations /= 4;
         limits.relax = false;
         if (certified) limits.prices = &prices;
+        limits.starts.push_back(found.choice);
       }
       for (const made& known : known_) {
         if (known.where.height <= room) limits.starts.push_back(known.choice);
@@ -103,7 +105,7 @@ class plan_sweep::state {
         bound = found.bound_ms;
         certified = found.relaxed;
         prices = found.prices;
-      } else if (known_prices) {
+      } else {
         found.relaxed = certified;
         found.prices = prices;
       }
@@ -116,7 +118,7 @@ class plan_sweep::state {
       found.choice = fitting;
       if (where.height <= room || attempt >= 8) break;
       found.ms = alone;
-      limit -= (where.height - room) * (1 + attempt / 2);
+      limit -= std::max(where.height - room, room / least_parts_of_room) * (1 + attempt / 2);
     }
     // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
     // plan too.
@@ -228,7 +230,7 @@ class plan_sweep::state {
     relaxed r;
     // Gist's options are one per storage: a bound for these says nothing.
     if (options_.relax && can_relax() && options_.chosen_policy != policy::gist)
-      r = relax(steps_, most_relaxed_steps);
+      r = relax(steps_, relaxed_steps(steps_.ms.size()));
     if (r.solved) bound = bound_from(steps_, r.prices);
     plan_options own = options_;
     own.budget_bytes = given;
@@ -339,7 +341,7 @@ class plan_sweep::state {
         // Most of what stands out is often enough: the next layout is another one anyway. Where it is not,
         // less memory everywhere is what helps.
         ++failures;
-        withhold(placed, room, 0.7, withheld);
+        withhold(placed, room, 0.7, thorough ? 0 : room / least_parts_of_room, withheld);
         if (failures > layout_patience) {
           for (std::int64_t& bytes : withheld)
             bytes += (placed.height - room) / 4;
@@ -376,12 +378,16 @@ class plan_sweep::state {
     return most;
   }
 
-  // Withholds from each step a share of the bytes that lie above the room while it runs.
-  void withhold(const placement& placed, std::int64_t room, double share,
+  // Withholds from each step a share of the bytes that lie above the room while it runs, and at least so
+  // many.
+  void withhold(const placement& placed, std::int64_t room, double share, std::int64_t least,
                 std::vector<std::int64_t>& withheld) const {
     const std::vector<std::int64_t> most = most_above(placed, room);
-    for (std::size_t k = 0; k < most.size(); ++k)
-      withheld[k] += static_cast<std::int64_t>(static_cast<double>(most[k]) * share);
+    for (std::size_t k = 0; k < most.size(); ++k) {
+      if (most[k] == 0) continue;
+      const auto bytes = static_cast<std::int64_t>(static_cast<double>(most[k]) * share);
+      withheld[k] += std::max(bytes, least);
+    }
   }
 
   // Takes from the steps in which blocks stand out of the room what they stand out.

@@ -166,7 +166,7 @@ TEST(fastest, joined_steps_prove_no_more) {
     s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(35 + seed % 60) / 100;
     const relaxed all = relax(s.steps);
     const auto steps = static_cast<std::int32_t>(s.steps.ms.size());
-    for (const std::int32_t most : {1, 2, steps / 4, steps / 2, steps - 1, steps}) {
+    for (const std::int32_t most : {1, 2, steps / 8, steps / 4, steps / 2, steps - 1, steps}) {
       const relaxed joined = relax(s.steps, most);
       ASSERT_TRUE(joined.solved || joined.infeasible) << "seed " << seed << ", " << most;
       // What cannot be over long steps cannot be over short ones.
