@@ -81,7 +81,7 @@ TEST_F(no_driver, every_layer_says_so) {
 
 TEST_F(no_driver, the_first_item_of_a_batch_says_so) {
   const encode_item item{parse_encoding("raw"), map(), out()};
-  expect_failure("encode", [&] { encode_batch(std::vector{item, item}, {}, device); });
+  expect_failure("encode_batch", [&] { encode_batch(std::vector{item, item}, {}, device); });
 }
 
 /// Wrong arguments are found first, and the host goes on working.
