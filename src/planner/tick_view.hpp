@@ -1,0 +1,47 @@
+#pragma once
+/// \file
+/// What the simulator says in items, options and steps, told in storages and ticks (problem.hpp): for
+/// schedules, timelines and layouts.
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/options.hpp"
+#include "planner/placement.hpp"
+#include "planner/problem.hpp"
+#include "planner/schedule.hpp"
+#include "planner/simulator.hpp"
+#include "planner/timeline.hpp"
+
+namespace stash::planner {
+
+/// Refers to all that it is made of; `steps` may change between calls, and is compress(ticks) whenever one is
+/// made.
+class tick_view {
+ public:
+  tick_view(const graph& g, const option_set& options, const problem& ticks, const step_problem& steps)
+      : g_(g), options_(options), ticks_(ticks), steps_(steps) {}
+
+  /// Choices of all storages, and when the copies of swapped ones begin and end.
+  selection select(const option_choice& choice, const timeline_record& record) const;
+
+  /// The simulation, for the plan's timeline.
+  tick_times times_of(const option_choice& choice, const timeline_record& record) const;
+
+  /// The step of the simulation that each step of a schedule lies in.
+  std::vector<std::int32_t> steps_of(const schedule& s) const;
+
+  /// Of each step of the simulation, the most bytes that lie above the room while it runs.
+  std::vector<std::int64_t> most_above(const placement& placed, std::int64_t room) const;
+
+ private:
+  std::vector<double> tick_begins(const timeline_record& record) const;
+  std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const;
+
+  const graph& g_;
+  const option_set& options_;
+  const problem& ticks_;
+  const step_problem& steps_;
+};
+
+}  // namespace stash::planner
