@@ -97,6 +97,40 @@ def test_budgets_are_refused_before_anything_is_written(python):
         assert record["trained"] and record["predicted"] and record["reasons"] == [""], (name, record)
 
 
+DENSE = """
+import warnings
+import keras
+
+keras.utils.set_random_seed(1)
+layers = [keras.layers.Conv2D(16, 3, padding="same", activation="relu", bias_initializer="ones") for _ in range(8)]
+model = keras.Sequential([keras.Input((64, 64, 3)), *layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(4)])
+
+@tf.function
+def train(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(x, training=True)))
+    for w, g in zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables)):
+        w.assign_sub(1e-3 * g)
+    return loss
+
+x = np.random.default_rng(0).standard_normal((16, 64, 64, 3)).astype("float32")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    with stash_tf.enabled("lossless", budget="54 MiB"):
+        losses = [float(train(x)) for _ in range(8)]
+        report = str(stash_tf.report())
+words = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+out({"losses": losses, "words": words, "report": report})
+"""
+
+
+def test_a_budget_that_was_accepted_never_stops_training(python):
+    found = python(DENSE, **ONEDNN_OFF)
+    assert len(found["losses"]) == 8
+    assert len(found["words"]) == 1 and "the budget of 56623104 bytes is too small" in found["words"][0]
+    assert "would do under policy lossless" in found["report"]
+
+
 BITS = """
 import keras
 

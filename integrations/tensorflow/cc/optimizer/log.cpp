@@ -52,6 +52,7 @@ nlohmann::json to_json(const logged_graph& g) {
           {"smallest_budget_bytes", g.smallest_budget_bytes},
           {"machine", g.machine},
           {"swap", g.swap},
+          {"budget", g.budget},
           {"seconds", g.seconds},
           {"tensors", std::move(tensors)},
           {"left", std::move(left)}};

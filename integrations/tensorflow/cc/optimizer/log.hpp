@@ -34,6 +34,7 @@ struct logged_graph {
   std::int64_t predicted_host_bytes = 0;
   std::string machine;  ///< what moves were planned for; empty without the wish
   std::string swap;     ///< what became of the wish to move tensors to the host; empty without one
+  std::string budget;   ///< that the data need more than an accepted budget; empty where they do not
   double seconds = 0;
   std::vector<logged_tensor> tensors;
   std::vector<left_node> left;

@@ -243,10 +243,15 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
-      log->reason = absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
-                                 log->smallest_budget_bytes, " would do under policy ", wanted.policy,
-                                 wanted.swap ? " with swap" : "");
-      result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", log->reason));
+      const std::string word = absl::StrCat(
+          "the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
+          log->smallest_budget_bytes, " would do under policy ", wanted.policy, wanted.swap ? " with swap" : "");
+      if (wanted.accepted) {
+        log->budget = word;
+      } else {
+        log->reason = word;
+        result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", word));
+      }
     } else if (wanted.budget_bytes == 0) {
       const bool nothing = result.graph.stashes == 0;
       const bool higher = !nothing && log->predicted_peak_bytes > log->predicted_plain_bytes;

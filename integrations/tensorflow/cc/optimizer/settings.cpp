@@ -37,6 +37,7 @@ settings parse_settings(const std::string& text) {
   settings s;
   read(object, "policy", "a string", &s.policy);
   read(object, "budget_bytes", "an integer", &s.budget_bytes);
+  read(object, "accepted", "true or false", &s.accepted);
   read(object, "batch", "an integer", &s.batch);
   read(object, "keep", "a list of strings", &s.keep);
   read(object, "values", "a list of strings", &s.values);

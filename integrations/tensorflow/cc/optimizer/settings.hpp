@@ -12,6 +12,8 @@ namespace stash_tf {
 struct settings {
   std::string policy = "none";
   std::int64_t budget_bytes = 0;
+  /// Steps have run under this budget: where the data turn out to need more, none is refused any more.
+  bool accepted = false;
   std::int64_t batch = 0;
   std::vector<std::string> keep;
   /// Policy auto: narrower formats that are allowed, the most precise first.

@@ -36,6 +36,9 @@ NO_BACKWARD = "no backward pass"  # the optimizer's reason
 NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
 REFUSED = "A training step was refused: {reasons}."
 WITHIN = "The step keeps its budget as it is: no tensor had to be stored in another form."
+OVER_BUDGET = (
+    "With what the first steps have shown about the data, {word}. Training goes on with the smallest peak."
+)
 FELL_BACK = (
     "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
     "(its log on stderr says why), or the step has not run to its end yet."
@@ -55,7 +58,7 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
-    words = moves(graphs)
+    words = moves(graphs) + over_budget(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) else "")
         return ([doubt] if doubt else []) + words
@@ -81,6 +84,12 @@ def moves(graphs: Iterable[Entry]) -> list[str]:
     """What became of swap=True: one sentence, that of the newest step."""
     words = [graph["swap"] for graph in graphs if graph.get("swap")]
     return [f"Swap: {words[-1]}."] if words else []
+
+
+def over_budget(graphs: Iterable[Entry]) -> list[str]:
+    """That the data turned out to need more than the budget: one sentence, for the newest step that says so."""
+    words = [graph["budget"] for graph in graphs if graph.get("budget")]
+    return [OVER_BUDGET.format(word=words[-1])] if words else []
 
 
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,7 +36,11 @@ def better(
             if abs(shares.get(tensor, 2.0) - share) > CHANGE:
                 shares[tensor] = share
     found = used.measured(batch, shares)
-    return None if found == used else found
+    if found == used:
+        return None
+    # Whether the budget is enough was decided with an assumption about densities: that stands.
+    accepted = used.budget_bytes > 0 and all(graph.get("batch") for graph in rewritten)
+    return dataclasses.replace(found, accepted=used.accepted or accepted)
 
 
 def measured_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:

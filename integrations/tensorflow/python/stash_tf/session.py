@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 
 from . import diagnosis, doors, replanning
@@ -35,6 +36,7 @@ class Session:
         self.replans_left = MOST_REPLANS if replan else 0
         self._generations = generations
         self._busy = threading.Lock()
+        self._warned = False
         if door == "config":
             library.reset_graphs()
         library.reset_counters()
@@ -68,6 +70,9 @@ class Session:
             doubt = self.strict and self.calls >= EVIDENCE_CALLS and diagnosis.evidence(graphs, counters)
             if doubt:
                 raise StashError(f"{doubt} (strict=True)")
+            for word in diagnosis.over_budget(graphs)[: 0 if self._warned else 1]:
+                self._warned = True
+                warnings.warn(word, RuntimeWarning, stacklevel=2)
             better = replanning.better(self.wishes, self.settings, graphs, counters)
             if better is not None and self.replans_left > 0:
                 self.replans_left -= 1

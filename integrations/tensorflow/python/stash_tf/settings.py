@@ -38,6 +38,8 @@ class Settings:
     min_bytes: int = 4096
     densities: tuple[tuple[str, float], ...] = ()
     values: tuple[str, ...] = VALUES
+    accepted: bool = False
+    """Steps have run under the budget: no later one is refused."""
     device_bytes: int = 0
     """For tests: CPUs count as a device of so many bytes, apart from the memory of the host."""
 
