@@ -10,12 +10,12 @@
 
 namespace stash::tools {
 
-std::int64_t parse_budget(const std::string& text, std::int64_t baseline_total) {
+std::int64_t parse_budget(const std::string& text, std::int64_t baseline_total, const char* option) {
   const auto refuse = [&]() -> std::int64_t {
-    throw error(errc::invalid_argument, fmt::format("--budget: expected bytes (123456), a size (64MiB, "
-                                                    "1.5GiB) or a share of the baseline (0.5, 50%), "
-                                                    "got '{}'",
-                                                    text));
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected bytes (123456), a size (64MiB, 1.5GiB) or a share "
+                            "of the baseline (0.5, 50%), got '{}'",
+                            option, text));
   };
   double value = 0;
   const char* const end = text.data() + text.size();

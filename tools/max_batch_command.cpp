@@ -104,7 +104,7 @@ int run(options& o) {
     throw error(errc::invalid_argument,
                 fmt::format("--memory: expected a size, since machine {} has none, got none", m.name));
   }
-  const std::int64_t memory = o.memory.empty() ? m.memory_bytes : parse_budget(o.memory, 0);
+  const std::int64_t memory = o.memory.empty() ? m.memory_bytes : parse_budget(o.memory, 0, "--memory");
   std::int64_t graph_source::*const size = o.grow == "batch"  ? &graph_source::batch
                                            : o.grow == "side" ? &graph_source::side
                                                               : &graph_source::steps;

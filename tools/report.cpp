@@ -18,6 +18,10 @@ double mb(std::int64_t bytes) {
   return static_cast<double>(bytes) / 1e6;
 }
 
+double gap(const planner::plan_times& t) {
+  return t.bound_ms > 0.0 ? t.simulated_ms / t.bound_ms - 1.0 : 0.0;
+}
+
 }  // namespace
 
 nlohmann::ordered_json plan_report(const planner::plan& p) {
@@ -41,6 +45,14 @@ nlohmann::ordered_json plan_report(const planner::plan& p) {
   j["footprint_ratio_total"] = ratio(z.baseline_peak_total, z.planned_peak_total);
   j["parameter_bytes"] = z.parameter_bytes;
   j["workspace_bytes"] = z.workspace_bytes;
+  if (p.model) {
+    j["model"] = p.times.model;
+    j["unplanned_ms"] = p.times.unplanned_ms;
+    j["simulated_ms"] = p.times.simulated_ms;
+    j["bound_ms"] = p.times.bound_ms;
+    j["gap"] = gap(p.times);
+    j["host_bytes"] = p.sizes.host_bytes;
+  }
   if (!p.laid_out) j["laid_out"] = false;
   j["slot_margin"] = p.slot_margin;
   j["overflow_bytes"] = p.overflow_bytes;
@@ -80,6 +92,13 @@ std::string plan_summary(const planner::plan& p) {
   text += fmt::format("  {:<22}{:>14.3f} MB  ({})\n", "largest op (W)", mb(z.wall),
                       z.wall_op >= 0 ? p.network.op_at(z.wall_op).name : "none");
   text += fmt::format("  {:<22}{:>14.3f} MB\n", "forward/backward sum", mb(z.boundary));
+  if (p.model) {
+    text +=
+        fmt::format("  {:<22}{:>14.3f} ms  (unplanned {:.3f} ms, no plan below {:.3f} ms: gap {:.2f} %)\n",
+                    "step on " + p.times.model, p.times.simulated_ms, p.times.unplanned_ms, p.times.bound_ms,
+                    100.0 * gap(p.times));
+    if (moves) text += fmt::format("  {:<22}{:>14.3f} MB\n", "on the host", mb(z.host_bytes));
+  }
   return text;
 }
 

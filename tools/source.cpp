@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "packed_file.hpp"
 #include "planner/json.hpp"
 #include "planner/machine.hpp"
+#include "planner/options.hpp"
 #include "planner/stacked.hpp"
 #include "planner/trace.hpp"
 #include "stash/error.hpp"
@@ -350,9 +352,32 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
   return o;
 }
 
+// What nobody would read is a misunderstanding.
+void plan_source::check_use(const planner::plan_options& o, const planner::graph& g) const {
+  const auto refuse = [&](const char* option, const char* expected) {
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected --policy {} beside it, got {}", option, expected, policy));
+  };
+  const planner::policy p = o.chosen_policy;
+  if (!values.empty() && p != planner::policy::automatic && p != planner::policy::gist)
+    refuse("--values", "auto or gist");
+  if (swap_all && p != planner::policy::swap_only) refuse("--swap-all", "swap-only");
+  for (const planner::tensor_rule& r : o.tensors) {
+    const bool known = std::any_of(g.storages.begin(), g.storages.end(), [&](const planner::storage& s) {
+      return planner::rule_for({r}, s.name) != nullptr;
+    });
+    if (known) continue;
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{}: expected tensors of {} (stash explain lists them), got '{}', which none matches",
+                    r.deny ? "--deny" : "--allow", g.name, r.pattern));
+  }
+}
+
 planner::plan_options plan_source::make(const planner::graph& g, int threads,
                                         const std::string& machine_note) const {
   planner::plan_options o = options(threads, machine_note);
+  check_use(o, g);
   if (!budget.empty()) {
     planner::plan_options none;
     none.chosen_policy = planner::policy::none;

@@ -84,7 +84,10 @@ struct plan_source {
   planner::plan_options options(int threads, const std::string& machine_note) const;
   /// Throws error(invalid_argument) for an unknown policy or encoding or a malformed budget.
   void check() const;
-  /// Options of the planner for `g`; a budget that is a share needs the baseline, which is planned for it.
+  /// Throws error(invalid_argument) for options that neither the policy nor a tensor of `g` has a use for.
+  void check_use(const planner::plan_options& o, const planner::graph& g) const;
+  /// Options of the planner for `g`, whose use is checked; a budget that is a share needs the baseline, which
+  /// is planned for it.
   planner::plan_options make(const planner::graph& g, int threads, const std::string& machine) const;
 };
 

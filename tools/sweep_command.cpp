@@ -65,8 +65,8 @@ nlohmann::ordered_json to_row(const row& r) {
 // A share is one of what the maps take: parameters and workspace, which no plan changes, come on top.
 std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int64_t beside) {
   const std::int64_t maps = baseline - beside;
-  const bool share = parse_budget(text, maps) != parse_budget(text, 2 * maps);
-  return parse_budget(text, maps) + (share ? beside : 0);
+  const bool share = parse_budget(text, maps, "--budgets") != parse_budget(text, 2 * maps, "--budgets");
+  return parse_budget(text, maps, "--budgets") + (share ? beside : 0);
 }
 
 int run(options& o) {
@@ -84,6 +84,7 @@ int run(options& o) {
   std::string note;
   const planner::graph g = o.source.make(note);
   planner::plan_options wanted = o.plan.options(o.source.thread_count(), note);
+  o.plan.check_use(wanted, g);
   const stops_between_steps guard;
   wanted.stop = [] { return interrupted(); };
   planner::plan_sweep sweep(g, wanted);

@@ -102,7 +102,7 @@ void check_fits(const planner::plan& p, const image_source& source, const std::s
 
 // Memory of the process's own from here on: what it has and what it will ask for.
 void limit_memory(const std::string& size) {
-  const std::int64_t bytes = parse_budget(size, 0);
+  const std::int64_t bytes = parse_budget(size, 0, "--memory-limit");
   const rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
   if (setrlimit(RLIMIT_DATA, &limit) != 0) {
     throw error(errc::invalid_argument,
@@ -152,6 +152,8 @@ int train(const train_options& o) {
   options.seed = training.seed;
   options.executor.seed = training.seed;
   options.executor.host_folder = o.swap_folder;
+  // Where memory is short there is none for what only shows stray writes.
+  if (!o.memory_limit.empty()) options.executor.slack = 0;
   options.executor.stop = interrupted;
   training_run run;
   try {
@@ -299,7 +301,15 @@ void add_train(CLI::App& app, action& chosen) {
       ->check(some_text())
       ->excludes("--policy")
       ->excludes("--budget")
-      ->excludes("--force");
+      ->excludes("--force")
+      ->excludes("--machine")
+      ->excludes("--values")
+      ->excludes("--allow")
+      ->excludes("--deny")
+      ->excludes("--no-swap")
+      ->excludes("--swap-all")
+      ->excludes("--evaluations")
+      ->excludes("--search-seed");
   command->add_option("--json", o->json, "write the record of the run")
       ->type_name("FILE")
       ->check(some_text());

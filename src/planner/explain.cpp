@@ -12,7 +12,7 @@ std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
 
-std::string form_of(const stash_choice& c) {
+std::string form_on_device(const stash_choice& c) {
   switch (c.kind) {
     case stash_kind::none:
       return "-";
@@ -24,6 +24,10 @@ std::string form_of(const stash_choice& c) {
       return c.stored.kind == encoding_kind::sign_mask ? "recompute+sign_mask" : "recompute";
   }
   return "";
+}
+
+std::string form_of(const stash_choice& c) {
+  return form_on_device(c) + (c.swapped ? ", on host" : "");
 }
 
 double mb(std::int64_t bytes) {
@@ -78,8 +82,9 @@ std::string explain(const plan& p) {
     for (const reader& r : all_readers[index(s)]) {
       readers += fmt::format("{}{} ({})", readers.empty() ? "" : ", ", g.op_at(r.op).name, to_string(r.what));
     }
-    text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  {}; {}\n", g.at(s).name, widest, form_of(c),
-                        c.bytes_before, c.bytes_after, readers, c.reason);
+    text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  {}; {}{}\n", g.at(s).name, widest, form_of(c),
+                        c.bytes_before, c.bytes_after, readers,
+                        c.swapped ? "goes to the host and comes back; " : "", c.reason);
   }
   return text;
 }

@@ -1,5 +1,7 @@
 #include "planner/sweep.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -39,7 +41,13 @@ class plan_sweep::state {
   state(const graph& g, const plan_options& options)
       : g_(g), options_(options), facts_(g_), beside_(parameter_bytes(g_) + workspace_bytes(g_)) {
     if (options.model->pinned) {
-      options_.chosen_policy = policy::automatic;
+      if (options.chosen_policy != policy::automatic) {
+        throw error(
+            errc::invalid_argument,
+            fmt::format("plan_sweep: options: expected policy auto for the machine {}, which is pinned "
+                        "for comparison (raw, fp16 and swap), got {}",
+                        options.model->name, to_string(options.chosen_policy)));
+      }
       options_.values = {value_format::fp16};
     }
     if (options_.chosen_policy == policy::gist) {

@@ -127,6 +127,7 @@ TEST(bound, a_pinned_machine_has_its_own) {
   int plans = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     plan_options o = timed_options(seed);
+    o.chosen_policy = policy::automatic;
     o.model->pinned = true;
     o.model->produced_factor = 2.5;
     o.model->compute_factor = 14.0;

@@ -259,6 +259,22 @@ TEST(sweep, the_users_word_on_tensors_holds) {
   }
 }
 
+TEST(sweep, a_pinned_machine_takes_no_other_policy) {
+  plan_options o = fast_options(7, policy::automatic);
+  o.model->pinned = true;
+  EXPECT_NO_THROW(plan_sweep(random_graph(7), o));
+  for (const policy p : {policy::none, policy::lossless, policy::fp8, policy::lms}) {
+    o.chosen_policy = p;
+    try {
+      plan_sweep refused(random_graph(7), o);
+      FAIL() << to_string(p);
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::invalid_argument);
+      EXPECT_NE(std::string(e.what()).find("expected policy auto"), std::string::npos) << e.what();
+    }
+  }
+}
+
 // An image of 64 x 64 x 8 bytes is half of what the step takes, and nobody needs it between the first layer's
 // forward and backward op.
 graph graph_with_a_large_image() {

@@ -299,6 +299,29 @@ class Plan(CommandTest):
         self.refused("plan", "lenet", "--force", "fp8", says=["fp8", "lossless"])
         self.refused("plan", "lenet", "--force", "", says="--force")
 
+    def test_options_without_a_use_are_refused(self):
+        self.refused("plan", "lenet", "--values", "fp8", says=["--values", "auto or gist", "lossless"])
+        self.refused("plan", "lenet", "--swap-all", says=["--swap-all", "swap-only"])
+        for option in ("--allow", "--deny"):
+            self.refused("plan", "lenet", option, "nosuch*=raw", says=[option, "nosuch*", "stash explain"])
+            self.refused("sweep", "lenet", "--machine", "rtx", "--budgets", 0.8, option, "nosuch=raw", says=option)
+        self.refused("sweep", "lenet", "--machine", "rtx", "--budgets", "0.8,much", says="--budgets: expected")
+        self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", "much", says="--memory: expected")
+        self.refused("plan", "lenet", "--machine", "ref_rtx", says=["policy auto", "ref_rtx", "lossless"])
+        self.done("plan", "lenet", "-o", "plan.json")
+        for option in (["--machine", "rtx"], ["--values", "fp8"], ["--deny", "*=raw"], ["--no-swap"]):
+            self.refused("train", "lenet", "--plan", "plan.json", "--steps", 1, *option, says=[option[0], "--plan"])
+
+    def test_what_moves_to_the_host_is_told(self):
+        printed = self.done("plan", "resnet20", "--machine", "rtx", "--policy", "auto", "--budget", 0.5, "-o",
+                            "plan.json", "--json", "plan_report.json")
+        self.assertIn("step on rtx", printed)
+        self.assertIn("on the host", printed)
+        report = self.read_json("plan_report.json")
+        self.assertGreater(report["host_bytes"], 0)
+        self.assertLessEqual(report["bound_ms"], report["simulated_ms"])
+        self.assertIn("goes to the host and comes back", self.done("explain", "plan.json"))
+
     def test_refuses_wrong_arguments(self):
         self.refused("plan", "nope", says=["nope", "lenet"])
         self.refused("plan", "lenet", "--policy", "zip", says=["zip", "none, lossless, fp16, fp8"])

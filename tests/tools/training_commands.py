@@ -229,7 +229,7 @@ class TrainWithSwap(CommandTest):
         self.assertLessEqual(swapped["measured_peak_bytes_total"], 96 << 20)
 
     def test_refuses_what_cannot_be(self):
-        self.refused("train", "lenet", *SHORT, "--memory-limit", "much", says=["--budget", "much"])
+        self.refused("train", "lenet", *SHORT, "--memory-limit", "much", says=["--memory-limit", "much"])
         self.refused("train", "vgg_small", *SHORT, *self.SWAP, "--swap-folder", "missing", says="missing")
         self.refused("train", "lenet", *SHORT, "--chrome-trace", "missing/t.json", says="missing")
 
