@@ -49,7 +49,7 @@ struct stash_options {
   /// Must outlive the handle and be of the context's space; null: host_memory(), for a device
   /// device_memory().
   memory_resource* memory = nullptr;
-  event_sink events;      ///< hears of overflow and fallback
+  event_sink events{};    ///< hears of overflow and fallback
   std::string_view name;  ///< of the tensor, for events and error messages; copied
 };
 

@@ -68,7 +68,7 @@ struct swapper_options {
   /// How far ahead of reached() tensors are brought back, in positions, at least 0.
   std::int64_t ahead = std::numeric_limits<std::int64_t>::max();
   std::size_t chunk_bytes = std::size_t{4} << 20;  ///< bytes copied at a time, at least 1
-  event_sink events;                               ///< hears of late
+  event_sink events{};                             ///< hears of late
 };
 
 /// What the caller says of a tensor that goes out; all of it is optional.

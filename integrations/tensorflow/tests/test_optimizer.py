@@ -116,7 +116,7 @@ def train(x):
 x = np.random.default_rng(0).standard_normal((16, 64, 64, 3)).astype("float32")
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    with stash_tf.enabled("lossless", budget="54 MiB"):
+    with stash_tf.enabled("lossless", budget="54 MiB", keep=["nosuch", "conv2d"]):
         losses = [float(train(x)) for _ in range(8)]
         report = str(stash_tf.report())
 words = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
@@ -129,6 +129,7 @@ def test_a_budget_that_was_accepted_never_stops_training(python):
     assert len(found["losses"]) == 8
     assert len(found["words"]) == 1 and "the budget of 56623104 bytes is too small" in found["words"][0]
     assert "would do under policy lossless" in found["report"]
+    assert "keep: no layer of the steps seen is called nosuch." in found["report"]
 
 
 BITS = """

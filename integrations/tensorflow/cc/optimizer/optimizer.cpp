@@ -208,6 +208,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       preserved.emplace(parse_input(n).first);
     step of = analyse(graph, sizes, wanted, preserved);
     log->left = of.left;
+    log->unknown_layers = unknown_layers(graph, wanted.keep);
     if (of.blocks.empty())
       return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
     if (of.order.size() != static_cast<std::size_t>(graph.size()))
@@ -243,9 +244,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
-      const std::string word = absl::StrCat(
-          "the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
-          log->smallest_budget_bytes, " would do under policy ", wanted.policy, wanted.swap ? " with swap" : "");
+      const std::string word =
+          absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
+                       log->smallest_budget_bytes, " would do under policy ", wanted.policy,
+                       wanted.swap ? " with swap" : "");
       if (wanted.accepted) {
         log->budget = word;
       } else {

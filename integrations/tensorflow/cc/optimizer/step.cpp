@@ -22,18 +22,20 @@ bool is_storable(DataType type) {
          type == tensorflow::DT_BOOL;
 }
 
-bool is_kept(const settings& wanted, const std::string& node_name) {
-  if (wanted.keep.empty()) return false;
+bool belongs_to(const std::string& node_name, const std::string& layer) {
   for (const std::string_view part : absl::StrSplit(node_name, '/')) {
-    for (const std::string& name : wanted.keep) {
-      if (part == name) return true;
-      // Keras numbers the scope of a layer that is called again: conv2d_1 for the second call of conv2d.
-      if (part.size() > name.size() + 1 && absl::StartsWith(part, name) && part[name.size()] == '_' &&
-          part.find_first_not_of("0123456789", name.size() + 1) == std::string_view::npos)
-        return true;
-    }
+    if (part == layer) return true;
+    // Keras numbers the scope of a layer that is called again: conv2d_1 for the second call of conv2d.
+    if (part.size() > layer.size() + 1 && absl::StartsWith(part, layer) && part[layer.size()] == '_' &&
+        part.find_first_not_of("0123456789", layer.size() + 1) == std::string_view::npos)
+      return true;
   }
   return false;
+}
+
+bool is_kept(const settings& wanted, const std::string& node_name) {
+  return std::any_of(wanted.keep.begin(), wanted.keep.end(),
+                     [&](const std::string& layer) { return belongs_to(node_name, layer); });
 }
 
 // Control flow that is one node: its end is the end of all that it does.
@@ -385,6 +387,17 @@ std::string layer_of(const std::string& node_name) {
 step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
              const std::set<std::string>& preserved) {
   return analyser(graph, sizes, wanted, preserved).run();
+}
+
+std::vector<std::string> unknown_layers(const graph_view& graph, const std::vector<std::string>& layers) {
+  std::vector<std::string> unknown;
+  for (const std::string& layer : layers) {
+    bool found = false;
+    for (int i = 0; i < graph.size() && !found; ++i)
+      found = belongs_to(graph.name(i), layer);
+    if (!found) unknown.push_back(layer);
+  }
+  return unknown;
 }
 
 }  // namespace stash_tf

@@ -75,4 +75,7 @@ bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_rea
 step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
              const std::set<std::string>& preserved);
 
+/// Of these names of layers, those that no node of the graph belongs to.
+std::vector<std::string> unknown_layers(const graph_view& graph, const std::vector<std::string>& layers);
+
 }  // namespace stash_tf

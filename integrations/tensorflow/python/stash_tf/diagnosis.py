@@ -36,6 +36,7 @@ NO_BACKWARD = "no backward pass"  # the optimizer's reason
 NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
 REFUSED = "A training step was refused: {reasons}."
 WITHIN = "The step keeps its budget as it is: no tensor had to be stored in another form."
+UNKNOWN_LAYERS = "keep: no layer of the steps seen is called {names}."
 OVER_BUDGET = (
     "With what the first steps have shown about the data, {word}. Training goes on with the smallest peak."
 )
@@ -58,7 +59,7 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
-    words = moves(graphs) + over_budget(graphs)
+    words = moves(graphs) + over_budget(graphs) + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) else "")
         return ([doubt] if doubt else []) + words
@@ -90,6 +91,13 @@ def over_budget(graphs: Iterable[Entry]) -> list[str]:
     """That the data turned out to need more than the budget: one sentence, for the newest step that says so."""
     words = [graph["budget"] for graph in graphs if graph.get("budget")]
     return [OVER_BUDGET.format(word=words[-1])] if words else []
+
+
+def unknown_layers(graphs: Iterable[Entry]) -> list[str]:
+    """Names in keep= that none of the training steps has."""
+    unknown = [set(graph.get("unknown_layers", ())) for graph in graphs if trains(graph)]
+    names = sorted(set.intersection(*unknown)) if unknown else []
+    return [UNKNOWN_LAYERS.format(names=", ".join(names))] if names else []
 
 
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
