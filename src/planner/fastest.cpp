@@ -79,8 +79,8 @@ class finder {
     if (!best_.impossible) {
       if (relaxed_.solved) consider(repaired(largest_share()));
       consider(repaired(cheapest()));
-      // Where a start is feasible the search goes on from it: it beats what a rule of thumb finds.
-      if (limits_.starts.empty() || !best_.found) consider(greedy_largest_first(p_, sim_));
+      // With the prices of a problem much like this one it was considered there.
+      if (limits_.prices == nullptr || !best_.found) consider(greedy_largest_first(p_, sim_));
       if (best_.found) improve();
     }
     if (!best_.found) {
