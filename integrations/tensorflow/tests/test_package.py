@@ -65,6 +65,7 @@ def test_budgets_as_text(text, count):
 def test_settings_as_the_contract_names_them():
     wishes = settings.checked("auto", 10, 4, ["b", "a"], True, 1, ["fp16"])
     assert json.loads(wishes.measured(4, {"t:0": 0.5}).to_json(3)) == {
+        "accepted": False,
         "policy": "auto",
         "budget_bytes": 10,
         "batch": 4,
