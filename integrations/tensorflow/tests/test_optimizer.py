@@ -219,6 +219,42 @@ def test_a_rewritten_graph_is_not_rewritten_again(python):
     assert count == 1 and rewritten == [True]
 
 
+def test_onednn_joins_what_it_joins_without_stash(python):
+    """The gradients of a filter and its bias, where filters are large beside the maps and layers run side by side:
+    control edges that keep the order of the backward pass must not keep the two apart."""
+    code = """
+    stash_tf.enable(policy) if policy else None
+    rng = np.random.default_rng(1)
+    filters = [tf.Variable(rng.standard_normal((3, 3, 128, 128)).astype("float32") / 40) for _ in range(6)]
+    biases = [tf.Variable(tf.zeros(128)) for _ in filters]
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            layers = [lambda y, w=w, b=b: tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(y, w, 1, "SAME"), b))
+                      for w, b in zip(filters, biases)]
+            for left, right in zip(layers[::2], layers[1::2]):
+                y = left(y) * right(y)
+            loss = tf.reduce_sum(y * y)
+        variables = filters + biases
+        for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+            variable.assign_sub(1e-6 * gradient)
+        return loss
+
+    step(tf.constant(rng.standard_normal((1, 4, 4, 128)).astype("float32")))
+    out([bool(stash_tf.report().rows)] if policy else [False])
+    """
+
+    def joined(policy):
+        process = python(f"policy = {policy!r}", code, whole=True, TF_ENABLE_ONEDNN_OPTS="1", TF_CPP_MIN_LOG_LEVEL="0",
+                         TF_CPP_VMODULE="mkl_layout_pass=1")
+        assert process.value == [policy is not None], process.stderr[-2000:]
+        return process.stderr.count("Merged nodes")
+
+    assert joined(None) == 6 and joined("fp8") == 6
+
+
 def test_an_infinite_gradient_that_passes_nowhere_is_seen(python):
     """Loss scaling looks for it: TensorFlow's product of it with the zero of a ReLU is NaN."""
     code = """

@@ -3,7 +3,9 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "optimizer/pinning.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {
@@ -15,10 +17,24 @@ constexpr std::int64_t parts_in_reserve = 20;
 constexpr int most_attempts = 5;
 constexpr int bisections = 6;
 constexpr int most_refinements = 8;
+constexpr std::int64_t parts_of_peak = 64;  // what is smaller may run in any order
 
+// The order of the backward pass with the smallest peak, among three that are worth a try.
 void realise(const step_context& c, const planner_graph& g, outcome* o) {
-  o->graph = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
-  o->simulated = simulated_footprint(graph_view(o->graph.graph), c.graph, c.sizes, c.of, o->chosen);
+  const rewritten plain = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
+  const graph_view view(plain.graph);
+  bool first = true;
+  for (const run_order order : {run_order::as_executor, run_order::frees_first, run_order::least_growth}) {
+    std::vector<simulated_op> ran;
+    const footprint wanted = simulated_footprint(view, c.graph, c.sizes, c.of, o->chosen, order, &ran);
+    rewritten pinned = plain;
+    pin_order(c.graph, c.of, c.flow, ran, wanted.peak_bytes / parts_of_peak, &pinned.graph);
+    footprint simulated = simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.of, o->chosen);
+    if (!first && simulated.peak_bytes >= o->simulated.peak_bytes) continue;
+    o->graph = std::move(pinned);
+    o->simulated = std::move(simulated);
+    first = false;
+  }
 }
 
 // Gives the last readers of this tensor bits of their own, so that its values die before. False if it has

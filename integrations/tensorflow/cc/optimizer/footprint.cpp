@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -9,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "optimizer/needs.hpp"
 #include "optimizer/rewrite.hpp"
-#include "tensorflow/core/util/util.h"
+#include "optimizer/scratch.hpp"
 
 namespace stash_tf {
 
@@ -31,8 +32,8 @@ bool may_take_input(const std::string& op) {
 class simulation {
  public:
   simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
-             const choices& chosen)
-      : graph_(graph), original_(original), sizes_(sizes), on_device_(of.on_device) {
+             const choices& chosen, run_order order, std::vector<simulated_op>* ran)
+      : graph_(graph), original_(original), sizes_(sizes), step_(of), order_(order), ran_(ran) {
     for (std::size_t k = 0; k < of.blocks.size() && k < chosen.blocks.size(); ++k) {
       const std::string name = original.tensor_name(of.blocks[k].tensor);
       dense_[name] = of.blocks[k].size.bytes();
@@ -53,6 +54,7 @@ class simulation {
     }
     while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
       std::deque<int>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
+      if (&from == &queue_ && order_ != run_order::as_executor) bring_best_to_front();
       const int i = from.front();
       from.pop_front();
       const bool ends = &from == &copies_;
@@ -67,6 +69,8 @@ class simulation {
   }
 
  private:
+  static constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
+
   struct buffer {
     std::int64_t bytes = 0;
     int holders = 0;
@@ -98,8 +102,9 @@ class simulation {
 
   void begin(int i) {
     const std::string& op = graph_.op(i);
-    const bool has_scratch = i < original_.size() && !on_device_;
+    const bool has_scratch = !step_.on_device && i < original_.size() && op == original_.op(i);
     const std::int64_t scratch = has_scratch ? scratch_bytes(original_, i, sizes_) : 0;
+    simulated_op now{i, scratch, largest_input(i)};
     std::map<int, int> readers;  // by port
     for (const reader& r : graph_.readers(i))
       if (r.port >= 0) ++readers[r.port];
@@ -117,6 +122,8 @@ class simulation {
       if (bytes == 0) continue;
       const int taken = port == 0 && may_take_input(op) ? dying_input(i, bytes) : -1;
       if (taken >= 0) {
+        // Earlier, while others still read that buffer, it would have taken one of its own.
+        if (shared(i)) now.takes += bytes;
         buffer_of_[tensor] = taken;
         buffers_[at(taken)].holders += count;
         continue;
@@ -124,7 +131,10 @@ class simulation {
       buffer_of_[tensor] = static_cast<int>(buffers_.size());
       buffers_.push_back({bytes, count, op == "StashSwapOut"});
       live_in(buffers_.back()) += bytes;
+      if (!buffers_.back().on_host) now.takes += bytes;
     }
+    now.holds = std::max(now.holds, now.takes);
+    if (ran_ != nullptr) ran_->push_back(now);
     if (live_.peak_bytes + scratch > peak_.peak_bytes) {
       peak_.peak_bytes = live_.peak_bytes + scratch;
       peak_.kept_for_bits = kept_for_bits();
@@ -170,6 +180,63 @@ class simulation {
     }
   }
 
+  std::int64_t largest_input(int i) const {
+    std::int64_t largest = 0;
+    for (const source& s : graph_.inputs(i)) {
+      const auto it = buffer_of_.find(s);
+      if (it != buffer_of_.end()) largest = std::max(largest, buffers_[at(it->second)].bytes);
+    }
+    return largest;
+  }
+
+  // Whether an input has other readers.
+  bool shared(int i) const {
+    for (const source& s : graph_.inputs(i)) {
+      if (s.is_control()) continue;
+      for (const reader& r : graph_.readers(s.node))
+        if (r.port == s.port && r.node != i) return true;
+    }
+    return false;
+  }
+
+  bool is_backward(int i) const {
+    return i < original_.size() ? step_.backward[at(i)] : graph_.op(i) == "StashDecode";
+  }
+
+  // By how many bytes memory would grow, or fall, if the node ran now.
+  std::int64_t growth(int i) const {
+    if (is_alias(graph_.op(i)) || is_control_flow(graph_.op(i))) return 0;
+    std::set<int> ports;
+    for (const reader& r : graph_.readers(i))
+      if (r.port >= 0) ports.insert(r.port);
+    std::int64_t sum = 0;
+    for (const int port : ports)
+      sum += bytes_of({i, port});
+    std::map<int, int> held;  // how often, by buffer
+    for (const source& s : graph_.inputs(i)) {
+      const auto it = s.is_control() ? buffer_of_.end() : buffer_of_.find(s);
+      if (it != buffer_of_.end()) ++held[it->second];
+    }
+    for (const auto& [number, times] : held)
+      if (buffers_[at(number)].holders == times) sum -= buffers_[at(number)].bytes;
+    return sum;
+  }
+
+  // The forward pass stays before the backward pass.
+  void bring_best_to_front() {
+    std::size_t best = 0;
+    std::int64_t least = is_backward(queue_.front()) ? growth(queue_.front()) : lowest;
+    for (std::size_t k = 1; k < queue_.size() && least > lowest; ++k) {
+      const std::int64_t now = is_backward(queue_[k]) ? growth(queue_[k]) : lowest;
+      if (now >= least || (now > 0 && order_ == run_order::frees_first)) continue;
+      best = k;
+      least = now;
+    }
+    const int i = queue_[best];
+    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(best));
+    queue_.push_front(i);
+  }
+
   int dying_input(int i, std::int64_t bytes) const {
     for (const source& s : graph_.inputs(i)) {
       if (s.is_control()) continue;
@@ -196,7 +263,7 @@ class simulation {
       }
     }
     if (last < 0) return;
-    if (at_once_.empty()) {
+    if (at_once_.empty() && order_ == run_order::as_executor) {
       at_once_.push_back(last);
     } else {
       queue_.push_front(last);
@@ -206,7 +273,9 @@ class simulation {
   const graph_view& graph_;
   const graph_view& original_;
   const tensor_sizes& sizes_;
-  bool on_device_;
+  const step& step_;
+  run_order order_;
+  std::vector<simulated_op>* ran_;
   std::map<std::string, std::int64_t> dense_, stored_;
   std::vector<int> encoders_;    // with decoders
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
@@ -220,30 +289,10 @@ class simulation {
 
 }  // namespace
 
-std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes) {
-  const std::string& op = graph.op(node);
-  const bool filter = op == "Conv2DBackpropFilter";
-  if (!filter && op != "Conv2DBackpropInput") return 0;
-  if (tensorflow::IsMKLEnabled()) return 0;
-  const auto& inputs = graph.inputs(node);
-  const tensor_size* dy = sizes.find(inputs[2]);
-  const tensor_size* w = filter ? sizes.find({node, 0}) : sizes.find(inputs[1]);
-  if (dy == nullptr || w == nullptr || dy->dims.size() != 4 || w->dims.size() != 4) return 0;
-  // The kernels unfold as many images at once as fit 30 MiB together with what they are multiplied with.
-  constexpr std::int64_t working_bytes = std::int64_t{30} << 20;
-  const std::int64_t pixels = dy->dims[1] * dy->dims[2];
-  const std::int64_t patch = w->dims[0] * w->dims[1] * w->dims[2];
-  const std::int64_t channels = w->dims[3];
-  const std::int64_t unit = pixels * patch + pixels * channels + patch * channels;
-  if (unit <= 0) return 0;
-  const std::int64_t element = element_bytes(dy->type);
-  const std::int64_t images = (working_bytes / std::max<std::int64_t>(element, 1) + unit - 1) / unit;
-  return images * pixels * patch * element;
-}
-
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                              const step& of, const choices& chosen) {
-  return simulation(graph, original, sizes, of, chosen).run();
+                              const step& of, const choices& chosen, run_order order,
+                              std::vector<simulated_op>* ran) {
+  return simulation(graph, original, sizes, of, chosen, order, ran).run();
 }
 
 }  // namespace stash_tf

@@ -23,13 +23,25 @@ struct footprint {
   std::vector<std::string> kept_for_bits;
 };
 
-/// What the caller holds (weights, arguments) does not count. `graph` is the original,
-/// whose sizes these are, or what rewrite() made of it.
-footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                              const step& of, const choices& chosen);
+/// Which node of the backward pass goes first where several could.
+enum class run_order {
+  as_executor,   ///< as TensorFlow does it
+  frees_first,   ///< what lets memory fall, the most first; else as it is
+  least_growth,  ///< what lets memory grow the least
+};
 
-/// Scratch memory of convolutions' gradients in TensorFlow's own kernels for CPUs; 0 where oneDNN's take
-/// their place.
-std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes);
+/// A node in the order of the simulation.
+struct simulated_op {
+  int node = -1;
+  /// Bytes of new memory, with scratch; also where only this order lets it write over an input.
+  std::int64_t takes = 0;
+  std::int64_t holds = 0;  ///< the largest of its inputs and outputs
+};
+
+/// What the caller holds (weights, arguments) does not count. `graph` is the original,
+/// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order.
+footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
+                              const step& of, const choices& chosen, run_order order = run_order::as_executor,
+                              std::vector<simulated_op>* ran = nullptr);
 
 }  // namespace stash_tf

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "optimizer/footprint.hpp"
 #include "optimizer/needs.hpp"
+#include "optimizer/scratch.hpp"
 #include "optimizer/work.hpp"
 
 namespace stash_tf {
@@ -296,7 +296,8 @@ class builder {
     json alternatives = backward ? alternatives_of(node) : json::array();
     json outputs = add_outputs(node);
     // Scratch memory is there while the op runs, like a result that nobody reads.
-    if (const std::int64_t scratch = step_.on_device ? 0 : scratch_bytes(graph_, node, sizes_);
+    const bool has_scratch = !step_.on_device && pooling_of_.count(node) == 0;
+    if (const std::int64_t scratch = has_scratch ? scratch_bytes(graph_, node, sizes_) : 0;
         scratch >= threshold_ && scratch > 0)
       outputs.push_back(
           {{"storage", add_storage(graph_.name(node) + "/scratch", backward ? "gradient" : "feature_map",

@@ -1,0 +1,23 @@
+#pragma once
+/// \file
+/// Keeps the order of the backward pass that the predicted peak belongs to.
+
+#include <vector>
+
+#include "optimizer/control_flow.hpp"
+#include "optimizer/footprint.hpp"
+#include "optimizer/step.hpp"
+
+namespace stash_tf {
+
+/// Adds control edges to `rewritten`, of which `ran` is the simulated order: in the backward pass, an op that
+/// takes `smallest` bytes or more of new memory waits until those before it in that order have ended that
+/// hold as much. Otherwise several of them could become ready together, and which goes first would depend on
+/// threads and on what TensorFlow makes of the graph later; all of their results could lie in memory at a
+/// time. Nothing else changes its place: small ops, the forward pass, ops on different devices or in
+/// different loops or branches. As in ordering.hpp, no path leads from a bias gradient to a weight gradient.
+/// `original` is the graph that `of` and `flow` are about; its nodes come first in `rewritten`.
+void pin_order(const graph_view& original, const step& of, const control_flow& flow,
+               const std::vector<simulated_op>& ran, std::int64_t smallest, tensorflow::GraphDef* rewritten);
+
+}  // namespace stash_tf

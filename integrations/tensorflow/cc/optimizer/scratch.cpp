@@ -1,0 +1,116 @@
+#include "optimizer/scratch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/util/util.h"
+#include "unsupported/Eigen/CXX11/Tensor"
+
+namespace stash_tf {
+
+namespace {
+
+enum class convolution { none, forward, input_gradient, filter_gradient };
+
+convolution kind_of(const std::string& op) {
+  if (op == "Conv2D" || op == "_FusedConv2D" || op == "Conv3D" || op == "_FusedConv3D")
+    return convolution::forward;
+  if (op == "Conv2DBackpropInput" || op == "Conv3DBackpropInputV2") return convolution::input_gradient;
+  if (op == "Conv2DBackpropFilter" || op == "Conv3DBackpropFilterV2") return convolution::filter_gradient;
+  return convolution::none;
+}
+
+// Whether oneDNN's kernels serve this type here.
+bool onednn_serves(tensorflow::DataType type) {
+  namespace port = tensorflow::port;
+  if (!tensorflow::IsMKLEnabled()) return false;
+  if (type == tensorflow::DT_BFLOAT16) return port::TestCPUFeature(port::AVX512F);
+  if (type == tensorflow::DT_HALF) return port::TestCPUFeature(port::AVX512_FP16);
+  return type == tensorflow::DT_FLOAT;
+}
+
+std::int64_t product(const std::vector<std::int64_t>& dims, std::size_t first, std::size_t last) {
+  std::int64_t all = 1;
+  for (std::size_t k = first; k < last; ++k)
+    all *= dims[k];
+  return all;
+}
+
+// Elements of the matrices that one image is unfolded to: patches x filter, and all three of the product.
+struct unfolded {
+  std::int64_t patches = 0;
+  std::int64_t work = 0;
+
+  unfolded(const tensor_size& dy, const tensor_size& w) {
+    const std::size_t last = dy.dims.size() - 1;
+    const std::int64_t cells = product(dy.dims, 1, last);
+    const std::int64_t patch = product(w.dims, 0, last);
+    patches = cells * patch;
+    work = std::max<std::int64_t>(1, patches + cells * w.dims[last] + patch * w.dims[last]);
+  }
+};
+
+std::int64_t images_at_once(std::int64_t working_bytes, std::int64_t element, const unfolded& image) {
+  return (working_bytes / element + image.work - 1) / image.work;
+}
+
+// As many images at once are unfolded as fit 30 MiB together with what they are multiplied with.
+std::int64_t of_gradient_2d(const tensor_size& dy, const tensor_size& w) {
+  constexpr std::int64_t working_bytes = std::int64_t{30} << 20;
+  const std::int64_t element = element_bytes(dy.type);
+  const unfolded image(dy, w);
+  return images_at_once(working_bytes, element, image) * image.patches * element;
+}
+
+// As in two dimensions with the last level of caches; but where that would be much more than the tensors
+// have, other kernels run, which unfold nothing and for the filter copy both of their inputs.
+std::int64_t of_gradient_3d(const tensor_size& x, const tensor_size& dy, const tensor_size& w, bool filter) {
+  constexpr std::int64_t most_times = 25;
+  const std::int64_t element = element_bytes(dy.type);
+  const unfolded image(dy, w);
+  const bool one = !filter && dy.dims[0] == 1;
+  const std::int64_t images = one ? 1 : images_at_once(Eigen::l3CacheSize(), element, image);
+  const std::int64_t elements = images * image.patches;
+  const std::int64_t tensors = std::max<std::int64_t>(1, x.elements + dy.elements + w.elements);
+  if (elements / tensors <= most_times) return elements * element;
+  return filter ? x.bytes() + dy.bytes() : 0;
+}
+
+std::int64_t of_convolution(convolution kind, const graph_view& graph, int node, const tensor_sizes& sizes) {
+  const auto& inputs = graph.inputs(node);
+  const bool forward = kind == convolution::forward;
+  const bool filter = kind == convolution::filter_gradient;
+  if (inputs.size() < (forward ? 2U : 3U)) return 0;
+  const tensor_size* w = sizes.find(filter ? source{node, 0} : inputs[1]);
+  const tensor_size* y = sizes.find(forward ? source{node, 0} : inputs[2]);
+  const tensor_size* x = sizes.find(kind == convolution::input_gradient ? source{node, 0} : inputs[0]);
+  if (x == nullptr || y == nullptr || w == nullptr || element_bytes(y->type) == 0) return 0;
+  const std::size_t rank = y->dims.size();
+  if ((rank != 4 && rank != 5) || x->dims.size() != rank || w->dims.size() != rank) return 0;
+  if (onednn_serves(y->type)) {
+    const bool points = product(w->dims, 0, rank - 2) == 1;
+    return w->bytes() + (filter && rank == 5 && !points ? y->bytes() : 0);
+  }
+  if (forward) return 0;
+  return rank == 4 ? of_gradient_2d(*y, *w) : of_gradient_3d(*x, *y, *w, filter);
+}
+
+// Its own forward pass, with the places that won as 64-bit numbers.
+std::int64_t of_pooling_gradient(const graph_view& graph, int node, const tensor_sizes& sizes) {
+  const auto& inputs = graph.inputs(node);
+  const tensor_size* y = inputs.size() < 2 ? nullptr : sizes.find(inputs[1]);
+  return y == nullptr ? 0 : y->bytes() + y->elements * static_cast<std::int64_t>(sizeof(std::int64_t));
+}
+
+}  // namespace
+
+std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes) {
+  const std::string& op = graph.op(node);
+  if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
+  const convolution kind = kind_of(op);
+  return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes);
+}
+
+}  // namespace stash_tf
