@@ -17,6 +17,8 @@ namespace {
 using kind = lenient_json::kind;
 
 constexpr double seconds_per_unit = 1e-6;
+/// Thirty years. What lasts longer is damage, and sums of it might not be finite.
+constexpr double longest_duration = 1e15;
 
 struct profile_event {
   std::string_view category;
@@ -71,7 +73,7 @@ profile_event read_event(lenient_json& in) {
     }
   });
   if (!std::isfinite(e.start)) e.start = 0.0;
-  if (!std::isfinite(e.duration) || e.duration < 0.0) e.duration = 0.0;
+  if (!(e.duration >= 0.0 && e.duration <= longest_duration)) e.duration = 0.0;
   return e;
 }
 

@@ -39,6 +39,17 @@ TEST(kineto, without_device_work_calls_have_their_own_time) {
   EXPECT_EQ(times[0].record_function, -1);
 }
 
+TEST(kineto, times_that_no_profile_can_have_count_as_none) {
+  const auto times = read_kineto(R"([
+      {"cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 9, "args": {"Record function id": 1}},
+      {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 1, "args": {"correlation": 7}},
+      {"cat": "kernel", "name": "a", "ts": 2, "dur": 1e308, "args": {"correlation": 7}},
+      {"cat": "kernel", "name": "b", "ts": 3, "dur": 1e308, "args": {"correlation": 7}},
+      {"cat": "kernel", "name": "c", "ts": 4, "dur": 5, "args": {"correlation": 7}}])");
+  ASSERT_EQ(times.size(), 1U);
+  EXPECT_DOUBLE_EQ(times[0].seconds, 5e-6);
+}
+
 TEST(kineto, the_record_function_is_preferred_to_the_external_id) {
   const auto times = read_kineto(small_profile());
   EXPECT_EQ(named(times, "aten::conv2d").record_function, 0);

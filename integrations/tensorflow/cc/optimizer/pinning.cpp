@@ -18,7 +18,6 @@ class pinner {
       : original_(original), step_(of), flow_(flow), output_(rewritten), graph_(*rewritten) {}
 
   void run(const std::vector<simulated_op>& ran, std::int64_t smallest) {
-    std::vector<std::pair<int, std::string>> edges;  // waiting, for whom; the view dies when nodes change
     std::map<std::string, std::vector<int>>
         since;  // by device: what holds much, from the last that took much
     for (const simulated_op& op : decoders_in_place(ran)) {
@@ -26,14 +25,10 @@ class pinner {
       std::vector<int>& before = since[graph_.node(op.node).device()];
       if (op.takes >= smallest && may_get_edges(op.node)) {
         for (const int first : last_of(before, op.node))
-          edges.emplace_back(op.node, "^" + graph_.name(first));
+          wait_for(op.node, graph_.name(first));
         before.clear();
       }
       before.push_back(op.node);
-    }
-    for (const auto& [waiting, edge] : edges) {
-      tensorflow::NodeDef* n = output_->mutable_node(waiting);
-      if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
     }
   }
 
@@ -108,11 +103,17 @@ class pinner {
     return last;
   }
 
+  void wait_for(int waiting, const std::string& name) {
+    const std::string edge = "^" + name;
+    tensorflow::NodeDef* n = output_->mutable_node(waiting);
+    if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
+  }
+
   const graph_view& original_;
   const step& step_;
   const control_flow& flow_;
   tensorflow::GraphDef* output_;
-  const graph_view graph_;
+  const graph_view graph_;  // without the new edges
 };
 
 }  // namespace
