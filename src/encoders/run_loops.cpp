@@ -156,13 +156,6 @@ nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t*
   return found;
 }
 
-std::int64_t count_nonzero(const float* values, std::int64_t count) {
-  std::int64_t total = 0;
-  for (std::int64_t i = 0; i < count; ++i)
-    total += nonzero(values[i]) ? 1 : 0;
-  return total;
-}
-
 std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
   std::int64_t total = 0;
   std::int64_t i = 0;
@@ -285,7 +278,6 @@ const run_loops scalar_loops = {
     .draw_bits = draw_bits,
     .scale_kept = scale_kept,
     .find_nonzero = find_nonzero,
-    .count_nonzero = count_nonzero,
     .count_bits = count_bits,
     .compact = compact,
     .find_and_compact = find_and_compact,

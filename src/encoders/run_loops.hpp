@@ -79,8 +79,6 @@ struct run_loops {
 
   /// Bit i of `bits` = values[i] is not +0.
   nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);
-  /// How many values are not +0.
-  std::int64_t (*count_nonzero)(const float* values, std::int64_t count);
   /// How many of the first `count` bits are set.
   std::int64_t (*count_bits)(const std::uint8_t* bits, std::int64_t count);
   /// Writes the `kept` values whose bit is set, in order. Bits behind the last value are not set.

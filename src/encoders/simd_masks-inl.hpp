@@ -303,29 +303,6 @@ std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
   return total;
 }
 
-std::int64_t count_nonzero(const float* values, std::int64_t count) {
-  const integers di;
-  const auto zero = hn::Zero(di);
-  // A true lane is -1; the second sum keeps one addition from waiting for the other.
-  auto zeros = zero;
-  auto more_zeros = zero;
-  constexpr std::int64_t step = 32;
-  std::int64_t i = 0;
-  for (; i + step <= count; i += step) {
-    fetch_ahead<step * sizeof(float)>(values + i);
-    for (std::int64_t j = 0; j < step; j += 2 * lanes()) {
-      const auto first = hn::BitCast(di, load(values + i + j));
-      const auto second = hn::BitCast(di, load(values + i + j + lanes()));
-      zeros = hn::Sub(zeros, hn::VecFromMask(di, hn::Eq(first, zero)));
-      more_zeros = hn::Sub(more_zeros, hn::VecFromMask(di, hn::Eq(second, zero)));
-    }
-  }
-  std::int64_t total = i - hn::GetLane(hn::SumOfLanes(di, hn::Add(zeros, more_zeros)));
-  for (; i < count; ++i)
-    total += std::bit_cast<std::uint32_t>(values[i]) != 0 ? 1 : 0;
-  return total;
-}
-
 nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t* bits) {
   const words du;
   // As unsigned numbers, NaN and everything with a sign lie above infinity.

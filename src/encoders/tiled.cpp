@@ -34,9 +34,10 @@ tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& inp
   std::atomic<std::uint64_t> nonzeros{0};
   for_each_tile(context, layout.elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
-    const std::int64_t found = loops().count_nonzero(read_values(input, first, length, buffer), length);
-    payloads.fetch_add(pad16(layout.payload_bytes(found)), std::memory_order_relaxed);
-    nonzeros.fetch_add(static_cast<std::uint64_t>(found), std::memory_order_relaxed);
+    std::uint8_t bits[tile_elements / 8];
+    const nonzero_bits found = loops().find_nonzero(read_values(input, first, length, buffer), length, bits);
+    payloads.fetch_add(pad16(layout.payload_bytes(found.count)), std::memory_order_relaxed);
+    nonzeros.fetch_add(static_cast<std::uint64_t>(found.count), std::memory_order_relaxed);
   });
   return {layout.fixed_bytes() + payloads.load(), nonzeros.load()};
 }

@@ -108,8 +108,6 @@ TEST_P(run_loops_test, nonzero_values) {
       EXPECT_EQ(fast.any_not_positive, plain.any_not_positive) << n;
       EXPECT_EQ(fast_->count_bits(got.data(), n), plain.count) << n;
       EXPECT_EQ(plain_.count_bits(got.data(), n), plain.count) << n;
-      EXPECT_EQ(fast_->count_nonzero(x.data(), n), plain.count) << n;
-      EXPECT_EQ(plain_.count_nonzero(x.data(), n), plain.count) << n;
 
       std::vector<float> packed(x.size() + packed_slack), fast_packed(packed.size());
       plain_.compact(x.data(), got.data(), n, packed.data(), plain.count);
@@ -148,7 +146,6 @@ TEST_P(run_loops_test, one_nonzero_value_or_sign_anywhere) {
       const nonzero_bits plain = plain_.find_nonzero(x.data(), n, expected.data());
       const nonzero_bits fast = fast_->find_nonzero(x.data(), n, got.data());
       ASSERT_EQ(got, expected) << i << ' ' << special;
-      ASSERT_EQ(fast_->count_nonzero(x.data(), n), plain.count) << i << ' ' << special;
       ASSERT_EQ(fast.any_not_positive, plain.any_not_positive) << i << ' ' << special;
       ASSERT_EQ(plain.any_not_positive, special > 0x7f800000U) << i << ' ' << special;
     }
