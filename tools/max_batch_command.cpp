@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -168,6 +169,12 @@ int run(options& o) {
   }
   if (interrupted()) {
     throw error(errc::interrupted, "max-batch: interrupted; the rows are the largest sizes so far");
+  }
+  const bool any = std::any_of(rows.begin(), rows.end(), [](const row& r) { return r.found.size > 0; });
+  if (!any) {
+    throw error(
+        errc::infeasible_budget,
+        fmt::format("max-batch: no step of {} fits into {} bytes under these policies", network, memory));
   }
   return 0;
 }

@@ -67,6 +67,11 @@ int run(options& o) {
   fmt::print("{} rows, {} of {} targets and {} of {} goals reached\n", rows.size(), reached, targets,
              goals_reached, goals);
   if (interrupted()) throw error(errc::interrupted, "reproduce: interrupted; the rows are those so far");
+  if (rows.empty()) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("--only: expected a part of the text of a row of {}, got {}", o.name, o.work.only));
+  }
   return 0;
 }
 

@@ -387,6 +387,13 @@ class LargestBatch(CommandTest):
             self.assertLessEqual(row["planned_peak_bytes"], 64 * 2**20)
             self.assertNotEqual(row["limit"], "")
 
+    def test_nothing_that_fits_is_a_failure(self):
+        code, out, err = self.run_stash("max-batch", "lenet", "--machine", "m40_12gb", "--memory", "1KiB", "--policy",
+                                        "none,lossless", "--evaluations", 200)
+        self.assertEqual(code, 2, (out, err))
+        self.assertIn("weights, gradients, momentum and workspace", out)
+        self.assertIn("no step of lenet fits into 1024 bytes", err)
+
     def test_only_what_a_network_has_can_grow(self):
         self.refused("max-batch", "lenet", "--machine", "m40_12gb", "--grow", "steps", says="--grow")
         self.refused("max-batch", "lenet", says="--machine")
@@ -405,6 +412,9 @@ class Reproduce(CommandTest):
 
     def test_an_unknown_table(self):
         self.refused("reproduce", "tables", says=["gist, meng, lms, layrub", "tables"])
+
+    def test_rows_that_no_table_has(self):
+        self.refused("reproduce", "gist", "--only", "resnet51", says=["--only: expected", "got resnet51"])
 
 
 class BuilderOptions(CommandTest):
