@@ -222,11 +222,12 @@ class simulation {
     return sum;
   }
 
-  // The forward pass stays before the backward pass.
+  // The forward pass stays before the backward pass. Thousands may be ready in an unrolled loop.
   void bring_best_to_front() {
+    constexpr std::size_t most = 64;
     std::size_t best = 0;
     std::int64_t least = is_backward(queue_.front()) ? growth(queue_.front()) : lowest;
-    for (std::size_t k = 1; k < queue_.size() && least > lowest; ++k) {
+    for (std::size_t k = 1; k < std::min(queue_.size(), most) && least > lowest; ++k) {
       const std::int64_t now = is_backward(queue_[k]) ? growth(queue_[k]) : lowest;
       if (now >= least || (now > 0 && order_ == run_order::frees_first)) continue;
       best = k;
