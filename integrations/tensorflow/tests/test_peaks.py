@@ -10,7 +10,7 @@ import os
 import pytest
 
 from models import MODELS
-from runs import Pool
+from runs import Pool, run
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 PROCESSES = 3 if LONG else 1
@@ -98,3 +98,11 @@ def test_peak(pool, target):
         predicted, peak = record["stash"]["predicted_peak_bytes"], max(record[f"{target.measure}_bytes"])
         assert not target.foretold or abs(peak / predicted - 1) <= FORETOLD, (
             f"{predicted / 1e6:.1f} MB were predicted, it took {peak / 1e6:.1f} MB")
+
+
+@pytest.mark.parametrize("inter", (1, 2))
+def test_a_budget_holds_what_the_process_takes(inter):
+    """oneDNN's own buffers included; with two threads, ops that nothing kept apart would overlap."""
+    record = run("ResNet50", policy="auto", budget="60 MB", inter=inter, steps=WARM_UP, measure="heap,counters")
+    assert max(record["heap_bytes"]) <= 60e6, record["stash"]
+    assert "fp8" not in record["stash"]["choices"], record["stash"]

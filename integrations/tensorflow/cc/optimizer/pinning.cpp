@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "optimizer/rewrite.hpp"
 #include "tensorflow/core/util/util.h"
 
 namespace stash_tf {
@@ -20,12 +21,11 @@ class pinner {
   void run(const std::vector<simulated_op>& ran, std::int64_t smallest) {
     std::map<std::string, std::vector<int>>
         since;  // by device: what holds much, from the last that took much
-    for (const simulated_op& op : decoders_in_place(ran)) {
+    for (const simulated_op& op : ran) {
       if (op.holds < smallest || !is_pinned(op.node)) continue;
       std::vector<int>& before = since[graph_.node(op.node).device()];
-      if (op.takes >= smallest && may_get_edges(op.node)) {
-        for (const int first : last_of(before, op.node))
-          wait_for(op.node, graph_.name(first));
+      if (op.takes >= smallest && !is_product_with_sigmoid(op.node)) {
+        wait_for(op.node, last_of(before, op.node));
         before.clear();
       }
       before.push_back(op.node);
@@ -33,29 +33,6 @@ class pinner {
   }
 
  private:
-  // What may get no edges may still wait for a decoder that serves nobody else: it comes right before, then,
-  // and stands for both.
-  std::vector<simulated_op> decoders_in_place(const std::vector<simulated_op>& ran) const {
-    std::map<int, simulated_op> decoder_of;  // by reader
-    std::set<int> moved;
-    for (const simulated_op& op : ran) {
-      const std::vector<reader>& readers = graph_.readers(op.node);
-      if (graph_.op(op.node) != "StashDecode" || readers.size() != 1 || may_get_edges(readers[0].node))
-        continue;
-      decoder_of[readers[0].node] = op;
-      moved.insert(op.node);
-    }
-    std::vector<simulated_op> order;
-    order.reserve(ran.size());
-    for (const simulated_op& op : ran) {
-      if (moved.count(op.node) != 0) continue;
-      if (const auto it = decoder_of.find(op.node); it != decoder_of.end())
-        order.push_back({it->second.node, it->second.takes + op.takes, std::max(it->second.holds, op.holds)});
-      order.push_back(op);
-    }
-    return order;
-  }
-
   // The node of the original graph beside which a node runs; -1: none.
   int anchor(int i) const {
     if (i < original_.size()) return i;
@@ -70,22 +47,23 @@ class pinner {
     return a >= 0 && step_.backward[at(a)] && !is_control_flow(graph_.op(i));
   }
 
-  // oneDNN makes one op of a product with a sigmoid, and of the gradients of a filter and its bias, if
-  // nothing else has to be waited for.
-  bool may_get_edges(int i) const {
-    if (!tensorflow::IsMKLEnabled()) return true;
-    const std::string& op = graph_.op(i);
-    if (op == "Conv2DBackpropFilter") {
-      const source dy = graph_.inputs(i)[2];
-      const std::vector<reader>& readers = graph_.readers(dy.node);
-      return std::none_of(readers.begin(), readers.end(), [&](const reader& r) {
-        return r.port == dy.port && graph_.op(r.node) == "BiasAddGrad";
-      });
-    }
-    if (op == "Sigmoid") return false;
+  // oneDNN makes one op of the two, if nothing else has to be waited for.
+  bool is_product_with_sigmoid(int i) const {
+    if (graph_.op(i) == "Sigmoid") return tensorflow::IsMKLEnabled();
     const std::vector<source>& inputs = graph_.inputs(i);
-    return op != "Mul" || std::none_of(inputs.begin(), inputs.end(),
-                                       [&](const source& s) { return graph_.op(s.node) == "Sigmoid"; });
+    return tensorflow::IsMKLEnabled() && graph_.op(i) == "Mul" &&
+           std::any_of(inputs.begin(), inputs.end(),
+                       [&](const source& s) { return graph_.op(s.node) == "Sigmoid"; });
+  }
+
+  // So it does of the gradients of a filter and its bias.
+  bool is_joined_with_bias(int i) const {
+    if (!tensorflow::IsMKLEnabled() || graph_.op(i) != "Conv2DBackpropFilter") return false;
+    const source dy = graph_.inputs(i)[2];
+    const std::vector<reader>& readers = graph_.readers(dy.node);
+    return std::any_of(readers.begin(), readers.end(), [&](const reader& r) {
+      return r.port == dy.port && graph_.op(r.node) == "BiasAddGrad";
+    });
   }
 
   // Of nodes in their order, those that no other of them and not `next` reads, and that `next` may wait for.
@@ -103,10 +81,31 @@ class pinner {
     return last;
   }
 
-  void wait_for(int waiting, const std::string& name) {
-    const std::string edge = "^" + name;
+  void wait_for(int waiting, const std::vector<int>& first) {
+    if (first.empty()) return;
     tensorflow::NodeDef* n = output_->mutable_node(waiting);
-    if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
+    if (is_joined_with_bias(waiting)) n = in_front_of(n);
+    for (const int i : first) {
+      const std::string edge = "^" + graph_.name(i);
+      if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
+    }
+  }
+
+  // A node that hands on the first input; it can wait for what `n` itself must not wait for.
+  tensorflow::NodeDef* in_front_of(tensorflow::NodeDef* n) {
+    std::string name = n->name() + "/stash_turn";
+    while (graph_.find(name) >= 0)
+      name += "_";
+    tensorflow::NodeDef* turn = output_->add_node();
+    turn->set_name(name);
+    turn->set_op("Identity");
+    turn->set_device(n->device());
+    turn->add_input(n->input(0));
+    (*turn->mutable_attr())["T"] = n->attr().at("T");
+    (*turn->mutable_attr())[mark].set_b(true);
+    (*turn->mutable_attr())["_grappler_do_not_remove"].set_b(true);
+    n->set_input(0, turn->name());
+    return turn;
   }
 
   const graph_view& original_;

@@ -15,8 +15,9 @@ namespace stash_tf {
 /// hold as much. Otherwise several of them could become ready together, and which goes first would depend on
 /// threads and on what TensorFlow makes of the graph later; all of their results could lie in memory at a
 /// time. Nothing else changes its place: small ops, the forward pass, ops on different devices or in
-/// different loops or branches. As in ordering.hpp, no path leads from a bias gradient to a weight gradient.
-/// `original` is the graph that `of` and `flow` are about; its nodes come first in `rewritten`.
+/// different loops or branches. As in ordering.hpp, no path leads from a bias gradient to a weight gradient;
+/// where oneDNN will join the two, an Identity in front of the weight gradient waits in its place. `original`
+/// is the graph that `of` and `flow` are about; its nodes come first in `rewritten`.
 void pin_order(const graph_view& original, const step& of, const control_flow& flow,
                const std::vector<simulated_op>& ran, std::int64_t smallest, tensorflow::GraphDef* rewritten);
 
