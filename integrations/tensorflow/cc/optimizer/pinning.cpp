@@ -85,10 +85,8 @@ class pinner {
     if (first.empty()) return;
     tensorflow::NodeDef* n = output_->mutable_node(waiting);
     if (is_joined_with_bias(waiting)) n = in_front_of(n);
-    for (const int i : first) {
-      const std::string edge = "^" + graph_.name(i);
-      if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
-    }
+    for (const int i : first)
+      add_control_edge(n, graph_.name(i));
   }
 
   // A node that hands on the first input; it can wait for what `n` itself must not wait for.

@@ -104,12 +104,7 @@ class rewriter {
     return n;
   }
 
-  // A control edge; they stand behind all data inputs.
-  void wait_for(int waiting, const std::string& name) {
-    const std::string edge = "^" + name;
-    NodeDef* n = node(waiting);
-    if (std::find(n->input().begin(), n->input().end(), edge) == n->input().end()) n->add_input(edge);
-  }
+  void wait_for(int waiting, const std::string& name) { add_control_edge(node(waiting), name); }
 
   void change_op(NodeDef* n, const char* op, std::vector<std::string> data,
                  const std::set<std::string>& kept_attrs) {
@@ -365,6 +360,12 @@ class rewriter {
 };
 
 }  // namespace
+
+void add_control_edge(NodeDef* waiting, const std::string& first) {
+  const std::string edge = "^" + first;
+  if (std::find(waiting->input().begin(), waiting->input().end(), edge) == waiting->input().end())
+    waiting->add_input(edge);
+}
 
 rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& of, const choices& chosen,
                   const control_flow& flow, const ordering& ordered, const std::vector<int>& op_nodes) {

@@ -18,6 +18,9 @@ inline constexpr char mark[] = "_stash";
 /// What a tensor's bits, kept beside its values, are called behind its name.
 inline constexpr char bits_suffix[] = ":bits";
 
+/// A control edge, unless it is there; they stand behind all data inputs.
+void add_control_edge(tensorflow::NodeDef* waiting, const std::string& first);
+
 struct rewritten {
   tensorflow::GraphDef graph;
   int stashes = 0;              ///< tensors and poolings that are kept in another form or place
