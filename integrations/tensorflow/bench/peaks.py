@@ -100,7 +100,18 @@ def table(rows):
                 text = f"{min(plain) / max(sizes):.2f}{' idle' if idle else ''}" if sizes else "failed" if other else "-"
                 line += f"{text:>10}"
             lines.append(line + (f"  (plain up to {max(plain) / 1e6:.1f})" if max(plain) > 1.02 * min(plain) else ""))
-    return "\n".join(lines)
+    return "\n".join([*lines, *foretold(rows)])
+
+
+def foretold(rows):
+    """One line per measure: how far the peaks lie from those that were predicted."""
+    lines = []
+    for name in MEASURES:
+        off = [max(row[f"{name}_bytes"]) / row["stash"]["predicted_peak_bytes"] - 1
+               for row in rows if row.get(f"{name}_bytes") and row.get("stash", {}).get("rewritten")]
+        if off:
+            lines.append(f"{name}: {100 * min(off):+.1f} to {100 * max(off):+.1f} % off the prediction in {len(off)} cells")
+    return lines
 
 
 def main():
