@@ -34,40 +34,31 @@ STASH_DEVICE std::uint64_t place_piece(std::uint32_t where, std::uint64_t* claim
 /// Places the tiles of a block: entries[w] for sizes[w] units of 16 bytes, `total` bytes in all. One thread's
 /// work. The slot's cursor is report->slot_bytes, which starts at the fixed part's size. In order, `before`
 /// bytes lie before the block's first payload, and the cursor only counts.
+///
+/// Out of order the first claim that goes past the end closes the slot: its block uses what room there was,
+/// and gives back only what lies beyond the end. Later claims find the cursor there, or behind it, and give
+/// back all. A claim that was given back below the end would be claimed again while others lie above it.
 STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint64_t total,
                               std::uint64_t before, std::uint32_t* entries) {
   std::uint64_t* const cursor = &job.report->slot_bytes;
   atomic_max(cursor, job.fixed_bytes);
   const bool ordered = job.sums.words != nullptr;
-  const std::uint64_t claimed = atomic_add(cursor, total);
-  const std::uint64_t begin = ordered ? job.fixed_bytes + before : claimed;
-  if (begin + total <= job.slot_end || total == 0) {
-    std::uint64_t at = begin;
-    for (unsigned w = 0; w < tile_warps; ++w) {
-      entries[w] = make_entry(entry_slot, at);
-      at += std::uint64_t{sizes[w]} * 16;
-    }
-    return;
-  }
-
-  // Not together: each for itself, and the rest in one piece of the arena, or of the host overflow.
-  atomic_add(cursor, ~total + 1);
-  std::uint64_t begin_in_order = begin;
+  const std::uint64_t end = job.slot_end;
+  const std::uint64_t begin = ordered ? job.fixed_bytes + before : atomic_add(cursor, total);
+  std::uint64_t at = begin;
   std::uint64_t rest = 0;
   for (unsigned w = 0; w < tile_warps; ++w) {
     const std::uint64_t size = std::uint64_t{sizes[w]} * 16;
-    entries[w] = make_entry(entry_slot, job.fixed_bytes);
-    if (size == 0) continue;
-    const std::uint64_t counted = atomic_add(cursor, size);
-    const std::uint64_t at = ordered ? begin_in_order : counted;
-    begin_in_order += size;
-    if (at + size <= job.slot_end) {
-      entries[w] = make_entry(entry_slot, at);
-    } else {
-      atomic_add(cursor, ~size + 1);
-      entries[w] = make_entry(entry_never_stored, 0);
-      rest += size;
-    }
+    const bool fits = size == 0 || at + size <= end;
+    // An empty tile lies where the next one would.
+    entries[w] = fits ? make_entry(entry_slot, at < end ? at : end) : make_entry(entry_never_stored, 0);
+    if (!fits) rest += size;
+    if (fits || ordered) at += size;
+  }
+  if (ordered) {
+    atomic_add(cursor, total - rest);
+  } else if (rest != 0) {
+    atomic_add(cursor, ~(begin < end ? begin + total - end : total) + 1);
   }
   if (rest == 0) return;
   if (job.overflows) atomic_add(&job.report->overflow_bytes, rest);

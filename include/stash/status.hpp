@@ -31,7 +31,8 @@ struct encode_report {
   std::uint32_t flags = 0;
   std::uint64_t nonzeros = 0;    ///< exact count of elements whose bits are not all zero (sparse encodings);
                                  ///< counted in full even when the capacity did not suffice
-  std::uint64_t slot_bytes = 0;  ///< bytes of the slot in use, mask and table included
+  std::uint64_t slot_bytes = 0;  ///< bytes of the slot in use, mask and table included; on a device the whole
+                                 ///< slot if a payload did not fit
   std::uint64_t overflow_bytes = 0;  ///< bytes that did not fit the slot and were claimed of the arena or the
                                      ///< host overflow
   std::uint64_t checksum = 0;        ///< order-independent checksum of the source bits

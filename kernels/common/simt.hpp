@@ -232,15 +232,19 @@ STASH_DEVICE float magnitude_of(float value) {
 
 /// Old value; relaxed, over the whole device.
 STASH_DEVICE std::uint32_t atomic_or(std::uint32_t* word, std::uint32_t bits) {
+  simt::interleave();
   return std::atomic_ref<std::uint32_t>(*word).fetch_or(bits, std::memory_order_relaxed);
 }
 STASH_DEVICE std::uint32_t atomic_add(std::uint32_t* word, std::uint32_t amount) {
+  simt::interleave();
   return std::atomic_ref<std::uint32_t>(*word).fetch_add(amount, std::memory_order_relaxed);
 }
 STASH_DEVICE std::uint64_t atomic_add(std::uint64_t* word, std::uint64_t amount) {
+  simt::interleave();
   return std::atomic_ref<std::uint64_t>(*word).fetch_add(amount, std::memory_order_relaxed);
 }
 STASH_DEVICE std::uint64_t atomic_max(std::uint64_t* word, std::uint64_t least) {
+  simt::interleave();
   // Blocks of one launch share a thread, so nobody comes in between.
   const std::uint64_t old = *word;
   if (old < least) *word = least;

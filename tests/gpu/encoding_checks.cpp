@@ -146,7 +146,11 @@ void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::ui
   expect_equal(found.nonzeros, expected.nonzeros, "nonzeros");
   expect(found.slot_bytes <= slot.size(), "slot_bytes is more than the slot has");
   if (used != nullptr) {
-    expect_equal(found.slot_bytes + found.overflow_bytes, exact, "slot_bytes + overflow_bytes");
+    // The whole slot counts where it was too small, though no payload may have fitted its last bytes.
+    constexpr std::size_t most_payload_bytes = 1024 * 5;
+    const std::size_t all = found.slot_bytes + found.overflow_bytes;
+    expect(all >= exact && all < exact + (found.overflow_bytes > 0 ? most_payload_bytes : 1),
+           "slot_bytes + overflow_bytes is not what the payloads take");
   }
   expect_equal(claims[0], taken + (with_arena ? found.overflow_bytes : 0), "bytes claimed of the arena");
   // Only what the arena does not hold goes to the host.

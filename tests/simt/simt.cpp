@@ -147,6 +147,10 @@ class grid_run {
     throw violation("block " + text(t.block->index) + ", thread " + text(t.index) + ": " + what);
   }
   void suspend();
+  /// How often others go before the next atomic operation.
+  std::uint32_t turns_lost() {
+    return schedule_.threads == order::random ? static_cast<std::uint32_t>(random_() % 3) : 0;
+  }
 
   thread_state* current = nullptr;
   dim3 grid_, block_;
@@ -482,6 +486,12 @@ std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t fr
 
 void yield() {
   run_of_caller().suspend();
+}
+
+void interleave() {
+  grid_run& run = run_of_caller();
+  for (std::uint32_t turns = run.turns_lost(); turns > 0; --turns)
+    run.suspend();
 }
 
 void* static_shared(std::size_t bytes, std::size_t alignment, place at) {

@@ -86,6 +86,10 @@ std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t fr
 /// Lets other threads run: for loops that wait for another block.
 void yield();
 
+/// Before an atomic operation: in a random schedule other threads may come first. Two operations of one block
+/// on a word are mostly with others' in between on a GPU.
+void interleave();
+
 /// Shared memory of the block: the same address for all threads that ask from one place. Poisoned.
 void* static_shared(std::size_t bytes, std::size_t alignment, place at);
 void* dynamic_shared();
