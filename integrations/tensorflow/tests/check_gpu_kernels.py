@@ -24,6 +24,7 @@ OPS = (
     "StashSwapOut",
     "StashSwapIn",
     "StashBatch",
+    "StashSum",
 )
 
 

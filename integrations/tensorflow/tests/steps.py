@@ -859,6 +859,28 @@ def maps_are_results():
     return Task(lambda k: [tf.reduce_sum(tf.abs(part)) for part in tf.nest.flatten(task.call(k))], task.variables)
 
 
+@step
+def gradients_of_maps_are_results():
+    kernels = weights(*[(64, 512)] * 8)
+
+    @tf.function
+    def train(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.tanh(x)
+            each = [tf.identity(y) for _ in kernels]
+            loss = tf.add_n([tf.reduce_sum(tf.nn.relu(tf.matmul(*pair)) ** 2) for pair in zip(each, kernels)])
+        *gradients, of_last = tape.gradient(loss, [x, y, *each, kernels[-1]])
+        kernels[-1].assign_sub(0.01 * of_last)
+        return loss, *gradients
+
+    def call(k):
+        loss, *gradients = train(tf.constant(rng(5, k).standard_normal((64, 64)).astype("float32")))
+        return [loss, *[tf.reduce_sum(tf.abs(gradient)) for gradient in gradients]]
+
+    return Task(call, lambda: kernels)
+
+
 @step(idle="the maps are not read")
 def per_example_gradients():
     kernels = weights((3, 3, 3, 8), (3, 3, 8, 8), (8, CLASSES))

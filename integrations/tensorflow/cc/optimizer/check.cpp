@@ -51,6 +51,8 @@ std::string check_output(const GraphDef& original, const GraphDef& graph) {
         if (control && !s.is_control())
           return absl::StrCat("'", n.name(), "': a data input behind a control edge");
         control = control || s.is_control();
+        if (s.is_control() && view.op(s.node) == "_Retval")
+          return absl::StrCat("'", n.name(), "' waits for the result '", view.name(s.node), "'");
       }
       if (n.attr().count("_stash") == 0) continue;
       if (std::string fault = check_node(n); !fault.empty()) return fault;

@@ -23,6 +23,11 @@ bool is_merge(const std::string& op) {
   return op == "Merge" || op == "RefMerge";
 }
 
+// Arguments and results are not part of a function's body: no control edge may touch them.
+bool is_outside(const std::string& op) {
+  return op == "_Arg" || op == "_DeviceArg" || op == "_Retval" || op == "_DeviceRetval";
+}
+
 }  // namespace
 
 control_flow::control_flow(const graph_view& graph, const std::vector<int>& order) : graph_(graph) {
@@ -74,7 +79,8 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
 bool control_flow::may_wait(int second, int first) const {
   if (frame_[at(second)] != frame_[at(first)] || graph_.node(second).device() != graph_.node(first).device())
     return false;
-  if (is_control_flow(graph_.op(first)) || is_control_flow(graph_.op(second))) return false;
+  for (const std::string& op : {graph_.op(first), graph_.op(second)})
+    if (is_control_flow(op) || is_outside(op)) return false;
   const std::vector<int>& c = conditions_[at(second)];
   return std::includes(c.begin(), c.end(), conditions_[at(first)].begin(), conditions_[at(first)].end());
 }

@@ -15,8 +15,9 @@ class control_flow {
   control_flow(const graph_view& graph, const std::vector<int>& order);
 
   /// True if a control edge from `first` to `second` changes nothing but the order: one device, one frame,
-  /// and `first` runs whenever `second` does. A node that waits for one that a branch left out would be left
-  /// out too.
+  /// neither an argument nor a result of the function (TensorFlow refuses such edges when the step runs), and
+  /// `first` runs whenever `second` does. A node that waits for one that a branch left out would be left out
+  /// too.
   bool may_wait(int second, int first) const;
 
   /// Loop in which a node runs; 0: none.

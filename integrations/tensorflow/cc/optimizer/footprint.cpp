@@ -203,8 +203,26 @@ class simulation {
     return i < original_.size() ? step_.backward[at(i)] : graph_.op(i) == "StashDecode";
   }
 
-  // By how many bytes memory would grow, or fall, if the node ran now.
+  // By how many bytes memory would grow, or fall, if the node ran now, and behind it the one that alone reads
+  // its result and has waited for that only: a gradient that is added to a sum at once costs nothing.
   std::int64_t growth(int i) const {
+    std::int64_t sum = own_growth(i);
+    const std::int64_t result = bytes_of({i, 0});
+    int next = only_reader(i);
+    while (next >= 0 && is_alias(graph_.op(next)))
+      next = only_reader(next);
+    if (next >= 0) sum += std::min<std::int64_t>(0, own_growth(next) - result);
+    return sum;
+  }
+
+  // -1: there is none, or it waits for others, too.
+  int only_reader(int i) const {
+    const std::vector<reader>& readers = graph_.readers(i);
+    if (readers.size() != 1 || readers[0].port < 0) return -1;
+    return waiting_[at(readers[0].node)] == 1 ? readers[0].node : -1;
+  }
+
+  std::int64_t own_growth(int i) const {
     if (is_alias(graph_.op(i)) || is_control_flow(graph_.op(i))) return 0;
     std::set<int> ports;
     for (const reader& r : graph_.readers(i))

@@ -53,6 +53,7 @@ nlohmann::json to_json(const logged_graph& g) {
           {"machine", g.machine},
           {"swap", g.swap},
           {"budget", g.budget},
+          {"sums", g.sums},
           {"unknown_layers", g.unknown_layers},
           {"seconds", g.seconds},
           {"tensors", std::move(tensors)},

@@ -35,6 +35,7 @@ struct logged_graph {
   std::string machine;  ///< what moves were planned for; empty without the wish
   std::string swap;     ///< what became of the wish to move tensors to the host; empty without one
   std::string budget;   ///< that the data need more than an accepted budget; empty where they do not
+  int sums = 0;         ///< of gradients, that are added up as they come
   std::vector<std::string> unknown_layers;  ///< that were to be kept, but are not in this graph
   double seconds = 0;
   std::vector<logged_tensor> tensors;

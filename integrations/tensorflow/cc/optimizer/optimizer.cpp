@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "optimizer/settings.hpp"
 #include "optimizer/shapes.hpp"
 #include "optimizer/step.hpp"
+#include "optimizer/sums.hpp"
 #include "stash/c_api.h"
 #include "tensorflow/core/grappler/clusters/cluster.h"
 #include "tensorflow/core/grappler/grappler_item.h"
@@ -38,6 +40,9 @@ using tensorflow::DeviceProperties;
 using tensorflow::GraphDef;
 using tensorflow::grappler::Cluster;
 using tensorflow::grappler::GrapplerItem;
+
+// Sums of gradients that cannot save this part of the peak stay as they are.
+constexpr std::int64_t parts_of_peak = 64;
 
 // TensorFlow's word for "nothing to do"; any other error it writes to stderr and forgets as well.
 absl::Status nothing_to_do(const std::string& why) {
@@ -190,6 +195,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     }
     log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log.rewritten = status.ok();
+    if (!log.rewritten) log.sums = 0;
     if (!status.ok() && log.reason.empty()) log.reason = std::string(status.message());
     log_graph(std::move(log));
     return status;
@@ -198,21 +204,28 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  private:
   static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings wanted,
                                GraphDef* output, logged_graph* log) {
-    const graph_view graph(item.graph);
-    if (!has_backward_pass(graph)) return nothing_to_do("no backward pass");
+    const graph_view given(item.graph);
+    if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
-    if (absl::Status s = tensor_sizes::infer(item, graph, wanted.batch, &sizes); !s.ok()) return s;
-    log->batch = sizes.batch_known() ? batch_of(graph, sizes, wanted) : 0;
+    if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
+    log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
       preserved.emplace(parse_input(n).first);
-    step of = analyse(graph, sizes, wanted, preserved);
+    step of = analyse(given, sizes, wanted, preserved);
     log->left = of.left;
-    log->unknown_layers = unknown_layers(graph, wanted.keep);
+    log->unknown_layers = unknown_layers(given, wanted.keep);
     if (of.blocks.empty())
       return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
-    if (of.order.size() != static_cast<std::size_t>(graph.size()))
+    if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
+    const std::int64_t plain = simulated_footprint(given, given, sizes, of, {}).peak_bytes;
+    GraphDef apart;
+    log->sums = take_sums_apart(item.graph, given, of, plain / parts_of_peak, &sizes, &apart);
+    const GraphDef& original = log->sums > 0 ? apart : item.graph;
+    std::optional<graph_view> own;
+    if (log->sums > 0) of = analyse(own.emplace(apart), sizes, wanted, preserved);
+    const graph_view& graph = own ? *own : given;
 
     if (wanted.swap && !of.on_device) {
       wanted.swap = false;
@@ -228,10 +241,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
     const control_flow flow(graph, of.order);
     const ordering ordered = order_backward_pass(graph, of, sizes, flow);
-    const step_context context{item.graph, graph, of, sizes, flow, ordered, wanted, device_bytes};
+    const step_context context{original, graph, of, sizes, flow, ordered, wanted, device_bytes};
     const std::int64_t unit =
         sizes.batch_known() ? 1 : sizes.batch();  // of one sample where that is all one knows
-    log->predicted_plain_bytes = simulated_footprint(graph, graph, sizes, of, {}).peak_bytes / unit;
+    log->predicted_plain_bytes = plain / unit;
     outcome result = best_graph(context);
     const std::int64_t peak = result.simulated.peak_bytes;
     log->predicted_peak_bytes = peak / unit;
@@ -252,17 +265,18 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         log->budget = word;
       } else {
         log->reason = word;
-        result.graph = refuse(item.graph, graph, of, flow, absl::StrCat("Stash: ", word));
+        result.graph = refuse(original, graph, of, flow, absl::StrCat("Stash: ", word));
       }
     } else if (wanted.budget_bytes == 0) {
-      const bool nothing = result.graph.stashes == 0;
+      const bool lower = log->predicted_peak_bytes < log->predicted_plain_bytes;
+      const bool nothing = result.graph.stashes == 0 && (log->sums == 0 || !lower);
       const bool higher = !nothing && log->predicted_peak_bytes > log->predicted_plain_bytes;
       if (higher) log->tensors.clear();
       if (nothing || higher) {
         if (!must_learn)
           return nothing_to_do(nothing ? "no tensor is smaller in another form"
                                        : "the peak of this step would not be lower");
-        result.graph.graph = item.graph;
+        result.graph.graph = original;
         encoders_tell = false;
       }
     }

@@ -58,12 +58,16 @@ class pinner {
 
   // So it does of the gradients of a filter and its bias.
   bool is_joined_with_bias(int i) const {
-    if (!tensorflow::IsMKLEnabled() || graph_.op(i) != "Conv2DBackpropFilter") return false;
-    const source dy = graph_.inputs(i)[2];
+    return graph_.op(i) == "Conv2DBackpropFilter" && is_joined(graph_.inputs(i)[2], "BiasAddGrad");
+  }
+  bool is_joined_with_filter(int i) const {
+    return graph_.op(i) == "BiasAddGrad" && is_joined(graph_.inputs(i)[0], "Conv2DBackpropFilter");
+  }
+  bool is_joined(const source& dy, const char* other) const {
     const std::vector<reader>& readers = graph_.readers(dy.node);
-    return std::any_of(readers.begin(), readers.end(), [&](const reader& r) {
-      return r.port == dy.port && graph_.op(r.node) == "BiasAddGrad";
-    });
+    return tensorflow::IsMKLEnabled() && std::any_of(readers.begin(), readers.end(), [&](const reader& r) {
+             return r.port == dy.port && graph_.op(r.node) == other;
+           });
   }
 
   // Of nodes in their order, those that no other of them and not `next` reads, and that `next` may wait for.
@@ -75,8 +79,7 @@ class pinner {
       const std::vector<reader>& readers = graph_.readers(i);
       const bool awaited = std::any_of(readers.begin(), readers.end(),
                                        [&](const reader& r) { return group.count(r.node) != 0; });
-      if (!awaited && graph_.op(i) != "BiasAddGrad" && flow_.may_wait(anchor(next), anchor(i)))
-        last.push_back(i);
+      if (!awaited && !is_joined_with_filter(i) && flow_.may_wait(anchor(next), anchor(i))) last.push_back(i);
     }
     return last;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,9 @@ class tensor_sizes {
   /// `batch` stands for the unknown batch; 0: a nominal number.
   static absl::Status infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
                             std::int64_t batch, tensor_sizes* result);
+
+  /// Of the only output of the node behind all that are known.
+  void add(tensor_size s) { of_node_.push_back({std::move(s)}); }
 
   /// Null if not known, as of nodes that were added later.
   const tensor_size* find(const source& tensor) const;

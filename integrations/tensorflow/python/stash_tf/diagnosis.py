@@ -112,9 +112,11 @@ def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
 
 
 def within_budget(graphs: Sequence[Entry]) -> bool:
-    """Whether there are training steps, and each keeps its budget with all tensors as they are."""
+    """Whether there are training steps with a budget, and each keeps it with all tensors as they are."""
     done = [graph for graph in graphs if graph["rewritten"]]
-    kept = all(tensor["choice"] in AS_IT_IS for graph in done for tensor in graph.get("tensors", ()))
+    kept = all(graph.get("budget_bytes") for graph in done) and all(
+        tensor["choice"] in AS_IT_IS for graph in done for tensor in graph.get("tensors", ())
+    )
     return bool(done) and kept and not any(graph.get("reason") for graph in done)
 
 

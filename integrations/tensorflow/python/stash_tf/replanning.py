@@ -9,6 +9,7 @@ from typing import Any
 from .settings import Settings
 
 BATCH = "StashBatch"
+SUM = "StashSum"
 ENCODERS = frozenset({"StashEncode", "StashMaxPool", "StashDropout", "StashSwapOut"})
 MOVE = "StashSwapOut"
 CHANGE = 0.05

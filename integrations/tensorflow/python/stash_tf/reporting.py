@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import control, diagnosis, library, memory
-from .replanning import BATCH, ENCODERS, MOVE
+from .replanning import BATCH, ENCODERS, MOVE, SUM
 
 BITS = ":bits"  # behind the name of a tensor whose bits are kept beside its values
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
@@ -49,6 +49,8 @@ class Report:
     counters: tuple[Mapping[str, Any], ...]
     total_host_bytes: int = 0
     predicted_host_bytes: int = 0
+    sums: int = 0  # of gradients, that were added up as they came
+    summed_gradients: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for json.dumps()."""
@@ -61,6 +63,10 @@ class Report:
         staying = sum(row.state == STAYS for row in self.rows)
         if staying:
             lines.append(f"{staying} other tensors stay as they are.")
+        if self.sums:
+            each = "is" if self.sums == 1 else "are"
+            sums = f"{self.sums} sum{'s' * (self.sums > 1)} of {self.summed_gradients} gradients"
+            lines.append(f"{sums} {each} added up term by term, as the gradients come.")
         if self.total_dense_bytes:
             share = _share(self.total_dense_bytes, self.total_stored_bytes)
             moved = f"{size(self.total_dense_bytes)} -> {size(self.total_stored_bytes)}"
@@ -128,6 +134,7 @@ def build(
             rows.append(_explicit(name, found))
     ran = [row for row in rows if row.state == RAN]
     worked = any(counter["executions"] for counter in counters if counter["op"] != BATCH)
+    summed = [c["elements"] // c["executions"] for c in counters if c["op"] == SUM and c["executions"]]
     main = max(newest, key=lambda graph: graph.get("predicted_plain_bytes", 0), default={})
     return Report(
         policy=policy,
@@ -140,6 +147,8 @@ def build(
         predicted_peak_bytes=main.get("predicted_peak_bytes", 0),
         total_host_bytes=sum(row.host_bytes for row in ran),
         predicted_host_bytes=main.get("predicted_host_bytes", 0),
+        sums=len(summed),
+        summed_gradients=sum(summed),
         batch=main.get("batch", 0),
         measured_plain_bytes=measured_plain_bytes,
         measured_peak_bytes=measured_peak_bytes,

@@ -1,0 +1,120 @@
+"""Sums of many gradients of one tensor are taken apart, so that each gradient dies as it is added: no bit changes."""
+
+import pytest
+
+# Terms by which AddN's kernel begins otherwise (its number modulo eight), and sums of several groups.
+TERMS = (*range(3, 19), 24, 25, 26, 33)
+
+SUM = """
+import json
+
+def shared(terms, dtype):
+    "(step, x): one weight that is read so many times."
+    weight = tf.Variable(tf.cast(np.random.default_rng(1).standard_normal((64, 256)) / 8, dtype))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = sum(tf.reduce_sum(tf.cast(tf.tanh(tf.matmul(x[k], weight)), tf.float32)) for k in range(terms))
+        return tape.gradient(loss, weight)
+
+    values = np.random.default_rng(2).standard_normal((terms, 16, 64)) * np.logspace(-3, 3, terms)[:, None, None]
+    return step, tf.cast(values, dtype)
+
+def gradient_and_counters(policy, terms, dtype):
+    step, x = shared(terms, dtype)
+    if policy is None:
+        return step(x).numpy().tobytes().hex(), None
+    with stash_tf.enabled(policy, replan=False):
+        stash_tf.library.load().reset_counters()
+        gradient = step(x)
+        counters = stash_tf.library.load().counters()
+    return gradient.numpy().tobytes().hex(), [counter for counter in counters if counter["op"] == "StashSum"]
+"""
+
+
+@pytest.mark.parametrize("onednn", ("0", "1"))
+@pytest.mark.parametrize("dtype", ("float32", "float16", "bfloat16"))
+def test_every_bit_of_a_sum_stays(python, dtype, onednn):
+    code = """
+    found = {}
+    for terms in json.loads(TERMS):
+        (plain, _), (stashed, counters) = (gradient_and_counters(policy, terms, DTYPE) for policy in (None, "lossless"))
+        found[terms] = [plain == stashed, [(counter["executions"], counter["elements"]) for counter in counters]]
+    out(found)
+    """
+    found = python(SUM, f"DTYPE, TERMS = tf.{dtype}, {str(list(TERMS))!r}", code, TF_ENABLE_ONEDNN_OPTS=onednn)
+    assert found == {str(terms): [True, [[1, terms]]] for terms in TERMS}
+
+
+def test_the_bits_depend_on_the_order_of_additions(python):
+    """Or the test above could not fail."""
+    code = """
+    step, x = shared(12, tf.float32)
+    gradient = step(x).numpy()
+    singly = [shared(1, tf.float32)[0](x[k : k + 1]).numpy() for k in range(12)]
+    out([np.array_equal(gradient, sum(singly[1:], singly[0])), np.array_equal(gradient, sum(singly[::-1][1:], singly[-1]))])
+    """
+    assert python(SUM, code, TF_ENABLE_ONEDNN_OPTS="0") == [False, False]
+
+
+def test_a_sum_whose_terms_others_read_stays(python):
+    """Whose buffer AddN adds to, and so which term comes first, would depend on when the others have read it."""
+    code = """
+    def sums(others):
+        library = stash_tf.library.load()
+        library.reset_graphs()
+        weights = [tf.Variable(tf.ones((64, 512))) for _ in range(8)]
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.tanh(x)
+                each = [tf.identity(y) for _ in weights]
+                loss = tf.add_n([tf.reduce_sum(tf.nn.relu(tf.matmul(*pair)) ** 2) for pair in zip(each, weights)])
+            return tape.gradient(loss, [x, *each] if others else [x])
+
+        with stash_tf.enabled("fp8", replan=False):
+            step(tf.random.stateless_normal((64, 64), (1, 2)))
+        return [graph["sums"] for graph in library.graphs() if graph["rewritten"]]
+
+    out([sums(others=False), sums(others=True)])
+    """
+    assert python(code, TF_ENABLE_ONEDNN_OPTS="0") == [[1], [0]]
+
+
+LSTM = """
+import keras
+
+def trained(policy):
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((24, 32))
+    x = keras.layers.LSTM(128, unroll=True, return_sequences=True)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(8)(keras.layers.LSTM(128, unroll=True)(x)))
+    model.compile("adam", keras.losses.MeanSquaredError(), jit_compile=False)
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((8, 24, 32)).astype("float32"), rng.standard_normal((8, 8)).astype("float32")
+    if policy:
+        stash_tf.enable(policy)
+    losses = [float(model.train_on_batch(x, y)) for _ in range(3)]
+    peak = stash_tf.peak_bytes(lambda: model.train_on_batch(x, y))
+    return [losses, [w.tobytes().hex() for w in model.get_weights()]], peak
+
+tf.config.threading.set_inter_op_parallelism_threads(int(os.environ["INTER"]))
+(plain, before), (stashed, after) = trained(None), trained("lossless")
+report = stash_tf.report()
+out({"same": plain == stashed, "times": before / after, "predicted": report.predicted_peak_bytes, "peak": after,
+     "rewritten": report.rewritten, "sums": report.sums, "gradients": report.summed_gradients, "text": str(report)})
+"""
+
+
+@pytest.mark.parametrize("inter", (1, 2))
+def test_an_unrolled_lstm_takes_a_third(python, inter):
+    """Its maps are small beside the gradients of its weights, one for each step of the sequence."""
+    found = python(LSTM, TF_ENABLE_ONEDNN_OPTS="0", TF_CPU_ALLOCATOR_USE_BFC="true", INTER=str(inter))
+    assert found["same"] and found["rewritten"], found
+    assert found["times"] >= 3 and abs(found["peak"] / found["predicted"] - 1) <= 0.1, found
+    assert found["sums"] > 0 and found["gradients"] == 24 * found["sums"], found
+    assert f"{found['sums']} sums of {found['gradients']} gradients are added up" in found["text"], found["text"]
+    assert "budget" not in found["text"], found["text"]
