@@ -22,7 +22,7 @@ struct cast_encode_body {
 
   STASH_DEVICE bool vectors() const { return input.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_vectors<Element>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Element>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Element>(input, index); }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     const value_conversion& c = output.conversion;
@@ -56,7 +56,9 @@ struct cast_encode_body {
     }
     store_codes<Bits, Scaled>(output, index, g);
   }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const { store_any(index, in); }
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
+    store_any(index, shared_halves(index, halves));
+  }
   STASH_DEVICE void finish(bool first) const {
     if (first) atomic_add(&report->slot_bytes, output.scale_bytes + output.bytes);
   }
@@ -149,7 +151,7 @@ struct cast_decode_body {
     return from_f32s<Element>(values, type);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& codes) const {
-    store_vectors(output, index, values(codes));
+    store_halves(output, index, shared_halves(index, values(codes)));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& codes) const {
     store_elements(output, index, values(codes));
@@ -160,6 +162,7 @@ struct cast_decode_body {
 /// Pass bits from a cast that keeps the sign (a Source of relu.hpp's gradient_body).
 template <unsigned Bits, bool Scaled>
 struct cast_bits {
+  static constexpr bool of_halves = false;
   using loaded = code_group;
   device_cast stash;
   bool nan_passes;

@@ -75,7 +75,7 @@ struct dropout_body {
   STASH_DEVICE bool vectors() const { return input.vectors && output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const {
-    return load_vectors<std::uint32_t>(input, index);
+    return load_halves<std::uint32_t>(input, index);
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return load_elements<std::uint32_t>(input, index);
@@ -89,7 +89,8 @@ struct dropout_body {
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
     const unsigned bits = kept(index, group_elements);
-    store_vectors(output, index, apply(in, bits));
+    store_halves(output, index,
+                 apply(in, shared_bits<std::uint32_t>(index, static_cast<std::uint8_t>(bits))));
     if (plane.data != nullptr) plane.data[index] = static_cast<std::uint8_t>(bits);
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {

@@ -67,16 +67,18 @@ void encode_batch(std::span<const encode_item> items, const workspace_view& work
                   const execution_context& context) {
   // In canonical order the items use one scratch memory, one after another.
   kernels::launches together("encode_batch", context, !context.canonical);
-  for (const encode_item& item : items)
-    kernels::encode_item_to(item, workspace, together);
-  together.flush();
+  together.run([&] {
+    for (const encode_item& item : items)
+      kernels::encode_item_to(item, workspace, together);
+  });
 }
 
 void decode_batch(std::span<const decode_item> items, const execution_context& context) {
   kernels::launches together("decode_batch", context, true);
-  for (const decode_item& item : items)
-    kernels::decode_item_to(item, together);
-  together.flush();
+  together.run([&] {
+    for (const decode_item& item : items)
+      kernels::decode_item_to(item, together);
+  });
 }
 
 }  // namespace stash::detail::device

@@ -80,10 +80,10 @@ struct mask_encode_body {
 
   STASH_DEVICE bool vectors() const { return input.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_vectors<Bits>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(input, index); }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& g) const {
-    plane.data[index] = mask_byte(g, group_elements, predicate);
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
+    plane.data[index] = shared_bits<Bits>(index, mask_byte(halves, group_elements, predicate));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& g) const {
     if (index < plane.bytes) plane.data[index] = mask_byte(g, group_length(input.elements, index), predicate);

@@ -20,10 +20,10 @@ struct copy_body {
 
   STASH_DEVICE bool vectors() const { return input.vectors && output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_vectors<Bits>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(input, index); }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& g) const {
-    store_vectors(output, index, g);
+    store_halves(output, index, g);
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& g) const {
     store_elements(output, index, g);

@@ -64,7 +64,7 @@ struct activation_body {
 
   STASH_DEVICE bool vectors() const { return x.vectors && y.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return x.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_vectors<Bits>(x, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(x, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(x, index); }
   STASH_DEVICE loaded apply(const loaded& in) const {
     loaded out;
@@ -73,9 +73,10 @@ struct activation_body {
       out.value[i] = function(in.value[i]);
     return out;
   }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& g) const {
-    store_vectors(y, index, apply(g));
-    if (plane.data != nullptr) plane.data[index] = mask_byte(g, group_elements, predicate);
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
+    store_halves(y, index, apply(halves));
+    if (plane.data != nullptr)
+      plane.data[index] = shared_bits<Bits>(index, mask_byte(halves, group_elements, predicate));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& g) const {
     store_elements(y, index, apply(g));
@@ -105,6 +106,7 @@ struct gate {
 
 /// Pass bits that lie in a plane.
 struct plane_bits {
+  static constexpr bool of_halves = false;  ///< a whole group's bits are those of its own group
   const std::uint8_t* plane;
   using loaded = std::uint8_t;
   STASH_DEVICE bool vectors() const { return true; }
@@ -118,11 +120,12 @@ struct plane_bits {
 /// Pass bits found again from a dense map.
 template <class Bits, class Predicate>
 struct dense_bits {
+  static constexpr bool of_halves = true;  ///< a whole group's bits are those of its shared halves
   device_tensor map;
   Predicate predicate;
   using loaded = group<Bits>;
   STASH_DEVICE bool vectors() const { return map.vectors; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_vectors<Bits>(map, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(map, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t) const {
     return load_elements<Bits>(map, index);
   }
@@ -144,13 +147,12 @@ struct gradient_body {
   STASH_DEVICE bool vectors() const { return dy.vectors && dx.vectors && source.vectors(); }
   STASH_DEVICE std::uint64_t whole_groups() const { return dy.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const {
-    return {load_vectors<Bits>(dy, index), source.load_whole(index)};
+    return {load_halves<Bits>(dy, index), source.load_whole(index)};
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return {load_elements<Bits>(dy, index), source.load_any(index, dy.elements)};
   }
-  STASH_DEVICE group<Bits> apply(const loaded& in) const {
-    const unsigned bits = source.bits(in.bits);
+  STASH_DEVICE group<Bits> apply(const loaded& in, unsigned bits) const {
     group<Bits> out;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
@@ -158,10 +160,11 @@ struct gradient_body {
     return out;
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
-    store_vectors(dx, index, apply(in));
+    const std::uint8_t bits = source.bits(in.bits);
+    store_halves(dx, index, apply(in, Source::of_halves ? bits : shared_bits<Bits>(index, bits)));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
-    store_elements(dx, index, apply(in));
+    store_elements(dx, index, apply(in, source.bits(in.bits)));
   }
   STASH_DEVICE void finish(bool) const {}
 };

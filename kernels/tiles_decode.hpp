@@ -220,9 +220,17 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   group<Element> out[tile_rows];
   read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), out);
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
+  const bool whole =
+      has_halves<Element> && job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
   STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r)
-    store_elements(job.dense, first + r * row_groups, out[r]);
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    const std::uint64_t number = first + r * row_groups;
+    if (whole) {
+      store_halves(job.dense, number, shared_halves(number, out[r]));
+    } else {
+      store_elements(job.dense, number, out[r]);
+    }
+  }
 }
 
 /// For launches.hpp.
@@ -279,10 +287,15 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
   vector16* const image = images + warp * (bytes / 16);
 
+  // csr's kernels have no registers left for it.
+  const bool whole = has_halves<Element> && !Columns && dy.vectors && job.dense.vectors &&
+                     (tile + 1) * tile_elements <= job.dense.elements;
   group<Element> in[tile_rows];
   STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r)
-    in[r] = load_elements<Element>(dy, first + r * row_groups);
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    const std::uint64_t number = first + r * row_groups;
+    in[r] = whole ? load_halves<Element>(dy, number) : load_elements<Element>(dy, number);
+  }
   const bool values = !Test::presence_can_do || (job.report->flags & flag_mask_is_not_sign) != 0;
   tile_seen seen;
   see_tile<Columns>(job, tile, values, image, marks + warp * warp_lanes, seen);
@@ -294,11 +307,17 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   for (unsigned r = 0; r < tile_rows; ++r) {
     std::uint32_t bits = seen.bits.byte[r];
     if (values && seen.status == status_ok) bits = test(bits, map[r]);
+    const std::uint64_t number = first + r * row_groups;
+    if (whole) bits = shared_bits<Element>(number, static_cast<std::uint8_t>(bits));
     group<Element> out;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
       out.value[i] = function(in[r].value[i], (bits >> i & 1) != 0);
-    store_elements(job.dense, first + r * row_groups, out);
+    if (whole) {
+      store_halves(job.dense, number, out);
+    } else {
+      store_elements(job.dense, number, out);
+    }
   }
 }
 

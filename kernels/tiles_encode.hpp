@@ -142,7 +142,10 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   if (job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = load_vectors<Element>(job.dense, first + r * row_groups);
+      in[r] = load_halves<Element>(job.dense, first + r * row_groups);
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      in[r] = shared_halves(first + r * row_groups, in[r]);
   } else {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)

@@ -166,6 +166,72 @@ STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t inde
   }
 }
 
+// A group of f32 is two pieces of 16 bytes. Would each lane move its own, an instruction of a warp would
+// touch 32 sectors of 32 bytes and use half of each, and twice as many bytes would go through the
+// second-level cache. So two lanes share their groups, of an even number and the one behind it: the even lane
+// moves the first piece of both, the odd lane the second, and an instruction moves whole sectors. Smaller
+// elements need none of this.
+
+/// Whether there are such halves.
+template <class Bits>
+inline constexpr bool has_halves = sizeof(Bits) == 4;
+
+/// Changes between a lane's own group and what it moves for both lanes, either way. Lanes of a warp come
+/// together, in groups that follow each other from an even one on.
+template <class Bits>
+STASH_DEVICE group<Bits> shared_halves(std::uint64_t index, const group<Bits>& g) {
+  if constexpr (!has_halves<Bits>) {
+    return g;
+  } else {
+    constexpr unsigned half = group_elements / 2;
+    const bool odd = index % 2 != 0;
+    group<Bits> result = g;
+    STASH_UNROLL
+    for (unsigned i = 0; i < half; ++i) {
+      const Bits got = shuffle_xor(all_lanes, odd ? g.value[i] : g.value[half + i], 1);
+      if (odd) {
+        result.value[i] = got;
+      } else {
+        result.value[half + i] = got;
+      }
+    }
+    return result;
+  }
+}
+
+/// The same of a bit for each element.
+template <class Bits>
+STASH_DEVICE std::uint8_t shared_bits(std::uint64_t index, std::uint8_t bits) {
+  if constexpr (!has_halves<Bits>) {
+    return bits;
+  } else {
+    const std::uint32_t got = shuffle_xor(all_lanes, std::uint32_t{bits}, 1);
+    return static_cast<std::uint8_t>(index % 2 != 0 ? got >> 4 | (bits & 0xf0U)
+                                                    : (bits & 0x0fU) | (got & 0x0fU) << 4);
+  }
+}
+
+/// Where the half of a group starts that the lane of group `index` moves.
+STASH_DEVICE std::uint64_t place_of_half(const device_tensor& t, std::uint64_t group, std::uint64_t index) {
+  return place_of(t, group * group_elements) + (index % 2 != 0 ? group_elements / 2 : 0);
+}
+
+/// What the lane moves of both groups, of a tensor with `vectors`: shared_halves() of its own group.
+template <class Bits>
+STASH_DEVICE group<Bits> load_halves(const device_tensor& t, std::uint64_t index) {
+  if constexpr (!has_halves<Bits>) {
+    return load_vectors<Bits>(t, index);
+  } else {
+    const auto* const from = static_cast<const Bits*>(t.data);
+    const std::uint64_t even = index - index % 2;
+    vector16 v[2];
+    STASH_UNROLL
+    for (unsigned i = 0; i < 2; ++i)
+      v[i] = load_once(reinterpret_cast<const vector16*>(from + place_of_half(t, even + i, index)));
+    return unpacked<Bits>(v);
+  }
+}
+
 /// How much of a group exists.
 STASH_DEVICE unsigned group_length(std::uint64_t elements, std::uint64_t index) {
   const std::uint64_t first = index * group_elements;
@@ -214,6 +280,24 @@ STASH_DEVICE void store_group(Bits* to, const group<Bits>& g) {
 template <class Bits>
 STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
   store_group(static_cast<Bits*>(t.data) + place_of(t, index * group_elements), g);
+}
+
+/// Inverse of load_halves().
+template <class Bits>
+STASH_DEVICE void store_halves(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
+  if constexpr (!has_halves<Bits>) {
+    store_vectors(t, index, g);
+  } else {
+    constexpr unsigned half = group_elements / 2;
+    auto* const to = static_cast<Bits*>(t.data);
+    const std::uint64_t even = index - index % 2;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 2; ++i) {
+      const Bits* const own = g.value + half * i;
+      *reinterpret_cast<vector16*>(to +
+                                   place_of_half(t, even + i, index)) = {{own[0], own[1], own[2], own[3]}};
+    }
+  }
 }
 
 /// Inverse of load_elements(): nothing behind the last element is written.

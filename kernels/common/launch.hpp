@@ -25,9 +25,10 @@ inline constexpr std::uint64_t max_blocks = 0x7fffffff;
 
 #if defined(__CUDACC__)
 
-/// Throws error(device_failure) with what the driver says.
+/// Throws error(device_failure) with what the driver says, which nobody else need hear of then.
 inline void check_launch(const char* function, cudaError_t result) {
   if (result == cudaSuccess) return;
+  cudaGetLastError();
   throw error(errc::device_failure, std::string(function) +
                                         ": context: expected a device that runs kernels, got " +
                                         cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
@@ -51,9 +52,13 @@ void launch(const char* function, const execution_context& context, std::uint64_
             void (*kernel)(Parameters...), const Arguments&... args) {
   if (blocks == 0) return;
   const launch_range range(function);
-  kernel<<<dim3(static_cast<unsigned>(blocks)), dim3(threads), 0,
-           static_cast<cudaStream_t>(context.stream)>>>(args...);
-  check_launch(function, cudaGetLastError());
+  // Not <<<>>>, whose result is the last error of the thread: that may be one of the caller's own.
+  const auto start = [&](const Parameters&... values) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
+    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
+                            dim3(threads), pointers, 0, static_cast<cudaStream_t>(context.stream));
+  };
+  check_launch(function, start(args...));
 }
 
 /// Zeroes device memory, in the order of the stream.

@@ -2,8 +2,10 @@
 /// \file
 /// The launches of one call: at once, or gathered, so that jobs of one kernel share a launch.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/jobs.hpp"
 #include "common/launch.hpp"
@@ -21,87 +23,108 @@ void launch_one(const char* function, const execution_context& context, const ty
          job_list<typename Kernels::job, 1>{{job}, {static_cast<std::uint32_t>(blocks)}});
 }
 
+template <class Kernels>
+inline const char kind_of = 0;  ///< its address tells kernels apart
+
 /// What one call launches; add() with kernels as launch_one() takes them.
 class launches {
  public:
   launches(const char* function, const execution_context& context, bool gather = false)
       : function_(function), context_(context), gather_(gather) {}
-  /// What was gathered and not launched is forgotten.
-  ~launches() {
-    for (std::size_t i = 0; i < kinds_; ++i)
-      gathered_[i](*this, false);
-  }
   launches(const launches&) = delete;
   launches& operator=(const launches&) = delete;
 
   const char* function() const noexcept { return function_; }
   const execution_context& context() const noexcept { return context_; }
 
-  /// Runs a job, now or with flush().
+  /// Calls `all`, which adds all jobs: once, or where jobs are gathered once for each kernel that they need.
+  template <class All>
+  void run(const All& all) {
+    do {
+      current_ = nullptr;
+      others_ = false;
+      all();
+      if (current_ != nullptr) {
+        (this->*flush_)();
+        done_[kinds_++] = current_;
+      }
+      first_ = false;
+    } while (others_);
+  }
+
+  /// Runs a job, now or, within run(), with others of its kernel.
   template <class Kernels>
   void add(const typename Kernels::job& job, std::uint64_t blocks) {
     if (blocks == 0) return;
-    if (!gather_ || blocks > max_blocks / 2 || kinds_ == most_kinds) {
-      return launch_one<Kernels>(function_, context_, job, blocks);
+    if (!gather_) return launch_one<Kernels>(function_, context_, job, blocks);
+    if (blocks > max_blocks / 2) {
+      if (first_) launch_one<Kernels>(function_, context_, job, blocks);
+      return;
     }
-    pending_jobs<Kernels>& p = pending<Kernels>();
-    if (!p.known) {
-      p.known = true;
-      gathered_[kinds_++] = &finish<Kernels>;
+    const char* const kind = &kind_of<Kernels>;
+    if (std::find(done_, done_ + kinds_, kind) != done_ + kinds_) return;
+    // No room to remember another kind: this is the last turn.
+    if (kinds_ == most_kinds) return launch_one<Kernels>(function_, context_, job, blocks);
+    if (current_ == nullptr) {
+      current_ = kind;
+      flush_ = &launches::flush<Kernels>;
+      count_ = 0;
     }
-    const std::uint64_t before = p.count == 0 ? 0 : p.list.end[p.count - 1];
-    if (p.count == most_jobs || before + blocks > max_blocks) {
-      run<Kernels>(p);
-      return add<Kernels>(job, blocks);
+    if (kind != current_) {
+      others_ = true;
+      return;
     }
-    p.list.job[p.count] = job;
-    p.list.end[p.count++] = static_cast<std::uint32_t>(before + blocks);
-  }
-
-  /// Launches what was gathered.
-  void flush() {
-    for (std::size_t i = 0; i < kinds_; ++i)
-      gathered_[i](*this, true);
+    jobs_of<Kernels>& list = gathered<Kernels>();
+    if (count_ == most_jobs || blocks_before(list) + blocks > max_blocks) flush<Kernels>();
+    const std::uint64_t before = blocks_before(list);
+    list.job[count_] = job;
+    list.end[count_++] = static_cast<std::uint32_t>(before + blocks);
   }
 
  private:
   static constexpr std::size_t most_kinds = 64;
+  static constexpr std::size_t most_list_bytes = 8192;
 
   template <class Kernels>
-  struct pending_jobs {
-    bool known = false;
-    unsigned count = 0;
-    job_list<typename Kernels::job, most_jobs> list;
-  };
-  /// Of this thread: a list is several KiB, too much for a stack of a call that must not allocate.
+  using jobs_of = job_list<typename Kernels::job, most_jobs>;
+
+  /// Of this thread, and one for all kernels: it is too much for the stack of a call that must not allocate,
+  /// and threads that never call have to have it, too.
   template <class Kernels>
-  static pending_jobs<Kernels>& pending() {
-    thread_local pending_jobs<Kernels> jobs;
-    return jobs;
+  static jobs_of<Kernels>& gathered() {
+    static_assert(sizeof(jobs_of<Kernels>) <= most_list_bytes);
+    static_assert(std::is_trivially_copyable_v<jobs_of<Kernels>>);
+    return *static_cast<jobs_of<Kernels>*>(list_memory());
+  }
+  static void* list_memory() {
+    alignas(16) thread_local unsigned char memory[most_list_bytes];
+    return memory;
+  }
+
+  template <class List>
+  std::uint64_t blocks_before(const List& list) const {
+    return count_ == 0 ? 0 : list.end[count_ - 1];
   }
 
   template <class Kernels>
-  void run(pending_jobs<Kernels>& p) {
-    if (p.count == 0) return;
-    const std::uint32_t blocks = p.list.end[p.count - 1];
-    for (unsigned i = p.count; i < most_jobs; ++i)
-      p.list.end[i] = blocks;
-    p.count = 0;
-    launch(function_, context_, blocks, Kernels::threads, Kernels::template kernel<most_jobs>, p.list);
-  }
-
-  template <class Kernels>
-  static void finish(launches& self, bool launch_them) {
-    pending_jobs<Kernels>& p = pending<Kernels>();
-    if (launch_them) return self.run<Kernels>(p);
-    p.known = false;
-    p.count = 0;
+  void flush() {
+    if (count_ == 0) return;
+    jobs_of<Kernels>& list = gathered<Kernels>();
+    const std::uint32_t blocks = list.end[count_ - 1];
+    std::fill(list.end + count_, list.end + most_jobs, blocks);
+    count_ = 0;
+    launch(function_, context_, blocks, Kernels::threads, Kernels::template kernel<most_jobs>, list);
   }
 
   const char* function_;
   const execution_context& context_;
   bool gather_;
-  void (*gathered_[most_kinds])(launches&, bool) = {};
+  bool first_ = true;
+  bool others_ = false;  ///< there are jobs of other kernels
+  const char* current_ = nullptr;
+  void (launches::*flush_)() = nullptr;
+  unsigned count_ = 0;
+  const char* done_[most_kinds] = {};
   std::size_t kinds_ = 0;
 };
 
