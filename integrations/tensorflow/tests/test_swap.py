@@ -332,7 +332,7 @@ def optimized(meta, memory=1 << 30, model="", **settings):
     rewriter.meta_optimizer_iterations = 1
     rewriter.optimizers.append("pruning")
     ours = rewriter.custom_optimizers.add(name="stash")
-    ours.parameter_map["settings"].s = json.dumps(settings).encode()
+    ours.parameter_map["settings"].s = json.dumps({"any_device": True, **settings}).encode()
     device = device_properties_pb2.NamedDevice(
         name=DEVICE, properties=device_properties_pb2.DeviceProperties(type="GPU", model=model, memory_size=memory))
     library = stash_tf.library.load()
@@ -340,6 +340,17 @@ def optimized(meta, memory=1 << 30, model="", **settings):
     graph = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster.Cluster(devices=[device]))
     return library.graphs()[-1], [(n.op, n.name, n.device, list(n.input)) for n in graph.node]
 """
+
+
+def test_without_cuda_a_graph_on_a_gpu_stays(python):
+    """Its kernels there could only say that the library has no CUDA."""
+    code = """
+    meta = placed(tf.nn.relu)
+    log, nodes = optimized(meta, policy="lossless", any_device=False)
+    out([log["rewritten"], log["reason"], [op for op, *_ in nodes if op.startswith("Stash")]])
+    """
+    rewritten, reason, ours = python(GPU, code, **OFF)
+    assert not rewritten and "built without CUDA" in reason and not ours
 
 
 def test_a_graph_on_a_gpu(python):

@@ -1,6 +1,7 @@
 // The graph optimizer "stash": TensorFlow gives it each function's graph, placed and flat, after all of its
 // own optimizers.
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -149,6 +150,14 @@ std::string machine_like(const std::string& model) {
   return "a100";
 }
 
+// Kernels for GPUs are registered in any case, but without CUDA in the core they only say that it is missing.
+bool lies_where_no_kernel_runs(const graph_view& graph, const step& of, const settings& wanted) {
+  if (STASH_TF_HAS_CUDA != 0 || wanted.any_device) return false;
+  return std::any_of(of.blocks.begin(), of.blocks.end(), [&](const stashed_block& b) {
+    return absl::StrContains(graph.node(b.root.node).device(), "GPU");
+  });
+}
+
 // Whether a counter of an encoder shows how many samples a step has.
 bool tell_samples(const step& of, const choices& chosen) {
   for (std::size_t k = 0; k < of.blocks.size(); ++k)
@@ -217,6 +226,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->unknown_layers = unknown_layers(given, wanted.keep);
     if (of.blocks.empty())
       return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
+    if (lies_where_no_kernel_runs(given, of, wanted))
+      return nothing_to_do(
+          "its tensors lie on a GPU, and this stash_tf was built without CUDA (build_wheel --cuda)");
     if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
     const std::int64_t plain = simulated_footprint(given, given, sizes, of, {}).peak_bytes;

@@ -46,6 +46,7 @@ settings parse_settings(const std::string& text) {
   read(object, "swap", "true or false", &s.swap);
   read(object, "machine", "a string", &s.machine);
   read(object, "device_bytes", "an integer", &s.device_bytes);
+  read(object, "any_device", "true or false", &s.any_device);
   static const std::set<std::string> policies = {"none", "lossless", "fp16", "fp10", "fp8", "auto"};
   if (policies.count(s.policy) == 0) {
     throw std::invalid_argument("settings: policy: expected none, lossless, fp16, fp10, fp8 or auto, got '" +

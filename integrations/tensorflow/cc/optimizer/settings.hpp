@@ -25,6 +25,8 @@ struct settings {
   std::string machine;
   /// For tests: CPUs count as a device of so many bytes, apart from the memory of the host. 0: they do not.
   std::int64_t device_bytes = 0;
+  /// For tests: steps on a GPU are rewritten though the kernels of this library do not run there.
+  bool any_device = false;
 };
 
 /// Throws std::invalid_argument that names the field.

@@ -21,8 +21,8 @@ constexpr int terms_at_once = 8;
 // TensorFlow's own optimizer leaves additions with this attribute alone.
 constexpr char keep_apart[] = "_grappler_ArithmeticOptimizer_AddOpsRewriteStage";
 
-// How many terms the kernel adds up first, out of `terms`, at least 2: what is over, and a single one together
-// with the eight behind it.
+// How many terms the kernel adds up first, out of `terms`, at least 2: what is over, and a single one
+// together with the eight behind it.
 int first_terms(int terms) {
   const int over = terms % terms_at_once;
   return over > 1 ? over : over + terms_at_once;
