@@ -257,13 +257,15 @@ struct encode_tiles_kernels {
   static constexpr auto kernel = &encode_tiles<Element, Narrow, Columns, Most>;
 };
 
-/// Only counts: non-zeros, and bytes of the canonical form. Grid: as encode_tiles.
+/// Only counts: non-zeros, and bytes of the canonical form. Grid: as encode_tiles. A block adds its sums
+/// once: additions to one word come one after the other.
 template <class Element, bool Columns>
 STASH_KERNEL(tile_threads)
 count_tiles(device_tiles job) {
+  STASH_SHARED(std::uint32_t, counts, tile_warps);
+  const unsigned warp = thread_rank() / warp_lanes;
   const unsigned lane = thread_rank() % warp_lanes;
-  const std::uint64_t tile = block_rank() * tile_warps + thread_rank() / warp_lanes;
-  if (tile >= job.tiles()) return;
+  const std::uint64_t tile = block_rank() * tile_warps + warp;
   const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
   std::uint32_t count = 0;
   STASH_UNROLL
@@ -276,10 +278,17 @@ count_tiles(device_tiles job) {
   STASH_UNROLL
   for (unsigned bit = 1; bit < warp_lanes; bit *= 2)
     count += shuffle_xor(all_lanes, count, bit);
-  if (lane != 0) return;
-  const std::uint64_t payload = (payload_bytes<Columns>(job, count) + std::uint64_t{15}) / 16 * 16;
-  atomic_add(&job.report->nonzeros, std::uint64_t{count});
-  atomic_add(&job.report->slot_bytes, payload + (tile == 0 ? job.fixed_bytes : 0));
+  if (lane == 0) counts[warp] = count;
+  sync_block();
+  if (thread_rank() != 0) return;
+  std::uint64_t nonzeros = 0;
+  std::uint64_t bytes = block_rank() == 0 ? job.fixed_bytes : 0;
+  for (unsigned w = 0; w < tile_warps; ++w) {
+    nonzeros += counts[w];
+    bytes += (payload_bytes<Columns>(job, counts[w]) + std::uint64_t{15}) / 16 * 16;
+  }
+  atomic_add(&job.report->nonzeros, nonzeros);
+  atomic_add(&job.report->slot_bytes, bytes);
 }
 
 }  // namespace stash::kernels

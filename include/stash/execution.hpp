@@ -23,8 +23,11 @@ using parallel_for_function = void (*)(void* user, std::int64_t count, std::int6
 struct execution_context {
   memory_space space = memory_space::host;
   parallel_for_function parallel_for = nullptr;
-  void* user = nullptr;    ///< first argument of parallel_for
-  void* stream = nullptr;  ///< cudaStream_t on a device; unused on the CPU
+  void* user = nullptr;  ///< first argument of parallel_for
+  /// cudaStream_t on a device; unused on the CPU. Of the device that is current in the calling thread: the
+  /// driver refuses others. Objects that own memory free it in the stream that they got, so it must outlive
+  /// them.
+  void* stream = nullptr;
   /// On a device: bitmap and csr place their tiles in order, so that the bytes are canonical as on the CPU.
   /// Costs a few percent, and workspace_bytes() of scratch memory. Else tiles lie in the order in which
   /// blocks finish.

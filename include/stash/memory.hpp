@@ -47,12 +47,15 @@ class STASH_API memory_resource {
 /// Host memory of operator new. Lives as long as the program.
 STASH_API memory_resource& host_memory() noexcept;
 
-/// Memory of the current device, ordered by streams (the CUDA driver's pool). Lives as long as the program.
+/// Memory of the current device, ordered by streams (the CUDA driver's default pool, which gives free memory
+/// back to the system whenever somebody waits for the device: raise its cudaMemPoolAttrReleaseThreshold where
+/// that costs time and nobody else wants the memory). Lives as long as the program.
 /// allocate() throws error(unsupported) in a build without a device back end, error(device_failure) if the
 /// driver refuses.
 STASH_API memory_resource& device_memory() noexcept;
 
-/// Host memory that stays where it is and is mapped into the device: for copies that run beside kernels.
+/// Host memory that stays where it is and is mapped into the device: for copies that run beside kernels. The
+/// driver promises no alignment above 256 bytes; a larger one may fail as out of memory.
 /// Making and giving back a block may wait for the device. Lives as long as the program; errors as
 /// device_memory().
 STASH_API memory_resource& pinned_memory() noexcept;
