@@ -41,6 +41,10 @@ std::vector<measured_case> baseline_cases();
 /// Copies by a kernel of 16-byte loads and stores: the second yardstick. Sizes are multiples of 16.
 void copy_by_kernel(void* to, const void* from, std::size_t bytes, void* stream);
 
+/// Reads all of `from` through the second-level cache and writes nothing. `never` is a word of device memory
+/// for the kernel to point at. Sizes are multiples of 16, and no word of `from` is 0xfffffffe.
+void read_by_kernel(const void* from, std::size_t bytes, void* never, void* stream);
+
 struct line {
   measured_case what;
   map_form form;

@@ -1,10 +1,27 @@
 #include "bench/gpu/cuda_check.hpp"
+#include "bench/gpu/probe.hpp"
 
 namespace stash::gpu {
 namespace {
 
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string capability_of(const cudaDeviceProp& properties) {
+  return std::to_string(properties.major) + "." + std::to_string(properties.minor);
+}
+
+/// Empty if kernels of this program can run on the device: contexts are made without any.
+std::string why_no_kernels() {
+  const cudaError_t found = find_probe();
+  if (found == cudaSuccess) return {};
+  (void)cudaGetLastError();  // else the next launch would report it again
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  return std::string("the kernels cannot run on the CUDA device: built for " STASH_CUDA_BUILT_FOR " (") +
+         cudaGetErrorName(found) + ": " + cudaGetErrorString(found) +
+         "), the device has compute capability " + capability_of(properties);
 }
 
 }  // namespace
@@ -18,7 +35,7 @@ std::string why_no_device() {
   const cudaError_t usable = cudaFree(nullptr);
   if (usable != cudaSuccess)
     return std::string("the CUDA device cannot be used: ") + cudaGetErrorString(usable);
-  return {};
+  return why_no_kernels();
 }
 
 bool is_emulated() {
@@ -35,7 +52,8 @@ device_facts facts() {
   check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
   device_facts f;
   f.name = properties.name;
-  f.compute_capability = std::to_string(properties.major) + "." + std::to_string(properties.minor);
+  f.compute_capability = capability_of(properties);
+  f.built_for = STASH_CUDA_BUILT_FOR;
   f.driver = version_text(driver);
   f.runtime = version_text(runtime);
   f.memory_bytes = total;

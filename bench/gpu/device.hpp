@@ -31,6 +31,7 @@ struct device_facts {
   std::string name;
   std::string compute_capability;  ///< "9.0"
   std::string driver, runtime;     ///< "13.0"
+  std::string built_for;           ///< what the program's kernels were compiled for: "sm_80, sm_90"
   std::uint64_t memory_bytes = 0;
   std::uint64_t free_bytes = 0;
   std::uint64_t l2_bytes = 0;

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -42,18 +43,14 @@ row not_run(const line& l, const std::string& why) {
   return r;
 }
 
-struct results {
-  std::vector<row> rows;
-  bool device_lost = false;
-};
-
-results measured(const std::vector<line>& lines, const arguments& given) {
+/// Adds a row for each line and calls `report` after each. False if the device was lost.
+bool measured(const std::vector<line>& lines, const arguments& given, std::vector<row>& rows,
+              const std::function<void()>& report) {
   const auto begin = std::chrono::steady_clock::now();
   const effort e = given.lines == selection::smoke ? effort{0, 1, 1} : effort{};
   measurer measure(e);
   map_source maps;
-  results found;
-  std::vector<row>& rows = found.rows;
+  bool device_lost = false;
   std::string stopped;
   fmt::print("{}\n", heading_of_table());
   for (const line& l : lines) {
@@ -64,15 +61,16 @@ results measured(const std::vector<line>& lines, const arguments& given) {
       try {
         rows.push_back(measure.measure(l, maps));
       } catch (const failure& problem) {
-        found.device_lost = true;
+        device_lost = true;
         stopped = fmt::format("the device was lost in {}: {}", l.name(), problem.what());
       }
     }
     if (!stopped.empty()) rows.push_back(not_run(l, stopped));
     fmt::print("{}\n", line_of(rows.back()));
     std::fflush(stdout);
+    report();
   }
-  return found;
+  return !device_lost;
 }
 
 int run(const arguments& given, const std::string& command) {
@@ -85,23 +83,27 @@ int run(const arguments& given, const std::string& command) {
   const std::string reason = why_no_device();
   // Asked now: after its loss a device answers no more.
   const device_facts device = reason.empty() ? facts() : device_facts{};
-  results found;
+  nlohmann::ordered_json start = record_start("stash.gpu_bench", command);
+  if (reason.empty()) start["device"] = json_of(device);
+  std::vector<row> rows;
+  // After every row: a kernel that hangs takes the program with it, but not what was measured before.
+  const auto write = [&] {
+    const std::string running = rows.size() < lines.size() ? lines[rows.size()].name() : "";
+    write_results(given.json, start, "rows", json_of(rows), running);
+  };
+  bool device_lost = false;
   if (reason.empty()) {
     fmt::print("{}\n", text_of(device));
-    found = measured(lines, given);
+    write();
+    device_lost = !measured(lines, given, rows, write);
   } else {
     fmt::print("{}: {} rows are not run\n", reason, lines.size());
     for (const line& l : lines)
-      found.rows.push_back(not_run(l, reason));
-  }
-  if (!given.json.empty()) {
-    nlohmann::ordered_json record = record_start("stash.gpu_bench", command);
-    if (reason.empty()) record["device"] = json_of(device);
-    record["rows"] = json_of(found.rows);
-    write_json(given.json, record);
+      rows.push_back(not_run(l, reason));
+    write();
   }
   if (!reason.empty()) return exit_no_device;
-  return found.device_lost ? exit_failed : 0;
+  return device_lost ? exit_failed : 0;
 }
 
 }  // namespace

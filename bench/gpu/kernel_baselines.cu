@@ -26,7 +26,9 @@ __global__ void __launch_bounds__(copy_threads)
   }
 }
 
-/// Reads everything; writes only what never happens, so that the loads stay.
+/// Reads everything; writes only what never happens, so that the loads stay. What is kept stays in the
+/// second-level cache like any data; else its lines are the first to go.
+template <bool Kept>
 __global__ void __launch_bounds__(copy_threads)
     read_vectors(const uint4* from, std::uint64_t count, std::uint32_t* never) {
   const std::uint64_t first = std::uint64_t{blockIdx.x} * (copy_threads * vectors_per_thread) + threadIdx.x;
@@ -35,7 +37,7 @@ __global__ void __launch_bounds__(copy_threads)
   for (unsigned v = 0; v < vectors_per_thread; ++v) {
     const std::uint64_t i = first + v * copy_threads;
     if (i < count) {
-      const uint4 loaded = __ldcs(from + i);
+      const uint4 loaded = Kept ? __ldcg(from + i) : __ldcs(from + i);
       all &= loaded.x & loaded.y & loaded.z & loaded.w;
     }
   }
@@ -106,18 +108,21 @@ measured_case copy_case(const char* name, bool by_driver) {
           }};
 }
 
+template <bool Kept>
+void launch_read(const void* from, std::size_t bytes, void* never, void* stream) {
+  const std::uint64_t count = bytes / sizeof(uint4);
+  if (count == 0) return;
+  read_vectors<Kept>
+      <<<blocks_for(count, copy_threads * vectors_per_thread), copy_threads, 0, cuda_stream(stream)>>>(
+          static_cast<const uint4*>(from), count, static_cast<std::uint32_t*>(never));
+  check(cudaGetLastError(), "read_vectors");
+}
+
 prepared_case prepare_read(const map_form& form, map_source& maps) {
   const shared_map x = maps.after_relu(form);
   const auto never = std::make_shared<memory>(sizeof(std::uint32_t));
-  const std::uint64_t count = x->bytes() / sizeof(uint4);
-  return unchecked(
-      [=](void* stream) {
-        read_vectors<<<blocks_for(count, copy_threads * vectors_per_thread), copy_threads, 0,
-                       cuda_stream(stream)>>>(static_cast<const uint4*>(x->data()), count,
-                                              static_cast<std::uint32_t*>(never->data()));
-        check(cudaGetLastError(), "read_vectors");
-      },
-      x->bytes(), x->bytes());
+  return unchecked([=](void* stream) { launch_read<false>(x->data(), x->bytes(), never->data(), stream); },
+                   x->bytes(), x->bytes());
 }
 
 prepared_case prepare_naive_mask(const map_form& form, map_source& maps) {
@@ -172,6 +177,10 @@ void copy_by_kernel(void* to, const void* from, std::size_t bytes, void* stream)
   copy_vectors<<<blocks_for(count, copy_threads * vectors_per_thread), copy_threads, 0,
                  cuda_stream(stream)>>>(static_cast<uint4*>(to), static_cast<const uint4*>(from), count);
   check(cudaGetLastError(), "copy_vectors");
+}
+
+void read_by_kernel(const void* from, std::size_t bytes, void* never, void* stream) {
+  launch_read<true>(from, bytes, never, stream);
 }
 
 std::vector<measured_case> kernel_baselines() {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int warm_ups = 2;
 
-/// Larger than the cache: what was in it is gone after as many bytes were written.
+/// Larger than the cache: what was in it is gone after as many bytes were written or read.
 std::size_t flush_bytes() {
   return static_cast<std::size_t>(2 * facts().l2_bytes);
 }
@@ -27,7 +27,12 @@ row not_run(const line& l, const std::string& why) {
 
 }  // namespace
 
-measurer::measurer(const effort& e) : effort_(e), flushed_(flush_bytes()) {}
+measurer::measurer(const effort& e)
+    : effort_(e), written_(flush_bytes()), read_(flush_bytes()), never_(sizeof(std::uint32_t)) {
+  // Memory that was never written may be read without going through the cache.
+  fill(read_.data(), 0, read_.size(), stream_.handle());
+  stream_.wait();
+}
 
 void measurer::need_copy_buffers(std::uint64_t bytes) {
   if (from_ != nullptr && from_->size() >= bytes) return;
@@ -41,8 +46,15 @@ void measurer::need_copy_buffers(std::uint64_t bytes) {
   stream_.wait();
 }
 
+void measurer::flush() {
+  fill(written_.data(), ++pattern_, written_.size(), stream_.handle());
+  // The cache is full of lines to be written back now, which would take their time from whatever is timed
+  // next. Reading pushes them out and leaves nothing to write.
+  read_by_kernel(read_.data(), read_.size(), never_.data(), stream_.handle());
+}
+
 double measurer::time(const prepared_case& work) {
-  fill(flushed_.data(), ++pattern_, flushed_.size(), stream_.handle());
+  flush();
   work.before(stream_.handle());
   watch_.start(stream_.handle());
   work.run(stream_.handle());

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// Times prepared work on a device, beside copies of as many bytes. The second-level cache is overwritten
-/// before every repetition, and the work and its yardsticks take turns, so that a slow moment meets all.
+/// Times prepared work on a device, beside copies of as many bytes. Before every repetition the second-level
+/// cache is filled with other data that need not be written back, and the work and its yardsticks take turns,
+/// so that a slow moment meets all.
 
 #include <memory>
 
@@ -26,13 +27,14 @@ class measurer {
  private:
   row timed(const line& l, const prepared_case& work);
   double time(const prepared_case& work);
+  void flush();
   double time_copy(std::uint64_t bytes, bool by_driver);
   void need_copy_buffers(std::uint64_t bytes);
 
   effort effort_;
   stream stream_;
   stopwatch watch_;
-  memory flushed_;
+  memory written_, read_, never_;
   std::unique_ptr<memory> from_, to_;
   std::uint8_t pattern_ = 0;
 };

@@ -19,7 +19,13 @@ std::string command_line(const std::string& program, int argc, const char* const
 /// "format", "command", "stash", "commit" and "compiler".
 nlohmann::ordered_json record_start(const std::string& format, const std::string& command);
 
-/// Throws std::runtime_error if the file cannot be written.
+/// Replaces the file at once: whoever kills the program finds the old record or the new one. Throws
+/// std::runtime_error if the file cannot be written, or is there and not an ordinary file.
 void write_json(const std::string& path, const nlohmann::ordered_json& record);
+
+/// Writes `start` with its results under the name `list`, and whether they are "complete". If they are not,
+/// `running` names what is being done now; it is empty when all is done. Does nothing without a path.
+void write_results(const std::string& path, const nlohmann::ordered_json& start, const std::string& list,
+                   const nlohmann::ordered_json& results, const std::string& running);
 
 }  // namespace stash::gpu

@@ -15,8 +15,8 @@ namespace stash::detail::device {
 void* allocate(std::size_t bytes, void* stream);
 void deallocate(void* data, void* stream) noexcept;
 
-/// Host memory that is mapped into the device, aligned to 256 bytes at least; null if there is none. May wait for the
-/// device.
+/// Host memory that is mapped into the device, aligned to 256 bytes at least; null if there is none. May wait
+/// for the device.
 void* allocate_pinned(std::size_t bytes);
 void deallocate_pinned(void* data) noexcept;
 

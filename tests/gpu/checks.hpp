@@ -14,11 +14,15 @@ namespace stash::gpu {
 struct check_setup {
   int tensors = 40;  ///< random inputs for each pair of encoding and type
   buffer_mode mode = buffer_mode::guarded;
+  /// Of maps on which many blocks work at once: more than a thousand of 8,192 elements.
+  std::int64_t crowded_elements = 1100 * 8192 + 77;
   std::int64_t large_elements = (std::int64_t{1} << 31) + 4099;  ///< of the large maps; 0: none
 };
 
 /// Random tensors in every encoding and from every type; overflowing slots; bytes that mean nothing.
 std::vector<named_check> encoding_checks(const check_setup& setup);
+/// Many blocks at once: tiles in order, slots that are full, and canonical bytes of both.
+std::vector<named_check> crowded_checks(const check_setup& setup);
 /// ReLU, leaky ReLU and clipping, forward and from every stash.
 std::vector<named_check> layer_checks(const check_setup& setup);
 /// Max-pooling, alone and with ReLU, forward and from everything that can be kept of it.
@@ -29,6 +33,8 @@ std::vector<named_check> dropout_checks(const check_setup& setup);
 std::vector<named_check> stream_checks(const check_setup& setup);
 /// Steps whose maps go to the host and come back, in streams and as graphs.
 std::vector<named_check> swap_checks(const check_setup& setup);
+/// Stashed tensors, size queries, the swapper, and the export of csr.
+std::vector<named_check> handle_checks(const check_setup& setup);
 /// Maps with more elements than 32 bits can count.
 std::vector<named_check> large_checks(const check_setup& setup);
 

@@ -70,6 +70,8 @@ class tensor_pair {
   tensor_view on_device() const;
   /// Throws check_failed unless both hold the same bytes, gaps included, and nothing around them changed.
   void expect_same(const std::string& what) const;
+  /// What the device has, gaps included.
+  std::vector<std::uint8_t> device_bytes() const { return device_.read(); }
   /// The bits of the elements on the host.
   std::vector<std::uint32_t> host_bits() const { return host_.take(type_, count_); }
 

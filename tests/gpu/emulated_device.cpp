@@ -69,6 +69,7 @@ bool is_emulated() {
 device_facts facts() {
   device_facts f;
   f.name = "emulator";
+  f.built_for = "the host";
   f.memory_bytes = f.free_bytes = device_heap::capacity;
   f.l2_bytes = 1 << 20;
   return f;

@@ -24,11 +24,13 @@ check_setup setup_of(const arguments& given) {
   check_setup setup;
   if (is_emulated()) {
     setup.tensors = 8;
+    setup.crowded_elements = 60013;
     setup.large_elements = 70001;
   }
   if (given.smoke) {
     setup.tensors = 2;
     setup.mode = buffer_mode::exact;
+    setup.crowded_elements = 60013;
     setup.large_elements = 0;
   }
   if (given.tensors > 0) setup.tensors = given.tensors;
@@ -38,8 +40,8 @@ check_setup setup_of(const arguments& given) {
 std::vector<named_check> checks_of(const arguments& given) {
   const check_setup setup = setup_of(given);
   std::vector<named_check> chosen;
-  for (const auto topic : {encoding_checks, layer_checks, pool_checks, dropout_checks, stream_checks,
-                           swap_checks, large_checks}) {
+  for (const auto topic : {encoding_checks, crowded_checks, layer_checks, pool_checks, dropout_checks,
+                           stream_checks, swap_checks, handle_checks, large_checks}) {
     for (named_check& check : topic(setup)) {
       if (check.name.find(given.filter) != std::string::npos) chosen.push_back(std::move(check));
     }
@@ -66,25 +68,30 @@ int run(const arguments& given, const std::string& command) {
   const std::string reason = why_no_device();
   // Asked now: after its loss a device answers no more.
   const device_facts found = reason.empty() ? facts() : device_facts{};
+  nlohmann::ordered_json start = record_start("stash.gpu_check", command);
+  if (reason.empty()) start["device"] = json_of(found);
   std::vector<check_result> results;
+  // After every check: a kernel that hangs takes the program with it, but not what was found before.
+  const auto write = [&] {
+    const std::string running = results.size() < checks.size() ? checks[results.size()].name : "";
+    write_results(given.json, start, "checks", json_of(results), running);
+  };
   if (reason.empty()) {
     fmt::print("{}\n", text_of(found));
-    results = run_checks(checks, device_error, [](const check_result& r) {
+    write();
+    run_checks(checks, device_error, [&](const check_result& r) {
+      results.push_back(r);
       fmt::print("{}\n", line_of(r));
       std::fflush(stdout);
+      write();
     });
   } else {
     for (const named_check& check : checks)
       results.push_back({check.name, outcome::not_run, reason});
     fmt::print("{}\n", reason);
+    write();
   }
   fmt::print("{}\n", summary_of(results));
-  if (!given.json.empty()) {
-    nlohmann::ordered_json record = record_start("stash.gpu_check", command);
-    if (reason.empty()) record["device"] = json_of(found);
-    record["checks"] = json_of(results);
-    write_json(given.json, record);
-  }
   if (!reason.empty()) return exit_no_device;
   for (const check_result& r : results) {
     if (r.what == outcome::failed) return exit_failed;

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "bench/gpu/measure.hpp"
 #include "bench/gpu/records.hpp"
+#include "gpu/emulated_baselines.hpp"
 
 namespace stash::gpu {
 namespace {
@@ -87,7 +89,30 @@ TEST(gpu_records, are_files_or_errors) {
   write_json(path, {{"name", "\xff not UTF-8"}});
   std::ifstream in(path);
   EXPECT_TRUE(nlohmann::json::parse(in).contains("name"));
+  EXPECT_FALSE(std::filesystem::exists(path + ".new"));
   EXPECT_THROW(write_json("/no/such/folder/x.json", {}), std::runtime_error);
+  EXPECT_THROW(write_json(testing::TempDir(), {}), std::runtime_error);
+}
+
+TEST(gpu_records, say_whether_they_are_complete) {
+  const std::string path = testing::TempDir() + "stash_gpu_results.json";
+  const auto read = [&] {
+    std::ifstream in(path);
+    return nlohmann::json::parse(in);
+  };
+  write_results(path, {{"format", "f"}}, "rows", nlohmann::ordered_json::array({1}), "decode/csr");
+  EXPECT_EQ(read(), nlohmann::json::parse(
+                        R"({"format": "f", "complete": false, "running": "decode/csr", "rows": [1]})"));
+  write_results(path, {{"format", "f"}}, "rows", nlohmann::ordered_json::array({1, 2}), "");
+  EXPECT_EQ(read(), nlohmann::json::parse(R"({"format": "f", "complete": true, "rows": [1, 2]})"));
+  EXPECT_NO_THROW(write_results("", {}, "rows", {}, ""));
+}
+
+TEST(gpu_records, tell_the_device) {
+  const nlohmann::ordered_json facts_of_it = json_of(facts());
+  EXPECT_EQ(facts_of_it["name"], "emulator");
+  EXPECT_EQ(facts_of_it["built_for"], "the host");
+  EXPECT_NE(text_of(facts()).find("built for the host"), std::string::npos);
 }
 
 TEST(gpu_lines, names_are_unique_and_types_fit) {
@@ -143,6 +168,20 @@ TEST(gpu_measure, every_line_runs_or_is_not_offered) {
     }
   }
   EXPECT_TRUE(names.contains("relu_backward/csr_fp8/bf16/iid_0.5/64KiB"));
+}
+
+TEST(gpu_measure, nothing_is_left_to_write_back_before_the_clock_starts) {
+  measurer measure({0, 1, 1});
+  map_source maps;
+  std::vector<std::uint64_t> read;
+  const auto prepare = [&](const map_form&, map_source&) -> prepared_case {
+    return {[&](void*) { read.push_back(bytes_read_by_kernel()); }, [](void*) {}, [] {}, 65536, 0, 65536};
+  };
+  read.push_back(bytes_read_by_kernel());
+  measure.measure({{"x", takes_floats, prepare, false}, {dtype::f32, {}, 65536}}, maps);
+  ASSERT_GE(read.size(), 2U);
+  for (std::size_t k = 1; k < read.size(); ++k)
+    EXPECT_GE(read[k] - read[k - 1], 2 * facts().l2_bytes);
 }
 
 TEST(gpu_measure, what_is_wrong_is_not_run) {

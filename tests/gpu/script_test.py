@@ -1,5 +1,7 @@
 """scripts/gpu_check with programs that only pretend: what it runs, records and returns. script_test.py SCRIPT"""
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import stat
@@ -16,10 +18,22 @@ import json, sys
 arguments = sys.argv[1:]
 if "--json" in arguments:
     record = {record!r}
-    json.dump(record, open(arguments[arguments.index("--json") + 1], "w"))
+    with open(arguments[arguments.index("--json") + 1], "w") as file:
+        json.dump(record, file)
 print("ran", arguments)
+while {hangs}:
+    pass
 sys.exit({status})
 """
+
+
+def load_script():
+    """As a module, for what would take minutes through its command line."""
+    sys.path.insert(0, str(Path(SCRIPT).parent))
+    loader = importlib.machinery.SourceFileLoader("gpu_check", SCRIPT)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+    loader.exec_module(module)
+    return module
 
 
 class GpuCheck(unittest.TestCase):
@@ -30,16 +44,16 @@ class GpuCheck(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def program(self, name, status=0, record=None, at=None):
+    def program(self, name, status=0, record=None, at=None, hangs=False):
         file = (at or self.path) / name
-        file.write_text(PROGRAM.format(python=sys.executable, record=record or {}, status=status))
+        file.write_text(PROGRAM.format(python=sys.executable, record=record or {}, status=status, hangs=hangs))
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
-    def gpu_programs(self, status, check_status=None):
+    def gpu_programs(self, status, check_status=None, check_state={"complete": True}):
         device = {"device": {"name": "pretended"}} if status == 0 else {}
         self.program("gpu_check", status if check_status is None else check_status,
-                     {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device})
-        self.program("gpu_bench", status, {"rows": [{"name": "y"}]})
+                     {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device, **check_state})
+        self.program("gpu_bench", status, {"complete": True, "rows": [{"name": "y"}]})
 
     def run_script(self, *arguments, path=""):
         environment = {**os.environ, "PATH": path + os.pathsep + os.environ["PATH"]}
@@ -83,6 +97,35 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.results(record),
                          {"checks": "failed", "memcheck": "not run", "racecheck": "not run", "speed": "passed"})
 
+    def test_what_was_found_before_a_crash_is_kept(self):
+        for status in (-11, 0):  # 0: whatever the status, an incomplete record has not passed
+            self.gpu_programs(0, check_status=status, check_state={"complete": False, "running": "z"})
+            done, record = self.run_script("--quick")
+            self.assertEqual(done.returncode, 1)
+            step = record["steps"][0]
+            self.assertEqual((step["name"], step["result"]), ("checks", "interrupted"))
+            self.assertTrue(step["why"].endswith(", in z"), step["why"])
+            self.assertEqual(record["device"], {"name": "pretended"})
+            self.assertEqual(record["checks"],
+                             [{"name": "x", "result": "ok"}, {"name": "z", "result": "interrupted"}])
+            self.assertEqual(record["rows"], [{"name": "y"}])
+
+    def test_what_was_found_before_a_hang_is_kept(self):
+        self.program("gpu_check", record={"complete": False, "running": "z", "checks": [1]}, hangs=True)
+        script = load_script()
+        run = script.Run({})
+        record = self.path / "checks.json"
+        status = run.step("checks", [self.path / "gpu_check", "--json", record], 3, record=record)
+        self.assertIsNone(status)
+        self.assertEqual((run.steps[0]["result"], run.steps[0]["why"]), ("interrupted", "not finished after 3 s, in z"))
+        self.assertEqual(script.results_of(run.records["checks"], "checks"), [1, {"name": "z", "result": "interrupted"}])
+
+    def test_a_hang_without_a_record_is_a_failure(self):
+        self.program("gpu_check", hangs=True)
+        run = load_script().Run({})
+        run.step("checks", [self.path / "gpu_check"], 1, record=self.path / "none.json")
+        self.assertEqual((run.steps[0]["result"], run.steps[0]["why"]), ("failed", "not finished after 1 s"))
+
     def test_without_a_gpu(self):
         self.gpu_programs(77)
         self.program("simt")
@@ -94,6 +137,14 @@ class GpuCheck(unittest.TestCase):
                           "emulated/gpu_check_emulated": "not run", "emulated/simt": "passed",
                           "emulated/simt_random": "not run"})
         self.assertIsNone(record["device"])
+
+    def test_a_gpu_that_cannot_be_used_is_not_a_missing_one(self):
+        why = "built for sm_90, the device has compute capability 8.0"
+        self.gpu_programs(77)
+        self.program("gpu_check", 77, {"complete": True, "checks": [{"name": "x", "result": "not run", "why": why}]})
+        done, record = self.run_script()
+        self.assertEqual(done.returncode, 77, done.stdout + done.stderr)
+        self.assertEqual(record["steps"][0]["why"], why)
 
     def test_a_failed_emulation_is_a_failure(self):
         self.gpu_programs(77)

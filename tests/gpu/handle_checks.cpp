@@ -1,0 +1,189 @@
+// What owns memory of the device or asks it without waiting: stashed tensors, size queries, the swapper. And
+// the export of csr.
+
+#include <memory>
+
+#include "gpu/checks.hpp"
+#include "stash/csr.hpp"
+#include "stash/memory.hpp"
+#include "stash/size_query.hpp"
+#include "stash/stashed_tensor.hpp"
+#include "stash/swap.hpp"
+
+namespace stash::gpu {
+namespace {
+
+using test::generator;
+using test::pair_under_test;
+
+/// A report where size queries may read it: memory of the library's own resource.
+class resource_report {
+ public:
+  resource_report() : data_(device_memory().allocate(sizeof(encode_report), 64)) {
+    fill(data_, 0, sizeof(encode_report), nullptr);
+    wait_for_device();
+  }
+  ~resource_report() { device_memory().deallocate(data_, sizeof(encode_report), 64); }
+  resource_report(const resource_report&) = delete;
+  resource_report& operator=(const resource_report&) = delete;
+  encode_report* data() const { return static_cast<encode_report*>(data_); }
+
+ private:
+  void* data_;
+};
+
+void expect_same_size(const stored_size& found, const stored_size& expected, const std::string& what) {
+  expect_equal(found.bytes, expected.bytes, what + ": bytes");
+  expect_equal(found.overflow_bytes, expected.overflow_bytes, what + ": overflow_bytes");
+  expect_equal(found.nonzeros, expected.nonzeros, what + ": nonzeros");
+  expect(found.density == expected.density, what + ": another density");
+  expect_equal(found.status, expected.status, what + ": status");
+}
+
+/// As on the host, with the exact size, with room enough, and with a capacity that turns out too small.
+void stashed(const char* name, std::int64_t n, buffer_mode mode) {
+  generator random(41);
+  const encoding e = parse_encoding(name);
+  const tensor_pair x(mode, random.make(dtype::f32, n), {n, 0, 0});
+  const tensor_pair y(mode, dtype::f32, n, {n, 0, 0});
+  const stashed_tensor on_host(e, x.on_host());
+  on_host.restore(y.on_host());
+  const stored_size expected = on_host.size().wait();
+  const stream in;
+  const execution_context context = device_context(in.handle());
+  for (const std::size_t capacity : {std::size_t{0}, encoded_bytes_bound(e, dtype::f32, n),
+                                     encoded_bytes_at_density(e, dtype::f32, n, 0)}) {
+    const stashed_tensor kept(e, x.on_device(), {.capacity = capacity}, context);
+    expect_same_size(kept.size(context).wait(), expected, "size of the stored tensor");
+    fill(y.on_device().data, 0xa5, static_cast<std::size_t>(n) * size_of(dtype::f32), in.handle());
+    kept.restore(y.on_device(), context);
+    kept.check(context);
+    y.expect_same("restored values");
+  }
+}
+
+/// Counts what would be stored.
+void counted(const char* name, dtype type, std::int64_t n, buffer_mode mode, std::uint32_t seed) {
+  generator random(seed + 43);
+  const encoding e = parse_encoding(name);
+  const tensor_pair x(mode, random.make(type, n), {n, 0, 0});
+  encode_report host_report{};
+  const stored_size expected = size_query(e, x.on_host(), &host_report, {}).wait();
+  const resource_report report;
+  const stream in;
+  const size_query asked(e, x.on_device(), report.data(), device_context(in.handle()));
+  expect_same_size(asked.wait(), expected, "size of the counted tensor");
+  expect(asked.ready(), "the answer is not there after wait()");
+}
+
+/// Room for a csr32_view in device memory.
+struct exported {
+  exported(buffer_mode mode, dtype t, std::int64_t n, std::size_t nonzeros)
+      : type(t),
+        entries(nonzeros),
+        offsets(mode, static_cast<std::size_t>((n + 255) / 256 + 1) * 4),
+        columns(mode, nonzeros * 4),
+        values(mode, nonzeros * size_of(t)) {}
+  csr32_view view() const {
+    return {reinterpret_cast<std::uint32_t*>(offsets.data()),
+            reinterpret_cast<std::uint32_t*>(columns.data()), values.data(), type,
+            static_cast<std::int64_t>(entries)};
+  }
+  dtype type;
+  std::size_t entries;
+  device_buffer offsets, columns, values;
+};
+
+void csr_export(const char* name, dtype type, std::int64_t n, buffer_mode mode, std::uint32_t seed) {
+  generator random(seed + 47);
+  const encoding e = parse_encoding(name);
+  const tensor_pair x(mode, random.make(type, n), {n, 0, 0});
+  const std::size_t bound = encoded_bytes_bound(e, type, n);
+  const test::buffer by_host(bound);
+  encode_report host_report{};
+  encode(e, x.on_host(), {by_host.data(), bound, nullptr, &host_report}, {}, {});
+  const auto nonzeros = static_cast<std::size_t>(host_report.nonzeros);
+  const exported found(mode, type, n, nonzeros);
+  const test::buffer offsets(found.offsets.size()), columns(found.columns.size()),
+      values(found.values.size());
+  csr_export32(
+      e, {by_host.data(), bound, nullptr, &host_report}, n,
+      {reinterpret_cast<std::uint32_t*>(offsets.data()), reinterpret_cast<std::uint32_t*>(columns.data()),
+       values.data(), type, static_cast<std::int64_t>(nonzeros)},
+      {});
+
+  const device_buffer stored(mode, bound);
+  const device_report report(mode);
+  encode(e, x.on_device(), {stored.data(), bound, nullptr, report.data()}, {}, device_context());
+  csr_export32(e, {stored.data(), bound, nullptr, report.data()}, n, found.view(), device_context());
+  expect_equal(report.read().status, status_ok, "status of csr_export32");
+  const auto expect_same = [](const device_buffer& by_device, const test::buffer& expected,
+                              const std::string& what) {
+    expect_same_bytes(by_device.read(), {expected.data(), expected.data() + expected.size()}, what);
+    by_device.expect_guards(what);
+  };
+  expect_same(found.offsets, offsets, "row offsets");
+  expect_same(found.columns, columns, "columns");
+  expect_same(found.values, values, "values");
+}
+
+/// Stashed tensors go to the host while later ones are encoded, and come back last one first.
+void swapped_out(const char* name, std::int64_t n, buffer_mode mode) {
+  generator random(59);
+  constexpr std::size_t count = 6;
+  const encoding e = parse_encoding(name);
+  std::vector<std::unique_ptr<tensor_pair>> maps;
+  for (std::size_t k = 0; k < count; ++k)
+    maps.push_back(std::make_unique<tensor_pair>(mode, random.make(dtype::f32, n), placement{n, 0, 0}));
+  tensor_pair y(mode, dtype::f32, n, {n, 0, 0});
+  wait_for_device();
+  const stream in;
+  const execution_context context = device_context(in.handle());
+  // Room for two tensors ahead of use, so that some come back early and some when they are waited for.
+  swapper swaps({.space = memory_space::device,
+                 .residency_limit_bytes = 2 * encoded_bytes_bound(e, dtype::f32, n),
+                 .chunk_bytes = 1 << 16});
+  std::vector<swapped> kept;
+  for (std::size_t k = 0; k < count; ++k) {
+    const auto needed_at = static_cast<std::int64_t>(count - k);
+    kept.push_back(swaps.swap_out(stashed_tensor(e, maps[k]->on_device(), {}, context),
+                                  {.needed_at = needed_at}, context));
+  }
+  for (std::size_t k = count; k-- > 0;) {
+    swaps.reached(static_cast<std::int64_t>(count - k));
+    kept[k].restore(y.on_device(), context, true);
+    in.wait();
+    y.copy_host_from(*maps[k]);
+    y.expect_same("map " + std::to_string(k) + " back from the host");
+  }
+  expect_equal(swaps.statistics().failures, 0, "failures");
+}
+
+}  // namespace
+
+std::vector<named_check> handle_checks(const check_setup& setup) {
+  std::vector<named_check> checks;
+  const buffer_mode mode = setup.mode;
+  const std::int64_t n = setup.crowded_elements / 3;
+  for (const char* const name : {"raw", "bitmap", "csr", "bitmap_fp8", "fp8", "mxfp6_e2m3"}) {
+    checks.push_back(
+        repeated(std::string("stashed_tensor/") + name, 1, [=](std::uint32_t) { stashed(name, n, mode); }));
+  }
+  for (const dtype type : {dtype::f32, dtype::f16}) {
+    for (const char* const name : {"bitmap", "csr", "csr_fp8"}) {
+      const pair_under_test tested{name, type};
+      checks.push_back(repeated("size_query/" + name_of(tested), 2,
+                                [=](std::uint32_t seed) { counted(name, type, n, mode, seed); }));
+      if (tested.name == "bitmap") continue;
+      checks.push_back(repeated("csr_export32/" + name_of(tested), 2,
+                                [=](std::uint32_t seed) { csr_export(name, type, n, mode, seed); }));
+    }
+  }
+  for (const char* const name : {"raw", "bitmap", "csr"}) {
+    checks.push_back(
+        repeated(std::string("swapper/") + name, 1, [=](std::uint32_t) { swapped_out(name, n, mode); }));
+  }
+  return checks;
+}
+
+}  // namespace stash::gpu
