@@ -286,6 +286,7 @@ class enumerator {
     };
     add_sparse();
     for (const value_format lossy : lossy_values(options_.chosen_policy, options_.values)) {
+      if (!is_narrower(lossy, s.type)) continue;
       const underflow_rule underflow =
           has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
       bitmap.values = lossy;

@@ -55,4 +55,9 @@ const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_v
 /// Per storage its reads under a full selection of alternatives (per op).
 std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative);
 
+/// Whether values of this format take less than the elements of a map: 16 bits do so for f32 only.
+constexpr bool is_narrower(value_format format, dtype element) {
+  return (format != value_format::fp16 && format != value_format::bf16) || element == dtype::f32;
+}
+
 }  // namespace stash::planner

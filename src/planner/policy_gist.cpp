@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "planner/needs.hpp"
+#include "planner/options.hpp"
 #include "planner/policies.hpp"
 #include "stash/error.hpp"
 
@@ -106,7 +107,7 @@ class gist {
       if (x.bytes_after < best.bytes_after) best = x;
     };
     // Reduced precision everywhere; below the break-even of csr, csr with reduced values.
-    if (!exact) offer(as_kind(encoding_kind::cast));
+    if (!exact && is_narrower(narrow_, s.type)) offer(as_kind(encoding_kind::cast));
     if (s.density < 1.0) offer(as_kind(encoding_kind::csr));
     return best;
   }

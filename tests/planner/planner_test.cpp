@@ -14,6 +14,7 @@
 #include "planner/needs.hpp"
 #include "planner/options.hpp"
 #include "planner/random_network.hpp"
+#include "planner/sample_graph.hpp"
 #include "planner/search.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
@@ -82,6 +83,29 @@ std::int64_t smallest_budget(const graph& g, plan_options options) {
   }
   ADD_FAILURE() << "a budget of one byte was met";
   return 0;
+}
+
+// ---- maps of 16 bits ------------------------------------------------------------------------------------
+
+TEST(make_plan, maps_of_16_bits_under_every_policy) {
+  for (const dtype type : {dtype::f16, dtype::bf16}) {
+    graph g = sample_graph();
+    for (storage& s : g.storages) {
+      if (s.type != dtype::f32 || s.fixed_bytes != 0) continue;
+      s.type = type;
+      s.bytes_per_sample /= 2;
+    }
+    for (const policy chosen :
+         {policy::lossless, policy::fp16, policy::fp10, policy::fp8, policy::automatic, policy::gist}) {
+      SCOPED_TRACE(to_string(chosen));
+      plan_options options = with(chosen);
+      if (chosen == policy::automatic) options.values = {value_format::fp16, value_format::bf16};
+      const plan p = make_plan(g, options);
+      for (const plan_finding& found : validate(p))
+        ADD_FAILURE() << found.message;
+      EXPECT_LE(p.sizes.planned_peak_total, p.sizes.baseline_peak_total * 11 / 10 + 17 * 1024);
+    }
+  }
 }
 
 // ---- random networks ------------------------------------------------------------------------------------

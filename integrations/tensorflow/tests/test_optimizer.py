@@ -255,6 +255,36 @@ def test_onednn_joins_what_it_joins_without_stash(python):
     assert joined(None) == 6 and joined("fp8") == 6
 
 
+@pytest.mark.parametrize(("function", "most_off"), [
+    ("(1 + y) / d", 0.1),
+    ("tf.math.divide_no_nan(1 + y, d)", 0.1),
+    ("tf.pow(d + 1e-6, -2 - y)", 1.0),  # the softmax itself is rounded, coarsely
+])
+def test_what_makes_infinities_of_zeros_is_not_rounded(python, function, most_off):
+    """Under fp8 most of these divisors would be zero."""
+    code = f"""
+    weight = tf.Variable(np.random.default_rng(1).standard_normal((64, 256)).astype("float32"))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = tf.nn.relu(x @ weight)
+            d = tf.nn.softmax(y)
+            loss = tf.reduce_mean({function})
+        return tape.gradient(loss, weight)
+
+    x = tf.constant(np.random.default_rng(2).standard_normal((128, 64)).astype("float32") / 3)
+    plain = step(x).numpy()
+    with stash_tf.enabled("fp8"):
+        stashed = step(x).numpy()
+        rewritten = any(graph["rewritten"] for graph in stash_tf.library.load().graphs())
+    off = np.linalg.norm(stashed - plain) / np.linalg.norm(plain)
+    out([bool(np.isfinite(plain).all()), rewritten, bool(np.isfinite(stashed).all()), float(off)])
+    """
+    plain, rewritten, stashed, off = python(code, **ONEDNN_OFF)
+    assert plain and rewritten and stashed and off < most_off, off
+
+
 def test_an_infinite_gradient_that_passes_nowhere_is_seen(python):
     """Loss scaling looks for it: TensorFlow's product of it with the zero of a ReLU is NaN."""
     code = """

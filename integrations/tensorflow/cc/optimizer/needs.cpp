@@ -11,7 +11,8 @@ namespace {
 using inputs_with_value = std::map<std::string, std::set<int>>;
 
 // Arithmetic whose result is a continuous function of these inputs: a rounded input gives a rounded result.
-// An empty set means every input.
+// An empty set means every input. A divisor, or the base of a power, is not one of them: rounded to zero it
+// makes infinities.
 const inputs_with_value& continuous_inputs() {
   static const inputs_with_value table = {{"Conv2DBackpropFilter", {0, 2}},
                                           {"Conv3DBackpropFilterV2", {0, 2}},
@@ -39,14 +40,13 @@ const inputs_with_value& continuous_inputs() {
                                           {"AddN", {}},
                                           {"Sub", {}},
                                           {"Neg", {}},
-                                          {"RealDiv", {}},
-                                          {"Div", {}},
-                                          {"DivNoNan", {}},
+                                          {"RealDiv", {0}},
+                                          {"Div", {0}},
+                                          {"DivNoNan", {0}},
                                           {"Square", {}},
                                           {"SquaredDifference", {}},
                                           {"Exp", {}},
                                           {"Erf", {}},
-                                          {"Pow", {}},
                                           {"Tanh", {}},
                                           {"TanhGrad", {}},
                                           {"Sigmoid", {}},
