@@ -134,6 +134,15 @@ def seq2seq(unroll):
     return model, cross_entropy(), batch
 
 
+def lstm_unrolled():
+    """Two layers over 40 steps: the weights have a gradient for each step, far larger than the maps."""
+    steps, features, width = 40, 64, 256
+    inputs = keras.Input((steps, features))
+    x = L.LSTM(width, unroll=True, return_sequences=True)(inputs)
+    model = keras.Model(inputs, L.Dense(CLASSES, dtype="float32")(L.LSTM(width, unroll=True)(x)))
+    return model, cross_entropy(), images((steps, features))
+
+
 def transformer(dropout=0.1):
     tokens, steps, width = 60, 48, 48
     inputs = keras.Input((steps,), dtype="int32")
@@ -196,6 +205,7 @@ MODELS = {
     "unet3d": Entry(functools.partial(unet, 3, 16, 6), 2),
     "seq2seq": Entry(functools.partial(seq2seq, False), 8),
     "seq2seq_unrolled": Entry(functools.partial(seq2seq, True), 8),
+    "lstm_unrolled": Entry(lstm_unrolled, 16),
     "transformer": Entry(transformer, 8),
     "activation_zoo": Entry(activation_zoo, 8),
     "pooling_zoo": Entry(pooling_zoo, 8),
