@@ -39,15 +39,15 @@ struct lanes_of {
                                   std::conditional_t<sizeof(V) == sizeof(float_lanes), int_lanes, four_ints>>;
 };
 
-/// Covers `channels` channels by calls body.template operator()<V, Blocks>(first channel): several vectors at
+/// Covers `channels` channels by calls body.template operator()<V, Blocks>(first channel): four vectors at
 /// once, then one vector, then four channels, then single ones.
 template <class Body>
 inline void in_blocks(std::int64_t channels, const Body& body) noexcept {
-  constexpr std::size_t lanes = lanes_of<float_lanes>::count;
+  constexpr auto lanes = static_cast<std::int64_t>(lanes_of<float_lanes>::count);
   std::int64_t c = 0;
-  for (; c + 16 <= channels; c += 16)
-    body.template operator()<float_lanes, 16 / lanes>(c);
-  for (; c + static_cast<std::int64_t>(lanes) <= channels; c += static_cast<std::int64_t>(lanes))
+  for (; c + 4 * lanes <= channels; c += 4 * lanes)
+    body.template operator()<float_lanes, 4>(c);
+  for (; c + lanes <= channels; c += lanes)
     body.template operator()<float_lanes, 1>(c);
   for (; c + 4 <= channels; c += 4)
     body.template operator()<four_floats, 1>(c);
@@ -70,9 +70,12 @@ inline void store_lanes(float* p, V v) noexcept {
 
 /// Fetches what a later window of the row will read or write: the processor's own prefetchers stop at the end
 /// of a page. Past the end of the tensor nothing happens.
+template <std::size_t Floats>
 inline void fetch_later_window(const float* cell) noexcept {
-  constexpr std::size_t distance = 4096 / sizeof(float);
-  __builtin_prefetch(cell + distance);
+  constexpr std::size_t distance = prefetch_distance / sizeof(float);
+  constexpr std::size_t line = 64 / sizeof(float);
+  for (std::size_t i = 0; i < Floats; i += line)
+    __builtin_prefetch(cell + distance + i);
 }
 
 /// The maximum over a window with what is wanted of it fixed at compile time.
@@ -118,7 +121,7 @@ struct max_kernel {
       // The first cell of all meets itself, which changes nothing.
       for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
         const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
-        fetch_later_window(p);
+        fetch_later_window<Blocks * lanes>(p);
         for (std::size_t b = 0; b < Blocks; ++b) {
           const V candidate = load_lanes<V>(p + b * lanes);
           if constexpr (Rule == framework_rule::pytorch) {
@@ -183,7 +186,7 @@ inline void scatter_block(const float* gradient, const std::int32_t* winners, wi
     float* p = dx;
     for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
       const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
-      fetch_later_window(p);
+      fetch_later_window<Blocks * lanes>(p);
       if (ky >= visits.y_store && kx >= visits.x_store) {
         for (std::size_t b = 0; b < Blocks; ++b) {
           store_lanes(p + b * lanes, winner[b] == cell ? value[b] : V{});

@@ -27,11 +27,12 @@ void check_mask(std::string_view function, const encoded_view& mask, std::int64_
   if (mask.data != nullptr) check_encoded(function, "mask", mask, plane_bytes(elements, 1));
 }
 
-/// y = f(x) and, where asked for, a mask. write(values, length, target) computes a run; bits(x, y, length,
-/// out) its mask bits. `how` says whether y's values are exact in its type.
-template <class Write, class Bits>
+/// y = f(x) and, where asked for, a mask. write(values, length, target, bits) computes a run and its mask's
+/// bits, which are null where nobody asks; `target` may be `values`. `how` says whether y's values are exact
+/// in its type.
+template <class Write>
 void forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, rounding how,
-             const execution_context& context, const Write& write, const Bits& bits) {
+             const execution_context& context, const Write& write) {
   const std::int64_t elements = x.elements();
   auto* plane = static_cast<std::uint8_t*>(mask.data);
   for_each_tile(context, elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
@@ -39,9 +40,7 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
     float out[tile_elements];
     float* target = value_target(y, first, out);
     const float* values = read_values(x, first, length, in);
-    // y may be x, so what needs x comes first.
-    if (plane != nullptr) bits(values, length, plane + first / 8);
-    write(values, length, target);
+    write(values, length, target, plane == nullptr ? nullptr : plane + first / 8);
     write_values(y, first, length, target, how);
   });
   if (plane == nullptr) return;
@@ -109,12 +108,14 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   if (on_device(context)) return device::relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
   // The gradient passes for x exactly where it passes for y.
-  forward(
-      x, y, mask, rounding::exact, context,
-      [&](const float* values, std::int64_t length, float* target) { fast.rectify(values, length, target); },
-      [&](const float* values, std::int64_t length, std::uint8_t* bits) {
-        fast.pass_bits(values, length, rule, bits);
-      });
+  forward(x, y, mask, rounding::exact, context,
+          [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
+            if (bits == nullptr) {
+              fast.rectify(values, length, target);
+            } else {
+              fast.rectify_with_bits(values, length, rule, target, bits);
+            }
+          });
 }
 
 void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
@@ -155,17 +156,13 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   check_mask(function, mask, x.elements());
   if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
-  const auto sign_bits = [&](const float* values, std::int64_t length, std::uint8_t* bits) {
-    fast.pass_bits(values, length, framework_rule::tensorflow, bits);
-  };
-  forward(
-      x, y, mask, rounding::nearest, context,
-      [&](const float* values, std::int64_t length, float* target) {
-        std::uint8_t bits[tile_elements / 8];
-        sign_bits(values, length, bits);
-        fast.keep_or_scale(values, bits, length, slope, target);
-      },
-      sign_bits);
+  forward(x, y, mask, rounding::nearest, context,
+          [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
+            std::uint8_t unwanted[tile_elements / 8];
+            if (bits == nullptr) bits = unwanted;
+            fast.pass_bits(values, length, framework_rule::tensorflow, bits);
+            fast.keep_or_scale(values, bits, length, slope, target);
+          });
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
@@ -214,14 +211,12 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // A bound need not exist in a 16-bit type.
-  forward(
-      x, y, mask, rounding::nearest, context,
-      [&](const float* values, std::int64_t length, float* target) {
-        fast.clip(values, length, lower, upper, target);
-      },
-      [&](const float* values, std::int64_t length, std::uint8_t* bits) {
-        fast.range_bits(values, length, lower, upper, rule, bits);
-      });
+  forward(x, y, mask, rounding::nearest, context,
+          [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
+            // y may be x, so what needs x comes first.
+            if (bits != nullptr) fast.range_bits(values, length, lower, upper, rule, bits);
+            fast.clip(values, length, lower, upper, target);
+          });
 }
 
 void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,

@@ -137,6 +137,13 @@ void pass_bits(const float* values, std::int64_t count, framework_rule rule, std
   bits[whole / 8] = static_cast<std::uint8_t>(last);
 }
 
+void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y,
+                       std::uint8_t* bits) {
+  // y may be x.
+  pass_bits(x, count, rule, bits);
+  rectify(x, count, y);
+}
+
 void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
   for (std::int64_t i = keep_groups(from, bits, count, to); i < count; ++i)
     to[i] = masked(from[i], bit_at(bits, i) ? 1 : 0);
@@ -271,6 +278,7 @@ constexpr auto pytorch = framework_rule::pytorch;
 const run_loops scalar_loops = {
     .rectify = rectify,
     .pass_bits = pass_bits,
+    .rectify_with_bits = rectify_with_bits,
     .keep = keep,
     .range_bits = range_bits,
     .clip = clip,

@@ -63,6 +63,7 @@ constexpr auto pytorch = framework_rule::pytorch;
 
 constexpr run_loops table = {.rectify = rectify,
                              .pass_bits = pass_bits,
+                             .rectify_with_bits = rectify_with_bits,
                              .keep = keep,
                              .range_bits = range_bits,
                              .clip = clip,

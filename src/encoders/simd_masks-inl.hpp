@@ -74,7 +74,7 @@ HWY_INLINE word_mask mask_of_bits(const std::uint8_t* bits, std::int64_t at) {
   return hn::LoadMaskBits(du, bytes);
 }
 
-/// Bit i of `bits` = test(value i); also for single values.
+/// Bit i of `bits` = test(value i, i), of vectors from value i on and of single values.
 template <class Test, class TestOne>
 HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t* bits, const Test& test,
                            const TestOne& test_one) {
@@ -84,31 +84,31 @@ HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t
     // Four at once: their loads do not wait for each other's stores.
     for (; i + 4 * step <= count; i += 4 * step) {
       fetch_ahead<4 * hn::MaxLanes(words()) * sizeof(float)>(values + i);
-      const word_mask m0 = test(load(values + i));
-      const word_mask m1 = test(load(values + i + step));
-      const word_mask m2 = test(load(values + i + 2 * step));
-      const word_mask m3 = test(load(values + i + 3 * step));
+      const word_mask m0 = test(load(values + i), i);
+      const word_mask m1 = test(load(values + i + step), i + step);
+      const word_mask m2 = test(load(values + i + 2 * step), i + 2 * step);
+      const word_mask m3 = test(load(values + i + 3 * step), i + 3 * step);
       hn::StoreMaskBits(words(), m0, bits + i / 8);
       hn::StoreMaskBits(words(), m1, bits + (i + step) / 8);
       hn::StoreMaskBits(words(), m2, bits + (i + 2 * step) / 8);
       hn::StoreMaskBits(words(), m3, bits + (i + 3 * step) / 8);
     }
     for (; i + step <= count; i += step)
-      hn::StoreMaskBits(words(), test(load(values + i)), bits + i / 8);
+      hn::StoreMaskBits(words(), test(load(values + i), i), bits + i / 8);
   } else {
     // Two vectors share a byte.
     for (; i + 8 <= count; i += 8) {
       fetch_ahead<8 * sizeof(float)>(values + i);
       std::uint32_t byte = 0;
       for (std::int64_t j = 0; j < 8; j += step)
-        byte |= bits_of_mask(test(load(values + i + j))) << j;
+        byte |= bits_of_mask(test(load(values + i + j), i + j)) << j;
       bits[i / 8] = static_cast<std::uint8_t>(byte);
     }
   }
   for (; i < count; i += 8) {
     unsigned last = 0;
     for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j)
-      last |= unsigned{test_one(values[i + j])} << j;
+      last |= unsigned{test_one(values[i + j], i + j)} << j;
     bits[i / 8] = static_cast<std::uint8_t>(last);
   }
 }
@@ -127,13 +127,32 @@ void pass_bits(const float* values, std::int64_t count, framework_rule rule, std
   const bool nan_passes = rule == framework_rule::pytorch;
   if (nan_passes) {
     write_bits(
-        values, count, bits, [](word_vector v) HWY_ATTR { return passes_lane(v, true); },
-        [](float v) { return passes<framework_rule::pytorch>(v); });
+        values, count, bits, [](word_vector v, std::int64_t) HWY_ATTR { return passes_lane(v, true); },
+        [](float v, std::int64_t) { return passes<framework_rule::pytorch>(v); });
   } else {
     write_bits(
-        values, count, bits, [](word_vector v) HWY_ATTR { return passes_lane(v, false); },
-        [](float v) { return passes<framework_rule::tensorflow>(v); });
+        values, count, bits, [](word_vector v, std::int64_t) HWY_ATTR { return passes_lane(v, false); },
+        [](float v, std::int64_t) { return passes<framework_rule::tensorflow>(v); });
   }
+}
+
+void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y,
+                       std::uint8_t* bits) {
+  const bool nan_passes = rule == framework_rule::pytorch;
+  write_bits(
+      x, count, bits,
+      [&](word_vector v, std::int64_t i) HWY_ATTR {
+        constexpr std::int64_t line = 64 / sizeof(float);
+        if (i % line == 0) fetch_ahead<64>(y + i);
+        const word_mask kept = passes_lane(v, true);
+        store(hn::IfThenElseZero(kept, v), y + i);
+        return nan_passes ? kept : passes_lane(v, false);
+      },
+      [&](float v, std::int64_t i) {
+        const bool kept = passes<framework_rule::pytorch>(v);
+        y[i] = masked(v, kept ? 1 : 0);
+        return nan_passes ? kept : passes<framework_rule::tensorflow>(v);
+      });
 }
 
 void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
@@ -152,13 +171,13 @@ void range_bits(const float* values, std::int64_t count, float lower, float uppe
   const bool nan_passes = rule == framework_rule::pytorch;
   write_bits(
       values, count, bits,
-      [&](word_vector v) HWY_ATTR {
+      [&](word_vector v, std::int64_t) HWY_ATTR {
         const auto key = ordered_lane(v);
         const auto inside = hn::And(hn::Gt(key, hn::Set(di, low)), hn::Lt(key, hn::Set(di, high)));
         const word_mask in_range = hn::RebindMask(words(), inside);
         return nan_passes ? hn::Or(in_range, is_nan_lane(v)) : hn::AndNot(is_nan_lane(v), in_range);
       },
-      [&](float v) {
+      [&](float v, std::int64_t) {
         const std::int32_t key = ordered_scalar(v);
         return is_nan(v) ? nan_passes : key > low && key < high;
       });
@@ -310,11 +329,11 @@ nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t*
   std::uint32_t largest_of_rest = 0;
   write_bits(
       values, count, bits,
-      [&](word_vector v) HWY_ATTR {
+      [&](word_vector v, std::int64_t) HWY_ATTR {
         largest = hn::Max(largest, v);
         return hn::Ne(v, hn::Zero(du));
       },
-      [&](float v) {
+      [&](float v, std::int64_t) {
         largest_of_rest = std::max(largest_of_rest, std::bit_cast<std::uint32_t>(v));
         return std::bit_cast<std::uint32_t>(v) != 0;
       });

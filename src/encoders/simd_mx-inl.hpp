@@ -67,7 +67,15 @@ struct group_packing<6> {
     const lane_vector twelve =
         hn::BitCast(d32, hn::TableLookupBytes(hn::BitCast(d8, joined), hn::LoadDup128(d8, together.data())));
     const hn::Half<lane_integers> half;
-    if constexpr (lane_count == 8) {
+    if constexpr (lane_count == 16) {
+      alignas(64) static constexpr std::int32_t order[16] = {0,  1,  2,  4,  5, 6, 8,  9,
+                                                             10, 12, 13, 14, 3, 7, 11, 15};
+      const lane_vector all = hn::TableLookupLanes(twelve, hn::SetTableIndices(d32, order));
+      const hn::Half<code_bytes> half8;
+      hn::StoreU(hn::BitCast(half8, hn::LowerHalf(half, all)), half8, out);
+      const hn::Half<decltype(half8)> quarter8;
+      hn::StoreU(hn::LowerHalf(quarter8, hn::BitCast(half8, hn::UpperHalf(half, all))), quarter8, out + 32);
+    } else if constexpr (lane_count == 8) {
       // Twelve bytes of each half of the vector, and the store must not go behind them.
       alignas(32) static constexpr std::int32_t order[8] = {0, 1, 2, 4, 5, 6, 3, 7};
       const lane_vector all = hn::TableLookupLanes(twelve, hn::SetTableIndices(d32, order));
@@ -121,29 +129,70 @@ struct group_packing<6> {
   }
 };
 
+/// What a group's values are stored by: the largest magnitude, whose exponent is the scale's and emax more.
+struct group_range {
+  lane_vector largest;
+  std::int32_t bits;
+
+  explicit HWY_INLINE group_range(const float* values)
+      : largest(hn::MaxOfLanes(lane_integers(), largest_magnitudes<mx_group / lane_count>(values))),
+        bits(hn::GetLane(largest)) {}
+
+  std::int32_t field() const { return bits >> 23; }
+  /// In a group of zeros every power of two serves.
+  bool is_common() const { return bits == 0 || (field() >= lowest_exponent && field() <= highest_exponent); }
+
+  template <class Elements>
+  HWY_INLINE lane_vector smallest_normal() const {
+    constexpr std::int32_t moved = smallest_normal_bits<Elements> - (127 + Elements::emax) * (1 << 23);
+    return hn::Add(hn::And(largest, set_lanes(f32_infinity)), set_lanes(moved));
+  }
+  template <class Elements>
+  std::uint8_t scale() const {
+    return static_cast<std::uint8_t>(bits == 0 ? mx_smallest_exponent + 127 : field() - Elements::emax);
+  }
+};
+
+template <class Elements, underflow_rule Underflow>
+HWY_INLINE void narrow_one_group(const float* values, std::uint8_t* scale, std::uint8_t* elements) {
+  if constexpr (block_values <= mx_group) {
+    const group_range range(values);
+    if (range.is_common()) {
+      const byte_block<Elements, Underflow> block(range.smallest_normal<Elements>());
+      for (std::int64_t i = 0; i < mx_group; i += block_values)
+        group_packing<Elements::bits>::store(block.convert(values + i), elements + i * Elements::bits / 8);
+      *scale = range.scale<Elements>();
+      return;
+    }
+  }
+  *scale = narrow_group<Elements, Underflow>(values, mx_group, elements);
+}
+
 template <class Elements, underflow_rule Underflow>
 void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
-  using packing = group_packing<Elements::bits>;
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  if constexpr (block_values == 2 * mx_group) {
+    for (; count >= block_values;
+         count -= block_values, values += block_values, elements += 2 * group_bytes) {
+      fetch_ahead<block_values * sizeof(float)>(values);
+      fetch_ahead<2 * group_bytes>(elements);
+      const group_range first(values), second(values + mx_group);
+      if (first.is_common() && second.is_common()) {
+        const byte_block<Elements, Underflow> block(first.smallest_normal<Elements>(),
+                                                    second.smallest_normal<Elements>());
+        group_packing<Elements::bits>::store(block.convert(values), elements);
+        *scales++ = first.scale<Elements>();
+        *scales++ = second.scale<Elements>();
+      } else {
+        *scales++ = narrow_group<Elements, Underflow>(values, mx_group, elements);
+        *scales++ = narrow_group<Elements, Underflow>(values + mx_group, mx_group, elements + group_bytes);
+      }
+    }
+  }
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<mx_group * sizeof(float)>(values);
     fetch_ahead<group_bytes>(elements);
-    const lane_vector largest =
-        hn::MaxOfLanes(lane_integers(), largest_magnitudes<mx_group / lane_count>(values));
-    const std::int32_t largest_bits = hn::GetLane(largest);
-    const std::int32_t field = largest_bits >> 23;
-    if (largest_bits != 0 && (field < lowest_exponent || field > highest_exponent)) {
-      *scales++ = narrow_group<Elements, Underflow>(values, mx_group, elements);
-      continue;
-    }
-    // The scale's exponent is that of the largest less emax. In a group of zeros every power of two serves.
-    constexpr std::int32_t moved = smallest_normal_bits<Elements> - (127 + Elements::emax) * (1 << 23);
-    const byte_block<Elements, Underflow> block(
-        hn::Add(hn::And(largest, set_lanes(f32_infinity)), set_lanes(moved)));
-    for (std::int64_t i = 0; i < mx_group; i += block_values)
-      packing::store(block.convert(values + i), elements + i * Elements::bits / 8);
-    *scales++ =
-        static_cast<std::uint8_t>(largest_bits == 0 ? mx_smallest_exponent + 127 : field - Elements::emax);
+    narrow_one_group<Elements, Underflow>(values, scales++, elements);
   }
   if (count != 0) *scales = narrow_group<Elements, Underflow>(values, count, elements);
 }
@@ -177,8 +226,7 @@ void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, s
     const lane_vector smallest = set_lanes(smallest_normal_bits<Elements> + moved);
     alignas(32) std::uint8_t codes[mx_group];
     group_packing<Elements::bits>::unpack(elements, codes);
-    for (std::int64_t i = 0; i < mx_group; i += block_values)
-      widen_block<Elements>(codes + i, rebias, smallest, values + i);
+    widen_block<Elements, mx_group>(codes, rebias, smallest, values);
   }
   if (count != 0) widen_group<Elements>(*scales, elements, count, values);
 }

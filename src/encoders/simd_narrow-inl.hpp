@@ -12,8 +12,8 @@ namespace stash::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Blocks of four vectors of at most eight lanes: a group of the MX formats is one such block, or two.
-using lane_floats = hn::CappedTag<float, 8>;
+// Blocks of four vectors: half a group of the MX formats, a group, or two of them.
+using lane_floats = hn::CappedTag<float, 16>;
 using lane_integers = hn::RebindToSigned<lane_floats>;
 using lane_vector = hn::Vec<lane_integers>;
 constexpr std::int64_t lane_count = hn::MaxLanes(lane_floats());
@@ -69,22 +69,25 @@ HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, const rounding_anc
   return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(above));
 }
 
-/// From block_values values to one code in each byte.
+/// From block_values values to one code in each byte. The halves of a block may be of two groups.
 template <class Format, underflow_rule Underflow>
 class byte_block {
  public:
   using bytes = hn::Repartition<std::uint8_t, lane_integers>;
   using byte_vector = hn::Vec<bytes>;
 
-  explicit HWY_INLINE byte_block(lane_vector smallest_normal) : anchor_(smallest_normal) {}
+  explicit HWY_INLINE byte_block(lane_vector smallest_normal)
+      : byte_block(smallest_normal, smallest_normal) {}
+  HWY_INLINE byte_block(lane_vector first_smallest, lane_vector second_smallest)
+      : first_(first_smallest), second_(second_smallest) {}
 
   /// For magnitudes that round_magnitude() takes.
   HWY_INLINE byte_vector convert(const float* from) const {
     constexpr int sign_bit = Format::bits - 1;
     const unsigned_shorts d16;
     const bytes d8;
-    const pair_codes first = round_pair(from);
-    const pair_codes second = round_pair(from + 2 * lane_count);
+    const pair_codes first = round_pair(from, first_);
+    const pair_codes second = round_pair(from + 2 * lane_count, second_);
     // A pair of vectors fills the lower bytes, the other one the upper.
     const auto low = hn::BitCast(d16, first.codes);
     const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, second.codes));
@@ -115,12 +118,12 @@ class byte_block {
     return hn::ReorderDemote2To(shorts(), first, second);
   }
 
-  HWY_INLINE pair_codes round_pair(const float* from) const {
+  static HWY_INLINE pair_codes round_pair(const float* from, const rounding_anchor<Format>& at) {
     const lane_vector v0 = load_lanes_of(from);
     const lane_vector v1 = load_lanes_of(from + lane_count);
     const lane_vector magnitude0 = magnitude_of(v0);
     const lane_vector magnitude1 = magnitude_of(v1);
-    short_vector codes = join(round_magnitude(magnitude0, anchor_), round_magnitude(magnitude1, anchor_));
+    short_vector codes = join(round_magnitude(magnitude0, at), round_magnitude(magnitude1, at));
     codes = hn::Min(codes, hn::Set(shorts(), Format::largest_finite));
     if constexpr (Underflow == underflow_rule::keep_nonzero)
       codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), hn::Set(shorts(), 1)));
@@ -129,7 +132,11 @@ class byte_block {
 
   /// Every 16 bytes hold four codes of each vector; brings together what belongs to one vector.
   static HWY_INLINE lane_vector in_order(lane_vector mixed) {
-    if constexpr (lane_count == 8) {
+    if constexpr (lane_count == 16) {
+      alignas(64) static constexpr std::int32_t order[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                             2, 6, 10, 14, 3, 7, 11, 15};
+      return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
+    } else if constexpr (lane_count == 8) {
       alignas(32) static constexpr std::int32_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
       return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
     } else {
@@ -137,7 +144,7 @@ class byte_block {
     }
   }
 
-  rounding_anchor<Format> anchor_;
+  rounding_anchor<Format> first_, second_;
 };
 
 /// True if all magnitudes lie below `limit`, given as bits; those of infinity and NaN do not.
@@ -281,11 +288,11 @@ HWY_INLINE void store_lanes_to(lane_vector v, float* to) {
   hn::StoreU(hn::BitCast(lane_floats(), v), lane_floats(), to);
 }
 
-/// The values of block_values codes of one byte each.
-template <class Format>
+/// The values of so many codes of one byte each.
+template <class Format, std::int64_t Values>
 HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_vector smallest, float* to) {
   const hn::Rebind<std::uint8_t, lane_integers> du8;
-  for (std::int64_t k = 0; k < block_values; k += lane_count) {
+  for (std::int64_t k = 0; k < Values; k += lane_count) {
     const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(du8, codes + k));
     store_lanes_to(widen_codes<Format>(code, rebias, smallest), to + k);
   }
@@ -296,7 +303,7 @@ void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) 
   const lane_vector rebias = set_lanes(widening_rebias<Format>);
   const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
   convert_blocks<block_values>(stored, count, values, [&](const std::uint8_t* from, float* to) HWY_ATTR {
-    widen_block<Format>(from, rebias, smallest, to);
+    widen_block<Format, block_values>(from, rebias, smallest, to);
   });
 }
 

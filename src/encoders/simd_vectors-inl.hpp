@@ -32,12 +32,12 @@ constexpr std::int64_t lanes() {
   return static_cast<std::int64_t>(hn::MaxLanes(floats()));
 }
 
-/// Fetches what the next run will read or write while this one is worked on: a run of f32 is as long as a
+/// Fetches what a later run will read or write while this one is worked on: a run of f32 is as long as a
 /// page, and the processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a
 /// loop reads or writes; past the end of the tensor nothing happens.
 template <std::size_t Bytes, class T>
 HWY_INLINE void fetch_ahead(const T* at) {
-  constexpr std::size_t distance = 2048;
+  constexpr std::size_t distance = prefetch_distance;
   constexpr std::size_t line = 64;
   const auto* ahead = reinterpret_cast<const std::uint8_t*>(at) + distance;
   for (std::size_t b = 0; b < Bytes; b += line)

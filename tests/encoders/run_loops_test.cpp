@@ -74,6 +74,28 @@ TEST_P(run_loops_test, relu) {
   }
 }
 
+TEST_P(run_loops_test, relu_with_bits) {
+  for (const std::int64_t n : counts_) {
+    const std::vector<float> x = values(n);
+    for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
+      std::vector<float> expected(x.size());
+      std::vector<std::uint8_t> expected_bits(130, 0xee);
+      plain_.rectify(x.data(), n, expected.data());
+      plain_.pass_bits(x.data(), n, rule, expected_bits.data());
+      for (const run_loops* tested : {&plain_, static_cast<const run_loops*>(fast_)}) {
+        std::vector<float> y(x.size(), 5.0F), in_place = x;
+        std::vector<std::uint8_t> bits(130, 0xee), bits_in_place(130, 0xee);
+        tested->rectify_with_bits(x.data(), n, rule, y.data(), bits.data());
+        tested->rectify_with_bits(in_place.data(), n, rule, in_place.data(), bits_in_place.data());
+        EXPECT_EQ(bits_of(y), bits_of(expected)) << n;
+        EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
+        EXPECT_EQ(bits, expected_bits) << n;
+        EXPECT_EQ(bits_in_place, expected_bits) << n;
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, bits_and_what_they_keep) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
