@@ -12,6 +12,9 @@ import textwrap
 
 import pytest
 
+# TensorFlow asks the processor where nobody says it. Set before any test module imports it.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
 MARK = "RESULT "
 ALLOCATORS = {
     "onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"},

@@ -78,7 +78,10 @@ def test_not_finite(dtype):
             for window, strides in (((2, 2), (2, 2)), ((1, 1), (1, 1)), ((4, 2), (4, 2))):
                 shape = attributes(window, strides, "SAME")
                 y, stored, dims = ops.stash_max_pool(x=x, **shape)
-                expected = tf.raw_ops.MaxPool(input=x, **shape)
+                expected = tf.raw_ops.MaxPool(input=x, **shape).numpy()
+                # Over nothing above it TensorFlow's own kernels give the lowest number, oneDNN's the infinity.
+                if not EXACT:
+                    expected[expected == -np.inf] = dtype.min
                 assert_same(y, expected)
                 dy = values(dtype, y.shape, seed + 50, edges=())
                 dx = ops.stash_max_pool_grad(gradients=dy, stored=stored, dims=dims, **shape)
