@@ -160,19 +160,27 @@ void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t*
     for (auto& part : sum)
       part = hn::Zero(d);
   }
+  for (std::int64_t line = 0; line < count; line += 64)
+    fetch_ahead<64>(columns + line);
   const auto mark = [&](std::uint64_t column, std::size_t sum) HWY_ATTR {
     for (std::size_t p = 0; p < parts; ++p)
       sums[sum][p] = hn::Or(sums[sum][p], hn::Load(d, column_bits[column].data() + p * step));
   };
-  std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
+  const auto mark_eight = [&](const std::uint8_t* at) HWY_ATTR {
     std::uint64_t eight;
-    std::memcpy(&eight, columns + i, sizeof eight);
+    std::memcpy(&eight, at, sizeof eight);
     for (std::size_t k = 0; k < 8; ++k)
       mark(eight >> (8 * k) & 0xff, k % 2);
+  };
+  if (count < 8) {
+    for (std::int64_t i = 0; i < count; ++i)
+      mark(columns[i], 0);
+  } else {
+    for (std::int64_t i = 0; i + 8 < count; i += 8)
+      mark_eight(columns + i);
+    // Marking a column again changes nothing.
+    mark_eight(columns + count - 8);
   }
-  for (; i < count; ++i)
-    mark(columns[i], 0);
   for (std::size_t p = 0; p < parts; ++p)
     hn::StoreU(hn::Or(sums[0][p], sums[1][p]), d, reinterpret_cast<std::uint64_t*>(bits) + p * step);
 }
