@@ -286,10 +286,8 @@ class checker {
              "a feature map, gradient, image or label", name_of(s.role));
       expect(o.stage == op_stage::backward || s.role != storage_role::gradient, indexed("inputs", i),
              "no gradient in the forward stage", "'" + s.name + "'");
-      expect(
-          o.stage == op_stage::forward || s.role != storage_role::feature_map || o.kind == op_kind::generic,
-          indexed("inputs", i), "no feature map behind the forward stage: alternatives name those",
-          "'" + s.name + "'");
+      expect(o.stage == op_stage::forward || s.role != storage_role::feature_map, indexed("inputs", i),
+             "no feature map behind the forward stage: alternatives name those", "'" + s.name + "'");
       expect(written(r.storage).contains(range_of(r)), indexed("inputs", i),
              "channels written by earlier ops", "'" + s.name + "' before they are");
     }

@@ -148,7 +148,8 @@ class builder {
       int id = block < 0 ? in_place(node, *size) : -1;
       if (id < 0) {
         const stashed_block* b = block < 0 ? nullptr : &step_.blocks[at(block)];
-        const bool opaque = b != nullptr && !b->raw_because.empty();
+        // What stays as it is has to be something that the planner has no other form for.
+        const bool opaque = !backward && is_settled(tensor);
         id = add_storage(graph_.tensor_name(tensor), backward ? "gradient" : "feature_map",
                          opaque ? "s32" : type_name(size->type), size->elements, size->bytes(),
                          b == nullptr || opaque ? 1 : b->density, 0);
@@ -200,6 +201,19 @@ class builder {
     reads->push_back({{"storage", storage}, {"need", need}});
   }
 
+  // The op that reads a tensor of the forward pass for this input: the op itself, or the first of the views
+  // of the backward pass that it reads it through.
+  std::pair<int, int> reader_of(int node, int input) const {
+    while (step_.backward[at(graph_.inputs(node)[at(input)].node)]) {
+      node = graph_.inputs(node)[at(input)].node;
+      input = 0;
+    }
+    return {node, input};
+  }
+
+  // Whatever the name it goes by in the backward pass.
+  bool is_of_forward(const source& tensor) const { return !step_.backward[at(root_of(graph_, tensor).node)]; }
+
   // A tensor of the forward pass that stays as it is and where it is: the planner has nothing to decide.
   bool is_settled(const source& tensor) const {
     const int block = block_of(tensor);
@@ -218,12 +232,12 @@ class builder {
     json reads = json::array();
     for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
       const source& s = graph_.inputs(node)[k];
-      if (s.is_control() || step_.backward[at(s.node)]) continue;
+      if (s.is_control() || !is_of_forward(s)) continue;
       const int id = storage_of(s);
       if (id < 0) continue;
       if (is_settled(s)) {
-        // Winning cells may take its place all the same; other ops have it among their inputs.
-        if (pooling_of_.count(node) != 0) add_read(id, "exact_value", &reads);
+        // Winning cells may take the place of what a pooling's gradient reads all the same.
+        add_read(id, "exact_value", &reads);
         continue;
       }
       const int block = block_of(s);
@@ -235,8 +249,9 @@ class builder {
         continue;
       }
       const int bits = result_.bits_of_block[at(block)];
+      const auto [reading, at_input] = reader_of(node, static_cast<int>(k));
       for (const stash_reader& r : b->readers) {
-        if (r.node != node || r.input != static_cast<int>(k)) continue;
+        if (r.node != reading || r.input != at_input) continue;
         const bool bits_do = bits >= 0 && reads_bits(graph_, *b, r);
         if (bits_do) found->bits = true;
         if (bits_do && wanted.bits) {
@@ -288,8 +303,8 @@ class builder {
     std::set<int> seen;
     for (const source& s : graph_.inputs(node)) {
       if (s.is_control()) continue;
-      const bool stashed = backward && !step_.backward[at(s.node)];
-      if (stashed && (pooling_of_.count(node) != 0 || !is_settled(s))) continue;
+      // What was there before the backward pass is in the alternatives.
+      if (backward && is_of_forward(s)) continue;
       const int id = storage_of(s);
       if (id >= 0 && seen.insert(id).second) inputs.push_back({{"storage", id}});
     }
