@@ -462,6 +462,34 @@ def test_planned_again_with_the_measured_batch(python):
     assert given == [16, 16, True]
 
 
+def test_inputs_of_unknown_batch_have_one_batch(python):
+    """Two inputs have a symbol each for their samples; their maps are kept alike."""
+    code = """
+    weights = [tf.Variable((np.random.default_rng(k).standard_normal((3, 3, 8, 8)) * 0.1).astype("float32"))
+               for k in range(3)]
+    def tower(y):
+        for w in weights:
+            y = tf.nn.relu(tf.nn.conv2d(y, w, 1, "SAME"))
+        return y
+    samples = tf.TensorSpec([None, 32, 32, 8])
+    @tf.function(input_signature=[samples, samples])
+    def step(a, b):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tower(a) ** 2) - tf.reduce_mean(tower(b) ** 2)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return loss
+    stash_tf.enable("auto")
+    for _ in range(3):
+        step(images(6), images(6))
+    report = stash_tf.report()
+    kept = {row.tensor.split(":")[0] for row in report.rows if row.choice != "raw"}
+    out([report.batch, len(kept)])
+    """
+    batch, stored = python(code)
+    assert batch == 6 and stored == 6
+
+
 # ---- reports
 
 

@@ -1,5 +1,8 @@
 #include "optimizer/shapes.hpp"
 
+#include <set>
+
+#include "optimizer/needs.hpp"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
 
@@ -7,12 +10,28 @@ namespace stash_tf {
 
 namespace {
 
+using tensorflow::grappler::GraphProperties;
+
 // Grappler writes unknown dimensions as symbols below -1, and the batch of a step's input is the first it
 // finds.
-constexpr std::int64_t batch_symbol = -2;
+constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
 
-tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, std::int64_t batch) {
+// Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
+// batch: where they are not, plans are of a wrong size, but no values are.
+std::set<std::int64_t> batch_symbols(const GraphProperties& properties, const graph_view& graph) {
+  std::set<std::int64_t> symbols = {first_symbol};
+  for (int i = 0; i < graph.size(); ++i) {
+    if (!is_given(graph.op(i)) || !properties.HasOutputProperties(graph.name(i))) continue;
+    for (const auto& p : properties.GetOutputProperties(graph.name(i)))
+      if (p.shape().dim_size() > 0 && p.shape().dim(0).size() <= first_symbol)
+        symbols.insert(p.shape().dim(0).size());
+  }
+  return symbols;
+}
+
+tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::set<std::int64_t>& symbols,
+                    std::int64_t batch) {
   tensor_size s;
   s.type = p.dtype();
   s.elements = -1;
@@ -20,7 +39,7 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, std::int64_t 
   std::int64_t elements = 1;
   for (const auto& d : p.shape().dim()) {
     std::int64_t n = d.size();
-    if (n == batch_symbol) {
+    if (symbols.count(n) != 0) {
       n = batch;
       s.per_sample = true;
     }
@@ -44,7 +63,7 @@ std::int64_t tensor_size::bytes() const {
 
 absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
                                  std::int64_t batch, tensor_sizes* result) {
-  tensorflow::grappler::GraphProperties properties(item);
+  GraphProperties properties(item);
   absl::Status status = properties.InferStatically(/*assume_valid_feeds=*/false,
                                                    /*aggressive_shape_inference=*/false,
                                                    /*include_input_tensor_values=*/false,
@@ -52,11 +71,12 @@ absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item,
   if (!status.ok()) return status;
   result->batch_ = batch > 0 ? batch : nominal_batch;
   result->of_node_.assign(at(graph.size()), {});
+  const std::set<std::int64_t> symbols = batch_symbols(properties, graph);
   bool symbolic = false;
   for (int i = 0; i < graph.size(); ++i) {
     if (!properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
-      tensor_size s = size_of(p, result->batch_);
+      tensor_size s = size_of(p, symbols, result->batch_);
       symbolic = symbolic || s.per_sample;
       result->of_node_[at(i)].push_back(std::move(s));
     }
