@@ -17,10 +17,44 @@ namespace stash::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Compaction works on at most eight lanes, whose order a table of 2 KiB holds (set_bits, for packing);
-// Highway's own Compress and the missing Expand are slower or absent before AVX-512.
+// Values are packed and spread by groups of lanes. AVX-512 has instructions for that, of which only the forms
+// between registers are fast. Elsewhere a table of 2 KiB holds the order of at most eight lanes (set_bits,
+// for packing); Highway's own Compress is slower there, and Expand is missing.
 
-using eight = hn::CappedTag<float, 8>;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+
+using group_floats = hn::CappedTag<float, 16>;
+using group_words = hn::RebindToUnsigned<group_floats>;
+using group_vector = hn::Vec<group_floats>;
+
+/// Keeps the compiler from making one instruction of a load or store and what is done with the vector.
+HWY_INLINE group_vector in_register(group_vector v) {
+  asm("" : "+v"(v.raw));
+  return v;
+}
+
+HWY_INLINE unsigned bits_of_group(hn::Mask<group_words> m) {
+  return m.raw;
+}
+HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
+  std::uint16_t two;
+  std::memcpy(&two, bits + i / 8, sizeof two);
+  return two;
+}
+/// The lanes whose bit is set, in order, from lane 0.
+HWY_INLINE group_vector pack(group_vector v, unsigned bits) {
+  return in_register(group_vector{_mm512_maskz_compress_ps(static_cast<__mmask16>(bits), v.raw)});
+}
+/// Inverse of pack(): +0 where the bit is not set.
+HWY_INLINE group_vector spread(group_vector v, unsigned bits) {
+  return group_vector{_mm512_maskz_expand_ps(static_cast<__mmask16>(bits), in_register(v).raw)};
+}
+
+#else
+
+using group_floats = hn::CappedTag<float, 8>;
+using group_words = hn::RebindToUnsigned<group_floats>;
+using group_vector = hn::Vec<group_floats>;
 
 /// For every mask of eight lanes: for each lane, how many set ones are before it.
 constexpr auto lanes_before = [] {
@@ -38,42 +72,61 @@ constexpr auto lanes_before = [] {
 
 /// `entry` is one of the tables' words.
 HWY_INLINE auto lane_order(const std::uint64_t& entry) {
-  const hn::RebindToSigned<eight> di;
+  const hn::RebindToSigned<group_floats> di;
   const hn::Rebind<std::uint8_t, decltype(di)> d8;
   auto order = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(&entry)));
   // The words of masks of four lanes say "up to four before" where there is no value.
-  if constexpr (hn::MaxLanes(eight()) < 8) order = hn::Min(order, hn::Set(di, 3));
-  return hn::IndicesFromVec(eight(), order);
+  if constexpr (hn::MaxLanes(group_floats()) < 8) order = hn::Min(order, hn::Set(di, 3));
+  return hn::IndicesFromVec(group_floats(), order);
 }
 
-/// The bits of the group of lanes at `i`.
+HWY_INLINE unsigned bits_of_group(hn::Mask<group_words> m) {
+  std::uint8_t stored[8];
+  hn::StoreMaskBits(group_words(), m, stored);
+  return stored[0];
+}
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
-  if constexpr (hn::MaxLanes(eight()) < 8) {
+  if constexpr (hn::MaxLanes(group_floats()) < 8) {
     return (bits[i / 8] >> (i % 8)) & 0xFU;
   } else {
     return bits[i / 8];
   }
 }
+/// The lanes whose bit is set, in order, from lane 0.
+HWY_INLINE group_vector pack(group_vector v, unsigned bits) {
+  return hn::TableLookupLanes(v, lane_order(set_bits[bits]));
+}
+/// Inverse of pack(): +0 where the bit is not set.
+HWY_INLINE group_vector spread(group_vector v, unsigned bits) {
+  const group_words du;
+  const std::uint8_t one[8] = {static_cast<std::uint8_t>(bits)};
+  const auto moved = hn::TableLookupLanes(v, lane_order(lanes_before[bits]));
+  const auto kept = hn::LoadMaskBits(du, one);
+  return hn::BitCast(group_floats(), hn::IfThenElseZero(kept, hn::BitCast(du, moved)));
+}
+
+#endif
+
+constexpr std::int64_t group_lanes = hn::MaxLanes(group_floats());
 
 /// Vectors are stored whole while they end before `end`; what comes then waits in a buffer.
 void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
              std::int64_t kept) {
-  const eight d;
-  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const group_floats d;
   const float* const end = packed + kept;
-  float tail[2 * 8];
+  float tail[2 * group_lanes];
   float* waiting = tail;
   std::int64_t i = 0;
-  for (; i + step <= count && packed + step <= end; i += step) {
-    const unsigned mask = group_bits(bits, i);
-    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(set_bits[mask])), d, packed);
-    packed += std::popcount(mask);
+  for (; i + group_lanes <= count && packed + group_lanes <= end; i += group_lanes) {
+    const unsigned group = group_bits(bits, i);
+    hn::StoreU(pack(hn::LoadU(d, values + i), group), d, packed);
+    packed += std::popcount(group);
   }
   const std::int64_t rest = end - packed;
-  for (; i + step <= count && waiting - tail < rest; i += step) {
-    const unsigned mask = group_bits(bits, i);
-    hn::StoreU(hn::TableLookupLanes(hn::LoadU(d, values + i), lane_order(set_bits[mask])), d, waiting);
-    waiting += std::popcount(mask);
+  for (; i + group_lanes <= count && waiting - tail < rest; i += group_lanes) {
+    const unsigned group = group_bits(bits, i);
+    hn::StoreU(pack(hn::LoadU(d, values + i), group), d, waiting);
+    waiting += std::popcount(group);
   }
   for (; i < count && waiting - tail < rest; ++i) {
     if (bit_at(bits, i)) *waiting++ = values[i];
@@ -82,33 +135,32 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
 }
 
 nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
-  const eight d;
-  const hn::RebindToUnsigned<eight> du;
-  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const group_floats d;
+  const group_words du;
+  constexpr std::int64_t block = std::max<std::int64_t>(8, group_lanes);
   const float* const begin = packed;
   const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
   auto largest = hn::Zero(du);
   std::int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    fetch_ahead<8 * sizeof(float)>(values + i);
-    unsigned byte = 0;
-    for (std::int64_t j = 0; j < 8; j += step) {
+  for (; i + block <= count; i += block) {
+    fetch_ahead<block * sizeof(float)>(values + i);
+    unsigned all = 0;
+    for (std::int64_t j = 0; j < block; j += group_lanes) {
       const auto v = hn::LoadU(d, values + i + j);
       const auto v_bits = hn::BitCast(du, v);
       largest = hn::Max(largest, v_bits);
-      std::uint8_t stored[8];
-      hn::StoreMaskBits(du, hn::Ne(v_bits, hn::Zero(du)), stored);
-      const unsigned mask = stored[0];
-      hn::StoreU(hn::TableLookupLanes(v, lane_order(set_bits[mask])), d, packed);
-      packed += std::popcount(mask);
-      byte |= mask << j;
+      const unsigned group = bits_of_group(hn::Ne(v_bits, hn::Zero(du)));
+      hn::StoreU(pack(v, group), d, packed);
+      packed += std::popcount(group);
+      all |= group << j;
     }
-    bits[i / 8] = static_cast<std::uint8_t>(byte);
+    for (std::int64_t k = 0; k < block / 8; ++k)
+      bits[i / 8 + k] = static_cast<std::uint8_t>(all >> (8 * k));
   }
   bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
-  if (i < count) {
+  for (; i < count; i += 8) {
     unsigned last = 0;
-    for (std::int64_t j = 0; i + j < count; ++j) {
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j) {
       const auto value = std::bit_cast<std::uint32_t>(values[i + j]);
       above |= value > static_cast<std::uint32_t>(f32_infinity);
       if (value == 0) continue;
@@ -121,19 +173,14 @@ nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint
 }
 
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
-  const eight d;
-  const hn::RebindToUnsigned<eight> du;
-  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const group_floats d;
   std::int64_t i = 0;
-  for (; i + step <= count; i += step) {
+  for (; i + group_lanes <= count; i += group_lanes) {
     fetch_ahead<1>(packed);
     fetch_ahead<1>(values + i);
-    const unsigned mask = group_bits(bits, i);
-    const auto spread = hn::TableLookupLanes(hn::LoadU(d, packed), lane_order(lanes_before[mask]));
-    const std::uint8_t one[8] = {static_cast<std::uint8_t>(mask)};
-    const auto kept = hn::LoadMaskBits(du, one);
-    hn::StoreU(hn::BitCast(d, hn::IfThenElseZero(kept, hn::BitCast(du, spread))), d, values + i);
-    packed += std::popcount(mask);
+    const unsigned group = group_bits(bits, i);
+    hn::StoreU(spread(hn::LoadU(d, packed), group), d, values + i);
+    packed += std::popcount(group);
   }
   for (; i < count; ++i) {
     const bool set = bit_at(bits, i);
