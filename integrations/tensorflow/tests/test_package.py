@@ -493,6 +493,17 @@ def test_inputs_of_unknown_batch_have_one_batch(python):
 # ---- reports
 
 
+def test_totals_are_those_of_the_largest_step():
+    """fit() and train_on_batch() of one model are two functions, of which one runs at a time."""
+    small = graph(id="g", predicted_plain_bytes=1024, tensors=[tensor("b:0", dense=200, stored=50)])
+    large = graph(predicted_plain_bytes=4096, tensors=[tensor("a:0", dense=400, stored=100)])
+    kept = [counter("b:0", dense=400, stored=100), counter(), counter("by_hand", stored=200)]
+    for graphs in ([small, large], [large, small]):
+        report = reporting.build(graphs, kept)
+        assert sorted(row.tensor for row in report.rows) == ["a:0", "b:0", "by_hand"]
+        assert (report.total_dense_bytes, report.total_stored_bytes) == (3200 + 3200, 800 + 100)
+
+
 def test_report_shows_what_ran_and_what_did_not():
     graphs = [
         graph(reason="first of two", rewritten=False),

@@ -37,7 +37,7 @@ class Report:
     settings: dict[str, Any]
     rows: tuple[Row, ...]
     rewritten: bool
-    total_dense_bytes: int
+    total_dense_bytes: int  # of the function with the highest predicted peak, and of what was kept explicitly
     total_stored_bytes: int
     predicted_plain_bytes: int
     predicted_peak_bytes: int
@@ -132,10 +132,12 @@ def build(
     for name, found in encoded.items():
         if name not in named:
             rows.append(_explicit(name, found))
-    ran = [row for row in rows if row.state == RAN]
     worked = any(counter["executions"] for counter in counters if counter["op"] != BATCH)
     summed = [c["elements"] // c["executions"] for c in counters if c["op"] == SUM and c["executions"]]
     main = max(newest, key=lambda graph: graph.get("predicted_plain_bytes", 0), default={})
+    # Functions run one after the other: what each keeps does not add up. What no graph names was kept explicitly.
+    elsewhere = named - {tensor["tensor"] for tensor in main.get("tensors", ())}
+    ran = [row for row in rows if row.state == RAN and row.tensor not in elsewhere]
     return Report(
         policy=policy,
         settings=dict(settings or {}),
