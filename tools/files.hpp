@@ -6,9 +6,9 @@
 
 namespace stash::tools {
 
-/// Throws error(io_failure) naming the path.
+/// What standard input holds for "-". Throws error(io_failure) naming the path.
 std::string read_file(const std::string& path);
-/// Throws failed_while_running; a file that could not be written whole is removed.
+/// Throws failed_while_running; a file that was there stays as it was until the new one is whole.
 void write_file(const std::string& path, const std::string& text);
 
 /// Throws error(io_failure) unless a file at `path` could be written; leaves an existing file as it is and

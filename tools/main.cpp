@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
 
 #include "commands.hpp"
@@ -59,7 +60,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);
+    if (e.get_exit_code() == 0) {
+      app.exit(e);
+      return std::cout.flush() ? 0 : fail(1, "writing to standard output failed");
+    }
     const auto used = app.get_subcommands();
     if (used.empty() && argc > 1) {
       return fail(2, fmt::format("expected a command (stash --help lists them), got '{}'", argv[1]));

@@ -76,9 +76,9 @@ planner::plan read_plan(const std::string& path) {
 
 void graph_source::declare(CLI::App& command, bool file_allowed) {
   command
-      .add_option(
-          "network", name,
-          file_allowed ? "network (see `stash networks`) or graph.json" : "network (see `stash networks`)")
+      .add_option("network", name,
+                  file_allowed ? "network (see `stash networks`) or graph.json (-: standard input)"
+                               : "network (see `stash networks`)")
       ->type_name("NAME");
   command
       .add_option("--trace", trace,
@@ -168,7 +168,7 @@ planner::graph graph_source::make(std::string& machine) const {
                 fmt::format("network is required, or --trace (see stash {} --help)", command_->get_name()));
   } else {
     refuse({"--kineto", "--iteration"}, "--trace, got " + name);
-    g = std::filesystem::path(name).extension() == ".json" ? read() : named();
+    g = name == "-" || std::filesystem::path(name).extension() == ".json" ? read() : named();
   }
   if (repeat > 1) g = planner::stacked(g, repeat);
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});

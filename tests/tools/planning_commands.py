@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 import signal
 import subprocess
 import time
@@ -114,10 +115,11 @@ class Networks(CommandTest):
         self.assertRegex(lines[NAMES.index("gpt2_small")], r"1024 steps +124439808 parameters +plans")
 
     def test_a_full_disk_is_noticed(self):
-        with open("/dev/full", "w") as full:
-            got = subprocess.run([STASH, "networks"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual(got.returncode, 1)
-        self.assertEqual(got.stderr.count("\n"), 1)
+        for arguments in [["networks"], ["--help"], ["plan", "--help"], ["--version"]]:
+            with open("/dev/full", "w") as full:
+                got = subprocess.run([STASH, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual((got.returncode, got.stderr),
+                             (1, "stash: writing to standard output failed\n"), arguments)
 
 
 class Graph(CommandTest):
@@ -366,6 +368,43 @@ class Plan(CommandTest):
 
     def test_a_write_that_fails_is_reported(self):
         self.refused("plan", "lenet", "-o", "/dev/full", says="/dev/full", code=1)
+
+    def test_a_write_that_fails_leaves_the_old_file(self):
+        self.write("kept.json", "kept")
+
+        def small_files_only():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        got = subprocess.run([STASH, "graph", "lenet", "-o", "kept.json"], cwd=self.folder, capture_output=True,
+                             text=True, preexec_fn=small_files_only)
+        self.assertEqual((got.returncode, got.stdout), (1, ""))
+        self.assertRegex(got.stderr, r"\Astash: kept.json: writing failed: [^\n]+\n\Z")
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["kept.json"])
+        self.assertEqual((self.folder / "kept.json").read_text(), "kept")
+
+    def test_a_new_file_keeps_the_permissions_and_the_link(self):
+        kept = self.write("kept.json", "old")
+        kept.chmod(0o600)
+        (self.folder / "link.json").symlink_to("kept.json")
+        self.done("graph", "lenet", "-o", "link.json")
+        self.assertTrue((self.folder / "link.json").is_symlink())
+        self.assertEqual(kept.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(json.loads(kept.read_text())["format"], "stash.graph")
+
+    def test_standard_input_and_output_can_be_files(self):
+        graph = self.done("graph", "lenet", "--batch", 8)
+        got = subprocess.run([STASH, "plan", "-", "-o", "plan.json"], cwd=self.folder, input=graph,
+                             capture_output=True, text=True)
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.done("plan", "lenet", "--batch", 8, "-o", "named.json")
+        self.assertEqual((self.folder / "plan.json").read_text(), (self.folder / "named.json").read_text())
+        nothing = subprocess.run([STASH, "plan", "-"], cwd=self.folder, stdin=subprocess.DEVNULL,
+                                 capture_output=True, text=True)
+        self.assertEqual((nothing.returncode, nothing.stderr),
+                         (2, "stash: -: expected a readable file, got: nothing on standard input\n"))
+        self.refused("plan", "lenet", "-o", "-", says="/dev/stdout")
+        self.assertEqual(self.done("graph", "lenet", "--batch", 8, "-o", "/dev/stdout"), graph)
 
     def test_can_be_interrupted(self):
         process = self.start("plan", "resnet152", "--policy", "fp8", "-o", "plan.json")
