@@ -33,6 +33,7 @@ std::string memory_limit(const planner::graph& g, const planner::plan_options& o
     planner::plan_options free = o;
     free.model->host_bytes = 0;
     free.evaluations = 0;
+    free.smallest_budget = false;
     try {
       static_cast<void>(planner::plan_sweep(g, free).make(memory));
       return "host memory";
@@ -46,7 +47,9 @@ std::string memory_limit(const planner::graph& g, const planner::plan_options& o
 probe plan_once(const planner::graph& g, const planner::plan_options& options, std::int64_t memory,
                 double max_slowdown) {
   probe p;
-  planner::plan_sweep sweep(g, options);
+  planner::plan_options own = options;
+  own.smallest_budget = false;
+  planner::plan_sweep sweep(g, own);
   planner::plan made;
   try {
     made = sweep.make(memory);

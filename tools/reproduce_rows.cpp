@@ -35,6 +35,7 @@ planner::plan_options wanted(const reproduction& r, policy p, const planner::mac
   o.swap = planner::swaps(p);
   o.threads = r.threads;
   o.evaluations = r.evaluations;
+  o.smallest_budget = false;
   o.seed = r.seed;
   o.stop = r.stop;
   return o;

@@ -87,6 +87,7 @@ int run(options& o) {
   o.plan.check_use(wanted, g);
   const stops_between_steps guard;
   wanted.stop = [] { return interrupted(); };
+  wanted.smallest_budget = false;
   planner::plan_sweep sweep(g, wanted);
   const std::int64_t baseline = sweep.baseline_bytes(), beside = sweep.beside_bytes();
   std::vector<row> rows;

@@ -207,6 +207,9 @@ struct plan_options {
   /// False: no offsets, for callers that place buffers themselves. The budget then holds for the largest sum
   /// of live bytes (plan::laid_out).
   bool lay_out = true;
+  /// With a model: a refusal names the smallest budget for which a plan is found, to about 1 %, which takes
+  /// the time of some plans. False: one that would do.
+  bool smallest_budget = true;
   std::uint64_t seed = 1;      ///< of that search
   std::function<bool()> stop;  ///< asked now and then; true: go on with the best plan so far
 };

@@ -28,6 +28,9 @@ constexpr std::size_t most_steps_of_thorough = 5000;
 // What a limit is lowered by at least, as a part of the room: less would seldom change anything.
 constexpr std::int64_t least_parts_of_room = 2000;
 
+// How closely the smallest budget is told.
+constexpr std::int64_t parts_of_named_budget = 100;
+
 constexpr std::int64_t no_limit = std::int64_t{1} << 52;
 
 std::size_t index(std::int32_t id) {
@@ -80,65 +83,26 @@ class plan_sweep::state {
     if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit;
     const std::int64_t room = budget - beside_;
     if (has_rule(options_.chosen_policy)) return make_by_rule(given, budget);
-    fastest_choice found;
-    placed_choice fitted;
-    double bound = 0.0;
-    bool certified = false;
-    dual_prices prices;
-    std::int64_t limit = room;
-    // Layout needs more than what is live now and then: ask for less until it fits.
-    for (int attempt = 0;; ++attempt) {
-      steps_.limit = limit;
-      fastest_limits limits;
-      limits.evaluations = options_.evaluations;
-      limits.seed = options_.seed;
-      limits.relax = options_.relax;
-      limits.stop = options_.stop;
-      // The prices of little less memory are much the same, and so are the choices.
-      if (attempt > 0) {
-        limits.evaluations /= 4;
-        limits.relax = false;
-        if (certified) limits.prices = &prices;
-        limits.starts.push_back(fitted.choice);
-      }
-      for (const placed_choice& known : known_) {
-        if (known.where.height <= room) limits.starts.push_back(known.choice);
-      }
-      found = find_fastest(steps_, limits);
-      if (attempt == 0) {
-        bound = found.bound_ms;
-        certified = found.relaxed;
-        prices = found.prices;
-      } else {
-        found.relaxed = certified;
-        found.prices = prices;
-      }
-      if (!found.found) break;
-      // More rounds are worth their time where layouts are quick and nothing else was tried yet.
-      const bool thorough = attempt == 0 && steps_.ms.size() <= most_steps_of_thorough;
-      fitted = fitter_.fit(found, room, thorough);
-      if (fitted.where.height <= room || attempt >= most_attempts) break;
-      limit -= std::max(fitted.where.height - room, room / least_parts_of_room) * (1 + attempt / 2);
-    }
+    searched s = search_within(room);
     // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
     // plan too.
-    const placed_choice* best = found.found && fitted.where.height <= room ? &fitted : nullptr;
+    const placed_choice* best = s.fits ? &s.fitted : nullptr;
     for (const placed_choice& known : known_) {
       if (known.where.height <= room && (best == nullptr || known.ms <= best->ms)) best = &known;
     }
     if (best == nullptr) {
       placed_choice simple = simple_plan(room);
-      if (simple.where.height > room) refuse(budget, room, found);
+      if (simple.where.height > room) refuse(budget, room, s.missing);
       best = &known_.emplace_back(std::move(simple));
-    } else if (best == &fitted) {
-      best = &known_.emplace_back(std::move(fitted));
+    } else if (best == &s.fitted) {
+      best = &known_.emplace_back(std::move(s.fitted));
     }
     plan_options own = options_;
     own.budget_bytes = given;
     plan p = assemble(g_, own, facts_, best->chosen, best->where);
     say_options(p);
-    if (certified) p.certificate = certificate_of(prices, room);
-    p.times = {options_.model->name, unplanned_ms_, best->ms, std::min(bound, best->ms), certified};
+    if (s.certified) p.certificate = certificate_of(s.prices, room);
+    p.times = {options_.model->name, unplanned_ms_, best->ms, std::min(s.bound_ms, best->ms), s.certified};
     set_timeline(p, *options_.model, best->times);
     say_proven_bound(p);
     count_load(best->choice);
@@ -158,6 +122,57 @@ class plan_sweep::state {
   std::int64_t beside() const { return beside_; }
 
  private:
+  // The fastest choice for a room. With `certified`, the relaxation's prices and bound.
+  struct searched {
+    placed_choice fitted;
+    bool fits = false;         ///< its layout does
+    std::int64_t missing = 0;  ///< no choice was found: bytes that the nearest one lacks
+    bool certified = false;
+    double bound_ms = 0.0;
+    dual_prices prices;
+  };
+  searched search_within(std::int64_t room) {
+    searched result;
+    std::int64_t limit = room;
+    // Layout needs more than what is live now and then: ask for less until it fits.
+    for (int attempt = 0; attempt <= most_attempts; ++attempt) {
+      steps_.limit = limit;
+      fastest_limits limits;
+      limits.evaluations = options_.evaluations;
+      limits.seed = options_.seed;
+      limits.relax = options_.relax;
+      limits.stop = options_.stop;
+      // The prices of little less memory are much the same, and so are the choices.
+      if (attempt > 0) {
+        limits.evaluations /= 4;
+        limits.relax = false;
+        if (result.certified) limits.prices = &result.prices;
+        limits.starts.push_back(result.fitted.choice);
+      }
+      for (const placed_choice& known : known_) {
+        if (known.where.height <= room) limits.starts.push_back(known.choice);
+      }
+      fastest_choice found = find_fastest(steps_, limits);
+      if (attempt == 0) {
+        result.bound_ms = found.bound_ms;
+        result.certified = found.relaxed;
+        result.prices = found.prices;
+      } else {
+        found.relaxed = result.certified;
+        found.prices = result.prices;
+      }
+      result.missing = found.missing;
+      if (!found.found) break;
+      // More rounds are worth their time where layouts are quick and nothing else was tried yet.
+      const bool thorough = attempt == 0 && steps_.ms.size() <= most_steps_of_thorough;
+      result.fitted = fitter_.fit(found, room, thorough);
+      result.fits = result.fitted.where.height <= room;
+      if (result.fits) break;
+      limit -= std::max(result.fitted.where.height - room, room / least_parts_of_room) * (1 + attempt / 2);
+    }
+    return result;
+  }
+
   // What a rule makes of a limit on maps, with its layout.
   struct placed_rule {
     ruled decision;
@@ -346,21 +361,38 @@ class plan_sweep::state {
     return m && m->where.height <= unmoved_plan().where.height ? *m : unmoved_plan();
   }
 
-  // Names a budget that would do: one for which simple_plan() has a layout.
-  [[noreturn]] void refuse(std::int64_t budget, std::int64_t room, const fastest_choice& nearest) {
+  // A plan within little more than `room`, found without searching.
+  placement quick_plan_above(std::int64_t room, std::int64_t missing) {
     const placement& unmoved = unmoved_plan().where;
-    std::int64_t limit = std::max<std::int64_t>(room, 0) + std::max<std::int64_t>(nearest.missing, 1);
+    std::int64_t limit = std::max<std::int64_t>(room, 0) + std::max<std::int64_t>(missing, 1);
     for (int attempt = 0; attempt < 60 && limit < unmoved.height; ++attempt) {
-      std::int64_t missing = 0;
-      const std::optional<placed_choice> m = first_plan(limit, missing);
+      missing = 0;
+      std::optional<placed_choice> m = first_plan(limit, missing);
       if (!m) {
         limit += std::max(missing, limit / 64 + 1);
         continue;
       }
-      if (m->where.height > room && m->where.height <= limit) refuse_budget(g_, m->where, beside_, budget);
+      if (m->where.height > room && m->where.height <= limit) return std::move(m->where);
       limit = std::max(limit + limit / 256 + 1, m->where.height);
     }
-    refuse_budget(g_, unmoved, beside_, budget);
+    return unmoved;
+  }
+
+  // Names a budget for which make() has a plan.
+  [[noreturn]] void refuse(std::int64_t budget, std::int64_t room, std::int64_t missing) {
+    placement enough = options_.smallest_budget ? unmoved_plan().where : quick_plan_above(room, missing);
+    std::int64_t too_little = std::max(room, working_set_wall(g_).bytes);
+    while (options_.smallest_budget && enough.height - too_little > enough.height / parts_of_named_budget) {
+      const std::int64_t between = too_little + (enough.height - too_little) / 2;
+      searched s = search_within(between);
+      if (s.fits) {
+        enough = std::move(s.fitted.where);
+        enough.height = between;  // the search for less is another one
+      } else {
+        too_little = between;
+      }
+    }
+    refuse_budget(g_, enough, beside_, budget);
   }
 
   graph g_;

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "models/models.hpp"
 #include "planner/cost.hpp"
 #include "planner/fast_problems.hpp"
 #include "planner/json.hpp"
@@ -23,6 +24,19 @@ plan_options fast_options(std::uint64_t seed, policy chosen) {
   o.smallest_swap = 64;
   o.evaluations = 150;
   return o;
+}
+
+std::int64_t named_budget(plan_sweep& sweep, std::int64_t budget) {
+  try {
+    sweep.make(budget);
+  } catch (const error& e) {
+    EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+    constexpr std::string_view before = "expected at least ";
+    const std::string_view text = e.what();
+    return std::stoll(std::string(text.substr(text.find(before) + before.size())));
+  }
+  ADD_FAILURE() << "expected a refusal of " << budget;
+  return 0;
 }
 
 std::string findings_of(const plan& p) {
@@ -372,15 +386,7 @@ TEST(sweep, the_budget_that_a_refusal_names_is_enough) {
     const graph g = random_graph(seed);
     plan_options o = fast_options(seed, policy::lossless);
     plan_sweep sweep(g, o);
-    std::int64_t named = 0;
-    try {
-      sweep.make(1);
-    } catch (const error& e) {
-      ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
-      constexpr std::string_view before = "expected at least ";
-      const std::string_view text = e.what();
-      named = std::stoll(std::string(text.substr(text.find(before) + before.size())));
-    }
+    const std::int64_t named = named_budget(sweep, 1);
     ASSERT_GT(named, 0);
     EXPECT_LE(sweep.make(named).sizes.planned_peak_total, named);
     o.model.reset();
@@ -391,6 +397,24 @@ TEST(sweep, the_budget_that_a_refusal_names_is_enough) {
     constexpr std::int64_t overflow_arena = 16 * 1024;
     EXPECT_LE(named, unmoved + unmoved / 100 + overflow_arena);
   }
+}
+
+// Encoding, moving and computing again together fit into less than the first plan that comes to mind.
+TEST(sweep, no_much_smaller_budget_than_the_named_one_would_do) {
+  const graph g = models::default_graph(models::find("resnet50"), 32);
+  plan_options o;
+  o.chosen_policy = policy::automatic;
+  o.model = find_machine("h200");
+  o.swap = true;
+  o.evaluations = 50;
+  o.relax = false;
+  plan_sweep sweep(g, o);
+  const std::int64_t named = named_budget(sweep, sweep.baseline_bytes() / 20);
+  EXPECT_LE(plan_sweep(g, o).make(named).sizes.planned_peak_total, named);
+  EXPECT_GT(named_budget(sweep, named - named / 20), named - named / 20);
+  o.smallest_budget = false;
+  plan_sweep quick(g, o);
+  EXPECT_GE(named_budget(quick, sweep.baseline_bytes() / 20), named);
 }
 
 TEST(sweep, workspaces_of_any_size) {
