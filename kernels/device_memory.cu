@@ -21,6 +21,25 @@ cudaStream_t stream_of(void* stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
+/// The errors of calls that nobody hears of are not left for whoever asks next, who may be the caller.
+void quietly(cudaError_t result) noexcept {
+  if (result != cudaSuccess) cudaGetLastError();
+}
+
+/// While it lives, this thread may ask for events and pinned memory although a stream is being recorded: of
+/// this thread, or in the default mode of any other. Without it these calls fail and spoil the recording.
+/// None of them touches what is recorded.
+class beside_recordings {
+ public:
+  beside_recordings() noexcept { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~beside_recordings() { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  beside_recordings(const beside_recordings&) = delete;
+  beside_recordings& operator=(const beside_recordings&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// While it lives, pages of this thread are made on the node of memory that the device is attached to, where
 /// the system knows it: a copy from another node may take three times as long.
 class near_device {
@@ -30,7 +49,7 @@ class near_device {
     int device = 0, node = -1;
     const bool known = cudaGetDevice(&device) == cudaSuccess &&
                        cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) == cudaSuccess;
-    cudaGetLastError();
+    if (!known) cudaGetLastError();
     if (!known || node < 0 || node >= nodes) return;
     if (syscall(SYS_get_mempolicy, &mode_, before_, nodes, nullptr, 0) != 0) return;
     unsigned long wanted[words] = {};
@@ -67,11 +86,12 @@ void* allocate(std::size_t bytes, void* stream) {
 }
 
 void deallocate(void* data, void* stream) noexcept {
-  cudaFreeAsync(data, stream_of(stream));
+  quietly(cudaFreeAsync(data, stream_of(stream)));
 }
 
 void* allocate_pinned(std::size_t bytes) {
   const near_device node;
+  const beside_recordings allowed;
   void* data = nullptr;
   const cudaError_t result = cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
   if (result == cudaErrorMemoryAllocation) {
@@ -83,7 +103,8 @@ void* allocate_pinned(std::size_t bytes) {
 }
 
 void deallocate_pinned(void* data) noexcept {
-  cudaFreeHost(data);
+  const beside_recordings allowed;
+  quietly(cudaFreeHost(data));
 }
 
 void clear(void* data, std::size_t bytes, void* stream) {
@@ -95,6 +116,7 @@ void copy(void* to, const void* from, std::size_t bytes, void* stream) {
 }
 
 void wait_for_stream(void* stream) {
+  const beside_recordings allowed;
   check_launch("wait", cudaStreamSynchronize(stream_of(stream)));
 }
 
@@ -105,7 +127,7 @@ void* create_stream() {
 }
 
 void destroy_stream(void* stream) noexcept {
-  cudaStreamDestroy(stream_of(stream));
+  quietly(cudaStreamDestroy(stream_of(stream)));
 }
 
 event record_event(void* stream) {
@@ -113,13 +135,14 @@ event record_event(void* stream) {
   check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   const cudaError_t result = cudaEventRecord(e, stream_of(stream));
   if (result != cudaSuccess) {
-    cudaEventDestroy(e);
+    quietly(cudaEventDestroy(e));
     check_launch("event", result);
   }
   return e;
 }
 
 bool reached(event e) {
+  const beside_recordings allowed;
   const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(e));
   if (result == cudaErrorNotReady) return false;
   check_launch("event", result);
@@ -127,6 +150,7 @@ bool reached(event e) {
 }
 
 void wait_for_event(event e) {
+  const beside_recordings allowed;
   check_launch("event", cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
 }
 
@@ -135,7 +159,7 @@ void wait_in_stream(void* stream, event e) {
 }
 
 void destroy_event(event e) noexcept {
-  cudaEventDestroy(static_cast<cudaEvent_t>(e));
+  quietly(cudaEventDestroy(static_cast<cudaEvent_t>(e)));
 }
 
 }  // namespace stash::detail::device

@@ -18,9 +18,11 @@ struct rectify {
   }
 };
 
-/// slope * x; a NaN keeps its bits.
+/// slope * x; a NaN keeps its bits, and 0 times infinity is the one that x86 makes of it.
 STASH_DEVICE float scaled(float x, float slope) {
-  return x == x ? slope * x : x;
+  if (x != x) return x;
+  const float product = slope * x;
+  return product == product ? product : as_float(0xffc00000U);
 }
 
 /// x > 0 ? x : slope * x.

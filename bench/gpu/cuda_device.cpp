@@ -119,6 +119,33 @@ void download(void* to_host, const void* from_device, std::size_t bytes) {
   check(cudaMemcpy(to_host, from_device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy to the host");
 }
 
+namespace {
+
+cudaMemPool_t default_pool() {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, 0), "cudaDeviceGetDefaultMemPool");
+  return pool;
+}
+
+}  // namespace
+
+pool_watch::pool_watch() {
+  wait_for_device();
+  check(cudaMemPoolTrimTo(default_pool(), 0), "cudaMemPoolTrimTo");
+  std::uint64_t zero = 0;
+  check(cudaMemPoolSetAttribute(default_pool(), cudaMemPoolAttrReservedMemHigh, &zero),
+        "cudaMemPoolSetAttribute");
+  check(cudaMemPoolGetAttribute(default_pool(), cudaMemPoolAttrReservedMemCurrent, &before_),
+        "cudaMemPoolGetAttribute");
+}
+
+std::uint64_t pool_watch::most_bytes() const {
+  std::uint64_t most = 0;
+  check(cudaMemPoolGetAttribute(default_pool(), cudaMemPoolAttrReservedMemHigh, &most),
+        "cudaMemPoolGetAttribute");
+  return most > before_ ? most - before_ : 0;
+}
+
 void fill(void* device, std::uint8_t value, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
   check(cudaMemsetAsync(device, value, bytes, cuda_stream(stream)), "cudaMemsetAsync");
@@ -146,8 +173,7 @@ struct graph::recorded {
 graph::graph(const stream& in, const std::function<void()>& enqueue)
     : recorded_(std::make_shared<recorded>()) {
   recorded_->stream = cuda_stream(in.handle());
-  check(cudaStreamBeginCapture(recorded_->stream, cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCapture");
+  check(cudaStreamBeginCapture(recorded_->stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
   try {
     enqueue();
   } catch (...) {

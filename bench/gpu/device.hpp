@@ -98,6 +98,18 @@ void wait_for_device();
 void upload(void* to_device, const void* from_host, std::size_t bytes);
 void download(void* to_host, const void* from_device, std::size_t bytes);
 
+/// How much memory the pool behind device_memory() takes from the device.
+class pool_watch {
+ public:
+  /// Waits for the device; what the pool has unused goes back first.
+  pool_watch();
+  /// The most at one time since then, less what it had.
+  std::uint64_t most_bytes() const;
+
+ private:
+  std::uint64_t before_ = 0;
+};
+
 // Enqueued in a stream (null: the default stream).
 void fill(void* device, std::uint8_t value, std::size_t bytes, void* stream);
 void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream);
@@ -105,8 +117,8 @@ void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream)
 /// Work that was recorded once and can be launched many times.
 class graph {
  public:
-  /// Records what `enqueue` enqueues in the stream. Throws if it does anything that cannot be recorded, such
-  /// as waiting or allocating.
+  /// Records what `enqueue` enqueues in the stream, in the mode that also watches other threads. Throws if it
+  /// does anything that cannot be recorded, such as waiting or allocating.
   graph(const stream& in, const std::function<void()>& enqueue);
   /// Enqueues the recorded work in the stream.
   void launch();

@@ -503,6 +503,7 @@ typedef struct stash_swapper_options {
   size_t chunk_bytes;                                   /**< 0: the library's default */
   void (*notify)(void* user, const stash_event* event); /**< may be null; hears of late, from any thread */
   void* notify_user;
+  size_t leaving_limit_bytes; /**< 0: the library's default */
 } stash_swapper_options;
 
 /** swap_request of swap.hpp. */

@@ -21,7 +21,8 @@ struct stored_size {
 };
 
 /// Copies share what they wait for. On the host, calls are complete when they return, and so is every query;
-/// on a device the report is copied to the host behind the work of the stream.
+/// on a device the report is copied to the host behind the work of the stream. There the end of the last copy
+/// of a query waits for that too if it has not happened yet.
 class STASH_API size_query {
  public:
   size_query() noexcept = default;  ///< ready, nothing stored

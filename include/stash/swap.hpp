@@ -63,8 +63,13 @@ struct swapper_options {
   /// most an eighth.
   std::size_t host_limit_bytes = SIZE_MAX;
   /// The most that may lie in `memory` ahead of use at one time. What does not fit waits until something was
-  /// used; a tensor that is larger waits until somebody waits for it, who is served whatever the limit.
+  /// used; a tensor that is larger waits until somebody waits for it, who is served whatever the limit. On a
+  /// device this holds in the order of its work: copies wait there for layers whose memory they need.
   std::size_t residency_limit_bytes = std::size_t{256} << 20;
+  /// On a device: the most that tensors given by move may take on their way out. What the context's stream
+  /// does from then on waits for the first of them if they take more. SIZE_MAX: it never waits, and memory
+  /// grows where layers are faster than the link. Not used on the host.
+  std::size_t leaving_limit_bytes = std::size_t{256} << 20;
   /// How far ahead of reached() tensors are brought back, in positions, at least 0.
   std::int64_t ahead = std::numeric_limits<std::int64_t>::max();
   std::size_t chunk_bytes = std::size_t{4} << 20;  ///< bytes copied at a time, at least 1

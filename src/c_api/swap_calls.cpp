@@ -82,6 +82,7 @@ int32_t stash_swapper_create(const stash_swapper_options* options, stash_swapper
       converted.memory = made->memory.get();
       if (c.host_limit_bytes != 0) converted.host_limit_bytes = c.host_limit_bytes;
       if (c.residency_limit_bytes != 0) converted.residency_limit_bytes = c.residency_limit_bytes;
+      if (c.leaving_limit_bytes != 0) converted.leaving_limit_bytes = c.leaving_limit_bytes;
       if (c.ahead != 0) converted.ahead = c.ahead;
       if (c.chunk_bytes != 0) converted.chunk_bytes = c.chunk_bytes;
       made->to = {c.notify, c.notify_user};

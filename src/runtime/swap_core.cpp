@@ -66,6 +66,7 @@ stashed_tensor swap_core::take(swap_record& r, const execution_context& context)
   r.in.asked = r.in.begun = false;
   r.in.done = 0;
   counted_.resident_bytes -= r.bytes;
+  note_given_back(r.bytes, context.stream);
   advance();
   return tensor;
 }

@@ -60,6 +60,9 @@ class swap_core {
   virtual void copy_here(void* to, const void* from, std::size_t bytes, const execution_context& context) = 0;
 
  protected:
+  /// So much of `memory` was given back, or handed over, behind the work of this stream. Called with the
+  /// lock, before advance().
+  virtual void note_given_back(std::size_t /*bytes*/, void* /*stream*/) noexcept {}
   /// Room was made, or there is more to bring back. Called with the lock.
   virtual void advance() = 0;
   /// Looks again which copies have ended. Called with the lock.

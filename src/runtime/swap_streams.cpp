@@ -6,6 +6,7 @@
 
 #include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
+#include "runtime/given_back.hpp"
 #include "runtime/stash_access.hpp"
 #include "runtime/swap_core.hpp"
 
@@ -40,7 +41,7 @@ bool has_ended(device::event e) noexcept {
   try {
     return device::reached(e);
   } catch (const error&) {
-    return true;  // nothing will use the memory any more
+    return false;  // release() waits
   }
 }
 
@@ -72,6 +73,7 @@ class swap_streams final : public swap_core {
     device::event out, in;
   };
 
+  void note_given_back(std::size_t bytes, void* stream) noexcept override;
   void advance() override;
   void look() override;
   bool reclaim() override;
@@ -83,6 +85,8 @@ class swap_streams final : public swap_core {
 
   stream out_, in_;
   std::vector<retired> retired_;
+  given_back leaving_;    ///< in out_, by tensors that were given by move
+  given_back after_use_;  ///< in the streams of layers
 };
 
 /// Work of `stream` from now on comes behind the work that `behind` has.
@@ -122,7 +126,14 @@ void swap_streams::out(swap_record& r, stashed_tensor* owned, const execution_co
   r.out.stage = swap_stage::ended;
   // Behind the copy, without holding up the caller's stream.
   r.out.lent = owned == nullptr;
-  if (owned != nullptr) stash_access::give_back(*owned, out_.handle);
+  if (owned == nullptr) return;
+  stash_access::give_back(*owned, out_.handle);
+  leaving_.add(r.bytes, out_.handle);
+  try {
+    leaving_.keep_within(options_.leaving_limit_bytes, context.stream);
+  } catch (const error&) {
+    // Whoever asks the device next hears of it.
+  }
 }
 
 void swap_streams::wait_out(swap_record& r, const execution_context& context) {
@@ -139,6 +150,8 @@ void swap_streams::enqueue_in(swap_record& r, const execution_context* context) 
   const bool own = !r.in.elsewhere;
   try {
     if (own) {
+      const std::size_t used = counted_.resident_bytes + r.bytes, limit = options_.residency_limit_bytes;
+      after_use_.keep_within(limit - std::min(limit, used), in_.handle);
       r.in.here = static_cast<unsigned char*>(
           options_.memory->allocate(r.bytes, stash_access::alignment, in_.handle));
       count_resident(r.bytes);
@@ -257,6 +270,11 @@ void swap_streams::end_in(swap_record& r) noexcept {
 void swap_streams::give_back_here(swap_record& r, void* in_stream) noexcept {
   counted_.resident_bytes -= r.bytes;
   options_.memory->deallocate(std::exchange(r.in.here, nullptr), r.bytes, stash_access::alignment, in_stream);
+  if (in_stream != in_.handle) note_given_back(r.bytes, in_stream);
+}
+
+void swap_streams::note_given_back(std::size_t bytes, void* stream) noexcept {
+  after_use_.add(bytes, stream);
 }
 
 void swap_streams::leave(swap_record& r, const execution_context& context) {
@@ -285,6 +303,8 @@ void swap_streams::forget(swap_record& r) noexcept {
 }
 
 void swap_streams::look() {
+  leaving_.look();
+  after_use_.look();
   const auto ended = [&](const retired& r) {
     if ((r.out != nullptr && !has_ended(r.out)) || (r.in != nullptr && !has_ended(r.in))) return false;
     release(r);

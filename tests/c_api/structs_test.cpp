@@ -76,7 +76,9 @@ static_assert(offsetof(stash_swapper_options, space) == 8 && offsetof(stash_swap
               offsetof(stash_swapper_options, ahead) == 48 &&
               offsetof(stash_swapper_options, chunk_bytes) == 56 &&
               offsetof(stash_swapper_options, notify) == 64 &&
-              offsetof(stash_swapper_options, notify_user) == 72 && sizeof(stash_swapper_options) == 80);
+              offsetof(stash_swapper_options, notify_user) == 72 &&
+              offsetof(stash_swapper_options, leaving_limit_bytes) == 80 &&
+              sizeof(stash_swapper_options) == 88);
 static_assert(offsetof(stash_swap_request, name) == 8 && offsetof(stash_swap_request, needed_at) == 16 &&
               offsetof(stash_swap_request, bytes_in_use) == 24 &&
               offsetof(stash_swap_request, priority) == 32 &&

@@ -112,6 +112,13 @@ void download(void* to_host, const void* from_device, std::size_t bytes) {
   if (bytes != 0) std::memcpy(to_host, from_device, bytes);
 }
 
+// The emulator has no pool.
+pool_watch::pool_watch() = default;
+
+std::uint64_t pool_watch::most_bytes() const {
+  return before_;
+}
+
 void fill(void* device, std::uint8_t value, std::size_t bytes, void* /*stream*/) {
   const opened scope;
   if (bytes != 0) std::memset(device, value, bytes);

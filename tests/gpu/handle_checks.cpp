@@ -1,7 +1,9 @@
 // What owns memory of the device or asks it without waiting: stashed tensors, size queries, the swapper. And
 // the export of csr.
 
+#include <exception>
 #include <memory>
+#include <thread>
 
 #include "gpu/checks.hpp"
 #include "stash/csr.hpp"
@@ -159,6 +161,89 @@ void swapped_out(const char* name, std::int64_t n, buffer_mode mode) {
   expect_equal(swaps.statistics().failures, 0, "failures");
 }
 
+/// The host enqueues everything long before the device is done with the first map; the memory in use is what
+/// the streams' order makes of it.
+void within_limits() {
+  if (is_emulated()) throw check_not_run("the emulator has no pool of memory");
+  constexpr std::size_t map = std::size_t{64} << 20, layer = std::size_t{256} << 20, count = 16;
+  const memory from(layer), to(layer), x(map);
+  const const_tensor_view dense{x.data(), dtype::f32, memory_space::device, {map / 4}, 0};
+  const stream in;
+  const execution_context context = device_context(in.handle());
+  const auto compute = [&] { copy_on_device(to.data(), from.data(), layer, in.handle()); };
+  swapper swaps({.space = memory_space::device,
+                 .residency_limit_bytes = 2 * map + map / 2,
+                 .leaving_limit_bytes = 2 * map + map / 2});
+  std::vector<swapped> kept;
+  const pool_watch watch;
+  for (std::size_t k = 0; k < count; ++k) {
+    compute();
+    kept.push_back(swaps.swap_out(stashed_tensor(parse_encoding("raw"), dense, {}, context), {}, context));
+  }
+  for (std::size_t k = count; k-- > 0;) {
+    if (k > 0) kept[k - 1].swap_in(context);
+    kept[k].wait_in(context);
+    compute();
+    kept[k].leave(context);
+  }
+  in.wait();
+  // Two that leave or come, one in use, and what a pool rounds up.
+  constexpr std::size_t expected = 5 * map;
+  expect(watch.most_bytes() <= expected, "the pool grew by " + std::to_string(watch.most_bytes()) +
+                                             " bytes, expected at most " + std::to_string(expected));
+}
+
+/// While a stream is recorded by one thread, another one swaps. Neither notices the other.
+void beside_a_recording() {
+  if (is_emulated()) throw check_not_run("the emulator records one thread's work only");
+  constexpr std::size_t size = 1 << 20, count = 4;
+  const std::vector<std::uint8_t> content(size, 0x5a);
+  const memory x(size), to(size);
+  const stream recorded_in, in;
+  const execution_context context = device_context(in.handle());
+  upload(x.data(), content.data(), size);
+  swapper swaps({.space = memory_space::device});
+  std::exception_ptr failed;
+  const auto swap = [&] {
+    std::vector<swapped> kept;
+    for (std::size_t k = 0; k < count; ++k) {
+      kept.push_back(swaps.swap_out(x.data(), size, {}, context));
+      kept.back().wait_out(context);
+      kept.front().out_ended();
+    }
+    fill(x.data(), 0, size, in.handle());
+    while (!kept.empty()) {
+      kept.back().wait_in(context);
+      kept.back().leave(context);
+      if (kept.size() == 1) {
+        kept.back().swap_in(x.data(), size, context);
+        kept.back().wait_in(context);
+      }
+      kept.pop_back();
+      swaps.statistics();
+    }
+  };
+  graph recorded(recorded_in, [&] {
+    copy_on_device(to.data(), x.data(), size, recorded_in.handle());
+    std::thread other([&] {
+      try {
+        swap();
+      } catch (...) {
+        failed = std::current_exception();
+      }
+    });
+    other.join();
+  });
+  if (failed) std::rethrow_exception(failed);
+  in.wait();
+  recorded.launch();
+  recorded_in.wait();
+  std::vector<std::uint8_t> found(size);
+  download(found.data(), to.data(), size);
+  expect_same_bytes(found, content, "the bytes that were recorded");
+  expect_equal(swaps.statistics().failures, 0, "failures");
+}
+
 }  // namespace
 
 std::vector<named_check> handle_checks(const check_setup& setup) {
@@ -183,6 +268,8 @@ std::vector<named_check> handle_checks(const check_setup& setup) {
     checks.push_back(
         repeated(std::string("swapper/") + name, 1, [=](std::uint32_t) { swapped_out(name, n, mode); }));
   }
+  checks.push_back(repeated("swapper/within_its_limits", 1, [](std::uint32_t) { within_limits(); }));
+  checks.push_back(repeated("swapper/beside_a_recording", 1, [](std::uint32_t) { beside_a_recording(); }));
   return checks;
 }
 

@@ -35,9 +35,27 @@ struct layer {
   std::function<bool(const encoding&)> reads;  ///< can backward read a stash so encoded
 };
 
+bool keeps_sign(const encoding& e) {
+  return e.kind != encoding_kind::range_mask;
+}
+
+layer leaky(const char* name, float slope) {
+  return {name,
+          {.kind = encoding_kind::sign_mask},
+          [slope](const auto& x, const auto& y, const auto& mask, auto, const auto& c) {
+            leaky_relu_forward(x, y, mask, slope, c);
+          },
+          [slope](const auto& dy, const auto& e, const auto& stash, const auto& dx, auto, const auto& c) {
+            leaky_relu_backward(dy, e, stash, dx, slope, c);
+          },
+          [slope](const auto& dy, const auto& x, const auto& dx, auto, const auto& c) {
+            leaky_relu_backward(dy, x, dx, slope, c);
+          },
+          keeps_sign};
+}
+
 std::vector<layer> layers() {
-  constexpr float slope = 0.1F, lower = -1.0F, upper = 2.0F;
-  const auto keeps_sign = [](const encoding& e) { return e.kind != encoding_kind::range_mask; };
+  constexpr float lower = -1.0F, upper = 2.0F;
   const auto keeps_range = [](const encoding& e) {
     return e.kind == encoding_kind::range_mask ||
            (e.values == value_format::source && e.kind != encoding_kind::sign_mask);
@@ -53,18 +71,8 @@ std::vector<layer> layers() {
          relu_backward(dy, y, dx, rule, c);
        },
        keeps_sign},
-      {"leaky_relu",
-       {.kind = encoding_kind::sign_mask},
-       [](const auto& x, const auto& y, const auto& mask, auto, const auto& c) {
-         leaky_relu_forward(x, y, mask, slope, c);
-       },
-       [](const auto& dy, const auto& e, const auto& stash, const auto& dx, auto, const auto& c) {
-         leaky_relu_backward(dy, e, stash, dx, slope, c);
-       },
-       [](const auto& dy, const auto& x, const auto& dx, auto, const auto& c) {
-         leaky_relu_backward(dy, x, dx, slope, c);
-       },
-       keeps_sign},
+      leaky("leaky_relu", 0.1F),
+      leaky("leaky_relu_of_slope_0", 0.0F),
       {"clip",
        {.kind = encoding_kind::range_mask, .lower = lower, .upper = upper},
        [](const auto& x, const auto& y, const auto& mask, auto rule, const auto& c) {

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -89,6 +90,42 @@ class GpuCheck(unittest.TestCase):
         done, record = self.run_script(path=str(tools))
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.results(record)["racecheck"], "failed")
+
+    def test_a_sanitizer_that_does_not_know_the_gpu_is_not_a_failure(self):
+        self.gpu_programs(0)
+        tools = self.path / "tools"
+        tools.mkdir()
+        tool = tools / "compute-sanitizer"
+        tool.write_text("#!/bin/sh\necho '========= Device not supported'\nexit 9\n")
+        tool.chmod(0o755)
+        done, record = self.run_script(path=str(tools))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual([(step["result"], step["why"]) for step in record["steps"] if "check" in step["name"][3:]][-2:],
+                         [("not run", "Device not supported")] * 2)
+
+    def test_what_a_stopped_program_started_is_stopped_too(self):
+        child = self.path / "child"
+        program = self.path / "gpu_check"
+        program.write_text(f"#!/bin/sh\nsleep 1000 & echo $! > {child}\nwait\n")
+        program.chmod(0o755)
+        load_script().Run({}).step("checks", [program], 1)
+        number = child.read_text().strip()
+        for _ in range(1000):
+            state = subprocess.run(["ps", "-o", "stat=", "-p", number], capture_output=True, text=True).stdout
+            if not state.strip() or state.startswith("Z"):
+                return
+            time.sleep(0.01)
+        self.fail(f"process {number} goes on: {state}")
+
+    def test_a_packed_folder_is_all_that_is_needed(self):
+        self.gpu_programs(0)
+        script = load_script()
+        packed = self.path / "packed"
+        script.pack({name: self.path / name for name in ("gpu_check", "gpu_bench")}, packed)
+        done = subprocess.run([sys.executable, "-B", packed / "gpu_check.py", "--quick"],
+                              capture_output=True, text=True, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(json.loads((packed / "gpu_check.json").read_text())["rows"], [{"name": "y"}])
 
     def test_a_failed_check_is_a_failure_and_the_rest_runs(self):
         self.gpu_programs(0, check_status=1)

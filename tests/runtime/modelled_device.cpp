@@ -1,0 +1,174 @@
+#include "modelled_device.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <vector>
+
+#include "encoders/device.hpp"
+#include "encoders/device_memory.hpp"
+
+namespace stash {
+namespace {
+
+/// Per stream, up to when its work is known to have ended.
+using order = std::map<void*, double>;
+
+struct stream_state {
+  double end = 0.0;
+  order behind;
+};
+
+struct recorded {
+  void* stream;
+  double end;
+  order behind;
+};
+
+struct given_back {
+  std::size_t bytes;
+  void* stream;
+  double end;
+};
+
+struct whole_device {
+  std::map<void*, stream_state> streams;
+  std::vector<given_back> free;
+  std::map<void*, std::size_t> blocks;
+  std::size_t pool = 0;
+  std::uintptr_t next_stream = 16, next_block = std::uintptr_t{1} << 40;
+  double host = 0.0;  ///< what ended before this the host has waited for
+};
+
+whole_device d;
+
+bool usable(const given_back& f, void* stream) {
+  if (f.stream == stream || f.end <= d.host) return true;
+  const order& known = d.streams[stream].behind;
+  const auto at = known.find(f.stream);
+  return at != known.end() && at->second >= f.end;
+}
+
+void put_behind(order& known, void* stream, double end) {
+  double& latest = known[stream];
+  latest = std::max(latest, end);
+}
+
+}  // namespace
+
+namespace modelled_device {
+
+void reset() {
+  d = {};
+}
+
+void* make_stream() {
+  return reinterpret_cast<void*>(d.next_stream++);
+}
+
+void work(void* stream, double ms) {
+  d.streams[stream].end += ms;
+}
+
+double end_of(void* stream) {
+  return d.streams[stream].end;
+}
+
+std::size_t pool_bytes() {
+  return d.pool;
+}
+
+}  // namespace modelled_device
+
+namespace detail::device {
+
+void check_available(std::string_view) {}
+
+void* allocate(std::size_t bytes, void* stream) {
+  const auto found = std::find_if(d.free.begin(), d.free.end(),
+                                  [&](const given_back& f) { return f.bytes == bytes && usable(f, stream); });
+  if (found != d.free.end()) {
+    d.free.erase(found);
+  } else {
+    d.pool += bytes;
+  }
+  d.next_block += (bytes + 511) / 256 * 256;
+  void* const block = reinterpret_cast<void*>(d.next_block);
+  d.blocks[block] = bytes;
+  return block;
+}
+
+void deallocate(void* data, void* stream) noexcept {
+  d.free.push_back({d.blocks[data], stream, d.streams[stream].end});
+  d.blocks.erase(data);
+}
+
+// Never read or written.
+void* allocate_pinned(std::size_t) {
+  return std::aligned_alloc(256, 256);
+}
+
+void deallocate_pinned(void* data) noexcept {
+  std::free(data);
+}
+
+void clear(void*, std::size_t, void*) {}
+
+void copy(void*, const void*, std::size_t bytes, void* stream) {
+  modelled_device::work(stream, static_cast<double>(bytes) / modelled_device::link_bytes_per_ms);
+}
+
+void wait_for_stream(void* stream) {
+  d.host = std::max(d.host, d.streams[stream].end);
+}
+
+void* create_stream() {
+  return modelled_device::make_stream();
+}
+
+void destroy_stream(void*) noexcept {}
+
+event record_event(void* stream) {
+  const stream_state& s = d.streams[stream];
+  return new recorded{stream, s.end, s.behind};
+}
+
+bool reached(event e) {
+  return static_cast<recorded*>(e)->end <= d.host;
+}
+
+void wait_for_event(event e) {
+  d.host = std::max(d.host, static_cast<recorded*>(e)->end);
+}
+
+void wait_in_stream(void* stream, event e) {
+  const recorded& r = *static_cast<recorded*>(e);
+  stream_state& s = d.streams[stream];
+  s.end = std::max(s.end, r.end);
+  put_behind(s.behind, r.stream, r.end);
+  for (const auto& [other, end] : r.behind)
+    put_behind(s.behind, other, end);
+}
+
+void destroy_event(event e) noexcept {
+  delete static_cast<recorded*>(e);
+}
+
+// Encodings are copies, which take no time.
+void count(const encoding&, const const_tensor_view&, encode_report*, const execution_context&) {}
+
+void encode(const encode_item&, const workspace_view&, const execution_context&) {}
+
+void decode(const decode_item&, const execution_context&) {}
+
+void canonicalise(const encoding&, dtype, std::int64_t, const const_encoded_view&, const encoded_view&,
+                  const execution_context&) {}
+
+void copy_encoded(const void*, void*, std::size_t, encode_report*, const execution_context&) {}
+
+void csr_export32(const encoding&, const const_encoded_view&, std::int64_t, const csr32_view&,
+                  const execution_context&) {}
+
+}  // namespace detail::device
+}  // namespace stash
