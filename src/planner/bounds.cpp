@@ -98,6 +98,20 @@ std::vector<occupancy> occupancies(const scheduler& facts, const option_set& opt
   return result;
 }
 
+// What no configuration of a component gets below, whether it was enumerated or not: nothing is decoded, and
+// only what ops with a single alternative read is kept.
+std::vector<occupancy> least_occupancies(const scheduler& facts, const option_set& options,
+                                         const component& c) {
+  std::vector<occupancy> result;
+  for (std::size_t k = 0; k < c.storages.size(); ++k) {
+    stash_choice kept;
+    kept.kind = stash_kind::raw;
+    kept.bytes_after = c.least_bytes[k];
+    result.emplace_back(facts, kept, c.storages[k], options.fixed_readers[index(c.storages[k])]);
+  }
+  return result;
+}
+
 struct component_bound {
   op_id first = 0, last = -1;
   timeline least;  // of any configuration, [first, last]
@@ -107,9 +121,12 @@ struct component_bound {
 component_bound make_bound(const scheduler& facts, const option_set& options, const component& c) {
   component_bound b;
   b.first = static_cast<op_id>(facts.network().ops.size());
+  if (!c.least_bytes.empty()) b.configurations.push_back(least_occupancies(facts, options, c));
   for (const configuration& f : c.configurations) {
-    b.configurations.push_back(occupancies(facts, options, c, f));
-    for (const occupancy& o : b.configurations.back()) {
+    if (c.least_bytes.empty()) b.configurations.push_back(occupancies(facts, options, c, f));
+  }
+  for (const auto& all : b.configurations) {
+    for (const occupancy& o : all) {
       if (o.last() < 0) continue;
       b.first = std::min(b.first, std::max(o.first(), 0));
       b.last = std::max(b.last, o.last());

@@ -487,6 +487,15 @@ class checker {
   }
 
   void check_recompute() const {
+    std::vector<op_id> last_writer(g_.storages.size(), -1);
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      if (g_.ops[i].stage != op_stage::forward) continue;
+      for (const tensor_ref& r : g_.ops[i].outputs)
+        last_writer[static_cast<std::size_t>(r.storage)] = static_cast<op_id>(i);
+    }
+    const auto is_overwritten = [&](storage_id s, op_id behind) {
+      return last_writer[static_cast<std::size_t>(s)] > behind;
+    };
     for (std::size_t i = 0; i < g_.recompute.size(); ++i) {
       const recompute_rule& r = g_.recompute[i];
       const std::string where = fmt::format("recompute[{}]", i);
@@ -501,11 +510,12 @@ class checker {
         fail(where + ".forward_op", "a batch_norm with fused_relu, or a generic forward op of one map",
              "'" + o.name + "'");
       }
-      if (o.outputs[0].storage != r.target) {
-        fail(where + ".target", fmt::format("the output {} of '{}'", o.outputs[0].storage, o.name),
+      if (o.outputs[0].storage != r.target || is_overwritten(r.target, r.forward_op)) {
+        fail(where + ".target",
+             fmt::format("the output {} of '{}', not overwritten", o.outputs[0].storage, o.name),
              fmt::to_string(r.target));
       }
-      if (o.inputs[0].storage != r.source || r.source == r.target) {
+      if (o.inputs[0].storage != r.source || r.source == r.target || is_overwritten(r.source, r.forward_op)) {
         fail(where + ".source", fmt::format("the kept input of '{}', not overwritten", o.name),
              fmt::to_string(r.source));
       }

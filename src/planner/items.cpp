@@ -291,10 +291,12 @@ class maker {
           read_at(*source, t);
           continue;
         }
-        // In place of the decoded source, unless this op reads the source as well.
+        // In place of the decoded source, unless this op reads the source as well or their sizes differ.
         const bool again = std::any_of(a.reads.begin(), a.reads.end(),
                                        [&](const stash_read& y) { return y.storage == rule.source; });
-        if (decode_at(*source, t) && again) o.held.push_back({before(t), during(t), source->dense, false});
+        const bool elsewhere = again || source->dense != form->dense;
+        if (decode_at(*source, t) && elsewhere)
+          o.held.push_back({before(t), again ? during(t) : before(t), source->dense, false});
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -143,25 +144,32 @@ class enumerator {
     pick_alternative(c, fixed, allowed, 0, current);
     if (combinations_ <= largest_number_of_combinations) return;
     c.configurations.clear();
+    for (const storage_id s : c.storages)
+      c.least_bytes.push_back(least_bytes(s, fixed[index(s)]));
     enumerate_alike(c, fixed, allowed);
   }
 
-  // Too many combinations to look at them all: equal decisions for all ops and for all storages but the one
-  // with the most readers.
+  std::int64_t least_bytes(storage_id s, const std::vector<reader>& readers) const {
+    std::int64_t least = g_.at(s).bytes(g_.batch);
+    for (const stash_choice& choice : candidates(s, readers))
+      least = std::min(least, choice.bytes_after);
+    return least;
+  }
+
+  // Too many combinations to look at them all: some decisions for the ops, and with each of them equal
+  // decisions for all storages but the one with the most readers.
   void enumerate_alike(component& c, const std::vector<std::vector<reader>>& fixed,
                        const std::vector<std::vector<std::int32_t>>& allowed) {
-    constexpr std::size_t most_alternatives = 3, most_candidates = 8;
-    configuration current;
-    current.alternatives.assign(c.ops.size(), 0);
-    for (std::size_t a = 0; a < most_alternatives; ++a) {
-      for (std::size_t k = 0; k < c.ops.size(); ++k)
-        current.alternatives[k] = allowed[k][std::min(a, allowed[k].size() - 1)];
+    constexpr std::size_t most_candidates = 8;
+    for (std::vector<std::int32_t>& alternatives : alternatives_to_try(c, fixed, allowed)) {
+      configuration current;
+      current.alternatives = std::move(alternatives);
       const auto readers = readers_in(c, fixed, current);
+      std::vector<std::vector<stash_choice>> choices = candidates_of(c, readers);
+      if (choices.empty()) continue;
       std::size_t hub = 0;
-      std::vector<std::vector<stash_choice>> choices;
       for (std::size_t k = 0; k < c.storages.size(); ++k) {
         if (readers[k].size() > readers[hub].size()) hub = k;
-        choices.push_back(candidates(c.storages[k], readers[k]));
         std::stable_sort(choices[k].begin(), choices[k].end(),
                          [](const stash_choice& x, const stash_choice& y) {
                            return std::pair(x.kind == stash_kind::raw, x.bytes_after) <
@@ -178,6 +186,47 @@ class enumerator {
         }
       }
     }
+  }
+
+  // Equal ones for all ops, and for components that are not too large what these become when one op after the
+  // other takes the alternative with which least is kept.
+  std::vector<std::vector<std::int32_t>> alternatives_to_try(
+      const component& c, const std::vector<std::vector<reader>>& fixed,
+      const std::vector<std::vector<std::int32_t>>& allowed) const {
+    constexpr std::size_t most_alternatives = 3, most_work = 4096;
+    std::vector<std::vector<std::int32_t>> all;
+    for (std::size_t a = 0; a < most_alternatives; ++a) {
+      configuration current;
+      for (const std::vector<std::int32_t>& list : allowed)
+        current.alternatives.push_back(list[std::min(a, list.size() - 1)]);
+      all.push_back(current.alternatives);
+      if (c.ops.size() * c.storages.size() > most_work) continue;
+      for (std::size_t k = 0; k < c.ops.size(); ++k) {
+        configuration trial = current;
+        for (const std::int32_t other : allowed[k]) {
+          trial.alternatives[k] = other;
+          if (least_kept(c, readers_in(c, fixed, trial)) < least_kept(c, readers_in(c, fixed, current)))
+            current.alternatives[k] = other;
+        }
+      }
+      all.push_back(current.alternatives);
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+  }
+
+  std::int64_t least_kept(const component& c, const std::vector<std::vector<reader>>& readers) const {
+    const auto choices = candidates_of(c, readers);
+    if (choices.empty()) return std::numeric_limits<std::int64_t>::max();
+    std::int64_t sum = 0;
+    for (const std::vector<stash_choice>& list : choices) {
+      const auto least = std::min_element(
+          list.begin(), list.end(),
+          [](const stash_choice& x, const stash_choice& y) { return x.bytes_after < y.bytes_after; });
+      sum += least->bytes_after;
+    }
+    return sum;
   }
 
   std::vector<std::vector<reader>> readers_in(const component& c,
@@ -201,7 +250,13 @@ class enumerator {
     if (combinations_ > largest_number_of_combinations) return;
     if (k == c.ops.size()) {
       current.choices.assign(c.storages.size(), {});
-      pick_choice(c, readers_in(c, fixed, current), 0, current);
+      const auto readers = readers_in(c, fixed, current);
+      const auto choices = candidates_of(c, readers);
+      if (choices.empty()) {
+        ++combinations_;
+      } else {
+        pick_choice(c, readers, choices, 0, current);
+      }
       return;
     }
     for (const std::int32_t a : allowed[k]) {
@@ -210,7 +265,8 @@ class enumerator {
     }
   }
 
-  void pick_choice(component& c, const std::vector<std::vector<reader>>& readers, std::size_t k,
+  void pick_choice(component& c, const std::vector<std::vector<reader>>& readers,
+                   const std::vector<std::vector<stash_choice>>& choices, std::size_t k,
                    configuration& current) {
     if (combinations_ > largest_number_of_combinations) return;
     if (k == c.storages.size()) {
@@ -218,10 +274,21 @@ class enumerator {
       finish(c, readers, current);
       return;
     }
-    for (const stash_choice& option : candidates(c.storages[k], readers[k])) {
+    for (const stash_choice& option : choices[k]) {
       current.choices[k] = option;
-      pick_choice(c, readers, k + 1, current);
+      pick_choice(c, readers, choices, k + 1, current);
     }
+  }
+
+  // Per storage; empty if a storage has none, so that the alternatives cannot be taken together.
+  std::vector<std::vector<stash_choice>> candidates_of(
+      const component& c, const std::vector<std::vector<reader>>& readers) const {
+    std::vector<std::vector<stash_choice>> all;
+    for (std::size_t k = 0; k < c.storages.size(); ++k) {
+      all.push_back(candidates(c.storages[k], readers[k]));
+      if (all.back().empty()) return {};
+    }
+    return all;
   }
 
   // Forms that could serve the readers of one storage, whatever happens to its recompute source.

@@ -35,6 +35,9 @@ struct component {
   /// Without those that keep at least as much of every storage as another one, with no less codec work; with
   /// a machine only ones that read and compute again the same are compared.
   std::vector<configuration> configurations;
+  /// Not empty: there are too many configurations, and those above are some of them. Then no legal one keeps
+  /// less of a storage for the ops with a single alternative.
+  std::vector<std::int64_t> least_bytes;
 };
 
 struct option_set {

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "planner/placement.hpp"
@@ -42,16 +45,29 @@ placed smallest(const search& s) {
   return best;
 }
 
+// Beyond these a plan file could not say them exactly, or sums of bytes would overflow.
+void check_options(const plan_options& o) {
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
+  constexpr int most_threads = 1 << 16;
+  constexpr double most_share = 1000.0;
+  const auto check = [](bool fits, std::string_view field, std::string_view expected, auto got) {
+    if (fits) return;
+    throw error(errc::invalid_argument,
+                fmt::format("make_plan: options.{}: expected {}, got {}", field, expected, got));
+  };
+  check(o.budget_bytes >= 0 && o.budget_bytes <= most_bytes, "budget_bytes", "0 (no limit) to 2^53 bytes",
+        o.budget_bytes);
+  check(o.threads >= 1 && o.threads <= most_threads, "threads", "1 to 65536", o.threads);
+  check(o.evaluations >= 0, "evaluations", "at least 0", o.evaluations);
+  check(o.slot_margin >= 0.0 && o.slot_margin <= most_share, "slot_margin", "0 to 1000", o.slot_margin);
+  check(o.overflow_share >= 0.0 && o.overflow_share <= most_share, "overflow_share", "0 to 1000",
+        o.overflow_share);
+}
+
 }  // namespace
 
 plan make_plan(const graph& g, const plan_options& options) {
-  if (options.budget_bytes < 0 || options.threads < 1 || options.evaluations < 0 ||
-      !(options.slot_margin >= 0.0) || !(options.overflow_share >= 0.0)) {
-    throw error(
-        errc::invalid_argument,
-        "make_plan: options: expected budget_bytes, evaluations, slot_margin and overflow_share of at "
-        "least 0 and threads of at least 1");
-  }
+  check_options(options);
   if (options.model) return plan_sweep(g, options).make(options.budget_bytes);
   if (options.swap) {
     throw error(errc::invalid_argument,

@@ -203,7 +203,8 @@ class pass {
     st.storage = target;
     st.inputs = {source_dense};
     if (kept_[index(target)] >= 0) st.inputs.push_back(kept_[index(target)]);
-    const bool in_place = scratch && !source_needed_later;
+    const bool in_place = scratch && !source_needed_later &&
+                          g_.at(target).bytes(g_.batch) == g_.at(rule.source).bytes(g_.batch);
     const buffer_id b = in_place ? source_dense : new_dense(target);
     st.outputs = {b};
     finish(std::move(st));

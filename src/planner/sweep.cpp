@@ -11,6 +11,7 @@
 #include "planner/fastest.hpp"
 #include "planner/items.hpp"
 #include "planner/layout_fit.hpp"
+#include "planner/needs.hpp"
 #include "planner/placement.hpp"
 #include "planner/policies.hpp"
 #include "planner/search.hpp"
@@ -43,6 +44,7 @@ class plan_sweep::state {
  public:
   state(const graph& g, const plan_options& options)
       : g_(g), options_(options), facts_(g_), beside_(parameter_bytes(g_) + workspace_bytes(g_)) {
+    options_.swap = options.swap && swaps(options.chosen_policy);
     if (options.model->pinned) {
       if (options.chosen_policy != policy::automatic) {
         throw error(
@@ -304,14 +306,13 @@ class plan_sweep::state {
     return list;
   }
 
-  // What has the smallest peak without moving anything.
-  option_choice smallest_choice() const {
-    const picks smallest = search(facts_, set_, options_).smallest_peak();
+  // What picks of configurations are without moving anything.
+  option_choice unmoved(const picks& wanted) const {
     option_choice choice(steps_.items.size(), 0);
     for (std::size_t i = 0; i < choice.size(); ++i) {
       const std::vector<item_option>& options = steps_.items[i].options;
       const auto at = std::find_if(options.begin(), options.end(), [&](const item_option& o) {
-        return o.swapped == 0 && index(o.configuration) == smallest[i];
+        return o.swapped == 0 && index(o.configuration) == wanted[i];
       });
       if (at != options.end()) choice[i] = static_cast<std::int32_t>(at - options.begin());
     }
@@ -326,15 +327,19 @@ class plan_sweep::state {
     return {choice, std::move(chosen), std::move(where), view_.times_of(choice, record), s.ms};
   }
 
-  // What is smallest without moving anything.
+  // What is smallest without moving anything. Where maps are small, the arena for overflow of sparse forms is
+  // larger than what they save.
   const placed_choice& unmoved_plan() {
-    if (!unmoved_) {
-      steps_.limit = no_limit;
-      const option_choice choice = smallest_choice();
+    if (unmoved_) return *unmoved_;
+    steps_.limit = no_limit;
+    const search finder(facts_, set_, options_);
+    for (const picks& wanted : {finder.smallest_peak(), finder.least_work()}) {
+      const option_choice choice = unmoved(wanted);
       timeline_record record;
       simulator sim(steps_);
       const simulated s = sim.run(choice, std::numeric_limits<double>::infinity(), &record);
-      unmoved_ = place_choice(choice, s, record);
+      placed_choice p = place_choice(choice, s, record);
+      if (!unmoved_ || p.where.height < unmoved_->where.height) unmoved_ = std::move(p);
     }
     return *unmoved_;
   }

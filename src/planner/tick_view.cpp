@@ -16,7 +16,7 @@ selection tick_view::select(const option_choice& choice, const timeline_record& 
   s.choices.resize(g_.storages.size());
   s.alternative.assign(g_.ops.size(), -1);
   for (std::size_t i = 0; i < g_.ops.size(); ++i) {
-    if (g_.ops[i].alternatives.size() == 1) s.alternative[i] = 0;
+    if (!g_.ops[i].alternatives.empty()) s.alternative[i] = 0;
   }
   for (std::size_t i = 0; i < choice.size(); ++i) {
     const component& c = options_.components[i];
