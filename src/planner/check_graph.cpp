@@ -493,6 +493,25 @@ class checker {
       for (const tensor_ref& r : g_.ops[i].outputs)
         last_writer[static_cast<std::size_t>(r.storage)] = static_cast<op_id>(i);
     }
+    // A parameter that is written before the last reader of a target would be another one when the target is
+    // computed again.
+    const auto is_computed_with_others = [&](const recompute_rule& r) {
+      const std::vector<storage_id>& used = g_.op_at(r.forward_op).parameters;
+      bool written = false;
+      for (std::size_t i = static_cast<std::size_t>(r.forward_op) + 1; i < g_.ops.size(); ++i) {
+        const op& o = g_.ops[i];
+        for (const stash_alternative& a : o.alternatives) {
+          for (const stash_read& x : a.reads) {
+            if (written && x.storage == r.target) return true;
+          }
+        }
+        written = written || std::any_of(used.begin(), used.end(), [&](storage_id s) {
+                    return std::find(o.parameters_written.begin(), o.parameters_written.end(), s) !=
+                           o.parameters_written.end();
+                  });
+      }
+      return false;
+    };
     const auto is_overwritten = [&](storage_id s, op_id behind) {
       return last_writer[static_cast<std::size_t>(s)] > behind;
     };
@@ -514,6 +533,10 @@ class checker {
         fail(where + ".target",
              fmt::format("the output {} of '{}', not overwritten", o.outputs[0].storage, o.name),
              fmt::to_string(r.target));
+      }
+      if (is_computed_with_others(r)) {
+        fail(where + ".forward_op",
+             "an op whose parameters nobody writes before the last reader of the target", "'" + o.name + "'");
       }
       if (o.inputs[0].storage != r.source || r.source == r.target || is_overwritten(r.source, r.forward_op)) {
         fail(where + ".source", fmt::format("the kept input of '{}', not overwritten", o.name),

@@ -489,12 +489,10 @@ class enumerator {
     if (!kept.empty()) c.configurations = std::move(kept);
   }
 
-  // What two configurations must have in common for one with fewer bytes to be no worse at any time: without
-  // a machine nothing; with one the reads, and which storages are computed again.
-  std::vector<std::int32_t> lives_of(const configuration& f) const {
-    std::vector<std::int32_t> key;
-    if (!options_.model) return key;
-    key = f.alternatives;
+  // What two configurations must have in common for one with fewer bytes to be no worse at any time: the
+  // reads, on which it depends how long something is kept, and which storages are computed again.
+  static std::vector<std::int32_t> lives_of(const configuration& f) {
+    std::vector<std::int32_t> key = f.alternatives;
     for (const stash_choice& choice : f.choices)
       key.push_back(choice.kind == stash_kind::recompute);
     return key;

@@ -32,8 +32,8 @@ struct configuration {
 struct component {
   std::vector<storage_id> storages;
   std::vector<op_id> ops;  ///< ops with more than one alternative
-  /// Without those that keep at least as much of every storage as another one, with no less codec work; with
-  /// a machine only ones that read and compute again the same are compared.
+  /// Without those that keep at least as much of every storage as another one that reads and computes again
+  /// the same, with no less codec work.
   std::vector<configuration> configurations;
   /// Not empty: there are too many configurations, and those above are some of them. Then no legal one keeps
   /// less of a storage for the ops with a single alternative.

@@ -193,6 +193,11 @@ std::int64_t workspace_bytes(const graph& g) {
   return aligned(most);
 }
 
+bool overflow_arena_matters(const placement& p) {
+  constexpr std::int64_t parts = 4096;
+  return p.steps.overflow_bytes > p.height / parts;
+}
+
 [[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,
                                 std::int64_t budget) {
   const std::vector<std::int64_t> live = live_bytes(smallest.steps);

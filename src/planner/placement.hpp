@@ -52,6 +52,9 @@ std::int64_t parameter_bytes(const graph& g);
 /// The largest workspace of one op, rounded up.
 std::int64_t workspace_bytes(const graph& g);
 
+/// Whether the arena for overflow is more than a small part of the height.
+bool overflow_arena_matters(const placement& p);
+
 /// Throws error(infeasible_budget) that names the op and the tensors at the peak of `smallest`, the plan that
 /// needs `needed` bytes in all, of which `fixed` are not maps.
 [[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,

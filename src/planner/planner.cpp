@@ -40,6 +40,10 @@ std::optional<placed> fit(const search& s, std::int64_t room) {
 // The lowest plan that either search finds: whatever is below it is refused as a budget.
 placed smallest(const search& s) {
   placed best = place_picks(s, s.smallest_peak());
+  if (overflow_arena_matters(best.where)) {
+    placed other = place_picks(s, s.smallest_peak(false));
+    if (other.where.height < best.where.height) best = std::move(other);
+  }
   while (std::optional<placed> next = fit(s, best.where.height - buffer_alignment))
     best = std::move(*next);
   return best;

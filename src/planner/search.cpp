@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 namespace stash::planner {
 namespace {
@@ -31,6 +32,13 @@ std::vector<bool> live_storages(const schedule& s, std::int32_t step, std::size_
     if (b.storage >= 0 && b.first_step <= step && step <= b.last_step) live[index(b.storage)] = true;
   }
   return live;
+}
+
+bool has_sparse(const configuration& f) {
+  return std::any_of(f.choices.begin(), f.choices.end(), [](const stash_choice& c) {
+    return c.kind == stash_kind::encoded &&
+           (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
+  });
 }
 
 }  // namespace
@@ -71,14 +79,15 @@ selection search::select(const picks& p) const {
   return s;
 }
 
-picks search::smallest_peak() const {
+picks search::smallest_peak(bool sparse) const {
+  const auto cost = [sparse](const configuration& f) {
+    return std::tuple(!sparse && has_sparse(f), f.kept_bytes, f.codec_bytes);
+  };
   picks current;
   for (const component& c : options_.components) {
     std::size_t best = 0;
     for (std::size_t f = 1; f < c.configurations.size(); ++f) {
-      const configuration& a = c.configurations[f];
-      const configuration& b = c.configurations[best];
-      if (std::pair(a.kept_bytes, a.codec_bytes) < std::pair(b.kept_bytes, b.codec_bytes)) best = f;
+      if (cost(c.configurations[f]) < cost(c.configurations[best])) best = f;
     }
     current.push_back(best);
   }
@@ -93,7 +102,7 @@ picks search::smallest_peak() const {
                                        [&](storage_id s) { return live[index(s)]; });
       if (!touches) continue;
       for (std::size_t f = 0; f < part.configurations.size() && !improved; ++f) {
-        if (f == current[c]) continue;
+        if (f == current[c] || (!sparse && has_sparse(part.configurations[f]))) continue;
         picks next = current;
         next[c] = f;
         schedule other = build(next);

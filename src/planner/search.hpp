@@ -18,8 +18,9 @@ class search {
   picks least_work() const;
 
   /// Starts from the smallest kept bytes and changes components that are live at the peak while the peak
-  /// falls.
-  picks smallest_peak() const;
+  /// falls. Without `sparse`, bitmap and csr are used only where nothing else is legal: where maps are small,
+  /// the arena for their overflow is larger than what they save.
+  picks smallest_peak(bool sparse = true) const;
 
   /// From least_work(), encodes until max-live is at most `limit` or nothing helps any more.
   picks meet(std::int64_t limit) const;

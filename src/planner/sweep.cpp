@@ -333,8 +333,9 @@ class plan_sweep::state {
     if (unmoved_) return *unmoved_;
     steps_.limit = no_limit;
     const search finder(facts_, set_, options_);
-    for (const picks& wanted : {finder.smallest_peak(), finder.least_work()}) {
-      const option_choice choice = unmoved(wanted);
+    for (const bool sparse : {true, false}) {
+      if (!sparse && !overflow_arena_matters(unmoved_->where)) break;
+      const option_choice choice = unmoved(finder.smallest_peak(sparse));
       timeline_record record;
       simulator sim(steps_);
       const simulated s = sim.run(choice, std::numeric_limits<double>::infinity(), &record);

@@ -74,15 +74,26 @@ std::vector<copy_event> tick_view::copies_of(const option_choice& choice,
   const auto tick_from = [&](double ms) {
     return static_cast<std::int32_t>(std::lower_bound(begin.begin(), begin.end(), ms) - begin.begin());
   };
+  // A copy back has its bytes from its beginning on, while the op runs that runs then.
+  const auto tick_at = [&](double ms) {
+    return static_cast<std::int32_t>(std::upper_bound(begin.begin(), begin.end(), ms) - begin.begin()) - 1;
+  };
   std::vector<timed> events;
-  for (const simulated_transfer& t : record.transfers) {
+  std::vector<simulated_transfer> transfers = record.transfers;
+  std::stable_sort(
+      transfers.begin(), transfers.end(),
+      [](const simulated_transfer& a, const simulated_transfer& b) { return a.in_begin < b.in_begin; });
+  std::int32_t latest_in = 0;
+  for (const simulated_transfer& t : transfers) {
     const component& c = options_.components[index(t.item)];
     const item_option& o = ticks_.items[index(t.item)].options[index(choice[index(t.item)])];
     const transfer& x = o.transfers[index(t.index)];
     const storage_id s = c.storages[index(x.form)];
     const std::int32_t out = std::clamp(tick_from(t.out_begin), x.released + 1, x.needed);
     const std::int32_t out_done = std::clamp(tick_from(t.out_end), out, x.needed);
-    const std::int32_t in = std::clamp(tick_from(t.in_begin), out_done, x.needed);
+    // Copies back stay in the order of their beginnings, also behind one that only just got to the host.
+    const std::int32_t in = std::clamp(tick_at(t.in_begin), std::max(out_done, latest_in), x.needed);
+    latest_in = in;
     events.push_back({{out, step_kind::copy_out, s}, t.out_begin, 2});
     events.push_back({{out_done, step_kind::wait_out, s}, t.out_end, 0});
     events.push_back({{in, step_kind::copy_in, s}, t.in_begin, 3});
