@@ -79,6 +79,7 @@ struct swap_record {
     bool begun = false;      ///< has its memory
     bool served = false;     ///< was used in this round
     bool given_up = false;   ///< could not be brought back ahead of use
+    bool handed = false;     ///< wait_in() has said where `here` is; leave() gives it back
     bool forwarded = false;  ///< goes on from `here` to `to`, since it was on its way when `to` was named
     std::size_t done = 0;
     swap_failure failure;

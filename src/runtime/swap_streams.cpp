@@ -255,6 +255,8 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
       give_back_here(r, context.stream);
       end_in(r);
       advance();
+    } else {
+      r.in.handed = true;
     }
   }
   if (late) tell_late(r, 0);
@@ -264,7 +266,7 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
 /// Keeps the event: the block on the host is read until it is reached.
 void swap_streams::end_in(swap_record& r) noexcept {
   r.in.stage = swap_stage::none;
-  r.in.begun = false;
+  r.in.begun = r.in.handed = false;
 }
 
 void swap_streams::give_back_here(swap_record& r, void* in_stream) noexcept {
@@ -279,7 +281,7 @@ void swap_streams::note_given_back(std::size_t bytes, void* stream) noexcept {
 
 void swap_streams::leave(swap_record& r, const execution_context& context) {
   const std::lock_guard lock(mutex_);
-  if (r.in.stage != swap_stage::ended || r.in.elsewhere) return;
+  if (!r.in.handed) return;
   give_back_here(r, context.stream);
   end_in(r);
   advance();

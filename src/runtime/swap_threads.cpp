@@ -49,6 +49,7 @@ class swap_threads final : public swap_core {
   void copy_out_piece(locked& lock, swap_record& r);
   void copy_in_piece(locked& lock, swap_record& r);
   void await_out(locked& lock, swap_record& r, std::string_view function);
+  void give_back(locked& lock, swap_record& r) noexcept;
   void give_back_here(locked& lock, swap_record& r) noexcept;
   void stop(std::thread& thread, std::condition_variable& work, bool& stops) noexcept;
 
@@ -232,7 +233,7 @@ void swap_threads::begin_in_to(swap_record& r, void* to, const execution_context
   in_work_.notify_one();
 }
 
-void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
+void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/) {
   std::size_t there = r.bytes;
   bool late = false;
   void* result = nullptr;
@@ -256,6 +257,7 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
     result = r.in.here;
+    r.in.handed = !r.in.elsewhere && !r.in.forwarded;
     if (r.in.elsewhere) {
       result = r.in.to;
       r.in.stage = swap_stage::none;
@@ -266,8 +268,9 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
   if (r.in.forwarded) {
     result = r.in.to;
     if (r.bytes != 0) std::memcpy(result, r.in.here, r.bytes);
+    locked lock(mutex_);
     r.in.forwarded = false;
-    leave(r, context);
+    give_back(lock, r);
   }
   if (late) tell_late(r, there);
   return result;
@@ -275,9 +278,12 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
 
 void swap_threads::leave(swap_record& r, const execution_context& /*context*/) {
   locked lock(mutex_);
-  if (r.in.stage != swap_stage::ended) return;
+  if (r.in.handed) give_back(lock, r);
+}
+
+void swap_threads::give_back(locked& lock, swap_record& r) noexcept {
   r.in.stage = swap_stage::none;
-  r.in.begun = false;
+  r.in.begun = r.in.handed = false;
   r.in.done = 0;
   give_back_here(lock, r);
   in_work_.notify_one();

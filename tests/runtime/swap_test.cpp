@@ -354,6 +354,42 @@ TEST(swap, what_comes_back_late_is_heard_of) {
   EXPECT_EQ(to_string(event_kind::late), "late");
 }
 
+TEST(swap, leaving_gives_back_only_what_was_handed_out) {
+  watched w;
+  const bytes data = make_bytes(piece, 1);
+  bytes mine(piece);
+  swapped out = w.out(data, {.needed_at = 0});
+  out.wait_out();
+  out.leave();
+  out.swap_in(mine.data(), piece);
+  w.seen.wait_for(2);
+  w.settle();
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U) << "what is in the caller's memory was given back";
+  EXPECT_EQ(out.wait_in(), mine.data());
+  EXPECT_EQ(mine, data);
+
+  w.swaps->reached(0);
+  w.seen.wait_for(3);
+  w.settle();
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, piece) << "nobody had been told where it is";
+  EXPECT_TRUE(same_bytes(out.wait_in(), data));
+  EXPECT_EQ(w.swaps->statistics().bytes_in, 2 * piece) << "it was copied twice";
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
+
+  out.swap_in();
+  w.settle();
+  out.swap_in(mine.data(), piece);
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, piece);
+  mine.assign(piece, 0);
+  EXPECT_EQ(out.wait_in(), mine.data());
+  EXPECT_EQ(mine, data);
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
+}
+
 TEST(swap, memory_on_the_host_has_a_limit) {
   counting_memory host(host_memory());
   const watched w({.host = &host, .host_limit_bytes = 4096});

@@ -239,6 +239,36 @@ TEST_F(device_swap, copies_wait_for_the_work_before) {
   EXPECT_EQ(read, old);
 }
 
+TEST_F(device_swap, leaving_gives_back_only_what_was_handed_out) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(5000, 1);
+  const on_device x(content), mine(5000);
+  swapped out = swaps.swap_out(x.data, 5000, {.needed_at = 0}, device);
+  out.leave(device);
+  out.swap_in(mine.data, 5000, device);
+  out.leave(device);
+  EXPECT_EQ(out.wait_in(device), mine.data);
+  EXPECT_EQ(mine.get(), content);
+
+  swaps.reached(0);
+  out.leave(device);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 5000U) << "nobody had been told where it is";
+  out.wait_in(device);
+  EXPECT_EQ(swaps.statistics().bytes_in, 10'000U) << "it was copied twice";
+  out.leave(device);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+
+  out.swap_in(device);
+  out.swap_in(mine.data, 5000, device);
+  out.leave(device);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 5000U);
+  mine.set(bytes(5000));
+  EXPECT_EQ(out.wait_in(device), mine.data);
+  detail::device::wait_for_stream(device.stream);
+  EXPECT_EQ(mine.get(), content);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
 TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
   swapper swaps(small_pieces);
   const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
