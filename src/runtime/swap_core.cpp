@@ -63,7 +63,7 @@ stashed_tensor swap_core::take(swap_record& r, const execution_context& context)
                                               context.stream, r.in.here, r.encoded_bytes);
   r.in.here = nullptr;
   r.in.stage = swap_stage::none;
-  r.in.asked = r.in.begun = r.in.handed = false;
+  r.in.asked = r.in.begun = r.in.handed = r.in.read = false;
   r.in.done = 0;
   counted_.resident_bytes -= r.bytes;
   note_given_back(r.bytes, context.stream);

@@ -87,6 +87,7 @@ struct swap_record {
     unsigned char* to = nullptr;
     void* stream = nullptr;         ///< in which `here` is given back
     device::event event = nullptr;  ///< behind the copy
+    bool read = false;              ///< on a device: `event` is behind a copy from `here`, too
   } in;
 
   bool busy_out = false, busy_in = false;  ///< a thread copies a piece, without the lock

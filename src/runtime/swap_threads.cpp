@@ -257,7 +257,7 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
     result = r.in.here;
-    r.in.handed = !r.in.elsewhere && !r.in.forwarded;
+    if (!r.in.elsewhere && !r.in.forwarded) r.in.handed = true;
     if (r.in.elsewhere) {
       result = r.in.to;
       r.in.stage = swap_stage::none;
@@ -270,7 +270,7 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/
     if (r.bytes != 0) std::memcpy(result, r.in.here, r.bytes);
     locked lock(mutex_);
     r.in.forwarded = false;
-    give_back(lock, r);
+    if (!r.in.handed) give_back(lock, r);
   }
   if (late) tell_late(r, there);
   return result;
@@ -278,7 +278,10 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/
 
 void swap_threads::leave(swap_record& r, const execution_context& /*context*/) {
   locked lock(mutex_);
-  if (r.in.handed) give_back(lock, r);
+  if (!r.in.handed) return;
+  r.in.handed = false;
+  // wait_in() still copies from it, and gives it back.
+  if (!r.in.forwarded) give_back(lock, r);
 }
 
 void swap_threads::give_back(locked& lock, swap_record& r) noexcept {

@@ -390,6 +390,37 @@ TEST(swap, leaving_gives_back_only_what_was_handed_out) {
   EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
 }
 
+TEST(swap, memory_that_was_handed_out_stays_until_it_is_left) {
+  counting_memory memory(host_memory());
+  const watched w({.memory = &memory});
+  const bytes data = make_bytes(3 * piece, 1);
+  bytes mine(data.size());
+  swapped out = w.out(data);
+  void* here = out.wait_in();
+  for (int round = 0; round < 2; ++round) {
+    mine.assign(data.size(), 0);
+    out.swap_in(mine.data(), mine.size());
+    EXPECT_EQ(out.wait_in(), mine.data());
+    EXPECT_EQ(mine, data);
+    ASSERT_EQ(memory.blocks_in_use(), 1U);
+    EXPECT_TRUE(same_bytes(here, data));
+    EXPECT_EQ(w.swaps->statistics().resident_bytes, data.size());
+  }
+  EXPECT_EQ(out.wait_in(), here);
+  out.leave();
+  EXPECT_EQ(memory.blocks_in_use(), 0U);
+
+  // Left while it goes on to the caller's memory, it goes with that.
+  out.wait_in();
+  out.swap_in(mine.data(), mine.size());
+  out.leave();
+  mine.assign(data.size(), 0);
+  EXPECT_EQ(out.wait_in(), mine.data());
+  EXPECT_EQ(mine, data);
+  EXPECT_EQ(memory.blocks_in_use(), 0U);
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
+}
+
 TEST(swap, memory_on_the_host_has_a_limit) {
   counting_memory host(host_memory());
   const watched w({.host = &host, .host_limit_bytes = 4096});

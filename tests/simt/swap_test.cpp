@@ -269,6 +269,44 @@ TEST_F(device_swap, leaving_gives_back_only_what_was_handed_out) {
   EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
 }
 
+TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(5000, 1);
+  const on_device x(content), mine(5000);
+  // Given up without leaving; left before, between and behind the copy to the caller's memory.
+  for (const int way : {0, 1, 2, 3}) {
+    const lazy_stream one, other, third;
+    swapped out = swaps.swap_out(x.data, 5000, {}, device);
+    const auto* const here = static_cast<const std::uint8_t*>(out.wait_in(one.context()));
+    EXPECT_EQ(out.wait_in(third.context()), here);
+    mine.set(bytes(5000));
+    if (way == 1) out.leave(third.context());
+    out.swap_in(mine.data, 5000, device);
+    bytes read(5000);
+    if (way != 1) detail::device::copy(read.data(), here, 5000, third.handle);
+    if (way == 2) out.leave(third.context());
+    EXPECT_EQ(out.wait_in(other.context()), mine.data);
+    EXPECT_EQ(swaps.statistics().resident_bytes, way == 1 || way == 2 ? 0U : 5000U) << way;
+    if (way == 3) {
+      EXPECT_EQ(out.wait_in(one.context()), here);
+      out.leave(third.context());
+      EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+    }
+    if (way == 0) out.reset();
+    // Whoever would give it back too early does it now.
+    detail::device::wait_for_stream(way == 2 ? other.handle : third.handle);
+    detail::device::wait_for_stream(third.handle);
+    detail::device::wait_for_stream(other.handle);
+    EXPECT_EQ(mine.get(), content) << way;
+    if (way != 1) {
+      EXPECT_EQ(read, content) << way;
+    }
+    out.reset();
+    detail::device::wait_for_stream(one.handle);
+  }
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
 TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
   swapper swaps(small_pieces);
   const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
