@@ -135,13 +135,15 @@ class STASH_API swapped {
   /// of the swapper until leave(). Throws what the copy failed of; the next call copies again.
   void* wait_in(const execution_context& context = {});
   /// Gives back the swapper's memory that wait_in() returned, behind the work of the context's stream. The
-  /// tensor stays on the host and can be brought back again. Does nothing if there is no such memory.
+  /// tensor stays on the host and can be brought back again. Does nothing if there is no such memory: what
+  /// came back ahead of use stays, and so does what comes to the caller's memory.
   void leave(const execution_context& context = {});
 
   /// wait_in(), the dense tensor into `output`, leave(). Of a stashed tensor: see stashed_tensor::restore();
   /// on a device damaged bytes show only if `check` asks for stashed_tensor::check() too, which waits for the
   /// stream. Of a tensor view: `output` is dense and of the same type and element count. Throws
-  /// error(invalid_argument) for raw bytes, or when the tensor comes to the caller's memory.
+  /// error(invalid_argument) for raw bytes, or when the tensor comes to the caller's memory. When it throws,
+  /// memory that wait_in() had returned before stays until leave().
   void restore(const tensor_view& output, const execution_context& context = {}, bool check = false);
   /// wait_in() of a stashed tensor as an object that owns the swapper's memory, for layers that read encoded
   /// bytes. The copy on the host stays until reset(). Throws error(invalid_argument) for other tensors, or

@@ -421,6 +421,56 @@ TEST(swap, memory_that_was_handed_out_stays_until_it_is_left) {
   EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
 }
 
+TEST(swap, what_restore_cannot_do_changes_nothing) {
+  counting_memory memory(host_memory());
+  watched w({.memory = &memory});
+  const std::vector<float> x = make_values(5000, 0.5, flavour::positive, 6);
+  std::vector<float> back(5000), shorter(4999);
+  std::vector<std::uint8_t> other(5000);
+  const auto refused = [&](swapped& s) {
+    EXPECT_EQ(code_of([&] { s.restore(view_of(shorter)); }), errc::invalid_argument);
+    EXPECT_EQ(code_of([&] { s.restore(view_of(other)); }), errc::invalid_argument);
+    EXPECT_EQ(code_of([&] {
+                s.restore(tensor_view{nullptr, dtype::f32, memory_space::host, {5000}, 0});
+              }),
+              errc::invalid_argument);
+  };
+  const stashed_tensor encoded(parse_encoding("bitmap"), view_of(x));
+  swapped a = w.swaps->swap_out(encoded), b = w.swaps->swap_out(view_of(x));
+  for (swapped* s : {&a, &b}) {
+    s->wait_out();
+    const std::uint64_t before = w.swaps->statistics().bytes_in;
+    refused(*s);
+    EXPECT_EQ(w.swaps->statistics().bytes_in, before) << "it was brought back for nothing";
+    const auto* const here = static_cast<const std::uint8_t*>(s->wait_in());
+    const bytes content(here, here + s->bytes());
+    refused(*s);
+    ASSERT_EQ(memory.blocks_in_use(), 1U);
+    EXPECT_TRUE(same_bytes(here, content));
+    EXPECT_EQ(s->wait_in(), here);
+    s->restore(view_of(back));
+    EXPECT_EQ(bits_of(back), bits_of(x));
+    EXPECT_EQ(memory.blocks_in_use(), 0U);
+  }
+  // What failed on its way to the caller's memory is still said by the call that waits for it.
+  w.seen.fail_after(0);
+  b.swap_in(back.data(), 20'000);
+  refused(b);
+  EXPECT_EQ(code_of([&] { b.wait_in(); }), errc::device_failure);
+  EXPECT_EQ(b.wait_in(), back.data());
+
+  stashed_tensor damaged(parse_encoding("bitmap"), view_of(x));
+  std::memset(static_cast<std::uint8_t*>(damaged.output().data) + 640, 0x3f, 4);
+  swapped c = w.swaps->swap_out(std::move(damaged));
+  const void* const here = c.wait_in();
+  EXPECT_EQ(code_of([&] { c.restore(view_of(back)); }), errc::corrupt_data);
+  EXPECT_EQ(c.wait_in(), here) << "memory that was handed out is gone";
+  EXPECT_EQ(memory.blocks_in_use(), 1U);
+
+  swapped d = w.swaps->swap_out(stashed_tensor(parse_encoding("shape_only"), view_of(x)));
+  EXPECT_EQ(code_of([&] { d.restore(view_of(back)); }), errc::unsupported);
+}
+
 TEST(swap, memory_on_the_host_has_a_limit) {
   counting_memory host(host_memory());
   const watched w({.host = &host, .host_limit_bytes = 4096});
@@ -566,6 +616,17 @@ TEST(swap, failures_say_what_failed) {
   std::vector<float> back(100);
   EXPECT_EQ(code_of([&] { kept.restore(view_of(back)); }), errc::device_failure);
   kept.restore(view_of(back));
+  EXPECT_EQ(bits_of(back), bits_of(x));
+  // A dense tensor, which is copied to where it is restored.
+  w.seen.fail_after(0);
+  swapped dense = w.swaps->swap_out(view_of(x));
+  std::fill(back.begin(), back.end(), 0.0F);
+  const std::uint64_t bytes_in = w.swaps->statistics().bytes_in;
+  EXPECT_EQ(code_of([&] { dense.restore(view_of(back)); }), errc::device_failure);
+  dense.wait_out();
+  w.settle();
+  EXPECT_EQ(w.swaps->statistics().bytes_in, bytes_in) << "it goes to memory that is nobody's any more";
+  dense.restore(view_of(back));
   EXPECT_EQ(bits_of(back), bits_of(x));
   // What nobody had asked for is brought back by the call that waits.
   const std::size_t before = w.seen.pieces().size();

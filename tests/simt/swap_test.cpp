@@ -307,6 +307,42 @@ TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
   EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
 }
 
+TEST_F(device_swap, what_restore_cannot_do_changes_nothing) {
+  swapper swaps(small_pieces);
+  const std::vector<float> x = make_values(5000, 0.5, flavour::positive, 6);
+  const on_device map(bytes_of(x)), back(x.size() * 4);
+  tensor_view shorter = back.floats(), other = back.floats();
+  shorter.dims = {4999};
+  other.type = dtype::f16;
+  const stashed_tensor encoded(parse_encoding("bitmap"), map.floats(), {}, device);
+  swapped a = swaps.swap_out(encoded, {}, device), b = swaps.swap_out(map.floats(), {}, device);
+  for (swapped* s : {&a, &b}) {
+    for (int round = 0; round < 2; ++round) {
+      const std::size_t blocks = simt::blocks_in_use();
+      EXPECT_EQ(code_of([&] { s->restore(shorter, device); }), errc::invalid_argument);
+      EXPECT_EQ(code_of([&] { s->restore(other, device); }), errc::invalid_argument);
+      EXPECT_EQ(simt::blocks_in_use(), blocks);
+      if (round == 0) s->wait_in(device);
+    }
+    const void* const here = s->wait_in(device);
+    EXPECT_EQ(s->wait_in(device), here);
+    EXPECT_EQ(swaps.statistics().resident_bytes, s->bytes());
+    s->restore(back.floats(), device);
+    EXPECT_EQ(back.get(), map.get());
+    EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+  }
+  stashed_tensor damaged(parse_encoding("bitmap"), map.floats(), {}, device);
+  std::memset(static_cast<std::uint8_t*>(damaged.output().data) + 640, 0x3f, 4);
+  swapped c = swaps.swap_out(std::move(damaged), {}, device);
+  const void* const here = c.wait_in(device);
+  EXPECT_EQ(code_of([&] { c.restore(back.floats(), device, true); }), errc::corrupt_data);
+  EXPECT_EQ(swaps.statistics().resident_bytes, c.bytes()) << "memory that was handed out is gone";
+  EXPECT_EQ(c.wait_in(device), here);
+  c.leave(device);
+  EXPECT_EQ(code_of([&] { c.restore(back.floats(), device, true); }), errc::corrupt_data);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
 TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
   swapper swaps(small_pieces);
   const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
