@@ -154,6 +154,7 @@ class STASH_API swapped {
   friend class swapper;
   swapped(std::shared_ptr<detail::swap_core> core, std::unique_ptr<detail::swap_record> record) noexcept;
   detail::swap_core& core_for(std::string_view function, const execution_context& context) const;
+  detail::swap_core& core_for(std::string_view function) const;
 
   std::shared_ptr<detail::swap_core> core_;
   std::unique_ptr<detail::swap_record> record_;

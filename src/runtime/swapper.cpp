@@ -136,8 +136,13 @@ std::string_view swapped::name() const noexcept {
 }
 
 detail::swap_core& swapped::core_for(std::string_view function, const execution_context& context) const {
+  detail::swap_core& core = core_for(function);
+  check_space(function, core, context);
+  return core;
+}
+
+detail::swap_core& swapped::core_for(std::string_view function) const {
   if (empty()) fail(errc::invalid_argument, function, "this", "a tensor on the host", "an empty handle");
-  check_space(function, *core_, context);
   if (core_->closed()) {
     fail(errc::invalid_argument, function, label(*record_), "a swapper that still exists", "none");
   }
@@ -149,9 +154,7 @@ void swapped::wait_out(const execution_context& context) {
 }
 
 bool swapped::out_ended() const {
-  constexpr std::string_view function = "swapped::out_ended";
-  if (empty()) fail(errc::invalid_argument, function, "this", "a tensor on the host", "an empty handle");
-  return core_->out_ended(*record_);
+  return core_for("swapped::out_ended").out_ended(*record_);
 }
 
 void swapped::swap_in(const execution_context& context) {
