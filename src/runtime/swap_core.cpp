@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "encoders/detail.hpp"
 #include "runtime/stash_access.hpp"
@@ -174,6 +175,12 @@ swap_record* swap_core::next_in(bool only_asked) noexcept {
 void swap_core::count_resident(std::size_t bytes) noexcept {
   counted_.resident_bytes += bytes;
   counted_.resident_peak_bytes = std::max(counted_.resident_peak_bytes, counted_.resident_bytes);
+}
+
+bool swap_core::count_late(swap_record& r) noexcept {
+  const bool late = std::exchange(r.in.late, false);
+  if (late) ++counted_.late;
+  return late;
 }
 
 void swap_core::tell_late(const swap_record& r, std::size_t there) const noexcept {

@@ -88,7 +88,10 @@ class swap_core {
   /// none.
   swap_record* next_in(bool only_asked) noexcept;
   void count_resident(std::size_t bytes) noexcept;
-  /// Tells who listens, without the lock, if the tensor was not there in time.
+  /// Whether somebody waited who is served now and has not been told of yet. Called with the lock; what is
+  /// counted is told behind it.
+  bool count_late(swap_record& r) noexcept;
+  /// Tells who listens, without the lock, that the tensor was not there in time.
   void tell_late(const swap_record& r, std::size_t there) const noexcept;
   /// Bytes of the source that lie in one run from `offset` on, at most a piece.
   std::size_t piece_out(const swap_record& r, std::size_t offset) const noexcept;

@@ -77,6 +77,7 @@ struct swap_record {
     bool urgent = false;     ///< somebody does
     bool elsewhere = false;  ///< goes to `to`, which is the caller's
     bool begun = false;      ///< has its memory
+    bool late = false;       ///< somebody waits, and it was not there
     bool served = false;     ///< was used in this round
     bool given_up = false;   ///< could not be brought back ahead of use
     bool handed = false;     ///< wait_in() has said where `here` is; leave() gives it back

@@ -227,8 +227,7 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
       throw_failure("swapped::wait_in", r, false, r.in.failure);
     }
     if (r.in.stage != swap_stage::ended) {
-      late = r.in.stage != swap_stage::failed;
-      if (late) ++counted_.late;
+      if (r.in.stage != swap_stage::failed) r.in.late = true;
       try {
         enqueue_in(r, &context);
       } catch (...) {
@@ -241,6 +240,7 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
     device::wait_in_stream(context.stream, r.in.event);
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
+    late = count_late(r);
     r.out.lent = false;
     result = r.in.here;
     if (r.in.elsewhere) {

@@ -239,12 +239,10 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/
   void* result = nullptr;
   {
     locked lock(mutex_);
-    if (r.in.stage != swap_stage::ended) {
-      late = !r.in.urgent && r.in.stage != swap_stage::failed;
-      there = r.in.done;
-      if (late) ++counted_.late;
-    }
+    const bool was_late = r.in.stage != swap_stage::ended && !r.in.urgent && r.in.stage != swap_stage::failed;
+    if (r.in.stage != swap_stage::ended) there = r.in.done;
     await_out(lock, r, "swapped::wait_in");
+    if (was_late) r.in.late = true;
     // What failed before this call is said by this call.
     if (r.in.stage == swap_stage::none || (r.in.stage == swap_stage::failed && r.in.urgent)) {
       r.in.stage = swap_stage::queued;
@@ -256,6 +254,7 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/
     if (r.in.stage == swap_stage::failed) throw_failure("swapped::wait_in", r, false, r.in.failure);
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
+    late = count_late(r);
     result = r.in.here;
     if (!r.in.elsewhere && !r.in.forwarded) r.in.handed = true;
     if (r.in.elsewhere) {

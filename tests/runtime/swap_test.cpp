@@ -471,6 +471,34 @@ TEST(swap, what_restore_cannot_do_changes_nothing) {
   EXPECT_EQ(code_of([&] { d.restore(view_of(back)); }), errc::unsupported);
 }
 
+TEST(swap, who_waits_in_vain_is_late_once) {
+  struct heard {
+    int count = 0;
+    static void hear(void* user, const event&) { ++static_cast<heard*>(user)->count; }
+  } events;
+  watched w({.events = {&heard::hear, &events}});
+  const bytes data = make_bytes(100, 1);
+  w.seen.fail_after(0);
+  swapped out = w.out(data);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_EQ(code_of([&] { out.wait_in(); }), errc::device_failure);
+    EXPECT_EQ(w.swaps->statistics().late, 0U) << "its way out failed";
+    if (attempt < 2) w.seen.fail_after(0);
+  }
+  out.wait_in();
+  EXPECT_EQ(w.swaps->statistics().late, 1U);
+  EXPECT_EQ(events.count, 1);
+  out.leave();
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    w.seen.fail_after(0);
+    EXPECT_EQ(code_of([&] { out.wait_in(); }), errc::device_failure);
+    EXPECT_EQ(w.swaps->statistics().late, 1U);
+  }
+  out.wait_in();
+  EXPECT_EQ(w.swaps->statistics().late, 2U);
+  EXPECT_EQ(events.count, 2);
+}
+
 TEST(swap, memory_on_the_host_has_a_limit) {
   counting_memory host(host_memory());
   const watched w({.host = &host, .host_limit_bytes = 4096});

@@ -343,6 +343,20 @@ TEST_F(device_swap, what_restore_cannot_do_changes_nothing) {
   EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
 }
 
+TEST_F(device_swap, who_waits_in_vain_is_late_once) {
+  swapper swaps(small_pieces);
+  const on_device x(make_bytes(3000, 1));
+  swapped out = swaps.swap_out(x.data, 3000, {}, device);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    simt::set_copies_left(1);
+    EXPECT_EQ(code_of([&] { out.wait_in(device); }), errc::device_failure);
+    simt::set_copies_left(-1);
+    EXPECT_EQ(swaps.statistics().late, 0U);
+  }
+  out.wait_in(device);
+  EXPECT_EQ(swaps.statistics().late, 1U);
+}
+
 TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
   swapper swaps(small_pieces);
   const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
