@@ -192,7 +192,8 @@ class STASH_API swapper {
   /// were given up before.
   swapped swap_out(const void* data, std::size_t bytes, const swap_request& request = {},
                    const execution_context& context = {});
-  /// The same for a dense tensor. A pitched one is error(invalid_argument): a stashed_tensor packs it.
+  /// The same for a dense tensor. A pitched one is error(invalid_argument) (a stashed_tensor packs it), and
+  /// so is one of an unknown type.
   swapped swap_out(const const_tensor_view& tensor, const swap_request& request = {},
                    const execution_context& context = {});
   /// The same for an encoded tensor, which must stay as it is until wait_out() says otherwise. Throws

@@ -48,6 +48,7 @@ void check_context(std::string_view function, const execution_context& context) 
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                 dtype type, memory_space where) {
   if (view.type != type) fail(errc::invalid_argument, function, argument, name(type), name(view.type));
+  if (size_of(type) == 0) fail(errc::invalid_argument, function, argument, "a known type", name(type));
   if (where == memory_space::host && view.space == memory_space::device) {
     fail(errc::unsupported, function, argument, "host memory", "device memory");
   }

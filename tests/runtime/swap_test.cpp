@@ -811,6 +811,11 @@ TEST(swap, wrong_arguments) {
             }),
             errc::invalid_argument);
 
+  EXPECT_EQ(code_of([&] {
+              w.swaps->swap_out(const_tensor_view{data.data(), static_cast<dtype>(9), {}, {5}, 0});
+            }),
+            errc::invalid_argument);
+
   swapped empty;
   bytes mine(100);
   for (const std::function<void()>& call : std::vector<std::function<void()>>{
