@@ -176,8 +176,9 @@ struct swap_statistics {
 /// See the top of this page.
 class STASH_API swapper {
  public:
-  /// Throws error(invalid_argument) for an option that is not as described, error(out_of_memory), and for a
-  /// device error(unsupported) in a build without one, or error(device_failure).
+  /// Throws error(invalid_argument) for an option that is not as described, error(out_of_memory), also where
+  /// there is no room for a thread, and for a device error(unsupported) in a build without one, or
+  /// error(device_failure).
   explicit swapper(const swapper_options& options = {});
   /// Waits for all copies to the host, and for those that have begun to come back or go to the caller's
   /// memory. Handles may outlive it, but can only be reset then.

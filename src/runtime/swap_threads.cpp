@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -13,12 +14,21 @@
 namespace stash::detail {
 namespace {
 
+template <class Run>
+std::thread made(const Run& run) {
+  try {
+    return std::thread(run);
+  } catch (const std::system_error& e) {
+    fail(errc::out_of_memory, "swapper", "threads", "room for two", e.code().message());
+  }
+}
+
 class swap_threads final : public swap_core {
  public:
   swap_threads(const swapper_options& options, const swap_hook& hook) : swap_core(options, hook) {
-    out_thread_ = std::thread([this] { run_out(); });
+    out_thread_ = made([this] { run_out(); });
     try {
-      in_thread_ = std::thread([this] { run_in(); });
+      in_thread_ = made([this] { run_in(); });
     } catch (...) {
       stop(out_thread_, out_work_, out_stops_);
       throw;
