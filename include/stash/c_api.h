@@ -146,7 +146,7 @@ typedef struct stash_tensor_view {
 /** Where and how a call runs (execution.hpp). May be null everywhere: the calling thread, host memory. */
 typedef struct stash_execution_context {
   size_t struct_size;
-  int32_t space;
+  int32_t space;     /**< STASH_SPACE_HOST or STASH_SPACE_DEVICE */
   int32_t canonical; /**< 1: on a device, bitmap and csr place their tiles in order; takes workspace */
   /** Runs body(state, begin, end) over ranges that cover [0, count), possibly at the same time; null: alone.
    */

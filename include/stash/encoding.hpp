@@ -176,7 +176,8 @@ STASH_API void encode(const encoding& e, const const_tensor_view& input, const e
 /// Any bytes are safe: reads and writes stay inside the given buffers. Bytes that contradict the descriptor
 /// set status_corrupt (tiles whose payload was never stored: status_capacity); affected tiles become zeros.
 /// With STASH_VERIFY=1 in the environment, on the host, encode() of a lossless value encoding leaves a
-/// checksum in the report and decode() sets status_verification on a difference.
+/// checksum in the report, decode() sets status_verification on a difference, and canonicalise() does so in
+/// input's report and passes the checksum on.
 STASH_API void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
                       const workspace_view& workspace, const execution_context& context);
 

@@ -21,6 +21,8 @@ using parallel_for_function = void (*)(void* user, std::int64_t count, std::int6
 /// threads or on how a range is cut. On a device every call may also throw error(device_failure): there is no
 /// driver or no device, or it refused to run a kernel.
 struct execution_context {
+  /// Host or device: calls throw error(invalid_argument) for another. Tensors in pinned memory belong to
+  /// calls of either.
   memory_space space = memory_space::host;
   parallel_for_function parallel_for = nullptr;
   void* user = nullptr;  ///< first argument of parallel_for

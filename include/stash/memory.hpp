@@ -25,7 +25,7 @@ class STASH_API memory_resource {
   /// At least `bytes` bytes, aligned to `alignment`; never null, not even for 0 bytes.
   /// Throws error(invalid_argument) for an alignment that is no power of two, and error(out_of_memory) with
   /// the size if there is no memory, or if what the implementation returned breaks this contract (it is
-  /// given back).
+  /// given back). Sizes above PTRDIFF_MAX less the alignment are refused without asking the implementation.
   void* allocate(std::size_t bytes, std::size_t alignment, void* stream = nullptr);
   /// Takes back what allocate() of this resource returned for the same size and alignment.
   void deallocate(void* data, std::size_t bytes, std::size_t alignment, void* stream = nullptr) noexcept;

@@ -135,13 +135,15 @@ class STASH_API swapped {
   /// of the swapper until leave(). Throws what the copy failed of; the next call copies again.
   void* wait_in(const execution_context& context = {});
   /// Gives back the swapper's memory that wait_in() returned, behind the work of the context's stream. The
-  /// tensor stays on the host and can be brought back again. Does nothing if there is no such memory.
+  /// tensor stays on the host and can be brought back again. Does nothing if there is no such memory: what
+  /// came back ahead of use stays, and so does what comes to the caller's memory.
   void leave(const execution_context& context = {});
 
   /// wait_in(), the dense tensor into `output`, leave(). Of a stashed tensor: see stashed_tensor::restore();
   /// on a device damaged bytes show only if `check` asks for stashed_tensor::check() too, which waits for the
   /// stream. Of a tensor view: `output` is dense and of the same type and element count. Throws
-  /// error(invalid_argument) for raw bytes, or when the tensor comes to the caller's memory.
+  /// error(invalid_argument) for raw bytes, or when the tensor comes to the caller's memory. When it throws,
+  /// memory that wait_in() had returned before stays until leave().
   void restore(const tensor_view& output, const execution_context& context = {}, bool check = false);
   /// wait_in() of a stashed tensor as an object that owns the swapper's memory, for layers that read encoded
   /// bytes. The copy on the host stays until reset(). Throws error(invalid_argument) for other tensors, or
@@ -152,6 +154,7 @@ class STASH_API swapped {
   friend class swapper;
   swapped(std::shared_ptr<detail::swap_core> core, std::unique_ptr<detail::swap_record> record) noexcept;
   detail::swap_core& core_for(std::string_view function, const execution_context& context) const;
+  detail::swap_core& core_for(std::string_view function) const;
 
   std::shared_ptr<detail::swap_core> core_;
   std::unique_ptr<detail::swap_record> record_;
@@ -173,8 +176,9 @@ struct swap_statistics {
 /// See the top of this page.
 class STASH_API swapper {
  public:
-  /// Throws error(invalid_argument) for an option that is not as described, error(out_of_memory), and for a
-  /// device error(unsupported) in a build without one, or error(device_failure).
+  /// Throws error(invalid_argument) for an option that is not as described, error(out_of_memory), also where
+  /// there is no room for a thread, and for a device error(unsupported) in a build without one, or
+  /// error(device_failure).
   explicit swapper(const swapper_options& options = {});
   /// Waits for all copies to the host, and for those that have begun to come back or go to the caller's
   /// memory. Handles may outlive it, but can only be reset then.
@@ -189,7 +193,8 @@ class STASH_API swapper {
   /// were given up before.
   swapped swap_out(const void* data, std::size_t bytes, const swap_request& request = {},
                    const execution_context& context = {});
-  /// The same for a dense tensor. A pitched one is error(invalid_argument): a stashed_tensor packs it.
+  /// The same for a dense tensor. A pitched one is error(invalid_argument) (a stashed_tensor packs it), and
+  /// so is one of an unknown type.
   swapped swap_out(const const_tensor_view& tensor, const swap_request& request = {},
                    const execution_context& context = {});
   /// The same for an encoded tensor, which must stay as it is until wait_out() says otherwise. Throws

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 #include "stash/c_api.h"
 #include "stash/version.hpp"
@@ -23,6 +24,12 @@ std::int32_t note(errc code, const char* text) noexcept {
   return static_cast<std::int32_t>(code);
 }
 
+std::int32_t note_no_memory(const char* function) noexcept {
+  char text[256];
+  std::snprintf(text, sizeof(text), "%s: memory: expected enough for the call, got none", function);
+  return note(errc::out_of_memory, text);
+}
+
 }  // namespace
 
 std::int32_t note_exception(const char* function) noexcept {
@@ -31,9 +38,10 @@ std::int32_t note_exception(const char* function) noexcept {
   } catch (const error& e) {
     return note(e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    char text[256];
-    std::snprintf(text, sizeof(text), "%s: memory: expected enough for the call, got none", function);
-    return note(errc::out_of_memory, text);
+    return note_no_memory(function);
+  } catch (const std::length_error&) {
+    // A list that is longer than any can be.
+    return note_no_memory(function);
   } catch (const std::exception& e) {
     return note(errc::internal, e.what());
   } catch (...) {

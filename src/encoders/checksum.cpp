@@ -11,18 +11,22 @@ std::uint64_t mix(std::uint64_t bits, std::uint64_t index) noexcept {
 }
 
 template <class T>
+std::uint64_t part(const T* values, std::int64_t first, std::int64_t length) noexcept {
+  std::uint64_t result = 0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    T bits;
+    std::memcpy(&bits, values + i, sizeof(T));
+    result += mix(bits, static_cast<std::uint64_t>(first + i));
+  }
+  return result;
+}
+
+template <class T>
 std::uint64_t sum(const const_tensor_view& view, const execution_context& context) {
   std::atomic<std::uint64_t> total{0};
   for_each_tile(context, view.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
     T buffer[tile_elements];
-    const T* values = read_run(view, first, length, buffer);
-    std::uint64_t part = 0;
-    for (std::int64_t i = 0; i < length; ++i) {
-      T bits;
-      std::memcpy(&bits, values + i, sizeof(T));
-      part += mix(bits, static_cast<std::uint64_t>(first + i));
-    }
-    total.fetch_add(part, std::memory_order_relaxed);
+    total.fetch_add(part(read_run(view, first, length, buffer), first, length), std::memory_order_relaxed);
   });
   return total.load();
 }
@@ -38,6 +42,12 @@ std::uint64_t checksum(const const_tensor_view& view, const execution_context& c
     default:
       return sum<std::uint32_t>(view, context);
   }
+}
+
+std::uint64_t checksum_of_run(dtype type, const void* values, std::int64_t first,
+                              std::int64_t length) noexcept {
+  if (size_of(type) == 2) return part(static_cast<const std::uint16_t*>(values), first, length);
+  return part(static_cast<const std::uint32_t*>(values), first, length);
 }
 
 }  // namespace stash::detail

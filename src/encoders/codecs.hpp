@@ -82,5 +82,11 @@ void canonicalise_tiled(const tile_layout& layout, const const_encoded_view& inp
 
 /// Order-independent checksum of the element bits (docs/format.md, "Checksum").
 std::uint64_t checksum(const const_tensor_view& view, const execution_context& context);
+/// The part of elements [first, first + length), which lie densely at `values`.
+std::uint64_t checksum_of_run(dtype type, const void* values, std::int64_t first,
+                              std::int64_t length) noexcept;
+/// The same of the tensor that bitmap or csr hold with source values.
+std::uint64_t checksum_tiled(const tile_layout& layout, const const_encoded_view& input,
+                             const execution_context& context);
 
 }  // namespace stash::detail

@@ -35,19 +35,19 @@ void fail(errc code, std::string_view function, std::string_view argument, std::
   throw error(code, fmt::format("{}: {}: expected {}, got {}", function, argument, expected, got));
 }
 
-void check_host_context(std::string_view function, const execution_context& context) {
-  check_cpu_target();
-  if (on_device(context)) fail(errc::unsupported, function, "context", "a host context", "a device context");
-}
-
 void check_context(std::string_view function, const execution_context& context) {
   if (on_device(context)) return device::check_available(function);
+  if (context.space != memory_space::host) {
+    fail(errc::invalid_argument, function, "context", "one of the host or of a device",
+         fmt::format("one of memory space {}", static_cast<unsigned>(context.space)));
+  }
   check_cpu_target();
 }
 
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                 dtype type, memory_space where) {
   if (view.type != type) fail(errc::invalid_argument, function, argument, name(type), name(view.type));
+  if (size_of(type) == 0) fail(errc::invalid_argument, function, argument, "a known type", name(type));
   if (where == memory_space::host && view.space == memory_space::device) {
     fail(errc::unsupported, function, argument, "host memory", "device memory");
   }

@@ -43,9 +43,6 @@ constexpr std::int64_t tile_count(std::int64_t elements) noexcept {
 [[noreturn]] void fail(errc code, std::string_view function, std::string_view argument,
                        std::string_view expected, std::string_view got);
 
-/// The context must be one of the host: for calls that have no kernels.
-void check_host_context(std::string_view function, const execution_context& context);
-
 /// The context must be one of the host, or of a device if this build has a back end for it.
 void check_context(std::string_view function, const execution_context& context);
 

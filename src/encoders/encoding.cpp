@@ -94,6 +94,22 @@ bool is_lossless_value(const encoding& e) {
   return e.kind == encoding_kind::raw || (tiled(e.kind) && e.values == value_format::source);
 }
 
+/// What encode() left for decode() goes on with copied bytes. It is not made again: of bytes that are damaged
+/// it would say that they are right.
+void pass_checksum_on(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
+                      const encoded_view& output, const execution_context& context) {
+  if (!is_lossless_value(e) || (input.report->flags & flag_has_checksum) == 0) return;
+  const std::uint64_t expected = input.report->checksum;
+  if (verification_enabled()) {
+    const const_tensor_view raw{input.data, source, memory_space::host, shape{elements}, 0};
+    const std::uint64_t found = tiled(e.kind) ? checksum_tiled(layout_of(e, source, elements), input, context)
+                                              : checksum(raw, context);
+    if (found != expected) or_bits(input.report->status, status_verification);
+  }
+  std::atomic_ref<std::uint64_t>(output.report->checksum).store(expected, std::memory_order_relaxed);
+  or_bits(output.report->flags, flag_has_checksum);
+}
+
 }  // namespace
 
 std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
@@ -313,10 +329,12 @@ void canonicalise(const encoding& e, dtype source, std::int64_t elements, const 
     canonicalise_tiled(layout_of(e, source, elements), input, slot_only, context);
   } else if (on_device(context)) {
     if (needed != 0) device::copy_encoded(input.data, output.data, needed, output.report, context);
+    return;
   } else if (needed != 0) {
     std::memcpy(output.data, input.data, needed);
     add(output.report->slot_bytes, needed);
   }
+  pass_checksum_on(e, source, elements, input, output, context);
 }
 
 bool verification_enabled() noexcept {

@@ -42,6 +42,22 @@ tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& inp
   return {layout.fixed_bytes() + payloads.load(), nonzeros.load()};
 }
 
+std::uint64_t checksum_tiled(const tile_layout& layout, const const_encoded_view& input,
+                             const execution_context& context) {
+  std::atomic<std::uint64_t> total{0};
+  const dtype type = layout.values.source;
+  for_each_tile(context, layout.elements, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+    float buffer[tile_elements];
+    std::uint32_t bits[tile_elements];
+    const tensor_view run{bits, type, memory_space::host, shape{length}, 0};
+    float* values = value_target(run, 0, buffer);
+    decode_tile(layout, input, tile, values, nullptr);
+    write_values(run, 0, length, values, rounding::exact);
+    total.fetch_add(checksum_of_run(type, bits, first, length), std::memory_order_relaxed);
+  });
+  return total.load();
+}
+
 void canonicalise_tiled(const tile_layout& layout, const const_encoded_view& input,
                         const encoded_view& output, const execution_context& context) {
   if (layout.elements == 0) return;

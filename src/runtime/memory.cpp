@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <new>
 #include <utility>
 
@@ -74,6 +75,9 @@ void* memory_resource::allocate(std::size_t bytes, std::size_t alignment, void* 
                             "aligned to {}, got {}",
                             bytes, alignment, got));
   };
+  // No allocator has such a block, but some round sizes up, past the largest number.
+  constexpr std::size_t most = PTRDIFF_MAX;
+  if (alignment > most || bytes > most - alignment) fail("none");
   void* data = nullptr;
   try {
     data = do_allocate(real_size(bytes), alignment, stream);

@@ -3,6 +3,7 @@
 /// Making and unmaking stashed tensors around memory that is there already.
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "stash/stashed_tensor.hpp"
@@ -33,9 +34,22 @@ struct stash_access {
     tensor.reset();
   }
 
+  /// Undoes adopt(): the block is not the tensor's any more.
+  static void release(stashed_tensor& tensor) noexcept {
+    tensor.memory_ = nullptr;
+    tensor.block_ = nullptr;
+    tensor.encoded_bytes_ = 0;
+  }
+
   static memory_space space(const stashed_tensor& tensor) noexcept { return tensor.memory_->space(); }
 
   static constexpr std::size_t alignment = 64;  ///< of blocks
 };
+
+/// All checks of stashed_tensor::restore(); `function` stands in the messages. Of `stored` only addresses and
+/// sizes are looked at.
+void check_restore(std::string_view function, const encoding& e, dtype source, const shape& dims,
+                   const const_encoded_view& stored, const tensor_view& output,
+                   const execution_context& context);
 
 }  // namespace stash::detail

@@ -80,6 +80,15 @@ void check_status(std::string_view function, const std::string& name, std::uint3
 
 }  // namespace
 
+void detail::check_restore(std::string_view function, const encoding& e, dtype source, const shape& dims,
+                           const const_encoded_view& stored, const tensor_view& output,
+                           const execution_context& context) {
+  const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
+  check_view(function, "output", output, mask ? dtype::u8 : source, context.space);
+  check_elements(function, "output", output, dims.elements());
+  check_decode(function, {e, stored, output}, context);
+}
+
 stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
                                const stash_options& options, const execution_context& context)
     : how_(e),
@@ -197,11 +206,8 @@ void stashed_tensor::reset() noexcept {
 void stashed_tensor::restore(const tensor_view& output, const execution_context& context) const {
   constexpr std::string_view function = "stashed_tensor::restore";
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
-  const bool mask = how_.kind == encoding_kind::sign_mask || how_.kind == encoding_kind::range_mask;
   const_encoded_view input = stored();
-  detail::check_view(function, "output", output, mask ? dtype::u8 : type_, context.space);
-  detail::check_elements(function, "output", output, dims_.elements());
-  detail::check_decode(function, {how_, input, output}, context);
+  detail::check_restore(function, how_, type_, dims_, input, output, context);
   if (detail::on_device(context)) return detail::run_decode({how_, input, output}, context);
   // Of its own, so that restores at the same time do not see each other's status.
   encode_report own = *report();

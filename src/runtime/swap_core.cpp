@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "encoders/detail.hpp"
 #include "runtime/stash_access.hpp"
@@ -27,20 +28,28 @@ host_block swap_core::take_block(std::size_t bytes) {
   }
 }
 
-void swap_core::claim(std::string_view function, swap_record& r) {
+void swap_core::abandon_elsewhere(swap_record& r) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!r.in.elsewhere && !r.in.forwarded) return;
-  if (r.in.stage == swap_stage::failed) {
-    r.in.stage = swap_stage::none;
-    r.in.elsewhere = r.in.forwarded = r.in.urgent = r.in.asked = false;
-    return;
-  }
+  if ((!r.in.elsewhere && !r.in.forwarded) || goes_elsewhere(r)) return;
+  r.in.stage = swap_stage::none;
+  r.in.elsewhere = r.in.forwarded = r.in.urgent = r.in.asked = false;
+}
+
+void swap_core::claim(std::string_view function, swap_record& r) {
+  abandon_elsewhere(r);
+  const std::lock_guard lock(mutex_);
+  if (!goes_elsewhere(r)) return;
   fail(errc::invalid_argument, function, r.name.empty() ? "this" : r.name,
        "a tensor that comes to the swapper's memory", "one that was asked for elsewhere");
 }
 
+bool swap_core::goes_elsewhere(const swap_record& r) noexcept {
+  return (r.in.elsewhere || r.in.forwarded) && r.in.stage != swap_stage::failed &&
+         r.out.stage != swap_stage::failed;
+}
+
 void swap_core::begin_elsewhere(swap_record& r, void* to) {
-  if ((r.in.elsewhere || r.in.forwarded) && r.in.stage != swap_stage::failed) {
+  if (goes_elsewhere(r)) {
     fail(errc::invalid_argument, "swapped::swap_in", r.name.empty() ? "this" : r.name,
          "a tensor that is not under way to the caller's memory", "one that is");
   }
@@ -56,14 +65,24 @@ bool swap_core::comes_here(const swap_record& r) const {
   return r.in.begun;
 }
 
-stashed_tensor swap_core::take(swap_record& r, const execution_context& context) {
-  std::string name = r.name;
+bool swap_core::handed_out(const swap_record& r) const {
   const std::lock_guard lock(mutex_);
-  stashed_tensor tensor = stash_access::adopt(r.how, r.type, r.dims, std::move(name), *options_.memory,
-                                              context.stream, r.in.here, r.encoded_bytes);
+  return r.in.handed;
+}
+
+stashed_tensor swap_core::borrow(swap_record& r, std::string name,
+                                 const execution_context& context) noexcept {
+  const std::lock_guard lock(mutex_);
+  return stash_access::adopt(r.how, r.type, r.dims, std::move(name), *options_.memory, context.stream,
+                             r.in.here, r.encoded_bytes);
+}
+
+stashed_tensor swap_core::take(swap_record& r, std::string name, const execution_context& context) noexcept {
+  stashed_tensor tensor = borrow(r, std::move(name), context);
+  const std::lock_guard lock(mutex_);
   r.in.here = nullptr;
   r.in.stage = swap_stage::none;
-  r.in.asked = r.in.begun = false;
+  r.in.asked = r.in.begun = r.in.handed = r.in.read = false;
   r.in.done = 0;
   counted_.resident_bytes -= r.bytes;
   note_given_back(r.bytes, context.stream);
@@ -156,6 +175,12 @@ swap_record* swap_core::next_in(bool only_asked) noexcept {
 void swap_core::count_resident(std::size_t bytes) noexcept {
   counted_.resident_bytes += bytes;
   counted_.resident_peak_bytes = std::max(counted_.resident_peak_bytes, counted_.resident_bytes);
+}
+
+bool swap_core::count_late(swap_record& r) noexcept {
+  const bool late = std::exchange(r.in.late, false);
+  if (late) ++counted_.late;
+  return late;
 }
 
 void swap_core::tell_late(const swap_record& r, std::size_t there) const noexcept {

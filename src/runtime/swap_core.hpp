@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,13 +43,18 @@ class swap_core {
   virtual void begin_in_to(swap_record& r, void* to, const execution_context& context) = 0;
   virtual void* wait_in(swap_record& r, const execution_context& context) = 0;
   virtual void leave(swap_record& r, const execution_context& context) = 0;
-  /// Throws error(invalid_argument) for a tensor that is on its way to the caller's memory; if that failed,
-  /// it goes there no longer.
+  /// What failed on its way to the caller's memory goes there no longer.
+  void abandon_elsewhere(swap_record& r) noexcept;
+  /// The same; throws error(invalid_argument) for a tensor that is on its way to the caller's memory.
   void claim(std::string_view function, swap_record& r);
   /// Whether the tensor is, or begins to be, in this swapper's memory.
   bool comes_here(const swap_record& r) const;
+  /// Whether memory that wait_in() has said waits for leave().
+  bool handed_out(const swap_record& r) const;
   /// Of a record that wait_in() brought to this swapper's memory.
-  stashed_tensor take(swap_record& r, const execution_context& context);
+  stashed_tensor take(swap_record& r, std::string name, const execution_context& context) noexcept;
+  /// The same memory as a tensor that must not outlive it and is undone by stash_access::release().
+  stashed_tensor borrow(swap_record& r, std::string name, const execution_context& context) noexcept;
   /// Neither this nor a thread of it knows the record afterwards.
   virtual void forget(swap_record& r) noexcept = 0;
   void reached(std::int64_t position);
@@ -70,6 +76,8 @@ class swap_core {
   /// Waits for memory on the host that is given up but still copied from; false if there is none.
   virtual bool reclaim() { return false; }
 
+  /// Whether the tensor is on its way to the caller's memory, and neither way has failed.
+  static bool goes_elsewhere(const swap_record& r) noexcept;
   /// Throws error(invalid_argument) if the tensor is on its way to the caller's memory already.
   void begin_elsewhere(swap_record& r, void* to);
   void add(swap_record& r);
@@ -80,7 +88,10 @@ class swap_core {
   /// none.
   swap_record* next_in(bool only_asked) noexcept;
   void count_resident(std::size_t bytes) noexcept;
-  /// Tells who listens, without the lock, if the tensor was not there in time.
+  /// Whether somebody waited who is served now and has not been told of yet. Called with the lock; what is
+  /// counted is told behind it.
+  bool count_late(swap_record& r) noexcept;
+  /// Tells who listens, without the lock, that the tensor was not there in time.
   void tell_late(const swap_record& r, std::size_t there) const noexcept;
   /// Bytes of the source that lie in one run from `offset` on, at most a piece.
   std::size_t piece_out(const swap_record& r, std::size_t offset) const noexcept;

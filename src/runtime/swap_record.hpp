@@ -77,8 +77,10 @@ struct swap_record {
     bool urgent = false;     ///< somebody does
     bool elsewhere = false;  ///< goes to `to`, which is the caller's
     bool begun = false;      ///< has its memory
+    bool late = false;       ///< somebody waits, and it was not there
     bool served = false;     ///< was used in this round
     bool given_up = false;   ///< could not be brought back ahead of use
+    bool handed = false;     ///< wait_in() has said where `here` is; leave() gives it back
     bool forwarded = false;  ///< goes on from `here` to `to`, since it was on its way when `to` was named
     std::size_t done = 0;
     swap_failure failure;
@@ -86,6 +88,7 @@ struct swap_record {
     unsigned char* to = nullptr;
     void* stream = nullptr;         ///< in which `here` is given back
     device::event event = nullptr;  ///< behind the copy
+    bool read = false;              ///< on a device: `event` is behind a copy from `here`, too
   } in;
 
   bool busy_out = false, busy_in = false;  ///< a thread copies a piece, without the lock

@@ -81,6 +81,8 @@ class swap_streams final : public swap_core {
   void release(const retired& block) noexcept;
   void enqueue_in(swap_record& r, const execution_context* context);
   void give_back_here(swap_record& r, void* in_stream) noexcept;
+  /// The new one is behind the old one.
+  void replace_event(swap_record& r, void* behind);
   void end_in(swap_record& r) noexcept;
 
   stream out_, in_;
@@ -166,10 +168,8 @@ void swap_streams::enqueue_in(swap_record& r, const execution_context* context) 
       device::copy(target + offset, r.host.data + offset, bytes, in_.handle);
       offset += bytes;
     }
-    const device::event e = device::record_event(in_.handle);
     // Of the same stream: whoever waits for the new one has waited for the old one.
-    if (r.in.event != nullptr) device::destroy_event(r.in.event);
-    r.in.event = e;
+    replace_event(r, in_.handle);
   } catch (...) {
     ++counted_.failures;
     wait_quietly(in_.handle);
@@ -227,8 +227,7 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
       throw_failure("swapped::wait_in", r, false, r.in.failure);
     }
     if (r.in.stage != swap_stage::ended) {
-      late = r.in.stage != swap_stage::failed;
-      if (late) ++counted_.late;
+      if (r.in.stage != swap_stage::failed) r.in.late = true;
       try {
         enqueue_in(r, &context);
       } catch (...) {
@@ -241,7 +240,7 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
     device::wait_in_stream(context.stream, r.in.event);
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
-    r.in.stream = context.stream;
+    late = count_late(r);
     r.out.lent = false;
     result = r.in.here;
     if (r.in.elsewhere) {
@@ -251,10 +250,20 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
     } else if (r.in.forwarded) {
       result = r.in.to;
       copy_here(result, r.in.here, r.bytes, context);
-      r.in.forwarded = false;
-      give_back_here(r, context.stream);
-      end_in(r);
-      advance();
+      if (r.in.handed) {
+        // Whoever leaves it may do so in another stream.
+        replace_event(r, context.stream);
+        r.in.read = true;
+        r.in.forwarded = false;
+      } else {
+        r.in.forwarded = false;
+        give_back_here(r, context.stream);
+        end_in(r);
+        advance();
+      }
+    } else {
+      r.in.handed = true;
+      r.in.stream = context.stream;
     }
   }
   if (late) tell_late(r, 0);
@@ -264,10 +273,23 @@ void* swap_streams::wait_in(swap_record& r, const execution_context& context) {
 /// Keeps the event: the block on the host is read until it is reached.
 void swap_streams::end_in(swap_record& r) noexcept {
   r.in.stage = swap_stage::none;
-  r.in.begun = false;
+  r.in.begun = r.in.handed = false;
+}
+
+void swap_streams::replace_event(swap_record& r, void* behind) {
+  const device::event e = device::record_event(behind);
+  if (r.in.event != nullptr) device::destroy_event(r.in.event);
+  r.in.event = e;
 }
 
 void swap_streams::give_back_here(swap_record& r, void* in_stream) noexcept {
+  if (std::exchange(r.in.read, false)) {
+    try {
+      device::wait_in_stream(in_stream, r.in.event);
+    } catch (const error&) {
+      wait_quietly_for(r.in.event);
+    }
+  }
   counted_.resident_bytes -= r.bytes;
   options_.memory->deallocate(std::exchange(r.in.here, nullptr), r.bytes, stash_access::alignment, in_stream);
   if (in_stream != in_.handle) note_given_back(r.bytes, in_stream);
@@ -279,7 +301,15 @@ void swap_streams::note_given_back(std::size_t bytes, void* stream) noexcept {
 
 void swap_streams::leave(swap_record& r, const execution_context& context) {
   const std::lock_guard lock(mutex_);
-  if (r.in.stage != swap_stage::ended || r.in.elsewhere) return;
+  if (!r.in.handed) return;
+  if (r.in.forwarded) {
+    // wait_in() still copies from it, and gives it back, behind what the context's stream does with it.
+    device::wait_in_stream(context.stream, r.in.event);
+    replace_event(r, context.stream);
+    r.in.stream = context.stream;
+    r.in.handed = false;
+    return;
+  }
   give_back_here(r, context.stream);
   end_in(r);
   advance();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -13,12 +14,21 @@
 namespace stash::detail {
 namespace {
 
+template <class Run>
+std::thread made(const Run& run) {
+  try {
+    return std::thread(run);
+  } catch (const std::system_error& e) {
+    fail(errc::out_of_memory, "swapper", "threads", "room for two", e.code().message());
+  }
+}
+
 class swap_threads final : public swap_core {
  public:
   swap_threads(const swapper_options& options, const swap_hook& hook) : swap_core(options, hook) {
-    out_thread_ = std::thread([this] { run_out(); });
+    out_thread_ = made([this] { run_out(); });
     try {
-      in_thread_ = std::thread([this] { run_in(); });
+      in_thread_ = made([this] { run_in(); });
     } catch (...) {
       stop(out_thread_, out_work_, out_stops_);
       throw;
@@ -49,6 +59,7 @@ class swap_threads final : public swap_core {
   void copy_out_piece(locked& lock, swap_record& r);
   void copy_in_piece(locked& lock, swap_record& r);
   void await_out(locked& lock, swap_record& r, std::string_view function);
+  void give_back(locked& lock, swap_record& r) noexcept;
   void give_back_here(locked& lock, swap_record& r) noexcept;
   void stop(std::thread& thread, std::condition_variable& work, bool& stops) noexcept;
 
@@ -232,18 +243,16 @@ void swap_threads::begin_in_to(swap_record& r, void* to, const execution_context
   in_work_.notify_one();
 }
 
-void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
+void* swap_threads::wait_in(swap_record& r, const execution_context& /*context*/) {
   std::size_t there = r.bytes;
   bool late = false;
   void* result = nullptr;
   {
     locked lock(mutex_);
-    if (r.in.stage != swap_stage::ended) {
-      late = !r.in.urgent && r.in.stage != swap_stage::failed;
-      there = r.in.done;
-      if (late) ++counted_.late;
-    }
+    const bool was_late = r.in.stage != swap_stage::ended && !r.in.urgent && r.in.stage != swap_stage::failed;
+    if (r.in.stage != swap_stage::ended) there = r.in.done;
     await_out(lock, r, "swapped::wait_in");
+    if (was_late) r.in.late = true;
     // What failed before this call is said by this call.
     if (r.in.stage == swap_stage::none || (r.in.stage == swap_stage::failed && r.in.urgent)) {
       r.in.stage = swap_stage::queued;
@@ -255,7 +264,9 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
     if (r.in.stage == swap_stage::failed) throw_failure("swapped::wait_in", r, false, r.in.failure);
     r.in.urgent = r.in.asked = false;
     r.in.served = true;
+    late = count_late(r);
     result = r.in.here;
+    if (!r.in.elsewhere && !r.in.forwarded) r.in.handed = true;
     if (r.in.elsewhere) {
       result = r.in.to;
       r.in.stage = swap_stage::none;
@@ -266,8 +277,9 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
   if (r.in.forwarded) {
     result = r.in.to;
     if (r.bytes != 0) std::memcpy(result, r.in.here, r.bytes);
+    locked lock(mutex_);
     r.in.forwarded = false;
-    leave(r, context);
+    if (!r.in.handed) give_back(lock, r);
   }
   if (late) tell_late(r, there);
   return result;
@@ -275,9 +287,15 @@ void* swap_threads::wait_in(swap_record& r, const execution_context& context) {
 
 void swap_threads::leave(swap_record& r, const execution_context& /*context*/) {
   locked lock(mutex_);
-  if (r.in.stage != swap_stage::ended) return;
+  if (!r.in.handed) return;
+  r.in.handed = false;
+  // wait_in() still copies from it, and gives it back.
+  if (!r.in.forwarded) give_back(lock, r);
+}
+
+void swap_threads::give_back(locked& lock, swap_record& r) noexcept {
   r.in.stage = swap_stage::none;
-  r.in.begun = false;
+  r.in.begun = r.in.handed = false;
   r.in.done = 0;
   give_back_here(lock, r);
   in_work_.notify_one();

@@ -79,6 +79,25 @@ std::string_view label(const swap_record& r) noexcept {
   return r.name.empty() ? std::string_view("this") : std::string_view(r.name);
 }
 
+/// The copy on the host: the encoded bytes, then the report.
+const_encoded_view stored_on_host(const swap_record& r) noexcept {
+  return {r.host.data, r.encoded_bytes, nullptr,
+          reinterpret_cast<encode_report*>(r.host.data + r.encoded_bytes)};
+}
+
+/// A tensor in memory that stays the swapper's.
+class borrowed {
+ public:
+  explicit borrowed(stashed_tensor tensor) noexcept : tensor_(std::move(tensor)) {}
+  ~borrowed() { detail::stash_access::release(tensor_); }
+  borrowed(const borrowed&) = delete;
+  borrowed& operator=(const borrowed&) = delete;
+  const stashed_tensor* operator->() const noexcept { return &tensor_; }
+
+ private:
+  stashed_tensor tensor_;
+};
+
 }  // namespace
 
 // --- handles ---------------------------------------------------------------------------------------------
@@ -117,8 +136,13 @@ std::string_view swapped::name() const noexcept {
 }
 
 detail::swap_core& swapped::core_for(std::string_view function, const execution_context& context) const {
+  detail::swap_core& core = core_for(function);
+  check_space(function, core, context);
+  return core;
+}
+
+detail::swap_core& swapped::core_for(std::string_view function) const {
   if (empty()) fail(errc::invalid_argument, function, "this", "a tensor on the host", "an empty handle");
-  check_space(function, *core_, context);
   if (core_->closed()) {
     fail(errc::invalid_argument, function, label(*record_), "a swapper that still exists", "none");
   }
@@ -130,9 +154,7 @@ void swapped::wait_out(const execution_context& context) {
 }
 
 bool swapped::out_ended() const {
-  constexpr std::string_view function = "swapped::out_ended";
-  if (empty()) fail(errc::invalid_argument, function, "this", "a tensor on the host", "an empty handle");
-  return core_->out_ended(*record_);
+  return core_for("swapped::out_ended").out_ended(*record_);
 }
 
 void swapped::swap_in(const execution_context& context) {
@@ -164,25 +186,47 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
   constexpr std::string_view function = "swapped::restore";
   detail::swap_core& core = core_for(function, context);
   const swap_record& r = *record_;
-  if (r.what == swap_record::form::encoded) {
-    stashed_tensor tensor = take(context);
-    tensor.restore(output, context);
-    if (check) tensor.check(context);
-    return;
-  }
-  if (r.what != swap_record::form::tensor) {
+  const bool encoded = r.what == swap_record::form::encoded;
+  if (!encoded && r.what != swap_record::form::tensor) {
     fail(errc::invalid_argument, function, label(r), "a tensor", "bytes of which no more is known");
   }
-  core.claim(function, *record_);
-  detail::check_view(function, "output", output, r.type, context.space);
-  detail::check_elements(function, "output", output, r.dims.elements());
-  if (!const_tensor_view(output).dense()) {
-    fail(errc::invalid_argument, function, "output", "a dense tensor", "a pitched one");
+  if (encoded) {
+    detail::check_restore(function, r.how, r.type, r.dims, stored_on_host(r), output, context);
+  } else {
+    detail::check_view(function, "output", output, r.type, context.space);
+    detail::check_elements(function, "output", output, r.dims.elements());
+    if (!const_tensor_view(output).dense()) {
+      fail(errc::invalid_argument, function, "output", "a dense tensor", "a pitched one");
+    }
   }
-  if (!core.comes_here(r)) core.begin_in_to(*record_, output.data, context);
+  std::string name = r.name;
+  core.claim(function, *record_);
+  const bool handed_out = core.handed_out(r);
+  if (!encoded && !core.comes_here(r)) {
+    core.begin_in_to(*record_, output.data, context);
+    try {
+      core.wait_in(*record_, context);
+    } catch (...) {
+      core.abandon_elsewhere(*record_);
+      throw;
+    }
+    return;
+  }
   const void* const here = core.wait_in(*record_, context);
   if (here == output.data) return;
-  core.copy_here(output.data, here, r.bytes, context);
+  try {
+    if (encoded) {
+      const borrowed tensor(core.borrow(*record_, std::move(name), context));
+      tensor->restore(output, context);
+      if (check) tensor->check(context);
+    } else {
+      core.copy_here(output.data, here, r.bytes, context);
+    }
+  } catch (...) {
+    // Memory that the caller knows of stays where it was.
+    if (!handed_out) core.leave(*record_, context);
+    throw;
+  }
   core.leave(*record_, context);
 }
 
@@ -192,9 +236,10 @@ stashed_tensor swapped::take(const execution_context& context) {
   if (record_->what != swap_record::form::encoded) {
     fail(errc::invalid_argument, function, label(*record_), "a stashed tensor", "one that is not encoded");
   }
+  std::string name = record_->name;
   core.claim(function, *record_);
   core.wait_in(*record_, context);
-  return core.take(*record_, context);
+  return core.take(*record_, std::move(name), context);
 }
 
 // --- swapper ---------------------------------------------------------------------------------------------

@@ -232,6 +232,11 @@ TEST(c_encodings, batches) {
   EXPECT_EQ(bits_of(back_a), bits_of(a));
   EXPECT_EQ(bits_of(back_b), bits_of(b));
 
+  for (const std::size_t count : {SIZE_MAX, SIZE_MAX / sizeof(stash_batch_item)}) {
+    EXPECT_EQ(stash_encode_batch(&items[0].known, count, nullptr, nullptr), STASH_OUT_OF_MEMORY);
+    EXPECT_EQ(last_error(), "stash_encode_batch: memory: expected enough for the call, got none");
+    EXPECT_EQ(stash_decode_batch(&items[0].known, count, nullptr, nullptr), STASH_OUT_OF_MEMORY);
+  }
   EXPECT_EQ(stash_encode_batch(nullptr, 0, nullptr, nullptr), STASH_OK);
   EXPECT_EQ(stash_encode_batch(nullptr, 1, nullptr, nullptr), STASH_INVALID_ARGUMENT);
   items[1].unknown = 1;

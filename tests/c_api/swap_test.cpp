@@ -11,6 +11,7 @@
 #include "c_api/support.hpp"
 #include "encoders/support.hpp"
 #include "support/failing_allocations.hpp"
+#include "support/no_room_for_threads.hpp"
 
 namespace {
 
@@ -180,6 +181,15 @@ TEST_F(c_swap, full_memory_is_said) {
   EXPECT_EQ(stash_swapped_wait_in(swapped, nullptr, nullptr), STASH_OK) << last_error();
   stash_swapped_destroy(swapped);
   EXPECT_EQ(statistics_of(swaps).failures, 1U);
+}
+
+TEST_F(c_swap, no_room_for_a_thread_is_out_of_memory) {
+  stash_swapper* another = nullptr;
+  {
+    const no_room_for_threads none;
+    EXPECT_EQ(stash_swapper_create(nullptr, &another), STASH_OUT_OF_MEMORY) << last_error();
+  }
+  EXPECT_EQ(another, nullptr);
 }
 
 TEST_F(c_swap, several_threads) {

@@ -83,6 +83,30 @@ TEST_F(Arguments, Views) {
   }
 }
 
+TEST_F(Arguments, ContextsAreOfTheHostOrOfADevice) {
+  for (const int space : {2, 3, 200}) {
+    execution_context context;
+    context.space = static_cast<memory_space>(space);
+    for (const memory_space where : {memory_space::host, memory_space::device, context.space}) {
+      const_tensor_view from = input();
+      tensor_view to = target();
+      from.space = to.space = where;
+      for (const char* name : value_encodings) {
+        const encoding e = parse_encoding(name);
+        EXPECT_EQ(encoding_code(e, from, output(), context), errc::invalid_argument) << name << space;
+        EXPECT_EQ(decoding_code(e, stored(), to, context), errc::invalid_argument) << name << space;
+        EXPECT_EQ(code_of([&] { encoded_bytes_exact(e, from, context); }), errc::invalid_argument) << name;
+      }
+      EXPECT_EQ(code_of([&] { relu_forward(from, to, output(), framework_rule::pytorch, context); }),
+                errc::invalid_argument);
+    }
+    EXPECT_EQ(code_of([&] {
+                canonicalise(parse_encoding("raw"), dtype::f32, count, stored(256), output(), context);
+              }),
+              errc::invalid_argument);
+  }
+}
+
 TEST_F(Arguments, Types) {
   const_tensor_view view = input();
   view.type = dtype::s32;

@@ -58,6 +58,58 @@ TEST(Verify, ChangedAndExchangedValuesAreNoticed) {
   EXPECT_EQ(report.status, status_verification);
 }
 
+TEST(Verify, CanonicalBytesKeepTheChecksum) {
+  const std::vector<float> values = make_values(3000, 0.5, flavour::special, 1);
+  std::vector<std::uint16_t> halves(values.size());
+  for (std::size_t i = 0; i < halves.size(); ++i)
+    halves[i] = static_cast<std::uint16_t>(to_bits(values[i]) >> 16);
+  const const_tensor_view narrow{halves.data(), dtype::bf16, memory_space::host, {3000}, 0};
+  for (const const_tensor_view& x : {const_tensor_view(view_of(values)), narrow}) {
+    for (const char* name : {"raw", "bitmap", "csr"}) {
+      const encoding e = parse_encoding(name);
+      const std::size_t fixed =
+          e.kind == encoding_kind::raw ? 0 : encoded_bytes_at_density(e, x.type, 3000, 0);
+      const std::size_t bound = encoded_bytes_bound(e, x.type, 3000);
+      // Room for all of it, and for a part of it.
+      for (const bool overflows : {false, true}) {
+        if (overflows && fixed == 0) continue;
+        guarded_buffer slot(bound), canonical(bound), arena_bytes(bound);
+        std::vector<float> back(values.size());
+        const tensor_view y{back.data(), x.type, memory_space::host, {3000}, 0};
+        std::uint64_t claimed = 0;
+        const overflow_arena arena{arena_bytes.data(), bound, &claimed};
+        encode_report report, canonical_report;
+        const std::size_t room = overflows ? fixed + (x.type == dtype::f32 ? 2896 : 1712) : bound;
+        encode(e, x, {slot.data(), room, &arena, &report}, {}, {});
+        ASSERT_EQ(report.overflow_bytes != 0, overflows);
+        const const_encoded_view stored{slot.data(), room, &arena, &report};
+        const auto to_canonical = [&] {
+          canonical_report = {};
+          canonicalise(e, x.type, 3000, stored, {canonical.data(), bound, nullptr, &canonical_report}, {});
+        };
+        const const_encoded_view bytes{canonical.data(), bound, nullptr, &canonical_report};
+        to_canonical();
+        EXPECT_EQ(report.status, status_ok);
+        EXPECT_NE(canonical_report.flags & flag_has_checksum, 0u) << name;
+        EXPECT_EQ(canonical_report.checksum, report.checksum);
+        decode(e, bytes, y, {}, {});
+        EXPECT_EQ(canonical_report.status, status_ok) << name;
+        canonical.data()[fixed + 4] ^= 1;
+        decode(e, bytes, y, {}, {});
+        EXPECT_EQ(canonical_report.status, status_verification) << name;
+
+        // Bytes that are damaged already do not become right by being copied.
+        slot.data()[fixed + 4] ^= 1;
+        to_canonical();
+        EXPECT_EQ(report.status, status_verification) << name;
+        EXPECT_EQ(canonical_report.status, status_ok) << name;
+        decode(e, bytes, y, {}, {});
+        EXPECT_EQ(canonical_report.status, status_verification) << name;
+      }
+    }
+  }
+}
+
 TEST(Verify, LossyEncodingsAndReportsWithoutAChecksumAreLeftAlone) {
   const std::vector<float> values = make_values(100, 0.9, flavour::positive, 1);
   std::vector<float> back(values.size());
@@ -67,6 +119,12 @@ TEST(Verify, LossyEncodingsAndReportsWithoutAChecksumAreLeftAlone) {
     encode_report report;
     encode(e, view_of(values), {slot.data(), slot.size(), nullptr, &report}, {}, {});
     EXPECT_EQ(report.flags & flag_has_checksum, 0u);
+    guarded_buffer canonical(slot.size());
+    encode_report canonical_report;
+    report.flags |= flag_has_checksum;  // of nothing
+    canonicalise(e, dtype::f32, 100, {slot.data(), slot.size(), nullptr, &report},
+                 {canonical.data(), canonical.size(), nullptr, &canonical_report}, {});
+    EXPECT_EQ(canonical_report.flags & flag_has_checksum, 0u);
     decode(e, {slot.data(), slot.size(), nullptr, &report}, view_of(back), {}, {});
     EXPECT_EQ(report.status, status_ok);
   }

@@ -86,6 +86,28 @@ TEST(memory, what_does_not_exist_is_out_of_memory) {
   }
 }
 
+TEST(memory, sizes_that_cannot_be_are_refused_before_anybody_rounds_them_up) {
+  constexpr std::size_t most = PTRDIFF_MAX;
+  book b;
+  b.empty = true;
+  callback_memory callbacks(b.callbacks());
+  pmr_memory standard(*std::pmr::new_delete_resource());
+  counting_memory counting(host_memory());
+  for (memory_resource* memory :
+       {&host_memory(), static_cast<memory_resource*>(&standard), static_cast<memory_resource*>(&counting),
+        static_cast<memory_resource*>(&callbacks)}) {
+    for (const std::size_t bytes :
+         {SIZE_MAX, SIZE_MAX - 10, SIZE_MAX - 63, SIZE_MAX - 64, most + 1, most, most - 63}) {
+      EXPECT_EQ(code_of([&] { memory->allocate(bytes, 64); }), errc::out_of_memory) << bytes;
+    }
+    EXPECT_EQ(code_of([&] { memory->allocate(1, most + 1); }), errc::out_of_memory);
+  }
+  EXPECT_TRUE(b.taken.empty()) << "the caller's allocator was asked";
+  EXPECT_EQ(counting.bytes_in_use(), 0U);
+  EXPECT_EQ(code_of([&] { callbacks.allocate(most - 64, 64); }), errc::out_of_memory);
+  EXPECT_EQ(b.taken.size(), 1U);
+}
+
 TEST(memory, callbacks_get_what_was_asked_for) {
   book b;
   callback_memory memory(b.callbacks());

@@ -13,6 +13,7 @@
 #include "runtime/swap_support.hpp"
 #include "stash/relu.hpp"
 #include "support/failing_allocations.hpp"
+#include "support/no_room_for_threads.hpp"
 
 namespace stash {
 namespace {
@@ -354,6 +355,151 @@ TEST(swap, what_comes_back_late_is_heard_of) {
   EXPECT_EQ(to_string(event_kind::late), "late");
 }
 
+TEST(swap, leaving_gives_back_only_what_was_handed_out) {
+  watched w;
+  const bytes data = make_bytes(piece, 1);
+  bytes mine(piece);
+  swapped out = w.out(data, {.needed_at = 0});
+  out.wait_out();
+  out.leave();
+  out.swap_in(mine.data(), piece);
+  w.seen.wait_for(2);
+  w.settle();
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U) << "what is in the caller's memory was given back";
+  EXPECT_EQ(out.wait_in(), mine.data());
+  EXPECT_EQ(mine, data);
+
+  w.swaps->reached(0);
+  w.seen.wait_for(3);
+  w.settle();
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, piece) << "nobody had been told where it is";
+  EXPECT_TRUE(same_bytes(out.wait_in(), data));
+  EXPECT_EQ(w.swaps->statistics().bytes_in, 2 * piece) << "it was copied twice";
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
+
+  out.swap_in();
+  w.settle();
+  out.swap_in(mine.data(), piece);
+  out.leave();
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, piece);
+  mine.assign(piece, 0);
+  EXPECT_EQ(out.wait_in(), mine.data());
+  EXPECT_EQ(mine, data);
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
+}
+
+TEST(swap, memory_that_was_handed_out_stays_until_it_is_left) {
+  counting_memory memory(host_memory());
+  const watched w({.memory = &memory});
+  const bytes data = make_bytes(3 * piece, 1);
+  bytes mine(data.size());
+  swapped out = w.out(data);
+  void* here = out.wait_in();
+  for (int round = 0; round < 2; ++round) {
+    mine.assign(data.size(), 0);
+    out.swap_in(mine.data(), mine.size());
+    EXPECT_EQ(out.wait_in(), mine.data());
+    EXPECT_EQ(mine, data);
+    ASSERT_EQ(memory.blocks_in_use(), 1U);
+    EXPECT_TRUE(same_bytes(here, data));
+    EXPECT_EQ(w.swaps->statistics().resident_bytes, data.size());
+  }
+  EXPECT_EQ(out.wait_in(), here);
+  out.leave();
+  EXPECT_EQ(memory.blocks_in_use(), 0U);
+
+  // Left while it goes on to the caller's memory, it goes with that.
+  out.wait_in();
+  out.swap_in(mine.data(), mine.size());
+  out.leave();
+  mine.assign(data.size(), 0);
+  EXPECT_EQ(out.wait_in(), mine.data());
+  EXPECT_EQ(mine, data);
+  EXPECT_EQ(memory.blocks_in_use(), 0U);
+  EXPECT_EQ(w.swaps->statistics().resident_bytes, 0U);
+}
+
+TEST(swap, what_restore_cannot_do_changes_nothing) {
+  counting_memory memory(host_memory());
+  watched w({.memory = &memory});
+  const std::vector<float> x = make_values(5000, 0.5, flavour::positive, 6);
+  std::vector<float> back(5000), shorter(4999);
+  std::vector<std::uint8_t> other(5000);
+  const auto refused = [&](swapped& s) {
+    EXPECT_EQ(code_of([&] { s.restore(view_of(shorter)); }), errc::invalid_argument);
+    EXPECT_EQ(code_of([&] { s.restore(view_of(other)); }), errc::invalid_argument);
+    EXPECT_EQ(code_of([&] {
+                s.restore(tensor_view{nullptr, dtype::f32, memory_space::host, {5000}, 0});
+              }),
+              errc::invalid_argument);
+  };
+  const stashed_tensor encoded(parse_encoding("bitmap"), view_of(x));
+  swapped a = w.swaps->swap_out(encoded), b = w.swaps->swap_out(view_of(x));
+  for (swapped* s : {&a, &b}) {
+    s->wait_out();
+    const std::uint64_t before = w.swaps->statistics().bytes_in;
+    refused(*s);
+    EXPECT_EQ(w.swaps->statistics().bytes_in, before) << "it was brought back for nothing";
+    const auto* const here = static_cast<const std::uint8_t*>(s->wait_in());
+    const bytes content(here, here + s->bytes());
+    refused(*s);
+    ASSERT_EQ(memory.blocks_in_use(), 1U);
+    EXPECT_TRUE(same_bytes(here, content));
+    EXPECT_EQ(s->wait_in(), here);
+    s->restore(view_of(back));
+    EXPECT_EQ(bits_of(back), bits_of(x));
+    EXPECT_EQ(memory.blocks_in_use(), 0U);
+  }
+  // What failed on its way to the caller's memory is still said by the call that waits for it.
+  w.seen.fail_after(0);
+  b.swap_in(back.data(), 20'000);
+  refused(b);
+  EXPECT_EQ(code_of([&] { b.wait_in(); }), errc::device_failure);
+  EXPECT_EQ(b.wait_in(), back.data());
+
+  stashed_tensor damaged(parse_encoding("bitmap"), view_of(x));
+  std::memset(static_cast<std::uint8_t*>(damaged.output().data) + 640, 0x3f, 4);
+  swapped c = w.swaps->swap_out(std::move(damaged));
+  const void* const here = c.wait_in();
+  EXPECT_EQ(code_of([&] { c.restore(view_of(back)); }), errc::corrupt_data);
+  EXPECT_EQ(c.wait_in(), here) << "memory that was handed out is gone";
+  EXPECT_EQ(memory.blocks_in_use(), 1U);
+
+  swapped d = w.swaps->swap_out(stashed_tensor(parse_encoding("shape_only"), view_of(x)));
+  EXPECT_EQ(code_of([&] { d.restore(view_of(back)); }), errc::unsupported);
+}
+
+TEST(swap, who_waits_in_vain_is_late_once) {
+  struct heard {
+    int count = 0;
+    static void hear(void* user, const event&) { ++static_cast<heard*>(user)->count; }
+  } events;
+  watched w({.events = {&heard::hear, &events}});
+  const bytes data = make_bytes(100, 1);
+  w.seen.fail_after(0);
+  swapped out = w.out(data);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_EQ(code_of([&] { out.wait_in(); }), errc::device_failure);
+    EXPECT_EQ(w.swaps->statistics().late, 0U) << "its way out failed";
+    if (attempt < 2) w.seen.fail_after(0);
+  }
+  out.wait_in();
+  EXPECT_EQ(w.swaps->statistics().late, 1U);
+  EXPECT_EQ(events.count, 1);
+  out.leave();
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    w.seen.fail_after(0);
+    EXPECT_EQ(code_of([&] { out.wait_in(); }), errc::device_failure);
+    EXPECT_EQ(w.swaps->statistics().late, 1U);
+  }
+  out.wait_in();
+  EXPECT_EQ(w.swaps->statistics().late, 2U);
+  EXPECT_EQ(events.count, 2);
+}
+
 TEST(swap, memory_on_the_host_has_a_limit) {
   counting_memory host(host_memory());
   const watched w({.host = &host, .host_limit_bytes = 4096});
@@ -500,6 +646,17 @@ TEST(swap, failures_say_what_failed) {
   EXPECT_EQ(code_of([&] { kept.restore(view_of(back)); }), errc::device_failure);
   kept.restore(view_of(back));
   EXPECT_EQ(bits_of(back), bits_of(x));
+  // A dense tensor, which is copied to where it is restored.
+  w.seen.fail_after(0);
+  swapped dense = w.swaps->swap_out(view_of(x));
+  std::fill(back.begin(), back.end(), 0.0F);
+  const std::uint64_t bytes_in = w.swaps->statistics().bytes_in;
+  EXPECT_EQ(code_of([&] { dense.restore(view_of(back)); }), errc::device_failure);
+  dense.wait_out();
+  w.settle();
+  EXPECT_EQ(w.swaps->statistics().bytes_in, bytes_in) << "it goes to memory that is nobody's any more";
+  dense.restore(view_of(back));
+  EXPECT_EQ(bits_of(back), bits_of(x));
   // What nobody had asked for is brought back by the call that waits.
   const std::size_t before = w.seen.pieces().size();
   swapped ahead = w.out(data, {.needed_at = 1});
@@ -542,6 +699,17 @@ TEST(swap, every_allocation_of_the_caller_may_fail) {
   EXPECT_GE(fail_every_allocation([] { const swapper another; }), 2);
 }
 
+TEST(swap, no_room_for_a_thread_is_out_of_memory) {
+  const auto call = [] {
+    const stash_test::no_room_for_threads none;
+    const swapper swaps;
+  };
+  EXPECT_EQ(code_of(call), errc::out_of_memory);
+  const std::string message = message_of(call);
+  EXPECT_EQ(message.find("swapper: threads: expected room for two, got "), 0U) << message;
+  const swapper swaps;
+}
+
 TEST(swap, destruction_waits_for_copies) {
   bytes data = make_bytes(50 * piece, 1), mine(data.size());
   swapped kept, coming, dropped;
@@ -564,8 +732,8 @@ TEST(swap, destruction_waits_for_copies) {
     EXPECT_EQ(w.seen.names(true).back(), "kept");
   }
   EXPECT_EQ(mine, data);
-  EXPECT_TRUE(kept.out_ended());
   EXPECT_EQ(kept.bytes(), data.size());
+  EXPECT_EQ(code_of([&] { (void)kept.out_ended(); }), errc::invalid_argument);
   EXPECT_EQ(code_of([&] { kept.wait_in(); }), errc::invalid_argument);
   EXPECT_EQ(code_of([&] { kept.wait_out(); }), errc::invalid_argument);
   kept.reset();
@@ -652,6 +820,11 @@ TEST(swap, wrong_arguments) {
   EXPECT_NE(code_of([&] { w.swaps->swap_out(data.data(), 1, {}, on_device); }), errc::ok);
   EXPECT_EQ(code_of([&] {
               w.swaps->swap_out(const_tensor_view{nullptr, dtype::f32, {}, {5}, 0});
+            }),
+            errc::invalid_argument);
+
+  EXPECT_EQ(code_of([&] {
+              w.swaps->swap_out(const_tensor_view{data.data(), static_cast<dtype>(9), {}, {5}, 0});
             }),
             errc::invalid_argument);
 

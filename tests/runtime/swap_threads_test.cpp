@@ -91,6 +91,16 @@ TEST(swap_threads, a_handle_goes_from_thread_to_thread) {
   }
 }
 
+// Here, where operator new is the library's own.
+TEST(swap_threads, sizes_that_cannot_be_are_out_of_memory) {
+  swapper swaps;
+  const auto data = make_bytes(100, 1);
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 10, SIZE_MAX / 2}) {
+    EXPECT_EQ(stash_test::code_of([&] { swaps.swap_out(data.data(), bytes); }), errc::out_of_memory) << bytes;
+    EXPECT_TRUE(swaps.swap_out(data.data(), bytes, {.empty_if_full = true}).empty());
+  }
+}
+
 TEST(swap_threads, full_memory_is_survived) {
   swapper swaps({.host_limit_bytes = 8192, .chunk_bytes = 512});
   std::atomic<int> refused{0};

@@ -239,6 +239,124 @@ TEST_F(device_swap, copies_wait_for_the_work_before) {
   EXPECT_EQ(read, old);
 }
 
+TEST_F(device_swap, leaving_gives_back_only_what_was_handed_out) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(5000, 1);
+  const on_device x(content), mine(5000);
+  swapped out = swaps.swap_out(x.data, 5000, {.needed_at = 0}, device);
+  out.leave(device);
+  out.swap_in(mine.data, 5000, device);
+  out.leave(device);
+  EXPECT_EQ(out.wait_in(device), mine.data);
+  EXPECT_EQ(mine.get(), content);
+
+  swaps.reached(0);
+  out.leave(device);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 5000U) << "nobody had been told where it is";
+  out.wait_in(device);
+  EXPECT_EQ(swaps.statistics().bytes_in, 10'000U) << "it was copied twice";
+  out.leave(device);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+
+  out.swap_in(device);
+  out.swap_in(mine.data, 5000, device);
+  out.leave(device);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 5000U);
+  mine.set(bytes(5000));
+  EXPECT_EQ(out.wait_in(device), mine.data);
+  detail::device::wait_for_stream(device.stream);
+  EXPECT_EQ(mine.get(), content);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
+TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
+  swapper swaps(small_pieces);
+  const bytes content = make_bytes(5000, 1);
+  const on_device x(content), mine(5000);
+  // Given up without leaving; left before, between and behind the copy to the caller's memory.
+  for (const int way : {0, 1, 2, 3}) {
+    const lazy_stream one, other, third;
+    swapped out = swaps.swap_out(x.data, 5000, {}, device);
+    const auto* const here = static_cast<const std::uint8_t*>(out.wait_in(one.context()));
+    EXPECT_EQ(out.wait_in(third.context()), here);
+    mine.set(bytes(5000));
+    if (way == 1) out.leave(third.context());
+    out.swap_in(mine.data, 5000, device);
+    bytes read(5000);
+    if (way != 1) detail::device::copy(read.data(), here, 5000, third.handle);
+    if (way == 2) out.leave(third.context());
+    EXPECT_EQ(out.wait_in(other.context()), mine.data);
+    EXPECT_EQ(swaps.statistics().resident_bytes, way == 1 || way == 2 ? 0U : 5000U) << way;
+    if (way == 3) {
+      EXPECT_EQ(out.wait_in(one.context()), here);
+      out.leave(third.context());
+      EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+    }
+    if (way == 0) out.reset();
+    // Whoever would give it back too early does it now.
+    detail::device::wait_for_stream(way == 2 ? other.handle : third.handle);
+    detail::device::wait_for_stream(third.handle);
+    detail::device::wait_for_stream(other.handle);
+    EXPECT_EQ(mine.get(), content) << way;
+    if (way != 1) {
+      EXPECT_EQ(read, content) << way;
+    }
+    out.reset();
+    detail::device::wait_for_stream(one.handle);
+  }
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
+TEST_F(device_swap, what_restore_cannot_do_changes_nothing) {
+  swapper swaps(small_pieces);
+  const std::vector<float> x = make_values(5000, 0.5, flavour::positive, 6);
+  const on_device map(bytes_of(x)), back(x.size() * 4);
+  tensor_view shorter = back.floats(), other = back.floats();
+  shorter.dims = {4999};
+  other.type = dtype::f16;
+  const stashed_tensor encoded(parse_encoding("bitmap"), map.floats(), {}, device);
+  swapped a = swaps.swap_out(encoded, {}, device), b = swaps.swap_out(map.floats(), {}, device);
+  for (swapped* s : {&a, &b}) {
+    for (int round = 0; round < 2; ++round) {
+      const std::size_t blocks = simt::blocks_in_use();
+      EXPECT_EQ(code_of([&] { s->restore(shorter, device); }), errc::invalid_argument);
+      EXPECT_EQ(code_of([&] { s->restore(other, device); }), errc::invalid_argument);
+      EXPECT_EQ(simt::blocks_in_use(), blocks);
+      if (round == 0) s->wait_in(device);
+    }
+    const void* const here = s->wait_in(device);
+    EXPECT_EQ(s->wait_in(device), here);
+    EXPECT_EQ(swaps.statistics().resident_bytes, s->bytes());
+    s->restore(back.floats(), device);
+    EXPECT_EQ(back.get(), map.get());
+    EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+  }
+  stashed_tensor damaged(parse_encoding("bitmap"), map.floats(), {}, device);
+  std::memset(static_cast<std::uint8_t*>(damaged.output().data) + 640, 0x3f, 4);
+  swapped c = swaps.swap_out(std::move(damaged), {}, device);
+  const void* const here = c.wait_in(device);
+  EXPECT_EQ(code_of([&] { c.restore(back.floats(), device, true); }), errc::corrupt_data);
+  EXPECT_EQ(swaps.statistics().resident_bytes, c.bytes()) << "memory that was handed out is gone";
+  EXPECT_EQ(c.wait_in(device), here);
+  c.leave(device);
+  EXPECT_EQ(code_of([&] { c.restore(back.floats(), device, true); }), errc::corrupt_data);
+  EXPECT_EQ(swaps.statistics().resident_bytes, 0U);
+}
+
+TEST_F(device_swap, who_waits_in_vain_is_late_once) {
+  swapper swaps(small_pieces);
+  const on_device x(make_bytes(3000, 1));
+  swapped out = swaps.swap_out(x.data, 3000, {}, device);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    simt::set_copies_left(1);
+    EXPECT_EQ(code_of([&] { out.wait_in(device); }), errc::device_failure);
+    simt::set_copies_left(-1);
+    EXPECT_EQ(swaps.statistics().late, 0U);
+  }
+  out.wait_in(device);
+  EXPECT_EQ(swaps.statistics().late, 1U);
+}
+
 TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
   swapper swaps(small_pieces);
   const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
