@@ -340,7 +340,9 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     }
     if (next > give_up_ms) return result;
     const double computed = computing ? compute_end + work_left_[index(k) + 1] : next + work_left_[index(k)];
-    const double copied = (in.current >= 0 ? in_end : next) + copies_end_[next_in] - copies_before_[next_in];
+    // The copy that runs may have the link to itself from now on.
+    const double arrived = in.current >= 0 ? now + in.left : next;
+    const double copied = arrived + copies_end_[next_in] - copies_before_[next_in];
     if (std::max(computed, copied) > hopeless) return result;
     const double elapsed = (next - now) * rate;
     out.left -= elapsed;
