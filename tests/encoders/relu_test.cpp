@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "reference.hpp"
+#include "stash/batch.hpp"
 #include "stash/relu.hpp"
 
 namespace {
@@ -161,6 +162,93 @@ TEST(ReluBackward, AnUnreadableTilePassesNothingAndIsReported) {
   EXPECT_EQ(report.status, status_corrupt);
   for (std::size_t i = 0; i < y.size(); ++i)
     ASSERT_EQ(dx[i], i >= 1024 && y[i] > 0 ? 1.0f : 0.0f) << i;
+}
+
+/// A clipping of 16-bit values whose bounds the type does not have.
+struct clip_case {
+  dtype type;
+  float lower, upper;
+  std::vector<std::uint16_t> x, y;
+  std::vector<int> inside;
+};
+
+// f16 rounds 0.1 to 2E66 and -0.3 to B4CD, bf16 to 3DCD and BE9A; f16 has nothing above 65504 but infinity.
+const clip_case clip_cases[] = {
+    {dtype::f16,
+     0.0F,
+     0.1F,
+     {0x4500, 0x2e67, 0x2e66, 0x2e65, 0x0001, 0x0000, 0x8000, 0xc500, 0x7c00},
+     {0x2e66, 0x2e66, 0x2e66, 0x2e65, 0x0001, 0x0000, 0x8000, 0x0000, 0x2e66},
+     {0, 0, 0, 1, 1, 0, 0, 0, 0}},
+    {dtype::f16,
+     -0.3F,
+     1e6F,
+     {0xb4ce, 0xb4cd, 0xb4cc, 0xc500, 0x7c00, 0x7bff, 0x7bfe},
+     {0xb4cd, 0xb4cd, 0xb4cc, 0xb4cd, 0x7bff, 0x7bff, 0x7bfe},
+     {0, 0, 1, 0, 0, 0, 1}},
+    {dtype::bf16,
+     -0.3F,
+     0.1F,
+     {0x40a0, 0x3dce, 0x3dcd, 0x3dcc, 0xbe99, 0xbe9a, 0xbe9b, 0xc0a0},
+     {0x3dcd, 0x3dcd, 0x3dcd, 0x3dcc, 0xbe99, 0xbe9a, 0xbe9a, 0xbe9a},
+     {0, 0, 0, 1, 1, 0, 0, 0}},
+    // Both bounds become 1, and nothing lies between.
+    {dtype::bf16, 1.0F, 1.0001F, {0x3f7f, 0x3f80, 0x3f81}, {0x3f80, 0x3f80, 0x3f80}, {0, 0, 0}},
+};
+
+TEST(Clip, BoundsAreThoseOfTheTypeWhereverTheGradientIsReadFrom) {
+  for (const clip_case& c : clip_cases) {
+    SCOPED_TRACE(testing::Message() << int(c.type) << ' ' << c.lower << ' ' << c.upper);
+    const auto n = static_cast<std::int64_t>(c.x.size());
+    const auto view = [&](const std::vector<std::uint16_t>& v) {
+      return const_tensor_view{v.data(), c.type, memory_space::host, {n}};
+    };
+    const auto target = [&](std::vector<std::uint16_t>& v) {
+      return tensor_view{v.data(), c.type, memory_space::host, {n}};
+    };
+    const std::vector<std::uint16_t> dy(c.x.size(), 0x3c01);
+    std::vector<std::uint16_t> expected;
+    std::vector<bool> bits;
+    for (const int inside : c.inside) {
+      expected.push_back(inside != 0 ? 0x3c01 : 0);
+      bits.push_back(inside != 0);
+    }
+    const std::vector<std::uint8_t> plane = reference_plane(bits);
+    for (const framework_rule rule : rules) {
+      encoding range = make_encoding("range_mask");
+      range.rule = rule;
+      range.lower = c.lower;
+      range.upper = c.upper;
+      guarded_buffer mask(plane.size());
+      encode_report report;
+      std::vector<std::uint16_t> y(c.x.size());
+      clip_forward(view(c.x), target(y), {mask.data(), mask.size(), nullptr, &report}, c.lower, c.upper, rule,
+                   {});
+      EXPECT_EQ(y, c.y);
+      EXPECT_EQ(mask.copy(), plane);
+
+      for (const std::vector<std::uint16_t>* map : {&c.x, &c.y}) {
+        std::vector<std::uint16_t> dx(c.x.size(), 7);
+        clip_backward(view(dy), view(*map), target(dx), c.lower, c.upper, rule, {});
+        EXPECT_EQ(dx, expected);
+        for (const char* name : {"range_mask", "raw", "bitmap", "csr"}) {
+          encoding e = make_encoding(name);
+          if (e.kind == encoding_kind::range_mask) e = range;
+          guarded_buffer single(encoded_bytes_bound(e, c.type, n)), batch(single.size());
+          encode_report reports[2];
+          encode(e, view(*map), {single.data(), single.size(), nullptr, &reports[0]}, {}, {});
+          const encode_item item{e, view(*map), {batch.data(), batch.size(), nullptr, &reports[1]}};
+          encode_batch({&item, 1}, {}, {});
+          for (guarded_buffer* stash : {&single, &batch}) {
+            dx.assign(c.x.size(), 7);
+            clip_backward(view(dy), e, {stash->data(), stash->size(), nullptr, &reports[0]}, target(dx),
+                          c.lower, c.upper, rule, {});
+            EXPECT_EQ(dx, expected) << name;
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
