@@ -8,6 +8,7 @@
 #include "detail.hpp"
 #include "device.hpp"
 #include "run_loops.hpp"
+#include "sign.hpp"
 #include "sign_source.hpp"
 #include "values.hpp"
 
@@ -78,7 +79,7 @@ void check_slope(std::string_view function, float slope) {
 }
 
 void check_bounds(std::string_view function, float lower, float upper) {
-  if (lower < upper) return;
+  if (is_below(lower, upper)) return;
   fail(errc::invalid_argument, function, "lower", "a number below upper",
        fmt::format("{} and {}", lower, upper));
 }

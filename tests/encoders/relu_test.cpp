@@ -251,4 +251,33 @@ TEST(Clip, BoundsAreThoseOfTheTypeWhereverTheGradientIsReadFrom) {
   }
 }
 
+TEST(Clip, DenormalBoundsAreInOrderWhateverTheMode) {
+  const std::vector<float> x{-1.0F, 0.0F, 1e-40F, 1e-39F, 1.0F};
+  const float upper = 1e-39F;
+  const encoding range{.kind = encoding_kind::range_mask, .lower = 0.0F, .upper = upper};
+  std::vector<float> y(x.size()), dx(x.size());
+  guarded_buffer mask(16);
+  encode_report report;
+  const errc found[] = {
+      [&] {
+        const denormals_are_zero mode;
+        return code_of([&] { clip_forward(view_of(x), view_of(y), {}, 0.0F, upper, rules[0], {}); });
+      }(),
+      [&] {
+        const denormals_are_zero mode;
+        return code_of([&] {
+          encode(range, view_of(x), {mask.data(), mask.size(), nullptr, &report}, {}, {});
+        });
+      }(),
+      code_of([&] { clip_forward(view_of(x), view_of(dx), {}, upper, upper, rules[0], {}); }),
+      code_of([&] { clip_forward(view_of(x), view_of(dx), {}, NAN, upper, rules[0], {}); }),
+      code_of([&] { clip_forward(view_of(x), view_of(dx), {}, 0.0F, NAN, rules[0], {}); })};
+  EXPECT_EQ(found[0], errc::ok);
+  EXPECT_EQ(found[1], errc::ok);
+  for (const errc refused : {found[2], found[3], found[4]})
+    EXPECT_EQ(refused, errc::invalid_argument);
+  EXPECT_EQ(bits_of(y), bits_of({0.0F, 0.0F, 1e-40F, 1e-39F, 1e-39F}));
+  EXPECT_EQ(mask.data()[0], 0x04);
+}
+
 }  // namespace
