@@ -50,7 +50,7 @@ enum class value_format : std::uint8_t {
 /// What becomes of a finite non-zero value that rounds to zero.
 enum class underflow_rule : std::uint8_t {
   to_zero = 0,
-  keep_nonzero = 1,  ///< the smallest subnormal with the value's sign, so that a sign read from it is exact
+  keep_nonzero = 1,  ///< the smallest subnormal with the value's sign, so that a sign can be read from it
 };
 
 /// Whose ReLU and max-pooling are served: they differ in NaN. See docs/format.md, "Framework rules".

@@ -71,8 +71,9 @@ STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_e
                                       const execution_context& context);
 
 /// The same from the window index and any stash of the pooled output that keeps the sign (relu_backward lists
-/// them). What is wrong with the stash goes to its own report. On a device a bitmap without negative values
-/// and NaN is as fast as a sign_mask; csr, and bitmaps with them, are searched value by value.
+/// them, and says what a NaN does to 6- and 4-bit MX values). What is wrong with the stash goes to its own
+/// report. On a device a bitmap without negative values and NaN is as fast as a sign_mask; csr, and bitmaps
+/// with them, are searched value by value.
 STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                                       const encoding& y_encoding, const const_encoded_view& y_stash,
                                       const tensor_view& dx, const pool_window& window, framework_rule rule,

@@ -4,6 +4,7 @@
 
 #include "reference.hpp"
 #include "stash/batch.hpp"
+#include "stash/pool.hpp"
 #include "stash/relu.hpp"
 
 namespace {
@@ -104,6 +105,66 @@ TEST(ReluBackward, FromDenseAndFromEveryStash) {
           ASSERT_EQ(bits_of(in_place), expected) << to_string(e) << ' ' << count;
           EXPECT_EQ(report.status, status_ok);
         }
+      }
+    }
+  }
+}
+
+/// The gradients of values of which some have become NaN.
+std::vector<float> expected_beside_nan(const std::vector<float>& dy, std::vector<float> y, bool sparse,
+                                       framework_rule rule) {
+  // Groups are of 32 values, in bitmap and csr of those that are not zero.
+  std::vector<std::size_t> stored;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    if (!sparse || to_bits(y[i]) != 0) stored.push_back(i);
+  }
+  for (std::size_t begin = 0; begin < stored.size(); begin += 32) {
+    const std::vector<std::size_t> group(
+        stored.begin() + static_cast<std::ptrdiff_t>(begin),
+        stored.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 32, stored.size())));
+    const bool any = std::any_of(group.begin(), group.end(), [&](std::size_t i) { return std::isnan(y[i]); });
+    for (const std::size_t i : group) {
+      if (any) y[i] = NAN;
+    }
+  }
+  return reference_backward(dy, y, rule);
+}
+
+TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
+  std::vector<float> y;
+  for (int i = 0; i < 200; ++i)
+    y.push_back(i % 5 == 0 ? 0.0F : i % 3 == 0 ? -1.0F : 0.01F * static_cast<float>(i));
+  y[70] = y[151] = NAN;
+  const std::vector<float> dy(y.size(), 1.5F);
+  for (const framework_rule rule : rules) {
+    for (const std::string format : {"mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1", "mxfp8_e4m3", "mxfp8_e5m2"}) {
+      for (const std::string prefix : {"", "bitmap_", "csr_"}) {
+        const std::string name = prefix + format;
+        const encoding e = make_encoding(name.c_str(), underflow_rule::keep_nonzero);
+        guarded_buffer slot(encoded_bytes_exact(e, view_of(y), {}));
+        encode_report report;
+        encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+        const std::vector<float> expected = format.starts_with("mxfp8")
+                                                ? reference_backward(dy, y, rule)
+                                                : expected_beside_nan(dy, y, !prefix.empty(), rule);
+        const const_encoded_view stash{slot.data(), slot.size(), nullptr, &report};
+        std::vector<float> dx(y.size(), 5.0F);
+        relu_backward(view_of(dy), e, stash, view_of(dx), rule, {});
+        EXPECT_EQ(dx, expected) << name;
+
+        // Pooling by windows of one cell.
+        const shape pixels{1, 1, static_cast<std::int64_t>(y.size()), 1};
+        const pool_window window{.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1};
+        guarded_buffer cells(encoded_bytes_bound({.kind = encoding_kind::window_index, .window_cells = 1},
+                                                 dtype::f32, pixels.elements()),
+                             0);
+        encode_report index;
+        dx.assign(y.size(), 5.0F);
+        relu_max_pool_backward(const_tensor_view{dy.data(), dtype::f32, memory_space::host, pixels},
+                               const_encoded_view{cells.data(), cells.size(), nullptr, &index}, e, stash,
+                               tensor_view{dx.data(), dtype::f32, memory_space::host, pixels}, window, rule,
+                               {});
+        EXPECT_EQ(dx, expected) << name;
       }
     }
   }
