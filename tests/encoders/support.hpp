@@ -178,6 +178,12 @@ inline stash::encoding make_encoding(const char* name,
 /// The calling thread takes denormals for zeros, as TensorFlow's threads do. Elsewhere than on x86 nothing.
 class denormals_are_zero {
  public:
+#if defined(__SSE2__)
+  static constexpr bool works = true;
+#else
+  static constexpr bool works = false;
+#endif
+
   denormals_are_zero() {
 #if defined(__SSE2__)
     _mm_setcsr(before_ | 0x8040);
