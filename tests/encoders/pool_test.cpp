@@ -170,6 +170,27 @@ TEST(max_pool, not_finite_gradients_reach_the_chosen_cells_only) {
   EXPECT_EQ(dx.bits(), expected.bits());
 }
 
+TEST(max_pool, several_nan_sum_to_some_nan) {
+  const std::string before = cpu_target();
+  for (const std::int64_t channels : {1, 8, 33}) {
+    const layer l = layer{1, 1, 3, channels, {1, 2, 1, 1}}.fit(false);
+    tensor x(l.x()), dy(l.y()), dx(l.x());
+    for (std::int64_t c = 0; c < channels; ++c) {
+      x[c] = x[2 * channels + c] = 0.0F;
+      x[channels + c] = 1.0F;
+      dy[c] = std::bit_cast<float>(0x7fc00001U);
+      dy[channels + c] = std::bit_cast<float>(0xffc00002U);
+    }
+    for (const std::string& target : cpu_targets()) {
+      set_cpu_target(target);
+      max_pool_backward(dy.view(), x.view(), dx.view(), l.window, framework_rule::tensorflow, serial);
+      for (std::int64_t i = 0; i < dx.elements(); ++i)
+        ASSERT_EQ(std::isnan(dx[i]), i / channels == 1) << target << ' ' << i;
+    }
+  }
+  set_cpu_target(before);
+}
+
 TEST(max_pool, empty_maps) {
   for (const layer& l : {layer{0, 4, 4, 3, {2, 2, 2, 2}, 2, 2}, layer{2, 4, 4, 0, {2, 2, 2, 2}, 2, 2},
                          layer{2, 4, 4, 3, {2, 2, 2, 2}, 0, 0}, layer{1, 4, 4, 3, {2, 2, 2, 2}, 2, 0},
