@@ -1,6 +1,7 @@
 #include "masks.hpp"
 
 #include "dispatch.hpp"
+#include "encoders/convert.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -23,7 +24,9 @@ void encode_mask(const encode_item& item, launches& to) {
       encode_with<decltype(bits)>(item, to, sign_predicate{type, nan_passes});
     } else {
       encode_with<decltype(bits)>(item, to,
-                                  range_predicate{type, item.how.lower, item.how.upper, nan_passes});
+                                  range_predicate{type, detail::rounded_to(item.input.type, item.how.lower),
+                                                  detail::rounded_to(item.input.type, item.how.upper),
+                                                  nan_passes});
     }
   });
 }

@@ -164,7 +164,7 @@ typedef struct stash_encoding {
   int32_t underflow;    /**< STASH_UNDERFLOW_TO_ZERO ... */
   int32_t rule;         /**< STASH_RULE_TENSORFLOW ... */
   int32_t window_cells; /**< window_index, relu_pool: 1..256 */
-  float lower, upper;   /**< range_mask; both 0: 0 and 6 (ReLU6) */
+  float lower, upper;   /**< range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type */
   int32_t reserved;     /**< 0 */
 } stash_encoding;
 
@@ -338,7 +338,7 @@ STASH_API int32_t stash_leaky_relu_backward(const stash_tensor_view* dy, const s
 STASH_API int32_t stash_leaky_relu_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                                   const stash_tensor_view* dx, float slope,
                                                   const stash_execution_context* context);
-/** relu.hpp; ReLU6 is lower 0, upper 6. `mask` may be null. */
+/** relu.hpp; ReLU6 is lower 0, upper 6; bounds are rounded to a 16-bit type. `mask` may be null. */
 STASH_API int32_t stash_clip_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                      const stash_encoded_view* mask, float lower, float upper, int32_t rule,
                                      const stash_execution_context* context);

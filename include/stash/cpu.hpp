@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Which instruction set the CPU back end uses. The best one that the processor runs is chosen at the first
-/// call; all give the same bits, so this is for tests, measurements and workarounds.
+/// call; all give the same bits (but for the sign and payload of a NaN that a pooling's gradient sums from
+/// several), so this is for tests, measurements and workarounds.
 ///
 /// The environment variable STASH_CPU_TARGET chooses at the first call, by the same names. A name that this
 /// processor or build does not have makes every call that computes throw error(invalid_argument) until

@@ -50,7 +50,7 @@ enum class value_format : std::uint8_t {
 /// What becomes of a finite non-zero value that rounds to zero.
 enum class underflow_rule : std::uint8_t {
   to_zero = 0,
-  keep_nonzero = 1,  ///< the smallest subnormal with the value's sign, so that a sign read from it is exact
+  keep_nonzero = 1,  ///< the smallest subnormal with the value's sign, so that a sign can be read from it
 };
 
 /// Whose ReLU and max-pooling are served: they differ in NaN. See docs/format.md, "Framework rules".
@@ -66,7 +66,7 @@ struct encoding {
   underflow_rule underflow = underflow_rule::to_zero;  ///< bitmap, csr, cast with narrower values
   framework_rule rule = framework_rule::tensorflow;    ///< sign_mask, range_mask
   std::uint16_t window_cells = 0;    ///< window_index, relu_pool: cells of the window (1..256)
-  float lower = 0.0F, upper = 6.0F;  ///< range_mask: the bounds, lower < upper
+  float lower = 0.0F, upper = 6.0F;  ///< range_mask: bounds, lower < upper; rounded to a 16-bit map's type
 
   friend constexpr bool operator==(const encoding&, const encoding&) = default;
 };

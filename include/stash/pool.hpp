@@ -15,7 +15,12 @@
 ///
 /// None of the calls allocates. x and y, and dy and dx, must not overlap. Backward is deterministic for any
 /// number of threads: a gradient that several windows send to one cell is summed in row-major order of the
-/// windows, starting from +0. Sums of 16-bit types are kept in f32 and rounded once.
+/// windows, starting from +0. Sums of 16-bit types are kept in f32 and rounded once. Where several NaN meet
+/// in a sum, its sign and payload depend on the instruction set and the shape.
+///
+/// Threads compare and add in their own floating-point mode. In one that takes denormals for zeros a denormal
+/// is equal to zero and may come out as the zero of its sign; index, code and gradients still agree. What is
+/// said below of equal bits holds where denormals are numbers.
 
 #include "stash/encoding.hpp"
 
@@ -71,8 +76,9 @@ STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_e
                                       const execution_context& context);
 
 /// The same from the window index and any stash of the pooled output that keeps the sign (relu_backward lists
-/// them). What is wrong with the stash goes to its own report. On a device a bitmap without negative values
-/// and NaN is as fast as a sign_mask; csr, and bitmaps with them, are searched value by value.
+/// them, and says what a NaN does to 6- and 4-bit MX values). What is wrong with the stash goes to its own
+/// report. On a device a bitmap without negative values and NaN is as fast as a sign_mask; csr, and bitmaps
+/// with them, are searched value by value.
 STASH_API void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                                       const encoding& y_encoding, const const_encoded_view& y_stash,
                                       const tensor_view& dx, const pool_window& window, framework_rule rule,

@@ -2,7 +2,7 @@
 /// \file
 /// ReLU, leaky ReLU and clipping (ReLU6, hardtanh) with a 1-bit stash. Shapes: all tensors of one call have
 /// the same element count and one type, f32, f16 or bf16; dense or pitched. 16-bit values are computed with
-/// in f32 and rounded once, to nearest even (only leaky ReLU rounds at all).
+/// in f32 and rounded once, to nearest even (only leaky ReLU rounds them at all).
 /// None of the calls allocates. Elements are independent, so results do not depend on threads.
 
 #include "stash/encoding.hpp"
@@ -18,8 +18,10 @@ STASH_API void relu_forward(const const_tensor_view& x, const tensor_view& y, co
 /// dx = gradient passes ? dy : +0, from any stash of y that keeps the sign: sign_mask, bitmap or csr (any
 /// values), cast with keep_nonzero (any format). dx may be dy. `stash` describes all elements of y in order.
 /// A bitmap or csr whose report carries flag_mask_is_not_sign is read through its values, so the result is
-/// exact. For sign_mask the rule was applied by the encoder and `e.rule` is not looked at again. Errors: as
-/// encode(); corrupt bytes set the report's status.
+/// exact but for 6- and 4-bit MX values beside a NaN: it takes its group along, and the gradients of all of
+/// them are those of NaN (docs/format.md, "Sign of a stashed ReLU output"). For sign_mask the rule was
+/// applied by the encoder and `e.rule` is not looked at again. Errors: as encode(); corrupt bytes set the
+/// report's status.
 STASH_API void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
                              const tensor_view& dx, framework_rule rule, const execution_context& context);
 
@@ -46,12 +48,14 @@ STASH_API void leaky_relu_backward(const const_tensor_view& dy, const const_tens
 /// y = x < lower ? lower : x > upper ? upper : x (NaN stays NaN, -0 stays -0 unless it is below `lower`, and
 /// ReLU6's lower bound 0 leaves -0); y may be x. `mask`, if its data is not null, receives the range_mask
 /// of x. ReLU6 is lower 0, upper 6. lower < upper, else error(invalid_argument).
+/// In all calls that clip, the bounds are first rounded to the map's type, to nearest even and saturating
+/// (docs/format.md, "range_mask"): a clipped value is a bound, and no gradient passes there.
 STASH_API void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
                             float lower, float upper, framework_rule rule, const execution_context& context);
 
 /// dx = lower < x < upper ? dy : +0 (NaN: by the rule), from range_mask (its bounds and rule were applied by
 /// the encoder and are not looked at again), or from any lossless value encoding (raw, bitmap, csr) of x or
-/// y. dx may be dy.
+/// y, which give the same dx. dx may be dy.
 STASH_API void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
                              const tensor_view& dx, float lower, float upper, framework_rule rule,
                              const execution_context& context);

@@ -162,4 +162,13 @@ template <class Format>
                                                ((bits >> 31) << (Format::bits - 1)));
 }
 
+/// What maps of a type are compared with in place of a bound: a clipped value is one that the type has, and
+/// has to lie outside like the value that was clipped.
+constexpr float rounded_to(dtype type, float bound) noexcept {
+  constexpr auto to_zero = underflow_rule::to_zero;
+  if (type == dtype::f16) return widen<fp16_format>(narrow<fp16_format, to_zero>(bound));
+  if (type == dtype::bf16) return widen<bf16_format>(narrow<bf16_format, to_zero>(bound));
+  return bound;
+}
+
 }  // namespace stash::detail

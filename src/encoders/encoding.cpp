@@ -7,6 +7,7 @@
 #include "codecs.hpp"
 #include "device.hpp"
 #include "encoding_checks.hpp"
+#include "sign.hpp"
 #include "values.hpp"
 
 namespace stash {
@@ -39,7 +40,7 @@ void check_encoding(std::string_view function, const encoding& e) {
          fmt::format("{}", static_cast<unsigned>(e.underflow)));
   }
   if (is_mask(e.kind)) check_rule(function, e.rule);
-  if (e.kind == encoding_kind::range_mask && !(e.lower < e.upper)) {
+  if (e.kind == encoding_kind::range_mask && !is_below(e.lower, e.upper)) {
     fail(errc::invalid_argument, function, "encoding", "a lower bound below the upper one",
          fmt::format("{} and {}", e.lower, e.upper));
   }

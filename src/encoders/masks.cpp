@@ -1,5 +1,6 @@
 #include "bits.hpp"
 #include "codecs.hpp"
+#include "convert.hpp"
 #include "run_loops.hpp"
 #include "sign.hpp"
 #include "values.hpp"
@@ -34,9 +35,10 @@ void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::
 void encode_range_mask(const encoding& e, const const_tensor_view& input, std::uint8_t* plane,
                        const execution_context& context) {
   const run_loops& fast = loops();
+  const float lower = rounded_to(input.type, e.lower), upper = rounded_to(input.type, e.upper);
   for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
-    fast.range_bits(read_values(input, first, length, buffer), length, e.lower, e.upper, e.rule,
+    fast.range_bits(read_values(input, first, length, buffer), length, lower, upper, e.rule,
                     plane + first / 8);
   });
 }

@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "convert.hpp"
 #include "detail.hpp"
 #include "device.hpp"
 #include "run_loops.hpp"
+#include "sign.hpp"
 #include "sign_source.hpp"
 #include "values.hpp"
 
@@ -77,7 +79,7 @@ void check_slope(std::string_view function, float slope) {
 }
 
 void check_bounds(std::string_view function, float lower, float upper) {
-  if (lower < upper) return;
+  if (is_below(lower, upper)) return;
   fail(errc::invalid_argument, function, "lower", "a number below upper",
        fmt::format("{} and {}", lower, upper));
 }
@@ -208,9 +210,11 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_bounds(function, lower, upper);
   check_pair(function, "x", x, "y", y, context);
   check_mask(function, mask, x.elements());
+  lower = rounded_to(x.type, lower);
+  upper = rounded_to(x.type, upper);
   if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
-  // A bound need not exist in a 16-bit type.
+  // The bounds exist in the type, but a NaN of 16 bits becomes the one that rounding writes.
   forward(x, y, mask, rounding::nearest, context,
           [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
             // y may be x, so what needs x comes first.
@@ -228,6 +232,8 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_pair(clip_backward_name, "dy", dy, "dx", dx, context);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_range_source(clip_backward_name, source, context.space);
+  lower = rounded_to(dy.type, lower);
+  upper = rounded_to(dy.type, upper);
   if (on_device(context)) return device::clip_backward(dy, e, stash, dx, lower, upper, rule, context);
   backward(
       dy, dx, rounding::exact, context,
@@ -244,6 +250,8 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
   check_bounds(clip_backward_name, lower, upper);
   check_pair(clip_backward_name, "dy", dy, "dx", dx, context);
   check_pair(clip_backward_name, "dy", dy, "x", x, context);
+  lower = rounded_to(dy.type, lower);
+  upper = rounded_to(dy.type, upper);
   if (on_device(context)) return device::clip_backward(dy, x, dx, lower, upper, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(x,

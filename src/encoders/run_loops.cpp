@@ -205,13 +205,6 @@ void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t*
     bits[columns[i] / 8] |= static_cast<std::uint8_t>(1U << (columns[i] % 8));
 }
 
-/// Totally ordered like the numbers, both zeros being one; NaN lies outside the infinities.
-std::int32_t ordered(float value) noexcept {
-  const auto bits = std::bit_cast<std::int32_t>(value);
-  const std::int32_t magnitude = bits & f32_magnitude_mask;
-  return choose(bits < 0, -magnitude, magnitude);
-}
-
 void range_bits(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
                 std::uint8_t* bits) {
   const std::int32_t low = ordered(lower);

@@ -15,6 +15,18 @@ constexpr bool is_nan(float value) noexcept {
   return (std::bit_cast<std::int32_t>(value) & f32_magnitude_mask) > f32_infinity;
 }
 
+/// Totally ordered like the numbers, both zeros being one; NaN lies outside the infinities.
+constexpr std::int32_t ordered(float value) noexcept {
+  const auto bits = std::bit_cast<std::int32_t>(value);
+  const std::int32_t magnitude = bits & f32_magnitude_mask;
+  return choose(bits < 0, -magnitude, magnitude);
+}
+
+/// a < b; false for NaN.
+constexpr bool is_below(float a, float b) noexcept {
+  return !is_nan(a) && !is_nan(b) && ordered(a) < ordered(b);
+}
+
 /// True if ReLU's gradient passes where its output is `value`.
 template <framework_rule Rule>
 constexpr bool passes(float value) noexcept {

@@ -47,11 +47,6 @@ HWY_INLINE hn::Vec<integers> ordered_lane(word_vector v) {
   const auto magnitude = hn::And(bits, hn::Set(di, f32_magnitude_mask));
   return hn::IfThenElse(hn::Lt(bits, hn::Zero(di)), hn::Sub(hn::Zero(di), magnitude), magnitude);
 }
-std::int32_t ordered_scalar(float value) {
-  const auto bits = std::bit_cast<std::int32_t>(value);
-  const std::int32_t magnitude = bits & f32_magnitude_mask;
-  return bits < 0 ? -magnitude : magnitude;
-}
 
 /// One bit per lane, from bit 0.
 HWY_INLINE std::uint32_t bits_of_mask(word_mask m) {
@@ -166,8 +161,8 @@ void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float
 void range_bits(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
                 std::uint8_t* bits) {
   const integers di;
-  const std::int32_t low = ordered_scalar(lower);
-  const std::int32_t high = ordered_scalar(upper);
+  const std::int32_t low = ordered(lower);
+  const std::int32_t high = ordered(upper);
   const bool nan_passes = rule == framework_rule::pytorch;
   write_bits(
       values, count, bits,
@@ -178,7 +173,7 @@ void range_bits(const float* values, std::int64_t count, float lower, float uppe
         return nan_passes ? hn::Or(in_range, is_nan_lane(v)) : hn::AndNot(is_nan_lane(v), in_range);
       },
       [&](float v, std::int64_t) {
-        const std::int32_t key = ordered_scalar(v);
+        const std::int32_t key = ordered(v);
         return is_nan(v) ? nan_passes : key > low && key < high;
       });
 }
@@ -186,8 +181,8 @@ void range_bits(const float* values, std::int64_t count, float lower, float uppe
 void clip(const float* x, std::int64_t count, float lower, float upper, float* y) {
   const integers di;
   const words du;
-  const std::int32_t low = ordered_scalar(lower);
-  const std::int32_t high = ordered_scalar(upper);
+  const std::int32_t low = ordered(lower);
+  const std::int32_t high = ordered(upper);
   in_vectors(
       x, count, y,
       [&](std::int64_t i) HWY_ATTR {
@@ -200,7 +195,7 @@ void clip(const float* x, std::int64_t count, float lower, float upper, float* y
         store(hn::IfThenElse(is_nan_lane(v), v, result), y + i);
       },
       [&](std::int64_t i) {
-        const std::int32_t key = ordered_scalar(x[i]);
+        const std::int32_t key = ordered(x[i]);
         const float limited = key < low ? lower : key > high ? upper : x[i];
         y[i] = is_nan(x[i]) ? x[i] : limited;
       });

@@ -1,4 +1,6 @@
 #include "encoders/pool_reference.hpp"
+#include "encoders/support.hpp"
+#include "stash/cpu.hpp"
 
 namespace stash::test {
 namespace {
@@ -77,6 +79,41 @@ TEST(max_pool, any_cut_of_the_loop_gives_the_same_bytes) {
   }
 }
 
+TEST(max_pool, denormals_are_zeros_to_a_thread_that_takes_them_so) {
+  if (!stash_test::denormals_are_zero::works) GTEST_SKIP();
+  const std::string before = cpu_target();
+  for (const std::string& target : cpu_targets()) {
+    set_cpu_target(target);
+    for (const layer& l : edge_layers()) {
+      if (l.channels > 64) continue;
+      for (const framework_rule rule : rules) {
+        tensor x(l.x()), dy(l.y()), expected_y(l.y()), expected_dx(l.x());
+        fill_special(x, 11);
+        fill_uniform(dy, 12);
+        const std::vector<int> cells = reference_pool(l, without_denormals(x), expected_y, rule);
+        reference_pool_backward(l, dy, cells, expected_dx);
+        tensor y(l.y()), plain(l.y()), dx(l.x()), searched(l.x());
+        const std::vector<std::uint8_t> expected_index = reference_index(l, cells);
+        encoded index(expected_index.size());
+        {
+          const stash_test::denormals_are_zero mode;
+          max_pool_forward(x.view(), y.view(), l.window, index.out(), rule, serial);
+          max_pool_forward(x.view(), plain.view(), l.window, {}, rule, serial);
+          max_pool_backward(dy.view(), index.in(), dx.view(), l.window, serial);
+          max_pool_backward(dy.view(), x.view(), searched.view(), l.window, rule, serial);
+        }
+        ASSERT_EQ(index.all(), expected_index) << target;
+        // A denormal may have become a zero or not.
+        ASSERT_EQ(without_denormals(y).bits(), expected_y.bits()) << target;
+        ASSERT_EQ(without_denormals(plain).bits(), expected_y.bits()) << target;
+        ASSERT_EQ(dx.bits(), expected_dx.bits()) << target;
+        ASSERT_EQ(searched.bits(), expected_dx.bits()) << target;
+      }
+    }
+  }
+  set_cpu_target(before);
+}
+
 TEST(max_pool, golden_bytes_of_the_format_document) {
   const auto bytes_of = [](const layer& l, const std::vector<int>& winners) {
     tensor x(l.x()), y(l.y());
@@ -131,6 +168,27 @@ TEST(max_pool, not_finite_gradients_reach_the_chosen_cells_only) {
   reference_pool_backward(l, dy, reference_pool(l, x, y, framework_rule::tensorflow), expected);
   max_pool_backward(dy.view(), index.in(), dx.view(), l.window, serial);
   EXPECT_EQ(dx.bits(), expected.bits());
+}
+
+TEST(max_pool, several_nan_sum_to_some_nan) {
+  const std::string before = cpu_target();
+  for (const std::int64_t channels : {1, 8, 33}) {
+    const layer l = layer{1, 1, 3, channels, {1, 2, 1, 1}}.fit(false);
+    tensor x(l.x()), dy(l.y()), dx(l.x());
+    for (std::int64_t c = 0; c < channels; ++c) {
+      x[c] = x[2 * channels + c] = 0.0F;
+      x[channels + c] = 1.0F;
+      dy[c] = std::bit_cast<float>(0x7fc00001U);
+      dy[channels + c] = std::bit_cast<float>(0xffc00002U);
+    }
+    for (const std::string& target : cpu_targets()) {
+      set_cpu_target(target);
+      max_pool_backward(dy.view(), x.view(), dx.view(), l.window, framework_rule::tensorflow, serial);
+      for (std::int64_t i = 0; i < dx.elements(); ++i)
+        ASSERT_EQ(std::isnan(dx[i]), i / channels == 1) << target << ' ' << i;
+    }
+  }
+  set_cpu_target(before);
 }
 
 TEST(max_pool, empty_maps) {

@@ -1,4 +1,6 @@
 #include "encoders/pool_reference.hpp"
+#include "encoders/support.hpp"
+#include "stash/cpu.hpp"
 #include "stash/relu.hpp"
 
 namespace stash::test {
@@ -147,6 +149,45 @@ TEST(relu_max_pool, equals_the_separate_calls_of_the_library) {
       ASSERT_EQ(joint_dx.bits(), dx.bits());
     }
   }
+}
+
+TEST(relu_max_pool, stashes_agree_on_a_thread_that_takes_denormals_for_zeros) {
+  if (!stash_test::denormals_are_zero::works) GTEST_SKIP();
+  const std::string before = cpu_target();
+  for (const std::string& target : cpu_targets()) {
+    set_cpu_target(target);
+    for (const layer& l : edge_layers()) {
+      if (l.channels > 64) continue;
+      for (const framework_rule rule : rules) {
+        tensor x(l.x()), dy(l.y()), rectified(l.x()), expected_y(l.y());
+        fill_special(x, 31);
+        fill_uniform(dy, 32);
+        reference_relu(without_denormals(x), rectified);
+        reference_pool(l, rectified, expected_y, rule);
+        const std::vector<int> none(static_cast<std::size_t>(l.pooled()), 0);
+        encoded index(reference_index(l, none).size());
+        encoded code(has_code(l) ? reference_code(l, none, expected_y, rule).size() : 0);
+        tensor y(l.y()), y_of_code(l.y()), from_x(l.x()), from_index(l.x()), from_code(l.x());
+        {
+          const stash_test::denormals_are_zero mode;
+          relu_max_pool_forward(x.view(), y.view(), l.window, {}, index.out(), rule, serial);
+          relu_max_pool_backward(dy.view(), index.in(), y.view(), from_index.view(), l.window, rule, serial);
+          relu_max_pool_backward(dy.view(), x.view(), from_x.view(), l.window, rule, serial);
+          if (has_code(l)) {
+            relu_max_pool_forward(x.view(), y_of_code.view(), l.window, code.out(), {}, rule, serial);
+            relu_max_pool_backward(dy.view(), code.in(), from_code.view(), l.window, serial);
+          }
+        }
+        // A denormal may have become a zero or not.
+        ASSERT_EQ(without_denormals(y).bits(), expected_y.bits()) << target;
+        ASSERT_EQ(from_index.bits(), from_x.bits()) << target;
+        if (!has_code(l)) continue;
+        ASSERT_EQ(y_of_code.bits(), y.bits()) << target;
+        ASSERT_EQ(from_code.bits(), from_x.bits()) << target;
+      }
+    }
+  }
+  set_cpu_target(before);
 }
 
 TEST(relu_max_pool, a_window_of_zeros_passes_nothing_and_names_its_first_cell) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "reference.hpp"
+#include "stash/batch.hpp"
+#include "stash/pool.hpp"
 #include "stash/relu.hpp"
 
 namespace {
@@ -108,6 +110,66 @@ TEST(ReluBackward, FromDenseAndFromEveryStash) {
   }
 }
 
+/// The gradients of values of which some have become NaN.
+std::vector<float> expected_beside_nan(const std::vector<float>& dy, std::vector<float> y, bool sparse,
+                                       framework_rule rule) {
+  // Groups are of 32 values, in bitmap and csr of those that are not zero.
+  std::vector<std::size_t> stored;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    if (!sparse || to_bits(y[i]) != 0) stored.push_back(i);
+  }
+  for (std::size_t begin = 0; begin < stored.size(); begin += 32) {
+    const std::vector<std::size_t> group(
+        stored.begin() + static_cast<std::ptrdiff_t>(begin),
+        stored.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 32, stored.size())));
+    const bool any = std::any_of(group.begin(), group.end(), [&](std::size_t i) { return std::isnan(y[i]); });
+    for (const std::size_t i : group) {
+      if (any) y[i] = NAN;
+    }
+  }
+  return reference_backward(dy, y, rule);
+}
+
+TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
+  std::vector<float> y;
+  for (int i = 0; i < 200; ++i)
+    y.push_back(i % 5 == 0 ? 0.0F : i % 3 == 0 ? -1.0F : 0.01F * static_cast<float>(i));
+  y[70] = y[151] = NAN;
+  const std::vector<float> dy(y.size(), 1.5F);
+  for (const framework_rule rule : rules) {
+    for (const std::string format : {"mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1", "mxfp8_e4m3", "mxfp8_e5m2"}) {
+      for (const std::string prefix : {"", "bitmap_", "csr_"}) {
+        const std::string name = prefix + format;
+        const encoding e = make_encoding(name.c_str(), underflow_rule::keep_nonzero);
+        guarded_buffer slot(encoded_bytes_exact(e, view_of(y), {}));
+        encode_report report;
+        encode(e, view_of(y), {slot.data(), slot.size(), nullptr, &report}, {}, {});
+        const std::vector<float> expected = format.starts_with("mxfp8")
+                                                ? reference_backward(dy, y, rule)
+                                                : expected_beside_nan(dy, y, !prefix.empty(), rule);
+        const const_encoded_view stash{slot.data(), slot.size(), nullptr, &report};
+        std::vector<float> dx(y.size(), 5.0F);
+        relu_backward(view_of(dy), e, stash, view_of(dx), rule, {});
+        EXPECT_EQ(dx, expected) << name;
+
+        // Pooling by windows of one cell.
+        const shape pixels{1, 1, static_cast<std::int64_t>(y.size()), 1};
+        const pool_window window{.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1};
+        guarded_buffer cells(encoded_bytes_bound({.kind = encoding_kind::window_index, .window_cells = 1},
+                                                 dtype::f32, pixels.elements()),
+                             0);
+        encode_report index;
+        dx.assign(y.size(), 5.0F);
+        relu_max_pool_backward(const_tensor_view{dy.data(), dtype::f32, memory_space::host, pixels},
+                               const_encoded_view{cells.data(), cells.size(), nullptr, &index}, e, stash,
+                               tensor_view{dx.data(), dtype::f32, memory_space::host, pixels}, window, rule,
+                               {});
+        EXPECT_EQ(dx, expected) << name;
+      }
+    }
+  }
+}
+
 TEST(ReluBackward, PitchedGradients) {
   const std::vector<float> y = make_values(3 * 900, 0.5, flavour::special, 8);
   const std::vector<float> dy = gradients(y.size());
@@ -161,6 +223,122 @@ TEST(ReluBackward, AnUnreadableTilePassesNothingAndIsReported) {
   EXPECT_EQ(report.status, status_corrupt);
   for (std::size_t i = 0; i < y.size(); ++i)
     ASSERT_EQ(dx[i], i >= 1024 && y[i] > 0 ? 1.0f : 0.0f) << i;
+}
+
+/// A clipping of 16-bit values whose bounds the type does not have.
+struct clip_case {
+  dtype type;
+  float lower, upper;
+  std::vector<std::uint16_t> x, y;
+  std::vector<int> inside;
+};
+
+// f16 rounds 0.1 to 2E66 and -0.3 to B4CD, bf16 to 3DCD and BE9A; f16 has nothing above 65504 but infinity.
+const clip_case clip_cases[] = {
+    {dtype::f16,
+     0.0F,
+     0.1F,
+     {0x4500, 0x2e67, 0x2e66, 0x2e65, 0x0001, 0x0000, 0x8000, 0xc500, 0x7c00},
+     {0x2e66, 0x2e66, 0x2e66, 0x2e65, 0x0001, 0x0000, 0x8000, 0x0000, 0x2e66},
+     {0, 0, 0, 1, 1, 0, 0, 0, 0}},
+    {dtype::f16,
+     -0.3F,
+     1e6F,
+     {0xb4ce, 0xb4cd, 0xb4cc, 0xc500, 0x7c00, 0x7bff, 0x7bfe},
+     {0xb4cd, 0xb4cd, 0xb4cc, 0xb4cd, 0x7bff, 0x7bff, 0x7bfe},
+     {0, 0, 1, 0, 0, 0, 1}},
+    {dtype::bf16,
+     -0.3F,
+     0.1F,
+     {0x40a0, 0x3dce, 0x3dcd, 0x3dcc, 0xbe99, 0xbe9a, 0xbe9b, 0xc0a0},
+     {0x3dcd, 0x3dcd, 0x3dcd, 0x3dcc, 0xbe99, 0xbe9a, 0xbe9a, 0xbe9a},
+     {0, 0, 0, 1, 1, 0, 0, 0}},
+    // Both bounds become 1, and nothing lies between.
+    {dtype::bf16, 1.0F, 1.0001F, {0x3f7f, 0x3f80, 0x3f81}, {0x3f80, 0x3f80, 0x3f80}, {0, 0, 0}},
+};
+
+TEST(Clip, BoundsAreThoseOfTheTypeWhereverTheGradientIsReadFrom) {
+  for (const clip_case& c : clip_cases) {
+    SCOPED_TRACE(testing::Message() << int(c.type) << ' ' << c.lower << ' ' << c.upper);
+    const auto n = static_cast<std::int64_t>(c.x.size());
+    const auto view = [&](const std::vector<std::uint16_t>& v) {
+      return const_tensor_view{v.data(), c.type, memory_space::host, {n}};
+    };
+    const auto target = [&](std::vector<std::uint16_t>& v) {
+      return tensor_view{v.data(), c.type, memory_space::host, {n}};
+    };
+    const std::vector<std::uint16_t> dy(c.x.size(), 0x3c01);
+    std::vector<std::uint16_t> expected;
+    std::vector<bool> bits;
+    for (const int inside : c.inside) {
+      expected.push_back(inside != 0 ? 0x3c01 : 0);
+      bits.push_back(inside != 0);
+    }
+    const std::vector<std::uint8_t> plane = reference_plane(bits);
+    for (const framework_rule rule : rules) {
+      encoding range = make_encoding("range_mask");
+      range.rule = rule;
+      range.lower = c.lower;
+      range.upper = c.upper;
+      guarded_buffer mask(plane.size());
+      encode_report report;
+      std::vector<std::uint16_t> y(c.x.size());
+      clip_forward(view(c.x), target(y), {mask.data(), mask.size(), nullptr, &report}, c.lower, c.upper, rule,
+                   {});
+      EXPECT_EQ(y, c.y);
+      EXPECT_EQ(mask.copy(), plane);
+
+      for (const std::vector<std::uint16_t>* map : {&c.x, &c.y}) {
+        std::vector<std::uint16_t> dx(c.x.size(), 7);
+        clip_backward(view(dy), view(*map), target(dx), c.lower, c.upper, rule, {});
+        EXPECT_EQ(dx, expected);
+        for (const char* name : {"range_mask", "raw", "bitmap", "csr"}) {
+          encoding e = make_encoding(name);
+          if (e.kind == encoding_kind::range_mask) e = range;
+          guarded_buffer single(encoded_bytes_bound(e, c.type, n)), batch(single.size());
+          encode_report reports[2];
+          encode(e, view(*map), {single.data(), single.size(), nullptr, &reports[0]}, {}, {});
+          const encode_item item{e, view(*map), {batch.data(), batch.size(), nullptr, &reports[1]}};
+          encode_batch({&item, 1}, {}, {});
+          for (guarded_buffer* stash : {&single, &batch}) {
+            dx.assign(c.x.size(), 7);
+            clip_backward(view(dy), e, {stash->data(), stash->size(), nullptr, &reports[0]}, target(dx),
+                          c.lower, c.upper, rule, {});
+            EXPECT_EQ(dx, expected) << name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Clip, DenormalBoundsAreInOrderWhateverTheMode) {
+  const std::vector<float> x{-1.0F, 0.0F, 1e-40F, 1e-39F, 1.0F};
+  const float upper = 1e-39F;
+  const encoding range{.kind = encoding_kind::range_mask, .lower = 0.0F, .upper = upper};
+  std::vector<float> y(x.size()), dx(x.size());
+  guarded_buffer mask(16);
+  encode_report report;
+  const errc found[] = {
+      [&] {
+        const denormals_are_zero mode;
+        return code_of([&] { clip_forward(view_of(x), view_of(y), {}, 0.0F, upper, rules[0], {}); });
+      }(),
+      [&] {
+        const denormals_are_zero mode;
+        return code_of([&] {
+          encode(range, view_of(x), {mask.data(), mask.size(), nullptr, &report}, {}, {});
+        });
+      }(),
+      code_of([&] { clip_forward(view_of(x), view_of(dx), {}, upper, upper, rules[0], {}); }),
+      code_of([&] { clip_forward(view_of(x), view_of(dx), {}, NAN, upper, rules[0], {}); }),
+      code_of([&] { clip_forward(view_of(x), view_of(dx), {}, 0.0F, NAN, rules[0], {}); })};
+  EXPECT_EQ(found[0], errc::ok);
+  EXPECT_EQ(found[1], errc::ok);
+  for (const errc refused : {found[2], found[3], found[4]})
+    EXPECT_EQ(refused, errc::invalid_argument);
+  EXPECT_EQ(bits_of(y), bits_of({0.0F, 0.0F, 1e-40F, 1e-39F, 1e-39F}));
+  EXPECT_EQ(mask.data()[0], 0x04);
 }
 
 }  // namespace

@@ -12,6 +12,10 @@
 #include <string>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
 
@@ -170,6 +174,34 @@ inline stash::encoding make_encoding(const char* name,
   e.underflow = underflow;
   return e;
 }
+
+/// The calling thread takes denormals for zeros, as TensorFlow's threads do. Elsewhere than on x86 nothing.
+class denormals_are_zero {
+ public:
+#if defined(__SSE2__)
+  static constexpr bool works = true;
+#else
+  static constexpr bool works = false;
+#endif
+
+  denormals_are_zero() {
+#if defined(__SSE2__)
+    _mm_setcsr(before_ | 0x8040);
+#endif
+  }
+  ~denormals_are_zero() {
+#if defined(__SSE2__)
+    _mm_setcsr(before_);
+#endif
+  }
+  denormals_are_zero(const denormals_are_zero&) = delete;
+  denormals_are_zero& operator=(const denormals_are_zero&) = delete;
+
+ private:
+#if defined(__SSE2__)
+  unsigned before_ = _mm_getcsr();
+#endif
+};
 
 /// The error code that `call` throws, or ok.
 template <class Call>

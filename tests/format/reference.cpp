@@ -269,12 +269,20 @@ std::vector<std::size_t> all_of(const tensor& t) {
   return which;
 }
 
-bool passes(const encoding& e, std::uint32_t f32) {
+/// A bound of range_mask, rounded to the type of the tensor.
+double bound_in(dtype type, float bound) {
+  std::uint32_t bits = in_type(type, std::bit_cast<std::uint32_t>(bound));
+  if (type != dtype::f32) bits = widen(type == dtype::f16 ? value_format::fp16 : value_format::bf16, bits);
+  return is_infinite(bits) ? ((bits >> 31) != 0 ? -HUGE_VAL : HUGE_VAL) : value_of_f32(bits);
+}
+
+bool passes(const encoding& e, const tensor& t, std::size_t i) {
+  const std::uint32_t f32 = f32_of(t, i);
   const bool nan_passes = e.rule == framework_rule::pytorch;
   if (is_nan(f32)) return nan_passes;
   const double value = is_infinite(f32) ? ((f32 >> 31) != 0 ? -HUGE_VAL : HUGE_VAL) : value_of_f32(f32);
   if (e.kind == encoding_kind::sign_mask) return value > 0;
-  return value > static_cast<double>(e.lower) && value < static_cast<double>(e.upper);
+  return value > bound_in(t.type, e.lower) && value < bound_in(t.type, e.upper);
 }
 
 /// A bitmap or csr before its tiles have places.
@@ -422,7 +430,7 @@ encoded encode(const encoding& e, const tensor& t) {
     case encoding_kind::range_mask: {
       bit_string plane;
       for (std::size_t i = 0; i < t.bits.size(); ++i)
-        plane.append(passes(e, f32_of(t, i)) ? 1 : 0, 1);
+        plane.append(passes(e, t, i) ? 1 : 0, 1);
       out.bytes = plane.bytes();
       break;
     }
@@ -574,7 +582,7 @@ tensor decode(const encoding& e, const tensor& t) {
     case encoding_kind::sign_mask:
     case encoding_kind::range_mask:
       for (std::size_t i = 0; i < t.bits.size(); ++i)
-        out.bits.push_back(passes(e, f32_of(t, i)) ? 1 : 0);
+        out.bits.push_back(passes(e, t, i) ? 1 : 0);
       return out;
     case encoding_kind::cast:
       out.bits = store(e, t, all_of(t)).decoded;

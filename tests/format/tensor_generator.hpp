@@ -239,8 +239,10 @@ inline encoding random_form(const pair_under_test& tested, generator& random) {
   encoding e = parse_encoding(tested.name);
   e.underflow = static_cast<underflow_rule>(random.below(2));
   e.rule = static_cast<framework_rule>(random.below(2));
-  if (random.below(3) == 0) e.lower = -1.0F;
-  if (random.below(3) == 0) e.upper = INFINITY;
+  // Some become, in 16 bits, one of the special values.
+  static constexpr float lower[] = {0.0F, 0.0F, -1.0F, 0.9999F}, upper[] = {6.0F, 6.0F, INFINITY, 6.0001F};
+  e.lower = lower[random.below(std::size(lower))];
+  e.upper = upper[random.below(std::size(upper))];
   return e;
 }
 

@@ -55,7 +55,8 @@ layer leaky(const char* name, float slope) {
 }
 
 std::vector<layer> layers() {
-  constexpr float lower = -1.0F, upper = 2.0F;
+  // In 16 bits they become -1 and 6, which are among the values.
+  constexpr float lower = -0.9999F, upper = 6.0001F;
   const auto keeps_range = [](const encoding& e) {
     return e.kind == encoding_kind::range_mask ||
            (e.values == value_format::source && e.kind != encoding_kind::sign_mask);
