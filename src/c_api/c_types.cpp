@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 namespace stash::c_api {
 
 // NOLINTBEGIN(misc-redundant-expression)  the two structures are declared apart
@@ -26,7 +28,9 @@ encoding to_encoding(std::string_view function, const stash_encoding* e, std::st
     refuse(function, argument, "0 to 65535 window cells", fmt::format("{}", c.window_cells));
   }
   result.window_cells = static_cast<std::uint16_t>(c.window_cells);
-  if (c.lower != 0.0F || c.upper != 0.0F) {
+  // By their bits, since a thread may take denormals for zeros.
+  const auto is_zero = [](float bound) { return (std::bit_cast<std::uint32_t>(bound) << 1) == 0; };
+  if (!is_zero(c.lower) || !is_zero(c.upper)) {
     result.lower = c.lower;
     result.upper = c.upper;
   }
