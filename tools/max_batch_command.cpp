@@ -92,6 +92,7 @@ int run(options& o) {
                 "--machine: expected the name of a machine or machine.json, got none");
   }
   check_growth(o);
+  check_distinct({{"--json", o.json}}, o.plan.files());
   check_writable(o.json);
   const double max_slowdown = parse_share(o.max_slowdown);
   std::vector<planner::plan_options> wanted;

@@ -54,6 +54,7 @@ void add_graph(CLI::App& app, action& chosen) {
       ->check(some_text());
   command->callback([&chosen, o] {
     chosen = [o] {
+      check_distinct({{"-o", o->output}}, o->source.files());
       check_writable(o->output);
       std::string machine;
       const std::string text = planner::to_json(o->source.make(machine));
@@ -86,9 +87,10 @@ void add_plan(CLI::App& app, action& chosen) {
   o->outputs.declare(*command);
   command->callback([&chosen, o] {
     chosen = [o] {
-      check_writable(o->output);
-      check_writable(o->json);
-      o->outputs.check({o->output, o->json, o->source.name, o->source.trace, o->source.kineto});
+      std::vector<named_file> inputs = o->source.files();
+      for (const named_file& file : o->plan.files())
+        inputs.push_back(file);
+      o->outputs.check({{"-o", o->output}, {"--json", o->json}}, inputs);
       o->plan.check();
       if (o->no_layout) o->outputs.check_without_offsets();
       if (!o->outputs.chrome_trace.empty() && o->plan.machine.empty()) {
@@ -153,7 +155,7 @@ void add_report(CLI::App& app, action& chosen) {
             errc::invalid_argument,
             "report: expected at least one of --html, --chrome-trace, --memory-viz and --layout, got none");
       }
-      o->outputs.check({o->plan});
+      o->outputs.check({}, {{"the plan", o->plan}});
       o->outputs.write(read_valid_plan(o->plan));
       return 0;
     };

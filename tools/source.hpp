@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "files.hpp"
 #include "models/models.hpp"
 #include "planner/plan.hpp"
 #include "planner/trace.hpp"
@@ -41,6 +42,8 @@ struct graph_source {
   int thread_count() const;
   /// The training graph with the workspaces of this machine. `machine` receives their description.
   planner::graph make(std::string& machine) const;
+  /// What is read for it.
+  std::vector<named_file> files() const;
 
  private:
   planner::graph read() const;
@@ -84,6 +87,8 @@ struct plan_source {
   planner::plan_options options(int threads, const std::string& machine_note) const;
   /// Throws error(invalid_argument) for an unknown policy or encoding or a malformed budget.
   void check() const;
+  /// What is read for it.
+  std::vector<named_file> files() const;
   /// Throws error(invalid_argument) for options that neither the policy nor a tensor of `g` has a use for.
   void check_use(const planner::plan_options& o, const planner::graph& g) const;
   /// Options of the planner for `g`, whose use is checked; a budget that is a share needs the baseline, which

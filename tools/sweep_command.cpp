@@ -74,12 +74,12 @@ int run(options& o) {
     throw error(errc::invalid_argument,
                 "--machine: expected the name of a machine or machine.json, got none");
   }
+  std::vector<named_file> inputs = o.source.files();
+  for (const named_file& file : o.plan.files())
+    inputs.push_back(file);
+  check_distinct({{"--json", o.json}, {"--html", o.html}}, inputs);
   check_writable(o.json);
   check_writable(o.html);
-  if (!o.json.empty() && o.json == o.html) {
-    throw error(errc::invalid_argument,
-                fmt::format("{}: expected a file of its own for each output, got it twice", o.json));
-  }
   o.plan.check();
   std::string note;
   const planner::graph g = o.source.make(note);

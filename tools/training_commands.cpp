@@ -137,6 +137,12 @@ void prepare_run(const train_options& o, std::optional<planner::plan>& given, im
 }
 
 int train(const train_options& o) {
+  std::vector<named_file> inputs = o.plan.files();
+  inputs.push_back({"--plan", o.plan_file});
+  check_distinct({{"--json", o.json},
+                  {"--chrome-trace", o.chrome_trace},
+                  {"--dump-activations", o.activations.empty() ? "" : o.activations + "/activations.json"}},
+                 inputs);
   check_writable(o.json);
   check_writable(o.chrome_trace);
   if (!o.memory_limit.empty()) limit_memory(o.memory_limit);
@@ -214,6 +220,7 @@ struct compare_options {
 };
 
 int compare(const compare_options& o) {
+  check_distinct({{"--svg", o.svg}, {"--json", o.json}});
   check_writable(o.svg);
   check_writable(o.json);
   o.training.check();

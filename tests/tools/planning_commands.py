@@ -18,6 +18,10 @@ COMMANDS = ["networks", "graph", "plan", "explain", "report", "verify", "train",
             "sweep", "max-batch", "reproduce"]
 
 
+MACHINE = {"format": "stash.machine", "version": 1, "name": "m", "flops_per_second": 1e13,
+           "memory_bytes_per_second": 5e11, "out_bytes_per_second": 1e10, "in_bytes_per_second": 1e10}
+
+
 class Help(CommandTest):
     def test_everything_has_help(self):
         out = self.done("--help")
@@ -365,6 +369,47 @@ class Plan(CommandTest):
         self.write("kept.json", "kept")
         self.refused("plan", "nope", "-o", "kept.json")
         self.assertEqual((self.folder / "kept.json").read_text(), "kept")
+
+    def test_outputs_and_inputs_are_files_of_their_own(self):
+        for name in ("g", "link_target"):
+            self.write(name + ".json", self.done("graph", "lenet", "--batch", 8))
+        (self.folder / "link.json").symlink_to("link_target.json")
+        (self.folder / "hard.json").hardlink_to(self.folder / "g.json")
+        (self.folder / "sub").mkdir()
+        self.write("m.json", json.dumps(MACHINE))
+        self.write("t.json", json.dumps(small_trace()))
+        self.write("b.csv", Layout.blocks)
+        self.done("sweep", "g.json", "--machine", "m.json", "--budgets", "1.0", "--json", "s.json")
+        self.done("plan", "g.json", "-o", "p.json")
+        before = {path: path.read_bytes() for path in self.folder.glob("*.*")}
+        for arguments, both in [
+                (["plan", "lenet", "-o", "a.json", "--json", "a.json"], ["--json a.json", "-o a.json"]),
+                (["plan", "lenet", "-o", "a.json", "--json", "./sub/../a.json"], ["--json ./sub/../a.json", "-o a.json"]),
+                (["plan", "lenet", "-o", "a.json", "--html", self.folder / "a.json"], ["--html /", "-o a.json"]),
+                (["plan", "g.json", "-o", "g.json"], ["-o g.json", "the graph g.json"]),
+                (["plan", "g.json", "-o", "hard.json"], ["-o hard.json", "the graph g.json"]),
+                (["plan", "link.json", "--json", "link_target.json"], ["--json link_target.json", "the graph link.json"]),
+                (["plan", "g.json", "--machine", "m.json", "--html", "m.json"], ["--html m.json", "--machine m.json"]),
+                (["plan", "--trace", "t.json", "-o", "t.json"], ["-o t.json", "--trace t.json"]),
+                (["plan", "lenet", "--html", "s.json", "--sweep", "s.json"], ["--html s.json", "--sweep s.json"]),
+                (["report", "p.json", "--layout", "p.json"], ["--layout p.json", "the plan p.json"]),
+                (["report", "p.json", "--layout", "x", "--html", "x"], ["--layout x", "--html x"]),
+                (["sweep", "g.json", "--machine", "rtx", "--json", "g.json"], ["--json g.json", "the graph g.json"]),
+                (["sweep", "g.json", "--machine", "m.json", "--html", "m.json"], ["--html m.json", "--machine m.json"]),
+                (["sweep", "lenet", "--machine", "rtx", "--json", "q.json", "--html", "./q.json"],
+                 ["--html ./q.json", "--json q.json"]),
+                (["max-batch", "lenet", "--machine", "m.json", "--memory", "64MiB", "--json", "m.json"],
+                 ["--json m.json", "--machine m.json"]),
+                (["graph", "g.json", "--repeat", 2, "-o", "g.json"], ["-o g.json", "the graph g.json"]),
+                (["graph", "--trace", "t.json", "-o", "t.json"], ["-o t.json", "--trace t.json"]),
+                (["layout", "b.csv", "-o", "./b.csv"], ["-o ./b.csv", "the blocks b.csv"])]:
+            self.refused(*arguments, says=[*both, "expected a file of its own"])
+        self.assertEqual(before, {path: path.read_bytes() for path in self.folder.glob("*.*")})
+
+    def test_devices_and_names_are_no_files_to_keep_apart(self):
+        self.done("plan", "lenet", "-o", "/dev/null", "--json", "/dev/null")
+        self.done("plan", "lenet", "--machine", "rtx", "-o", "lenet", "--json", "rtx")
+        self.assertEqual(self.read_json("lenet")["format"], "stash.plan")
 
     def test_a_write_that_fails_is_reported(self):
         self.refused("plan", "lenet", "-o", "/dev/full", says="/dev/full", code=1)
