@@ -9,6 +9,7 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "plan_outputs.hpp"
+#include "planner/explain_names.hpp"
 #include "planner/json.hpp"
 #include "planner/validator.hpp"
 #include "report.hpp"
@@ -173,13 +174,13 @@ void add_verify(CLI::App& app, action& chosen) {
       double proven_ms = 0.0;
       const auto findings = planner::validate(p, &proven_ms);
       for (const planner::plan_finding& f : findings) {
-        fmt::print("{}: {}\n", planner::to_string(f.fault), f.message);
+        fmt::print("{}: {}\n", planner::to_string(f.fault), planner::printable(f.message));
       }
       if (!findings.empty())
         throw failed_while_running(fmt::format("{}: the plan is not valid: {} finding{}", *file,
                                                findings.size(), findings.size() == 1 ? "" : "s"));
-      fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", *file, p.steps.size(), p.buffers.size(),
-                 p.sizes.planned_peak_total);
+      fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", planner::printable(*file),
+                 p.steps.size(), p.buffers.size(), p.sizes.planned_peak_total);
       if (proven_ms > 0.0) {
         fmt::print(
             "bound verified: no plan of this order within the limit takes less than {:.6f} ms, gap {:.3f} "

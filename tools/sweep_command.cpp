@@ -12,6 +12,7 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "html_report.hpp"
+#include "planner/explain_names.hpp"
 #include "planner/fastest.hpp"
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
@@ -129,8 +130,8 @@ int run(options& o) {
   }
   std::reverse(rows.begin(), rows.end());
   fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
-             g.name, g.batch, wanted.model->name, static_cast<double>(baseline - beside) / 1e6,
-             static_cast<double>(beside) / 1e6, unplanned);
+             planner::printable(g.name), g.batch, planner::printable(wanted.model->name),
+             static_cast<double>(baseline - beside) / 1e6, static_cast<double>(beside) / 1e6, unplanned);
   fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
              "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();

@@ -15,6 +15,7 @@
 #include "chrome_trace.hpp"
 #include "commands.hpp"
 #include "files.hpp"
+#include "planner/explain_names.hpp"
 #include "stash/error.hpp"
 #include "svg.hpp"
 #include "training.hpp"
@@ -177,7 +178,7 @@ int train(const train_options& o) {
     run.trainer->events.notify = [](void*, const event& what) {
       if (what.kind != event_kind::overflow) return;
       fmt::print("step {}: {} is denser than planned: the step is run again with more room\n", what.step,
-                 what.tensor);
+                 planner::printable(what.tensor));
     };
     progress bar(steps, training.batch);
     for (std::int64_t step = 0; step < steps; ++step) {

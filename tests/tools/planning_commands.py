@@ -528,6 +528,43 @@ class ExplainAndVerify(CommandTest):
             for part in [e["encoding"], str(e["bytes_before"]), str(e["bytes_after"]), "backward", e["reason"]]:
                 self.assertIn(part, line)
 
+    def test_names_from_files_cannot_steer_the_terminal(self):
+        nasty = "\x1b]0;owned\x07\r\n\t\x7f\u009b2J \u00fc\u4e2d"
+        shown = r"\x1b]0;owned\x07\x0d\x0a\x09\x7f\xc2\x9b2J " + "\u00fc\u4e2d"
+        graph = json.loads(self.done("graph", "lenet", "--batch", 8))
+        graph["name"] = "net" + nasty
+        for part in graph["storages"] + graph["ops"]:
+            part["name"] += nasty
+        self.write("g.json", json.dumps(graph))
+        self.write("m.json", json.dumps({**MACHINE, "name": "m" + nasty}))
+        fast = ["--machine", "m.json", "--evaluations", 100]
+        plan = self.done("plan", "g.json", *fast, "--budget", 0.9, "-o", "plan.json")
+        damaged = self.read_json("plan.json")
+        damaged["choices"][next(i for i, c in enumerate(damaged["choices"]) if c["kind"] != "none")]["reason"] = nasty
+        self.write("reason.json", json.dumps(damaged))
+        explained = self.done("explain", "reason.json")
+        damaged["buffers"][-1]["offset"] = 1
+        damaged["steps"].reverse()
+        self.write("damaged.json", json.dumps(damaged))
+        verified = self.run_stash("verify", "damaged.json")
+        swept = self.done("sweep", "g.json", *fast, "--budgets", "1.0")
+        refused = [self.refused("plan", "g.json", "--budget", 1), self.refused("explain", "damaged.json"),
+                   self.refused("plan", "lenet", "--trace", "a" + nasty), self.refused("plan" + nasty)]
+        grown = self.done("max-batch", "lenet", *fast, "--policy", "none", "--memory", "4MiB")
+        for text in [plan, explained, swept, grown, *refused, *verified[1:]]:
+            self.assertNotRegex(text, r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]")
+        self.assertIn("net" + shown + ", batch 8", plan)
+        self.assertIn("m" + shown, plan)
+        self.assertIn("pool1" + shown, plan)
+        self.assertIn("net" + shown + ", batch 8", swept)
+        self.assertIn("on m" + shown, swept)
+        self.assertIn("on m" + shown, grown)
+        self.assertIn(shown, verified[1])
+        self.assertIn("; " + shown, explained)
+        tensors = sum(c["kind"] != "none" for c in damaged["choices"])
+        table = explained[explained.index("\ntensor "):].splitlines()[2:]
+        self.assertEqual(len(table), tensors)
+
     def test_damaged_plans_have_findings(self):
         self.done("plan", "vgg_small", "-o", "plan.json")
         plan = (self.folder / "plan.json").read_text()
