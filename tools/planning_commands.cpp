@@ -15,6 +15,7 @@
 #include "report.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
+#include "valid_plan.hpp"
 
 namespace stash::tools {
 
@@ -104,6 +105,7 @@ void add_plan(CLI::App& app, action& chosen) {
       planner::plan_options options = o->plan.make(g, o->source.thread_count(), machine);
       options.lay_out = !o->no_layout;
       const planner::plan p = planner::make_plan(g, options);
+      check_valid(p);
       o->outputs.write(p);
       fmt::print("{}", plan_summary(p));
       if (!o->output.empty()) write_file(o->output, planner::to_json(p));

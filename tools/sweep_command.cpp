@@ -15,10 +15,10 @@
 #include "planner/explain_names.hpp"
 #include "planner/fastest.hpp"
 #include "planner/sweep.hpp"
-#include "planner/validator.hpp"
 #include "report.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
+#include "valid_plan.hpp"
 
 namespace stash::tools {
 namespace {
@@ -115,12 +115,8 @@ int run(options& o) {
       r.relaxed = p.times.relaxed;
       r.greedy_ms = sweep.greedy_ms(r.budget);
       unplanned = p.times.unplanned_ms;
-      const auto findings = planner::validate(p);
-      r.valid = findings.empty();
-      if (!r.valid) {
-        throw failed_while_running(
-            fmt::format("the plan for {} bytes is not valid: {}", r.budget, findings.front().message));
-      }
+      check_valid(p, fmt::format("the plan for {} bytes", r.budget));
+      r.valid = true;
     } catch (const error& e) {
       if (e.code() != errc::infeasible_budget) throw;
       r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
