@@ -327,11 +327,25 @@ void plan_source::declare(CLI::App& command) {
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(0, 1'000'000'000));
-  command.add_option("--search-seed", seed, "of that search")->type_name("N")->capture_default_str();
+  command.add_option("--search-seed", seed, "of that search")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
+  command_ = &command;
 }
 
 void plan_source::check() const {
   static_cast<void>(options(1, ""));
+  if (machine.empty() && command_ != nullptr) {
+    for (const char* const option : {"--no-swap", "--evaluations", "--search-seed"}) {
+      if (command_->count(option) == 0) continue;
+      throw error(
+          errc::invalid_argument,
+          fmt::format(
+              "{}: expected --machine beside it (only plans for one are searched for speed), got none",
+              option));
+    }
+  }
   if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
   if (!budget.empty()) static_cast<void>(parse_budget(budget, 1'000'000'000));
 }

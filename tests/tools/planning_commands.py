@@ -308,6 +308,16 @@ class Plan(CommandTest):
     def test_options_without_a_use_are_refused(self):
         self.refused("plan", "lenet", "--values", "fp8", says=["--values", "auto or gist", "lossless"])
         self.refused("plan", "lenet", "--swap-all", says=["--swap-all", "swap-only"])
+        self.refused("plan", "lenet", "--swap-all", "--policy", "swap-only", says=["--machine", "swap-only"])
+        for option in (["--no-swap"], ["--evaluations", 10], ["--evaluations", 12000], ["--search-seed", 1]):
+            self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine beside it", "got none"])
+            self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine beside it")
+            self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", *option)
+        self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "--search-seed", 2**63 - 1)
+        for seed in ["-1", 2**64, 2**63, "1.5", "x", ""]:
+            says = "--search-seed: expected a whole number from 0 to 9223372036854775807"
+            self.refused("plan", "lenet", "--machine", "rtx", "--search-seed", seed, says=says)
+            self.refused("reproduce", "gist", "--only", "none", "--search-seed", seed, says=says)
         for option in ("--allow", "--deny"):
             self.refused("plan", "lenet", option, "nosuch*=raw", says=[option, "nosuch*", "stash explain"])
             self.refused("sweep", "lenet", "--machine", "rtx", "--budgets", 0.8, option, "nosuch=raw", says=option)
