@@ -71,6 +71,7 @@ std::string command_of(const bench_options& o) {
 }
 
 int run_bench(const bench_options& o) {
+  check_distinct({{"--json", o.json}, {"--svg", o.svg}});
   check_writable(o.json);
   check_writable(o.svg);
   if (o.device == "cuda") return run_device_bench(o);

@@ -120,6 +120,7 @@ void report_ops(const planner::graph& g) {
 }
 
 int run(const calibrate_options& o, int threads) {
+  check_distinct({{"-o", o.output}, {"--graph", o.graph}});
   check_writable(o.output);
   check_writable(o.graph);
   if (!o.network.empty() && !models::find(o.network).trainable) {

@@ -36,6 +36,29 @@ place place_of(const std::string& path) {
   return {last.parent_path() / fmt::format(".stash.{}.part", ::getpid()), last};
 }
 
+bool can_be_shared(const std::string& path) {
+  // What lies in /dev/shm is ordinary files.
+  return path.empty() || path == "-" || (path.starts_with("/dev/") && !path.starts_with("/dev/shm/"));
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;
+  if (fs::exists(a, ignored) && fs::exists(b, ignored)) return fs::equivalent(a, b, ignored);
+  const auto place = [&ignored](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  };
+  return a == b || (!place(a).empty() && place(a) == place(b));
+}
+
+void check_other_files(const named_file& output, const std::vector<named_file>& others) {
+  if (can_be_shared(output.path)) return;
+  for (const named_file& other : others) {
+    if (can_be_shared(other.path) || !same_file(output.path, other.path)) continue;
+    throw error(errc::invalid_argument, fmt::format("{} {}: expected a file of its own, got that of {} {}",
+                                                    output.by, output.path, other.by, other.path));
+  }
+}
+
 }  // namespace
 
 std::string read_file(const std::string& path) {
@@ -73,6 +96,14 @@ void write_file(const std::string& path, const std::string& text) {
   if (!failed) return;
   if (to.first != to.last) fs::remove(to.first, ignored);
   throw failed_while_running(fmt::format("{}: writing failed: {}", path, failed.message()));
+}
+
+void check_distinct(const std::vector<named_file>& outputs, const std::vector<named_file>& inputs) {
+  std::vector<named_file> taken = inputs;
+  for (const named_file& output : outputs) {
+    check_other_files(output, taken);
+    taken.push_back(output);
+  }
 }
 
 void check_writable(const std::string& path) {

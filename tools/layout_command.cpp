@@ -101,6 +101,7 @@ int place(const layout_options& o) {
 }
 
 int run_layout(const layout_options& o) {
+  check_distinct({{"-o", o.output}}, {{"the blocks", o.input}});
   check_writable(o.output);
   try {
     return place(o);

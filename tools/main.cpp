@@ -13,6 +13,7 @@
 #include <new>
 
 #include "commands.hpp"
+#include "planner/explain_names.hpp"
 #include "stash/error.hpp"
 #include "stash/version.hpp"
 
@@ -30,7 +31,7 @@ void request_stop(int) {
 
 int fail(int code, std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  fmt::print(stderr, "stash: {}\n", message);
+  fmt::print(stderr, "stash: {}\n", planner::printable(message));
   return code;
 }
 

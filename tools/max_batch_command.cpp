@@ -14,6 +14,7 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "growth.hpp"
+#include "planner/explain_names.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
 
@@ -92,6 +93,7 @@ int run(options& o) {
                 "--machine: expected the name of a machine or machine.json, got none");
   }
   check_growth(o);
+  check_distinct({{"--json", o.json}}, o.plan.files());
   check_writable(o.json);
   const double max_slowdown = parse_share(o.max_slowdown);
   std::vector<planner::plan_options> wanted;
@@ -133,8 +135,9 @@ int run(options& o) {
       network = graph.name;
       probe p = plan_probe(graph, options, memory, max_slowdown, long_search_pays(graph));
       if (shown) {
-        fmt::print(stderr, "{} {} {}: {}\n", o.policies[k], o.grow, n,
-                   p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : p.limit);
+        fmt::print(
+            stderr, "{} {} {}: {}\n", o.policies[k], o.grow, n,
+            p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : planner::printable(p.limit));
       }
       return p;
     };
@@ -143,8 +146,8 @@ int run(options& o) {
     r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     rows.push_back(std::move(r));
   }
-  fmt::print("{} on {}, {:.1f} MB for everything{}: largest {}\n", network, m.name,
-             static_cast<double>(memory) / 1e6,
+  fmt::print("{} on {}, {:.1f} MB for everything{}: largest {}\n", planner::printable(network),
+             planner::printable(m.name), static_cast<double>(memory) / 1e6,
              std::isfinite(max_slowdown) ? fmt::format(", at most {:.1f} % slower", 100 * max_slowdown) : "",
              o.grow);
   fmt::print("{:<10} {:>8} {:>7} {:>11} {:>11} {:>9} {:>10}  {}\n", "policy", o.grow, "ratio", "planned MB",
@@ -159,7 +162,7 @@ int run(options& o) {
     fmt::print("{:<10} {:>8} {:>7} {:>11.1f} {:>11.1f} {:>8.2f}% {:>10}  {}\n", r.policy, r.found.size, ratio,
                static_cast<double>(p.planned_bytes) / 1e6, static_cast<double>(p.host_bytes) / 1e6,
                100 * p.slowdown(), p.valid ? "yes" : "-",
-               r.found.next.limit.empty() ? "nothing found" : r.found.next.limit);
+               r.found.next.limit.empty() ? "nothing found" : planner::printable(r.found.next.limit));
   }
   if (!o.json.empty()) {
     nlohmann::ordered_json report{

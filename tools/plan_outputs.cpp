@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -19,14 +20,6 @@
 
 namespace stash::tools {
 namespace {
-
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code ignored;
-  const auto path = [&ignored](const std::string& text) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(text, ignored), ignored);
-  };
-  return a == b || path(a) == path(b);
-}
 
 std::optional<nlohmann::ordered_json> read_sweep(const std::string& path, const planner::plan& p) {
   if (path.empty()) return std::nullopt;
@@ -62,25 +55,21 @@ void plan_outputs::declare(CLI::App& command) {
   file("--sweep", sweep, "with --html: show these rows of stash sweep --json, too");
 }
 
-void plan_outputs::check(const std::vector<std::string>& others) const {
+void plan_outputs::check(const std::vector<named_file>& other_outputs,
+                         const std::vector<named_file>& inputs) const {
   if (!sweep.empty() && html.empty())
     throw error(errc::invalid_argument, "--sweep: expected --html beside it, got none");
-  std::vector<std::string> taken = others;
-  if (!sweep.empty()) {
-    static_cast<void>(sweep_from_json(read_file(sweep), sweep));
-    taken.push_back(sweep);
-  }
-  for (const std::string* const path : {&html, &chrome_trace, &memory_viz, &layout}) {
-    if (path->empty()) continue;
-    for (const std::string& other : taken) {
-      if (!other.empty() && same_file(*path, other)) {
-        throw error(errc::invalid_argument,
-                    fmt::format("{}: expected a file of its own for each output, got it twice", *path));
-      }
-    }
-    taken.push_back(*path);
-    check_writable(*path);
-  }
+  std::vector<named_file> written = other_outputs, read = inputs;
+  for (const named_file& file : std::initializer_list<named_file>{{"--html", html},
+                                                                  {"--chrome-trace", chrome_trace},
+                                                                  {"--memory-viz", memory_viz},
+                                                                  {"--layout", layout}})
+    written.push_back(file);
+  read.push_back({"--sweep", sweep});
+  check_distinct(written, read);
+  for (const named_file& file : written)
+    check_writable(file.path);
+  if (!sweep.empty()) static_cast<void>(sweep_from_json(read_file(sweep), sweep));
 }
 
 void plan_outputs::check_without_offsets() const {

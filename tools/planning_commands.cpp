@@ -9,11 +9,13 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "plan_outputs.hpp"
+#include "planner/explain_names.hpp"
 #include "planner/json.hpp"
 #include "planner/validator.hpp"
 #include "report.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
+#include "valid_plan.hpp"
 
 namespace stash::tools {
 
@@ -54,6 +56,7 @@ void add_graph(CLI::App& app, action& chosen) {
       ->check(some_text());
   command->callback([&chosen, o] {
     chosen = [o] {
+      check_distinct({{"-o", o->output}}, o->source.files());
       check_writable(o->output);
       std::string machine;
       const std::string text = planner::to_json(o->source.make(machine));
@@ -86,9 +89,10 @@ void add_plan(CLI::App& app, action& chosen) {
   o->outputs.declare(*command);
   command->callback([&chosen, o] {
     chosen = [o] {
-      check_writable(o->output);
-      check_writable(o->json);
-      o->outputs.check({o->output, o->json, o->source.name, o->source.trace, o->source.kineto});
+      std::vector<named_file> inputs = o->source.files();
+      for (const named_file& file : o->plan.files())
+        inputs.push_back(file);
+      o->outputs.check({{"-o", o->output}, {"--json", o->json}}, inputs);
       o->plan.check();
       if (o->no_layout) o->outputs.check_without_offsets();
       if (!o->outputs.chrome_trace.empty() && o->plan.machine.empty()) {
@@ -101,6 +105,7 @@ void add_plan(CLI::App& app, action& chosen) {
       planner::plan_options options = o->plan.make(g, o->source.thread_count(), machine);
       options.lay_out = !o->no_layout;
       const planner::plan p = planner::make_plan(g, options);
+      check_valid(p);
       o->outputs.write(p);
       fmt::print("{}", plan_summary(p));
       if (!o->output.empty()) write_file(o->output, planner::to_json(p));
@@ -153,7 +158,7 @@ void add_report(CLI::App& app, action& chosen) {
             errc::invalid_argument,
             "report: expected at least one of --html, --chrome-trace, --memory-viz and --layout, got none");
       }
-      o->outputs.check({o->plan});
+      o->outputs.check({}, {{"the plan", o->plan}});
       o->outputs.write(read_valid_plan(o->plan));
       return 0;
     };
@@ -171,13 +176,13 @@ void add_verify(CLI::App& app, action& chosen) {
       double proven_ms = 0.0;
       const auto findings = planner::validate(p, &proven_ms);
       for (const planner::plan_finding& f : findings) {
-        fmt::print("{}: {}\n", planner::to_string(f.fault), f.message);
+        fmt::print("{}: {}\n", planner::to_string(f.fault), planner::printable(f.message));
       }
       if (!findings.empty())
         throw failed_while_running(fmt::format("{}: the plan is not valid: {} finding{}", *file,
                                                findings.size(), findings.size() == 1 ? "" : "s"));
-      fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", *file, p.steps.size(), p.buffers.size(),
-                 p.sizes.planned_peak_total);
+      fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", planner::printable(*file),
+                 p.steps.size(), p.buffers.size(), p.sizes.planned_peak_total);
       if (proven_ms > 0.0) {
         fmt::print(
             "bound verified: no plan of this order within the limit takes less than {:.6f} ms, gap {:.3f} "

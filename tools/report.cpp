@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "planner/explain_names.hpp"
 #include "source.hpp"
 
 namespace stash::tools {
@@ -76,8 +77,8 @@ std::string plan_summary(const planner::plan& p) {
     return fmt::format("  {:<22}{:>14.3f} MB{:>14.3f} MB\n", what, mb(maps), mb(total));
   };
   std::string text =
-      fmt::format("{}, batch {}, policy {}\n  {:<22}{:>17}{:>17}\n", p.network.name, p.network.batch,
-                  planner::to_string(p.chosen_policy), "", "maps", "everything");
+      fmt::format("{}, batch {}, policy {}\n  {:<22}{:>17}{:>17}\n", planner::printable(p.network.name),
+                  p.network.batch, planner::to_string(p.chosen_policy), "", "maps", "everything");
   text += line("baseline peak", z.baseline_peak, z.baseline_peak_total);
   text += line("planned peak", z.planned_peak, z.planned_peak_total);
   if (!p.laid_out) text += "  (without a layout: peaks are the largest sums of live bytes)\n";
@@ -90,13 +91,13 @@ std::string plan_summary(const planner::plan& p) {
       fmt::format("  {:<22}{:>14.3f} MB  (plan is {:.3f} x)\n", moves ? "bound without swap" : "lower bound",
                   mb(z.bound), ratio(z.planned_peak, z.bound));
   text += fmt::format("  {:<22}{:>14.3f} MB  ({})\n", "largest op (W)", mb(z.wall),
-                      z.wall_op >= 0 ? p.network.op_at(z.wall_op).name : "none");
+                      z.wall_op >= 0 ? planner::printable(p.network.op_at(z.wall_op).name) : "none");
   text += fmt::format("  {:<22}{:>14.3f} MB\n", "forward/backward sum", mb(z.boundary));
   if (p.model) {
     text +=
         fmt::format("  {:<22}{:>14.3f} ms  (unplanned {:.3f} ms, no plan below {:.3f} ms: gap {:.2f} %)\n",
-                    "step on " + p.times.model, p.times.simulated_ms, p.times.unplanned_ms, p.times.bound_ms,
-                    100.0 * gap(p.times));
+                    "step on " + planner::printable(p.times.model), p.times.simulated_ms,
+                    p.times.unplanned_ms, p.times.bound_ms, 100.0 * gap(p.times));
     if (moves) text += fmt::format("  {:<22}{:>14.3f} MB\n", "on the host", mb(z.host_bytes));
   }
   return text;

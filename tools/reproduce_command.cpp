@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -99,7 +100,8 @@ void add_reproduce(CLI::App& app, action& chosen) {
       ->check(number(0.0, 0.5));
   command->add_option("--search-seed", o->work.seed, "of the searches")
       ->type_name("N")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
   command->callback([&chosen, o] { chosen = [o] { return run(*o); }; });
 }
 

@@ -49,6 +49,11 @@ auto parsed(const std::string& path, Parse parse, std::string (*read)(const std:
   }
 }
 
+// A name that ends so is the path of a file.
+bool names_json(const std::string& name) {
+  return std::filesystem::path(name).extension() == ".json";
+}
+
 }  // namespace
 
 CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
@@ -168,11 +173,15 @@ planner::graph graph_source::make(std::string& machine) const {
                 fmt::format("network is required, or --trace (see stash {} --help)", command_->get_name()));
   } else {
     refuse({"--kineto", "--iteration"}, "--trace, got " + name);
-    g = name == "-" || std::filesystem::path(name).extension() == ".json" ? read() : named();
+    g = name == "-" || names_json(name) ? read() : named();
   }
   if (repeat > 1) g = planner::stacked(g, repeat);
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;
+}
+
+std::vector<named_file> graph_source::files() const {
+  return {{"the graph", names_json(name) ? name : ""}, {"--trace", trace}, {"--kineto", kineto}};
 }
 
 void graph_source::refuse(std::initializer_list<const char*> options, const std::string& why) const {
@@ -214,7 +223,7 @@ planner::graph graph_source::read() const {
 }
 
 planner::machine read_machine(const std::string& name_or_file) {
-  if (std::filesystem::path(name_or_file).extension() != ".json") return planner::find_machine(name_or_file);
+  if (!names_json(name_or_file)) return planner::find_machine(name_or_file);
   return parsed(name_or_file, [](const std::string& text) { return planner::machine_from_json(text); });
 }
 
@@ -318,13 +327,31 @@ void plan_source::declare(CLI::App& command) {
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(0, 1'000'000'000));
-  command.add_option("--search-seed", seed, "of that search")->type_name("N")->capture_default_str();
+  command.add_option("--search-seed", seed, "of that search")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
+  command_ = &command;
 }
 
 void plan_source::check() const {
   static_cast<void>(options(1, ""));
+  if (machine.empty() && command_ != nullptr) {
+    for (const char* const option : {"--no-swap", "--evaluations", "--search-seed"}) {
+      if (command_->count(option) == 0) continue;
+      throw error(
+          errc::invalid_argument,
+          fmt::format(
+              "{}: expected --machine beside it (only plans for one are searched for speed), got none",
+              option));
+    }
+  }
   if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
   if (!budget.empty()) static_cast<void>(parse_budget(budget, 1'000'000'000));
+}
+
+std::vector<named_file> plan_source::files() const {
+  return {{"--machine", names_json(machine) ? machine : ""}};
 }
 
 planner::plan_options plan_source::options(int threads, const std::string& machine_note) const {

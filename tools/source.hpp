@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "files.hpp"
 #include "models/models.hpp"
 #include "planner/plan.hpp"
 #include "planner/trace.hpp"
@@ -41,6 +42,8 @@ struct graph_source {
   int thread_count() const;
   /// The training graph with the workspaces of this machine. `machine` receives their description.
   planner::graph make(std::string& machine) const;
+  /// What is read for it.
+  std::vector<named_file> files() const;
 
  private:
   planner::graph read() const;
@@ -79,16 +82,23 @@ struct plan_source {
   std::int32_t evaluations = 12000;
   std::uint64_t seed = 1;
 
+  /// The application must outlive this.
   void declare(CLI::App& command);
   /// The options without a budget.
   planner::plan_options options(int threads, const std::string& machine_note) const;
-  /// Throws error(invalid_argument) for an unknown policy or encoding or a malformed budget.
+  /// Throws error(invalid_argument) for an unknown policy or encoding, a malformed budget, or options that
+  /// only a plan for a machine has a use for where there is none.
   void check() const;
+  /// What is read for it.
+  std::vector<named_file> files() const;
   /// Throws error(invalid_argument) for options that neither the policy nor a tensor of `g` has a use for.
   void check_use(const planner::plan_options& o, const planner::graph& g) const;
   /// Options of the planner for `g`, whose use is checked; a budget that is a share needs the baseline, which
   /// is planned for it.
   planner::plan_options make(const planner::graph& g, int threads, const std::string& machine) const;
+
+ private:
+  const CLI::App* command_ = nullptr;  ///< null: not declared
 };
 
 /// Name of a stored form as reports show it: "raw", "bitmap_fp8", "recompute", "recompute+sign_mask".

@@ -12,12 +12,13 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "html_report.hpp"
+#include "planner/explain_names.hpp"
 #include "planner/fastest.hpp"
 #include "planner/sweep.hpp"
-#include "planner/validator.hpp"
 #include "report.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
+#include "valid_plan.hpp"
 
 namespace stash::tools {
 namespace {
@@ -74,12 +75,12 @@ int run(options& o) {
     throw error(errc::invalid_argument,
                 "--machine: expected the name of a machine or machine.json, got none");
   }
+  std::vector<named_file> inputs = o.source.files();
+  for (const named_file& file : o.plan.files())
+    inputs.push_back(file);
+  check_distinct({{"--json", o.json}, {"--html", o.html}}, inputs);
   check_writable(o.json);
   check_writable(o.html);
-  if (!o.json.empty() && o.json == o.html) {
-    throw error(errc::invalid_argument,
-                fmt::format("{}: expected a file of its own for each output, got it twice", o.json));
-  }
   o.plan.check();
   std::string note;
   const planner::graph g = o.source.make(note);
@@ -114,12 +115,8 @@ int run(options& o) {
       r.relaxed = p.times.relaxed;
       r.greedy_ms = sweep.greedy_ms(r.budget);
       unplanned = p.times.unplanned_ms;
-      const auto findings = planner::validate(p);
-      r.valid = findings.empty();
-      if (!r.valid) {
-        throw failed_while_running(
-            fmt::format("the plan for {} bytes is not valid: {}", r.budget, findings.front().message));
-      }
+      check_valid(p, fmt::format("the plan for {} bytes", r.budget));
+      r.valid = true;
     } catch (const error& e) {
       if (e.code() != errc::infeasible_budget) throw;
       r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -129,8 +126,8 @@ int run(options& o) {
   }
   std::reverse(rows.begin(), rows.end());
   fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
-             g.name, g.batch, wanted.model->name, static_cast<double>(baseline - beside) / 1e6,
-             static_cast<double>(beside) / 1e6, unplanned);
+             planner::printable(g.name), g.batch, planner::printable(wanted.model->name),
+             static_cast<double>(baseline - beside) / 1e6, static_cast<double>(beside) / 1e6, unplanned);
   fmt::print("{:>7} {:>12} {:>12} {:>12} {:>9} {:>12} {:>8} {:>9} {:>8}\n", "budget", "MB", "planned MB",
              "ms", "overhead", "bound ms", "gap", "greedy", "seconds");
   nlohmann::ordered_json list = nlohmann::ordered_json::array();

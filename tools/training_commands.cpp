@@ -15,6 +15,7 @@
 #include "chrome_trace.hpp"
 #include "commands.hpp"
 #include "files.hpp"
+#include "planner/explain_names.hpp"
 #include "stash/error.hpp"
 #include "svg.hpp"
 #include "training.hpp"
@@ -137,6 +138,12 @@ void prepare_run(const train_options& o, std::optional<planner::plan>& given, im
 }
 
 int train(const train_options& o) {
+  std::vector<named_file> inputs = o.plan.files();
+  inputs.push_back({"--plan", o.plan_file});
+  check_distinct({{"--json", o.json},
+                  {"--chrome-trace", o.chrome_trace},
+                  {"--dump-activations", o.activations.empty() ? "" : o.activations + "/activations.json"}},
+                 inputs);
   check_writable(o.json);
   check_writable(o.chrome_trace);
   if (!o.memory_limit.empty()) limit_memory(o.memory_limit);
@@ -171,7 +178,7 @@ int train(const train_options& o) {
     run.trainer->events.notify = [](void*, const event& what) {
       if (what.kind != event_kind::overflow) return;
       fmt::print("step {}: {} is denser than planned: the step is run again with more room\n", what.step,
-                 what.tensor);
+                 planner::printable(what.tensor));
     };
     progress bar(steps, training.batch);
     for (std::int64_t step = 0; step < steps; ++step) {
@@ -214,6 +221,7 @@ struct compare_options {
 };
 
 int compare(const compare_options& o) {
+  check_distinct({{"--svg", o.svg}, {"--json", o.json}});
   check_writable(o.svg);
   check_writable(o.json);
   o.training.check();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/explain_names.hpp"
 #include "planner/options.hpp"
 #include "planner/plan.hpp"
 
@@ -42,16 +43,35 @@ std::string time_of(const plan& p) {
   return fmt::format(
       "time on {}: {:.3f} ms with nothing encoded or moved, planned {:.3f} ms, no plan below {:.3f} ms (gap "
       "{:.2f} %; {})\n",
-      t.model, t.unplanned_ms, t.simulated_ms, t.bound_ms,
+      printable(t.model), t.unplanned_ms, t.simulated_ms, t.bound_ms,
       t.bound_ms > 0.0 ? 100.0 * (t.simulated_ms / t.bound_ms - 1.0) : 0.0, proof);
 }
 
 }  // namespace
 
+std::string printable(std::string_view text) {
+  std::string shown;
+  shown.reserve(text.size());
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool two_bytes =
+        byte(i) == 0xc2 && i + 1 < text.size() && byte(i + 1) >= 0x80 && byte(i + 1) < 0xa0;
+    if (two_bytes) {
+      shown += fmt::format("\\xc2\\x{:02x}", byte(++i));
+    } else if (byte(i) < 0x20 || byte(i) == 0x7f) {
+      shown += fmt::format("\\x{:02x}", byte(i));
+    } else {
+      shown += text[i];
+    }
+  }
+  return shown;
+}
+
 std::string explain(const plan& p) {
   const graph& g = p.network;
   const plan_sizes& z = p.sizes;
-  std::string text = fmt::format("{}, batch {}, policy {}", g.name, g.batch, to_string(p.chosen_policy));
+  std::string text =
+      fmt::format("{}, batch {}, policy {}", printable(g.name), g.batch, to_string(p.chosen_policy));
   text += p.budget_bytes > 0 ? fmt::format(", budget {} bytes\n", p.budget_bytes)
                              : std::string(", smallest peak\n");
   text += fmt::format(
@@ -59,7 +79,7 @@ std::string explain(const plan& p) {
       "{:.3f} MB ({})\n",
       mb(z.baseline_peak), mb(z.planned_peak),
       z.planned_peak > 0 ? static_cast<double>(z.baseline_peak) / static_cast<double>(z.planned_peak) : 0.0,
-      mb(z.bound), mb(z.wall), z.wall_op >= 0 ? g.op_at(z.wall_op).name : "none");
+      mb(z.bound), mb(z.wall), z.wall_op >= 0 ? printable(g.op_at(z.wall_op).name) : "none");
   text += fmt::format(
       "everything: baseline {:.3f} MB, planned {:.3f} MB, of which weights, gradients, momentum and "
       "statistics {:.3f} MB, workspace {:.3f} MB\n",
@@ -71,7 +91,7 @@ std::string explain(const plan& p) {
   for (std::size_t s = 0; s < p.choices.size(); ++s) {
     if (p.choices[s].kind == stash_kind::none) continue;
     stashed.push_back(static_cast<storage_id>(s));
-    widest = std::max(widest, g.storages[s].name.size());
+    widest = std::max(widest, printable(g.storages[s].name).size());
   }
   text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  read by; why\n", "tensor", widest, "kept as",
                       "bytes before", "bytes after");
@@ -80,11 +100,12 @@ std::string explain(const plan& p) {
     const stash_choice& c = p.choices[index(s)];
     std::string readers;
     for (const reader& r : all_readers[index(s)]) {
-      readers += fmt::format("{}{} ({})", readers.empty() ? "" : ", ", g.op_at(r.op).name, to_string(r.what));
+      readers += fmt::format("{}{} ({})", readers.empty() ? "" : ", ", printable(g.op_at(r.op).name),
+                             to_string(r.what));
     }
-    text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  {}; {}{}\n", g.at(s).name, widest, form_of(c),
-                        c.bytes_before, c.bytes_after, readers,
-                        c.swapped ? "goes to the host and comes back; " : "", c.reason);
+    text += fmt::format("{:<{}}  {:<20} {:>14} {:>14}  {}; {}{}\n", printable(g.at(s).name), widest,
+                        form_of(c), c.bytes_before, c.bytes_after, readers,
+                        c.swapped ? "goes to the host and comes back; " : "", printable(c.reason));
   }
   return text;
 }

@@ -58,6 +58,7 @@ class Bench(CommandTest):
         self.refused("bench", "--filter", "zip", says=["--filter", "zip", "encode/bitmap"])
         self.refused("bench", "--filter", "(", says=["--filter: expected a regular expression", "'('"])
         self.refused("bench", "bitmap", says="bitmap")
+        self.refused("bench", "--filter", ONE, "--seconds", 0, "--json", "x", "--svg", "./x", says=["--svg ./x", "--json x"])
 
     @unittest.skipIf(os.environ.get("STASH_ENABLE_CUDA", "OFF") != "OFF", "this build may find a device")
     def test_a_build_without_cuda_says_how_to_configure_one(self):

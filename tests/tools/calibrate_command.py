@@ -37,6 +37,8 @@ class Calibrate(CommandTest):
             for value in values:
                 self.refused("calibrate", option, value)
         self.refused("calibrate", "lenet", says="lenet")
+        self.refused("calibrate", "--network", "lenet", "--batch", 4, "-o", "m.json", "--graph", "./m.json", "--seconds", 0,
+                     says=["--graph ./m.json", "-o m.json"])
 
 
 if __name__ == "__main__":

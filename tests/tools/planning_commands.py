@@ -18,6 +18,10 @@ COMMANDS = ["networks", "graph", "plan", "explain", "report", "verify", "train",
             "sweep", "max-batch", "reproduce"]
 
 
+MACHINE = {"format": "stash.machine", "version": 1, "name": "m", "flops_per_second": 1e13,
+           "memory_bytes_per_second": 5e11, "out_bytes_per_second": 1e10, "in_bytes_per_second": 1e10}
+
+
 class Help(CommandTest):
     def test_everything_has_help(self):
         out = self.done("--help")
@@ -304,6 +308,16 @@ class Plan(CommandTest):
     def test_options_without_a_use_are_refused(self):
         self.refused("plan", "lenet", "--values", "fp8", says=["--values", "auto or gist", "lossless"])
         self.refused("plan", "lenet", "--swap-all", says=["--swap-all", "swap-only"])
+        self.refused("plan", "lenet", "--swap-all", "--policy", "swap-only", says=["--machine", "swap-only"])
+        for option in (["--no-swap"], ["--evaluations", 10], ["--evaluations", 12000], ["--search-seed", 1]):
+            self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine beside it", "got none"])
+            self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine beside it")
+            self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", *option)
+        self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "--search-seed", 2**63 - 1)
+        for seed in ["-1", 2**64, 2**63, "1.5", "x", ""]:
+            says = "--search-seed: expected a whole number from 0 to 9223372036854775807"
+            self.refused("plan", "lenet", "--machine", "rtx", "--search-seed", seed, says=says)
+            self.refused("reproduce", "gist", "--only", "none", "--search-seed", seed, says=says)
         for option in ("--allow", "--deny"):
             self.refused("plan", "lenet", option, "nosuch*=raw", says=[option, "nosuch*", "stash explain"])
             self.refused("sweep", "lenet", "--machine", "rtx", "--budgets", 0.8, option, "nosuch=raw", says=option)
@@ -365,6 +379,47 @@ class Plan(CommandTest):
         self.write("kept.json", "kept")
         self.refused("plan", "nope", "-o", "kept.json")
         self.assertEqual((self.folder / "kept.json").read_text(), "kept")
+
+    def test_outputs_and_inputs_are_files_of_their_own(self):
+        for name in ("g", "link_target"):
+            self.write(name + ".json", self.done("graph", "lenet", "--batch", 8))
+        (self.folder / "link.json").symlink_to("link_target.json")
+        (self.folder / "hard.json").hardlink_to(self.folder / "g.json")
+        (self.folder / "sub").mkdir()
+        self.write("m.json", json.dumps(MACHINE))
+        self.write("t.json", json.dumps(small_trace()))
+        self.write("b.csv", Layout.blocks)
+        self.done("sweep", "g.json", "--machine", "m.json", "--budgets", "1.0", "--json", "s.json")
+        self.done("plan", "g.json", "-o", "p.json")
+        before = {path: path.read_bytes() for path in self.folder.glob("*.*")}
+        for arguments, both in [
+                (["plan", "lenet", "-o", "a.json", "--json", "a.json"], ["--json a.json", "-o a.json"]),
+                (["plan", "lenet", "-o", "a.json", "--json", "./sub/../a.json"], ["--json ./sub/../a.json", "-o a.json"]),
+                (["plan", "lenet", "-o", "a.json", "--html", self.folder / "a.json"], ["--html /", "-o a.json"]),
+                (["plan", "g.json", "-o", "g.json"], ["-o g.json", "the graph g.json"]),
+                (["plan", "g.json", "-o", "hard.json"], ["-o hard.json", "the graph g.json"]),
+                (["plan", "link.json", "--json", "link_target.json"], ["--json link_target.json", "the graph link.json"]),
+                (["plan", "g.json", "--machine", "m.json", "--html", "m.json"], ["--html m.json", "--machine m.json"]),
+                (["plan", "--trace", "t.json", "-o", "t.json"], ["-o t.json", "--trace t.json"]),
+                (["plan", "lenet", "--html", "s.json", "--sweep", "s.json"], ["--html s.json", "--sweep s.json"]),
+                (["report", "p.json", "--layout", "p.json"], ["--layout p.json", "the plan p.json"]),
+                (["report", "p.json", "--layout", "x", "--html", "x"], ["--layout x", "--html x"]),
+                (["sweep", "g.json", "--machine", "rtx", "--json", "g.json"], ["--json g.json", "the graph g.json"]),
+                (["sweep", "g.json", "--machine", "m.json", "--html", "m.json"], ["--html m.json", "--machine m.json"]),
+                (["sweep", "lenet", "--machine", "rtx", "--json", "q.json", "--html", "./q.json"],
+                 ["--html ./q.json", "--json q.json"]),
+                (["max-batch", "lenet", "--machine", "m.json", "--memory", "64MiB", "--json", "m.json"],
+                 ["--json m.json", "--machine m.json"]),
+                (["graph", "g.json", "--repeat", 2, "-o", "g.json"], ["-o g.json", "the graph g.json"]),
+                (["graph", "--trace", "t.json", "-o", "t.json"], ["-o t.json", "--trace t.json"]),
+                (["layout", "b.csv", "-o", "./b.csv"], ["-o ./b.csv", "the blocks b.csv"])]:
+            self.refused(*arguments, says=[*both, "expected a file of its own"])
+        self.assertEqual(before, {path: path.read_bytes() for path in self.folder.glob("*.*")})
+
+    def test_devices_and_names_are_no_files_to_keep_apart(self):
+        self.done("plan", "lenet", "-o", "/dev/null", "--json", "/dev/null")
+        self.done("plan", "lenet", "--machine", "rtx", "-o", "lenet", "--json", "rtx")
+        self.assertEqual(self.read_json("lenet")["format"], "stash.plan")
 
     def test_a_write_that_fails_is_reported(self):
         self.refused("plan", "lenet", "-o", "/dev/full", says="/dev/full", code=1)
@@ -482,6 +537,43 @@ class ExplainAndVerify(CommandTest):
             line = next(line for line in lines if line.split()[:1] == [e["name"]])
             for part in [e["encoding"], str(e["bytes_before"]), str(e["bytes_after"]), "backward", e["reason"]]:
                 self.assertIn(part, line)
+
+    def test_names_from_files_cannot_steer_the_terminal(self):
+        nasty = "\x1b]0;owned\x07\r\n\t\x7f\u009b2J \u00fc\u4e2d"
+        shown = r"\x1b]0;owned\x07\x0d\x0a\x09\x7f\xc2\x9b2J " + "\u00fc\u4e2d"
+        graph = json.loads(self.done("graph", "lenet", "--batch", 8))
+        graph["name"] = "net" + nasty
+        for part in graph["storages"] + graph["ops"]:
+            part["name"] += nasty
+        self.write("g.json", json.dumps(graph))
+        self.write("m.json", json.dumps({**MACHINE, "name": "m" + nasty}))
+        fast = ["--machine", "m.json", "--evaluations", 100]
+        plan = self.done("plan", "g.json", *fast, "--budget", 0.9, "-o", "plan.json")
+        damaged = self.read_json("plan.json")
+        damaged["choices"][next(i for i, c in enumerate(damaged["choices"]) if c["kind"] != "none")]["reason"] = nasty
+        self.write("reason.json", json.dumps(damaged))
+        explained = self.done("explain", "reason.json")
+        damaged["buffers"][-1]["offset"] = 1
+        damaged["steps"].reverse()
+        self.write("damaged.json", json.dumps(damaged))
+        verified = self.run_stash("verify", "damaged.json")
+        swept = self.done("sweep", "g.json", *fast, "--budgets", "1.0")
+        refused = [self.refused("plan", "g.json", "--budget", 1), self.refused("explain", "damaged.json"),
+                   self.refused("plan", "lenet", "--trace", "a" + nasty), self.refused("plan" + nasty)]
+        grown = self.done("max-batch", "lenet", *fast, "--policy", "none", "--memory", "4MiB")
+        for text in [plan, explained, swept, grown, *refused, *verified[1:]]:
+            self.assertNotRegex(text, r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]")
+        self.assertIn("net" + shown + ", batch 8", plan)
+        self.assertIn("m" + shown, plan)
+        self.assertIn("pool1" + shown, plan)
+        self.assertIn("net" + shown + ", batch 8", swept)
+        self.assertIn("on m" + shown, swept)
+        self.assertIn("on m" + shown, grown)
+        self.assertIn(shown, verified[1])
+        self.assertIn("; " + shown, explained)
+        tensors = sum(c["kind"] != "none" for c in damaged["choices"])
+        table = explained[explained.index("\ntensor "):].splitlines()[2:]
+        self.assertEqual(len(table), tensors)
 
     def test_damaged_plans_have_findings(self):
         self.done("plan", "vgg_small", "-o", "plan.json")

@@ -147,6 +147,18 @@ class Train(CommandTest):
         self.refused("train", "lenet", "--policy", "none", "--force", "bitmap", "--steps", 1, says="bitmap")
         self.assertLess(time.monotonic() - start, 60)
 
+    def test_outputs_and_inputs_are_files_of_their_own(self):
+        self.done("plan", "lenet", "--batch", 16, "-o", "plan.json")
+        (self.folder / "maps").mkdir()
+        for arguments, both in [
+                (["train", "--json", "x", "--chrome-trace", "./x"], ["--chrome-trace ./x", "--json x"]),
+                (["train", "--plan", "plan.json", "--json", "plan.json"], ["--json plan.json", "--plan plan.json"]),
+                (["train", "--machine", "plan.json", "--json", "plan.json"], ["--json plan.json", "--machine plan.json"]),
+                (["train", "--dump-activations", "maps", "--json", "maps/activations.json"],
+                 ["--dump-activations maps/activations.json", "--json maps/activations.json"]),
+                (["compare", "--svg", "x", "--json", "./x"], ["--json ./x", "--svg x"])]:
+            self.refused(arguments[0], "lenet", "--steps", 1, *arguments[1:], says=both)
+
     def test_refuses_plans_that_do_not_fit(self):
         def plan(*arguments):
             self.done("plan", *arguments, "-o", "plan.json")
