@@ -39,6 +39,7 @@ class clock_checker {
       check_copy(i);
       note(i);
     }
+    check_host();
     const double total = p_.times.simulated_ms, update = p_.times.update_ms;
     if (!(update >= 0.0) || !(std::abs(last + update - total) <= 1e-6 * std::max(total, 1e-9))) {
       found_.add(plan_fault::bad_times,
@@ -70,6 +71,7 @@ class clock_checker {
             expect(i, t.begin_ms, at(written_, b), "begins", "its source is there");
         }
         (s.kind == step_kind::copy_out ? copied_out_ : copied_in_)[storage] = t.end_ms;
+        count_on_host(s, t);
         return;
       case step_kind::wait_out:
         return expect(i, t.end_ms, copied_out_[storage], "ends", "the copy has ended");
@@ -84,6 +86,28 @@ class clock_checker {
     if (ms >= earliest - tolerance_) return;
     found_.add(plan_fault::bad_times, "step {}: {} at {} ms, but {} only at {} ms", i, what, ms, why,
                earliest);
+  }
+
+  // From the begin of the copy out to the end of the copy in. What ends as another one begins makes room.
+  void count_on_host(const step& s, const step_time& t) {
+    const bool leaves = s.kind == step_kind::copy_out;
+    for (const buffer_id b : leaves ? s.outputs : s.inputs) {
+      if (!in_range(b, p_.buffers)) continue;
+      const auto bytes = static_cast<double>(at(p_.buffers, b).bytes);
+      on_host_.emplace_back(leaves ? t.begin_ms : t.end_ms - tolerance_, leaves ? bytes : -bytes);
+    }
+  }
+
+  void check_host() {
+    if (!p_.model || p_.model->host_bytes <= 0) return;
+    std::sort(on_host_.begin(), on_host_.end());
+    double now = 0.0, most = 0.0;
+    for (const auto& [ms, bytes] : on_host_)
+      most = std::max(most, now += bytes);
+    if (most > static_cast<double>(p_.model->host_bytes)) {
+      found_.add(plan_fault::over_budget, "{} bytes on the host at once with a limit of {}", most,
+                 p_.model->host_bytes);
+    }
   }
 
   // When the contents of buffers were last complete. Waits write nothing, and may end long after their copy.
@@ -102,6 +126,7 @@ class clock_checker {
   const plan& p_;
   finding_list& found_;
   std::vector<double> written_, copied_out_, copied_in_;
+  std::vector<std::pair<double, double>> on_host_;  ///< ms, and bytes that come or go
   std::array<double, streams> free_from_{};
   double tolerance_;
 };

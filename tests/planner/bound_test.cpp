@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -246,6 +247,110 @@ TEST(bound, no_damage_goes_unseen) {
   }
   std::printf("%d of %d changes of the problem noticed\n", noticed, changes);
   EXPECT_GE(noticed, changes * 6 / 10);
+}
+
+// Whether a fault of this kind is found after the change, and none before.
+void expect_noticed(const plan& sound, const char* what, plan_fault expected,
+                    const std::function<void(plan&)>& change) {
+  plan p = sound;
+  change(p);
+  const auto findings = validate(p);
+  EXPECT_TRUE(std::any_of(findings.begin(), findings.end(),
+                          [&](const plan_finding& f) { return f.fault == expected; }))
+      << what << ": expected " << to_string(expected) << ", got\n"
+      << findings_of(p);
+}
+
+// The least bytes that a moved form takes, rounded up.
+std::int64_t smallest_moved(const plan& p) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const buffer& b : p.buffers) {
+    if (b.form == buffer_form::host) least = std::min(least, b.bytes);
+  }
+  return least;
+}
+
+// The bound holds for plans that keep to these rules: a plan that breaks them may be faster.
+TEST(bound, plans_outside_its_rules_are_refused) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  using enum plan_fault;
+  for (const plan& sound : tight_plans(12)) {
+    SCOPED_TRACE(sound.network.name);
+    ASSERT_EQ(findings_of(sound), "");
+    const auto moved = std::find_if(sound.choices.begin(), sound.choices.end(),
+                                    [](const stash_choice& c) { return c.swapped; });
+    const std::string name =
+        sound.network.storages[static_cast<std::size_t>(moved - sound.choices.begin())].name;
+    expect_noticed(sound, "nothing may move", illegal_encoding, [](plan& p) { p.swap = false; });
+    for (double machine::*rate : {&machine::out_bytes_per_second, &machine::in_bytes_per_second})
+      expect_noticed(sound, "no link", illegal_encoding, [=](plan& p) { (*p.model).*rate = 0.0; });
+    expect_noticed(sound, "a host that is too small for what is largest", over_budget, [](plan& p) {
+      for (const buffer& b : p.buffers) {
+        if (b.form == buffer_form::host) p.model->host_bytes = std::max(p.model->host_bytes, b.bytes - 1);
+      }
+    });
+    expect_noticed(sound, "only larger forms may move", illegal_encoding,
+                   [](plan& p) { p.smallest_swap = smallest_moved(p) + 1; });
+    expect_noticed(sound, "a tensor that stays", illegal_encoding, [&](plan& p) {
+      p.tensors = {{name, {"swap"}, true}};
+    });
+    expect_noticed(sound, "all tensors as they are", illegal_encoding, [](plan& p) {
+      p.tensors = {{"*", {"raw"}, false}};
+    });
+    expect_noticed(sound, "no copies", illegal_encoding, [](plan& p) {
+      const auto stays = std::find_if(p.choices.begin(), p.choices.end(), [](const stash_choice& c) {
+        return c.kind != stash_kind::none && !c.swapped;
+      });
+      ASSERT_NE(stays, p.choices.end());
+      stays->swapped = true;
+    });
+    // What is exactly at the limit is within it.
+    plan p = sound;
+    p.model->host_bytes = p.sizes.host_bytes;
+    p.smallest_swap = smallest_moved(p);
+    p.tensors = {{"*", {"nothing"}, true}};
+    for (const plan_finding& found : validate(p))
+      EXPECT_EQ(found.fault, plan_fault::bad_bound) << found.message;
+  }
+}
+
+TEST(bound, plans_with_a_small_host_keep_to_it) {
+  int plans = 0;
+  for_each_plan(60, 1, [&](const plan& free, const plan_options& o) {
+    if (free.sizes.host_bytes == 0) return true;
+    plan_options small = o;
+    small.model->host_bytes = free.sizes.host_bytes * 6 / 10;
+    try {
+      const plan p = plan_sweep(free.network, small).make(free.budget_bytes);
+      EXPECT_EQ(findings_of(p), "") << p.network.name << ", budget " << p.budget_bytes;
+      plans += p.sizes.host_bytes > 0;
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+    }
+    return true;
+  });
+  std::printf("%d plans\n", plans);
+  EXPECT_GT(plans, 10);
+}
+
+TEST(bound, forms_outside_the_rules_are_refused) {
+  int refused = 0;
+  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
+    for (std::size_t s = 0; s < sound.choices.size(); ++s) {
+      const stash_choice& c = sound.choices[s];
+      if (c.kind == stash_kind::none) continue;
+      const std::string form = c.kind == stash_kind::raw         ? "raw"
+                               : c.kind == stash_kind::recompute ? "recompute"
+                                                                 : to_string(c.stored);
+      expect_noticed(sound, form.c_str(), plan_fault::illegal_encoding, [&](plan& p) {
+        p.tensors = {{"*", {}, true}, {sound.network.storages[s].name, {form}, true}};
+      });
+      ++refused;
+      break;
+    }
+    return true;
+  });
+  EXPECT_GT(refused, 100);
 }
 
 TEST(bound, prices_and_steps_are_what_proves_it) {
