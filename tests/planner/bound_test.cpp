@@ -274,7 +274,7 @@ std::int64_t smallest_moved(const plan& p) {
 TEST(bound, plans_outside_its_rules_are_refused) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   using enum plan_fault;
-  for (const plan& sound : tight_plans(12)) {
+  for (const plan& sound : tight_plans(6)) {
     SCOPED_TRACE(sound.network.name);
     ASSERT_EQ(findings_of(sound), "");
     const auto moved = std::find_if(sound.choices.begin(), sound.choices.end(),
@@ -312,6 +312,95 @@ TEST(bound, plans_outside_its_rules_are_refused) {
     for (const plan_finding& found : validate(p))
       EXPECT_EQ(found.fault, plan_fault::bad_bound) << found.message;
   }
+}
+
+// Shows everything in less time, the bound included.
+void compress_times(plan& p, double share) {
+  for (step_time& t : p.timeline) {
+    t.begin_ms *= share;
+    t.end_ms *= share;
+  }
+  p.times.simulated_ms *= share;
+  p.times.update_ms *= share;
+  p.times.bound_ms = std::min(p.times.bound_ms, p.times.simulated_ms);
+}
+
+TEST(bound, times_that_the_machine_cannot_reach_are_refused) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  constexpr plan_fault bad = plan_fault::bad_times;
+  for (const plan& sound : tight_plans(6)) {
+    SCOPED_TRACE(sound.network.name);
+    ASSERT_EQ(findings_of(sound), "");
+    const auto first = [&](plan& p, step_kind kind) -> step_time& {
+      const auto at =
+          std::find_if(p.steps.begin(), p.steps.end(), [&](const step& s) { return s.kind == kind; });
+      return p.timeline.at(static_cast<std::size_t>(at - p.steps.begin()));
+    };
+    expect_noticed(sound, "times without a timeline", bad, [](plan& p) { p.timeline.clear(); });
+    expect_noticed(sound, "everything faster", bad, [](plan& p) { compress_times(p, 0.999); });
+    expect_noticed(sound, "no time at all", bad, [](plan& p) {
+      p.timeline.assign(p.timeline.size(), {});
+      p.times.update_ms = p.times.simulated_ms;
+    });
+    expect_noticed(sound, "a quick op", bad, [&](plan& p) {
+      step_time& t = first(p, step_kind::run);
+      t.end_ms -= 0.01 * (t.end_ms - t.begin_ms);
+    });
+    for (const step_kind kind : {step_kind::copy_out, step_kind::copy_in}) {
+      expect_noticed(sound, "a quick copy", bad, [&](plan& p) {
+        step_time& t = first(p, kind);
+        t.begin_ms = t.end_ms - 0.4 * (t.end_ms - t.begin_ms);
+      });
+    }
+    expect_noticed(sound, "a quick update", bad, [](plan& p) {
+      const double less = 0.01 * p.times.update_ms;
+      ASSERT_GT(less, 0.0);
+      p.times.update_ms -= less;
+      p.times.simulated_ms -= less;
+      p.times.bound_ms = std::min(p.times.bound_ms, p.times.simulated_ms);
+    });
+    // Everything that is not an op is left out.
+    expect_noticed(sound, "codecs that take no time", bad, [](plan& p) {
+      double now = 0.0;
+      for (std::size_t i = 0; i < p.steps.size(); ++i) {
+        const double ms = p.timeline[i].end_ms - p.timeline[i].begin_ms;
+        const bool runs = p.steps[i].kind == step_kind::run;
+        p.timeline[i] = {now, runs ? now + ms : now};
+        now = p.timeline[i].end_ms;
+      }
+      p.times.simulated_ms = now + p.times.update_ms;
+      p.times.bound_ms = std::min(p.times.bound_ms, p.times.simulated_ms);
+    });
+    plan untimed = sound;
+    untimed.timeline.clear();
+    untimed.times = {};
+    untimed.certificate = {};
+    EXPECT_EQ(findings_of(untimed), "");
+  }
+}
+
+// The sum counts, whatever the copies do.
+TEST(bound, codecs_take_their_time) {
+  int noticed = 0;
+  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
+    const bool waits = std::any_of(sound.steps.begin(), sound.steps.end(),
+                                   [](const step& s) { return s.kind >= step_kind::copy_out; });
+    double saved = 0.0;
+    plan p = sound;
+    for (std::size_t i = 0; i < p.steps.size(); ++i) {
+      const double ms = p.timeline[i].end_ms - p.timeline[i].begin_ms;
+      p.timeline[i].begin_ms -= saved;
+      if (p.steps[i].kind != step_kind::run) saved += ms;
+      p.timeline[i].end_ms -= saved;
+    }
+    p.times.simulated_ms -= saved;
+    p.times.bound_ms = std::min(p.times.bound_ms, p.times.simulated_ms);
+    if (waits || saved == 0.0) return true;
+    EXPECT_NE(findings_of(p), "") << p.network.name;
+    ++noticed;
+    return true;
+  });
+  EXPECT_GT(noticed, 10);
 }
 
 TEST(bound, plans_with_a_small_host_keep_to_it) {
