@@ -98,6 +98,7 @@ class choice_checker {
   void check_choice(storage_id s) {
     const stash_choice& c = at(p_.choices, s);
     if (c.swapped) check_swapped(s, c);
+    check_figures(s, c);
     switch (c.kind) {
       case stash_kind::none:
         return;
@@ -121,6 +122,29 @@ class choice_checker {
     } else {
       check_rules(s, "recompute");
       check_recompute(s, c);
+    }
+  }
+
+  // Bytes before and after, and the density that they were computed with.
+  void check_figures(storage_id s, const stash_choice& c) {
+    const storage& of = at(g_.storages, s);
+    const bool kept = c.kind != stash_kind::none;
+    // What a forward op writes beside its outputs saves nothing: without the plan it would not be there.
+    const std::int64_t before = of.role == storage_role::auxiliary ? 0 : of.bytes(g_.batch);
+    if (c.bytes_before != before && (kept || (c.bytes_before != 0 && c.bytes_before != of.bytes(g_.batch)))) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_before: reported {}, is {}", of.name,
+                 c.bytes_before, before);
+    }
+    const std::optional<std::int64_t> after = kept_bytes(c, of, g_.batch, p_.slot_margin);
+    if (after && c.bytes_after != *after) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_after: reported {}, is {}", of.name,
+                 c.bytes_after, *after);
+    }
+    const bool sparse = c.kind == stash_kind::encoded &&
+                        (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
+    if (sparse && c.density < of.density) {
+      found_.add(plan_fault::bad_size, "storage {}: sized for a density of {}, the graph says {}", of.name,
+                 c.density, of.density);
     }
   }
 
