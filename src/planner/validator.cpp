@@ -120,6 +120,21 @@ std::optional<encoding> stored_form(const stash_choice& c) noexcept {
   return std::nullopt;
 }
 
+std::optional<std::int64_t> kept_bytes(const stash_choice& c, const storage& s, std::int64_t batch,
+                                       double margin) {
+  if (c.kind == stash_kind::raw) return s.bytes(batch);
+  const std::optional<encoding> stored = stored_form(c);
+  if (!stored) return 0;
+  const double density = c.density * (1.0 + margin);
+  if (!(density >= 0.0)) return std::nullopt;
+  try {
+    return static_cast<std::int64_t>(
+        encoded_bytes_at_density(*stored, s.type, elements_of(s, batch), std::min(1.0, density)));
+  } catch (const error&) {
+    return std::nullopt;
+  }
+}
+
 const stash_alternative* chosen_alternative(const plan& p, op_id op) noexcept {
   const std::vector<stash_alternative>& offered = at(p.network.ops, op).alternatives;
   const std::int32_t chosen = at(p.alternative, op);

@@ -110,6 +110,9 @@ enum class access : std::uint8_t { illegal, direct, decoded, recomputed };
 
 /// The last of the rules whose pattern fits.
 const tensor_rule* last_rule(const std::vector<tensor_rule>& rules, std::string_view name);
+/// Whether the rules let this tensor be kept in a form: "raw", "recompute", "swap" or the name of an
+/// encoding.
+bool rules_allow(const std::vector<tensor_rule>& rules, std::string_view name, std::string_view form);
 
 /// What choices there are, by graph, policy and the user's rules.
 class legal_set {
@@ -133,7 +136,9 @@ class legal_set {
   bool movable(storage_id id, std::int64_t kept) const;
 
  private:
-  bool allowed(const storage& s, std::string_view form) const;
+  bool allowed(const storage& s, std::string_view form) const {
+    return rules_allow(p_.tensors, s.name, form);
+  }
   bool value_format_allowed(value_format f) const;
 
   const plan& p_;

@@ -105,6 +105,13 @@ const tensor_rule* last_rule(const std::vector<tensor_rule>& rules, std::string_
   return rule == rules.rend() ? nullptr : &*rule;
 }
 
+bool rules_allow(const std::vector<tensor_rule>& rules, std::string_view name, std::string_view form) {
+  const tensor_rule* const r = last_rule(rules, name);
+  if (r == nullptr) return true;
+  const bool named = std::find(r->forms.begin(), r->forms.end(), form) != r->forms.end();
+  return r->deny ? !named : named;
+}
+
 legal_set::legal_set(const plan& p)
     : p_(p),
       g_(p.network),
@@ -134,12 +141,8 @@ legal_set::legal_set(const plan& p)
   }
   for (std::size_t r = 0; r < g_.recompute.size(); ++r)
     rule_of_[static_cast<std::size_t>(g_.recompute[r].target)] = static_cast<std::int32_t>(r);
-  for (std::size_t s = 0; s < g_.storages.size(); ++s) {
-    const tensor_rule* const r = last_rule(p.tensors, g_.storages[s].name);
-    if (r == nullptr) continue;
-    const bool named = std::find(r->forms.begin(), r->forms.end(), "swap") != r->forms.end();
-    stays_[s] = r->deny ? named : !named;
-  }
+  for (std::size_t s = 0; s < g_.storages.size(); ++s)
+    stays_[s] = rules_allow(p.tensors, g_.storages[s].name, "swap") ? 0 : 1;
 }
 
 const recompute_rule* legal_set::rule(storage_id s) const {
@@ -183,13 +186,6 @@ bool legal_set::value_format_allowed(value_format f) const {
     default:
       return false;
   }
-}
-
-bool legal_set::allowed(const storage& s, std::string_view form) const {
-  const tensor_rule* const r = last_rule(p_.tensors, s.name);
-  if (r == nullptr) return true;
-  const bool named = std::find(r->forms.begin(), r->forms.end(), form) != r->forms.end();
-  return r->deny ? !named : named;
 }
 
 std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms) const {

@@ -1,9 +1,13 @@
-// Whether the policy allows what the plan picked, and whether each stored form serves every need of the
-// chosen alternatives (docs/needs.md).
+// Whether policy and rules allow what the plan picked, and whether each stored form serves every need of the
+// chosen alternatives (docs/needs.md). What is refused here is what the bound on the time counts as no
+// choice.
 
 #include <algorithm>
+#include <array>
+#include <string>
 
-#include "planner/validator_internal.hpp"
+#include "planner/validator_bound.hpp"
+#include "stash/error.hpp"
 
 namespace stash::planner::validation {
 namespace {
@@ -63,7 +67,15 @@ bool keeps_exact_values(const stash_choice& c) {
 
 class choice_checker {
  public:
-  choice_checker(const plan& p, finding_list& found) : p_(p), g_(p.network), found_(found) {}
+  choice_checker(const plan& p, finding_list& found)
+      : p_(p), g_(p.network), found_(found), copies_(g_.storages.size(), {0, 0, 0, 0}) {
+    for (const step& s : p.steps) {
+      if (s.kind < step_kind::copy_out || s.kind > step_kind::wait_in) continue;
+      if (!in_range(s.storage, g_.storages)) continue;
+      const auto kind = static_cast<std::size_t>(s.kind) - static_cast<std::size_t>(step_kind::copy_out);
+      ++copies_[static_cast<std::size_t>(s.storage)][kind];
+    }
+  }
 
   void run() {
     if (!policy_is_known(p_.chosen_policy)) {
@@ -86,10 +98,12 @@ class choice_checker {
   void check_choice(storage_id s) {
     const stash_choice& c = at(p_.choices, s);
     if (c.swapped) check_swapped(s, c);
+    check_figures(s, c);
     switch (c.kind) {
       case stash_kind::none:
-      case stash_kind::raw:
         return;
+      case stash_kind::raw:
+        return check_rules(s, "raw");
       case stash_kind::encoded:
       case stash_kind::recompute:
         break;
@@ -100,8 +114,37 @@ class choice_checker {
     if (keeps_dense(p_.chosen_policy)) illegal(s, "the policy keeps everything raw");
     if (c.kind == stash_kind::encoded) {
       check_encoded(s, c);
+      try {
+        check_rules(s, to_string(c.stored));
+      } catch (const error&) {
+        return;  // has no name: an unknown form, which was reported
+      }
     } else {
+      check_rules(s, "recompute");
       check_recompute(s, c);
+    }
+  }
+
+  // Bytes before and after, and the density that they were computed with.
+  void check_figures(storage_id s, const stash_choice& c) {
+    const storage& of = at(g_.storages, s);
+    const bool kept = c.kind != stash_kind::none;
+    // What a forward op writes beside its outputs saves nothing: without the plan it would not be there.
+    const std::int64_t before = of.role == storage_role::auxiliary ? 0 : of.bytes(g_.batch);
+    if (c.bytes_before != before && (kept || (c.bytes_before != 0 && c.bytes_before != of.bytes(g_.batch)))) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_before: reported {}, is {}", of.name,
+                 c.bytes_before, before);
+    }
+    const std::optional<std::int64_t> after = kept_bytes(c, of, g_.batch, p_.slot_margin);
+    if (after && c.bytes_after != *after) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_after: reported {}, is {}", of.name,
+                 c.bytes_after, *after);
+    }
+    const bool sparse = c.kind == stash_kind::encoded &&
+                        (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
+    if (sparse && c.density < of.density) {
+      found_.add(plan_fault::bad_size, "storage {}: sized for a density of {}, the graph says {}", of.name,
+                 c.density, of.density);
     }
   }
 
@@ -112,6 +155,22 @@ class choice_checker {
     if (c.kind != stash_kind::raw && !stored_form(c)) illegal(s, "swapped, but nothing of it is kept");
     if (p_.chosen_policy == policy::none || p_.chosen_policy == policy::gist)
       illegal(s, "the policy moves nothing");
+    check_rules(s, "swap");
+    if (!p_.swap) illegal(s, "swapped in a plan that moves nothing");
+    if (p_.model && !(p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0))
+      illegal(s, "swapped on a machine without a link");
+    const std::optional<std::int64_t> kept = kept_bytes(c, at(g_.storages, s), g_.batch, p_.slot_margin);
+    if (kept && (*kept + buffer_alignment - 1) / buffer_alignment * buffer_alignment < p_.smallest_swap)
+      illegal(s, "swapped, but smaller than what may move");
+    if (copies_[static_cast<std::size_t>(s)] != std::array{1, 1, 1, 1})
+      illegal(s, "swapped, but not copied to the host and back once");
+  }
+
+  // What the user says of this tensor.
+  void check_rules(storage_id s, std::string_view form) {
+    const std::string& name = at(g_.storages, s).name;
+    if (rules_allow(p_.tensors, name, form)) return;
+    found_.add(plan_fault::illegal_encoding, "storage {}: the rules for tensors do not allow {}", name, form);
   }
 
   void check_encoded(storage_id s, const stash_choice& c) {
@@ -226,6 +285,7 @@ class choice_checker {
   const plan& p_;
   const graph& g_;
   finding_list& found_;
+  std::vector<std::array<int, 4>> copies_;  ///< per storage: steps copy_out, wait_out, copy_in, wait_in
 };
 
 }  // namespace

@@ -53,6 +53,10 @@ std::optional<std::int64_t> slot_bytes(const encoding& e, const storage& s, std:
 /// The encoding that encoded buffers of a storage hold under this choice, if there is one.
 std::optional<encoding> stored_form(const stash_choice& c) noexcept;
 
+/// Bytes that a choice keeps of a storage, slot margin included; nothing if they have no meaning.
+std::optional<std::int64_t> kept_bytes(const stash_choice& c, const storage& s, std::int64_t batch,
+                                       double margin);
+
 /// The alternative that the plan picks for an op; null if the op has none or the number is wrong.
 const stash_alternative* chosen_alternative(const plan& p, op_id op) noexcept;
 

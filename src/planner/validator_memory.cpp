@@ -73,9 +73,10 @@ void check_encoded(const plan& p, std::size_t i, finding_list& found) {
     return;
   }
   const std::optional<std::int64_t> needed = slot_bytes(*stored, s, p.network.batch, c.density);
-  if (needed && b.bytes < *needed) {
+  const std::optional<std::int64_t> kept = kept_bytes(c, s, p.network.batch, p.slot_margin);
+  if (needed && kept && b.bytes < std::max(*needed, *kept)) {
     found.add(plan_fault::bad_size, "buffer {}: {} bytes, the slot of {} needs {}", i, b.bytes, s.name,
-              *needed);
+              std::max(*needed, *kept));
   }
 }
 
@@ -229,6 +230,105 @@ std::int64_t working_set(const graph& g, const op& o) {
   return smallest;
 }
 
+// What the best layout of the unencoded graph lies between: the largest sum of what is there at once whatever
+// alternatives are read, and the sum of all buffers.
+struct height_range {
+  std::int64_t least = 0, most = 0;
+};
+
+class unencoded_heights {
+ public:
+  explicit unencoded_heights(const graph& g)
+      : g_(g), live_(g.ops.size() + 1, 0), last_(g.storages.size(), -1) {}
+
+  height_range run() {
+    const auto is_step = [](const op& o) { return o.stage != op_stage::update; };
+    if (std::none_of(g_.ops.begin(), g_.ops.end(), is_step)) return {};  // nothing runs, nothing is there
+    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
+      const storage_role role = g_.storages[s].role;
+      const bool given = role == storage_role::image || role == storage_role::label;
+      if (given && counts(static_cast<storage_id>(s))) begin(s, 0);
+      // Codes are there or not, in a form that is no larger.
+      if (role == storage_role::auxiliary)
+        most_ = sum(most_, round_up(std::max(g_.storages[s].bytes(g_.batch), elements(s))));
+    }
+    for (std::size_t t = 0; t < g_.ops.size(); ++t) {
+      if (is_step(g_.ops[t])) visit(g_.ops[t], t);
+    }
+    std::int64_t now = 0, least = 0;
+    for (const std::int64_t change : live_)
+      least = std::max(least, now = sum(now, change));
+    return {least, most_};
+  }
+
+ private:
+  bool counts(storage_id s) const {
+    return at(g_.storages, s).batch_proportional() && at(g_.storages, s).role != storage_role::auxiliary;
+  }
+  std::int64_t elements(std::size_t s) const { return elements_of(g_.storages[s], g_.batch); }
+  std::int64_t bytes(std::size_t s) const { return round_up(g_.storages[s].bytes(g_.batch)); }
+
+  // A buffer that is there from op t on.
+  void begin(std::size_t s, std::size_t t) {
+    most_ = sum(most_, bytes(s));
+    hold(s, t, t);
+    last_[s] = static_cast<std::int64_t>(t);
+  }
+
+  void hold(std::size_t s, std::size_t first, std::size_t last) {
+    live_[first] = sum(live_[first], bytes(s));
+    live_[last + 1] = sum(live_[last + 1], -bytes(s));
+  }
+
+  // A use of what was there before: since the last use it was not gone.
+  void extend(std::size_t s, std::size_t t) {
+    if (last_[s] < 0) return begin(s, t);
+    if (last_[s] == static_cast<std::int64_t>(t)) return;
+    hold(s, static_cast<std::size_t>(last_[s]) + 1, t);
+    last_[s] = static_cast<std::int64_t>(t);
+  }
+
+  void visit(const op& o, std::size_t t) {
+    for (const tensor_ref& r : o.inputs) {
+      if (counts(r.storage)) extend(static_cast<std::size_t>(r.storage), t);
+    }
+    for (const storage_id s : always_read(o)) {
+      if (counts(s)) extend(static_cast<std::size_t>(s), t);
+    }
+    for (const tensor_ref& r : o.outputs) {
+      const auto s = static_cast<std::size_t>(r.storage);
+      if (!counts(r.storage) || last_[s] == static_cast<std::int64_t>(t)) continue;
+      // What is only written may have been gone before.
+      if (r.whole() || last_[s] < 0) {
+        begin(s, t);
+      } else {
+        hold(s, t, t);
+        last_[s] = static_cast<std::int64_t>(t);
+      }
+    }
+  }
+
+  // By all alternatives.
+  static std::vector<storage_id> always_read(const op& o) {
+    std::vector<storage_id> list;
+    if (o.alternatives.empty()) return list;
+    for (const stash_read& r : o.alternatives.front().reads) {
+      const bool always =
+          std::all_of(o.alternatives.begin(), o.alternatives.end(), [&](const stash_alternative& a) {
+            return std::any_of(a.reads.begin(), a.reads.end(),
+                               [&](const stash_read& x) { return x.storage == r.storage; });
+          });
+      if (always) list.push_back(r.storage);
+    }
+    return list;
+  }
+
+  const graph& g_;
+  std::vector<std::int64_t> live_;  ///< changes, per op
+  std::vector<std::int64_t> last_;  ///< use of each storage
+  std::int64_t most_ = 0;
+};
+
 class totals_checker {
  public:
   totals_checker(const plan& p, finding_list& found) : p_(p), found_(found) {}
@@ -258,6 +358,11 @@ class totals_checker {
     expect("workspace_bytes", sizes.workspace_bytes, workspace);
     expect("planned_peak_total", sizes.planned_peak_total, total);
     expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, beside_maps));
+    const height_range unencoded = unencoded_heights(p_.network).run();
+    if (sizes.baseline_peak < unencoded.least || sizes.baseline_peak > unencoded.most) {
+      found_.add(plan_fault::bad_totals, "baseline_peak: reported {}, lies between {} and {}",
+                 sizes.baseline_peak, unencoded.least, unencoded.most);
+    }
     expect("max_live", sizes.max_live, largest_live(p_, false));
     expect("boundary", sizes.boundary, live_at_boundary(p_));
     expect("wall", sizes.wall, wall);
@@ -272,9 +377,19 @@ class totals_checker {
     if (sizes.bound < 0 || (sizes.bound > peak && !swaps)) {
       found_.add(plan_fault::bad_totals, "bound: {} with a planned peak of {}", sizes.bound, peak);
     }
+    // With a timeline check_times() knows what is there at one moment, which may be less than the steps say.
+    if (p_.model && p_.model->host_bytes > 0 && p_.timeline.empty() && host > p_.model->host_bytes) {
+      found_.add(plan_fault::over_budget, "{} bytes on the host with a limit of {}", host,
+                 p_.model->host_bytes);
+    }
     if (p_.budget_bytes < 0) found_.add(plan_fault::bad_totals, "budget_bytes: {}", p_.budget_bytes);
     if (p_.budget_bytes > 0 && total > p_.budget_bytes) {
       found_.add(plan_fault::over_budget, "{} bytes with a budget of {}", total, p_.budget_bytes);
+    }
+    // Where no budget was given it is the machine's memory.
+    const std::int64_t memory = p_.model ? p_.model->memory_bytes : 0;
+    if (p_.budget_bytes == 0 && memory > 0 && total > memory) {
+      found_.add(plan_fault::over_budget, "{} bytes on a machine with {}", total, memory);
     }
   }
 

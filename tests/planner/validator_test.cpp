@@ -612,6 +612,31 @@ TEST(Validator, ReportsWrongTotals) {
           {"baseline_peak_total", bad_totals, [](test_plan& t) { ++t.p.sizes.baseline_peak_total; }},
           {"parameter_bytes", bad_totals, [](test_plan& t) { t.p.sizes.parameter_bytes = 0; }},
           {"workspace_bytes", bad_totals, [](test_plan& t) { t.p.sizes.workspace_bytes += 1; }},
+          {"a baseline below what is there at once", bad_totals,
+           [](test_plan& t) {
+             const std::int64_t less = t.p.sizes.baseline_peak - 12000;
+             t.p.sizes.baseline_peak -= less;
+             t.p.sizes.baseline_peak_total -= less;
+           }},
+          {"a baseline above all maps together", bad_totals,
+           [](test_plan& t) {
+             t.p.sizes.baseline_peak += 4096;
+             t.p.sizes.baseline_peak_total += 4096;
+           }},
+          {"bytes before", bad_totals, [](test_plan& t) { t.choice("k").bytes_before *= 2; }},
+          {"bytes before of nothing", bad_totals, [](test_plan& t) { t.choice("labels").bytes_before = 1; }},
+          {"bytes after, raw", bad_totals, [](test_plan& t) { t.choice("c").bytes_after = 1; }},
+          {"bytes after, encoded", bad_totals, [](test_plan& t) { t.choice("k").bytes_after -= 1; }},
+          {"bytes after, recomputed", bad_totals, [](test_plan& t) { t.choice("b").bytes_after = 64; }},
+          {"bytes after of nothing", bad_totals, [](test_plan& t) { t.choice("labels").bytes_after = 16; }},
+          {"a lower density than the graph's", bad_size,
+           [](test_plan& t) { t.choose("k", stash_kind::encoded, {.kind = encoding_kind::bitmap}, 0.4); }},
+          {"a slot without its margin", bad_size, [](test_plan& t) { t.p.slot_margin = 0.2; }},
+          {"more than the machine has", over_budget,
+           [](test_plan& t) {
+             t.p.model.emplace();
+             t.p.model->memory_bytes = t.p.sizes.planned_peak_total - 1;
+           }},
           {"wall", bad_totals, [](test_plan& t) { t.p.sizes.wall += 1; }},
           {"wall_op", bad_totals, [](test_plan& t) { t.p.sizes.wall_op = t.op_of("conv2"); }},
           {"wall_op out of range", bad_totals, [](test_plan& t) { t.p.sizes.wall_op = -1; }},
