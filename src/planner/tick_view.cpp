@@ -46,15 +46,20 @@ std::vector<double> tick_view::tick_begins(const timeline_record& record) const 
   return begin;
 }
 
-tick_times tick_view::times_of(const option_choice& choice, const timeline_record& record) const {
-  tick_times t;
-  t.begin = t.end = tick_begins(record);
-  for (std::size_t i = 0; i < t.end.size(); ++i)
-    t.end[i] += ticks_.tick_ms[i];
+std::vector<double> tick_view::tick_ends(const timeline_record& record, std::vector<double> begin) const {
+  for (std::size_t i = 0; i < begin.size(); ++i)
+    begin[i] += ticks_.tick_ms[i];
   for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
     if (steps_.first_tick[k] < steps_.first_tick[k + 1])
-      t.end[index(steps_.first_tick[k + 1] - 1)] = record.end[k];
+      begin[index(steps_.first_tick[k + 1] - 1)] = record.end[k];
   }
+  return begin;
+}
+
+tick_times tick_view::times_of(const option_choice& choice, const timeline_record& record) const {
+  tick_times t;
+  t.begin = tick_begins(record);
+  t.end = tick_ends(record, t.begin);
   for (const simulated_transfer& x : record.transfers) {
     const item_option& o = ticks_.items[index(x.item)].options[index(choice[index(x.item)])];
     const storage_id s = options_.components[index(x.item)].storages[index(o.transfers[index(x.index)].form)];
@@ -74,9 +79,14 @@ std::vector<copy_event> tick_view::copies_of(const option_choice& choice,
   const auto tick_from = [&](double ms) {
     return static_cast<std::int32_t>(std::lower_bound(begin.begin(), begin.end(), ms) - begin.begin());
   };
-  // A copy back has its bytes from its beginning on, while the op runs that runs then.
+  // A copy back has its bytes from its beginning on: while the op runs that runs then, or from the next op on
+  // where none runs. The sums of durations may differ from the clock in their last digits.
+  const std::vector<double> end = tick_ends(record, begin);
+  const double rounding = begin.empty() ? 0.0 : 1e-9 * begin.back();
   const auto tick_at = [&](double ms) {
-    return static_cast<std::int32_t>(std::upper_bound(begin.begin(), begin.end(), ms) - begin.begin()) - 1;
+    const auto behind = std::upper_bound(begin.begin(), begin.end(), ms + rounding);
+    const auto next = static_cast<std::int32_t>(behind - begin.begin());
+    return next > 0 && ms < end[index(next - 1)] - rounding ? next - 1 : next;
   };
   std::vector<timed> events;
   std::vector<simulated_transfer> transfers = record.transfers;

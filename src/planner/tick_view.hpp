@@ -36,6 +36,7 @@ class tick_view {
 
  private:
   std::vector<double> tick_begins(const timeline_record& record) const;
+  std::vector<double> tick_ends(const timeline_record& record, std::vector<double> begin) const;
   std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const;
 
   const graph& g_;
