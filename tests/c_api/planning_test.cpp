@@ -71,7 +71,7 @@ TEST(planning, defaults) {
 }
 
 TEST(planning, formats_that_auto_may_use) {
-  const std::string graph = graph_text();
+  const std::string graph = graph_text(8, "vgg_small");
   const auto kept = [&](const char* policy, const char* values) {
     stash_plan_options c = STASH_INIT(stash_plan_options);
     c.policy = policy;
