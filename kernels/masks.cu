@@ -23,10 +23,10 @@ void encode_mask(const encode_item& item, launches& to) {
     if (item.how.kind == encoding_kind::sign_mask) {
       encode_with<decltype(bits)>(item, to, sign_predicate{type, nan_passes});
     } else {
-      encode_with<decltype(bits)>(item, to,
-                                  range_predicate{type, detail::rounded_to(item.input.type, item.how.lower),
-                                                  detail::rounded_to(item.input.type, item.how.upper),
-                                                  nan_passes});
+      encode_with<decltype(bits)>(
+          item, to,
+          range_predicate{type, detail::rounded_to(item.input.type, item.how.lower),
+                          detail::rounded_to(item.input.type, item.how.upper), nan_passes});
     }
   });
 }
