@@ -163,7 +163,9 @@ TEST_P(keeps_to_the_gate, at_start_middle_and_end_of_training) {
                                              force.empty() ? "as planned" : "everywhere");
         print(what, r, force.empty());
         EXPECT_TRUE(f.gate.passes(r.net)) << what << ": " << r.net.text();
-        EXPECT_GT(r.net.error(), 0.0) << what << ": nothing was narrowed";
+        // What is smallest for LeNet may be masks alone: sparse forms have to pay for their arena.
+        const bool may_be_lossless = force.empty() && std::string(t.network) == "lenet";
+        if (!may_be_lossless) EXPECT_GT(r.net.error(), 0.0) << what << ": nothing was narrowed";
       }
     }
   }

@@ -79,6 +79,8 @@ TEST_P(density_jump, reruns_and_changes_nothing) {
   for (const std::string force : {"bitmap", ""}) {
     trainer_options o = bitmaps();
     o.plan.force = force;
+    // The arena is larger than what sparse forms save of so few small maps.
+    if (force.empty() && GetParam() == "lenet") o.plan.overflow_share = 0.0;
     const auto t = start(g, o, batches(0));
     ASSERT_TRUE(keeps_sparse_maps(t->current().current_plan()));
     struct heard {

