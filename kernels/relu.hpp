@@ -18,11 +18,9 @@ struct rectify {
   }
 };
 
-/// slope * x; a NaN keeps its bits, and 0 times infinity is the one that x86 makes of it.
+/// slope * x; a NaN keeps its bits.
 STASH_DEVICE float scaled(float x, float slope) {
-  if (x != x) return x;
-  const float product = slope * x;
-  return product == product ? product : as_float(0xffc00000U);
+  return x == x ? slope * x : x;
 }
 
 /// x > 0 ? x : slope * x.

@@ -73,7 +73,6 @@ std::vector<layer> layers() {
        },
        keeps_sign},
       leaky("leaky_relu", 0.1F),
-      leaky("leaky_relu_of_slope_0", 0.0F),
       {"clip",
        {.kind = encoding_kind::range_mask, .lower = lower, .upper = upper},
        [](const auto& x, const auto& y, const auto& mask, auto rule, const auto& c) {
