@@ -9,6 +9,7 @@
 
 #include "executor/batch_norm.hpp"
 #include "executor/swap_of_plan.hpp"
+#include "planner/needs.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
 
@@ -454,8 +455,7 @@ std::vector<stash_observation> executor::observations() const {
   std::vector<stash_observation> result;
   for (std::size_t s = 0; s < plan_.choices.size(); ++s) {
     const planner::stash_choice& c = plan_.choices[s];
-    const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
-    if (c.kind != stash_kind::encoded || !sparse) continue;
+    if (!planner::kept_sparsely(c)) continue;
     const encode_report& r = reports_[s];
     const auto elements = static_cast<double>(plan_.network.storages[s].elements(plan_.network.batch));
     result.push_back({static_cast<planner::storage_id>(s), static_cast<double>(r.nonzeros) / elements,

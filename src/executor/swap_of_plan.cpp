@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "planner/needs.hpp"
+
 namespace stash::executor {
 
 using planner::buffer_form;
@@ -38,9 +40,7 @@ swap_task task_of(const planner::plan& p, const planner::step& st, std::span<con
       const planner::stash_choice& c = p.choices[static_cast<std::size_t>(st.storage)];
       const auto bytes = [&](buffer_id b) { return p.buffers[static_cast<std::size_t>(b)].bytes; };
       t.bytes = std::min(bytes(st.inputs[0]), bytes(st.outputs[0]));
-      const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
-      if (c.kind == planner::stash_kind::encoded && sparse)
-        t.used = &reports[static_cast<std::size_t>(st.storage)].slot_bytes;
+      if (planner::kept_sparsely(c)) t.used = &reports[static_cast<std::size_t>(st.storage)].slot_bytes;
       break;
     }
     case step_kind::wait_out:

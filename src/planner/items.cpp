@@ -217,10 +217,7 @@ class maker {
     // A form that is decoded for the last time is gone while that op runs.
     const bool decoded_last = !form.decodes.empty() && form.decodes.back() == form.reads.back();
     const std::int32_t end = decoded_last ? last - 1 : last;
-    const bool sparse =
-        form.choice->kind == stash_kind::encoded &&
-        (form.choice->stored.kind == encoding_kind::bitmap || form.choice->stored.kind == encoding_kind::csr);
-    if (sparse) {
+    if (kept_sparsely(*form.choice)) {
       const auto share = static_cast<std::int64_t>(static_cast<double>(form.kept) * rules_.overflow_share);
       o.held.push_back({0, static_cast<std::int32_t>(2 * g_.ops.size()) - 2, share, false});
     }

@@ -34,10 +34,13 @@ bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes
   return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
 }
 
+bool kept_sparsely(const stash_choice& c) noexcept {
+  return c.kind == stash_kind::encoded &&
+         (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
+}
+
 bool kept_exactly(const stash_choice& c) noexcept {
-  if (c.kind == stash_kind::raw) return true;
-  const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
-  return c.kind == stash_kind::encoded && sparse && c.stored.values == value_format::source;
+  return c.kind == stash_kind::raw || (kept_sparsely(c) && c.stored.values == value_format::source);
 }
 
 namespace {

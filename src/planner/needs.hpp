@@ -21,6 +21,9 @@ bool swaps(policy p) noexcept;
 bool alternative_allowed(policy p, op_kind kind, const op_attributes& attributes, const stash_alternative& a,
                          bool first);
 
+/// Whether the kept form is a bitmap or csr, whose size depends on the values.
+bool kept_sparsely(const stash_choice& c) noexcept;
+
 /// Whether a kept form gives back the source bits: raw, or a lossless value encoding.
 bool kept_exactly(const stash_choice& c) noexcept;
 

@@ -201,12 +201,15 @@ class enumerator {
         current.alternatives.push_back(list[std::min(a, list.size() - 1)]);
       all.push_back(current.alternatives);
       if (c.ops.size() * c.storages.size() > most_work) continue;
+      std::int64_t least = least_kept(c, readers_in(c, fixed, current));
       for (std::size_t k = 0; k < c.ops.size(); ++k) {
         configuration trial = current;
         for (const std::int32_t other : allowed[k]) {
           trial.alternatives[k] = other;
-          if (least_kept(c, readers_in(c, fixed, trial)) < least_kept(c, readers_in(c, fixed, current)))
-            current.alternatives[k] = other;
+          const std::int64_t kept = least_kept(c, readers_in(c, fixed, trial));
+          if (kept >= least) continue;
+          least = kept;
+          current.alternatives[k] = other;
         }
       }
       all.push_back(current.alternatives);

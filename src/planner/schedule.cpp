@@ -32,8 +32,7 @@ class pass {
   schedule run(double overflow_share) {
     std::int64_t sparse_bytes = 0;
     for (const stash_choice& c : s_.choices) {
-      const bool sparse = c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr;
-      if (c.kind == stash_kind::encoded && sparse) sparse_bytes += c.bytes_after;
+      if (kept_sparsely(c)) sparse_bytes += c.bytes_after;
     }
     buffer_id overflow = -1;
     if (sparse_bytes > 0 && overflow_share > 0) {

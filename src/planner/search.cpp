@@ -4,6 +4,8 @@
 #include <limits>
 #include <tuple>
 
+#include "planner/needs.hpp"
+
 namespace stash::planner {
 namespace {
 
@@ -35,10 +37,7 @@ std::vector<bool> live_storages(const schedule& s, std::int32_t step, std::size_
 }
 
 bool has_sparse(const configuration& f) {
-  return std::any_of(f.choices.begin(), f.choices.end(), [](const stash_choice& c) {
-    return c.kind == stash_kind::encoded &&
-           (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
-  });
+  return std::any_of(f.choices.begin(), f.choices.end(), kept_sparsely);
 }
 
 }  // namespace

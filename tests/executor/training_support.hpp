@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -18,9 +17,12 @@
 #include "data/dataset.hpp"
 #include "executor/trainer.hpp"
 #include "models/models.hpp"
+#include "planner/plan_answers.hpp"
 #include "stash/error.hpp"
 
 namespace stash::executor::testing {
+
+using planner::testing::budget_in;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool sanitized = true;
@@ -128,20 +130,6 @@ inline void expect_identical(const training_log& expected, const training_log& f
         << "loss of step " << i << ": expected " << expected.losses[i] << ", got " << found.losses[i];
   }
   EXPECT_EQ(expected.hashes, found.hashes);
-}
-
-/// The smallest budget that make_plan names when it refuses one.
-inline std::int64_t budget_in(const error& refusal) {
-  EXPECT_EQ(refusal.code(), errc::infeasible_budget) << refusal.what();
-  const std::string_view text = refusal.what();
-  constexpr std::string_view before = "expected at least ";
-  const std::size_t at = text.find(before);
-  std::int64_t bytes = 0;
-  if (at != std::string_view::npos) {
-    std::from_chars(text.data() + at + before.size(), text.data() + text.size(), bytes);
-  }
-  EXPECT_GT(bytes, 0) << text;
-  return bytes;
 }
 
 /// The smallest budget with which a trainer for these options can start.

@@ -10,6 +10,7 @@
 
 #include "planner/fast_problems.hpp"
 #include "planner/json.hpp"
+#include "planner/plan_answers.hpp"
 #include "planner/relaxation.hpp"
 #include "planner/sweep.hpp"
 #include "planner/validator_bound.hpp"
@@ -28,13 +29,6 @@ plan_options timed_options(std::uint64_t seed) {
   o.smallest_swap = 64;
   o.evaluations = 60;
   return o;
-}
-
-std::string findings_of(const plan& p) {
-  std::string text;
-  for (const plan_finding& f : validate(p))
-    text += std::string(to_string(f.fault)) + ": " + f.message + "\n";
-  return text;
 }
 
 // Whether the bound is complained about, and nothing else but a timeline that ends at another time.

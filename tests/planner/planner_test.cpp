@@ -13,6 +13,7 @@
 #include "planner/json.hpp"
 #include "planner/needs.hpp"
 #include "planner/options.hpp"
+#include "planner/plan_answers.hpp"
 #include "planner/random_network.hpp"
 #include "planner/sample_graph.hpp"
 #include "planner/search.hpp"
@@ -65,21 +66,12 @@ void expect_sound(const plan& p) {
   }
 }
 
-// "budget: expected at least N bytes".
-std::int64_t smallest_budget_in(const std::string& message) {
-  const std::string before = "expected at least ";
-  const std::size_t at = message.find(before);
-  EXPECT_NE(at, std::string::npos) << message;
-  return at == std::string::npos ? 0 : std::stoll(message.substr(at + before.size()));
-}
-
 std::int64_t smallest_budget(const graph& g, plan_options options) {
   options.budget_bytes = 1;
   try {
     make_plan(g, options);
   } catch (const error& e) {
-    EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
-    return smallest_budget_in(e.what());
+    return testing::budget_in(e);
   }
   ADD_FAILURE() << "a budget of one byte was met";
   return 0;
@@ -137,7 +129,7 @@ TEST(make_plan, random_networks_under_every_policy_and_budget) {
       ++refused;
       EXPECT_EQ(e.code(), errc::infeasible_budget);
       EXPECT_LT(budget, least);
-      EXPECT_EQ(smallest_budget_in(e.what()), least);
+      EXPECT_EQ(testing::budget_in(e), least);
       EXPECT_THAT(e.what(), HasSubstr(std::to_string(budget)));
     }
     for (const stash_choice& c : tight.choices) {
@@ -289,7 +281,7 @@ TEST(make_plan, an_impossible_budget_is_refused_with_op_tensors_and_the_smallest
     ADD_FAILURE() << "met";
   } catch (const error& e) {
     EXPECT_EQ(e.code(), errc::infeasible_budget);
-    EXPECT_EQ(smallest_budget_in(e.what()), least);
+    EXPECT_EQ(testing::budget_in(e), least);
     const std::string message = e.what();
     EXPECT_TRUE(std::any_of(g.ops.begin(), g.ops.end(), [&](const op& o) {
       return message.find("while " + o.name + " runs") != std::string::npos;

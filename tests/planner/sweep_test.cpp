@@ -9,6 +9,7 @@
 #include "planner/cost.hpp"
 #include "planner/fast_problems.hpp"
 #include "planner/json.hpp"
+#include "planner/plan_answers.hpp"
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
@@ -30,20 +31,10 @@ std::int64_t named_budget(plan_sweep& sweep, std::int64_t budget) {
   try {
     sweep.make(budget);
   } catch (const error& e) {
-    EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
-    constexpr std::string_view before = "expected at least ";
-    const std::string_view text = e.what();
-    return std::stoll(std::string(text.substr(text.find(before) + before.size())));
+    return budget_in(e);
   }
   ADD_FAILURE() << "expected a refusal of " << budget;
   return 0;
-}
-
-std::string findings_of(const plan& p) {
-  std::string text;
-  for (const plan_finding& f : validate(p))
-    text += std::string(to_string(f.fault)) + ": " + f.message + "\n";
-  return text;
 }
 
 std::size_t swapped(const plan& p) {
@@ -250,7 +241,7 @@ TEST(sweep, an_impossible_budget_names_op_tensors_and_what_would_do) {
     EXPECT_EQ(e.code(), errc::infeasible_budget);
     EXPECT_THAT(e.what(),
                 ::testing::ContainsRegex("expected at least [0-9]+ bytes, got [0-9]+: while .* runs"));
-    needed = std::stoll(std::string(e.what()).substr(std::string(e.what()).find("at least ") + 9));
+    needed = budget_in(e);
   }
   EXPECT_LE(sweep.make(needed).sizes.planned_peak_total, needed);
 }
