@@ -5,11 +5,13 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 namespace stash::planner {
 namespace {
 
 constexpr std::size_t most_small_repairs = 2000;  // and a quarter of the items more
+constexpr std::int32_t most_random_repairs = 3000;
 
 std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
@@ -31,6 +33,15 @@ std::int64_t held_at(const item_option& o, std::int32_t step) {
   return sum;
 }
 
+// With what is on its way to the host, there, or on its way back.
+std::int64_t held_or_moved_at(const item_option& o, std::int32_t step) {
+  std::int64_t sum = held_at(o, step);
+  for (const transfer& t : o.transfers) {
+    if (t.released < step && step <= t.needed) sum += t.bytes;
+  }
+  return sum;
+}
+
 double work_of(const item_option& o) {
   double sum = 0.0;
   for (const added_work& w : o.work)
@@ -44,6 +55,13 @@ double link_ms(const item_option& o, const link_model& link) {
   for (const transfer& t : o.transfers)
     sum += static_cast<double>(t.bytes) / std::min(link.out_rate, link.in_rate) + link.latency_ms;
   return sum;
+}
+
+// How far a choice that does not fit gets: whether the device alone has room for what it holds, up to which
+// step it runs, what is missing there. Less is nearer to one that fits.
+using progress = std::tuple<bool, std::int32_t, std::int64_t>;
+progress progress_of(const simulated& s, std::int64_t limit) {
+  return s.peak > limit ? progress(true, 0, s.missing) : progress(false, -s.missing_step, s.missing);
 }
 
 // A fixed generator with its own way to a range: the same numbers with every standard library.
@@ -81,6 +99,7 @@ class finder {
       consider(repaired(cheapest()));
       // With the prices of a problem much like this one it was considered there.
       if (limits_.prices == nullptr || !best_.found) consider(greedy_largest_first(p_, sim_));
+      if (!best_.found && host_was_full_) consider(any_that_fits());
       if (best_.found) improve();
     }
     if (!best_.found) {
@@ -149,22 +168,38 @@ class finder {
     return c;
   }
 
-  // While some step lacks memory: the change that costs least per byte it gains there.
+  void note_full_host(const option_choice& c, const simulated& s) {
+    const progress got = progress_of(s, p_.limit);
+    if (host_was_full_ && got >= furthest_) return;
+    host_was_full_ = true;
+    got_furthest_ = c;
+    furthest_ = got;
+  }
+
+  // While some step lacks memory: the change that costs least per byte it gains there. Once the host was
+  // full, nothing counts that takes more of both.
   option_choice repaired(option_choice c) {
     const std::size_t most = std::min(4 * p_.items.size() + 16, p_.items.size() / 4 + most_small_repairs);
+    bool host_was_full = false;
     for (std::size_t round = 0; round < most; ++round) {
       const simulated s = evaluate(c);
       if (s.feasible || s.missing_step < 0) break;
+      host_was_full = host_was_full || s.host_is_full;
+      if (s.host_is_full) note_full_host(c, s);
+      const auto taken_by = s.host_is_full ? held_or_moved_at : held_at;
       double best = std::numeric_limits<double>::infinity();
       std::size_t at = p_.items.size();
       std::int32_t to = 0;
       for (std::size_t i = 0; i < p_.items.size(); ++i) {
         const std::vector<item_option>& options = p_.items[i].options;
-        const std::int64_t now = held_at(options[index(c[i])], s.missing_step);
+        const item_option& chosen = options[index(c[i])];
+        const std::int64_t now = taken_by(chosen, s.missing_step);
         if (now == 0) continue;
+        const std::int64_t in_all = host_was_full ? held_or_moved_at(chosen, s.missing_step) : 0;
         for (std::size_t o = 0; o < options.size(); ++o) {
-          const std::int64_t gain = now - held_at(options[o], s.missing_step);
+          const std::int64_t gain = now - taken_by(options[o], s.missing_step);
           if (gain <= 0) continue;
+          if (host_was_full && held_or_moved_at(options[o], s.missing_step) > in_all) continue;
           const double loss = std::max(0.0, costs_[i][o] - costs_[i][index(c[i])]);
           // More than what is missing is of no use here, and a tiny gain needs many changes.
           const double rate = (loss + 1e-6) / static_cast<double>(std::min(gain, s.missing));
@@ -177,6 +212,41 @@ class finder {
       }
       if (at == p_.items.size()) break;
       c[at] = to;
+    }
+    return c;
+  }
+
+  // Where both device and host are short, the change that gains most at one step may be the wrong one for
+  // another: changes at random, as long as they get no less far.
+  option_choice any_that_fits() {
+    option_choice c = got_furthest_, trial;
+    simulated s = evaluate(c);
+    const std::int32_t rounds = std::min(most_random_repairs, rounds_for(p_.ms.size()));
+    std::vector<std::size_t> there;
+    std::int32_t step = -1;
+    for (std::int32_t n = 0; n < rounds && !s.feasible && s.missing_step >= 0; ++n) {
+      if (n % 64 == 0 && limits_.stop && limits_.stop()) break;
+      if (step != s.missing_step) {
+        step = s.missing_step;
+        there.clear();
+        for (std::size_t i = 0; i < c.size(); ++i) {
+          const std::vector<item_option>& options = p_.items[i].options;
+          if (options.size() > 1 && std::any_of(options.begin(), options.end(), [&](const item_option& o) {
+                return held_or_moved_at(o, step) > 0;
+              }))
+            there.push_back(i);
+        }
+        if (there.empty()) break;
+      }
+      trial = c;
+      for (std::size_t changes = 1 + dice_.below(3); changes > 0; --changes) {
+        const std::size_t i = there[dice_.below(there.size())];
+        trial[i] = static_cast<std::int32_t>(dice_.below(p_.items[i].options.size()));
+      }
+      const simulated other = evaluate(trial);
+      if (!other.feasible && progress_of(other, p_.limit) > progress_of(s, p_.limit)) continue;
+      c.swap(trial);
+      s = other;
     }
     return c;
   }
@@ -248,6 +318,9 @@ class finder {
   relaxed relaxed_;
   std::vector<std::vector<double>> costs_;
   fastest_choice best_;
+  bool host_was_full_ = false;
+  option_choice got_furthest_;  ///< of those for which the host was too small
+  progress furthest_;
   std::int64_t nearest_missing_ = 0;
   std::int32_t nearest_step_ = -1;
 };

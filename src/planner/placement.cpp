@@ -54,6 +54,14 @@ std::vector<std::int64_t> offsets_like(const std::vector<buffer>& maps, const pl
   return offsets;
 }
 
+std::vector<buffer> host_buffers(const placement& p) {
+  std::vector<buffer> on_host;
+  for (const buffer& b : p.steps.buffers) {
+    if (b.form == buffer_form::host) on_host.push_back(b);
+  }
+  return on_host;
+}
+
 // The op of a step; encode, decode and recompute belong to the op that follows or precedes them.
 op_id op_near(const schedule& s, std::size_t step) {
   for (std::size_t i = step; i < s.steps.size(); ++i) {
@@ -100,10 +108,7 @@ placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work,
 }
 
 void place_on_host(placement& p) {
-  std::vector<buffer> on_host;
-  for (const buffer& b : p.steps.buffers) {
-    if (b.form == buffer_form::host) on_host.push_back(b);
-  }
+  const std::vector<buffer> on_host = host_buffers(p);
   if (!p.laid_out) {
     p.host_bytes = max_live(blocks_of(on_host), buffer_alignment);
     return;
@@ -114,6 +119,11 @@ void place_on_host(placement& p) {
     if (b.form == buffer_form::host) b.offset = host.offsets[copy++];
   }
   p.host_bytes = host.height;
+}
+
+std::int64_t bytes_on_host(const placement& p) {
+  const std::vector<layout_block> blocks = blocks_of(host_buffers(p));
+  return p.laid_out ? make_layout(blocks, buffer_alignment).height : max_live(blocks, buffer_alignment);
 }
 
 placement without_layout(schedule s) {

@@ -29,6 +29,8 @@ placement place(schedule s, std::optional<std::int64_t> room = {}, std::int64_t 
 
 /// Offsets for the buffers on the host, as low as make_layout() gets them: once, for a plan that is made.
 void place_on_host(placement& p);
+/// What host_bytes would be then.
+std::int64_t bytes_on_host(const placement& p);
 
 /// place() without offsets: only what is live at once is counted.
 placement without_layout(schedule s);

@@ -268,7 +268,7 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
   bool computing = false;
   std::int32_t k = 0;
   std::int64_t pending_out = 0, prefetched = 0, on_host = 0;
-  std::size_t released = 0, next_out = 0, next_in = 0, arrived_needs = 0;
+  std::size_t released = 0, next_out = 0, next_in = 0, arrived_needs = 0, next_off_host = 0;
   engine out, in;
   // Bytes in use while step k runs or waits to run.
   const auto used = [&] { return base_[index(std::min(k, steps - 1))] + pending_out + prefetched; };
@@ -319,6 +319,9 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
           arrived_needs >= by_need_.size() || transfers_[index(by_need_[arrived_needs])].needed > k;
       if (all_there && used() <= p_.limit) {
         computing = true;
+        for (; next_off_host < arrived_needs && transfers_[index(by_need_[next_off_host])].needed <= k;
+             ++next_off_host)
+          on_host -= transfers_[index(by_need_[next_off_host])].bytes;
         compute_end = now + work_[index(k)];
         note_peak();
         if (record != nullptr) record->begin[index(k)] = now;
@@ -336,6 +339,11 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     if (next == never) {  // a step waits for memory that nothing will free
       result.missing = std::max<std::int64_t>(1, used() - p_.limit);
       result.missing_step = k;
+      result.host_is_full = next_out < released;
+      if (result.host_is_full) {
+        const std::int64_t leaving = transfers_[index(by_release_[next_out])].bytes;
+        result.missing = std::max(result.missing, on_host + leaving - link.host_bytes);
+      }
       return result;
     }
     if (next > give_up_ms) return result;
@@ -361,7 +369,6 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
     if (in_end == next) {
       moving& x = transfers_[index(in.current)];
       x.in_done = now;
-      on_host -= x.bytes;
       if (record != nullptr) record->transfers[index(x.record)].in_end = now;
       in = {};
     }

@@ -5,7 +5,8 @@
 ///
 /// Out: first released, first sent. In: earliest deadline first, as soon as the bytes are on the host, the
 /// step transfer::earliest has come and no step before the deadline lacks the memory. Compute waits for what
-/// a step needs and for memory; while it waits, what the step before held still counts.
+/// a step needs and for memory; while it waits, what the step before held still counts. Bytes on the host are
+/// free again when the step that needs them begins: then all know that the copy back is done.
 
 #include <optional>
 
@@ -24,9 +25,10 @@ struct simulated_transfer {
 struct simulated {
   bool feasible = false;
   double ms = 0.0;  ///< of the whole step; meaningless if not feasible
-  /// Not feasible: bytes above the limit where the need is largest.
+  /// Not feasible: bytes above the limit where the need is largest, or above what the host has.
   std::int64_t missing = 0;
   std::int32_t missing_step = -1;
+  bool host_is_full = false;   ///< not feasible since what is to leave finds no place on the host
   std::int64_t peak = 0;       ///< largest use of the device, transfers included
   std::int64_t host_peak = 0;  ///< largest use of host memory
 };

@@ -136,7 +136,9 @@ class plan_sweep::state {
   searched search_within(std::int64_t room) {
     searched result;
     std::int64_t limit = room;
-    // Layout needs more than what is live now and then: ask for less until it fits.
+    steps_.link.host_bytes = problem_.link.host_bytes;
+    // Layout needs more than what is live now and then, on the device and on the host: ask for less until it
+    // fits.
     for (int attempt = 0; attempt <= most_attempts; ++attempt) {
       steps_.limit = limit;
       fastest_limits limits;
@@ -169,10 +171,21 @@ class plan_sweep::state {
       const bool thorough = attempt == 0 && steps_.ms.size() <= most_steps_of_thorough;
       result.fitted = fitter_.fit(found, room, thorough);
       result.fits = result.fitted.where.height <= room;
+      if (const std::int64_t beyond = result.fits ? beyond_host(result.fitted.where) : 0; beyond > 0) {
+        result.fits = false;
+        steps_.link.host_bytes = std::max<std::int64_t>(0, steps_.link.host_bytes - beyond);
+        continue;
+      }
       if (result.fits) break;
       limit -= std::max(result.fitted.where.height - room, room / least_parts_of_room) * (1 + attempt / 2);
     }
     return result;
+  }
+
+  // What the host arena takes above what the machine has for it.
+  std::int64_t beyond_host(const placement& where) const {
+    const std::int64_t most = problem_.link.host_bytes;
+    return most == INT64_MAX ? 0 : std::max<std::int64_t>(0, bytes_on_host(where) - most);
   }
 
   // What a rule makes of a limit on maps, with its layout.
@@ -180,8 +193,9 @@ class plan_sweep::state {
     ruled decision;
     placed_choice placed;
   };
-  std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t room) {
+  std::optional<placed_rule> by_rule(std::int64_t limit, std::int64_t room, std::int64_t host) {
     problem ticks = problem_;
+    ticks.link.host_bytes = host;
     const ruled decision =
         apply_rule(options_.chosen_policy, {g_, set_, limit, beside_, options_.swap_all}, ticks);
     steps_ = compress(ticks);
@@ -206,17 +220,27 @@ class plan_sweep::state {
   plan make_by_rule(std::int64_t given, std::int64_t budget) {
     const std::int64_t room = budget - beside_;
     std::optional<placed_rule> result;
-    std::int64_t limit = room;
-    for (int attempt = 0; attempt < 8; ++attempt) {
-      result = by_rule(limit, room);
-      if (!result || result->placed.where.height <= room) break;
-      limit -= result->placed.where.height - room;
+    std::int64_t limit = room, host = problem_.link.host_bytes;
+    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+      result = by_rule(limit, room, host);
+      if (!result) break;
+      const placement& where = result->placed.where;
+      const std::int64_t beyond = where.height <= room ? beyond_host(where) : 0;
+      if (where.height <= room && beyond == 0) break;
+      if (beyond > 0) {
+        host = std::max<std::int64_t>(0, host - beyond);
+        result.reset();
+      } else {
+        limit -= where.height - room;
+      }
     }
     // What does not fit with less still says what would do.
     std::int64_t more = std::max(room, working_set_wall(g_).bytes);
-    for (int attempt = 0; !result && attempt < 400; ++attempt, more += more / 24 + 1)
-      result = by_rule(more, more);
-    if (!result) throw error(errc::infeasible_budget, "make_plan: budget: expected more, got too little");
+    for (int attempt = 0; !result && attempt < 400; ++attempt, more += more / 24 + 1) {
+      result = by_rule(more, more, host);
+      if (result && beyond_host(result->placed.where) > 0) result.reset();
+    }
+    if (!result) refuse_host(budget);
     if (result->placed.where.height > room) refuse_budget(g_, result->placed.where, beside_, budget);
     steps_ = compress(problem_);
     steps_.limit = room;
@@ -238,6 +262,16 @@ class plan_sweep::state {
     set_timeline(p, *options_.model, result->placed.times);
     say_proven_bound(p);
     return p;
+  }
+
+  // A rule that moves more than there is room for on the host, whatever the budget.
+  [[noreturn]] void refuse_host(std::int64_t budget) const {
+    const std::int64_t host = problem_.link.host_bytes;
+    throw error(
+        errc::infeasible_budget,
+        fmt::format("make_plan: budget: expected one that policy {} can meet{}, got {}",
+                    to_string(options_.chosen_policy),
+                    host == INT64_MAX ? "" : fmt::format(" with {} bytes on the host", host), budget));
   }
 
   void say_options(plan& p) const {
@@ -349,16 +383,23 @@ class plan_sweep::state {
   // not fit, and by how much.
   std::optional<placed_choice> first_plan(std::int64_t limit, std::int64_t& missing) {
     steps_.limit = limit;
+    steps_.link.host_bytes = problem_.link.host_bytes;
     fastest_limits limits;
     limits.evaluations = 0;
     limits.relax = false;
-    const fastest_choice found = find_fastest(steps_, limits);
-    missing = found.missing;
-    if (!found.found) return {};
-    timeline_record record;
-    simulator sim(steps_);
-    const simulated s = sim.run_late(found.choice, record);
-    return place_choice(found.choice, s, record);
+    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+      const fastest_choice found = find_fastest(steps_, limits);
+      missing = found.missing;
+      if (!found.found) break;
+      timeline_record record;
+      simulator sim(steps_);
+      const simulated s = sim.run_late(found.choice, record);
+      placed_choice placed = place_choice(found.choice, s, record);
+      missing = beyond_host(placed.where);
+      if (missing == 0) return placed;
+      steps_.link.host_bytes = std::max<std::int64_t>(0, steps_.link.host_bytes - missing);
+    }
+    return {};
   }
 
   placed_choice simple_plan(std::int64_t limit) {

@@ -377,8 +377,7 @@ class totals_checker {
     if (sizes.bound < 0 || (sizes.bound > peak && !swaps)) {
       found_.add(plan_fault::bad_totals, "bound: {} with a planned peak of {}", sizes.bound, peak);
     }
-    // With a timeline check_times() knows what is there at one moment, which may be less than the steps say.
-    if (p_.model && p_.model->host_bytes > 0 && p_.timeline.empty() && host > p_.model->host_bytes) {
+    if (p_.model && p_.model->host_bytes > 0 && host > p_.model->host_bytes) {
       found_.add(plan_fault::over_budget, "{} bytes on the host with a limit of {}", host,
                  p_.model->host_bytes);
     }

@@ -398,21 +398,25 @@ TEST(bound, codecs_take_their_time) {
 }
 
 TEST(bound, plans_with_a_small_host_keep_to_it) {
-  int plans = 0;
+  int plans = 0, refused = 0;
   for_each_plan(60, 1, [&](const plan& free, const plan_options& o) {
     if (free.sizes.host_bytes == 0) return true;
-    plan_options small = o;
-    small.model->host_bytes = free.sizes.host_bytes * 6 / 10;
-    try {
-      const plan p = plan_sweep(free.network, small).make(free.budget_bytes);
-      EXPECT_EQ(findings_of(p), "") << p.network.name << ", budget " << p.budget_bytes;
-      plans += p.sizes.host_bytes > 0;
-    } catch (const error& e) {
-      EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+    for (const int tenths : {9, 6, 3, 1}) {
+      plan_options small = o;
+      small.model->host_bytes = std::max<std::int64_t>(1, free.sizes.host_bytes * tenths / 10);
+      try {
+        const plan p = plan_sweep(free.network, small).make(free.budget_bytes);
+        EXPECT_EQ(findings_of(p), "") << p.network.name << ", budget " << p.budget_bytes;
+        EXPECT_LE(p.sizes.host_bytes, small.model->host_bytes) << p.network.name;
+        plans += p.sizes.host_bytes > 0;
+      } catch (const error& e) {
+        EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+        ++refused;
+      }
     }
     return true;
   });
-  std::printf("%d plans\n", plans);
+  std::printf("%d plans, %d refused\n", plans, refused);
   EXPECT_GT(plans, 10);
 }
 

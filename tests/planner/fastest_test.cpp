@@ -69,6 +69,44 @@ TEST(fastest, equals_exhaustive_search_on_small_graphs) {
   EXPECT_LE(worst, 0.03);
 }
 
+// The host has a part of what the fastest choice takes there that may take all it wants.
+TEST(fastest, equals_exhaustive_search_where_the_host_is_small) {
+  int cases = 0, equal = 0;
+  double worst = 0.0;
+  for (std::uint64_t seed = 0; seed < 900 && cases < 220; ++seed) {
+    small_problem s = make_small_problem(random_graph(seed), policy::lossless, true, small_machine(seed));
+    if (s.steps.items.size() < 2 || s.steps.items.size() > 8 || number_of_choices(s.steps) > 30000) continue;
+    s.steps.limit = peak_of_least_work(s.steps) * static_cast<std::int64_t>(40 + 10 * (seed % 6)) / 100;
+    simulator sim(s.steps);
+    fastest_limits limits;
+    limits.evaluations = 3000;
+    const fastest_choice free = find_fastest(s.steps, limits);
+    const std::int64_t taken = free.found ? sim.run(free.choice).host_peak : 0;
+    if (taken == 0) continue;
+    for (const std::int64_t percent : {15, 35, 55, 75, 95}) {
+      s.steps.link.host_bytes = taken * percent / 100;
+      double best = std::numeric_limits<double>::infinity();
+      for_each_choice(s.steps, [&](const option_choice& c) {
+        const simulated r = sim.run(c, best);
+        if (r.feasible) best = std::min(best, r.ms);
+      });
+      const fastest_choice found = find_fastest(s.steps, limits);
+      ASSERT_EQ(found.found, best < std::numeric_limits<double>::infinity())
+          << "seed " << seed << ", " << percent;
+      if (!found.found) continue;
+      ++cases;
+      ASSERT_LE(sim.run(found.choice).host_peak, s.steps.link.host_bytes) << "seed " << seed;
+      ASSERT_GE(found.ms, best * (1 - 1e-12)) << "seed " << seed;
+      ASSERT_GE(best * (1 + 1e-9), found.bound_ms) << "seed " << seed << ": a bound above the optimum";
+      if (found.ms <= best * (1 + 1e-9)) ++equal;
+      worst = std::max(worst, found.ms / best - 1);
+    }
+  }
+  EXPECT_GE(cases, 100);
+  EXPECT_GE(equal, cases * 95 / 100);
+  EXPECT_LE(worst, 0.03);
+}
+
 TEST(simulator, gives_up_on_what_takes_longer_and_on_nothing_else) {
   int feasible = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
