@@ -18,7 +18,6 @@ namespace stash::executor {
 using planner::buffer_form;
 using planner::op_kind;
 using planner::op_stage;
-using planner::stash_kind;
 using planner::step_kind;
 using planner::storage_role;
 

@@ -15,6 +15,12 @@ constexpr int patience = 3;
 // Where rounds are few, less than this part of the room is not withheld: it would seldom change anything.
 constexpr std::int64_t least_parts_of_room = 2000;
 constexpr double close_to_bound = 1.001;  // no other timeline is tried
+// How many layouts that do not fit are tried behind the best that does.
+constexpr int most_vain_layouts = 4;
+// A layout of few buffers that needs only this part of the room more is mended further, from where it ended.
+constexpr std::int64_t parts_of_near_miss = 100;
+constexpr int most_mended_again = 6;
+constexpr std::size_t most_mended_buffers = 1500;
 
 int rounds_for(std::size_t steps, bool thorough) {
   if (!thorough) return rounds_of_any;
@@ -32,7 +38,8 @@ placement place_within(const plan_options& options, schedule s, std::optional<st
 placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room, bool thorough) {
   const std::vector<std::int64_t> fixed = steps_.fixed;
   withheld_.assign(fixed.size(), 0);
-  failures_ = 0;
+  failures_ = mended_again_ = 0;
+  int vain_layouts = 0;
   placed_choice best;
   best.where.height = std::numeric_limits<std::int64_t>::max();
   best.ms = std::numeric_limits<double>::infinity();
@@ -63,10 +70,14 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
     }
     selection chosen = view_.select(trial, record);
     placement placed = place_within(options_, facts_.build(chosen, options_), room, quick_layout_work, &last);
-    if (thorough) last = placed;
+    if (thorough) {
+      mend_near_miss(placed, room);
+      last = placed;
+    }
     const bool fits = placed.height <= room;
+    if (fitted && !fits && ++vain_layouts > most_vain_layouts) break;
     if (fits) {
-      failures_ = 0;
+      failures_ = vain_layouts = 0;
       give_back(0.6);
     } else {
       withhold(placed, room, thorough);
@@ -77,6 +88,14 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
   }
   steps_.fixed = fixed;
   return best;
+}
+
+void layout_fitter::mend_near_miss(placement& placed, std::int64_t room) {
+  if (placed.steps.buffers.size() > most_mended_buffers) return;
+  for (int turn = 1; turn <= 2 && mended_again_ < most_mended_again; ++turn, ++mended_again_) {
+    if (placed.height <= room || placed.height - room >= room / parts_of_near_miss) return;
+    placed = place_within(options_, placed.steps, room, turn * quick_layout_work, &placed);
+  }
 }
 
 std::optional<fastest_choice> layout_fitter::other_choice(const fastest_choice& found,

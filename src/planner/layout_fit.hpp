@@ -46,6 +46,7 @@ class layout_fitter {
                                              int round);
   void withhold(const placement& placed, std::int64_t room, bool thorough);
   void give_back(double kept);
+  void mend_near_miss(placement& placed, std::int64_t room);
 
   step_problem& steps_;
   const tick_view& view_;
@@ -53,6 +54,7 @@ class layout_fitter {
   const plan_options& options_;
   std::vector<std::int64_t> withheld_;  ///< per step
   int failures_ = 0;                    ///< of layouts, in a row
+  int mended_again_ = 0;                ///< layouts that missed the room by little
 };
 
 }  // namespace stash::planner
