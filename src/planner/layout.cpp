@@ -124,15 +124,36 @@ void portfolio(part& own, const std::vector<order>& sequences, work_budget& budg
 /// In one way of the portfolio, then by changes of its order.
 void place_in_way(part& own, const orders& sequences, std::int32_t way, std::int64_t work,
                   work_budget& budget) {
-  constexpr auto count = static_cast<std::size_t>(std::size(all_fits));
   const auto number = static_cast<std::size_t>(way);
-  const fit how = all_fits[number % count];
-  const std::vector<order> sequence{sequences.for_placing(number / count)};
-  own.way = way;
+  const fit how = all_fits[number % std::size(all_fits)];
+  const std::vector<order> sequence{sequences.for_placing(number / std::size(all_fits))};
   placer p(*own.problem, budget);
   if (place_all(p, *own.problem, sequence.front(), how, own.best.height - 1, median_lifetime(*own.problem)))
     own.best.offer(p);
   climb(*own.problem, sequence, own.best, budget, how == fit::best ? fit::best : fit::first).run(work);
+}
+
+/// The way with gaps that fit best that ends lowest, of orders other than that of `tried`; -1 if one of them
+/// ends at the goal, or the budget is over. Unlike the portfolio it looks beyond the lowest layout seen: what
+/// begins higher may end lower once its order is changed.
+std::int32_t lowest_other_way(part& own, const std::vector<order>& sequences, std::int32_t tried,
+                              work_budget& budget) {
+  constexpr std::int32_t best_fit = 1;
+  static_assert(all_fits[best_fit] == fit::best);
+  const double middle = median_lifetime(*own.problem);
+  placer p(*own.problem, budget);
+  std::int32_t lowest = -1;
+  std::int64_t ceiling = std::numeric_limits<std::int64_t>::max() - 1;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (i == static_cast<std::size_t>(tried) / std::size(all_fits)) continue;
+    if (place_all(p, *own.problem, sequences[i], fit::best, ceiling, middle)) {
+      own.best.offer(p);
+      lowest = static_cast<std::int32_t>(i * std::size(all_fits)) + best_fit;
+      ceiling = p.height() - 1;
+    }
+    if (own.best.done() || budget.stopped()) return -1;
+  }
+  return lowest;
 }
 
 /// Tries one capacity after the other, with more and more work for each.
@@ -374,7 +395,11 @@ search_record solve_part(part& own, const layout_problem& whole, std::int64_t sh
     own.way = whole.hint.way;
     if (mended) return {0, budget.used() - start};
     place_in_way(own, sequences, whole.hint.way, share / 4, budget);
-    if (!own.best.done()) portfolio(own, sequences.for_placing(), budget);
+    const std::int64_t height = own.best.height;
+    if (own.best.done()) return {0, budget.used() - start};
+    const std::int32_t other = lowest_other_way(own, sequences.for_placing(), whole.hint.way, budget);
+    if (other >= 0) place_in_way(own, sequences, other, share / 4, budget);
+    if (other >= 0 && own.best.height < height) own.way = other;
     return {0, budget.used() - start};
   }
   const std::vector<order> seeds = sequences.for_placing();

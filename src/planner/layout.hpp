@@ -48,8 +48,8 @@ struct layout_problem {
   /// What the height must not exceed; without it the height is minimised.
   std::optional<std::int64_t> capacity = {};
   /// If it has offsets, and there is a capacity: these are mended (few blocks), or the blocks are placed in
-  /// that way (many), and nothing else is tried. Much quicker, and mostly what stands out of the capacity is
-  /// near to what stood out before.
+  /// that way, and in the most promising of the other orders (many), and nothing else is tried. Much quicker,
+  /// and mostly what stands out of the capacity is near to what stood out before.
   layout_hint hint = {};
 };
 

@@ -69,7 +69,12 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
       continue;
     }
     selection chosen = view_.select(trial, record);
-    placement placed = place_within(options_, facts_.build(chosen, options_), room, quick_layout_work, &last);
+    schedule steps = facts_.build(chosen, options_);
+    // The search leaves no room to spare: where buffers are many the first layout seldom fits, however long
+    // it takes.
+    const bool hopeless = round == 0 && steps.buffers.size() > most_mended_buffers;
+    const std::int64_t work = hopeless ? quick_layout_work / 4 : quick_layout_work;
+    placement placed = place_within(options_, std::move(steps), room, work, &last);
     if (thorough) {
       mend_near_miss(placed, room);
       last = placed;
