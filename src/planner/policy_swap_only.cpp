@@ -39,11 +39,12 @@ ruled swap_only_rule(const rule_input& in, problem& ticks) {
     steps.limit = in.limit;
     simulator sim(steps);
     // Every map that leaves lowers what is held: the smallest number is found by bisection. Where transfers
-    // get into each other's way, a few more.
+    // get into each other's way, a few more. Those for which the host has no room are too many.
     std::size_t low = 0, high = number;
     while (low < high) {
       const std::size_t middle = (low + high) / 2;
-      if (sim.run(first(middle)).feasible) {
+      const simulated s = sim.run(first(middle));
+      if (s.feasible || s.host_is_full) {
         high = middle;
       } else {
         low = middle + 1;

@@ -231,6 +231,42 @@ TEST(sweep, all_the_memory_takes_no_time) {
   EXPECT_NEAR(p.times.simulated_ms, p.times.unplanned_ms, 1e-9);
 }
 
+TEST(sweep, rules_keep_to_a_small_host_or_say_that_they_cannot) {
+  std::size_t plans = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    constexpr policy policies[] = {policy::swap_only, policy::lms, policy::layrub};
+    plan_options o = fast_options(seed, policies[seed % 3]);
+    const graph g = random_graph(seed);
+    for (const int percent : {60, 80}) {
+      plan_sweep free(g, o);
+      const std::int64_t budget = free.baseline_bytes() * percent / 100;
+      std::int64_t taken = 0;
+      try {
+        taken = free.make(budget).sizes.host_bytes;
+      } catch (const error&) {
+      }
+      if (taken == 0) continue;
+      for (const int tenths : {10, 9, 5, 1}) {
+        plan_options small = o;
+        small.model->host_bytes = std::max<std::int64_t>(1, taken * tenths / 10);
+        try {
+          const plan p = plan_sweep(g, small).make(budget);
+          EXPECT_EQ(findings_of(p), "") << g.name << ", seed " << seed << ", " << tenths;
+          EXPECT_LE(p.sizes.host_bytes, small.model->host_bytes);
+          ++plans;
+        } catch (const error& e) {
+          EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+          ++refused;
+          EXPECT_LT(tenths, 10) << "seed " << seed << ": " << e.what();
+        }
+      }
+    }
+  }
+  std::printf("%zu plans, %zu refused\n", plans, refused);
+  EXPECT_GT(plans, 15U);
+  EXPECT_GT(refused, 10U);
+}
+
 TEST(sweep, an_impossible_budget_names_op_tensors_and_what_would_do) {
   plan_sweep sweep(random_graph(5), fast_options(5, policy::lossless));
   std::int64_t needed = 0;
