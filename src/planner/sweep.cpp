@@ -134,9 +134,21 @@ class plan_sweep::state {
     dual_prices prices;
   };
   searched search_within(std::int64_t room) {
+    const std::int64_t host = problem_.link.host_bytes;
+    searched result = search_within(room, host);
+    if (result.fits || host == INT64_MAX) return result;
+    // What fits device and host is hard to find where both are short. A choice that does not know of the
+    // host's limit may keep it, too.
+    searched other = search_within(room, INT64_MAX);
+    result.fits = other.fits && beyond_host(other.fitted.where) == 0;
+    if (result.fits) result.fitted = std::move(other.fitted);
+    return result;
+  }
+
+  searched search_within(std::int64_t room, std::int64_t host) {
     searched result;
     std::int64_t limit = room;
-    steps_.link.host_bytes = problem_.link.host_bytes;
+    steps_.link.host_bytes = host;
     // Layout needs more than what is live now and then, on the device and on the host: ask for less until it
     // fits.
     for (int attempt = 0; attempt <= most_attempts; ++attempt) {
@@ -171,7 +183,8 @@ class plan_sweep::state {
       const bool thorough = attempt == 0 && steps_.ms.size() <= most_steps_of_thorough;
       result.fitted = fitter_.fit(found, room, thorough);
       result.fits = result.fitted.where.height <= room;
-      if (const std::int64_t beyond = result.fits ? beyond_host(result.fitted.where) : 0; beyond > 0) {
+      const bool capped = result.fits && host != INT64_MAX;
+      if (const std::int64_t beyond = capped ? beyond_host(result.fitted.where) : 0; beyond > 0) {
         result.fits = false;
         steps_.link.host_bytes = std::max<std::int64_t>(0, steps_.link.host_bytes - beyond);
         continue;

@@ -401,7 +401,7 @@ TEST(bound, plans_with_a_small_host_keep_to_it) {
   int plans = 0, refused = 0;
   for_each_plan(60, 1, [&](const plan& free, const plan_options& o) {
     if (free.sizes.host_bytes == 0) return true;
-    for (const int tenths : {9, 6, 3, 1}) {
+    for (const int tenths : {10, 9, 6, 3, 1}) {
       plan_options small = o;
       small.model->host_bytes = std::max<std::int64_t>(1, free.sizes.host_bytes * tenths / 10);
       try {
@@ -411,6 +411,7 @@ TEST(bound, plans_with_a_small_host_keep_to_it) {
         plans += p.sizes.host_bytes > 0;
       } catch (const error& e) {
         EXPECT_EQ(e.code(), errc::infeasible_budget) << e.what();
+        EXPECT_LT(tenths, 10) << free.network.name << ", budget " << free.budget_bytes << ": " << e.what();
         ++refused;
       }
     }
