@@ -319,12 +319,15 @@ simulated simulator::run(const option_choice& choice, double give_up_ms, timelin
           arrived_needs >= by_need_.size() || transfers_[index(by_need_[arrived_needs])].needed > k;
       if (all_there && used() <= p_.limit) {
         computing = true;
-        for (; next_off_host < arrived_needs && transfers_[index(by_need_[next_off_host])].needed <= k;
-             ++next_off_host)
-          on_host -= transfers_[index(by_need_[next_off_host])].bytes;
         compute_end = now + work_[index(k)];
         note_peak();
         if (record != nullptr) record->begin[index(k)] = now;
+        const std::int64_t before = on_host;
+        for (; next_off_host < arrived_needs && transfers_[index(by_need_[next_off_host])].needed <= k;
+             ++next_off_host)
+          on_host -= transfers_[index(by_need_[next_off_host])].bytes;
+        if (on_host < before && out.current < 0 && next_out < released)
+          continue;  // there may be room for it now
       }
     }
     if (!computing && k >= steps) break;
