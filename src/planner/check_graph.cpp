@@ -307,6 +307,8 @@ class checker {
         const stash_read& r = a.reads[j];
         check_id(r.storage, field + ".storage");
         expect(name_of(r.what) != "unknown", field + ".need", "a known need", "another");
+        expect(graph_rules::can_take(o.kind, r.what), field + ".need",
+               fmt::format("one that {} can take", name_of(o.kind)), name_of(r.what));
         expect(r.slice.storage == r.storage, field + ".slice.storage", fmt::to_string(r.storage),
                r.slice.storage);
         check_ref(r.slice, field + ".slice");

@@ -83,4 +83,24 @@ inline constexpr std::array op_rules{
     op_rule{op_kind::generic, {}, {}, any, any, any, any, static_cast<std::size_t>(-1), false, true},
 };
 
+/// Whether backward ops of this kind can make something of `what`. Values are values to all of them, but the
+/// other needs are met by bytes that few kernels read.
+constexpr bool can_take(op_kind kind, need what) {
+  switch (what) {
+    case need::window:
+      return kind == op_kind::max_pool_backward || kind == op_kind::relu_max_pool_backward ||
+             kind == op_kind::generic;
+    case need::sign_window:
+      return kind == op_kind::relu_max_pool_backward || kind == op_kind::generic;
+    case need::mask:
+      return kind == op_kind::dropout_backward || kind == op_kind::generic;
+    case need::sign:
+    case need::range:
+    case need::value:
+    case need::exact_value:
+      break;
+  }
+  return true;
+}
+
 }  // namespace stash::planner::graph_rules

@@ -205,6 +205,14 @@ TEST(check_graph, operands) {
        "alternatives[0].reads[0]: expected a feature map"},
       {"no alternative", [](graph& g) { op_named(g, "r2/backward").alternatives.clear(); },
        "alternatives: expected at least one"},
+      {"window of a convolution",
+       [](graph& g) {
+         op_named(g, "c0/backward_weights").alternatives = op_named(g, "p1/backward").alternatives;
+       },
+       "alternatives[0].reads[0].need: expected one that conv2d_backward_weights can take, got "},
+      {"mask of a relu",
+       [](graph& g) { op_named(g, "r2/backward").alternatives[0].reads[0].what = need::mask; },
+       "alternatives[0].reads[0].need: expected one that relu_backward can take, got mask"},
       {"nameless form", [](graph& g) { op_named(g, "r2/backward").alternatives[0].form.clear(); },
        "alternatives[0].form"},
       {"forward op with a choice",
