@@ -16,11 +16,14 @@ constexpr int patience = 3;
 constexpr std::int64_t least_parts_of_room = 2000;
 constexpr double close_to_bound = 1.001;  // no other timeline is tried
 // How many layouts that do not fit are tried behind the best that does.
-constexpr int most_vain_layouts = 4;
+constexpr int most_vain_layouts = 3;
 // A layout of few buffers that needs only this part of the room more is mended further, from where it ended.
 constexpr std::int64_t parts_of_near_miss = 100;
 constexpr int most_mended_again = 6;
 constexpr std::size_t most_mended_buffers = 1500;
+// Layouts of more buffers leave a part of the room empty, and none of the same choices will leave less than
+// this share of the least one. What is live may not come closer to the room.
+constexpr double share_of_least_waste = 0.7;
 
 int rounds_for(std::size_t steps, bool thorough) {
   if (!thorough) return rounds_of_any;
@@ -39,6 +42,7 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
   const std::vector<std::int64_t> fixed = steps_.fixed;
   withheld_.assign(fixed.size(), 0);
   failures_ = mended_again_ = 0;
+  least_waste_ = std::numeric_limits<std::int64_t>::max();
   int vain_layouts = 0;
   placed_choice best;
   best.where.height = std::numeric_limits<std::int64_t>::max();
@@ -70,6 +74,7 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
     }
     selection chosen = view_.select(trial, record);
     schedule steps = facts_.build(chosen, options_);
+    if (fitted && is_hopeless(steps, room)) continue;
     // The search leaves no room to spare: where buffers are many the first layout seldom fits, however long
     // it takes.
     const bool hopeless = round == 0 && steps.buffers.size() > most_mended_buffers;
@@ -79,6 +84,7 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
       mend_near_miss(placed, room);
       last = placed;
     }
+    least_waste_ = std::min(least_waste_, placed.height - placed.max_live);
     const bool fits = placed.height <= room;
     if (fitted && !fits && ++vain_layouts > most_vain_layouts) break;
     if (fits) {
@@ -93,6 +99,17 @@ placed_choice layout_fitter::fit(const fastest_choice& found, std::int64_t room,
   }
   steps_.fixed = fixed;
   return best;
+}
+
+bool layout_fitter::is_hopeless(const schedule& steps, std::int64_t room) {
+  if (steps.buffers.size() <= most_mended_buffers) return false;
+  const auto waste = static_cast<std::int64_t>(static_cast<double>(least_waste_) * share_of_least_waste);
+  const std::int64_t beyond = without_layout(steps).max_live + waste - room;
+  if (beyond <= 0) return false;
+  constexpr double share = 0.3;
+  for (std::int64_t& bytes : withheld_)
+    bytes += static_cast<std::int64_t>(static_cast<double>(beyond) * share);
+  return true;
 }
 
 void layout_fitter::mend_near_miss(placement& placed, std::int64_t room) {

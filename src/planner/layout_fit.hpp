@@ -46,6 +46,8 @@ class layout_fitter {
                                              int round);
   void withhold(const placement& placed, std::int64_t room, bool thorough);
   void give_back(double kept);
+  /// Whether no layout of these steps will fit, by those seen so far; then memory is withheld everywhere.
+  bool is_hopeless(const schedule& steps, std::int64_t room);
   void mend_near_miss(placement& placed, std::int64_t room);
 
   step_problem& steps_;
@@ -53,6 +55,7 @@ class layout_fitter {
   const scheduler& facts_;
   const plan_options& options_;
   std::vector<std::int64_t> withheld_;  ///< per step
+  std::int64_t least_waste_ = 0;        ///< that a layout left above what is live at once
   int failures_ = 0;                    ///< of layouts, in a row
   int mended_again_ = 0;                ///< layouts that missed the room by little
 };
