@@ -7,6 +7,7 @@
 #include "planner/bounds.hpp"
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
+#include "planner/validator.hpp"
 
 namespace stash::planner {
 namespace {
@@ -80,6 +81,13 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   p.threads = options.threads;
   p.machine = options.machine;
   p.slot_margin = options.slot_margin;
+  p.tensors = options.tensors;
+  if (options.model) {
+    p.model = options.model;
+    p.swap = options.swap;
+    p.smallest_swap = options.smallest_swap;
+    p.overflow_share = options.overflow_share;
+  }
   p.choices = s.choices;
   p.alternative = s.alternative;
   const auto readers = readers_of(g, p.alternative);
@@ -105,7 +113,8 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   sizes.wall_op = w.op;
   plan_options unforced = options;
   unforced.force.clear();
-  sizes.bound = peak_bound(facts, make_options(g, unforced, 0.0));
+  // A plan reports what can be checked.
+  sizes.bound = std::min(peak_bound(facts, make_options(g, unforced, 0.0)), proven_peak_bytes(p));
   if (options.chosen_policy == policy::none) {
     sizes.baseline_peak = where.height;
   } else {

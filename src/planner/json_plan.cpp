@@ -267,8 +267,8 @@ std::string to_json(const plan& p) {
       out.member("swap", p.swap);
       out.member("smallest_swap", p.smallest_swap);
       out.member("overflow_share", finite(p.overflow_share, "overflow_share"));
-      out.list("tensors", p.tensors, tensor_rule_json);
     }
+    if (p.model || !p.tensors.empty()) out.list("tensors", p.tensors, tensor_rule_json);
     if (!p.certificate.prices.empty()) {
       out.begin_object("certificate");
       out.member("limit_bytes", p.certificate.limit_bytes);

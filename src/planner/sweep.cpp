@@ -102,7 +102,6 @@ class plan_sweep::state {
     plan_options own = options_;
     own.budget_bytes = given;
     plan p = assemble(g_, own, facts_, best->chosen, best->where);
-    say_options(p);
     if (s.certified) p.certificate = certificate_of(s.prices, room);
     p.times = {options_.model->name, unplanned_ms_, best->ms, std::min(s.bound_ms, best->ms), s.certified};
     set_timeline(p, *options_.model, best->times);
@@ -268,7 +267,6 @@ class plan_sweep::state {
     count_load(result->decision.choice);
     load_.parameters = result->decision.parameters;
     plan p = assemble(g_, own, facts_, result->placed.chosen, std::move(result->placed.where));
-    say_options(p);
     if (r.solved) p.certificate = certificate_of(r.prices, room);
     p.times = {options_.model->name, unplanned_ms_, result->placed.ms, std::min(bound, result->placed.ms),
                r.solved};
@@ -285,14 +283,6 @@ class plan_sweep::state {
         fmt::format("make_plan: budget: expected one that policy {} can meet{}, got {}",
                     to_string(options_.chosen_policy),
                     host == INT64_MAX ? "" : fmt::format(" with {} bytes on the host", host), budget));
-  }
-
-  void say_options(plan& p) const {
-    p.model = options_.model;
-    p.swap = options_.swap;
-    p.smallest_swap = options_.smallest_swap;
-    p.overflow_share = options_.overflow_share;
-    p.tensors = options_.tensors;
   }
 
   // The search knows fewer choices than there are; the bound is one over all of them.

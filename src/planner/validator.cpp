@@ -87,6 +87,12 @@ double proven_bound_ms(const plan& p) {
   return found.empty() ? validation::check_bound(p, found) : 0.0;
 }
 
+std::int64_t proven_peak_bytes(const plan& p) {
+  validation::finding_list found;
+  validation::check_references(p.network, found);
+  return found.empty() ? validation::least_peak(p) : 0;
+}
+
 namespace validation {
 
 std::int64_t elements_of(const storage& s, std::int64_t batch) noexcept {

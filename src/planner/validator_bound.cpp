@@ -15,9 +15,6 @@ constexpr double tolerance = 1e-6;
 // What the planner takes for no limit at all.
 constexpr double unlimited = 4503599627370496.0;  // 2^52
 
-// Ids above this are not certified: ticks would not fit their type.
-constexpr std::size_t most_ops = std::size_t{1} << 29;
-
 double rounded_up(std::int64_t bytes) {
   const std::int64_t whole = (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
   return static_cast<double>(whole);
@@ -29,27 +26,6 @@ double bytes_beside_maps(const graph& g) {
   for (const op& o : g.ops)
     workspace = std::max(workspace, rounded_up(o.workspace_bytes));
   return static_cast<double>(fixed_size_bytes(g)) + workspace;
-}
-
-// Storages that no choice concerns: there from their first to their last use.
-std::vector<double> fixed_bytes(const graph& g, const legal_set& legal, std::size_t ticks) {
-  std::vector<double> change(ticks + 1, 0.0);
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    const storage& x = g.storages[s];
-    const auto id = static_cast<storage_id>(s);
-    const dense_life& l = legal.life(id);
-    if (l.first < 0 || legal.stashed(id) || !x.batch_proportional() || x.role == storage_role::auxiliary)
-      continue;
-    const bool given = x.role == storage_role::image || x.role == storage_role::label;
-    const double bytes = rounded_up(x.bytes(g.batch));
-    change[given ? 0 : static_cast<std::size_t>(tick_of(l.first))] += bytes;
-    change[static_cast<std::size_t>(tick_of(l.last)) + 1] -= bytes;
-  }
-  std::vector<double> fixed(ticks, 0.0);
-  double sum = 0.0;
-  for (std::size_t t = 0; t < ticks; ++t)
-    fixed[t] = sum += change[t];
-  return fixed;
 }
 
 bool differ(double reported, double own) {
@@ -108,7 +84,8 @@ class bound_checker {
     for (std::size_t i = 0; i < g_.ops.size(); ++i)
       op_ms[2 * i] = op_time(g_, g_.ops[i], m_);
     const legal_set legal(p_);
-    const std::vector<double> fixed = fixed_bytes(g_, legal, ticks);
+    const std::vector<std::int64_t> fixed_sums = fixed_bytes(g_, legal, ticks);
+    const std::vector<double> fixed(fixed_sums.begin(), fixed_sums.end());
     const tick_prices prices(p_.certificate, m_, legal.moves(), limit, fixed, op_ms, found_);
     if (!prices.readable()) return 0.0;
     sum_t priced = 0.0L;

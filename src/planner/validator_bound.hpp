@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// The parts of the check of a plan's time bound (docs/planning.md, "Checking a bound"), shared by its source
-/// files and by nobody else. Nothing here comes from the planner but the types of graphs and plans.
+/// The parts of the check of a plan's bounds on time (docs/planning.md, "Checking a bound") and memory,
+/// shared by its source files and by nobody else. Nothing here comes from the planner but the types of graphs
+/// and plans.
 
 #include <cstdint>
 #include <limits>
@@ -18,6 +19,9 @@ using sum_t = long double;
 
 /// A cost that no configuration has.
 inline constexpr double impossible = std::numeric_limits<double>::infinity();
+
+/// With more ops no bound is looked at: ticks would not fit their type.
+inline constexpr std::size_t most_ops = std::size_t{1} << 29;
 
 /// Time is counted in ticks: 2t while op t runs, 2t + 1 between ops t and t + 1.
 constexpr std::int32_t tick_of(op_id t) noexcept {
@@ -129,7 +133,8 @@ class legal_set {
   /// Alternatives of the op that the policy allows.
   std::vector<std::int32_t> alternatives(op_id t) const;
   /// All forms that could serve somebody, `none` first. `pinned_forms`: only what a pinned machine knows.
-  std::vector<legal_form> forms(storage_id id, bool pinned_forms) const;
+  /// `margin`: of slots, on top of the density.
+  std::vector<legal_form> forms(storage_id id, bool pinned_forms, double margin) const;
   /// `source`: the form of the storage that it is computed again from; null if that is not kept.
   static access read(const op& o, const stash_read& r, const legal_form& f, const legal_form* source);
   /// Whether it may be on the host for a while if it is kept in so many bytes.
@@ -148,6 +153,11 @@ class legal_set {
   std::vector<dense_life> lives_;
   std::vector<std::int32_t> rule_of_;
 };
+
+// ---- validator_peak.cpp: bytes over time -----------------------------------------------------------------
+
+/// Per tick, bytes of storages that no choice concerns: there from their first to their last use.
+std::vector<std::int64_t> fixed_bytes(const graph& g, const legal_set& legal, std::size_t ticks);
 
 // ---- validator_bound_groups.cpp: the cheapest configuration of storages that depend on each other -------
 

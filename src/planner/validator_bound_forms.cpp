@@ -188,10 +188,10 @@ bool legal_set::value_format_allowed(value_format f) const {
   }
 }
 
-std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms) const {
+std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, double margin) const {
   const storage& s = at(g_.storages, id);
   const std::int64_t n = elements_of(s, g_.batch);
-  const double density = s.density * (1.0 + p_.slot_margin);
+  const double density = s.density * (1.0 + margin);
   const auto round_up = [](std::int64_t bytes) {
     return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
   };

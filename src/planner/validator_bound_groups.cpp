@@ -29,7 +29,7 @@ struct factor {
 class group {
  public:
   group(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c)
-      : g_(p.network), m_(*p.model), legal_(legal), prices_(prices), c_(c) {
+      : g_(p.network), m_(*p.model), margin_(p.slot_margin), legal_(legal), prices_(prices), c_(c) {
     const std::size_t n = c.storages.size();
     source_.assign(n, -1);
     for (std::size_t k = 0; k < n; ++k) {
@@ -104,7 +104,7 @@ class group {
   void take_forms(bool pinned_forms) {
     forms_.clear();
     for (const storage_id s : c_.storages)
-      forms_.push_back(legal_.forms(s, pinned_forms));
+      forms_.push_back(legal_.forms(s, pinned_forms, margin_));
   }
 
   // ---- what single choices cost ---------------------------------------------------------------------
@@ -602,6 +602,7 @@ class group {
 
   const graph& g_;
   const machine& m_;
+  double margin_;
   const legal_set& legal_;
   const tick_prices& prices_;
   const choice_group& c_;

@@ -115,6 +115,8 @@ void check_steps(const plan& p, const graph_history& history, finding_list& foun
 
 /// Reported sizes and the budget.
 void check_totals(const plan& p, finding_list& found);
+/// Bytes of maps that no plan of this graph, policy and rules gets below if it moves nothing to the host.
+std::int64_t least_peak(const plan& p);
 
 /// Bytes of everything of fixed size. A weight gradient counts until its update has run, if that is part of
 /// the backward stage.

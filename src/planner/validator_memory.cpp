@@ -376,6 +376,9 @@ class totals_checker {
         std::any_of(p_.choices.begin(), p_.choices.end(), [](const stash_choice& c) { return c.swapped; });
     if (sizes.bound < 0 || (sizes.bound > peak && !swaps)) {
       found_.add(plan_fault::bad_totals, "bound: {} with a planned peak of {}", sizes.bound, peak);
+    } else if (sizes.bound > 0) {
+      if (const std::int64_t proven = least_peak(p_); sizes.bound > proven)
+        found_.add(plan_fault::bad_totals, "bound: {}, but no more than {} is proven", sizes.bound, proven);
     }
     if (p_.model && p_.model->host_bytes > 0 && host > p_.model->host_bytes) {
       found_.add(plan_fault::over_budget, "{} bytes on the host with a limit of {}", host,

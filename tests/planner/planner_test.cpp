@@ -202,6 +202,8 @@ TEST_P(model_plans, come_close_to_the_bound) {
       SCOPED_TRACE(std::string(to_string(chosen)) + " at density " + std::to_string(density));
       const plan p = make_plan(g, with(chosen));
       expect_sound(p);
+      EXPECT_EQ(p.sizes.bound, peak_bound(scheduler(g), make_options(g, with(chosen), 0.0)))
+          << "proven in full";
       EXPECT_LE(static_cast<double>(p.sizes.planned_peak), 1.10 * static_cast<double>(p.sizes.bound));
       const std::string text = to_json(p);
       const plan back = plan_from_json(text);
@@ -448,6 +450,23 @@ TEST(make_plan, windows_of_any_size_can_be_planned) {
   }
 }
 
+// ---- the bound and what the user allows
+// --------------------------------------------------------------------
+
+TEST(bound, of_what_the_user_allows) {
+  const graph g = model_graph("alexnet", 8, 0.5);
+  const std::int64_t free = make_plan(g, with(policy::lossless)).sizes.bound;
+  plan_options options = with(policy::lossless);
+  options.tensors = {{"*", {"raw"}, false}};
+  plan p = make_plan(g, options);
+  EXPECT_GT(p.sizes.bound, free);
+  p = plan_from_json(to_json(p));
+  EXPECT_THAT(validate(p), IsEmpty());
+  p.tensors.clear();
+  EXPECT_LT(proven_peak_bytes(p), p.sizes.bound);
+  EXPECT_FALSE(validate(p).empty()) << "others may go lower";
+}
+
 // ---- the bound and the search against all configurations -------------------------------------------------
 
 TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {
@@ -477,6 +496,8 @@ TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {
     }
     const plan p = make_plan(g, options);
     EXPECT_GE(best, p.sizes.bound);
+    EXPECT_GE(best, proven_peak_bytes(p));
+    EXPECT_EQ(p.sizes.bound, peak_bound(facts, make_options(g, options, 0.0)));
     EXPECT_GE(p.sizes.max_live, best);
     const double over = static_cast<double>(p.sizes.max_live) / static_cast<double>(best);
     EXPECT_LE(over, 1.10);

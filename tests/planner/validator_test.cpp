@@ -644,6 +644,8 @@ TEST(Validator, ReportsWrongTotals) {
           {"boundary", bad_totals, [](test_plan& t) { t.p.sizes.boundary += 64; }},
           {"a bound above the peak", bad_totals,
            [](test_plan& t) { t.p.sizes.bound = t.p.sizes.planned_peak + 1; }},
+          {"a bound that nothing proves", bad_totals,
+           [](test_plan& t) { t.p.sizes.bound = proven_peak_bytes(t.p) + 1; }},
           {"a negative bound", bad_totals, [](test_plan& t) { t.p.sizes.bound = -1; }},
           {"a negative budget", bad_totals, [](test_plan& t) { t.p.budget_bytes = -1; }},
           {"a budget missed by one byte", over_budget,
