@@ -259,6 +259,14 @@ def test_onednn_joins_what_it_joins_without_stash(python):
     ("(1 + y) / d", 0.1),
     ("tf.math.divide_no_nan(1 + y, d)", 0.1),
     ("tf.pow(d + 1e-6, -2 - y)", 1.0),  # the softmax itself is rounded, coarsely
+    # What is compared or divided by is computed again from what was kept.
+    ("tf.reduce_max(tf.reshape(tf.nn.elu(x @ weight), (128, 64, 4)), -1) * tf.tanh(y)[:, :64]", 0.3),
+    ("y / (1e-3 + tf.square(d)) + tf.tanh(y)", 0.1),
+    ("tf.atan2(y, 1e-3 + y * y)", 0.1),
+    ("tf.acos(0.99 * tf.tanh(y))", 0.5),
+    ("tf.recompute_grad(lambda v: v / tf.norm(v, axis=-1, keepdims=True))(d) * y", 0.1),
+    ("tf.recompute_grad(lambda v: v * tf.math.log(2.0 * v))(d + 1e-6) * y", 0.1),
+    ("tf.recompute_grad(lambda v: v * tf.math.rsqrt(2.0 * v))(d + 1e-6)", 0.1),
 ])
 def test_what_makes_infinities_of_zeros_is_not_rounded(python, function, most_off):
     """Under fp8 most of these divisors would be zero."""
@@ -283,6 +291,59 @@ def test_what_makes_infinities_of_zeros_is_not_rounded(python, function, most_of
     """
     plain, rewritten, stashed, off = python(code, **ONEDNN_OFF)
     assert plain and rewritten and stashed and off < most_off, off
+
+
+def test_a_slope_that_is_no_number_is_left_to_tensorflow(python):
+    code = """
+    w = tf.Variable(np.random.default_rng(1).standard_normal((3, 3, 8, 8)).astype("float32"))
+    x = tf.constant(np.random.default_rng(2).standard_normal((4, 32, 32, 8)).astype("float32"))
+
+    def gradient(alpha):
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                y = tf.nn.leaky_relu(tf.nn.conv2d(x, w, 1, "SAME"), alpha)
+                loss = tf.reduce_sum(tf.nn.relu(tf.nn.conv2d(y, w, 1, "SAME")))
+            return tape.gradient(loss, w)
+        return step(x).numpy()
+
+    same = []
+    for alpha in (float("inf"), float("nan")):
+        plain = gradient(alpha)
+        with stash_tf.enabled("lossless"):
+            same.append(np.array_equal(plain, gradient(alpha), equal_nan=True))
+    out(same)
+    """
+    assert python(code, **ONEDNN_OFF) == [True, True]
+
+
+def test_pooling_behind_something_else_than_a_relu(python):
+    """A ReLU's gradient may stand behind a pooling whose input can be negative: guided backpropagation."""
+    code = """
+    w = tf.Variable(np.random.default_rng(1).standard_normal((3, 3, 8, 8)).astype("float32"))
+    x = tf.constant(np.random.default_rng(2).standard_normal((4, 32, 32, 8)).astype("float32"))
+
+    @tf.custom_gradient
+    def guided(y):
+        return tf.identity(y), lambda dy: tf.raw_ops.ReluGrad(gradients=dy, features=y)
+
+    def run():
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                y = tf.nn.max_pool2d(guided(tf.nn.conv2d(x, w, 1, "SAME") - 9.0), 2, 2, "VALID")
+                loss = tf.reduce_sum(tf.square(tf.nn.conv2d(y, w, 1, "SAME")))
+            return loss, tape.gradient(loss, w)
+        loss, gradient = step(x)
+        return loss.numpy(), gradient.numpy()
+
+    plain = run()
+    with stash_tf.enabled("lossless"):
+        stash = run()
+        ran = stash_tf.report().rewritten
+    out([ran, bool(plain[0] == stash[0]), bool((plain[1] == stash[1]).all())])
+    """
+    assert python(code, **ONEDNN_OFF) == [True, True, True]
 
 
 def test_an_infinite_gradient_that_passes_nowhere_is_seen(python):

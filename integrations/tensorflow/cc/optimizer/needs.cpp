@@ -81,22 +81,26 @@ bool to_integers(const graph_view& graph, int node) {
   }
 }
 
-bool is_steep_and_short(const graph_view& graph, int node) {
+// Sixteen bits saturate where steep slopes overflow, and TensorFlow's gradient does not. Slopes that are no
+// numbers are left to TensorFlow.
+bool has_odd_slope(const graph_view& graph, int node) {
   const auto& attr = graph.node(node).attr();
   const auto type = attr.find("T");
   const auto alpha = attr.find("alpha");
+  if (alpha == attr.end()) return false;
   const bool is_float = type != attr.end() && type->second.type() == tensorflow::DT_FLOAT;
-  return !is_float && alpha != attr.end() && std::abs(alpha->second.f()) > 1;
+  return !std::isfinite(alpha->second.f()) || (!is_float && std::abs(alpha->second.f()) > 1);
 }
 
-bool is_fused_relu(const graph_view& graph, int node) {
+// The activation that ends a fused op; empty: it has none.
+std::string fused_activation(const graph_view& graph, int node) {
   const auto& attr = graph.node(node).attr();
   if (const auto fused = attr.find("fused_ops"); fused != attr.end()) {
     const auto& list = fused->second.list().s();
-    return !list.empty() && list.rbegin()->compare(0, 4, "Relu") == 0;
+    return list.empty() ? "" : *list.rbegin();
   }
   const auto activation = attr.find("activation_mode");
-  return activation != attr.end() && activation->second.s() == "Relu";
+  return activation == attr.end() ? "" : activation->second.s();
 }
 
 }  // namespace
@@ -105,8 +109,7 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
   const std::string& op = graph.op(node);
   if (input == 1) {
     if (op == "ReluGrad") return {"sign"};
-    // Sixteen bits saturate where steep slopes overflow, and TensorFlow's gradient does not.
-    if (op == "LeakyReluGrad") return {is_steep_and_short(graph, node) ? "exact_value" : "sign"};
+    if (op == "LeakyReluGrad") return {has_odd_slope(graph, node) ? "exact_value" : "sign"};
     if (op == "Relu6Grad") return {"range"};
     // The two branches of these meet at zero with different slopes, so that a value that is rounded to zero
     // needs its sign.
@@ -159,9 +162,12 @@ bool may_write_in_place(const std::string& op) {
   return ops.count(op) != 0;
 }
 
+bool is_relu(const graph_view& graph, int node) {
+  return graph.op(node) == "Relu" || fused_activation(graph, node) == "Relu";
+}
+
 bool makes_zeros(const graph_view& graph, int node) {
-  const std::string& op = graph.op(node);
-  return op == "Relu" || op == "Relu6" || is_fused_relu(graph, node);
+  return is_relu(graph, node) || graph.op(node) == "Relu6" || fused_activation(graph, node) == "Relu6";
 }
 
 }  // namespace stash_tf

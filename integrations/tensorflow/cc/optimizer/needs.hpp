@@ -9,9 +9,9 @@
 
 namespace stash_tf {
 
-/// What a backward op needs of one of its inputs: names of docs/needs.md ("sign", "range", "value", ...).
-/// Several where one reading asks for more than one, as a value whose sign must be right. What is not known
-/// is "exact_value".
+/// What an op needs of one of its inputs: names of docs/needs.md ("sign", "range", "value", ...). Several
+/// where one reading asks for more than one, as a value whose sign must be right. What is not known is
+/// "exact_value". Says nothing of what becomes of its result: readings.hpp does.
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
 /// The op that takes one bit for each value in place of the values that this one reads; null: there is none.
@@ -26,7 +26,10 @@ bool is_alias(const std::string& op);
 /// Ops that may write their output over an input that nobody else reads any more.
 bool may_write_in_place(const std::string& op);
 
-/// Ops whose output is zero where its input was not positive.
+/// A ReLU, or a fused op that ends in one.
+bool is_relu(const graph_view& graph, int node);
+
+/// Ops whose output is zero where its input was not positive: ReLU and ReLU6.
 bool makes_zeros(const graph_view& graph, int node);
 
 }  // namespace stash_tf

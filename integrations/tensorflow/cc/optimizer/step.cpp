@@ -8,6 +8,7 @@
 #include "optimizer/backward.hpp"
 #include "optimizer/control_flow.hpp"
 #include "optimizer/needs.hpp"
+#include "optimizer/readings.hpp"
 
 namespace stash_tf {
 
@@ -59,6 +60,7 @@ class analyser {
     step_.backward = backward_nodes(graph_);
     data_ = depends_on_data(graph_, step_.order);
     late_ = behind_a_gradient(graph_, step_.order, step_.backward);
+    readings_ = std::make_unique<readings>(graph_, step_.order, step_.backward, late_);
     flow_ = std::make_unique<control_flow>(graph_, step_.order);
     rank_.assign(at(graph_.size()), 0);
     for (std::size_t k = 0; k < step_.order.size(); ++k)
@@ -106,8 +108,7 @@ class analyser {
     r.node = node;
     r.input = input;
     r.tensor = read;
-    r.needs = is_computed_again(node) ? std::vector<std::string>{"exact_value"}
-                                      : needs_of_input(graph_, node, input);
+    r.needs = readings_->needs(node, input);
     r.gate = gate_of(node, input);
     const auto keep_raw = [&](const std::string& why) {
       if (b.raw_because.empty()) b.raw_because = why;
@@ -119,19 +120,6 @@ class analyser {
     if (graph_.node(node).device() != graph_.node(root.node).device())
       keep_raw("read on another device than it was written on");
     b.readers.push_back(std::move(r));
-  }
-
-  // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
-  // inputs. They stand behind a gradient by control edges only: themselves, or the views through which they
-  // read.
-  bool is_computed_again(int node) const {
-    if (!is_layer(graph_.op(node)) && !is_alias(graph_.op(node))) return false;
-    bool waits = false;
-    for (const source& s : graph_.inputs(node)) {
-      if (!s.is_control() && step_.backward[at(s.node)]) return false;
-      waits = waits || (s.is_control() && step_.backward[at(s.node)]);
-    }
-    return waits || is_layer(graph_.op(node));
   }
 
   // The last of the reader's inputs that the backward pass computes; a decoder that waits for it runs right
@@ -341,7 +329,8 @@ class analyser {
   // The gradient of the ReLU whose output is read by this pooling and by nobody else, forward or backward.
   int joint_relu(int forward, int backward) const {
     const source x = graph_.inputs(forward)[0];
-    if (graph_.readers(backward).size() != 1) return -1;
+    // The pooling would take other tensors for the output of a ReLU: nothing negative would pass it.
+    if (!is_relu(graph_, x.node) || graph_.readers(backward).size() != 1) return -1;
     const reader follower = graph_.readers(backward)[0];
     if (graph_.op(follower.node) != "ReluGrad" || follower.input != 0) return -1;
     if (!(graph_.inputs(follower.node)[1] == x)) return -1;
@@ -358,6 +347,7 @@ class analyser {
   const settings& wanted_;
   const std::set<std::string>& preserved_;
   std::vector<bool> data_, late_;
+  std::unique_ptr<readings> readings_;
   std::unique_ptr<control_flow> flow_;
   std::map<int, int> lent_;                      // gates, by reader
   std::map<int, std::vector<int>> waiting_for_;  // the same by gate
