@@ -150,8 +150,16 @@ class Graph(CommandTest):
                                    ("unet3d", "--steps", "sequences"), ("bert_base", "--side", "volumes"),
                                    ("bert_base", "--input", "images"), ("unet3d", "--classes", "images")]:
             self.refused("graph", name, option, "28x28x1" if option == "--input" else 8, says=[option, kind, name])
-        self.refused("graph", "unet3d", "--side", 20, says="up3_1")
-        self.refused("graph", "bert_base", "--steps", 513, says="positions")
+        self.refused("graph", "unet3d", "--side", 20, says="--side: expected a multiple of 8")
+        self.refused("graph", "bert_base", "--steps", 513, says="--steps: expected at most the 512 positions")
+
+    def test_sizes_beyond_all_arithmetic_are_refused(self):
+        for name, shape in [("resnet50", "65536x65536x3"), ("lenet", "65536x65536x1")]:
+            self.refused("plan", name, "--input", shape, "--batch", 1000000, says=["--batch", "--input"])
+        self.refused("plan", "lenet", "--input", "65536x65536x1", says=["pixels", "oneDNN"])
+        for arguments in [["--side", 8192, "--batch", 1000000], ["--side", 65536]]:
+            self.refused("plan", "unet3d", *arguments, says=["side", "batch", "bytes"])
+        self.done("plan", "lenet", "--input", "20000x20000x1", "--no-layout")
 
     def test_refuses(self):
         self.refused("graph", "nope", says=["nope", *NAMES])
