@@ -527,6 +527,31 @@ class BuilderOptions(CommandTest):
         self.assertIn("valid", self.done("verify", "plan.json"))
         self.refused("plan", "seq2seq", "--fused-update", says="--fused-update")
 
+    def test_a_network_has_only_so_many_positions(self):
+        out = self.done("max-batch", "bert_base", "--machine", "rtx", "--memory", "64GiB", "--grow", "steps",
+                        "--policy", "none,lossless", "--evaluations", 10, "--json", "rows.json")
+        self.assertIn("the network has no more positions", out)
+        for row in self.read_json("rows.json")["rows"]:
+            self.assertEqual((row["steps"], row["limit"]), (512, "the network has no more positions"))
+            self.assertTrue(row["verified"])
+
+    def test_sizes_that_a_network_does_not_have_do_not_fit(self):
+        # One step of a sequence is none.
+        code, out, _ = self.run_stash("max-batch", "lstm_lm", "--machine", "rtx", "--memory", "1MiB", "--grow", "steps",
+                                      "--policy", "none", "--json", "rows.json")
+        self.assertEqual(code, 2)
+        self.assertIn("weights, gradients, momentum and workspace", out + str(self.read_json("rows.json")))
+
+    def test_numbers(self):
+        for share in ["0x10", " 1", "1 ", "+1", "inf", "nan", "-1", "%", "1%%", "1,5"]:
+            self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", "64MiB", f"--max-slowdown={share}",
+                         says="--max-slowdown: expected a share")
+        for memory in ["0.5", "50%"]:
+            message = self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", memory, says="--memory: expected")
+            self.assertNotIn("share", message)
+            self.assertNotIn("share", self.refused("train", "lenet", "--steps", 1, "--memory-limit", memory,
+                                                   says="--memory-limit: expected"))
+
     def test_losses_in_chunks(self):
         sizes = []
         for options in [[], ["--loss-chunk", 1]]:
