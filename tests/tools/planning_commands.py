@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -434,17 +435,47 @@ class Plan(CommandTest):
 
     def test_a_write_that_fails_leaves_the_old_file(self):
         self.write("kept.json", "kept")
+        for disposition in (signal.SIG_IGN, signal.SIG_DFL):
+            def small_files_only(disposition=disposition):
+                signal.signal(signal.SIGXFSZ, disposition)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-        def small_files_only():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+            got = subprocess.run([STASH, "graph", "lenet", "-o", "kept.json"], cwd=self.folder, capture_output=True,
+                                 text=True, preexec_fn=small_files_only)
+            self.assertEqual((got.returncode, got.stdout), (1, ""))
+            self.assertRegex(got.stderr, r"\Astash: kept.json: writing failed: [^\n]+\n\Z")
+            self.assertEqual([p.name for p in self.folder.iterdir()], ["kept.json"])
+            self.assertEqual((self.folder / "kept.json").read_text(), "kept")
 
-        got = subprocess.run([STASH, "graph", "lenet", "-o", "kept.json"], cwd=self.folder, capture_output=True,
-                             text=True, preexec_fn=small_files_only)
-        self.assertEqual((got.returncode, got.stdout), (1, ""))
-        self.assertRegex(got.stderr, r"\Astash: kept.json: writing failed: [^\n]+\n\Z")
-        self.assertEqual([p.name for p in self.folder.iterdir()], ["kept.json"])
-        self.assertEqual((self.folder / "kept.json").read_text(), "kept")
+    def test_pipes_with_a_name_can_be_written(self):
+        graph = self.done("graph", "lenet", "--batch", 8)
+        os.mkfifo(self.folder / "pipe")
+        with subprocess.Popen(["cat", "pipe"], cwd=self.folder, stdout=subprocess.PIPE, text=True) as reader:
+            process = self.start("graph", "lenet", "--batch", 8, "-o", "pipe")
+            try:
+                got, _ = reader.communicate(timeout=60)
+                self.assertEqual(process.communicate(timeout=60), ("", ""))
+            finally:
+                process.kill()
+                reader.kill()
+        self.assertEqual((process.returncode, got), (0, graph))
+        self.assertTrue((self.folder / "pipe").is_fifo())
+
+    def test_a_link_to_nothing_stays_a_link(self):
+        (self.folder / "sub").mkdir()
+        (self.folder / "link.json").symlink_to("sub/next.json")
+        (self.folder / "sub/next.json").symlink_to("../target.json")
+        self.refused("plan", "lenet", "-o", "target.json", "--json", "link.json",
+                     says=["--json link.json", "expected a file of its own", "-o target.json"])
+        self.refused("plan", "nope", "-o", "link.json", says="nope")
+        self.done("graph", "lenet", "--batch", 8, "-o", "link.json")
+        self.assertTrue((self.folder / "link.json").is_symlink())
+        self.assertTrue((self.folder / "sub/next.json").is_symlink())
+        self.assertEqual(self.read_json("target.json")["format"], "stash.graph")
+        (self.folder / "loop.json").symlink_to("loop.json")
+        self.refused("plan", "lenet", "-o", "loop.json", says="loop.json: expected a path that can be written")
+        (self.folder / "lost.json").symlink_to("missing/x.json")
+        self.refused("plan", "lenet", "-o", "lost.json", says="lost.json: expected a path that can be written")
 
     def test_a_new_file_keeps_the_permissions_and_the_link(self):
         kept = self.write("kept.json", "old")
