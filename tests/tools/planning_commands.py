@@ -527,10 +527,68 @@ class LargestBatch(CommandTest):
         self.assertIn("weights, gradients, momentum and workspace", out)
         self.assertIn("no step of lenet fits into 1024 bytes", err)
 
+    def test_a_network_has_only_so_many_positions(self):
+        out = self.done("max-batch", "bert_base", "--machine", "rtx", "--memory", "64GiB", "--grow", "steps",
+                        "--policy", "none,lossless", "--evaluations", 10, "--json", "rows.json")
+        self.assertIn("the network has no more positions", out)
+        for row in self.read_json("rows.json")["rows"]:
+            self.assertEqual((row["steps"], row["limit"]), (512, "the network has no more positions"))
+            self.assertTrue(row["verified"])
+
+    def test_sizes_that_a_network_does_not_have_do_not_fit(self):
+        # One step of a sequence is none.
+        code, out, _ = self.run_stash("max-batch", "lstm_lm", "--machine", "rtx", "--memory", "1MiB", "--grow", "steps",
+                                      "--policy", "none", "--json", "rows.json")
+        self.assertEqual(code, 2)
+        self.assertIn("weights, gradients, momentum and workspace", out + str(self.read_json("rows.json")))
+
+    def test_numbers(self):
+        for share in ["0x10", " 1", "1 ", "+1", "inf", "nan", "-1", "%", "1%%", "1,5"]:
+            self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", "64MiB", f"--max-slowdown={share}",
+                         says="--max-slowdown: expected a share")
+        for memory in ["0.5", "50%"]:
+            message = self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", memory, says="--memory: expected")
+            self.assertNotIn("share", message)
+            self.assertNotIn("share", self.refused("train", "lenet", "--steps", 1, "--memory-limit", memory,
+                                                   says="--memory-limit: expected"))
+
     def test_only_what_a_network_has_can_grow(self):
         self.refused("max-batch", "lenet", "--machine", "m40_12gb", "--grow", "steps", says="--grow")
         self.refused("max-batch", "lenet", says="--machine")
         self.refused("max-batch", "--machine", "m40_12gb", says="network is required")
+
+
+class Sweep(CommandTest):
+    command = ["sweep", "lenet", "--batch", 8, "--machine", "rtx", "--evaluations", 10]
+
+    def test_the_unplanned_time_does_not_depend_on_what_fits(self):
+        fits = self.done(*self.command, "--budgets", "1.0,0.01", "--json", "fits.json")
+        code, out, err = self.run_stash(*self.command, "--budgets", "0.01,0.02", "--json", "none.json")
+        self.assertEqual(code, 2)
+        self.assertRegex(err, r"\Astash: sweep: expected a budget that a plan of lenet fits, got 0.01, 0.02[^\n]+\n\Z")
+        self.assertEqual(out.splitlines()[0], fits.splitlines()[0])
+        none, some = self.read_json("none.json"), self.read_json("fits.json")
+        self.assertGreater(none["unplanned_ms"], 0)
+        self.assertEqual(none["unplanned_ms"], some["unplanned_ms"])
+        self.assertEqual([r["feasible"] for r in none["rows"]], [False, False])
+        self.assertEqual([r["interrupted"] for r in some["rows"]], [False, False])
+        self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "-o", "plan.json")
+        self.assertAlmostEqual(self.read_json("plan.json")["times"]["unplanned_ms"], none["unplanned_ms"], places=9)
+
+    def test_an_interrupt_is_in_the_rows(self):
+        command = ["sweep", "resnet50", "--machine", "rtx", "--evaluations", 1000000, "--budgets", "0.8,0.6", "--json",
+                   "rows.json"]
+        for seconds in [1, 4, 15]:  # a busy machine may take a while to get to the search
+            process = self.start(*command)
+            time.sleep(seconds)
+            interrupt(process)
+            out, err = process.communicate(timeout=200)
+            self.assertEqual(process.returncode, 130)
+            if (self.folder / "rows.json").exists():
+                break
+        self.assertIn("stash: sweep: interrupted", err)
+        rows = self.read_json("rows.json")["rows"]
+        self.assertTrue(rows[0]["interrupted"])  # the largest budget comes last
 
 
 class Reproduce(CommandTest):
@@ -558,31 +616,6 @@ class BuilderOptions(CommandTest):
         self.assertIn("valid", self.done("verify", "plan.json"))
         self.refused("plan", "seq2seq", "--fused-update", says="--fused-update")
 
-    def test_a_network_has_only_so_many_positions(self):
-        out = self.done("max-batch", "bert_base", "--machine", "rtx", "--memory", "64GiB", "--grow", "steps",
-                        "--policy", "none,lossless", "--evaluations", 10, "--json", "rows.json")
-        self.assertIn("the network has no more positions", out)
-        for row in self.read_json("rows.json")["rows"]:
-            self.assertEqual((row["steps"], row["limit"]), (512, "the network has no more positions"))
-            self.assertTrue(row["verified"])
-
-    def test_sizes_that_a_network_does_not_have_do_not_fit(self):
-        # One step of a sequence is none.
-        code, out, _ = self.run_stash("max-batch", "lstm_lm", "--machine", "rtx", "--memory", "1MiB", "--grow", "steps",
-                                      "--policy", "none", "--json", "rows.json")
-        self.assertEqual(code, 2)
-        self.assertIn("weights, gradients, momentum and workspace", out + str(self.read_json("rows.json")))
-
-    def test_numbers(self):
-        for share in ["0x10", " 1", "1 ", "+1", "inf", "nan", "-1", "%", "1%%", "1,5"]:
-            self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", "64MiB", f"--max-slowdown={share}",
-                         says="--max-slowdown: expected a share")
-        for memory in ["0.5", "50%"]:
-            message = self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", memory, says="--memory: expected")
-            self.assertNotIn("share", message)
-            self.assertNotIn("share", self.refused("train", "lenet", "--steps", 1, "--memory-limit", memory,
-                                                   says="--memory-limit: expected"))
-
     def test_losses_in_chunks(self):
         sizes = []
         for options in [[], ["--loss-chunk", 1]]:
@@ -601,6 +634,16 @@ class ExplainAndVerify(CommandTest):
             line = next(line for line in lines if line.split()[:1] == [e["name"]])
             for part in [e["encoding"], str(e["bytes_before"]), str(e["bytes_after"]), "backward", e["reason"]]:
                 self.assertIn(part, line)
+
+    def test_no_bound_is_called_none(self):
+        self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "-o", "plan.json")
+        self.assertIn("bound verified", self.done("verify", "plan.json"))
+        plan = self.read_json("plan.json")
+        plan["times"]["bound_ms"] = 0
+        self.write("weak.json", json.dumps(plan))
+        out = self.done("verify", "weak.json")
+        self.assertIn("no bound", out)
+        self.assertNotIn("gap", out)
 
     def test_names_from_files_cannot_steer_the_terminal(self):
         nasty = "\x1b]0;owned\x07\r\n\t\x7f\u009b2J \u00fc\u4e2d"
