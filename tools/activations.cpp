@@ -30,12 +30,21 @@ std::string file_of(const std::string& op_name) {
 
 }  // namespace
 
-void make_folder(const std::string& path) {
+made_folder::made_folder(const std::string& path) {
   std::error_code failed;
+  for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, failed);
+       at = at.parent_path())
+    made_.push_back(at);
   std::filesystem::create_directories(path, failed);
   if (failed)
     throw error(errc::io_failure,
                 fmt::format("{}: expected a folder or room for one, got: {}", path, failed.message()));
+}
+
+made_folder::~made_folder() {
+  std::error_code ignored;
+  for (const std::filesystem::path& folder : made_)
+    std::filesystem::remove(folder, ignored);
 }
 
 int write_activations(const std::string& folder, training_run& run, const training_options& options,

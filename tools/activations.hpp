@@ -2,14 +2,26 @@
 /// \file
 /// Feature maps of a network as files, for measurements on data that generated maps only imitate.
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "training.hpp"
 
 namespace stash::tools {
 
-/// Makes the folder if there is none. Throws error(io_failure) naming it.
-void make_folder(const std::string& path);
+/// Makes a folder if there is none, and those above it; what it made goes with it where it is empty.
+class made_folder {
+ public:
+  /// Throws error(io_failure) naming the folder.
+  explicit made_folder(const std::string& path);
+  ~made_folder();
+  made_folder(const made_folder&) = delete;
+  made_folder& operator=(const made_folder&) = delete;
+
+ private:
+  std::vector<std::filesystem::path> made_;  ///< the innermost first
+};
 
 /// Runs one step without an update on the batch that would come next and writes what every op with a ReLU
 /// puts out (ReLU, ReLU joined with max-pooling, batch norm with ReLU) into the folder: raw little-endian f32

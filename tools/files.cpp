@@ -24,6 +24,18 @@ struct place {
   fs::path last;   ///< what it becomes once it is whole
 };
 
+/// Where a path leads over all links, also where nothing is there yet; empty if that cannot be found.
+fs::path end_of(const std::string& path) {
+  constexpr int most_links = 40;  // as in the kernel
+  std::error_code failed;
+  fs::path at = fs::absolute(path, failed);
+  for (int i = 0; i < most_links && !failed; ++i) {
+    if (!fs::is_symlink(fs::symlink_status(at, failed))) return fs::weakly_canonical(at, failed);
+    at = at.parent_path() / fs::read_symlink(at, failed);
+  }
+  return {};
+}
+
 /// A file is written beside the one whose place it takes, which stays as it is until then; a device or a pipe
 /// is written itself, also where /dev/stdout leads to a file.
 place place_of(const std::string& path) {
@@ -31,7 +43,7 @@ place place_of(const std::string& path) {
   const fs::file_status there = fs::status(path, ignored);
   const bool is_special = fs::exists(there) && !fs::is_regular_file(there);
   if (is_special || path.starts_with("/dev/")) return {path, path};
-  fs::path last = fs::weakly_canonical(path, ignored);  // a link stays a link
+  fs::path last = end_of(path);  // a link stays a link
   if (last.empty()) last = path;
   return {last.parent_path() / fmt::format(".stash.{}.part", ::getpid()), last};
 }
@@ -44,10 +56,7 @@ bool can_be_shared(const std::string& path) {
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;
   if (fs::exists(a, ignored) && fs::exists(b, ignored)) return fs::equivalent(a, b, ignored);
-  const auto place = [&ignored](const std::string& path) {
-    return fs::weakly_canonical(fs::absolute(path, ignored), ignored);
-  };
-  return a == b || (!place(a).empty() && place(a) == place(b));
+  return a == b || (!end_of(a).empty() && end_of(a) == end_of(b));
 }
 
 void check_other_files(const named_file& output, const std::vector<named_file>& others) {
@@ -111,15 +120,23 @@ void check_writable(const std::string& path) {
   if (path == "-") {
     throw error(errc::io_failure, "-: expected a file's name; standard output is /dev/stdout");
   }
+  const auto expect = [&path](bool can_be_written) {
+    if (can_be_written) return;
+    throw error(errc::io_failure,
+                fmt::format("{}: expected a path that can be written, got: {}", path, std::strerror(errno)));
+  };
+  std::error_code ignored;
+  const fs::file_status there = fs::status(path, ignored);
+  if (fs::exists(there) && !fs::is_regular_file(there) && !fs::is_directory(there)) {
+    // Whoever reads a pipe takes it for ended once it was opened and closed on trial.
+    expect(::access(path.c_str(), W_OK) == 0);
+    return;
+  }
   const place to = place_of(path);
   for (const fs::path& file : {to.last, to.first}) {
-    std::error_code ignored;
     const bool existed = fs::exists(file, ignored);
     std::ofstream out(file, std::ios::binary | std::ios::app);
-    if (!out) {
-      throw error(errc::io_failure, fmt::format("{}: expected a path that can be written, got: {}", path,
-                                                std::strerror(errno)));
-    }
+    expect(out.is_open());
     out.close();
     if (!existed) fs::remove(file, ignored);
   }

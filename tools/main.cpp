@@ -58,6 +58,8 @@ int run(int argc, char** argv) {
   add_calibrate(app, chosen);
   add_layout(app, chosen);
   std::signal(SIGINT, request_stop);
+  // Writing beyond the limit on file sizes then fails as on a full disk, and the part is removed.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -33,13 +34,11 @@ struct options {
 double parse_share(const std::string& text) {
   if (text.empty()) return std::numeric_limits<double>::infinity();
   const bool percent = text.back() == '%';
-  try {
-    std::size_t read = 0;
-    const double value = std::stod(text, &read);
-    if (read == text.size() - (percent ? 1 : 0) && std::isfinite(value) && value >= 0)
-      return percent ? value / 100 : value;
-  } catch (const std::logic_error&) {
-  }
+  double value = 0;
+  const char* const end = text.data() + text.size() - (percent ? 1 : 0);
+  const auto [rest, status] = std::from_chars(text.data(), end, value);
+  if (status == std::errc{} && rest == end && std::isfinite(value) && value >= 0)
+    return percent ? value / 100 : value;
   throw error(errc::invalid_argument,
               fmt::format("--max-slowdown: expected a share such as 10% or 0.1, got '{}'", text));
 }
@@ -112,6 +111,7 @@ int run(options& o) {
                                            : o.grow == "side" ? &graph_source::side
                                                               : &graph_source::steps;
   const std::int64_t begin_at = o.source.batch;
+  const models::model_info& info = models::find(o.source.name);
   const stops_between_steps guard;
   const bool shown = ::isatty(STDERR_FILENO) != 0;
   std::string network;
@@ -121,16 +121,26 @@ int run(options& o) {
     options.stop = [] { return interrupted(); };
     growth g;
     g.tolerance = o.tolerance;
-    // 3D U-Net halves its maps three times.
-    g.unit = o.grow == "side" ? 8 : 1;
+    g.unit = o.grow == "side" ? info.side_unit : 1;
     const std::int64_t first = o.grow == "batch" ? (begin_at > 1 ? begin_at : 8) : 4;
     g.first = rows.empty() ? first : std::max<std::int64_t>(rows[0].found.size / g.unit, 1);
     g.most = o.grow == "side" ? 8192 : 1'000'000;
+    if (o.grow == "steps" && info.most_steps > 0) g.most = info.most_steps;
     g.stop = options.stop;
+    std::string binds;  // in the smallest size so far that does not fit
     g.plan = [&](std::int64_t n) {
       o.source.*size = n;
       std::string note;
-      const planner::graph graph = o.source.make(note);
+      planner::graph graph;
+      try {
+        graph = o.source.make(note);
+      } catch (const error& e) {
+        // The network exists in other sizes, but not in this one; what was found remains.
+        if (network.empty() || (e.code() != errc::invalid_argument && e.code() != errc::unsupported)) throw;
+        probe p;
+        p.limit = binds.empty() ? e.what() : binds;
+        return p;
+      }
       options.machine = note;
       network = graph.name;
       probe p = plan_probe(graph, options, memory, max_slowdown, long_search_pays(graph));
@@ -139,10 +149,16 @@ int run(options& o) {
             stderr, "{} {} {}: {}\n", o.policies[k], o.grow, n,
             p.fits ? fmt::format("fits, {:+.1f} % time", 100 * p.slowdown()) : planner::printable(p.limit));
       }
+      if (!p.fits) binds = p.limit;
       return p;
     };
     const auto begin = std::chrono::steady_clock::now();
     row r{o.policies[k], find_largest(g), 0};
+    if (r.found.size == g.most * g.unit) {
+      r.found.next.limit = g.most == info.most_steps && o.grow == "steps"
+                               ? "the network has no more positions"
+                               : "no larger one is tried";
+    }
     r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     rows.push_back(std::move(r));
   }

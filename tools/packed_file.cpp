@@ -6,12 +6,15 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string_view>
+#include <vector>
 
+#include "data/gz.hpp"
 #include "stash/error.hpp"
 
 namespace stash::tools {
@@ -23,15 +26,16 @@ struct close_archive {
 
 class packed_file {
  public:
-  explicit packed_file(const std::string& path) : path_(path), archive_(archive_read_new()) {
+  /// `content` is that of the file, and must outlive this.
+  packed_file(const std::string& path, const std::vector<std::uint8_t>& content)
+      : path_(path), archive_(archive_read_new()) {
     if (!archive_)
       throw error(errc::out_of_memory, "read_packed_file: expected memory for libarchive, got none");
-    archive_read_support_filter_gzip(archive_.get());
     archive_read_support_format_tar(archive_.get());
     archive_read_support_format_raw(archive_.get());
     archive_read_support_format_empty(archive_.get());
-    constexpr std::size_t block = 65536;
-    if (archive_read_open_filename(archive_.get(), path.c_str(), block) != ARCHIVE_OK) fail("an intact file");
+    if (archive_read_open_memory(archive_.get(), content.data(), content.size()) != ARCHIVE_OK)
+      fail("an intact file");
   }
 
   std::string read(std::size_t limit) {
@@ -75,16 +79,33 @@ class packed_file {
   std::unique_ptr<archive, close_archive> archive_;
 };
 
-}  // namespace
-
-std::string read_packed_file(const std::string& path, std::size_t limit) {
+std::vector<std::uint8_t> read_bytes(const std::string& path, std::size_t limit) {
   const auto fail = [&path](const char* got) {
     throw error(errc::io_failure, fmt::format("{}: expected a readable file, got: {}", path, got));
   };
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) fail("a directory");
-  if (!std::ifstream(path, std::ios::binary)) fail(std::strerror(errno));
-  return packed_file(path).read(limit);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(std::strerror(errno));
+  std::vector<std::uint8_t> bytes;
+  std::array<char, 65536> block;
+  do {
+    in.read(block.data(), block.size());
+    if (static_cast<std::size_t>(in.gcount()) > limit - bytes.size()) {
+      throw error(errc::bad_format, fmt::format("{}: expected at most {} bytes, got more", path, limit));
+    }
+    bytes.insert(bytes.end(), block.begin(), block.begin() + in.gcount());
+  } while (in);
+  if (in.bad()) fail("an error while reading");
+  return bytes;
+}
+
+}  // namespace
+
+std::string read_packed_file(const std::string& path, std::size_t limit) {
+  // libarchive takes a gz file whose checksum, length or end is wrong.
+  const std::vector<std::uint8_t> bytes = data::unzip_if_gz(read_bytes(path, limit), path, limit);
+  return packed_file(path, bytes).read(limit);
 }
 
 }  // namespace stash::tools

@@ -183,12 +183,13 @@ void add_verify(CLI::App& app, action& chosen) {
                                                findings.size(), findings.size() == 1 ? "" : "s"));
       fmt::print("{}: valid ({} steps, {} buffers, peak {} bytes)\n", planner::printable(*file),
                  p.steps.size(), p.buffers.size(), p.sizes.planned_peak_total);
-      if (proven_ms > 0.0) {
+      if (proven_ms > 0.0 && p.times.bound_ms > 0.0) {
         fmt::print(
             "bound verified: no plan of this order within the limit takes less than {:.6f} ms, gap {:.3f} "
             "%\n",
-            std::min(proven_ms, p.times.bound_ms),
-            p.times.bound_ms > 0.0 ? 100.0 * (p.times.simulated_ms / p.times.bound_ms - 1.0) : 0.0);
+            std::min(proven_ms, p.times.bound_ms), 100.0 * (p.times.simulated_ms / p.times.bound_ms - 1.0));
+      } else if (p.model) {
+        fmt::print("no bound on time: the plan states none\n");
       }
       return 0;
     };

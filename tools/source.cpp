@@ -180,6 +180,22 @@ planner::graph graph_source::make(std::string& machine) const {
   return g;
 }
 
+void graph_source::check_sizes(const planner::graph& g) const {
+  // Beyond it what the planner and the kernels add up leaves 64 bits.
+  constexpr double most = 0x1p56;
+  double total = 0;
+  for (const planner::storage& s : g.storages) {
+    total += static_cast<double>(s.fixed_bytes) +
+             static_cast<double>(s.bytes_per_sample) * static_cast<double>(g.batch);
+  }
+  if (total <= most) return;
+  throw error(
+      errc::invalid_argument,
+      fmt::format("--batch, --input and --classes: expected a step of {} of at most {:.0f} bytes, got "
+                  "one of {:.2g}",
+                  name, most, total));
+}
+
 std::vector<named_file> graph_source::files() const {
   return {{"the graph", names_json(name) ? name : ""}, {"--trace", trace}, {"--kineto", kineto}};
 }
@@ -199,6 +215,15 @@ planner::graph graph_source::named() const {
     if (info.default_parameters.side == 0) refuse({"--side"}, "a network of volumes, " + got);
     if (info.default_parameters.steps == 0)
       refuse({"--steps", "--loss-chunk"}, "a network of sequences, " + got);
+    if (side % info.side_unit != 0) {
+      throw error(errc::invalid_argument, fmt::format("--side: expected a multiple of {} for {}, got {}",
+                                                      info.side_unit, name, side));
+    }
+    if (info.most_steps > 0 && steps > info.most_steps) {
+      throw error(errc::invalid_argument,
+                  fmt::format("--steps: expected at most the {} positions of {}, got {}", info.most_steps,
+                              name, steps));
+    }
     return info.make_graph(batch, {side, steps, density, loss_chunk});
   }
   refuse({"--side", "--steps", "--loss-chunk"},
@@ -207,8 +232,10 @@ planner::graph graph_source::named() const {
   planner::training_graph_options options;
   options.relu_density = density;
   options.fused_update = fused_update;
-  return planner::make_training_graph(info.build(shape, classes > 0 ? classes : info.default_classes), batch,
-                                      options);
+  planner::graph g = planner::make_training_graph(
+      info.build(shape, classes > 0 ? classes : info.default_classes), batch, options);
+  check_sizes(g);
+  return g;
 }
 
 planner::graph graph_source::read() const {

@@ -48,6 +48,7 @@ struct graph_source {
  private:
   planner::graph read() const;
   planner::graph named() const;
+  void check_sizes(const planner::graph& g) const;
   void refuse(std::initializer_list<const char*> options, const std::string& why) const;
   planner::graph read_trace() const;
   void add_times(planner::trace& t, const planner::trace_options& options) const;

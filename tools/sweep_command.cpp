@@ -1,17 +1,21 @@
 // sweep: the fastest plans of one graph under several budgets.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "budget.hpp"
 #include "commands.hpp"
 #include "files.hpp"
 #include "html_report.hpp"
+#include "planner/cost.hpp"
 #include "planner/explain_names.hpp"
 #include "planner/fastest.hpp"
 #include "planner/sweep.hpp"
@@ -32,7 +36,7 @@ struct options {
 
 struct row {
   std::int64_t budget = 0, planned = 0, bound_bytes = 0;
-  bool feasible = false, valid = false, relaxed = false;
+  bool feasible = false, valid = false, relaxed = false, interrupted = false;
   double share = 0, simulated_ms = 0, bound_ms = 0, greedy_ms = 0, seconds = 0, cpu_seconds = 0;
   std::string why;
 };
@@ -58,6 +62,7 @@ nlohmann::ordered_json to_row(const row& r) {
     j["gap"] = nullptr;
     j["why"] = r.why;
   }
+  j["interrupted"] = r.interrupted;
   j["plan_seconds"] = r.seconds;
   j["plan_cpu_seconds"] = r.cpu_seconds;
   return j;
@@ -68,6 +73,12 @@ std::int64_t budget_of(const std::string& text, std::int64_t baseline, std::int6
   const std::int64_t maps = baseline - beside;
   const bool share = parse_budget(text, maps, "--budgets") != parse_budget(text, 2 * maps, "--budgets");
   return parse_budget(text, maps, "--budgets") + (share ? beside : 0);
+}
+
+// With nothing encoded or moved.
+double unplanned_ms(const planner::graph& g, const planner::machine& m) {
+  return std::accumulate(g.ops.begin(), g.ops.end(), 0.0,
+                         [&](double sum, const planner::op& op) { return sum + planner::op_ms(g, op, m); });
 }
 
 int run(options& o) {
@@ -100,8 +111,10 @@ int run(options& o) {
   }
   // In rising order, so that more memory never makes a plan slower.
   std::stable_sort(rows.begin(), rows.end(), [](const row& a, const row& b) { return a.budget < b.budget; });
-  double unplanned = 0.0;
-  for (row& r : rows) {
+  const double unplanned = unplanned_ms(g, *wanted.model);
+  std::exception_ptr failure;
+  for (std::size_t i = 0; i < rows.size() && !failure; ++i) {
+    row& r = rows[i];
     const auto begin = std::chrono::steady_clock::now();
     const std::clock_t cpu_begin = std::clock();
     try {
@@ -114,15 +127,19 @@ int run(options& o) {
       r.bound_ms = p.times.bound_ms;
       r.relaxed = p.times.relaxed;
       r.greedy_ms = sweep.greedy_ms(r.budget);
-      unplanned = p.times.unplanned_ms;
       check_valid(p, fmt::format("the plan for {} bytes", r.budget));
       r.valid = true;
     } catch (const error& e) {
-      if (e.code() != errc::infeasible_budget) throw;
+      if (e.code() != errc::infeasible_budget) failure = std::current_exception();
       r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
       r.why = e.what();
+    } catch (...) {
+      failure = std::current_exception();
     }
+    r.interrupted = interrupted();
+    // What was planned before is shown, and then what failed.
+    if (failure) rows.resize(i);
   }
   std::reverse(rows.begin(), rows.end());
   fmt::print("{}, batch {}, on {}: maps {:.1f} MB, weights and workspace {:.1f} MB, {:.3f} ms per step\n",
@@ -161,7 +178,13 @@ int run(options& o) {
     if (!o.json.empty()) write_file(o.json, report.dump(2) + "\n");
     if (!o.html.empty()) write_file(o.html, page);
   }
+  if (failure) std::rethrow_exception(failure);
   if (interrupted()) throw error(errc::interrupted, "sweep: interrupted; the rows are the best plans so far");
+  if (std::none_of(rows.begin(), rows.end(), [](const row& r) { return r.feasible; })) {
+    throw error(errc::infeasible_budget,
+                fmt::format("sweep: expected a budget that a plan of {} fits, got {}, and: {}", g.name,
+                            fmt::join(o.budgets, ", "), rows.front().why));
+  }
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "files.hpp"
 #include "planner/explain_names.hpp"
+#include "runtime/arena.hpp"
 #include "stash/error.hpp"
 #include "svg.hpp"
 #include "training.hpp"
@@ -137,6 +138,15 @@ void prepare_run(const train_options& o, std::optional<planner::plan>& given, im
   }
 }
 
+// Also where the plan moves nothing and would never look.
+void check_swap_folder(const std::string& folder) {
+  try {
+    static_cast<void>(runtime::arena::in_file(folder, 1));
+  } catch (const error& e) {
+    throw error(e.code(), fmt::format("--swap-folder: {}", e.what()));
+  }
+}
+
 int train(const train_options& o) {
   std::vector<named_file> inputs = o.plan.files();
   inputs.push_back({"--plan", o.plan_file});
@@ -149,7 +159,8 @@ int train(const train_options& o) {
   if (!o.memory_limit.empty()) limit_memory(o.memory_limit);
   o.training.check();
   o.plan.check();
-  if (!o.activations.empty()) make_folder(o.activations);
+  if (!o.activations.empty()) made_folder{o.activations};
+  if (!o.swap_folder.empty()) check_swap_folder(o.swap_folder);
   training_options training = o.training;
   std::optional<planner::plan> given;
   if (!o.plan_file.empty()) given = planned_run(o, training);
@@ -208,6 +219,7 @@ int train(const train_options& o) {
   }
   if (!o.activations.empty()) {
     running([&] {
+      const made_folder folder(o.activations);
       fmt::print("{} feature maps in {}\n", write_activations(o.activations, run, training, source),
                  o.activations);
     });

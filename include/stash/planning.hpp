@@ -13,8 +13,11 @@ namespace stash {
 
 /// What to plan. Texts are read during the call only.
 struct planning_options {
-  std::string_view policy = "lossless";  ///< "none", "lossless", "fp16", "fp10", "fp8" or "auto"
-  /// Policy auto: the narrower formats that are allowed, as in "fp16,fp8"; empty: none.
+  /// "none", "lossless", "fp16", "fp10", "fp8" or "auto"; with a model also those of docs/policies.md:
+  /// "gist", "swap-only", "lms" and "layrub".
+  std::string_view policy = "lossless";
+  /// Policy auto: the narrower formats that are allowed, as in "fp16,fp8"; empty: none. Policy gist: the
+  /// first is its narrow format; empty: fp16.
   std::string_view values;
   std::int64_t budget_bytes = 0;  ///< on everything of the step, parameters included; 0: smallest peak
   std::string_view force;         ///< an encoding or "recompute": used wherever it is legal; empty: nothing

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <limits>
+
 #include "stash/error.hpp"
 
 namespace stash::executor::onednn {
@@ -70,6 +72,26 @@ typename Primitive::primitive_desc describe_backward(const dnnl::convolution_for
 #endif
 }
 
+/// The library counts the pixels of a map, its padding included, in 32 bits, and divides by such counts.
+void check_pixels(std::int64_t h, std::int64_t w) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (h <= most && w <= most && (w <= 0 || h <= most / w)) return;
+  throw error(
+      errc::unsupported,
+      fmt::format("convolution: expected maps of at most {} pixels for oneDNN, got {}x{}", most, h, w));
+}
+
+void check_sizes(const convolution_shape& s) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  check_pixels(s.in_h + s.pad_top + s.pad_bottom, s.in_w + s.pad_left + s.pad_right);
+  check_pixels(s.out_h, s.out_w);
+  if (s.batch <= most && s.in_channels <= most && s.out_channels <= most) return;
+  throw error(errc::unsupported,
+              fmt::format("convolution: expected at most {} samples and channels for oneDNN, got {} samples, "
+                          "{} and {} channels",
+                          most, s.batch, s.in_channels, s.out_channels));
+}
+
 memory unbound(const memory::desc& desc) {
   return {desc, cpu_engine(), DNNL_MEMORY_NONE};
 }
@@ -126,6 +148,7 @@ memory::desc plain_weights(const convolution_shape& shape, std::int64_t in_pitch
 
 convolution::convolution(direction way, const convolution_shape& s, bool bias,
                          const std::optional<memory::desc>& weights) {
+  check_sizes(s);
   translated("convolution", [&] {
     const auto algorithm = dnnl::algorithm::convolution_direct;
     const memory::desc src = channels_last(s.batch, s.in_channels, s.in_h, s.in_w);

@@ -74,12 +74,15 @@ planner::graph gpt2_medium_graph(std::int64_t batch, const graph_parameters& p) 
 }
 
 constexpr model_info planned(std::string_view name, std::string_view description, graph_parameters sizes,
-                             planner::graph (*make)(std::int64_t, const graph_parameters&)) {
+                             planner::graph (*make)(std::int64_t, const graph_parameters&),
+                             std::int64_t side_unit = 1, std::int64_t most_steps = 0) {
   model_info m;
   m.name = name;
   m.description = description;
   m.default_parameters = sizes;
   m.make_graph = make;
+  m.side_unit = side_unit;
+  m.most_steps = most_steps;
   return m;
 }
 
@@ -133,15 +136,16 @@ constexpr model_info models[] = {
      false,
      inception_v3},
     planned("unet3d", "3D U-Net on cubes of four modalities (Cicek et al., 2016)", {144, 0, 0.5},
-            unet3d_graph),
+            unet3d_graph, 8),
     planned("lstm_lm", "LSTM language model, large (Zaremba et al., 2014)", {0, 35, 0.5}, lstm_lm_graph),
     planned("seq2seq", "LSTM encoder and decoder, additive attention (Bahdanau et al., 2014)", {0, 50, 0.5},
             seq2seq_graph),
-    planned("bert_base", "BERT base in pre-training (Devlin et al., 2018)", {0, 128, 0.5}, bert_base_graph),
-    planned("bert_large", "BERT large in pre-training (Devlin et al., 2018)", {0, 128, 0.5},
-            bert_large_graph),
-    planned("gpt2_small", "GPT-2 small (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_small_graph),
-    planned("gpt2_medium", "GPT-2 medium (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_medium_graph),
+    planned("bert_base", "BERT base in pre-training (Devlin et al., 2018)", {0, 128, 0.5}, bert_base_graph, 1,
+            512),
+    planned("bert_large", "BERT large in pre-training (Devlin et al., 2018)", {0, 128, 0.5}, bert_large_graph,
+            1, 512),
+    planned("gpt2_small", "GPT-2 small (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_small_graph, 1, 1024),
+    planned("gpt2_medium", "GPT-2 medium (Radford et al., 2019)", {0, 1024, 0.5}, gpt2_medium_graph, 1, 1024),
 };
 
 }  // namespace

@@ -34,6 +34,8 @@ struct model_info {
   planner::network (*build)(input_shape input, std::int64_t classes) = nullptr;
   /// What can be set, and its default; the others are 0.
   graph_parameters default_parameters{0, 0, 0.5};
+  std::int64_t side_unit = 1;   ///< sides are multiples of it
+  std::int64_t most_steps = 0;  ///< rows of its table of positions; 0: any number of steps
   planner::graph (*make_graph)(std::int64_t batch, const graph_parameters& parameters) = nullptr;
 };
 

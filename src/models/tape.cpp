@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "stash/error.hpp"
@@ -17,6 +16,7 @@ namespace {
 
 using planner::need;
 using tape_record::backward_step;
+using tape_record::elements;
 using tape_record::form;
 using tape_record::node;
 using tape_record::node_kind;
@@ -26,12 +26,8 @@ using tape_record::read;
 // Floating-point operations per element, for estimates.
 constexpr double cheap = 1, transcendental = 8, soft_maximum = 5, normalise = 8, lstm_per_unit = 30;
 
-std::int64_t product(const std::vector<std::int64_t>& dims) {
-  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
-}
-
 double count(const std::vector<std::int64_t>& dims) {
-  return static_cast<double>(product(dims));
+  return static_cast<double>(elements(dims));
 }
 
 read of_input(std::size_t i, need what = need::value) {
@@ -64,6 +60,22 @@ backward_step elementwise(std::string label, double flops, std::vector<form> for
 
 }  // namespace
 
+std::int64_t tape_record::elements(const std::vector<std::int64_t>& shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : shape) {
+    if (d <= 0) return 0;
+    if (n > most_elements / d) {
+      throw error(
+          errc::invalid_argument,
+          fmt::format("tape: expected a side and a number of steps with at most {} elements per value "
+                      "and sample, got {}",
+                      most_elements, fmt::join(shape, "x")));
+    }
+    n *= d;
+  }
+  return n;
+}
+
 // ---- bookkeeping -----------------------------------------------------------------------------------------
 
 void tape::expect(bool holds, const std::string& name, const std::string& what) const {
@@ -86,7 +98,7 @@ const tape::dims& tape::weight_shape(const std::string& user, weight w) const {
 std::int64_t tape::parameter_count() const noexcept {
   return std::accumulate(
       parameters_.begin(), parameters_.end(), std::int64_t{0},
-      [](std::int64_t sum, const tape_record::parameter& p) { return sum + product(p.shape); });
+      [](std::int64_t sum, const tape_record::parameter& p) { return sum + elements(p.shape); });
 }
 
 value tape::new_value(dims shape) {
@@ -238,7 +250,7 @@ value tape::norm(const std::string& name, value x, norm_kind kind, bool relu) {
   if (kind == norm_kind::batch) {
     n.statistics = n.saved_statistics = {{channels}, {channels}};
   } else {
-    const std::int64_t rows = kind == norm_kind::layer ? product(in) / channels : channels;
+    const std::int64_t rows = kind == norm_kind::layer ? elements(in) / channels : channels;
     n.auxiliaries = {{".statistics", {rows, 2}, dtype::f32, 0}};
     saved = {of_auxiliary(0, need::value)};
   }
@@ -468,8 +480,8 @@ std::vector<value> tape::split(const std::string& name, value x, const dims& cha
 }
 
 value tape::reshape(value x, dims wanted) {
-  expect(product(wanted) == product(shape(x)), "reshape",
-         fmt::format("{} elements, got {}", product(shape(x)), product(wanted)));
+  expect(elements(wanted) == elements(shape(x)), "reshape",
+         fmt::format("{} elements, got {}", elements(shape(x)), elements(wanted)));
   const value y = new_value(std::move(wanted));
   tape_record::value& v = values_[static_cast<std::size_t>(y.id)];
   const tape_record::value& base = values_[static_cast<std::size_t>(x.id)];
@@ -516,7 +528,7 @@ value tape::attention_context(const std::string& name, value p, value v) {
 
 value tape::additive_scores(const std::string& name, value keys, value query, weight v) {
   const dims k = shape(keys);
-  expect(k.size() == 2 && product(shape(query)) == k[1] && weight_shape(name, v) == dims{k[1]}, name,
+  expect(k.size() == 2 && elements(shape(query)) == k[1] && weight_shape(name, v) == dims{k[1]}, name,
          "keys {rows, n}, a query {n} and a weight {n}");
   const double hidden = (transcendental + cheap) * count(k);
   node n{.name = name, .label = "additive_scores"};
@@ -537,8 +549,8 @@ value tape::additive_scores(const std::string& name, value keys, value query, we
 }
 
 tape::lstm_state tape::lstm_cell(const std::string& name, value gates, value c) {
-  const std::int64_t n4 = product(shape(gates));
-  expect(n4 % 4 == 0 && (!c || product(shape(c)) == n4 / 4), name, "gates {4 n} and a state {n}");
+  const std::int64_t n4 = elements(shape(gates));
+  expect(n4 % 4 == 0 && (!c || elements(shape(c)) == n4 / 4), name, "gates {4 n} and a state {n}");
   const dims unit{n4 / 4};
   node n{.name = name, .label = "lstm_cell"};
   n.inputs = {gates.id};
@@ -564,7 +576,7 @@ tape::lstm_state tape::lstm_cell(const std::string& name, value gates, value c) 
 
 void tape::softmax_cross_entropy(const std::string& name, value logits, value labels, std::int64_t first) {
   const dims& x = shape(logits);
-  const std::int64_t rows = product(x) / x.back();
+  const std::int64_t rows = elements(x) / x.back();
   expect(first >= 0 && first + rows <= shape(labels).back(), name,
          fmt::format("labels within {}", shape(labels).back()));
   node n{.name = name, .label = "softmax_cross_entropy"};
@@ -589,7 +601,7 @@ void tape::linear_softmax_cross_entropy(const std::string& name, value x, weight
   const dims& k = weight_shape(name, w);
   expect(k.size() == 2 && k[1] == in.back(), name, fmt::format("a weight {{classes, {}}}", in.back()));
   if (bias) expect(weight_shape(name, bias) == dims{k[0]}, name, fmt::format("a bias of {}", k[0]));
-  const std::int64_t rows = product(in) / in.back();
+  const std::int64_t rows = elements(in) / in.back();
   expect(first >= 0 && first + rows <= shape(labels).back(), name,
          fmt::format("labels within {}", shape(labels).back()));
   expect(chunk >= 1, name, fmt::format("a chunk of at least 1, got {}", chunk));
@@ -601,7 +613,7 @@ void tape::linear_softmax_cross_entropy(const std::string& name, value x, weight
   n.parameters = {w.id};
   if (bias) n.parameters.push_back(bias.id);
   n.flops = matrix + soft_maximum * logits;
-  n.workspace = std::min(chunk, rows) * k[0] * static_cast<std::int64_t>(sizeof(float));
+  n.workspace = elements({std::min(chunk, rows), k[0]}) * static_cast<std::int64_t>(sizeof(float));
   backward_step s =
       step("linear_softmax_cross_entropy_backward", {0}, 3 * matrix + (soft_maximum + 2) * logits);
   s.given = {1};

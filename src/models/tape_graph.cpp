@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -36,10 +34,6 @@ using dims = std::vector<std::int64_t>;
 
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
-}
-
-std::int64_t product(const dims& d) {
-  return std::accumulate(d.begin(), d.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 bool overlap(const tensor_ref& a, const tensor_ref& b) {
@@ -222,10 +216,27 @@ class builder {
     s.role = role;
     s.type = type;
     s.shape = std::move(shape);
-    (per_sample ? s.bytes_per_sample : s.fixed_bytes) =
-        product(s.shape) * static_cast<std::int64_t>(size_of(type));
+    const std::int64_t bytes = tape_record::elements(s.shape) * static_cast<std::int64_t>(size_of(type));
+    (per_sample ? s.bytes_per_sample : s.fixed_bytes) = bytes;
+    const std::int64_t free = tape_record::most_bytes - total_bytes_, times = per_sample ? g_.batch : 1;
+    if (bytes > free / times) refuse_size(s.name);
+    total_bytes_ += bytes * times;
     g_.storages.push_back(std::move(s));
     return static_cast<storage_id>(g_.storages.size()) - 1;
+  }
+
+  [[noreturn]] void refuse_size(const std::string& name) const {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("tape {}: '{}': expected a side, a number of steps and a batch whose step takes at "
+                    "most {} bytes, got more at batch {}",
+                    g_.name, name, tape_record::most_bytes, g_.batch));
+  }
+
+  /// Of the batch.
+  std::int64_t workspace(const std::string& name, std::int64_t per_sample) const {
+    if (per_sample > tape_record::most_bytes / g_.batch) refuse_size(name);
+    return per_sample * g_.batch;
   }
 
   struct trainable {
@@ -336,7 +347,7 @@ class builder {
     o.kind = op_kind::generic;
     o.label = n.label;
     o.flops = n.flops * static_cast<double>(g_.batch);
-    o.workspace_bytes = n.workspace * g_.batch;
+    o.workspace_bytes = workspace(n.name, n.workspace);
     made = std::move(o);
     forward_op_[number] = static_cast<op_id>(g_.ops.size()) - 1;
     if (n.recomputable) add_recompute(n, g_.ops.back());
@@ -474,7 +485,7 @@ class builder {
     for (const tape_record::form& f : s.forms)
       o.alternatives.push_back(alternative(number, f));
     o.forward_op = forward_op_[number];
-    o.workspace_bytes = s.workspace * g_.batch;
+    o.workspace_bytes = workspace(n.name, s.workspace);
     o.flops = s.flops * static_cast<double>(g_.batch);
     op& made =
         emit(n.name + (s.suffix.empty() ? "/backward" : s.suffix), op_kind::generic, op_stage::backward);
@@ -552,6 +563,7 @@ class builder {
   const std::vector<tape_record::parameter>& parameters_;
   tape_options options_;
   graph g_;
+  std::int64_t total_bytes_ = 0;
   std::vector<int> readers_;
   std::vector<std::int32_t> only_reader_;
   std::vector<bool> gradient_reads_;                         // some alternative of a backward op reads it

@@ -64,6 +64,12 @@ enum class node_kind : std::uint8_t {
   given,   ///< image or ids
 };
 
+/// Elements of a shape, 0 if a dimension is not positive. Throws error(invalid_argument) if they are more
+/// than most_elements.
+std::int64_t elements(const std::vector<std::int64_t>& shape);
+/// Of a value per sample, and bytes of all storages of a step: what the planner adds up stays within 64 bits.
+inline constexpr std::int64_t most_elements = std::int64_t{1} << 56, most_bytes = most_elements;
+
 struct node {
   std::string name, label;
   node_kind kind = node_kind::op;

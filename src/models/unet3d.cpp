@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "models/planned.hpp"
+#include "stash/error.hpp"
 
 namespace stash::models {
 namespace {
@@ -21,6 +22,11 @@ value conv_norm_relu(tape& t, const std::string& name, const std::vector<value>&
 
 tape unet3d(const unet3d_options& o) {
   constexpr int levels = 4;
+  constexpr std::int64_t halved = std::int64_t{1} << (levels - 1);
+  if (o.side < halved || o.side % halved != 0) {
+    throw error(errc::invalid_argument,
+                fmt::format("unet3d: side: expected a multiple of {}, got {}", halved, o.side));
+  }
   tape t("unet3d");
   value x = t.image("input", {o.side, o.side, o.side, o.modalities});
   std::vector<value> skips;

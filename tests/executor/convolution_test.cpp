@@ -2,6 +2,7 @@
 #include <array>
 
 #include "executor/kernel_rig.hpp"
+#include "executor/onednn.hpp"
 #include "stash/error.hpp"
 
 namespace stash::executor::testing {
@@ -300,6 +301,26 @@ TEST(convolution_workspace, images_are_converted_in_parts) {
   const std::int64_t bytes = make_kernel(r.graph, 0, {})->workspace_bytes();
   EXPECT_GT(bytes, 0);
   EXPECT_LT(bytes, (1 << 20) + (64 << 10));
+}
+
+TEST(convolution_shape, maps_beyond_the_arithmetic_of_the_library_are_refused) {
+  const auto made = [](std::int64_t side, std::int32_t pad) {
+    onednn::convolution_shape s;
+    s.in_h = s.in_w = side;
+    s.kernel_h = s.kernel_w = 3;
+    s.pad_top = s.pad_left = s.pad_bottom = s.pad_right = pad;
+    s.out_h = s.out_w = side + 2 * pad - 2;
+    return onednn::convolution(onednn::direction::forward, s, false);
+  };
+  EXPECT_NO_THROW(made(46'338, 1));
+  for (const auto& [side, pad] : {std::pair{65'536, 1}, {65'536, 0}, {46'340, 1}}) {
+    try {
+      made(side, pad);
+      ADD_FAILURE() << side;
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::unsupported) << e.what();
+    }
+  }
 }
 
 TEST(convolution_workspace, views_must_be_pitched_where_the_graph_says_so) {

@@ -34,6 +34,19 @@ TEST(parse_budget, decimals_and_percentages_are_shares_of_the_baseline) {
   EXPECT_EQ(parse_budget("0.000001", baseline), 1);
 }
 
+TEST(parse_budget, shares_are_not_offered_where_there_is_no_baseline) {
+  EXPECT_EQ(parse_budget("64MiB", 0, "--memory"), 64 * 1024 * 1024);
+  for (const std::string text : {"0.5", "50%", "much"}) {
+    try {
+      const std::int64_t got = parse_budget(text, 0, "--memory");
+      ADD_FAILURE() << "'" << text << "' was taken as " << got;
+    } catch (const error& e) {
+      EXPECT_EQ(std::string(e.what()),
+                "--memory: expected bytes (123456) or a size (64MiB, 1.5GiB), got '" + text + "'");
+    }
+  }
+}
+
 TEST(parse_budget, refuses_everything_else_with_what_it_expected) {
   for (const std::string text : {"",
                                  "abc",

@@ -42,13 +42,13 @@ class CommandTest(unittest.TestCase):
 
     def refused(self, *arguments, says=(), code=2, **options):
         """Runs a command that must be refused with one line on stderr and no file left behind; returns the line."""
-        before = sorted((p, p.stat().st_size) for p in self.folder.rglob("*"))
+        before = sorted((p, p.lstat().st_size) for p in self.folder.rglob("*"))
         got, out, err = self.run_stash(*arguments, **options)
         self.assertEqual(got, code, (arguments, out, err))
         self.assertRegex(err, r"\Astash: [^\n]+\n\Z", arguments)
         for part in [says] if isinstance(says, str) else says:
             self.assertIn(part, err)
-        after = sorted((p, p.stat().st_size) for p in self.folder.rglob("*"))
+        after = sorted((p, p.lstat().st_size) for p in self.folder.rglob("*"))
         self.assertEqual(before, after, arguments)
         return err
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -150,8 +151,16 @@ class Graph(CommandTest):
                                    ("unet3d", "--steps", "sequences"), ("bert_base", "--side", "volumes"),
                                    ("bert_base", "--input", "images"), ("unet3d", "--classes", "images")]:
             self.refused("graph", name, option, "28x28x1" if option == "--input" else 8, says=[option, kind, name])
-        self.refused("graph", "unet3d", "--side", 20, says="up3_1")
-        self.refused("graph", "bert_base", "--steps", 513, says="positions")
+        self.refused("graph", "unet3d", "--side", 20, says="--side: expected a multiple of 8")
+        self.refused("graph", "bert_base", "--steps", 513, says="--steps: expected at most the 512 positions")
+
+    def test_sizes_beyond_all_arithmetic_are_refused(self):
+        for name, shape in [("resnet50", "65536x65536x3"), ("lenet", "65536x65536x1")]:
+            self.refused("plan", name, "--input", shape, "--batch", 1000000, says=["--batch", "--input"])
+        self.refused("plan", "lenet", "--input", "65536x65536x1", says=["pixels", "oneDNN"])
+        for arguments in [["--side", 8192, "--batch", 1000000], ["--side", 65536]]:
+            self.refused("plan", "unet3d", *arguments, says=["side", "batch", "bytes"])
+        self.done("plan", "lenet", "--input", "20000x20000x1", "--no-layout")
 
     def test_refuses(self):
         self.refused("graph", "nope", says=["nope", *NAMES])
@@ -426,17 +435,47 @@ class Plan(CommandTest):
 
     def test_a_write_that_fails_leaves_the_old_file(self):
         self.write("kept.json", "kept")
+        for disposition in (signal.SIG_IGN, signal.SIG_DFL):
+            def small_files_only(disposition=disposition):
+                signal.signal(signal.SIGXFSZ, disposition)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-        def small_files_only():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+            got = subprocess.run([STASH, "graph", "lenet", "-o", "kept.json"], cwd=self.folder, capture_output=True,
+                                 text=True, preexec_fn=small_files_only)
+            self.assertEqual((got.returncode, got.stdout), (1, ""))
+            self.assertRegex(got.stderr, r"\Astash: kept.json: writing failed: [^\n]+\n\Z")
+            self.assertEqual([p.name for p in self.folder.iterdir()], ["kept.json"])
+            self.assertEqual((self.folder / "kept.json").read_text(), "kept")
 
-        got = subprocess.run([STASH, "graph", "lenet", "-o", "kept.json"], cwd=self.folder, capture_output=True,
-                             text=True, preexec_fn=small_files_only)
-        self.assertEqual((got.returncode, got.stdout), (1, ""))
-        self.assertRegex(got.stderr, r"\Astash: kept.json: writing failed: [^\n]+\n\Z")
-        self.assertEqual([p.name for p in self.folder.iterdir()], ["kept.json"])
-        self.assertEqual((self.folder / "kept.json").read_text(), "kept")
+    def test_pipes_with_a_name_can_be_written(self):
+        graph = self.done("graph", "lenet", "--batch", 8)
+        os.mkfifo(self.folder / "pipe")
+        with subprocess.Popen(["cat", "pipe"], cwd=self.folder, stdout=subprocess.PIPE, text=True) as reader:
+            process = self.start("graph", "lenet", "--batch", 8, "-o", "pipe")
+            try:
+                got, _ = reader.communicate(timeout=60)
+                self.assertEqual(process.communicate(timeout=60), ("", ""))
+            finally:
+                process.kill()
+                reader.kill()
+        self.assertEqual((process.returncode, got), (0, graph))
+        self.assertTrue((self.folder / "pipe").is_fifo())
+
+    def test_a_link_to_nothing_stays_a_link(self):
+        (self.folder / "sub").mkdir()
+        (self.folder / "link.json").symlink_to("sub/next.json")
+        (self.folder / "sub/next.json").symlink_to("../target.json")
+        self.refused("plan", "lenet", "-o", "target.json", "--json", "link.json",
+                     says=["--json link.json", "expected a file of its own", "-o target.json"])
+        self.refused("plan", "nope", "-o", "link.json", says="nope")
+        self.done("graph", "lenet", "--batch", 8, "-o", "link.json")
+        self.assertTrue((self.folder / "link.json").is_symlink())
+        self.assertTrue((self.folder / "sub/next.json").is_symlink())
+        self.assertEqual(self.read_json("target.json")["format"], "stash.graph")
+        (self.folder / "loop.json").symlink_to("loop.json")
+        self.refused("plan", "lenet", "-o", "loop.json", says="loop.json: expected a path that can be written")
+        (self.folder / "lost.json").symlink_to("missing/x.json")
+        self.refused("plan", "lenet", "-o", "lost.json", says="lost.json: expected a path that can be written")
 
     def test_a_new_file_keeps_the_permissions_and_the_link(self):
         kept = self.write("kept.json", "old")
@@ -488,10 +527,68 @@ class LargestBatch(CommandTest):
         self.assertIn("weights, gradients, momentum and workspace", out)
         self.assertIn("no step of lenet fits into 1024 bytes", err)
 
+    def test_a_network_has_only_so_many_positions(self):
+        out = self.done("max-batch", "bert_base", "--machine", "rtx", "--memory", "64GiB", "--grow", "steps",
+                        "--policy", "none,lossless", "--evaluations", 10, "--json", "rows.json")
+        self.assertIn("the network has no more positions", out)
+        for row in self.read_json("rows.json")["rows"]:
+            self.assertEqual((row["steps"], row["limit"]), (512, "the network has no more positions"))
+            self.assertTrue(row["verified"])
+
+    def test_sizes_that_a_network_does_not_have_do_not_fit(self):
+        # One step of a sequence is none.
+        code, out, _ = self.run_stash("max-batch", "lstm_lm", "--machine", "rtx", "--memory", "1MiB", "--grow", "steps",
+                                      "--policy", "none", "--json", "rows.json")
+        self.assertEqual(code, 2)
+        self.assertIn("weights, gradients, momentum and workspace", out + str(self.read_json("rows.json")))
+
+    def test_numbers(self):
+        for share in ["0x10", " 1", "1 ", "+1", "inf", "nan", "-1", "%", "1%%", "1,5"]:
+            self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", "64MiB", f"--max-slowdown={share}",
+                         says="--max-slowdown: expected a share")
+        for memory in ["0.5", "50%"]:
+            message = self.refused("max-batch", "lenet", "--machine", "rtx", "--memory", memory, says="--memory: expected")
+            self.assertNotIn("share", message)
+            self.assertNotIn("share", self.refused("train", "lenet", "--steps", 1, "--memory-limit", memory,
+                                                   says="--memory-limit: expected"))
+
     def test_only_what_a_network_has_can_grow(self):
         self.refused("max-batch", "lenet", "--machine", "m40_12gb", "--grow", "steps", says="--grow")
         self.refused("max-batch", "lenet", says="--machine")
         self.refused("max-batch", "--machine", "m40_12gb", says="network is required")
+
+
+class Sweep(CommandTest):
+    command = ["sweep", "lenet", "--batch", 8, "--machine", "rtx", "--evaluations", 10]
+
+    def test_the_unplanned_time_does_not_depend_on_what_fits(self):
+        fits = self.done(*self.command, "--budgets", "1.0,0.01", "--json", "fits.json")
+        code, out, err = self.run_stash(*self.command, "--budgets", "0.01,0.02", "--json", "none.json")
+        self.assertEqual(code, 2)
+        self.assertRegex(err, r"\Astash: sweep: expected a budget that a plan of lenet fits, got 0.01, 0.02[^\n]+\n\Z")
+        self.assertEqual(out.splitlines()[0], fits.splitlines()[0])
+        none, some = self.read_json("none.json"), self.read_json("fits.json")
+        self.assertGreater(none["unplanned_ms"], 0)
+        self.assertEqual(none["unplanned_ms"], some["unplanned_ms"])
+        self.assertEqual([r["feasible"] for r in none["rows"]], [False, False])
+        self.assertEqual([r["interrupted"] for r in some["rows"]], [False, False])
+        self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "-o", "plan.json")
+        self.assertAlmostEqual(self.read_json("plan.json")["times"]["unplanned_ms"], none["unplanned_ms"], places=9)
+
+    def test_an_interrupt_is_in_the_rows(self):
+        command = ["sweep", "resnet50", "--machine", "rtx", "--evaluations", 1000000, "--budgets", "0.8,0.6", "--json",
+                   "rows.json"]
+        for seconds in [1, 4, 15]:  # a busy machine may take a while to get to the search
+            process = self.start(*command)
+            time.sleep(seconds)
+            interrupt(process)
+            out, err = process.communicate(timeout=200)
+            self.assertEqual(process.returncode, 130)
+            if (self.folder / "rows.json").exists():
+                break
+        self.assertIn("stash: sweep: interrupted", err)
+        rows = self.read_json("rows.json")["rows"]
+        self.assertTrue(rows[0]["interrupted"])  # the largest budget comes last
 
 
 class Reproduce(CommandTest):
@@ -537,6 +634,16 @@ class ExplainAndVerify(CommandTest):
             line = next(line for line in lines if line.split()[:1] == [e["name"]])
             for part in [e["encoding"], str(e["bytes_before"]), str(e["bytes_after"]), "backward", e["reason"]]:
                 self.assertIn(part, line)
+
+    def test_no_bound_is_called_none(self):
+        self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "-o", "plan.json")
+        self.assertIn("bound verified", self.done("verify", "plan.json"))
+        plan = self.read_json("plan.json")
+        plan["times"]["bound_ms"] = 0
+        self.write("weak.json", json.dumps(plan))
+        out = self.done("verify", "weak.json")
+        self.assertIn("no bound", out)
+        self.assertNotIn("gap", out)
 
     def test_names_from_files_cannot_steer_the_terminal(self):
         nasty = "\x1b]0;owned\x07\r\n\t\x7f\u009b2J \u00fc\u4e2d"

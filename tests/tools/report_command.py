@@ -116,7 +116,7 @@ class Report(Viewed):
         self.done(*self.fast("lenet", "-o", "plan.json", budget=0.95))
         self.done("report", "plan.json", "--html", "r.html", "--sweep", "s.json")
         self.assertIn("Time by budget", Page((self.folder / "r.html").read_text()).text("h2"))
-        self.done(*sweep, "--budgets", "0.01", "--json", "none.json", "--html", "none.html")
+        self.assertEqual(self.run_stash(*sweep, "--budgets", "0.01", "--json", "none.json", "--html", "none.html")[0], 2)
         self.assertIn("No plan fits", Page((self.folder / "none.html").read_text()).text("p"))
         self.refused(*sweep, "--json", "x", "--html", "x", says="x")
         self.refused("report", "plan.json", "--layout", "l.csv", "--sweep", "s.json", says=["--sweep", "--html"])

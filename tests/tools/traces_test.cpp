@@ -98,7 +98,43 @@ TEST_F(files, others_are_refused) {
   expect_refused(errc::bad_format, "at most 99999", pack("large.gz", true, false, {{"a", text}}), 99999);
   const std::string packed = pack("cut.gz", true, false, {{"a", text}});
   std::filesystem::resize_file(packed, std::filesystem::file_size(packed) / 2);
-  expect_refused(errc::bad_format, "intact", packed);
+  expect_refused(errc::bad_format, "a whole gz member", packed);
+}
+
+TEST_F(files, damaged_gz_is_refused) {
+  const auto content_of = [](const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string text = R"({"schema": "1.0.1", "pid": 1, "nodes": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]})";
+  for (const bool tar : {false, true}) {
+    const std::string whole = content_of(pack("whole.gz", true, tar, {{"a.json", text}}));
+    const std::size_t checksum = whole.size() - 8, length = whole.size() - 4;
+    for (const std::size_t at : {checksum, checksum + 3, length, length + 3}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 1);
+      expect_refused(errc::bad_format, "intact gz data and checksum", write("damaged.gz", damaged));
+    }
+    for (const std::string& rest : {std::string("x"), std::string("\x1F"), std::string(5, '\0')})
+      expect_refused(errc::bad_format, "to end with its gz data", write("longer.gz", whole + rest));
+    for (std::size_t cut = 2; cut < whole.size(); ++cut)
+      expect_refused(errc::bad_format, "gz", write("cut.gz", whole.substr(0, cut)));
+    // What a header says beside the format (time, name, system) is under no checksum.
+    constexpr std::size_t header = 10;
+    for (std::size_t bit = 8 * header; bit < 8 * whole.size(); ++bit) {
+      std::string damaged = whole;
+      damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+      // Some codes say the same: padding, or a copy of zeros from another place.
+      try {
+        EXPECT_EQ(read_packed_file(write("flipped.gz", damaged)), text) << bit;
+      } catch (const error& e) {
+        EXPECT_EQ(e.code(), errc::bad_format);
+      }
+    }
+    EXPECT_EQ(read_packed_file(write("two.gz", content_of(pack("raw.gz", true, false, {{"a", text}})) +
+                                                   content_of(pack("raw.gz", true, false, {{"a", "!"}})))),
+              text + "!");
+  }
 }
 
 std::string shared_trace(const char* name) {

@@ -176,7 +176,8 @@ class Train(CommandTest):
         self.refused("train", "lenet", "--plan", "plan.json", says="plan.json")
 
     def test_an_interrupt_stops_after_the_step(self):
-        process = self.start("train", "vgg_small", "--steps", 100000, "--batch", 16, "--json", "record.json")
+        process = self.start("train", "vgg_small", "--steps", 100000, "--batch", 16, "--json", "record.json",
+                             "--dump-activations", "maps/of/vgg_small")
         process.stdout.readline()  # data
         process.stdout.readline()  # first step
         start = time.monotonic()
@@ -244,6 +245,9 @@ class TrainWithSwap(CommandTest):
     def test_refuses_what_cannot_be(self):
         self.refused("train", "lenet", *SHORT, "--memory-limit", "much", says=["--memory-limit", "much"])
         self.refused("train", "vgg_small", *SHORT, *self.SWAP, "--swap-folder", "missing", says="missing")
+        self.write("file", "")
+        for folder in ["missing", "file"]:  # also where nothing would be moved there
+            self.refused("train", "lenet", *SHORT, "--swap-folder", folder, says=["--swap-folder: ", folder])
         self.refused("train", "lenet", *SHORT, "--chrome-trace", "missing/t.json", says="missing")
 
 
