@@ -260,7 +260,7 @@ class plan_sweep::state {
     relaxed r;
     // Gist's options are one per storage: a bound for these says nothing.
     if (options_.relax && can_relax() && options_.chosen_policy != policy::gist)
-      r = relax(steps_, relaxed_steps(steps_.ms.size()));
+      r = relax(steps_, relaxed_steps(steps_.ms.size()), options_.stop);
     if (r.solved) bound = bound_from(steps_, r.prices);
     plan_options own = options_;
     own.budget_bytes = given;
