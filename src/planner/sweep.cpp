@@ -72,6 +72,7 @@ class plan_sweep::state {
     steps_ = compress(problem_);
     plan_options none = options_;
     none.chosen_policy = policy::none;
+    none.tensors.clear();
     none.force.clear();
     const option_set raw = make_options(g_, none, 0.0);
     const search finder(facts_, raw, none);
