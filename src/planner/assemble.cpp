@@ -120,6 +120,7 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   } else {
     plan_options none = unforced;
     none.chosen_policy = policy::none;
+    none.tensors.clear();
     const option_set raw = make_options(g, none, 0.0);
     const search raw_finder(facts, raw, none);
     schedule unplanned = raw_finder.build(raw_finder.least_work());

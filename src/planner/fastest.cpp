@@ -82,7 +82,7 @@ class finder {
 
   fastest_choice run() {
     if (limits_.relax && limits_.prices == nullptr && can_relax()) {
-      relaxed_ = relax(p_, relaxed_steps(p_.ms.size()));
+      relaxed_ = relax(p_, relaxed_steps(p_.ms.size()), limits_.stop);
       if (relaxed_.infeasible) best_.impossible = true;
     }
     best_.relaxed = relaxed_.solved;

@@ -18,6 +18,7 @@
 ///     inner:     fixed       + H_k - S_k     + F_(k-1) <= limit
 /// S and F never fall, which needs no prices. Sources: docs/planning.md.
 
+#include <functional>
 #include <vector>
 
 #include "planner/problem.hpp"
@@ -62,8 +63,9 @@ struct relaxed {
 /// Whether a solver was compiled in.
 bool can_relax() noexcept;
 
-/// Deterministic for one version of the solver. Without a solver, or if it gives up: solved == false.
-relaxed relax(const step_problem& p);
+/// Deterministic for one version of the solver. Without a solver, if it gives up, or if it was stopped:
+/// solved == false. `stop` is asked now and then; true: it ends without a bound.
+relaxed relax(const step_problem& p, const std::function<bool()>& stop = {});
 
 /// What the planner asks the solver for at most: an eighth of the steps, not less than 1000 and not more than
 /// 3500. Above it the time of a solution outgrows what it proves.
@@ -71,7 +73,7 @@ std::int32_t relaxed_steps(std::size_t steps) noexcept;
 
 /// The same over at most `most_steps` steps, neighbours joined: proves a little less, in much less time.
 /// Prices are those of p's own steps; ms is what they prove.
-relaxed relax(const step_problem& p, std::int32_t most_steps);
+relaxed relax(const step_problem& p, std::int32_t most_steps, const std::function<bool()>& stop = {});
 
 /// A lower bound on the time of every choice, from any prices: wrong prices give a low bound, never a wrong
 /// one.

@@ -1,5 +1,6 @@
 // Linear programs solved by COIN-OR CLP.
 
+#include <ClpEventHandler.hpp>
 #include <ClpSimplex.hpp>
 #include <ClpSolve.hpp>
 #include <CoinPackedMatrix.hpp>
@@ -8,12 +9,37 @@
 #include "planner/relaxation_program.hpp"
 
 namespace stash::planner {
+namespace {
+
+/// Ends the solver once the planner is told to stop. CLP makes copies of it.
+class stopper : public ClpEventHandler {
+ public:
+  stopper(const std::function<bool()>& stop, bool& stopped) : stop_(&stop), stopped_(&stopped) {}
+
+  ClpEventHandler* clone() const override { return new stopper(*this); }
+
+  int event(Event) override {
+    constexpr int goes_on = -1, ends = 0;
+    // Every iteration has some events, and the question may be a system call.
+    constexpr unsigned events_per_question = 16;
+    if (!*stopped_ && ++events_ % events_per_question == 0) *stopped_ = (*stop_)();
+    return *stopped_ ? ends : goes_on;
+  }
+
+ private:
+  const std::function<bool()>* stop_;
+  bool* stopped_;
+  unsigned events_ = 0;
+};
+
+}  // namespace
 
 bool can_relax() noexcept {
   return true;
 }
 
-lp_solution solve(const linear_program& program) {
+lp_solution solve(const linear_program& program, const std::function<bool()>& stop) {
+  if (stop && stop()) return {};
   ClpSimplex model;
   model.setLogLevel(0);
   const CoinPackedMatrix matrix(false, program.row_of.data(), program.column_of.data(), program.value.data(),
@@ -27,7 +53,16 @@ lp_solution solve(const linear_program& program) {
   ClpSolve how;
   how.setSolveType(ClpSolve::usePrimal);
   how.setPresolveType(ClpSolve::presolveOff);
+  // Else CLP puts its own handler for SIGINT in the place of the program's.
+  constexpr int interrupt_handling = 2, off = 1;
+  how.setSpecialOption(interrupt_handling, off);
+  bool stopped = false;
+  if (stop) {
+    const stopper handler(stop, stopped);
+    model.passInEventHandler(&handler);
+  }
   model.initialSolve(how);
+  if (stopped) return {};
   lp_solution s;
   s.infeasible = model.isProvenPrimalInfeasible();
   s.optimal = model.isProvenOptimal();

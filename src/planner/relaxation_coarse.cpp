@@ -222,10 +222,10 @@ std::int32_t relaxed_steps(std::size_t steps) noexcept {
   return static_cast<std::int32_t>(std::clamp<std::size_t>(steps / 8, 1000, 3500));
 }
 
-relaxed relax(const step_problem& p, std::int32_t most_steps) {
-  if (p.ms.size() <= static_cast<std::size_t>(std::max(most_steps, 1))) return relax(p);
+relaxed relax(const step_problem& p, std::int32_t most_steps, const std::function<bool()>& stop) {
+  if (p.ms.size() <= static_cast<std::size_t>(std::max(most_steps, 1))) return relax(p, stop);
   const joiner parts(p, std::max(most_steps, 1));
-  relaxed r = relax(parts.joined());
+  relaxed r = relax(parts.joined(), stop);
   if (!r.solved) return r;
   r.prices = parts.spread(r.prices);
   price_sums(r.prices, p.ms.size(), p.link.out_rate > 0.0 && p.link.in_rate > 0.0);

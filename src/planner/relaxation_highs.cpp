@@ -3,6 +3,7 @@
 #include <interfaces/highs_c_api.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "planner/relaxation.hpp"
@@ -45,6 +46,13 @@ struct packed_rows {
   }
 };
 
+using stop_function = std::function<bool()>;
+
+// HiGHS asks in every iteration.
+void end_if_stopped(int, const char*, const HighsCallbackDataOut*, HighsCallbackDataIn* answer, void* stop) {
+  if ((*static_cast<const stop_function*>(stop))()) answer->user_interrupt = 1;
+}
+
 struct destroyer {
   void operator()(void* highs) const noexcept { Highs_destroy(highs); }
 };
@@ -55,7 +63,8 @@ bool can_relax() noexcept {
   return true;
 }
 
-lp_solution solve(const linear_program& program) {
+lp_solution solve(const linear_program& program, const std::function<bool()>& stop) {
+  if (stop && stop()) return {};
   const std::unique_ptr<void, destroyer> highs(Highs_create());
   if (!highs) return {};
   const packed_rows matrix(program);
@@ -70,6 +79,12 @@ lp_solution solve(const linear_program& program) {
                    program.column_lower.data(), program.column_upper.data(), program.row_lower.data(),
                    program.row_upper.data(), matrix.start.data(), matrix.column.data(),
                    matrix.value.data()) == kHighsStatusError) {
+    return {};
+  }
+  // What was stopped is neither optimal nor infeasible.
+  stop_function asked = stop;
+  if (stop && (Highs_setCallback(highs.get(), end_if_stopped, &asked) == kHighsStatusError ||
+               Highs_startCallback(highs.get(), kHighsCallbackSimplexInterrupt) == kHighsStatusError)) {
     return {};
   }
   if (Highs_run(highs.get()) == kHighsStatusError) return {};

@@ -9,7 +9,7 @@ bool can_relax() noexcept {
   return false;
 }
 
-lp_solution solve(const linear_program&) {
+lp_solution solve(const linear_program&, const std::function<bool()>&) {
   return {};
 }
 

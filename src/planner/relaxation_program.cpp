@@ -321,10 +321,10 @@ class builder {
 
 }  // namespace
 
-relaxed relax(const step_problem& p) {
+relaxed relax(const step_problem& p, const std::function<bool()>& stop) {
   if (!can_relax()) return {};
   const builder b(p);
-  return b.read(solve(b.program()));
+  return b.read(solve(b.program(), stop));
 }
 
 }  // namespace stash::planner

@@ -3,6 +3,7 @@
 /// The relaxation (planner/relaxation.hpp) as rows and columns, and the door to whatever solves them. One of
 /// relaxation_clp.cpp, relaxation_highs.cpp and relaxation_none.cpp is compiled in.
 
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct lp_solution {
 };
 
 /// By the simplex method, without a limit in time. Deterministic for one version of the solver. If it gives
-/// up, or if there is no solver: neither optimal nor infeasible.
-lp_solution solve(const linear_program& program);
+/// up, if there is no solver, or once `stop` (which may be empty) has said true: neither optimal nor
+/// infeasible. Signal handlers stay those of the program.
+lp_solution solve(const linear_program& program, const std::function<bool()>& stop);
 
 }  // namespace stash::planner

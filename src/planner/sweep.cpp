@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <tuple>
 
 #include "planner/bounds.hpp"
 #include "planner/fastest.hpp"
@@ -70,14 +71,18 @@ class plan_sweep::state {
     rules.pinned = pinned_storages();
     problem_ = make_problem(g_, set_, *options_.model, rules, no_limit);
     steps_ = compress(problem_);
+    for (const double ms : problem_.tick_ms)
+      unplanned_ms_ += ms;
     plan_options none = options_;
     none.chosen_policy = policy::none;
+    none.tensors.clear();
     none.force.clear();
     const option_set raw = make_options(g_, none, 0.0);
     const search finder(facts_, raw, none);
-    baseline_ = place_within(options_, finder.build(finder.least_work())).height + beside_;
-    for (const double ms : problem_.tick_ms)
-      unplanned_ms_ += ms;
+    const picks dense = finder.least_work();
+    baseline_ = place_within(options_, finder.build(dense));
+    for (const bool as_baseline : {true, false})
+      unplanned_.push_back({without_codecs(raw, dense, as_baseline), unplanned_ms_});
   }
 
   plan make(std::int64_t budget) {
@@ -86,6 +91,7 @@ class plan_sweep::state {
     const std::int64_t room = budget - beside_;
     if (has_rule(options_.chosen_policy)) return make_by_rule(given, budget);
     searched s = search_within(room);
+    add_unplanned(room, s.fits ? s.fitted.ms : std::numeric_limits<double>::infinity());
     // More room lets prefetches start earlier, which now and then costs time: what was made for less is a
     // plan too.
     const placed_choice* best = s.fits ? &s.fitted : nullptr;
@@ -119,7 +125,7 @@ class plan_sweep::state {
     return s.feasible ? s.ms : -1.0;
   }
 
-  std::int64_t baseline() const { return baseline_; }
+  std::int64_t baseline() const { return baseline_.height + beside_; }
   std::int64_t beside() const { return beside_; }
 
  private:
@@ -260,7 +266,7 @@ class plan_sweep::state {
     relaxed r;
     // Gist's options are one per storage: a bound for these says nothing.
     if (options_.relax && can_relax() && options_.chosen_policy != policy::gist)
-      r = relax(steps_, relaxed_steps(steps_.ms.size()));
+      r = relax(steps_, relaxed_steps(steps_.ms.size()), options_.stop);
     if (r.solved) bound = bound_from(steps_, r.prices);
     plan_options own = options_;
     own.budget_bytes = given;
@@ -354,6 +360,65 @@ class plan_sweep::state {
       if (at != options.end()) choice[i] = static_cast<std::int32_t>(at - options.begin());
     }
     return choice;
+  }
+
+  // Of every component what the baseline does with it, where that is allowed and `as_baseline`; else what
+  // adds least work, and of such the one that keeps least.
+  option_choice without_codecs(const option_set& raw, const picks& dense, bool as_baseline) const {
+    option_choice choice;
+    for (std::size_t i = 0; i < set_.components.size(); ++i) {
+      const component& c = set_.components[i];
+      const std::vector<item_option>& options = problem_.items[i].options;
+      std::tuple<bool, double, std::int64_t> best{true, std::numeric_limits<double>::infinity(), 0};
+      std::int32_t chosen = 0;
+      for (std::size_t o = 0; o < options.size(); ++o) {
+        if (options[o].swapped != 0) continue;
+        const configuration& f = c.configurations[index(options[o].configuration)];
+        const bool other =
+            !as_baseline || i >= raw.components.size() || !decides_alike(c, f, raw.components[i], dense[i]);
+        double work = 0.0;
+        for (const added_work& w : options[o].work)
+          work += w.ms;
+        const std::tuple cost(other, work, f.kept_bytes);
+        if (cost >= best) continue;
+        best = cost;
+        chosen = static_cast<std::int32_t>(o);
+      }
+      choice.push_back(chosen);
+    }
+    return choice;
+  }
+
+  static bool decides_alike(const component& c, const configuration& f, const component& other,
+                            std::size_t pick) {
+    const configuration& wanted = other.configurations[pick];
+    return c.storages == other.storages && c.ops == other.ops && f.alternatives == wanted.alternatives &&
+           std::equal(f.choices.begin(), f.choices.end(), wanted.choices.begin(), wanted.choices.end(),
+                      [](const stash_choice& a, const stash_choice& b) {
+                        return a.kind == b.kind && to_string(a.stored) == to_string(b.stored);
+                      });
+  }
+
+  // With room for the maps as they are no plan needs to be slower than the unplanned step. The search may
+  // miss that: where steps are joined it counts more bytes than a layout takes.
+  void add_unplanned(std::int64_t room, double ms) {
+    for (unplanned_choice& u : unplanned_) {
+      if (u.ms >= ms || u.max_live > room) continue;
+      steps_.limit = no_limit;
+      timeline_record record;
+      simulator sim(steps_);
+      u.ms = sim.run(u.choice, std::numeric_limits<double>::infinity(), &record).ms;
+      if (u.ms >= ms) continue;
+      selection chosen = view_.select(u.choice, record);
+      schedule steps = facts_.build(chosen, options_);
+      u.max_live = without_layout(steps).max_live;
+      if (u.max_live > room) continue;
+      placement where = place_within(options_, std::move(steps), room, quick_layout_work, &baseline_);
+      if (where.height > room) continue;
+      known_.push_back(
+          {u.choice, std::move(chosen), std::move(where), view_.times_of(u.choice, record), u.ms});
+      ms = u.ms;
+    }
   }
 
   placed_choice place_choice(const option_choice& choice, const simulated& s, const timeline_record& record,
@@ -453,9 +518,17 @@ class plan_sweep::state {
   step_problem steps_;
   tick_view view_{g_, set_, problem_, steps_};
   layout_fitter fitter_{steps_, view_, facts_, options_};
-  std::int64_t beside_ = 0, baseline_ = 0;
+  std::int64_t beside_ = 0;
+  placement baseline_;  ///< nothing encoded or moved
   double unplanned_ms_ = 0.0;
   std::vector<placed_choice> known_;
+  /// A choice that encodes and moves nothing, or as little as is allowed.
+  struct unplanned_choice {
+    option_choice choice;
+    double ms = 0.0;            ///< at least
+    std::int64_t max_live = 0;  ///< at least
+  };
+  std::vector<unplanned_choice> unplanned_;
   std::optional<placed_choice> unmoved_;  ///< the smallest plan without transfers
   plan_load load_;
 };

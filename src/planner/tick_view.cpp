@@ -11,6 +11,14 @@ std::size_t index(std::int32_t id) {
 
 }  // namespace
 
+tick_view::tick_view(const graph& g, const option_set& options, const problem& ticks,
+                     const step_problem& steps)
+    : g_(g), options_(options), ticks_(ticks), steps_(steps) {
+  const auto first =
+      std::find_if(g.ops.begin(), g.ops.end(), [](const op& o) { return o.stage == op_stage::update; });
+  first_update_ = 2 * static_cast<std::int32_t>(first - g.ops.begin());
+}
+
 selection tick_view::select(const option_choice& choice, const timeline_record& record) const {
   selection s;
   s.choices.resize(g_.storages.size());
@@ -33,27 +41,45 @@ selection tick_view::select(const option_choice& choice, const timeline_record& 
   return s;
 }
 
+// The tick of a step that is shown with the work that codecs of small items add to the step: the last one. In
+// a step that reaches into the update stage it is the last op before that, since codecs never run behind it.
+std::int32_t tick_view::carrier(std::size_t step) const {
+  const std::int32_t first = steps_.first_tick[step], last = steps_.first_tick[step + 1] - 1;
+  const std::int32_t before_updates = first_update_ - 2;
+  return first <= before_updates && before_updates < last ? before_updates : last;
+}
+
 // Begin of every tick on the compute stream.
 std::vector<double> tick_view::tick_begins(const timeline_record& record) const {
   std::vector<double> begin(ticks_.tick_ms.size(), 0.0);
   for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
+    const std::int32_t carrying = carrier(k);
     double at = record.begin[k];
-    for (std::int32_t t = steps_.first_tick[k]; t < steps_.first_tick[k + 1]; ++t) {
+    for (std::int32_t t = steps_.first_tick[k]; t <= carrying; ++t) {
       begin[index(t)] = at;
       at += ticks_.tick_ms[index(t)];
+    }
+    at = record.end[k];
+    for (std::int32_t t = steps_.first_tick[k + 1] - 1; t > carrying; --t) {
+      at -= ticks_.tick_ms[index(t)];
+      begin[index(t)] = std::max(at, begin[index(carrying)]);
     }
   }
   return begin;
 }
 
-std::vector<double> tick_view::tick_ends(const timeline_record& record, std::vector<double> begin) const {
-  for (std::size_t i = 0; i < begin.size(); ++i)
-    begin[i] += ticks_.tick_ms[i];
+std::vector<double> tick_view::tick_ends(const timeline_record& record,
+                                         const std::vector<double>& begin) const {
+  std::vector<double> end = begin;
+  for (std::size_t i = 0; i < end.size(); ++i)
+    end[i] += ticks_.tick_ms[i];
   for (std::size_t k = 0; k + 1 < steps_.first_tick.size(); ++k) {
-    if (steps_.first_tick[k] < steps_.first_tick[k + 1])
-      begin[index(steps_.first_tick[k + 1] - 1)] = record.end[k];
+    if (steps_.first_tick[k] == steps_.first_tick[k + 1]) continue;
+    const std::int32_t carrying = carrier(k), last = steps_.first_tick[k + 1] - 1;
+    if (carrying < last) end[index(carrying)] = begin[index(carrying + 1)];
+    end[index(last)] = record.end[k];
   }
-  return begin;
+  return end;
 }
 
 tick_times tick_view::times_of(const option_choice& choice, const timeline_record& record) const {

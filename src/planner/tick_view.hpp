@@ -16,11 +16,10 @@
 namespace stash::planner {
 
 /// Refers to all that it is made of; `steps` may change between calls, and is compress(ticks) whenever one is
-/// made.
+/// made. The ops of `g` do not change.
 class tick_view {
  public:
-  tick_view(const graph& g, const option_set& options, const problem& ticks, const step_problem& steps)
-      : g_(g), options_(options), ticks_(ticks), steps_(steps) {}
+  tick_view(const graph& g, const option_set& options, const problem& ticks, const step_problem& steps);
 
   /// Choices of all storages, and when the copies of swapped ones begin and end.
   selection select(const option_choice& choice, const timeline_record& record) const;
@@ -35,14 +34,16 @@ class tick_view {
   std::vector<std::int64_t> most_above(const placement& placed, std::int64_t room) const;
 
  private:
+  std::int32_t carrier(std::size_t step) const;
   std::vector<double> tick_begins(const timeline_record& record) const;
-  std::vector<double> tick_ends(const timeline_record& record, std::vector<double> begin) const;
+  std::vector<double> tick_ends(const timeline_record& record, const std::vector<double>& begin) const;
   std::vector<copy_event> copies_of(const option_choice& choice, const timeline_record& record) const;
 
   const graph& g_;
   const option_set& options_;
   const problem& ticks_;
   const step_problem& steps_;
+  std::int32_t first_update_ = 0;  ///< tick of the first op of the update stage, which is the last stage
 };
 
 }  // namespace stash::planner

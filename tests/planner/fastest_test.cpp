@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <limits>
 #include <random>
 
@@ -208,6 +209,72 @@ TEST(fastest, no_choice_is_faster_than_the_bound) {
       }
     }
   }
+}
+
+// One whose relaxation takes many iterations and has a solution.
+small_problem problem_to_relax() {
+  network net("chain");
+  node_id x = net.input(16, 16, 3);
+  for (int i = 0; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    x = net.relu("r" + n, net.batch_norm("n" + n, net.conv2d("c" + n, x, 8, {3, 3}, {1, 1}, {1, 1}, false)));
+  }
+  net.softmax_cross_entropy("loss", net.dense("fc", x, 5));
+  small_problem s = make_small_problem(make_training_graph(net, 4), policy::lossless, true, small_machine(1));
+  const std::int64_t peak = peak_of_least_work(s.steps);
+  s.steps.limit = peak * 6 / 10;
+  while (!relax(s.steps).solved && s.steps.limit < peak)
+    s.steps.limit += peak / 50;
+  return s;
+}
+
+TEST(fastest, a_stop_ends_the_relaxation_without_a_bound) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  const small_problem s = problem_to_relax();
+  int all_questions = 0;
+  const relaxed all = relax(s.steps, [&] {
+    ++all_questions;
+    return false;
+  });
+  ASSERT_TRUE(all.solved);
+  EXPECT_EQ(all.ms, relax(s.steps).ms);
+  ASSERT_GT(all_questions, 2);
+  for (const int most : {1, 2, all_questions}) {
+    int questions = 0;
+    const auto stop = [&] { return ++questions >= most; };
+    const relaxed r = relax(s.steps, stop);
+    EXPECT_FALSE(r.solved);
+    EXPECT_FALSE(r.infeasible);
+    EXPECT_EQ(questions, most);
+    questions = 0;
+    EXPECT_FALSE(relax(s.steps, 8, [] { return true; }).solved);
+    fastest_limits limits;
+    limits.stop = stop;
+    const fastest_choice found = find_fastest(s.steps, limits);
+    EXPECT_FALSE(found.relaxed);
+    EXPECT_EQ(found.bound_ms, least_ms(s.steps));
+  }
+}
+
+volatile std::sig_atomic_t interrupts = 0;
+
+TEST(fastest, interrupts_reach_the_program_while_the_relaxation_is_solved) {
+  if (!can_relax()) GTEST_SKIP() << "built without a solver";
+  const small_problem s = problem_to_relax();
+  using handler = void (*)(int);
+  const handler own = [](int) { interrupts = interrupts + 1; };
+  const handler before = std::signal(SIGINT, own);
+  interrupts = 0;
+  int raised = 0;
+  const relaxed r = relax(s.steps, [&] {
+    ++raised;
+    std::raise(SIGINT);
+    return false;
+  });
+  EXPECT_TRUE(r.solved);
+  EXPECT_GT(raised, 2);
+  EXPECT_EQ(interrupts, raised);
+  EXPECT_EQ(std::signal(SIGINT, before), own);
 }
 
 TEST(fastest, joined_steps_prove_no_more) {

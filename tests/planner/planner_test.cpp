@@ -467,6 +467,25 @@ TEST(bound, of_what_the_user_allows) {
   EXPECT_FALSE(validate(p).empty()) << "others may go lower";
 }
 
+// What a plan is compared with is the step of a framework, which knows no such rules.
+TEST(make_plan, tensors_that_may_not_stay_as_they_are) {
+  const graph g = model_graph("resnet20", 8, 0.5);
+  plan_options options = with(policy::lossless);
+  const std::int64_t baseline = make_plan(g, options).sizes.baseline_peak;
+  for (const tensor_rule& rule :
+       {tensor_rule{"*/relu", {"raw"}, true}, {"conv2_1/relu", {"bitmap"}, false}}) {
+    options.tensors = {rule};
+    const plan p = make_plan(g, options);
+    EXPECT_THAT(validate(p), IsEmpty());
+    EXPECT_EQ(p.sizes.baseline_peak, baseline);
+    for (std::size_t s = 0; s < p.choices.size(); ++s) {
+      if (p.network.storages[s].name == "conv2_1/relu") {
+        EXPECT_EQ(to_string(p.choices[s].stored), "bitmap");
+      }
+    }
+  }
+}
+
 // ---- the bound and the search against all configurations -------------------------------------------------
 
 TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {

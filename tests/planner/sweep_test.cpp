@@ -444,6 +444,62 @@ TEST(sweep, no_much_smaller_budget_than_the_named_one_would_do) {
   EXPECT_GE(named_budget(quick, sweep.baseline_bytes() / 20), named);
 }
 
+TEST(sweep, with_room_for_maps_as_they_are_no_plan_is_slower_than_the_unplanned_step) {
+  const graph g = models::default_graph(models::find("resnet20"), 64);
+  for (const policy chosen : {policy::none, policy::lossless, policy::fp16}) {
+    plan_options o;
+    o.chosen_policy = chosen;
+    o.model = find_machine("rtx");
+    plan_sweep sweep(g, o);
+    const plan p = sweep.make(sweep.baseline_bytes());
+    EXPECT_EQ(findings_of(p), "") << to_string(chosen);
+    EXPECT_LE(p.times.simulated_ms, p.times.unplanned_ms * (1 + 1e-9)) << to_string(chosen);
+    EXPECT_LE(p.sizes.planned_peak_total, sweep.baseline_bytes()) << to_string(chosen);
+  }
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    constexpr policy policies[] = {policy::lossless, policy::fp8, policy::automatic, policy::fp10};
+    plan_options o = fast_options(seed, policies[seed % 4]);
+    o.smallest_swap = seed % 2 == 0 ? 64 : 1 << 16;  // with most items small, or none
+    o.swap = seed % 3 == 0;
+    plan_sweep sweep(random_graph(seed), o);
+    o.chosen_policy = policy::none;
+    o.swap = false;
+    plan_sweep unplanned(random_graph(seed), o);
+    const plan p = sweep.make(sweep.baseline_bytes());
+    EXPECT_EQ(findings_of(p), "") << "seed " << seed;
+    const double most = unplanned.make(unplanned.baseline_bytes()).times.simulated_ms;
+    EXPECT_LE(p.times.simulated_ms, most * (1 + 1e-9)) << "seed " << seed;
+  }
+}
+
+// Whatever fits: what the user forbids is not done.
+TEST(sweep, the_unplanned_choice_keeps_rules_for_tensors_and_forced_forms) {
+  const graph g = models::default_graph(models::find("resnet20"), 64);
+  plan_options o;
+  o.chosen_policy = policy::lossless;
+  o.model = find_machine("rtx");
+  o.tensors = {{"*/relu", {"raw"}, true}};
+  plan_sweep denied(g, o);
+  const plan p = denied.make(denied.baseline_bytes());
+  EXPECT_EQ(findings_of(p), "");
+  int relus = 0;
+  for (std::size_t s = 0; s < p.choices.size(); ++s) {
+    if (!p.network.storages[s].name.ends_with("/relu")) continue;
+    ++relus;
+    EXPECT_NE(p.choices[s].kind, stash_kind::raw) << p.network.storages[s].name;
+  }
+  EXPECT_EQ(relus, 19);
+  EXPECT_GT(p.times.simulated_ms, p.times.unplanned_ms);
+  o.tensors.clear();
+  o.force = "bitmap";
+  plan_sweep forced(g, o);
+  const plan q = forced.make(forced.baseline_bytes());
+  EXPECT_EQ(findings_of(q), "");
+  EXPECT_TRUE(std::any_of(q.choices.begin(), q.choices.end(), [](const stash_choice& c) {
+    return c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::bitmap;
+  }));
+}
+
 TEST(sweep, workspaces_of_any_size) {
   graph g = random_graph(3);
   g.ops.front().workspace_bytes = 1001;

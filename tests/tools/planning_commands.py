@@ -508,6 +508,19 @@ class Plan(CommandTest):
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
 
+    # The solver of linear programs, which works for seconds here, must not keep the signal for itself.
+    def test_can_be_interrupted_while_the_relaxation_is_solved(self):
+        large = ["resnet1001", "--batch", 32, "--machine", "m40_12gb"]
+        for command in [["plan", *large, "--budget", 0.5, "-o", "plan.json"], ["sweep", *large, "--budgets", 0.5]]:
+            process = self.start(*command)
+            time.sleep(1)
+            interrupt(process)
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, (command, out, err))
+            self.assertFalse((self.folder / "plan.json").exists())
+            if out:
+                self.assertEqual(err, "stash: sweep: interrupted; the rows are the best plans so far\n")
+
 
 class LargestBatch(CommandTest):
     def test_the_first_policy_is_what_ratios_are_to(self):

@@ -1,0 +1,89 @@
+// Networks of many small maps: codecs of these make no steps of their own (planner/problem.hpp), and what
+// they take must be in the plan's timeline all the same.
+
+#include <gtest/gtest.h>
+
+#include "models/models.hpp"
+#include "planner/plan_answers.hpp"
+#include "planner/sweep.hpp"
+
+namespace stash::planner::testing {
+namespace {
+
+graph small_graph(const char* name, std::int64_t batch) {
+  const models::model_info& info = models::find(name);
+  if (info.make_graph == nullptr) return models::default_graph(info, batch);
+  models::graph_parameters parameters = info.default_parameters;
+  parameters.steps = 6;
+  return info.make_graph(batch, parameters);
+}
+
+plan_options options_on(const char* machine, policy chosen) {
+  plan_options o;
+  o.chosen_policy = chosen;
+  o.model = find_machine(machine);
+  o.swap = chosen != policy::gist && chosen != policy::none;
+  o.evaluations = 100;
+  return o;
+}
+
+// What a plan encodes, decodes and computes again.
+std::size_t codecs(const plan& p) {
+  return static_cast<std::size_t>(std::count_if(p.steps.begin(), p.steps.end(), [](const step& s) {
+    return s.kind == step_kind::encode || s.kind == step_kind::decode || s.kind == step_kind::recompute;
+  }));
+}
+
+TEST(small_maps, work_of_the_last_codecs_lies_before_the_update) {
+  for (const char* name : {"lstm_lm", "seq2seq"}) {
+    const graph g = models::default_graph(models::find(name), 2);
+    const plan p = make_plan(g, options_on("rtx", policy::gist));
+    EXPECT_EQ(findings_of(p), "") << name;
+    EXPECT_GT(codecs(p), 100U) << name;
+  }
+}
+
+TEST(small_maps, forced_forms) {
+  plan_options o = options_on("rtx", policy::fp16);
+  o.force = "fp16";
+  const plan p = make_plan(small_graph("bert_base", 1), o);
+  EXPECT_EQ(findings_of(p), "");
+  EXPECT_GT(codecs(p), 100U);
+}
+
+TEST(small_maps, plans_are_valid_whatever_the_policy_and_the_machine) {
+  constexpr policy policies[] = {policy::none, policy::lossless, policy::fp16,     policy::fp8,
+                                 policy::gist, policy::layrub,   policy::swap_only};
+  std::size_t plans = 0, with_codecs = 0;
+  for (const char* name : {"lenet", "resnet20", "lstm_lm", "seq2seq", "bert_base", "gpt2_small"}) {
+    for (const std::int64_t batch : {1, 3}) {
+      const graph g = small_graph(name, batch);
+      for (const policy chosen : policies) {
+        for (const char* machine : {"cpu", "rtx", "a100"}) {
+          plan_sweep sweep(g, options_on(machine, chosen));
+          const std::int64_t maps = sweep.baseline_bytes() - sweep.beside_bytes();
+          for (const int percent : {60, 80, 110}) {
+            plan p;
+            try {
+              p = sweep.make(sweep.beside_bytes() + maps * percent / 100);
+            } catch (const error& e) {
+              ASSERT_EQ(e.code(), errc::infeasible_budget) << e.what();
+              continue;
+            }
+            ++plans;
+            if (codecs(p) > 0) ++with_codecs;
+            ASSERT_EQ(findings_of(p), "") << name << ", batch " << batch << ", " << to_string(chosen) << ", "
+                                          << machine << ", " << percent << " %";
+            ASSERT_GE(p.times.simulated_ms, p.times.bound_ms * (1 - 1e-9));
+          }
+        }
+      }
+    }
+  }
+  std::printf("%zu plans, %zu with codecs\n", plans, with_codecs);
+  EXPECT_GT(plans, 350U);
+  EXPECT_GT(with_codecs, 120U);
+}
+
+}  // namespace
+}  // namespace stash::planner::testing
