@@ -159,7 +159,7 @@ int train(const train_options& o) {
   if (!o.memory_limit.empty()) limit_memory(o.memory_limit);
   o.training.check();
   o.plan.check();
-  if (!o.activations.empty()) made_folder{o.activations};
+  if (!o.activations.empty()) const made_folder can_be_made(o.activations);
   if (!o.swap_folder.empty()) check_swap_folder(o.swap_folder);
   training_options training = o.training;
   std::optional<planner::plan> given;

@@ -78,7 +78,8 @@ void check_pixels(std::int64_t h, std::int64_t w) {
   if (h <= most && w <= most && (w <= 0 || h <= most / w)) return;
   throw error(
       errc::unsupported,
-      fmt::format("convolution: expected maps of at most {} pixels for oneDNN, got {}x{}", most, h, w));
+      fmt::format("convolution: expected maps of at most {} pixels with padding for oneDNN, got {}x{}", most,
+                  h, w));
 }
 
 void check_sizes(const convolution_shape& s) {

@@ -95,7 +95,7 @@ const tape::dims& tape::weight_shape(const std::string& user, weight w) const {
   return parameters_[static_cast<std::size_t>(w.id)].shape;
 }
 
-std::int64_t tape::parameter_count() const noexcept {
+std::int64_t tape::parameter_count() const {
   return std::accumulate(
       parameters_.begin(), parameters_.end(), std::int64_t{0},
       [](std::int64_t sum, const tape_record::parameter& p) { return sum + elements(p.shape); });

@@ -124,7 +124,7 @@ class tape {
   // --------------------------------------------------------------------------------------------------------
 
   const dims& shape(value v) const;
-  std::int64_t parameter_count() const noexcept;
+  std::int64_t parameter_count() const;
 
   /// The graph of one training step. In-place operations, concatenation as views, backward in reverse order
   /// with weight gradients before input gradients, momentum for every weight. Throws
