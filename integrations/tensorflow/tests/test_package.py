@@ -490,6 +490,83 @@ def test_inputs_of_unknown_batch_have_one_batch(python):
     assert batch == 6 and stored == 6
 
 
+RANDOM = """
+def sequence(draws, policy="", **options):
+    "What a step with seeded random ops draws in six calls; its maps have fewer zeros than the planner assumes."
+    tf.random.set_seed(1)
+    weights = training().weights
+    @tf.function
+    def inner():
+        return tf.random.uniform([4], seed=4)
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(tf.nn.conv2d(y, w, 1, "SAME") - 0.5)
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return draws(inner)
+    def run():
+        return [float(tf.reduce_sum(step(images()))) for _ in range(6)]
+    if not policy:
+        return run()
+    with stash_tf.enabled(policy, **options):
+        found = run()
+        assert stash_tf.report().rewritten or options.get("budget")
+        return found
+
+@tf.function(jit_compile=True)
+def compiled():
+    return tf.random.uniform([4], seed=4)
+"""
+
+
+def test_seeded_random_ops_go_on_as_without_stash(python):
+    """A function that is planned again is another instance, in which such ops start over."""
+    code = """
+    found = {}
+    for name, draws in {"op": lambda inner: tf.random.uniform([4], seed=4), "nested": lambda inner: inner(),
+                        "global seed": lambda inner: tf.random.normal([4]),
+                        "dropout": lambda inner: tf.nn.dropout(tf.range(64.0), 0.5, seed=4)}.items():
+        plain = sequence(draws)
+        found[name] = [len(set(plain)) > 3] + [sequence(draws, policy, budget=budget) == plain
+                                               for policy, budget in (("lossless", None), ("auto", "100 MiB"))]
+    found["alone"] = []
+    for enabled in (False, True):
+        tf.random.set_seed(1)
+        alone, step = tf.function(lambda: tf.random.uniform([4], seed=4)), training()
+        if enabled:
+            stash_tf.enable("lossless")
+        found["alone"].append([(float(tf.reduce_sum(alone())), step(images()))[0] for _ in range(6)])
+    out(found)
+    """
+    found = python(RANDOM, code)
+    first, second = found.pop("alone")
+    assert first == second
+    assert found == dict.fromkeys(found, [True, True, True])
+
+
+def test_functions_that_are_called_are_searched_for_seeds(python):
+    """A function that XLA compiles is not inlined: its body is in the library of the graph."""
+    code = """
+    def logged(draws):
+        library = stash_tf.library.load()
+        library.reset_graphs()
+        try:
+            sequence(draws, "lossless", replan=False)
+        except tf.errors.OpError:
+            pass
+        return [graph["seeded"] for graph in library.graphs() if graph["rewritten"]]
+    out([logged(lambda inner: tf.zeros([])), logged(lambda inner: tf.random.uniform([4])),
+         logged(lambda inner: compiled())])
+    """
+    none, unseeded, called = python(RANDOM.replace("tf.random.set_seed(1)", ""), code)
+    assert none and not any(none) and unseeded and not any(unseeded)
+    assert called and all(called)
+
+
 # ---- reports
 
 

@@ -42,6 +42,7 @@ nlohmann::json to_json(const logged_graph& g) {
   return {{"id", g.id},
           {"nodes", g.nodes},
           {"rewritten", g.rewritten},
+          {"seeded", g.seeded},
           {"reason", g.reason},
           {"policy", g.policy},
           {"batch", g.batch},

@@ -26,6 +26,7 @@ struct logged_graph {
   std::string id;
   int nodes = 0;
   bool rewritten = false;
+  bool seeded = false;  ///< it draws random numbers from kernels that go on from call to call, with a seed
   std::string reason;
   std::string policy;
   std::int64_t batch = 0;

@@ -56,6 +56,35 @@ bool was_rewritten(const GraphDef& graph) {
   return false;
 }
 
+template <class Nodes>
+bool has_seeds(const Nodes& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [](const tensorflow::NodeDef& n) {
+    const auto first = n.attr().find("seed");
+    const auto second = n.attr().find("seed2");
+    const auto end = n.attr().end();
+    return first != end && second != end && (first->second.i() != 0 || second->second.i() != 0);
+  });
+}
+
+// Whether random kernels with a seed run here or in a function that this graph calls. They count their calls:
+// another instance of the function starts over.
+bool draws_with_seeds(const GraphDef& graph) {
+  const auto& functions = graph.library().function();
+  return has_seeds(graph.node()) || std::any_of(functions.begin(), functions.end(),
+                                                [](const auto& f) { return has_seeds(f.node_def()); });
+}
+
+// Without the bodies of functions, which every graph on the way would copy.
+GrapplerItem without_bodies(const GrapplerItem& item) {
+  GraphDef graph = item.graph;
+  for (tensorflow::FunctionDef& f : *graph.mutable_library()->mutable_function()) {
+    f.clear_node_def();
+    f.clear_ret();
+    f.clear_control_ret();
+  }
+  return item.WithGraph(std::move(graph));
+}
+
 // Says in one sentence what becomes of the wish to move tensors to the host.
 std::string word_on_swapping(const step_context& c, const outcome& o) {
   if (!c.sizes.batch_known()) return "nothing moves to the host before the batch is known";
@@ -181,7 +210,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   }
 
   std::string name() const override { return "stash"; }
-  bool UsesFunctionLibrary() const override { return false; }
+  // To look for seeds in them; nothing else reads functions.
+  bool UsesFunctionLibrary() const override { return true; }
 
   absl::Status Optimize(Cluster* cluster, const GrapplerItem& item, GraphDef* output) override {
     settings wanted = own_settings_ ? settings_ : process_settings();
@@ -191,12 +221,14 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     logged_graph log;
     log.id = item.id;
     log.nodes = item.graph.node_size();
+    log.seeded = draws_with_seeds(item.graph);
     log.policy = wanted.policy;
     log.budget_bytes = wanted.budget_bytes;
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(cluster, item, std::move(wanted), output, &log);
+      status = optimize(cluster, without_bodies(item), std::move(wanted), output, &log);
+      if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
       LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();

@@ -73,6 +73,8 @@ class Session:
             for word in diagnosis.over_budget(graphs)[: 0 if self._warned else 1]:
                 self._warned = True
                 warnings.warn(word, RuntimeWarning, stacklevel=2)
+            if any(graph.get("seeded") for graph in graphs):
+                self.replans_left = 0  # another instance of the function would draw the same numbers again
             better = replanning.better(self.wishes, self.settings, graphs, counters)
             if better is not None and self.replans_left > 0:
                 self.replans_left -= 1
