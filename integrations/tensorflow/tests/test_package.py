@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import stash_tf
-from stash_tf import replanning, reporting, settings
+from stash_tf import replanning, reporting, session, settings
 
 BUILT = stash_tf.library.find()
 NO_PRELUDE = {"prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
@@ -367,6 +367,94 @@ def test_what_a_call_costs(python):
     assert python(code) < 50
 
 
+def test_equal_settings_use_what_was_optimized_under_them(python):
+    """Every other form of a function stays in memory. What is new differs: a policy, a function."""
+    code = """
+    x, step, other = images(), training(), training(1)
+    library = stash_tf.library.load()
+    def optimized(policy, step, **options):
+        library.reset_graphs()
+        with stash_tf.enabled(policy, **options):
+            for _ in range(3):
+                step(x)
+            return len(library.graphs())
+    first = [optimized("lossless", step) > 0, optimized("lossless", other) > 0, optimized("fp8", step) > 0]
+    again = [optimized("lossless", step), optimized("lossless", other), optimized("fp8", step, keep=[])]
+    stash_tf.enable("lossless")
+    step(x)
+    again.append(library.graphs())
+    stash_tf.enable("lossless")
+    step(x)
+    again.append(library.graphs())
+    out([first, again])
+    """
+    first, again = python(code)
+    assert first == [True, True, True]
+    assert again == [0, 0, 0, [], []]
+
+
+def test_reports_after_enabling_again(python):
+    """They are about what ran since then, also where the function was optimized long before."""
+    code = """
+    def rows():
+        report = stash_tf.report()
+        return [report.rewritten, sorted((row.tensor, row.state, row.executions) for row in report.rows)]
+    x, step = images(), training()
+    found = []
+    for policy in ("fp8", "fp16", "fp8"):
+        stash_tf.enable(policy, replan=False)
+        found.append(rows())
+        for _ in range(2):
+            step(x)
+        found.append(rows())
+    stash_tf.disable()
+    found.append(rows())
+    stash_tf.enable("fp8", replan=False)
+    tf.function(lambda x: x + 1)(x)
+    found.append(rows())
+    stash_tf.enable("fp8", budget="1 GiB", replan=False, strict=True)
+    step(x)
+    stash_tf.enable("fp8", budget="1 GiB", replan=False, strict=True)
+    for _ in range(6):
+        step(x)
+    stash_tf.check()
+    out([found, stash_tf.report().explanations])
+    """
+    (none, first, no_more, _, none_again, again, off, inference), explanations = python(code)
+    assert none == no_more == none_again == inference == [False, []]
+    assert first == again == off and first[0] and any(row[1:] == ["ran", 2] for row in first[1])
+    assert explanations == [
+        "The step keeps its budget as it is: no tensor had to be stored in another form."
+    ]
+
+
+def test_seeded_random_ops_go_on_when_enabled_again(python):
+    code = """
+    tf.random.set_seed(1)
+    @tf.function
+    def draw(x):
+        return tf.reduce_sum(tf.random.uniform([4], seed=4)) + 0 * tf.reduce_sum(x)
+    draws, x, step = [], images(), training()
+    stash_tf.enable("lossless")
+    for _ in range(3):
+        step(x)          # planned again
+    draws.append(draw(x))
+    stash_tf.enable("lossless")
+    draws.append(draw(x))
+    with stash_tf.enabled("lossless"):
+        draws.append(draw(x))
+    stash_tf.disable()
+    with stash_tf.enabled("lossless"):
+        draws.append(draw(x))
+    again = [float(value) for value in draws]
+    tf.random.set_seed(1)
+    plain = tf.function(draw.python_function)
+    out([again, [float(plain(x)) for _ in again]])
+    """
+    again, plain = python(code)
+    assert again == plain
+
+
 # ---- what is learned from running steps
 
 
@@ -426,6 +514,20 @@ def test_a_step_without_encoders_tells_the_batch():
     asked = wishes(budget=9)
     assert replanning.better(asked, asked, graphs, [unseen, seen]).batch == 16
     assert not reporting.build(graphs, [seen], "fp8").rewritten
+
+
+def test_densities_that_differ_little_make_no_other_plan():
+    plans, asked = session.Plans(), wishes("lossless")
+    first = asked.measured(0, {"a:0": 0.25, "b:0": 0.5})
+    generations = [plans.generation(asked), plans.generation(first), plans.generation(wishes("lossless"))]
+    assert generations == [1, 2, 1]
+    assert plans.like(asked.measured(0, {"a:0": 0.27, "b:0": 0.46})) == first
+    for other in (
+        asked.measured(0, {"a:0": 0.35, "b:0": 0.5}),
+        asked.measured(0, {"a:0": 0.25}),
+        asked.measured(8, {"a:0": 0.25, "b:0": 0.5}),
+    ):
+        assert plans.like(other) == other
 
 
 def test_densities_are_measured_where_encoders_count():

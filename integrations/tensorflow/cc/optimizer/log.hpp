@@ -24,6 +24,8 @@ struct left_node {
 
 struct logged_graph {
   std::string id;
+  std::int64_t serial = 0;      ///< of all graphs of the process, from 1 on; log_graph() sets it
+  std::int64_t generation = 0;  ///< of the settings
   int nodes = 0;
   bool rewritten = false;
   bool seeded = false;  ///< it draws random numbers from kernels that go on from call to call, with a seed

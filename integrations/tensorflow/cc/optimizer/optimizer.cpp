@@ -220,6 +220,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
     logged_graph log;
     log.id = item.id;
+    log.generation = wanted.generation;
     log.nodes = item.graph.node_size();
     log.seeded = draws_with_seeds(item.graph);
     log.policy = wanted.policy;

@@ -44,6 +44,29 @@ def better(
     return dataclasses.replace(found, accepted=used.accepted or accepted)
 
 
+def alike(one: Settings, other: Settings) -> bool:
+    """Whether they differ in nothing but densities, and in these by less than is worth another plan."""
+    first, second = dict(one.densities), dict(other.densities)
+    if dataclasses.replace(one, densities=other.densities) != other or first.keys() != second.keys():
+        return False
+    return all(abs(first[tensor] - second[tensor]) <= CHANGE for tensor in first)
+
+
+def seeded(graphs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether random kernels with a seed run in one of them: they count their calls."""
+    return any(graph.get("seeded") for graph in graphs)
+
+
+def seen(
+    graphs: Iterable[dict[str, Any]], since: int, counters: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Of these graphs those with a higher number than `since`, and those before whose tensors were counted."""
+    graphs = list(graphs)
+    new = [graph for graph in graphs if graph["serial"] > since]
+    ran = {counter["tensor"] for counter in counters if counter["executions"] > 0} - _tensors(new)
+    return [graph for graph in graphs if graph["serial"] > since or ran & _tensors([graph])]
+
+
 def measured_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
     """Samples per execution, by StashBatch or the elements that went through StashEncode; 0: unknown."""
     per_sample = {
@@ -71,6 +94,10 @@ def measured_densities(encoded: Iterable[Mapping[str, Any]]) -> dict[str, float]
             nonzeros[name] = nonzeros.get(name, 0) + counter["nonzeros"]
             elements[name] = elements.get(name, 0) + counter["elements"]
     return {name: round(nonzeros[name] / elements[name], 3) for name in nonzeros}
+
+
+def _tensors(graphs: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {tensor["tensor"] for graph in graphs for tensor in graph.get("tensors", ())}
 
 
 def _batch_matters(wishes: Settings) -> bool:
