@@ -669,6 +669,32 @@ def test_functions_that_are_called_are_searched_for_seeds(python):
     assert called and all(called)
 
 
+def test_batches_are_measured_where_tensors_have_them_twice(python):
+    """Their elements grow with the square of the batch; the peak of this step is 5.1 MiB with 64 samples."""
+    code = """
+    rng = np.random.default_rng(0)
+    weights = [tf.Variable((rng.standard_normal(shape) * 0.2).astype("float32")) for shape in ((32, 64), (32, 64), (64,))]
+    @tf.function(input_signature=[tf.TensorSpec([None, 32])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = tf.nn.relu(tf.expand_dims(x @ weights[0], 1) + tf.expand_dims(x @ weights[1], 0))
+            y = tf.nn.relu(y * weights[2] - 0.1)
+            y = tf.nn.relu(y * weights[2] + 0.1)
+            loss = tf.reduce_mean(y ** 2)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(0.01 * g)
+        return loss
+    found = []
+    for policy, budget in (("auto", "8 MiB"), ("fp8", "5 MiB")):
+        stash_tf.enable(policy, budget=budget)
+        for _ in range(4):
+            step(tf.constant(rng.standard_normal((64, 32)).astype("float32")))
+        found.append(stash_tf.report().batch)
+    out(found)
+    """
+    assert python(code) == [64, 64]
+
+
 # ---- reports
 
 

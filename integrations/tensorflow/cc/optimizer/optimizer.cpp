@@ -114,10 +114,10 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.layer = layer_of(graph.name(b.root.node));
     t.op = graph.op(b.root.node);
     t.type = tensorflow::DataType_Name(b.size.type);
-    t.elements = b.size.elements / (b.size.per_sample ? batch : 1);
-    t.elements_per_sample = b.size.elements / (b.size.per_sample ? sizes.batch() : 1);
-    t.dense_bytes = b.size.bytes() / (b.size.per_sample ? batch : 1);
-    t.stored_bytes = c.stored_bytes / (b.size.per_sample ? batch : 1);
+    t.elements = b.size.elements / b.size.growth(batch);
+    t.elements_per_sample = b.size.sample_elements(sizes.batch());
+    t.dense_bytes = b.size.bytes() / b.size.growth(batch);
+    t.stored_bytes = c.stored_bytes / b.size.growth(batch);
     std::set<std::string> needs;
     for (const stash_reader& r : b.readers) {
       t.readers.push_back(graph.name(r.node));
@@ -132,7 +132,7 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     if (c.bit_readers.empty()) continue;
     bits.tensor += bits_suffix;
     bits.dense_bytes = 0;
-    bits.stored_bytes = c.bits_bytes / (b.size.per_sample ? batch : 1);
+    bits.stored_bytes = c.bits_bytes / b.size.growth(batch);
     bits.needs = {b.bits == "range_mask" ? "range" : "sign"};
     bits.choice = b.bits;
     bits.reason =
@@ -154,8 +154,8 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.op = graph.op(p.forward);
     t.type = "cells";
     if (y != nullptr) {
-      t.elements = y->elements / (y->per_sample ? batch : 1);
-      t.elements_per_sample = y->elements / (y->per_sample ? sizes.batch() : 1);
+      t.elements = y->elements / y->growth(batch);
+      t.elements_per_sample = y->sample_elements(sizes.batch());
     }
     t.stored_bytes = chosen.pooling_bytes[k] / batch;
     const bool joint = chosen.poolings[k] == pooling_choice::joint;
@@ -188,9 +188,10 @@ bool lies_where_no_kernel_runs(const graph_view& graph, const step& of, const se
 }
 
 // Whether a counter of an encoder shows how many samples a step has.
-bool tell_samples(const step& of, const choices& chosen) {
+bool tell_samples(const step& of, const tensor_sizes& sizes, const choices& chosen) {
   for (std::size_t k = 0; k < of.blocks.size(); ++k)
-    if (of.blocks[k].size.per_sample && !chosen.blocks[k].encoding.empty()) return true;
+    if (of.blocks[k].size.sample_elements(sizes.batch()) > 0 && !chosen.blocks[k].encoding.empty())
+      return true;
   return false;
 }
 
@@ -298,7 +299,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (wanted.swap) log->swap = word_on_swapping(context, result);
     // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
     const bool must_learn = !sizes.batch_known() && (wanted.budget_bytes > 0 || wanted.swap);
-    bool encoders_tell = tell_samples(of, result.chosen);
+    bool encoders_tell = tell_samples(of, sizes, result.chosen);
     if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
