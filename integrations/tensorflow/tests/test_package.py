@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import stash_tf
-from stash_tf import replanning, reporting, session, settings
+from stash_tf import diagnosis, replanning, reporting, session, settings
 
 BUILT = stash_tf.library.find()
 NO_PRELUDE = {"prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
@@ -476,8 +476,10 @@ def tensor(name="a:0", choice="fp8", dense=400, stored=100, **fields):
     return {**known, "dense_bytes": dense, "stored_bytes": stored, "elements_per_sample": 100, **fields}
 
 
-def counter(name="a:0", op="StashEncode", runs=2, elements=1600, dense=6400, stored=1600, nonzeros=None):
-    moved = {"elements": elements, "dense_bytes": dense, "stored_bytes": stored, "nonzeros": nonzeros}
+def counter(
+    name="a:0", op="StashEncode", runs=2, elements=1600, dense=6400, stored=1600, nonzeros=None, **more
+):
+    moved = {**more, "elements": elements, "dense_bytes": dense, "stored_bytes": stored, "nonzeros": nonzeros}
     return {"op": op, "tensor": name, "executions": runs, "nanoseconds": 5, "batch": 8, **moved}
 
 
@@ -514,6 +516,67 @@ def test_a_step_without_encoders_tells_the_batch():
     asked = wishes(budget=9)
     assert replanning.better(asked, asked, graphs, [unseen, seen]).batch == 16
     assert not reporting.build(graphs, [seen], "fp8").rewritten
+
+
+def test_a_clearly_larger_batch_is_planned_for():
+    used = wishes(budget=9).measured(8, {})
+    graphs = [graph(tensors=[tensor()], batch=8, batch_open=True, budget_bytes=9)]
+    for elements, batch in ((800, None), (840, None), (1700, 17)):
+        counters = [counter(runs=9, elements=7200, most_elements=elements)]
+        found = replanning.better(wishes(budget=9), used, graphs, counters)
+        assert (found and (found.batch, found.accepted)) == (batch and (batch, True))
+        assert bool(diagnosis.budget_doubts(graphs, counters)) == bool(batch)
+    assert replanning.better(wishes("auto"), wishes("auto").measured(8, {}), graphs, counters) is None
+    assert replanning.better(wishes(budget=9, batch=8), wishes(budget=9, batch=8), graphs, counters) is None
+
+
+OPEN = """
+import warnings
+def run(sizes, policy="fp8", **options):
+    rng = np.random.default_rng(0)
+    weights = [tf.Variable((rng.standard_normal((256, 256)) * 0.1).astype("float32")) for _ in range(8)]
+    @tf.function(input_signature=[tf.TensorSpec([None, 256])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return loss
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with stash_tf.enabled(policy, min_bytes=256, **options):
+            for size in sizes:
+                step(tf.ones([size, 256]))
+            report = stash_tf.report()
+    words = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+    return [words, report.explanations, report.batch, report.predicted_peak_bytes]
+"""
+
+
+def test_budgets_where_a_later_batch_is_larger(python):
+    """The plan for 64 samples keeps everything as it is; 1024 samples take more than the budget without encodings."""
+    code = """
+    sizes, budget = [64] * 12 + [1024] * 4, 6 << 20
+    found = {"planned again": run(sizes, budget=budget), "given": run(sizes, budget=budget, batch=64),
+             "off": run(sizes, budget=budget, replan=False), "as given": run([64] * 16, budget=budget, batch=64)}
+    stash_tf.session.MOST_REPLANS = 1
+    found["used up"] = run(sizes, budget=budget)
+    out(found)
+    """
+    found = python(OPEN, code)
+    words, explanations, batch, peak = found["planned again"]
+    assert words == [] and batch == 1024 and peak <= 6 << 20 and explanations == []
+    for name in ("given", "used up"):
+        words, explanations, batch, _ = found[name]
+        assert batch == 64 and len(words) == 1 and words == explanations
+        assert words[0].startswith("A step had 1024 samples, and the plan is for 64: the budget of 6291456 bytes may not be kept")
+    words, explanations, batch, _ = found["off"]
+    assert batch == 0 and len(words) == 1 and words[0] in explanations and "was not known when it was planned" in words[0]
+    words, explanations, _, _ = found["as given"]
+    assert words == [] and explanations == [diagnosis.WITHIN]
 
 
 def test_densities_that_differ_little_make_no_other_plan():

@@ -49,6 +49,8 @@ nlohmann::json to_json(const logged_graph& g) {
           {"reason", g.reason},
           {"policy", g.policy},
           {"batch", g.batch},
+          {"batch_open", g.batch_open},
+          {"counts_samples", g.counts_samples},
           {"budget_bytes", g.budget_bytes},
           {"predicted_peak_bytes", g.predicted_peak_bytes},
           {"predicted_plain_bytes", g.predicted_plain_bytes},

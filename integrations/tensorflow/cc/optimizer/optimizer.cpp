@@ -251,6 +251,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
+    log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
@@ -326,8 +327,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    if (must_learn && !encoders_tell)
-      result.graph = count_samples(std::move(result.graph), graph, of, sizes, flow);
+    // Later batches may be larger than the one that the plan is for.
+    const bool watch = sizes.batch_open() && (wanted.budget_bytes > 0 || wanted.swap) && log->reason.empty();
+    log->counts_samples = encoders_tell || (watch && count_samples(graph, of, sizes, flow, &result.graph));
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);

@@ -406,11 +406,12 @@ rewritten refuse(const GraphDef& original, const graph_view& graph, const step& 
   return r.take();
 }
 
-rewritten count_samples(rewritten start, const graph_view& graph, const step& of, const tensor_sizes& sizes,
-                        const control_flow& flow) {
-  rewriter r(std::move(start), graph, of, flow);
-  r.count_samples(sizes);
-  return r.take();
+bool count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                   const control_flow& flow, rewritten* result) {
+  rewriter r(std::move(*result), graph, of, flow);
+  const bool found = r.count_samples(sizes);
+  *result = r.take();
+  return found;
 }
 
 }  // namespace stash_tf

@@ -104,7 +104,8 @@ def check() -> None:
     from .reporting import report
 
     found = report()
-    if not found.rewritten and not diagnosis.within_budget(found.graphs):
+    kept = diagnosis.within_budget(found.graphs) and not diagnosis.budget_doubts(found.graphs, found.counters)
+    if not found.rewritten and not kept:
         raise StashError(" ".join(found.explanations) or "nothing was rewritten")
 
 

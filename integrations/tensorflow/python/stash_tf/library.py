@@ -32,7 +32,7 @@ class Library:
         door.stash_tf_core_version.restype = ctypes.c_char_p
         door.stash_tf_graphs.restype = door.stash_tf_counters.restype = ctypes.c_void_p
         door.stash_tf_graphs.argtypes = [ctypes.c_int64]
-        door.stash_tf_last_serial.restype = ctypes.c_int64
+        door.stash_tf_last_serial.restype = door.stash_tf_growths.restype = ctypes.c_int64
         door.stash_tf_reset_graphs.restype = door.stash_tf_reset_counters.restype = None
         door.stash_tf_free.argtypes, door.stash_tf_free.restype = [ctypes.c_void_p], None
         for call in (door.stash_tf_configure, door.stash_tf_register_plugin):
@@ -48,6 +48,10 @@ class Library:
     def last_serial(self) -> int:
         """The number of the newest graph."""
         return self._door.stash_tf_last_serial()
+
+    def growths(self) -> int:
+        """A number that changes when a batch may have grown. Quick."""
+        return self._door.stash_tf_growths()
 
     def counters(self) -> list[dict[str, Any]]:
         """How often each kernel ran since the last reset, on which tensor, and what it moved."""

@@ -31,6 +31,8 @@ def better(
     if wishes.batch == 0 and _batch_matters(wishes):
         unknown = [graph for graph in rewritten if not graph.get("batch")]
         batch = max(measured_batch(unknown, counters), used.batch)
+        if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):
+            batch = max(larger_batch(rewritten, counters), batch)
     shares = dict(used.densities)
     if _densities_matter(wishes):
         for tensor, share in measured_densities(encoded).items():
@@ -67,20 +69,32 @@ def seen(
     return [graph for graph in graphs if graph["serial"] > since or ran & _tensors([graph])]
 
 
+def larger_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
+    """Samples of an execution if these are clearly more than what was planned for; else 0."""
+    planned = [graph for graph in graphs if graph.get("batch_open") and graph.get("batch")]
+    most = max((graph["batch"] for graph in planned), default=0)
+    found = measured_batch(planned, counters)
+    return found if found > most * (1 + CHANGE) else 0
+
+
 def measured_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
-    """Samples per execution, by StashBatch or the elements that went through StashEncode; 0: unknown."""
-    per_sample = {
-        tensor["tensor"]: tensor.get("elements_per_sample") or 0
-        for graph in graphs
-        for tensor in graph.get("tensors", ())
-    }
+    """The most samples of an execution, by StashBatch or the elements that went through StashEncode; 0: unknown."""
+    graphs = list(graphs)
+    per_sample: dict[str, int] = {}
+    for graph in graphs:
+        for tensor in graph.get("tensors", ()):
+            name, elements = tensor["tensor"], tensor.get("elements_per_sample") or 0
+            per_sample[name] = max(elements, per_sample.get(name, 0))
+    if not graphs:
+        return 0
     found = 0
     for counter in counters:
         if counter["op"] not in (BATCH, "StashEncode"):
             continue  # the others count what they read
         unit = 1 if counter["op"] == BATCH else per_sample.get(counter["tensor"], 0)
         if counter["executions"] > 0 and unit > 0:
-            found = max(found, round(counter["elements"] / counter["executions"] / unit))
+            elements = counter.get("most_elements") or counter["elements"] / counter["executions"]
+            found = max(found, round(elements / unit))
     return found
 
 

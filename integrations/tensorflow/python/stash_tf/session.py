@@ -72,7 +72,8 @@ class Session:
         self.replans_left = MOST_REPLANS if replan else 0
         self._plans = plans
         self._busy = threading.Lock()
-        self._warned = False
+        self._warned: set[str] = set()
+        self._growths = 0
         self._begin(plans.begin(wishes, library) if door == "config" else wishes)
 
     @property
@@ -83,7 +84,7 @@ class Session:
     def config_for_call(self, config: bytes) -> bytes:
         """The hook of the config door: runs at each call of a function from Python, so it has to be quick."""
         self.calls += 1
-        if _due(self.calls):
+        if _due(self.calls) or (self._watches() and self.library.growths() != self._growths):
             self._inspect()
         text, cache = self._plan
         found = cache.get(config)
@@ -115,18 +116,22 @@ class Session:
         self._plan: tuple[str, dict[bytes, bytes]] = (settings.to_json(self._generation), {})
         self.calls = 0
 
+    def _watches(self) -> bool:
+        """Whether a larger batch matters: one that the budget was not planned for."""
+        return self.wishes.budget_bytes > 0 and "batch" not in self._warned
+
     def _inspect(self) -> None:
-        if not (self.strict or self.replans_left) or not self._busy.acquire(blocking=False):
+        wanted = self.strict or self.replans_left or self._watches()
+        if not wanted or not self._busy.acquire(blocking=False):
             return
         try:
+            self._growths = self.library.growths()
             known, counters = self._known(), self.library.counters()
             certain = self._certain(known, counters)
             doubt = self.strict and self.calls >= EVIDENCE_CALLS and diagnosis.evidence(certain, counters)
             if doubt:
                 raise StashError(f"{doubt} (strict=True)")
-            for word in diagnosis.over_budget(certain)[: 0 if self._warned else 1]:
-                self._warned = True
-                warnings.warn(word, RuntimeWarning, stacklevel=2)
+            self._warn("budget", diagnosis.over_budget(certain))
             if replanning.seeded(known):
                 self.replans_left = 0  # another form of the function would draw the same numbers again
             better = replanning.better(self.wishes, self.settings, certain or known, counters)
@@ -134,8 +139,17 @@ class Session:
                 self.replans_left -= 1
                 self._begin(self._plans.like(better))
                 self.calls = 1
+            else:
+                self._warn("batch", diagnosis.budget_doubts(certain or known, counters))
         finally:
             self._busy.release()
+
+
+    def _warn(self, kind: str, words: list[str]) -> None:
+        """Once for each kind."""
+        if words and kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(words[0], RuntimeWarning, stacklevel=3)
 
 
 def _due(calls: int) -> bool:
