@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from . import derivatives
 from .errors import StashError
 
 NAME = "libstash_tf.so"
@@ -99,6 +100,7 @@ def load() -> Library:
             _check_copies(path)
             try:
                 _loaded = Library(path)
+                derivatives.register(_loaded.ops)
             except (tf.errors.OpError, OSError, AttributeError) as error:
                 raise StashError(f"{path}: cannot be loaded: {error}") from error
         return _loaded
