@@ -25,15 +25,20 @@ STASH_TF_API std::int32_t stash_tf_configure(const char* settings, char** messag
 /// nothing.
 STASH_TF_API std::int32_t stash_tf_register_plugin(const char* device, char** message);
 
-/// What the optimizer did with each graph that it saw since the last reset: JSON, see docs/tensorflow.md,
-/// "Log".
-STASH_TF_API char* stash_tf_graphs();
+/// What the optimizer did with each graph that it saw since the last reset under settings of this generation
+/// (0: of any): JSON, see README.md, "Log and counters".
+STASH_TF_API char* stash_tf_graphs(std::int64_t generation);
+/// The number of the newest of these graphs; a reset does not start it anew.
+STASH_TF_API std::int64_t stash_tf_last_serial();
 STASH_TF_API void stash_tf_reset_graphs();
 
-/// How often each of our kernels ran on which tensor, and what it moved: JSON, see docs/tensorflow.md,
-/// "Counters".
+/// How often each of our kernels ran on which tensor, and what it moved: JSON, see README.md, "Log
+/// and counters".
 STASH_TF_API char* stash_tf_counters();
 STASH_TF_API void stash_tf_reset_counters();
+/// A number that changes when an execution has more elements than all before it of its kernel and tensor.
+/// Quick.
+STASH_TF_API std::int64_t stash_tf_growths();
 
 /// Null is fine.
 STASH_TF_API void stash_tf_free(char* text);

@@ -409,8 +409,8 @@ def stash_facts():
 def write_graphs(path):
     import stash_tf
 
-    library = stash_tf.library.load()
-    Path(path).write_text(json.dumps({"graphs": library.graphs(), "counters": library.counters()}, indent=1))
+    report = stash_tf.report()
+    Path(path).write_text(json.dumps({"graphs": report.graphs, "counters": report.counters}, indent=1))
 
 
 def write_gradients(training, path):

@@ -1296,8 +1296,8 @@ def measure(name, policy="lossless", steps=3, peak=False, **options):
     try:
         with stderr_into(said), stash_tf.enabled(policy, **options):
             stash = ran(name, steps, peak)
-            library = stash_tf.library.load()
-            graphs, counters = library.graphs(), library.counters()
+            report = stash_tf.report()
+            graphs, counters = report.graphs, report.counters
     except Exception:
         return record | {"failed": traceback.format_exc()[-3000:], "stderr": said[-10:]}
     rewritten = [graph for graph in graphs if graph["rewritten"]]

@@ -90,6 +90,107 @@ def test_conv2d_reads_the_rounded_input(python):
     assert rate == "dropout: rate: expected a number in [0, 1), got 1.0"
 
 
+def test_second_derivatives(python):
+    """Those of ReLU and dropout are there; the others are refused, never wrong."""
+    code = """
+    import itertools
+    x, w = normal(2, 8, 8, 4), normal(3, 3, 4, 4)
+    def second(function, watched, plain_sum=False):
+        "The gradient of a sum of squared gradients."
+        with tf.GradientTape() as outer:
+            outer.watch(watched)
+            with tf.GradientTape() as inner:
+                inner.watch([x, w])
+                y = function(x, w)
+                loss = tf.reduce_sum(y if plain_sum else y ** 3)
+            norm = tf.add_n([tf.reduce_sum(g ** 2) for g in inner.gradient(loss, [x, w]) if g is not None])
+        return outer.gradient(norm, watched)
+    def relu(library):
+        return lambda x, w: library.relu(tf.nn.conv2d(x, w, 1, "SAME"))
+    def in_graph(*arguments):
+        return tf.function(lambda: second(*arguments), autograph=False)()
+    found = {"relu": [], "dropout": [], "conv2d": [], "max_pool": []}
+    for run in (second, in_graph):
+        ours, plain = run(relu(nn), [x, w]), run(relu(tf.nn), [x, w])
+        found["relu"].append(all(bool(tf.reduce_all(a == b)) for a, b in zip(ours, plain)))
+        dropped = run(lambda x, w: nn.dropout(x, 0.5, [1, 2]), [x])[0]
+        mask = nn.dropout(tf.ones_like(x), 0.5, [1, 2])
+        found["dropout"].append(bool(np.allclose(dropped, 36 * mask ** 6 * x ** 3, rtol=1e-5)))
+        for watched, plain_sum in itertools.product(([x], [w], [x, w]), (True, False)):
+            conv = lambda x, w: nn.conv2d(x, w, encoding="raw")
+            found["conv2d"].append(refused(run, conv, watched, plain_sum))
+        pool = lambda x, w: nn.max_pool(tf.nn.conv2d(x, w, 1, "SAME"), 2, 2)
+        found["max_pool"].append(refused(run, pool, [x, w]))
+    out(found)
+    """
+    found = python(GRADIENTS, code)
+    assert found["relu"] == found["dropout"] == [True, True]
+    for name in ("conv2d", "max_pool"):
+        assert all(word and word.startswith(f"{name}: there is no second derivative") for word in found[name]), name
+
+
+def test_arguments_of_functions(python):
+    code = """
+    x, w = normal(2, 8, 8, 4), normal(3, 3, 4, 4)
+    found = {
+        "relu double": refused(nn.relu, tf.cast(x, tf.float64)),
+        "relu whole": refused(nn.relu, [1, 2]),
+        "pool double": refused(nn.max_pool, tf.cast(x, tf.float64), 2, 2),
+        "pool ksize": refused(nn.max_pool, x, [2.7, 2.2], 2),
+        "pool bool": refused(nn.max_pool, x, True, 2),
+        "pool three": refused(nn.max_pool, x, [2, 2, 2], 2),
+        "pool padding": refused(nn.max_pool, x, 2, 2, [[0, 0], [1, 1], [1, 1], [0, 0]]),
+        "pool full": refused(nn.max_pool, x, 2, 2, "FULL"),
+        "pool layout": refused(nn.max_pool, x, 2, 2, "SAME", "NWC"),
+        "conv padding": refused(nn.conv2d, x, w, padding=None),
+        "dropout rate": refused(nn.dropout, x, True, [1, 2]),
+    }
+    for encoding in ("sign_mask", "range_mask", "shape_only", "window_index", "fp7", "bitmap_sign_mask", "", None):
+        found[f"conv {encoding}"] = refused(nn.conv2d, x, w, encoding=encoding)
+    fine = [bool(tf.reduce_all(nn.max_pool(x, np.int64(2), np.int32(2)) == tf.nn.max_pool(x, 2, 2, "VALID"))),
+            bool(tf.reduce_all(nn.dropout(x, np.float32(0.5), [1, 2]) == nn.dropout(x, 0.5, [1, 2]))),
+            nn.max_pool(x, np.array([2, 2]), (2, 2), "same").shape.as_list()]
+    for encoding in ("raw", "fp16", "bf16", "fp10", "fp8", "fp8_e5m2", "bitmap", "csr", "bitmap_fp8", "csr_fp16",
+                     "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"):
+        fine.append(bool(np.isfinite(gradients(lambda x, w: nn.conv2d(x, w, encoding=encoding), x, w)[2]).all()))
+    out([found, fine])
+    """
+    found, (pooled, dropped, shape, *encoded) = python(GRADIENTS, code)
+    start = {"pool": "max_pool", "conv": "conv2d"}
+    for name, word in found.items():
+        function, what = name.split(" ", 1)
+        assert word and word.startswith(start.get(function, function) + ": ") and "expected" in word, name
+    assert "x: expected float32, float16 or bfloat16, got 'float64'" in found["relu double"]
+    assert "ksize: expected 1, 2 or 4 whole numbers, got [2.7, 2.2]" in found["pool ksize"]
+    assert "padding: expected one of SAME, VALID, got 'FULL'" in found["pool full"]
+    assert "encoding: expected raw, a format" in found["conv sign_mask"]
+    assert pooled and dropped and shape == [2, 4, 4, 4] and all(encoded) and len(encoded) == 15
+
+
+def test_configurations_of_keras(python):
+    code = """
+    import keras
+    from stash_tf import layers
+    L = keras.layers
+    plain = keras.Sequential([keras.Input((8, 8, 4)), L.Conv2D(4, 3), L.ReLU(), L.Dropout(0.5)])
+    ours = keras.models.clone_model(plain, clone_function=lambda one: getattr(layers, type(one).__name__).from_config(
+        one.get_config()))
+    copy = keras.models.clone_model(ours)
+    found = [[type(one).__module__ for one in model.layers] for model in (ours, copy)]
+    same = layers.ReLU().get_config().keys() == L.ReLU().get_config().keys()
+    x = tf.ones([4, 8])
+    nothing = [layers.Dropout(1.0)(x, training=True).numpy().tolist(), L.Dropout(1.0)(x, training=True).numpy().tolist()]
+    out([found, same, nothing[0] == nothing[1],
+         [refused(layers.ReLU, **{name: 1.0}) for name in ("max_value", "negative_slope", "threshold")],
+         refused(layers.Conv2D, 4, 3, encoding="sign_mask"), refused(layers.Conv2D, 4, 3, encoding="zip")])
+    """
+    found, same, nothing, relu, mask, unknown = python(code)
+    assert found == [["stash_tf.layers"] * 3] * 2 and same and nothing
+    assert relu[0] == "ReLU: max_value: expected None, or keras.layers.ReLU, got 1.0"
+    assert all(word.startswith("ReLU: ") for word in relu)
+    assert mask.startswith("Conv2D: encoding: expected raw") and unknown.endswith("got 'zip'")
+
+
 def test_dropout_drops_and_scales(python):
     code = """
     x = tf.ones([64, 256])

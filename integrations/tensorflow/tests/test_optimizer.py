@@ -80,7 +80,7 @@ for name in os.environ["NAMES"].split():
     if smallest:
         with stash_tf.enabled("lossless", budget=int(smallest[1])):
             task.call(0)
-            graphs = [graph for graph in stash_tf.library.load().graphs() if graph["rewritten"]]
+            graphs = [graph for graph in stash_tf.report().graphs if graph["rewritten"]]
             found[name]["trained"] = state(task) != before
             found[name]["predicted"] = max(graph["predicted_peak_bytes"] for graph in graphs) <= int(smallest[1])
             found[name]["reasons"] = [graph["reason"] for graph in graphs]
@@ -161,7 +161,7 @@ plain = trained("none")[1]
 with stash_tf.enabled(os.environ["POLICY"]):
     step, found = trained(os.environ["POLICY"])
     rows = {row.tensor: [row.choice, row.state, row.dense_bytes, row.stored_bytes] for row in stash_tf.report().rows}
-    graphs = [graph for graph in stash_tf.library.load().graphs() if graph["rewritten"]]
+    graphs = [graph for graph in stash_tf.report().graphs if graph["rewritten"]]
     peak = stash_tf.peak_bytes(step, x)
 furthest = max(np.abs(np.subtract(a, b)).max() for a, b in zip(plain[1], found[1]))
 out({"same": plain == found, "furthest": furthest, "rows": rows, "peak": peak,
@@ -193,7 +193,7 @@ def test_kept_layers_stay_as_they_are(python):
     def choices(**options):
         with stash_tf.enabled("lossless", **options):
             step(x)
-            graphs = [graph for graph in stash_tf.library.load().graphs() if graph["rewritten"]]
+            graphs = [graph for graph in stash_tf.report().graphs if graph["rewritten"]]
         return [[tensor["tensor"], tensor["choice"], tensor["reason"]] for graph in graphs for tensor in graph["tensors"]]
     everything = choices()
     kept = next(row[0] for row in everything if row[1] != "raw").split(":")[0].split("/")[-1]
@@ -285,7 +285,7 @@ def test_what_makes_infinities_of_zeros_is_not_rounded(python, function, most_of
     plain = step(x).numpy()
     with stash_tf.enabled("fp8"):
         stashed = step(x).numpy()
-        rewritten = any(graph["rewritten"] for graph in stash_tf.library.load().graphs())
+        rewritten = any(graph["rewritten"] for graph in stash_tf.report().graphs)
     off = np.linalg.norm(stashed - plain) / np.linalg.norm(plain)
     out([bool(np.isfinite(plain).all()), rewritten, bool(np.isfinite(stashed).all()), float(off)])
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import stash_tf
-from stash_tf import replanning, reporting, settings
+from stash_tf import diagnosis, replanning, reporting, session, settings
 
 BUILT = stash_tf.library.find()
 NO_PRELUDE = {"prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
@@ -367,6 +367,94 @@ def test_what_a_call_costs(python):
     assert python(code) < 50
 
 
+def test_equal_settings_use_what_was_optimized_under_them(python):
+    """Every other form of a function stays in memory. What is new differs: a policy, a function."""
+    code = """
+    x, step, other = images(), training(), training(1)
+    library = stash_tf.library.load()
+    def optimized(policy, step, **options):
+        library.reset_graphs()
+        with stash_tf.enabled(policy, **options):
+            for _ in range(3):
+                step(x)
+            return len(library.graphs())
+    first = [optimized("lossless", step) > 0, optimized("lossless", other) > 0, optimized("fp8", step) > 0]
+    again = [optimized("lossless", step), optimized("lossless", other), optimized("fp8", step, keep=[])]
+    stash_tf.enable("lossless")
+    step(x)
+    again.append(library.graphs())
+    stash_tf.enable("lossless")
+    step(x)
+    again.append(library.graphs())
+    out([first, again])
+    """
+    first, again = python(code)
+    assert first == [True, True, True]
+    assert again == [0, 0, 0, [], []]
+
+
+def test_reports_after_enabling_again(python):
+    """They are about what ran since then, also where the function was optimized long before."""
+    code = """
+    def rows():
+        report = stash_tf.report()
+        return [report.rewritten, sorted((row.tensor, row.state, row.executions) for row in report.rows)]
+    x, step = images(), training()
+    found = []
+    for policy in ("fp8", "fp16", "fp8"):
+        stash_tf.enable(policy, replan=False)
+        found.append(rows())
+        for _ in range(2):
+            step(x)
+        found.append(rows())
+    stash_tf.disable()
+    found.append(rows())
+    stash_tf.enable("fp8", replan=False)
+    tf.function(lambda x: x + 1)(x)
+    found.append(rows())
+    stash_tf.enable("fp8", budget="1 GiB", replan=False, strict=True)
+    step(x)
+    stash_tf.enable("fp8", budget="1 GiB", replan=False, strict=True)
+    for _ in range(6):
+        step(x)
+    stash_tf.check()
+    out([found, stash_tf.report().explanations])
+    """
+    (none, first, no_more, _, none_again, again, off, inference), explanations = python(code)
+    assert none == no_more == none_again == inference == [False, []]
+    assert first == again == off and first[0] and any(row[1:] == ["ran", 2] for row in first[1])
+    assert explanations == [
+        "The step keeps its budget as it is: no tensor had to be stored in another form."
+    ]
+
+
+def test_seeded_random_ops_go_on_when_enabled_again(python):
+    code = """
+    tf.random.set_seed(1)
+    @tf.function
+    def draw(x):
+        return tf.reduce_sum(tf.random.uniform([4], seed=4)) + 0 * tf.reduce_sum(x)
+    draws, x, step = [], images(), training()
+    stash_tf.enable("lossless")
+    for _ in range(3):
+        step(x)          # planned again
+    draws.append(draw(x))
+    stash_tf.enable("lossless")
+    draws.append(draw(x))
+    with stash_tf.enabled("lossless"):
+        draws.append(draw(x))
+    stash_tf.disable()
+    with stash_tf.enabled("lossless"):
+        draws.append(draw(x))
+    again = [float(value) for value in draws]
+    tf.random.set_seed(1)
+    plain = tf.function(draw.python_function)
+    out([again, [float(plain(x)) for _ in again]])
+    """
+    again, plain = python(code)
+    assert again == plain
+
+
 # ---- what is learned from running steps
 
 
@@ -388,8 +476,10 @@ def tensor(name="a:0", choice="fp8", dense=400, stored=100, **fields):
     return {**known, "dense_bytes": dense, "stored_bytes": stored, "elements_per_sample": 100, **fields}
 
 
-def counter(name="a:0", op="StashEncode", runs=2, elements=1600, dense=6400, stored=1600, nonzeros=None):
-    moved = {"elements": elements, "dense_bytes": dense, "stored_bytes": stored, "nonzeros": nonzeros}
+def counter(
+    name="a:0", op="StashEncode", runs=2, elements=1600, dense=6400, stored=1600, nonzeros=None, **more
+):
+    moved = {**more, "elements": elements, "dense_bytes": dense, "stored_bytes": stored, "nonzeros": nonzeros}
     return {"op": op, "tensor": name, "executions": runs, "nanoseconds": 5, "batch": 8, **moved}
 
 
@@ -426,6 +516,81 @@ def test_a_step_without_encoders_tells_the_batch():
     asked = wishes(budget=9)
     assert replanning.better(asked, asked, graphs, [unseen, seen]).batch == 16
     assert not reporting.build(graphs, [seen], "fp8").rewritten
+
+
+def test_a_clearly_larger_batch_is_planned_for():
+    used = wishes(budget=9).measured(8, {})
+    graphs = [graph(tensors=[tensor()], batch=8, batch_open=True, budget_bytes=9)]
+    for elements, batch in ((800, None), (840, None), (1700, 17)):
+        counters = [counter(runs=9, elements=7200, most_elements=elements)]
+        found = replanning.better(wishes(budget=9), used, graphs, counters)
+        assert (found and (found.batch, found.accepted)) == (batch and (batch, True))
+        assert bool(diagnosis.budget_doubts(graphs, counters)) == bool(batch)
+    assert replanning.better(wishes("auto"), wishes("auto").measured(8, {}), graphs, counters) is None
+    assert replanning.better(wishes(budget=9, batch=8), wishes(budget=9, batch=8), graphs, counters) is None
+
+
+OPEN = """
+import warnings
+def run(sizes, policy="fp8", **options):
+    rng = np.random.default_rng(0)
+    weights = [tf.Variable((rng.standard_normal((256, 256)) * 0.1).astype("float32")) for _ in range(8)]
+    @tf.function(input_signature=[tf.TensorSpec([None, 256])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return loss
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with stash_tf.enabled(policy, min_bytes=256, **options):
+            for size in sizes:
+                step(tf.ones([size, 256]))
+            report = stash_tf.report()
+    words = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+    return [words, report.explanations, report.batch, report.predicted_peak_bytes]
+"""
+
+
+def test_budgets_where_a_later_batch_is_larger(python):
+    """The plan for 64 samples keeps everything as it is; 1024 samples take more than the budget without encodings."""
+    code = """
+    sizes, budget = [64] * 12 + [1024] * 4, 6 << 20
+    found = {"planned again": run(sizes, budget=budget), "given": run(sizes, budget=budget, batch=64),
+             "off": run(sizes, budget=budget, replan=False), "as given": run([64] * 16, budget=budget, batch=64)}
+    stash_tf.session.MOST_REPLANS = 1
+    found["used up"] = run(sizes, budget=budget)
+    out(found)
+    """
+    found = python(OPEN, code)
+    words, explanations, batch, peak = found["planned again"]
+    assert words == [] and batch == 1024 and peak <= 6 << 20 and explanations == []
+    for name in ("given", "used up"):
+        words, explanations, batch, _ = found[name]
+        assert batch == 64 and len(words) == 1 and words == explanations
+        assert words[0].startswith("A step had 1024 samples, and the plan is for 64: the budget of 6291456 bytes may not be kept")
+    words, explanations, batch, _ = found["off"]
+    assert batch == 0 and len(words) == 1 and words[0] in explanations and "was not known when it was planned" in words[0]
+    words, explanations, _, _ = found["as given"]
+    assert words == [] and explanations == [diagnosis.WITHIN]
+
+
+def test_densities_that_differ_little_make_no_other_plan():
+    plans, asked = session.Plans(), wishes("lossless")
+    first = asked.measured(0, {"a:0": 0.25, "b:0": 0.5})
+    generations = [plans.generation(asked), plans.generation(first), plans.generation(wishes("lossless"))]
+    assert generations == [1, 2, 1]
+    assert plans.like(asked.measured(0, {"a:0": 0.27, "b:0": 0.46})) == first
+    for other in (
+        asked.measured(0, {"a:0": 0.35, "b:0": 0.5}),
+        asked.measured(0, {"a:0": 0.25}),
+        asked.measured(8, {"a:0": 0.25, "b:0": 0.5}),
+    ):
+        assert plans.like(other) == other
 
 
 def test_densities_are_measured_where_encoders_count():
@@ -488,6 +653,109 @@ def test_inputs_of_unknown_batch_have_one_batch(python):
     """
     batch, stored = python(code)
     assert batch == 6 and stored == 6
+
+
+RANDOM = """
+def sequence(draws, policy="", **options):
+    "What a step with seeded random ops draws in six calls; its maps have fewer zeros than the planner assumes."
+    tf.random.set_seed(1)
+    weights = training().weights
+    @tf.function
+    def inner():
+        return tf.random.uniform([4], seed=4)
+    @tf.function(autograph=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in weights:
+                y = tf.nn.relu(tf.nn.conv2d(y, w, 1, "SAME") - 0.5)
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(g)
+        return draws(inner)
+    def run():
+        return [float(tf.reduce_sum(step(images()))) for _ in range(6)]
+    if not policy:
+        return run()
+    with stash_tf.enabled(policy, **options):
+        found = run()
+        assert stash_tf.report().rewritten or options.get("budget")
+        return found
+
+@tf.function(jit_compile=True)
+def compiled():
+    return tf.random.uniform([4], seed=4)
+"""
+
+
+def test_seeded_random_ops_go_on_as_without_stash(python):
+    """A function that is planned again is another instance, in which such ops start over."""
+    code = """
+    found = {}
+    for name, draws in {"op": lambda inner: tf.random.uniform([4], seed=4), "nested": lambda inner: inner(),
+                        "global seed": lambda inner: tf.random.normal([4]),
+                        "dropout": lambda inner: tf.nn.dropout(tf.range(64.0), 0.5, seed=4)}.items():
+        plain = sequence(draws)
+        found[name] = [len(set(plain)) > 3] + [sequence(draws, policy, budget=budget) == plain
+                                               for policy, budget in (("lossless", None), ("auto", "100 MiB"))]
+    found["alone"] = []
+    for enabled in (False, True):
+        tf.random.set_seed(1)
+        alone, step = tf.function(lambda: tf.random.uniform([4], seed=4)), training()
+        if enabled:
+            stash_tf.enable("lossless")
+        found["alone"].append([(float(tf.reduce_sum(alone())), step(images()))[0] for _ in range(6)])
+    out(found)
+    """
+    found = python(RANDOM, code)
+    first, second = found.pop("alone")
+    assert first == second
+    assert found == dict.fromkeys(found, [True, True, True])
+
+
+def test_functions_that_are_called_are_searched_for_seeds(python):
+    """A function that XLA compiles is not inlined: its body is in the library of the graph."""
+    code = """
+    def logged(draws):
+        library = stash_tf.library.load()
+        library.reset_graphs()
+        try:
+            sequence(draws, "lossless", replan=False)
+        except tf.errors.OpError:
+            pass
+        return [graph["seeded"] for graph in library.graphs() if graph["rewritten"]]
+    out([logged(lambda inner: tf.zeros([])), logged(lambda inner: tf.random.uniform([4])),
+         logged(lambda inner: compiled())])
+    """
+    none, unseeded, called = python(RANDOM.replace("tf.random.set_seed(1)", ""), code)
+    assert none and not any(none) and unseeded and not any(unseeded)
+    assert called and all(called)
+
+
+def test_batches_are_measured_where_tensors_have_them_twice(python):
+    """Their elements grow with the square of the batch; the peak of this step is 5.1 MiB with 64 samples."""
+    code = """
+    rng = np.random.default_rng(0)
+    weights = [tf.Variable((rng.standard_normal(shape) * 0.2).astype("float32")) for shape in ((32, 64), (32, 64), (64,))]
+    @tf.function(input_signature=[tf.TensorSpec([None, 32])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = tf.nn.relu(tf.expand_dims(x @ weights[0], 1) + tf.expand_dims(x @ weights[1], 0))
+            y = tf.nn.relu(y * weights[2] - 0.1)
+            y = tf.nn.relu(y * weights[2] + 0.1)
+            loss = tf.reduce_mean(y ** 2)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(0.01 * g)
+        return loss
+    found = []
+    for policy, budget in (("auto", "8 MiB"), ("fp8", "5 MiB")):
+        stash_tf.enable(policy, budget=budget)
+        for _ in range(4):
+            step(tf.constant(rng.standard_normal((64, 32)).astype("float32")))
+        found.append(stash_tf.report().batch)
+    out(found)
+    """
+    assert python(code) == [64, 64]
 
 
 # ---- reports

@@ -17,6 +17,8 @@ struct registry {
   std::map<std::pair<std::string, std::string>, std::unique_ptr<counter>> counters;
 };
 
+std::atomic<std::int64_t> all_growths{0};
+
 /// Never destroyed: kernels may outlive static objects.
 registry& all() {
   static registry* const one = new registry;
@@ -33,11 +35,17 @@ void counter::add(const execution& e) noexcept {
   (e.nonzeros < 0 ? uncounted_ : nonzeros_).fetch_add(e.nonzeros < 0 ? 1 : e.nonzeros, relaxed);
   nanoseconds_.fetch_add(e.nanoseconds, relaxed);
   batch_.store(e.batch, relaxed);
+  std::int64_t most = most_elements_.load(relaxed);
+  while (most < e.elements)
+    if (most_elements_.compare_exchange_weak(most, e.elements, relaxed)) {
+      all_growths.fetch_add(1, relaxed);
+      break;
+    }
 }
 
 void counter::reset() noexcept {
   for (auto* sum : {&executions_, &elements_, &dense_bytes_, &stored_bytes_, &nonzeros_, &uncounted_,
-                    &nanoseconds_, &batch_}) {
+                    &nanoseconds_, &batch_, &most_elements_}) {
     sum->store(0, relaxed);
   }
 }
@@ -45,6 +53,7 @@ void counter::reset() noexcept {
 nlohmann::json counter::json() const {
   nlohmann::json object = {{"executions", executions()},
                            {"elements", elements_.load(relaxed)},
+                           {"most_elements", most_elements_.load(relaxed)},
                            {"dense_bytes", dense_bytes_.load(relaxed)},
                            {"stored_bytes", stored_bytes_.load(relaxed)},
                            {"nonzeros", nullptr},
@@ -74,6 +83,10 @@ std::string counters_json() {
     list.push_back(std::move(object));
   }
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::int64_t growths() noexcept {
+  return all_growths.load(relaxed);
 }
 
 void reset_counters() {

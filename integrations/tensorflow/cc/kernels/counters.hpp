@@ -32,7 +32,7 @@ class counter {
 
  private:
   std::atomic<std::int64_t> executions_{0}, elements_{0}, dense_bytes_{0}, stored_bytes_{0}, nonzeros_{0},
-      uncounted_{0}, nanoseconds_{0}, batch_{0};
+      uncounted_{0}, nanoseconds_{0}, batch_{0}, most_elements_{0};
 };
 
 /// The counter of an op's tensor. Valid until the process ends.
@@ -41,5 +41,9 @@ counter* counter_of(std::string_view op, std::string_view tensor);
 /// All counters with at least one execution since the reset, sorted by op and tensor: a JSON array.
 std::string counters_json();
 void reset_counters();
+
+/// How often an execution had more elements than all before it that its counter knows: where this has
+/// changed, a batch may have grown. A reset does not start it anew.
+std::int64_t growths() noexcept;
 
 }  // namespace stash_tf

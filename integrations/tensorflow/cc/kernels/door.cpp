@@ -29,6 +29,10 @@ char* stash_tf_counters() {
   }
 }
 
+std::int64_t stash_tf_growths() {
+  return stash_tf::growths();
+}
+
 void stash_tf_reset_counters() {
   stash_tf::reset_counters();
 }

@@ -15,6 +15,7 @@ constexpr std::size_t most_graphs = 1000;
 
 std::mutex mutex;
 std::deque<logged_graph> graphs;  // guarded by mutex
+std::int64_t last_serial = 0;     // guarded by mutex
 
 nlohmann::json to_json(const logged_tensor& t) {
   return {{"tensor", t.tensor},
@@ -40,11 +41,16 @@ nlohmann::json to_json(const logged_graph& g) {
   for (const left_node& n : g.left)
     left.push_back({{"node", n.node}, {"op", n.op}, {"reason", n.reason}});
   return {{"id", g.id},
+          {"serial", g.serial},
+          {"generation", g.generation},
           {"nodes", g.nodes},
           {"rewritten", g.rewritten},
+          {"seeded", g.seeded},
           {"reason", g.reason},
           {"policy", g.policy},
           {"batch", g.batch},
+          {"batch_open", g.batch_open},
+          {"counts_samples", g.counts_samples},
           {"budget_bytes", g.budget_bytes},
           {"predicted_peak_bytes", g.predicted_peak_bytes},
           {"predicted_plain_bytes", g.predicted_plain_bytes},
@@ -64,25 +70,31 @@ nlohmann::json to_json(const logged_graph& g) {
 
 void log_graph(logged_graph graph) {
   const std::lock_guard<std::mutex> lock(mutex);
+  graph.serial = ++last_serial;
   graphs.push_back(std::move(graph));
   if (graphs.size() > most_graphs) graphs.pop_front();
 }
 
 }  // namespace stash_tf
 
-extern "C" char* stash_tf_graphs() {
+extern "C" char* stash_tf_graphs(std::int64_t generation) {
   try {
     nlohmann::json list = nlohmann::json::array();
     {
       const std::lock_guard<std::mutex> lock(stash_tf::mutex);
       for (const stash_tf::logged_graph& g : stash_tf::graphs)
-        list.push_back(stash_tf::to_json(g));
+        if (generation == 0 || g.generation == generation) list.push_back(stash_tf::to_json(g));
     }
     // Names come from the user: what is not UTF-8 is replaced, not refused.
     return strdup(list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } catch (const std::exception&) {
     return nullptr;
   }
+}
+
+extern "C" std::int64_t stash_tf_last_serial() {
+  const std::lock_guard<std::mutex> lock(stash_tf::mutex);
+  return stash_tf::last_serial;
 }
 
 extern "C" void stash_tf_reset_graphs() {

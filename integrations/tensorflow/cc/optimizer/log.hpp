@@ -24,11 +24,16 @@ struct left_node {
 
 struct logged_graph {
   std::string id;
+  std::int64_t serial = 0;      ///< of all graphs of the process, from 1 on; log_graph() sets it
+  std::int64_t generation = 0;  ///< of the settings
   int nodes = 0;
   bool rewritten = false;
+  bool seeded = false;  ///< it draws random numbers from kernels that go on from call to call, with a seed
   std::string reason;
   std::string policy;
   std::int64_t batch = 0;
+  bool batch_open = false;      ///< the graph leaves the batch to its inputs
+  bool counts_samples = false;  ///< counters of its ops tell how large that is
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;
   std::int64_t predicted_host_bytes = 0;

@@ -56,6 +56,35 @@ bool was_rewritten(const GraphDef& graph) {
   return false;
 }
 
+template <class Nodes>
+bool has_seeds(const Nodes& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [](const tensorflow::NodeDef& n) {
+    const auto first = n.attr().find("seed");
+    const auto second = n.attr().find("seed2");
+    const auto end = n.attr().end();
+    return first != end && second != end && (first->second.i() != 0 || second->second.i() != 0);
+  });
+}
+
+// Whether random kernels with a seed run here or in a function that this graph calls. They count their calls:
+// another instance of the function starts over.
+bool draws_with_seeds(const GraphDef& graph) {
+  const auto& functions = graph.library().function();
+  return has_seeds(graph.node()) || std::any_of(functions.begin(), functions.end(),
+                                                [](const auto& f) { return has_seeds(f.node_def()); });
+}
+
+// Without the bodies of functions, which every graph on the way would copy.
+GrapplerItem without_bodies(const GrapplerItem& item) {
+  GraphDef graph = item.graph;
+  for (tensorflow::FunctionDef& f : *graph.mutable_library()->mutable_function()) {
+    f.clear_node_def();
+    f.clear_ret();
+    f.clear_control_ret();
+  }
+  return item.WithGraph(std::move(graph));
+}
+
 // Says in one sentence what becomes of the wish to move tensors to the host.
 std::string word_on_swapping(const step_context& c, const outcome& o) {
   if (!c.sizes.batch_known()) return "nothing moves to the host before the batch is known";
@@ -85,10 +114,10 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.layer = layer_of(graph.name(b.root.node));
     t.op = graph.op(b.root.node);
     t.type = tensorflow::DataType_Name(b.size.type);
-    t.elements = b.size.elements / (b.size.per_sample ? batch : 1);
-    t.elements_per_sample = b.size.elements / (b.size.per_sample ? sizes.batch() : 1);
-    t.dense_bytes = b.size.bytes() / (b.size.per_sample ? batch : 1);
-    t.stored_bytes = c.stored_bytes / (b.size.per_sample ? batch : 1);
+    t.elements = b.size.elements / b.size.growth(batch);
+    t.elements_per_sample = b.size.sample_elements(sizes.batch());
+    t.dense_bytes = b.size.bytes() / b.size.growth(batch);
+    t.stored_bytes = c.stored_bytes / b.size.growth(batch);
     std::set<std::string> needs;
     for (const stash_reader& r : b.readers) {
       t.readers.push_back(graph.name(r.node));
@@ -103,7 +132,7 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     if (c.bit_readers.empty()) continue;
     bits.tensor += bits_suffix;
     bits.dense_bytes = 0;
-    bits.stored_bytes = c.bits_bytes / (b.size.per_sample ? batch : 1);
+    bits.stored_bytes = c.bits_bytes / b.size.growth(batch);
     bits.needs = {b.bits == "range_mask" ? "range" : "sign"};
     bits.choice = b.bits;
     bits.reason =
@@ -125,8 +154,8 @@ void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step&
     t.op = graph.op(p.forward);
     t.type = "cells";
     if (y != nullptr) {
-      t.elements = y->elements / (y->per_sample ? batch : 1);
-      t.elements_per_sample = y->elements / (y->per_sample ? sizes.batch() : 1);
+      t.elements = y->elements / y->growth(batch);
+      t.elements_per_sample = y->sample_elements(sizes.batch());
     }
     t.stored_bytes = chosen.pooling_bytes[k] / batch;
     const bool joint = chosen.poolings[k] == pooling_choice::joint;
@@ -159,9 +188,10 @@ bool lies_where_no_kernel_runs(const graph_view& graph, const step& of, const se
 }
 
 // Whether a counter of an encoder shows how many samples a step has.
-bool tell_samples(const step& of, const choices& chosen) {
+bool tell_samples(const step& of, const tensor_sizes& sizes, const choices& chosen) {
   for (std::size_t k = 0; k < of.blocks.size(); ++k)
-    if (of.blocks[k].size.per_sample && !chosen.blocks[k].encoding.empty()) return true;
+    if (of.blocks[k].size.sample_elements(sizes.batch()) > 0 && !chosen.blocks[k].encoding.empty())
+      return true;
   return false;
 }
 
@@ -181,7 +211,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   }
 
   std::string name() const override { return "stash"; }
-  bool UsesFunctionLibrary() const override { return false; }
+  // To look for seeds in them; nothing else reads functions.
+  bool UsesFunctionLibrary() const override { return true; }
 
   absl::Status Optimize(Cluster* cluster, const GrapplerItem& item, GraphDef* output) override {
     settings wanted = own_settings_ ? settings_ : process_settings();
@@ -190,13 +221,16 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
     logged_graph log;
     log.id = item.id;
+    log.generation = wanted.generation;
     log.nodes = item.graph.node_size();
+    log.seeded = draws_with_seeds(item.graph);
     log.policy = wanted.policy;
     log.budget_bytes = wanted.budget_bytes;
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(cluster, item, std::move(wanted), output, &log);
+      status = optimize(cluster, without_bodies(item), std::move(wanted), output, &log);
+      if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
       LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
@@ -217,6 +251,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
+    log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
@@ -265,7 +300,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (wanted.swap) log->swap = word_on_swapping(context, result);
     // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
     const bool must_learn = !sizes.batch_known() && (wanted.budget_bytes > 0 || wanted.swap);
-    bool encoders_tell = tell_samples(of, result.chosen);
+    bool encoders_tell = tell_samples(of, sizes, result.chosen);
     if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
@@ -292,8 +327,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    if (must_learn && !encoders_tell)
-      result.graph = count_samples(std::move(result.graph), graph, of, sizes, flow);
+    // Later batches may be larger than the one that the plan is for.
+    const bool watch = sizes.batch_open() && (wanted.budget_bytes > 0 || wanted.swap) && log->reason.empty();
+    log->counts_samples = encoders_tell || (watch && count_samples(graph, of, sizes, flow, &result.graph));
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "optimizer/host_moves.hpp"
 #include "optimizer/needs.hpp"
+#include "tensorflow/core/framework/types.h"
 
 namespace stash_tf {
 
@@ -66,28 +67,52 @@ class rewriter {
         if (flow_.frame(r.node) == 0 && !is_control_flow(graph_.op(r.node))) wait_for(r.node, name);
   }
 
-  // Nobody reads the op's output: it runs because a reader of its tensor waits for it.
-  void count_samples(const tensor_sizes& sizes) {
-    for (const stashed_block& b : step_.blocks) {
-      const std::int64_t per_sample = b.size.elements / std::max<std::int64_t>(1, sizes.batch());
-      const int reader = b.readers.empty() ? -1 : b.readers.front().node;
-      if (!b.size.per_sample || per_sample < 1 || reader < 0 || !flow_.may_wait(reader, b.tensor.node))
-        continue;
-      const std::string tensor = graph_.tensor_name(b.tensor);
-      NodeDef* n = add_node(graph_.name(b.tensor.node) + "/stash_batch", "StashBatch", b.tensor.node);
-      n->add_input(tensor);
-      (*n->mutable_attr())["T"].set_type(b.size.type);
-      (*n->mutable_attr())["per_sample"].set_i(per_sample);
-      (*n->mutable_attr())["tensor"].set_s(tensor);
-      const std::string name = n->name();  // adding nodes moves them
-      wait_for(reader, name);
-      return;
+  // True if a tensor tells the samples. Blocks first; inputs of the step where each block has the batch twice
+  // or not at all.
+  bool count_samples(const tensor_sizes& sizes) {
+    for (const stashed_block& b : step_.blocks)
+      if (!b.readers.empty() && flow_.may_wait(b.readers.front().node, b.tensor.node) &&
+          count_samples_of(b.tensor, b.size, sizes.batch(), b.readers.front().node))
+        return true;
+    for (const int i : step_.order) {
+      if (!is_given(graph_.op(i)) || flow_.frame(i) != 0) continue;
+      for (const reader& r : graph_.readers(i)) {
+        const tensor_size* size = r.port < 0 ? nullptr : sizes.find({i, r.port});
+        if (size != nullptr && may_wait_for_input(r.node, i) &&
+            count_samples_of({i, r.port}, *size, sizes.batch(), r.node))
+          return true;
+      }
     }
+    return false;
   }
 
   rewritten take() { return std::move(result_); }
 
  private:
+  // Nobody reads the op's output: it runs because a reader of its tensor waits for it.
+  bool count_samples_of(const source& of, const tensor_size& size, std::int64_t batch, int reader) {
+    const std::int64_t per_sample = size.sample_elements(batch);
+    if (per_sample < 1 || !(tensorflow::DataTypeIsFloating(size.type) || size.type == tensorflow::DT_BOOL))
+      return false;
+    const std::string tensor = graph_.tensor_name(of);
+    NodeDef* n = add_node(graph_.name(of.node) + "/stash_batch", "StashBatch", reader);
+    n->add_input(tensor);
+    (*n->mutable_attr())["T"].set_type(size.type);
+    (*n->mutable_attr())["per_sample"].set_i(per_sample);
+    (*n->mutable_attr())["tensor"].set_s(tensor);
+    const std::string name = n->name();  // adding nodes moves them
+    wait_for(reader, name);
+    return true;
+  }
+
+  // Whether this reader of an input of the step, which runs always, may wait for another reader. What only
+  // asks for a shape may be gone before the step runs.
+  bool may_wait_for_input(int reader, int input) const {
+    const std::string& op = graph_.op(reader);
+    return graph_.node(reader).device() == graph_.node(input).device() && op != "Shape" && op != "ShapeN" &&
+           op != "Size" && !is_alias(op) && !is_fused_later(reader) && flow_.may_wait(reader, reader);
+  }
+
   NodeDef* node(int i) { return result_.graph.mutable_node(i); }
 
   NodeDef* add_node(const std::string& wanted_name, const char* op, int like) {
@@ -381,11 +406,12 @@ rewritten refuse(const GraphDef& original, const graph_view& graph, const step& 
   return r.take();
 }
 
-rewritten count_samples(rewritten start, const graph_view& graph, const step& of, const tensor_sizes& sizes,
-                        const control_flow& flow) {
-  rewriter r(std::move(start), graph, of, flow);
-  r.count_samples(sizes);
-  return r.take();
+bool count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                   const control_flow& flow, rewritten* result) {
+  rewriter r(std::move(*result), graph, of, flow);
+  const bool found = r.count_samples(sizes);
+  *result = r.take();
+  return found;
 }
 
 }  // namespace stash_tf

@@ -38,10 +38,10 @@ rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph,
                   const choices& chosen, const control_flow& flow, const ordering& ordered,
                   const std::vector<int>& op_nodes);
 
-/// `start`, which is what rewrite() gave or only a copy of the original, with an op that counts the samples
-/// of an execution; as it is if no tensor of the step tells them.
-rewritten count_samples(rewritten start, const graph_view& graph, const step& of, const tensor_sizes& sizes,
-                        const control_flow& flow);
+/// Adds to `result`, which is what rewrite() gave or only a copy of the original, an op that counts the
+/// samples of an execution. False, and nothing is added, if no tensor of the step tells them.
+bool count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+                   const control_flow& flow, rewritten* result);
 
 /// The graph as it is, but for an op that fails with this message before any variable is written.
 rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,

@@ -43,6 +43,7 @@ settings parse_settings(const std::string& text) {
   read(object, "values", "a list of strings", &s.values);
   read(object, "densities", "an object of numbers", &s.densities);
   read(object, "min_bytes", "an integer", &s.min_bytes);
+  read(object, "generation", "an integer", &s.generation);
   read(object, "swap", "true or false", &s.swap);
   read(object, "machine", "a string", &s.machine);
   read(object, "device_bytes", "an integer", &s.device_bytes);

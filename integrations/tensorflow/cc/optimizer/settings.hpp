@@ -20,6 +20,8 @@ struct settings {
   std::vector<std::string> values = {"fp16", "fp10", "fp8"};
   std::map<std::string, double> densities;
   std::int64_t min_bytes = 4096;
+  /// Of the log: functions that are optimized under equal settings share it.
+  std::int64_t generation = 0;
   bool swap = false;
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;

@@ -16,6 +16,7 @@ using tensorflow::grappler::GraphProperties;
 // finds.
 constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
+constexpr std::int64_t most_elements = std::int64_t{1} << 46;
 
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
 // batch: where they are not, plans are of a wrong size, but no values are.
@@ -42,8 +43,9 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
     if (symbols.count(n) != 0) {
       n = batch;
       s.per_sample = true;
+      ++s.batch_dims;
     }
-    if (n < 0 || (n > 0 && elements > (std::int64_t{1} << 46) / n)) return s;
+    if (n < 0 || (n > 0 && elements > most_elements / n)) return s;
     s.dims.push_back(n);
     elements *= n;
   }
@@ -61,6 +63,18 @@ std::int64_t tensor_size::bytes() const {
   return elements * element_bytes(type);
 }
 
+std::int64_t tensor_size::growth(std::int64_t batch) const {
+  if (elements == 0) return 1;
+  std::int64_t product = 1;
+  for (int k = 0; k < batch_dims; ++k)
+    product *= batch;
+  return product;
+}
+
+std::int64_t tensor_size::sample_elements(std::int64_t batch) const {
+  return batch_dims == 1 ? elements / batch : 0;
+}
+
 absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
                                  std::int64_t batch, tensor_sizes* result) {
   GraphProperties properties(item);
@@ -72,16 +86,15 @@ absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item,
   result->batch_ = batch > 0 ? batch : nominal_batch;
   result->of_node_.assign(at(graph.size()), {});
   const std::set<std::int64_t> symbols = batch_symbols(properties, graph);
-  bool symbolic = false;
   for (int i = 0; i < graph.size(); ++i) {
     if (!properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
       tensor_size s = size_of(p, symbols, result->batch_);
-      symbolic = symbolic || s.per_sample;
+      result->batch_open_ = result->batch_open_ || s.per_sample;
       result->of_node_[at(i)].push_back(std::move(s));
     }
   }
-  result->batch_known_ = !symbolic || batch > 0;
+  result->batch_known_ = !result->batch_open_ || batch > 0;
   return absl::OkStatus();
 }
 

@@ -18,9 +18,15 @@ struct tensor_size {
   tensorflow::DataType type = tensorflow::DT_INVALID;
   std::vector<std::int64_t> dims;  ///< with the batch in place of its symbol
   std::int64_t elements = 0;
-  bool per_sample = false;  ///< one dimension is the unknown batch
+  bool per_sample = false;  ///< one dimension or more are the unknown batch
+  int batch_dims = 0;       ///< how many are
 
   std::int64_t bytes() const;
+  /// What the unknown batch multiplies its elements by, for a batch of so many samples.
+  std::int64_t growth(std::int64_t batch) const;
+  /// Elements of one sample; 0 where elements do not tell how many samples there are: of a tensor without the
+  /// unknown batch, or with several.
+  std::int64_t sample_elements(std::int64_t batch) const;
 };
 
 class tensor_sizes {
@@ -37,11 +43,14 @@ class tensor_sizes {
   /// Samples that sizes were computed with; `batch_known()` says whether that is more than a guess.
   std::int64_t batch() const { return batch_; }
   bool batch_known() const { return batch_known_; }
+  /// Whether the graph leaves the batch to its inputs.
+  bool batch_open() const { return batch_open_; }
 
  private:
   std::vector<std::vector<tensor_size>> of_node_;  // elements -1: not known
   std::int64_t batch_ = 0;
   bool batch_known_ = true;
+  bool batch_open_ = false;
 };
 
 /// Bytes of one element, 0 for types without a fixed size.

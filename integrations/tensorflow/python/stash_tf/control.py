@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,11 +13,12 @@ from tensorflow.python.framework import ops as framework_ops
 from . import diagnosis, doors, settings
 from .errors import StashError, expected
 from .library import Library, load
-from .session import Session
+from .session import Plans, Session
 
 _lock = threading.RLock()
-_generations = itertools.count(1)
+_plans = Plans()
 _session: Session | None = None
+_last: Session | None = None
 _plugin_open = False
 
 
@@ -53,7 +53,8 @@ def enable(
     door: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's
         Python; functions that ran before are not affected, and those rewritten stay so after disable().
 
-    A second call replaces the settings of the first. report() starts anew.
+    A second call replaces the settings of the first. report() starts anew. What TensorFlow has optimized under equal
+    settings before is used again.
     """
     wishes = settings.checked(policy, budget, batch, keep, swap, min_bytes, values)
     for name, value in (("strict", strict), ("replan", replan)):
@@ -65,7 +66,7 @@ def enable(
     library = load()
     with _lock:
         replan = replan and door == "config"
-        _use(Session(library, wishes, door, strict=strict, replan=replan, generations=_generations))
+        _use(Session(library, wishes, door, strict=strict, replan=replan, plans=_plans))
 
 
 def disable() -> None:
@@ -103,7 +104,8 @@ def check() -> None:
     from .reporting import report
 
     found = report()
-    if not found.rewritten and not diagnosis.within_budget(found.graphs):
+    kept = diagnosis.within_budget(found.graphs) and not diagnosis.budget_doubts(found.graphs, found.counters)
+    if not found.rewritten and not kept:
         raise StashError(" ".join(found.explanations) or "nothing was rewritten")
 
 
@@ -112,9 +114,14 @@ def current() -> Session | None:
     return _session
 
 
+def last() -> Session | None:
+    """The session in force, or the one that was the last."""
+    return _session or _last
+
+
 def _use(session: Session | None) -> None:
     """Makes `session` the one in force. Called with the lock held."""
-    global _session, _plugin_open
+    global _session, _last, _plugin_open
     if session is not None and session.door == "plugin":
         doors.close_config()
         doors.open_plugin(session.library, session.settings_json)
@@ -126,11 +133,13 @@ def _use(session: Session | None) -> None:
             doors.close_config()
         else:
             doors.open_config(session.config_for_call)
+    _last = session or _session or _last
     _session = session
 
 
 def _silence_plugin(library: Library) -> None:
-    library.configure(settings.Settings(policy="none").to_json(next(_generations)))
+    idle = settings.Settings(policy="none")
+    library.configure(idle.to_json(_plans.generation(idle)))
 
 
 def _check_mode() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .replanning import BATCH
+from .replanning import BATCH, larger_batch, measured_batch
 
 Entry = Mapping[str, Any]
 AS_IT_IS = ("", "raw")
@@ -40,6 +40,14 @@ UNKNOWN_LAYERS = "keep: no layer of the steps seen is called {names}."
 OVER_BUDGET = (
     "With what the first steps have shown about the data, {word}. Training goes on with the smallest peak."
 )
+OUTGROWN = (
+    "A step had {seen} samples, and the plan is for {planned}: the budget of {budget} bytes may not be kept. "
+    "Give the largest batch as batch=."
+)
+UNPLANNED = (
+    "How many samples a step has was not known when it was planned, so nothing was done to keep the budget of "
+    "{budget} bytes. Give the largest batch as batch=."
+)
 FELL_BACK = (
     "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
     "(its log on stderr says why), or the step has not run to its end yet."
@@ -59,9 +67,10 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
-    words = moves(graphs) + over_budget(graphs) + unknown_layers(graphs)
+    doubts = budget_doubts(graphs, counters)
+    words = moves(graphs) + over_budget(graphs) + doubts + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
-        doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) else "")
+        doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
         return ([doubt] if doubt else []) + words
     found = []
     if tf.config.functions_run_eagerly():
@@ -91,6 +100,20 @@ def over_budget(graphs: Iterable[Entry]) -> list[str]:
     """That the data turned out to need more than the budget: one sentence, for the newest step that says so."""
     words = [graph["budget"] for graph in graphs if graph.get("budget")]
     return [OVER_BUDGET.format(word=words[-1])] if words else []
+
+
+def budget_doubts(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[str]:
+    """That steps ran with more samples than their plan is for, or with a plan for none: at most one sentence."""
+    limited = [graph for graph in graphs if graph["rewritten"] and graph.get("budget_bytes")]
+    if not limited or any(graph.get("reason") for graph in limited):
+        return []
+    budget = limited[-1]["budget_bytes"]
+    if seen := larger_batch(limited, counters):
+        planned = max(graph["batch"] for graph in limited)
+        return [OUTGROWN.format(seen=seen, planned=planned, budget=budget)]
+    unplanned = [graph for graph in limited if graph.get("batch_open") and not graph["batch"]]
+    silent = any(not graph.get("counts_samples") for graph in unplanned)
+    return [UNPLANNED.format(budget=budget)] if silent or measured_batch(unplanned, counters) else []
 
 
 def unknown_layers(graphs: Iterable[Entry]) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from . import nn
-from .errors import StashError
+from .errors import StashError, expected
 
 if keras.backend.backend() != "tensorflow":
     raise StashError(
@@ -19,9 +20,21 @@ _registered = keras.saving.register_keras_serializable(package="stash_tf")
 
 @_registered
 class ReLU(keras.layers.Layer):
-    """max(x, 0), of which the backward pass reads one bit per element."""
+    """max(x, 0), of which the backward pass reads one bit per element.
 
-    def __init__(self, **arguments: Any) -> None:
+    Keras' other arguments are there for its configurations: only the values that change nothing are accepted.
+    """
+
+    def __init__(
+        self, max_value: Any = None, negative_slope: Any = 0.0, threshold: Any = 0.0, **arguments: Any
+    ) -> None:
+        for name, value, neutral in (
+            ("max_value", max_value, None),
+            ("negative_slope", negative_slope, 0.0),
+            ("threshold", threshold, 0.0),
+        ):
+            if value is not None and value != neutral:
+                raise expected("ReLU", name, f"{neutral}, or keras.layers.ReLU", value)
         super().__init__(**arguments)
         self.supports_masking = True
         self.supports_jit = False
@@ -33,6 +46,10 @@ class ReLU(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         """That of the input."""
         return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """That of keras.layers.ReLU."""
+        return {**super().get_config(), "max_value": None, "negative_slope": 0.0, "threshold": 0.0}
 
 
 @_registered
@@ -54,6 +71,7 @@ class Conv2D(keras.layers.Conv2D):
     """Convolution whose input the backward pass reads as `encoding` keeps it (see stash_tf.nn.conv2d)."""
 
     def __init__(self, *arguments: Any, encoding: str = "fp8", **options: Any) -> None:
+        nn.check_encoding("Conv2D", encoding)
         super().__init__(*arguments, **options)
         self.encoding = encoding
         self.supports_jit = False
@@ -93,4 +111,7 @@ class Dropout(keras.layers.Dropout):
         """The layer's function."""
         if not training or self.rate == 0:
             return inputs
-        return nn.dropout(inputs, self.rate, self.seed_generator.next(), name=self.name)
+        seed = self.seed_generator.next()
+        if self.rate == 1:
+            return tf.where(tf.zeros_like(inputs, tf.bool), inputs, tf.zeros_like(inputs))
+        return nn.dropout(inputs, self.rate, seed, name=self.name)

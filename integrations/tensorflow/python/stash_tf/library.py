@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from . import derivatives
 from .errors import StashError
 
 NAME = "libstash_tf.so"
@@ -31,6 +32,8 @@ class Library:
         door.stash_tf_built_for.restype = ctypes.c_char_p
         door.stash_tf_core_version.restype = ctypes.c_char_p
         door.stash_tf_graphs.restype = door.stash_tf_counters.restype = ctypes.c_void_p
+        door.stash_tf_graphs.argtypes = [ctypes.c_int64]
+        door.stash_tf_last_serial.restype = door.stash_tf_growths.restype = ctypes.c_int64
         door.stash_tf_reset_graphs.restype = door.stash_tf_reset_counters.restype = None
         door.stash_tf_free.argtypes, door.stash_tf_free.restype = [ctypes.c_void_p], None
         for call in (door.stash_tf_configure, door.stash_tf_register_plugin):
@@ -38,9 +41,18 @@ class Library:
         self._door = door
         self.core_version: str = door.stash_tf_core_version().decode()
 
-    def graphs(self) -> list[dict[str, Any]]:
-        """What the graph optimizer did with each graph since the last reset."""
-        return json.loads(self._text(self._door.stash_tf_graphs()))
+    def graphs(self, generation: int = 0) -> list[dict[str, Any]]:
+        """What the graph optimizer did with each graph since the last reset, under settings of this generation
+        (0: of any)."""
+        return json.loads(self._text(self._door.stash_tf_graphs(generation)))
+
+    def last_serial(self) -> int:
+        """The number of the newest graph."""
+        return self._door.stash_tf_last_serial()
+
+    def growths(self) -> int:
+        """A number that changes when a batch may have grown. Quick."""
+        return self._door.stash_tf_growths()
 
     def counters(self) -> list[dict[str, Any]]:
         """How often each kernel ran since the last reset, on which tensor, and what it moved."""
@@ -88,6 +100,7 @@ def load() -> Library:
             _check_copies(path)
             try:
                 _loaded = Library(path)
+                derivatives.register(_loaded.ops)
             except (tf.errors.OpError, OSError, AttributeError) as error:
                 raise StashError(f"{path}: cannot be loaded: {error}") from error
         return _loaded

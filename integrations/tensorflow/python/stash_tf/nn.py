@@ -1,23 +1,29 @@
 """Functions with a gradient that reads an encoded tensor: Stash by hand, without the graph optimizer.
 
 They run in tf.function and eagerly, and save memory in both. `name` is the tensor's name in stash_tf.report().
-Second derivatives are not there: the ops of the backward pass have no gradients of their own.
+Second derivatives: relu and dropout have them, max_pool and conv2d raise StashError.
 """
 
 from __future__ import annotations
 
+import numbers
+import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-from . import gates
+from . import derivatives, gates
 from .errors import expected
 from .library import load
 
 Tensor = Any
 Gradient = Callable[..., Any]
+
+TYPES = (tf.float32, tf.float16, tf.bfloat16)
+FORMATS = "fp16|bf16|fp10|fp8|fp8_e5m2|mxfp8_e4m3|mxfp8_e5m2|mxfp6_e2m3|mxfp6_e3m2|mxfp4_e2m1"
 
 
 @tf.autograph.experimental.do_not_convert
@@ -35,7 +41,7 @@ def relu(x: Tensor, name: str = "relu") -> Tensor:
 
         return y, gradient
 
-    return _differentiable(forward, x)
+    return _differentiable(forward, _floats("relu", x))
 
 
 @tf.autograph.experimental.do_not_convert
@@ -49,11 +55,12 @@ def max_pool(
 ) -> Tensor:
     """tf.nn.max_pool; the backward pass reads the winning cell of each window, a few bits."""
     ops = load().ops
+    _one_of("max_pool", "data_format", data_format, ("NHWC", "NCHW", "NDHWC", "NCDHW"))
     rank = len(data_format)
     shape = {
         "ksize": _window("max_pool", "ksize", ksize, data_format),
         "strides": _window("max_pool", "strides", strides, data_format),
-        "padding": padding.upper(),
+        "padding": _padding("max_pool", padding),
         "data_format": data_format,
         "tensor": name,
     }
@@ -69,7 +76,7 @@ def max_pool(
 
         return y, gradient
 
-    x = tf.convert_to_tensor(x)
+    x = _floats("max_pool", x)
     if x.shape.rank not in (None, rank):
         raise expected("max_pool", "x", f"{rank} dimensions, as {data_format} says", x.shape)
     return _differentiable(forward, x)
@@ -92,19 +99,22 @@ def conv2d(
         on.
     """
     ops = load().ops
+    check_encoding("conv2d", encoding)
+    _one_of("conv2d", "data_format", data_format, ("NHWC", "NCHW"))
     shape = {
         "strides": _window("conv2d", "strides", strides, data_format),
-        "padding": padding.upper(),
+        "padding": _padding("conv2d", padding),
         "data_format": data_format,
         "dilations": _window("conv2d", "dilations", dilations, data_format),
     }
 
     def forward(x: Tensor, filters: Tensor) -> tuple[Tensor, Gradient]:
-        static, of_x, of_filters, kind = x.shape, tf.shape(x), tf.shape(filters), x.dtype
+        static, size, of_filters, kind = x.shape, tf.shape(x), tf.shape(filters), x.dtype
         encoded = _Encoded(x, encoding, name)
 
         def gradient(dy: Tensor) -> tuple[Tensor, Tensor]:
             encoded.early()
+            dy, weights, _ = derivatives.only_once("conv2d", dy, filters, of_x)
             with gates.decode_late(dy):
                 kept = ops.stash_decode(
                     stored=encoded.stored, dims=encoded.dims, T=kind, encoding=encoding, tensor=name
@@ -112,12 +122,14 @@ def conv2d(
             kept.set_shape(static)
             dw = tf.raw_ops.Conv2DBackpropFilter(input=kept, filter_sizes=of_filters, out_backprop=dy, **shape)
             with tf.control_dependencies([dw]):  # the decoded tensor is dead before dx comes
-                dx = tf.raw_ops.Conv2DBackpropInput(input_sizes=of_x, filter=filters, out_backprop=dy, **shape)
+                dx = tf.raw_ops.Conv2DBackpropInput(input_sizes=size, filter=weights, out_backprop=dy, **shape)
             return dx, dw
 
         return tf.raw_ops.Conv2D(input=x, filter=filters, **shape), gradient
 
-    x = tf.convert_to_tensor(x)
+    x = _floats("conv2d", x)
+    # Tapes do not see that the gradient of the filters is a function of x: they follow no bytes. They follow this zero.
+    of_x = _differentiable(lambda x: (tf.zeros([], x.dtype), lambda dy: derivatives.refuse("conv2d")), x)
     return _differentiable(forward, x, tf.convert_to_tensor(filters, dtype=x.dtype))
 
 
@@ -128,8 +140,9 @@ def dropout(x: Tensor, rate: float, seed: Tensor, name: str = "dropout") -> Tens
 
     The numbers are not those of tf.nn.dropout.
     """
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 <= rate < 1:
         raise expected("dropout", "rate", "a number in [0, 1)", rate)
+    rate = float(rate)
     ops = load().ops
     x = tf.convert_to_tensor(x)
     seed = tf.cast(seed, tf.int64)
@@ -145,6 +158,13 @@ def dropout(x: Tensor, rate: float, seed: Tensor, name: str = "dropout") -> Tens
     if x.dtype != tf.float32:  # the op knows float32 only
         return tf.cast(_differentiable(forward, tf.cast(x, tf.float32)), x.dtype)
     return _differentiable(forward, x)
+
+
+def check_encoding(where: str, encoding: object) -> None:
+    """Raises StashError if this is not an encoding that gives values back."""
+    if not isinstance(encoding, str) or not re.fullmatch(f"raw|(bitmap_|csr_)?({FORMATS})|bitmap|csr", encoding):
+        what = "raw, a format of values (fp16, bf16, fp10, fp8, ...), bitmap or csr, or one of these two with a format"
+        raise expected(where, "encoding", f"{what} (bitmap_fp8)", encoding)
 
 
 class _Encoded:
@@ -177,9 +197,34 @@ def _differentiable(forward: Callable[..., tuple[Tensor, Gradient]], *inputs: Te
 def _window(where: str, name: str, value: int | Sequence[int], data_format: str) -> list[int]:
     """One number per dimension, from one for all, one per spatial dimension, or all of them."""
     spatial = len(data_format) - 2
-    numbers = [value] * spatial if isinstance(value, int) else list(value)
-    if len(numbers) == spatial:
-        numbers = [1, 1, *numbers] if data_format.startswith("NC") else [1, *numbers, 1]
-    if len(numbers) != spatial + 2:
-        raise expected(where, name, f"1, {spatial} or {spatial + 2} numbers", value)
-    return [int(number) for number in numbers]
+    what = f"1, {spatial} or {spatial + 2} whole numbers"
+    try:
+        listed = [value] * spatial if not hasattr(value, "__len__") else list(value)
+        if any(isinstance(number, bool) for number in listed):
+            raise TypeError
+        sizes = [operator.index(number) for number in listed]
+    except TypeError as error:
+        raise expected(where, name, what, value) from error
+    if len(sizes) == spatial:
+        sizes = [1, 1, *sizes] if data_format.startswith("NC") else [1, *sizes, 1]
+    if len(sizes) != spatial + 2:
+        raise expected(where, name, what, value)
+    return sizes
+
+
+def _floats(where: str, x: Tensor) -> Tensor:
+    x = tf.convert_to_tensor(x)
+    if x.dtype not in TYPES:
+        raise expected(where, "x", "float32, float16 or bfloat16", x.dtype.name)
+    return x
+
+
+def _padding(where: str, padding: object) -> str:
+    upper = padding.upper() if isinstance(padding, str) else padding
+    _one_of(where, "padding", upper, ("SAME", "VALID"))
+    return str(upper)
+
+
+def _one_of(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise expected(where, name, "one of " + ", ".join(choices), value)

@@ -31,6 +31,8 @@ def better(
     if wishes.batch == 0 and _batch_matters(wishes):
         unknown = [graph for graph in rewritten if not graph.get("batch")]
         batch = max(measured_batch(unknown, counters), used.batch)
+        if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):
+            batch = max(larger_batch(rewritten, counters), batch)
     shares = dict(used.densities)
     if _densities_matter(wishes):
         for tensor, share in measured_densities(encoded).items():
@@ -44,20 +46,55 @@ def better(
     return dataclasses.replace(found, accepted=used.accepted or accepted)
 
 
+def alike(one: Settings, other: Settings) -> bool:
+    """Whether they differ in nothing but densities, and in these by less than is worth another plan."""
+    first, second = dict(one.densities), dict(other.densities)
+    if dataclasses.replace(one, densities=other.densities) != other or first.keys() != second.keys():
+        return False
+    return all(abs(first[tensor] - second[tensor]) <= CHANGE for tensor in first)
+
+
+def seeded(graphs: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether random kernels with a seed run in one of them: they count their calls."""
+    return any(graph.get("seeded") for graph in graphs)
+
+
+def seen(
+    graphs: Iterable[dict[str, Any]], since: int, counters: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Of these graphs those with a higher number than `since`, and those before whose tensors were counted."""
+    graphs = list(graphs)
+    new = [graph for graph in graphs if graph["serial"] > since]
+    ran = {counter["tensor"] for counter in counters if counter["executions"] > 0} - _tensors(new)
+    return [graph for graph in graphs if graph["serial"] > since or ran & _tensors([graph])]
+
+
+def larger_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
+    """Samples of an execution if these are clearly more than what was planned for; else 0."""
+    planned = [graph for graph in graphs if graph.get("batch_open") and graph.get("batch")]
+    most = max((graph["batch"] for graph in planned), default=0)
+    found = measured_batch(planned, counters)
+    return found if found > most * (1 + CHANGE) else 0
+
+
 def measured_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
-    """Samples per execution, by StashBatch or the elements that went through StashEncode; 0: unknown."""
-    per_sample = {
-        tensor["tensor"]: tensor.get("elements_per_sample") or 0
-        for graph in graphs
-        for tensor in graph.get("tensors", ())
-    }
+    """The most samples of an execution, by StashBatch or the elements that went through StashEncode; 0: unknown."""
+    graphs = list(graphs)
+    per_sample: dict[str, int] = {}
+    for graph in graphs:
+        for tensor in graph.get("tensors", ()):
+            name, elements = tensor["tensor"], tensor.get("elements_per_sample") or 0
+            per_sample[name] = max(elements, per_sample.get(name, 0))
+    if not graphs:
+        return 0
     found = 0
     for counter in counters:
         if counter["op"] not in (BATCH, "StashEncode"):
             continue  # the others count what they read
         unit = 1 if counter["op"] == BATCH else per_sample.get(counter["tensor"], 0)
         if counter["executions"] > 0 and unit > 0:
-            found = max(found, round(counter["elements"] / counter["executions"] / unit))
+            elements = counter.get("most_elements") or counter["elements"] / counter["executions"]
+            found = max(found, round(elements / unit))
     return found
 
 
@@ -71,6 +108,10 @@ def measured_densities(encoded: Iterable[Mapping[str, Any]]) -> dict[str, float]
             nonzeros[name] = nonzeros.get(name, 0) + counter["nonzeros"]
             elements[name] = elements.get(name, 0) + counter["elements"]
     return {name: round(nonzeros[name] / elements[name], 3) for name in nonzeros}
+
+
+def _tensors(graphs: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {tensor["tensor"] for graph in graphs for tensor in graph.get("tensors", ())}
 
 
 def _batch_matters(wishes: Settings) -> bool:

@@ -92,8 +92,11 @@ def report() -> Report:
     """
     session = control.current()
     loaded = library.loaded()
-    graphs = loaded.graphs() if loaded else []
-    counters = loaded.counters() if loaded else []
+    last = control.last()
+    if last is not None:
+        graphs, counters = last.facts()
+    else:
+        graphs, counters = [], loaded.counters() if loaded else []
     explanations = diagnosis.explain(
         policy=session.settings.policy if session else None,
         door=session.door if session else "config",

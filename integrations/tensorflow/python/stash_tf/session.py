@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from typing import Any
 
 from . import diagnosis, doors, replanning
 from .errors import StashError
@@ -13,6 +13,43 @@ from .settings import Settings
 
 MOST_REPLANS = 3
 EVIDENCE_CALLS = 5
+
+
+class Plans:
+    """The settings that were in force in this process.
+
+    Each has a generation. Equal settings share theirs, so TensorFlow finds the functions that it has optimized under
+    them: every other form of a function stays in memory for as long as the function does.
+    """
+
+    def __init__(self) -> None:
+        self._generations: dict[Settings, int] = {}
+        self._ended: dict[Settings, Settings] = {}
+
+    def generation(self, settings: Settings) -> int:
+        """The same for equal settings, from 1 on."""
+        return self._generations.setdefault(settings, len(self._generations) + 1)
+
+    def like(self, settings: Settings) -> Settings:
+        """Settings from before that say as much; these if there are none."""
+        found = (known for known in self._generations if replanning.alike(known, settings))
+        return next(found, settings)
+
+    def begin(self, wishes: Settings, library: Library) -> Settings:
+        """What a session with these wishes starts with.
+
+        That is its wishes. Where seeded random kernels have run under what the last such session has learned, it is
+        that: in other forms of their functions their sequences start over.
+        """
+        ended = self._ended.get(wishes, wishes)
+        if ended != wishes and replanning.seeded(library.graphs(self.generation(ended))):
+            return ended
+        return wishes
+
+    def use(self, wishes: Settings, settings: Settings) -> int:
+        """The generation of the settings that a session uses from now on."""
+        self._ended[wishes] = settings
+        return self.generation(settings)
 
 
 class Session:
@@ -26,21 +63,18 @@ class Session:
         *,
         strict: bool,
         replan: bool,
-        generations: Iterator[int],
+        plans: Plans,
     ) -> None:
         self.library = library
         self.wishes = wishes
         self.door = door
         self.strict = strict
-        self.calls = 0
         self.replans_left = MOST_REPLANS if replan else 0
-        self._generations = generations
+        self._plans = plans
         self._busy = threading.Lock()
-        self._warned = False
-        if door == "config":
-            library.reset_graphs()
-        library.reset_counters()
-        self._put(wishes)
+        self._warned: set[str] = set()
+        self._growths = 0
+        self._begin(plans.begin(wishes, library) if door == "config" else wishes)
 
     @property
     def settings_json(self) -> str:
@@ -50,7 +84,7 @@ class Session:
     def config_for_call(self, config: bytes) -> bytes:
         """The hook of the config door: runs at each call of a function from Python, so it has to be quick."""
         self.calls += 1
-        if _due(self.calls):
+        if _due(self.calls) or (self._watches() and self.library.growths() != self._growths):
             self._inspect()
         text, cache = self._plan
         found = cache.get(config)
@@ -58,30 +92,64 @@ class Session:
             found = cache[config] = doors.merged(config, text)
         return found
 
-    def _put(self, settings: Settings) -> None:
+    def facts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The graphs that this session has optimized or run, and the counters.
+
+        Functions that were optimized under equal settings before are not optimized again. That they ran is known if
+        their kernels have counted; where nothing else is known all may have run.
+        """
+        known, counters = self._known(), self.library.counters()
+        found = self._certain(known, counters)
+        return found or (known if self.calls else []), counters
+
+    def _known(self) -> list[dict[str, Any]]:
+        return self.library.graphs(self._generation if self.door == "config" else 0)
+
+    def _certain(self, known: list[dict[str, Any]], counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return known if self.door == "plugin" else replanning.seen(known, self._since, counters)
+
+    def _begin(self, settings: Settings) -> None:
+        self._since = self.library.last_serial()
+        self.library.reset_counters()
         self.settings = settings
-        self._plan: tuple[str, dict[bytes, bytes]] = (settings.to_json(next(self._generations)), {})
+        self._generation = self._plans.use(self.wishes, settings)
+        self._plan: tuple[str, dict[bytes, bytes]] = (settings.to_json(self._generation), {})
+        self.calls = 0
+
+    def _watches(self) -> bool:
+        """Whether a larger batch matters: one that the budget was not planned for."""
+        return self.wishes.budget_bytes > 0 and "batch" not in self._warned
 
     def _inspect(self) -> None:
-        if not (self.strict or self.replans_left) or not self._busy.acquire(blocking=False):
+        wanted = self.strict or self.replans_left or self._watches()
+        if not wanted or not self._busy.acquire(blocking=False):
             return
         try:
-            graphs, counters = self.library.graphs(), self.library.counters()
-            doubt = self.strict and self.calls >= EVIDENCE_CALLS and diagnosis.evidence(graphs, counters)
+            self._growths = self.library.growths()
+            known, counters = self._known(), self.library.counters()
+            certain = self._certain(known, counters)
+            doubt = self.strict and self.calls >= EVIDENCE_CALLS and diagnosis.evidence(certain, counters)
             if doubt:
                 raise StashError(f"{doubt} (strict=True)")
-            for word in diagnosis.over_budget(graphs)[: 0 if self._warned else 1]:
-                self._warned = True
-                warnings.warn(word, RuntimeWarning, stacklevel=2)
-            better = replanning.better(self.wishes, self.settings, graphs, counters)
+            self._warn("budget", diagnosis.over_budget(certain))
+            if replanning.seeded(known):
+                self.replans_left = 0  # another form of the function would draw the same numbers again
+            better = replanning.better(self.wishes, self.settings, certain or known, counters)
             if better is not None and self.replans_left > 0:
                 self.replans_left -= 1
-                self.library.reset_graphs()
-                self.library.reset_counters()
-                self._put(better)
+                self._begin(self._plans.like(better))
                 self.calls = 1
+            else:
+                self._warn("batch", diagnosis.budget_doubts(certain or known, counters))
         finally:
             self._busy.release()
+
+
+    def _warn(self, kind: str, words: list[str]) -> None:
+        """Once for each kind."""
+        if words and kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(words[0], RuntimeWarning, stacklevel=3)
 
 
 def _due(calls: int) -> bool:
