@@ -8,6 +8,7 @@
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
 #include "planner/validator.hpp"
+#include "stash/error.hpp"
 
 namespace stash::planner {
 namespace {
@@ -69,7 +70,39 @@ std::string reason_for(const stash_choice& c, storage_role role, const plan_opti
   return "";
 }
 
+// As much as the text of a plan can hold (docs/plan.md).
+constexpr std::int64_t most_bytes = std::int64_t{1} << 53, most_together = std::int64_t{1} << 60;
+
+void check_sizes(const plan& p) {
+  const std::int64_t largest =
+      std::max({p.sizes.planned_peak_total, p.sizes.baseline_peak_total, p.sizes.host_bytes});
+  if (largest > most_bytes) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("make_plan: graph: expected a step within 2^53 bytes of memory, got {}", largest));
+  }
+  std::int64_t together = 0;
+  for (const buffer& b : p.buffers) {
+    if ((together += b.bytes) <= most_together) continue;
+    throw error(errc::invalid_argument,
+                "make_plan: graph: expected buffers of at most 2^60 bytes in total, got more");
+  }
+}
+
 }  // namespace
+
+void check_total_bytes(const graph& g) {
+  std::int64_t left = most_together;
+  for (const storage& s : g.storages) {
+    const bool fits = s.fixed_bytes <= left &&
+                      s.bytes_per_sample <= (left - s.fixed_bytes) / std::max<std::int64_t>(g.batch, 1);
+    if (!fits) {
+      throw error(errc::invalid_argument,
+                  "make_plan: graph: expected storages of at most 2^60 bytes in total, got more");
+    }
+    left -= s.bytes(g.batch);
+  }
+}
 
 plan assemble(const graph& g, const plan_options& options, const scheduler& facts, const selection& s,
               placement where) {
@@ -128,6 +161,7 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
         (where.laid_out ? place(std::move(unplanned)) : without_layout(std::move(unplanned))).height;
   }
   sizes.baseline_peak_total = sizes.baseline_peak + parameters + workspace;
+  check_sizes(p);
   return p;
 }
 

@@ -62,8 +62,11 @@ bool overflow_arena_matters(const placement& p);
 [[noreturn]] void refuse_budget(const graph& g, const placement& smallest, std::int64_t fixed,
                                 std::int64_t budget);
 
+/// Throws error(invalid_argument) for more than the planner counts with.
+void check_total_bytes(const graph& g);
+
 /// The plan of a placement: choices with their reasons, steps, buffers and sizes. `s` is what it was built
-/// from.
+/// from. Throws error(invalid_argument) for sizes that the text of a plan cannot hold.
 plan assemble(const graph& g, const plan_options& options, const scheduler& facts, const selection& s,
               placement where);
 

@@ -72,6 +72,7 @@ void check_options(const plan_options& o) {
 
 plan make_plan(const graph& g, const plan_options& options) {
   check_options(options);
+  check_total_bytes(g);
   if (options.model) return plan_sweep(g, options).make(options.budget_bytes);
   if (options.swap) {
     throw error(errc::invalid_argument,

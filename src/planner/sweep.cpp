@@ -33,7 +33,8 @@ constexpr std::int64_t least_parts_of_room = 2000;
 // How closely the smallest budget is told.
 constexpr std::int64_t parts_of_named_budget = 100;
 
-constexpr std::int64_t no_limit = std::int64_t{1} << 52;
+// More than any step takes, but for those that no machine runs.
+constexpr std::int64_t plenty = std::int64_t{1} << 52;
 
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
@@ -69,7 +70,7 @@ class plan_sweep::state {
     rules.overflow_share = options_.overflow_share;
     rules.move_images = !has_rule(options_.chosen_policy);  // the papers' rules know maps only
     rules.pinned = pinned_storages();
-    problem_ = make_problem(g_, set_, *options_.model, rules, no_limit);
+    problem_ = make_problem(g_, set_, *options_.model, rules, plenty);
     steps_ = compress(problem_);
     for (const double ms : problem_.tick_ms)
       unplanned_ms_ += ms;
@@ -87,7 +88,7 @@ class plan_sweep::state {
 
   plan make(std::int64_t budget) {
     const std::int64_t given = budget;
-    if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit;
+    if (budget == 0) budget = options_.model->memory_bytes > 0 ? options_.model->memory_bytes : no_limit();
     const std::int64_t room = budget - beside_;
     if (has_rule(options_.chosen_policy)) return make_by_rule(given, budget);
     searched s = search_within(room);
@@ -129,6 +130,8 @@ class plan_sweep::state {
   std::int64_t beside() const { return beside_; }
 
  private:
+  std::int64_t no_limit() const { return std::max(plenty, baseline()); }
+
   // The fastest choice for a room. With `certified`, the relaxation's prices and bound.
   struct searched {
     placed_choice fitted;
@@ -404,7 +407,7 @@ class plan_sweep::state {
   void add_unplanned(std::int64_t room, double ms) {
     for (unplanned_choice& u : unplanned_) {
       if (u.ms >= ms || u.max_live > room) continue;
-      steps_.limit = no_limit;
+      steps_.limit = no_limit();
       timeline_record record;
       simulator sim(steps_);
       u.ms = sim.run(u.choice, std::numeric_limits<double>::infinity(), &record).ms;
@@ -433,7 +436,7 @@ class plan_sweep::state {
   // larger than what they save.
   const placed_choice& unmoved_plan() {
     if (unmoved_) return *unmoved_;
-    steps_.limit = no_limit;
+    steps_.limit = no_limit();
     const search finder(facts_, set_, options_);
     for (const bool sparse : {true, false}) {
       if (!sparse && !overflow_arena_matters(unmoved_->where)) break;
@@ -537,6 +540,7 @@ plan_sweep::plan_sweep(const graph& g, const plan_options& options) {
   if (!options.model) {
     throw error(errc::invalid_argument, "plan_sweep: options: expected a model of the machine, got none");
   }
+  check_total_bytes(g);
   state_ = std::make_unique<state>(g, options);
 }
 

@@ -67,6 +67,11 @@ std::vector<plan_finding> validate(const plan& p, double* proven_ms) {
   if (p.alternative.size() != g.ops.size()) {
     found.add(plan_fault::bad_reference, "alternative: {} for {} ops", p.alternative.size(), g.ops.size());
   }
+  std::int64_t total = 0;
+  for (const buffer& b : p.buffers) {
+    if (b.bytes >= 0 && b.bytes <= largest_size && total <= largest_total) total += b.bytes;
+  }
+  if (total > largest_total) found.add(plan_fault::bad_size, "buffers: more than 2^60 bytes in total");
   if (!found.empty()) return found.take();
 
   const graph_history history(g);

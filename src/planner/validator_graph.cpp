@@ -172,11 +172,15 @@ void check_references(const graph& g, finding_list& found) {
     found.add(plan_fault::bad_graph, "batch: {}", g.batch);
     return;
   }
+  std::int64_t total = 0;
   for (const storage& s : g.storages) {
     if (!sizes_are_sane(s, g.batch)) {
       found.add(plan_fault::bad_graph, "storage {}: shape and bytes do not fit", s.name);
+    } else if (total <= largest_total) {
+      total += s.bytes(g.batch);
     }
   }
+  if (total > largest_total) found.add(plan_fault::bad_graph, "storages: more than 2^60 bytes in total");
   for (const op& o : g.ops) {
     if (!op_is_sane(g, o)) found.add(plan_fault::bad_graph, "op {}: an operand is out of range", o.name);
   }

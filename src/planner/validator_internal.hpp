@@ -16,8 +16,10 @@
 
 namespace stash::planner::validation {
 
-/// Sizes above this (256 TiB) are taken for damage; below it the arithmetic of this file cannot overflow.
-inline constexpr std::int64_t largest_size = std::int64_t{1} << 48;
+/// Sizes, and totals of storages or buffers, above these are taken for damage (docs/plan.md); below them the
+/// arithmetic of the validator cannot overflow.
+inline constexpr std::int64_t largest_size = std::int64_t{1} << 53;
+inline constexpr std::int64_t largest_total = std::int64_t{1} << 60;
 
 class finding_list {
  public:

@@ -486,6 +486,31 @@ TEST(make_plan, tensors_that_may_not_stay_as_they_are) {
   }
 }
 
+// As far as a plan's text holds byte counts.
+TEST(make_plan, steps_of_petabytes) {
+  const graph g = model_graph("gpt2_small", 1'000'000, 0.5);
+  for (const bool timed : {false, true}) {
+    plan_options options = with(policy::none);
+    if (timed) options.model = find_machine("cpu");
+    const plan p = make_plan(g, options);
+    EXPECT_GT(p.sizes.planned_peak, std::int64_t{1} << 50);
+    EXPECT_THAT(validate(p), IsEmpty());
+    EXPECT_THAT(validate(plan_from_json(to_json(p))), IsEmpty());
+  }
+  const auto refusal = [](std::int64_t batch) -> std::string {
+    try {
+      make_plan(model_graph("unet3d", batch, 0.5), with(policy::none));
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::invalid_argument);
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(10'000'000),
+              HasSubstr("make_plan: graph: expected a step within 2^53 bytes of memory, got "));
+  EXPECT_THAT(refusal(1'000'000'000), HasSubstr("make_plan: graph: expected storages of at most 2^60 bytes"));
+}
+
 // ---- the bound and the search against all configurations -------------------------------------------------
 
 TEST(bound, holds_for_every_configuration_and_the_search_comes_near_the_best) {

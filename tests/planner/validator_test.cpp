@@ -660,6 +660,12 @@ TEST(Validator, ReportsWrongTotals) {
           {"a density that is no number", bad_size,
            [](test_plan& t) { t.choice("p").density = std::numeric_limits<double>::quiet_NaN(); }},
           {"a slot for a lower density", bad_size, [](test_plan& t) { t.choice("k").density = 0.9; }},
+          {"buffers of more than 2^60 bytes together", bad_size,
+           [](test_plan& t) {
+             buffer large = t.at("b");
+             large.bytes = std::int64_t{1} << 53;
+             t.p.buffers.insert(t.p.buffers.end(), 2000, large);
+           }},
           {"a negative offset", bad_alignment, [](test_plan& t) { t.at("b").offset = -64; }},
           {"a negative size", bad_alignment, [](test_plan& t) { t.at("b").bytes = -64; }},
           {"an enormous size", bad_alignment,
