@@ -29,6 +29,9 @@ except stash_tf.StashError as error:
         ({"policy": "int8"}, "policy: expected one of none, lossless, fp16, fp10, fp8, auto, got 'int8'"),
         ({"policy": None}, "policy: expected one of none, lossless, fp16, fp10, fp8, auto, got None"),
         ({"budget": -1}, 'budget: expected a whole number of bytes, or a text as "400 MiB", got -1'),
+        ({"budget": 0}, "budget: expected 1 byte or more, or None for no budget, got 0"),
+        ({"budget": "0.0000001 B"}, "budget: expected 1 byte or more, or None for no budget, got '0.0000001 B'"),
+        ({"keep": ["conv1", "\udcff"]}, r"keep: expected a list of layer names in Unicode, got ['conv1', '\udcff']"),
         ({"budget": 1.5}, 'budget: expected a whole number of bytes, or a text as "400 MiB", got 1.5'),
         ({"budget": True}, 'budget: expected a whole number of bytes, or a text as "400 MiB", got True'),
         ({"budget": "much"}, """budget: expected bytes, as a whole number or as in "400 MiB", got 'much'"""),
@@ -730,6 +733,17 @@ def test_functions_that_are_called_are_searched_for_seeds(python):
     none, unseeded, called = python(RANDOM.replace("tf.random.set_seed(1)", ""), code)
     assert none and not any(none) and unseeded and not any(unseeded)
     assert called and all(called)
+
+
+def test_a_batch_beyond_all_sizes_is_named(python):
+    code = """
+    out([run([64], batch=10**18, budget="1 GiB")[1], run([64], batch=10**18)[1], run([64], batch=10**6)[1]])
+    """
+    *large, fine = python(OPEN, code)
+    for explanations in large:
+        assert len(explanations) == 1
+        assert "with a batch of 1000000000000000000 samples its tensors are larger than any memory" in explanations[0]
+    assert fine == []
 
 
 def test_batches_are_measured_where_tensors_have_them_twice(python):

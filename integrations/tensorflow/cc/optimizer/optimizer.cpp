@@ -253,6 +253,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
     log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
+    if (sizes.too_large())
+      return nothing_to_do(
+          absl::StrCat("with a batch of ", wanted.batch,
+                       " samples its tensors are larger than any memory: give the real batch"));
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
       preserved.emplace(parse_input(n).first);

@@ -17,6 +17,8 @@ using tensorflow::grappler::GraphProperties;
 constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
 constexpr std::int64_t most_elements = std::int64_t{1} << 46;
+constexpr std::int64_t unknown = -1;
+constexpr std::int64_t more_than_most = -2;
 
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
 // batch: where they are not, plans are of a wrong size, but no values are.
@@ -35,7 +37,7 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
                     std::int64_t batch) {
   tensor_size s;
   s.type = p.dtype();
-  s.elements = -1;
+  s.elements = unknown;
   if (p.shape().unknown_rank()) return s;
   std::int64_t elements = 1;
   for (const auto& d : p.shape().dim()) {
@@ -45,7 +47,11 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
       s.per_sample = true;
       ++s.batch_dims;
     }
-    if (n < 0 || (n > 0 && elements > most_elements / n)) return s;
+    if (n < 0) return s;
+    if (n > 0 && elements > most_elements / n) {
+      s.elements = more_than_most;
+      return s;
+    }
     s.dims.push_back(n);
     elements *= n;
   }
@@ -90,6 +96,7 @@ absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item,
     if (!properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
       tensor_size s = size_of(p, symbols, result->batch_);
+      result->too_large_ = result->too_large_ || (batch > 0 && s.per_sample && s.elements == more_than_most);
       result->batch_open_ = result->batch_open_ || s.per_sample;
       result->of_node_[at(i)].push_back(std::move(s));
     }

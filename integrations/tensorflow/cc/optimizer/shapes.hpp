@@ -43,14 +43,17 @@ class tensor_sizes {
   /// Samples that sizes were computed with; `batch_known()` says whether that is more than a guess.
   std::int64_t batch() const { return batch_; }
   bool batch_known() const { return batch_known_; }
+  /// Whether a tensor is larger than any memory with this batch: then its size is not known.
+  bool too_large() const { return too_large_; }
   /// Whether the graph leaves the batch to its inputs.
   bool batch_open() const { return batch_open_; }
 
  private:
-  std::vector<std::vector<tensor_size>> of_node_;  // elements -1: not known
+  std::vector<std::vector<tensor_size>> of_node_;  // elements below 0: not known
   std::int64_t batch_ = 0;
   bool batch_known_ = true;
   bool batch_open_ = false;
+  bool too_large_ = false;
 };
 
 /// Bytes of one element, 0 for types without a fixed size.

@@ -73,7 +73,7 @@ def checked(
         raise expected("enable", "swap", "True or False", swap)
     return Settings(
         policy=str(policy),
-        budget_bytes=_bytes("budget", budget),
+        budget_bytes=_budget(budget),
         batch=_count("batch", batch, "samples, 0 or None where the graph or the first step says"),
         keep=_names("keep", "layer names", keep),
         swap=swap,
@@ -90,6 +90,13 @@ def _bytes(name: str, value: object) -> int:
             raise expected("enable", name, 'bytes, as a whole number or as in "400 MiB"', value)
         value = int(float(match[1]) * unit)
     return _count(name, value, 'bytes, or a text as "400 MiB"')
+
+
+def _budget(value: object) -> int:
+    number = _bytes("budget", value)
+    if number == 0 and value is not None:
+        raise expected("enable", "budget", "1 byte or more, or None for no budget", value)
+    return number
 
 
 def _count(name: str, value: object, what: str) -> int:
@@ -119,4 +126,8 @@ def _names(field: str, what: str, keep: object) -> tuple[str, ...]:
         return ()
     if not listed or not all(isinstance(name, str) and name for name in keep):  # type: ignore[attr-defined]
         raise expected("enable", field, f"a list of {what}", keep)
+    try:
+        "".join(keep).encode()  # type: ignore[arg-type]
+    except UnicodeEncodeError as error:
+        raise expected("enable", field, f"a list of {what} in Unicode", keep) from error
     return tuple(sorted(keep)) if isinstance(keep, set | frozenset) else tuple(keep)  # type: ignore[arg-type]
