@@ -85,7 +85,7 @@ def test_conv2d_reads_the_rounded_input(python):
     """
     *equal, strides, rank, rate = python(GRADIENTS, code)
     assert equal == [True] * 3
-    assert strides == "conv2d: strides: expected 1, 2 or 4 numbers, got [1, 2, 3]"
+    assert strides == "conv2d: strides: expected 1, 2 or 4 whole numbers, got [1, 2, 3]"
     assert rank.startswith("max_pool: x: expected 4 dimensions, as NHWC says")
     assert rate == "dropout: rate: expected a number in [0, 1), got 1.0"
 

@@ -735,6 +735,31 @@ def test_functions_that_are_called_are_searched_for_seeds(python):
     assert called and all(called)
 
 
+def test_budgets_of_steps_with_lists_in_loops(python):
+    """What a recurrent layer that is not unrolled keeps is in lists, of which the simulation knows nothing."""
+    code = """
+    import warnings
+    import keras
+    L = keras.layers
+    def fit(unroll, **options):
+        model = keras.Sequential([keras.Input((12, 16)), L.LSTM(32, unroll=unroll), L.Dense(512, "relu"), L.Dense(4)])
+        model.compile("sgd", "mse")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with stash_tf.enabled("lossless", min_bytes=256, **options):
+                model.fit(np.ones((40, 12, 16), "float32"), np.ones((40, 4), "float32"), batch_size=8, verbose=0)
+                report = stash_tf.report()
+        words = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+        return [words, report.explanations, [graph["lists_in_loops"] for graph in report.graphs if graph["rewritten"]]]
+    out([fit(False, budget="1 GiB"), fit(False), fit(True, budget="1 GiB")])
+    """
+    limited, free, unrolled = python(code)
+    words, explanations, _ = limited
+    assert len(words) == 1 and list(explanations) == words and "loops that keep tensors in lists" in words[0]
+    assert free[0] == [] and not any("lists" in word for word in free[1])
+    assert unrolled[0] == [] and unrolled[1] == [diagnosis.WITHIN] and not any(unrolled[2])
+
+
 def test_a_batch_beyond_all_sizes_is_named(python):
     code = """
     out([run([64], batch=10**18, budget="1 GiB")[1], run([64], batch=10**18)[1], run([64], batch=10**6)[1]])

@@ -50,6 +50,7 @@ nlohmann::json to_json(const logged_graph& g) {
           {"policy", g.policy},
           {"batch", g.batch},
           {"batch_open", g.batch_open},
+          {"lists_in_loops", g.lists_in_loops},
           {"counts_samples", g.counts_samples},
           {"budget_bytes", g.budget_bytes},
           {"predicted_peak_bytes", g.predicted_peak_bytes},

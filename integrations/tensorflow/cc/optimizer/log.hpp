@@ -33,6 +33,7 @@ struct logged_graph {
   std::string policy;
   std::int64_t batch = 0;
   bool batch_open = false;      ///< the graph leaves the batch to its inputs
+  bool lists_in_loops = false;  ///< it has loops and lists of tensors: what these hold is not simulated
   bool counts_samples = false;  ///< counters of its ops tell how large that is
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;

@@ -74,6 +74,18 @@ bool draws_with_seeds(const GraphDef& graph) {
                                                 [](const auto& f) { return has_seeds(f.node_def()); });
 }
 
+// Whether what loops hand on in lists of tensors, as the tape of a loop does, is part of the step.
+bool has_lists_in_loops(const graph_view& graph) {
+  bool loops = false;
+  bool lists = false;
+  for (int i = 0; i < graph.size(); ++i) {
+    const std::string& op = graph.op(i);
+    loops = loops || is_next_iteration(op) || op == "While" || op == "StatelessWhile";
+    lists = lists || absl::StartsWith(op, "TensorList") || op == "EmptyTensorList";
+  }
+  return loops && lists;
+}
+
 // Without the bodies of functions, which every graph on the way would copy.
 GrapplerItem without_bodies(const GrapplerItem& item) {
   GraphDef graph = item.graph;
@@ -251,6 +263,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
+    log->lists_in_loops = has_lists_in_loops(given);
     log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     if (sizes.too_large())

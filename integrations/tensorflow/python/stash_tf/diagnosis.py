@@ -48,6 +48,10 @@ UNPLANNED = (
     "How many samples a step has was not known when it was planned, so nothing was done to keep the budget of "
     "{budget} bytes. Give the largest batch as batch=."
 )
+LOOPS = (
+    "The step has loops that keep tensors in lists, which predicted peaks do not count: the budget of {budget} bytes "
+    "may not be kept."
+)
 FELL_BACK = (
     "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
     "(its log on stderr says why), or the step has not run to its end yet."
@@ -67,7 +71,7 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
-    doubts = budget_doubts(graphs, counters)
+    doubts = budget_doubts(graphs, counters) + lists_in_loops(graphs)
     words = moves(graphs) + over_budget(graphs) + doubts + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
@@ -114,6 +118,13 @@ def budget_doubts(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[st
     unplanned = [graph for graph in limited if graph.get("batch_open") and not graph["batch"]]
     silent = any(not graph.get("counts_samples") for graph in unplanned)
     return [UNPLANNED.format(budget=budget)] if silent or measured_batch(unplanned, counters) else []
+
+
+def lists_in_loops(graphs: Iterable[Entry]) -> list[str]:
+    """That a budget is for steps with more memory than can be foreseen: at most one sentence."""
+    found = [graph for graph in graphs if graph["rewritten"] and graph.get("lists_in_loops")]
+    budgets = [graph["budget_bytes"] for graph in found if graph.get("budget_bytes") and not graph.get("reason")]
+    return [LOOPS.format(budget=budgets[-1])] if budgets else []
 
 
 def unknown_layers(graphs: Iterable[Entry]) -> list[str]:

@@ -132,6 +132,7 @@ class Session:
             if doubt:
                 raise StashError(f"{doubt} (strict=True)")
             self._warn("budget", diagnosis.over_budget(certain))
+            self._warn("loops", diagnosis.lists_in_loops(certain))
             if replanning.seeded(known):
                 self.replans_left = 0  # another form of the function would draw the same numbers again
             better = replanning.better(self.wishes, self.settings, certain or known, counters)
