@@ -202,7 +202,8 @@ def test_moves_with_a_batch_that_is_not_known_at_first(python):
     """
     batch_at_first, rewritten_at_first, same, batch, host, ops = python(DEVICE + UNKNOWN_BATCH, code, **OFF)
     assert batch_at_first == 0 and not rewritten_at_first
-    assert same and batch == 16 and host > 0 and ops == ["StashSwapIn", "StashSwapOut"]
+    assert same and batch == 16 and host > 0
+    assert ops == ["StashBatch", "StashSwapIn", "StashSwapOut"]  # a later batch may be larger
 
 
 def test_a_budget_with_a_batch_that_is_not_known_at_first(python):
