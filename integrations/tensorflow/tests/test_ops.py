@@ -298,6 +298,7 @@ def test_counters():
         "tensor": "r:0",
         "executions": 3,
         "elements": 12000,
+        "most_elements": 4000,
         "dense_bytes": 48000,
         "stored_bytes": 3 * size,
         "nonzeros": 3 * nonzeros,
