@@ -13,6 +13,7 @@
 #include "budget.hpp"
 #include "executor/kernel.hpp"
 #include "files.hpp"
+#include "models/tape_record.hpp"
 #include "packed_file.hpp"
 #include "planner/json.hpp"
 #include "planner/machine.hpp"
@@ -181,8 +182,7 @@ planner::graph graph_source::make(std::string& machine) const {
 }
 
 void graph_source::check_sizes(const planner::graph& g) const {
-  // Beyond it what the planner and the kernels add up leaves 64 bits.
-  constexpr double most = 0x1p56;
+  constexpr auto most = static_cast<double>(models::tape_record::most_bytes);
   double total = 0;
   for (const planner::storage& s : g.storages) {
     total += static_cast<double>(s.fixed_bytes) +

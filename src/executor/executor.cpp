@@ -15,6 +15,7 @@
 
 namespace stash::executor {
 
+using planner::aligned;
 using planner::buffer_form;
 using planner::op_kind;
 using planner::op_stage;
@@ -25,10 +26,6 @@ namespace {
 
 std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
-}
-
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + planner::buffer_alignment - 1) / planner::buffer_alignment * planner::buffer_alignment;
 }
 
 shape dense_shape(const planner::graph& g, const planner::tensor_ref& ref) {

@@ -86,10 +86,7 @@ void executor::initialise(std::uint64_t seed) {
 // Gradients that pass lie behind the rest, one layer's in the place of the other's.
 void executor::place_parameters() {
   const planner::graph& g = plan_.network;
-  const auto size = [&](planner::storage_id s) {
-    return (g.at(s).bytes(g.batch) + planner::buffer_alignment - 1) / planner::buffer_alignment *
-           planner::buffer_alignment;
-  };
+  const auto size = [&](planner::storage_id s) { return planner::aligned(g.at(s).bytes(g.batch)); };
   std::vector<planner::fixed_life> passing = planner::passing_gradients(g);
   std::vector<char> passes(g.storages.size(), 0);
   for (const planner::fixed_life& x : passing)

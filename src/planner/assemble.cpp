@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "planner/bounds.hpp"
+#include "planner/byte_sizes.hpp"
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
 #include "planner/validator.hpp"
@@ -71,19 +72,17 @@ std::string reason_for(const stash_choice& c, storage_role role, const plan_opti
 }
 
 // As much as the text of a plan can hold (docs/plan.md).
-constexpr std::int64_t most_bytes = std::int64_t{1} << 53, most_together = std::int64_t{1} << 60;
-
 void check_sizes(const plan& p) {
   const std::int64_t largest =
       std::max({p.sizes.planned_peak_total, p.sizes.baseline_peak_total, p.sizes.host_bytes});
-  if (largest > most_bytes) {
+  if (largest > largest_bytes) {
     throw error(
         errc::invalid_argument,
         fmt::format("make_plan: graph: expected a step within 2^53 bytes of memory, got {}", largest));
   }
   std::int64_t together = 0;
   for (const buffer& b : p.buffers) {
-    if ((together += b.bytes) <= most_together) continue;
+    if ((together += b.bytes) <= largest_total_bytes) continue;
     throw error(errc::invalid_argument,
                 "make_plan: graph: expected buffers of at most 2^60 bytes in total, got more");
   }
@@ -92,7 +91,7 @@ void check_sizes(const plan& p) {
 }  // namespace
 
 void check_total_bytes(const graph& g) {
-  std::int64_t left = most_together;
+  std::int64_t left = largest_total_bytes;
   for (const storage& s : g.storages) {
     const bool fits = s.fixed_bytes <= left &&
                       s.bytes_per_sample <= (left - s.fixed_bytes) / std::max<std::int64_t>(g.batch, 1);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/byte_sizes.hpp"
 #include "planner/graph.hpp"
 #include "planner/names.hpp"
 #include "planner/op_rules.hpp"
@@ -20,11 +21,9 @@ using graph_rules::op_rule;
 using graph_rules::op_rules;
 using graph_rules::operand_count;
 
-constexpr std::int64_t largest_total = std::int64_t{1} << 60;
-
-/// A product of non-negative factors, or largest_total + 1 if it is larger than that.
+/// A product of non-negative factors, or largest_total_bytes + 1 if it is larger than that.
 std::int64_t bounded_product(std::int64_t a, std::int64_t b) {
-  return b != 0 && a > largest_total / b ? largest_total + 1 : a * b;
+  return b != 0 && a > largest_total_bytes / b ? largest_total_bytes + 1 : a * b;
 }
 
 bool has_fixed_size(storage_role role) {
@@ -151,7 +150,7 @@ class checker {
       demand(s.bytes_per_sample == (fixed ? 0 : bytes), "bytes_per_sample",
              fmt::format("{} for this role, shape and type", fixed ? 0 : bytes), s.bytes_per_sample);
       const std::int64_t whole = bounded_product(bytes, fixed ? 1 : g_.batch);
-      demand(whole <= largest_total - total, "shape", "sizes of at most 2^60 bytes in total", "more");
+      demand(whole <= largest_total_bytes - total, "shape", "sizes of at most 2^60 bytes in total", "more");
       total += whole;
       demand(s.density >= 0.0 && s.density <= 1.0, "density", "a share from 0 to 1", s.density);
       demand(s.window_cells >= 0, "window_cells", "at least 0", s.window_cells);
@@ -221,7 +220,7 @@ class checker {
     check_count(o.optional_outputs.size(), {0, rule.optional_outputs}, "optional_outputs");
     check_forward_op(o, rule);
     check_batch_range(o);
-    expect(o.workspace_bytes >= 0 && o.workspace_bytes <= largest_total, "workspace_bytes", "0 to 2^60",
+    expect(o.workspace_bytes >= 0 && o.workspace_bytes <= largest_total_bytes, "workspace_bytes", "0 to 2^60",
            o.workspace_bytes);
     expect(o.flops >= 0.0 && o.flops <= std::numeric_limits<double>::max(), "flops",
            "a finite number of at least 0", o.flops);

@@ -10,15 +10,13 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include "planner/byte_sizes.hpp"
 #include "planner/json_tree.hpp"
 #include "planner/names.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner::json_text {
 
-/// Most bytes that one field may name, and most bytes in total: sums of checked sizes cannot overflow.
-inline constexpr std::int64_t largest_bytes = std::int64_t{1} << 53;
-inline constexpr std::int64_t largest_total_bytes = std::int64_t{1} << 60;
 inline constexpr std::int64_t largest_id = std::numeric_limits<std::int32_t>::max();
 
 /// Parses text; refuses nesting deeper than any graph or plan has, so that no reader can exhaust the stack.

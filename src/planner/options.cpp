@@ -18,10 +18,6 @@ std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 constexpr std::size_t largest_number_of_combinations = 4000;
 
 // Storages that must be decided together get one representative.

@@ -16,10 +16,6 @@ std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 // A layout upside down is a layout too. Slots of sparse maps are seldom full to the brim, so the one with a
 // dense buffer on top is taken: then the planned height is the height that a step really touches.
 bool put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/byte_sizes.hpp"
 #include "planner/graph.hpp"
 #include "planner/machine.hpp"
 #include "stash/encoding.hpp"
@@ -73,7 +74,6 @@ struct buffer {
   std::int32_t first_step = 0;
   std::int32_t last_step = 0;
 };
-inline constexpr std::int64_t buffer_alignment = 64;
 
 using buffer_id = std::int32_t;
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "planner/byte_sizes.hpp"
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
 #include "planner/sweep.hpp"
@@ -51,7 +52,6 @@ placed smallest(const search& s) {
 
 // Beyond these a plan file could not say them exactly, or sums of bytes would overflow.
 void check_options(const plan_options& o) {
-  constexpr std::int64_t most_bytes = std::int64_t{1} << 53;
   constexpr int most_threads = 1 << 16;
   constexpr double most_share = 1000.0;
   const auto check = [](bool fits, std::string_view field, std::string_view expected, auto got) {
@@ -59,7 +59,7 @@ void check_options(const plan_options& o) {
     throw error(errc::invalid_argument,
                 fmt::format("make_plan: options.{}: expected {}, got {}", field, expected, got));
   };
-  check(o.budget_bytes >= 0 && o.budget_bytes <= most_bytes, "budget_bytes", "0 (no limit) to 2^53 bytes",
+  check(o.budget_bytes >= 0 && o.budget_bytes <= largest_bytes, "budget_bytes", "0 (no limit) to 2^53 bytes",
         o.budget_bytes);
   check(o.threads >= 1 && o.threads <= most_threads, "threads", "1 to 65536", o.threads);
   check(o.evaluations >= 0, "evaluations", "at least 0", o.evaluations);

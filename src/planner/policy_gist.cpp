@@ -16,10 +16,6 @@ std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 class gist {
  public:
   gist(const graph& g, value_format narrow, double margin) : g_(g), narrow_(narrow), margin_(margin) {}

@@ -11,10 +11,6 @@ std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
 
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 constexpr std::int64_t smallest_overflow_arena = 16384;
 
 // One pass over the ops of a graph under one selection.

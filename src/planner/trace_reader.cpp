@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/byte_sizes.hpp"
 #include "planner/lenient_json.hpp"
 #include "planner/trace.hpp"
 #include "planner/trace_ops.hpp"
@@ -21,7 +22,6 @@ namespace {
 using kind = lenient_json::kind;
 
 constexpr std::size_t longest_text = 200;
-constexpr std::int64_t largest_bytes = std::int64_t{1} << 53;
 
 /// Tensors, shapes and types come in three lists that are put together when the node is complete.
 struct value_lists {

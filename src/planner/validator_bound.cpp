@@ -15,17 +15,12 @@ constexpr double tolerance = 1e-6;
 // What the planner takes for no limit at all.
 constexpr double unlimited = 4503599627370496.0;  // 2^52
 
-double rounded_up(std::int64_t bytes) {
-  const std::int64_t whole = (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-  return static_cast<double>(whole);
-}
-
 // Parameters and workspace.
 double bytes_beside_maps(const graph& g) {
-  double workspace = 0.0;
+  std::int64_t workspace = 0;
   for (const op& o : g.ops)
-    workspace = std::max(workspace, rounded_up(o.workspace_bytes));
-  return static_cast<double>(fixed_size_bytes(g)) + workspace;
+    workspace = std::max(workspace, round_up(o.workspace_bytes));
+  return static_cast<double>(fixed_size_bytes(g)) + static_cast<double>(workspace);
 }
 
 bool differ(double reported, double own) {

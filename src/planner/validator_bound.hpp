@@ -5,6 +5,7 @@
 /// and plans.
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -154,19 +155,60 @@ class legal_set {
   std::vector<std::int32_t> rule_of_;
 };
 
+// ---- validator_configurations.cpp: all ways to keep storages that depend on each other ------------------
+
+/// Storages and the ops that read them, both ascending.
+struct choice_group {
+  std::vector<storage_id> storages;
+  std::vector<op_id> ops;
+};
+std::vector<choice_group> groups_of(const graph& g, const legal_set& legal);
+
+/// One way to keep a group: the alternative that each op takes, and the form of each storage.
+struct configuration {
+  std::vector<std::int32_t> picked;
+  std::vector<const legal_form*> form;
+};
+
+/// What there is to choose in a group. Storages and ops are counted as in the group; refers to the graph.
+class group_choices {
+ public:
+  struct local_read {
+    std::int32_t storage;
+    const stash_read* read;
+  };
+
+  /// `pinned_forms`, `margin`: see legal_set::forms().
+  group_choices(const graph& g, const legal_set& legal, const choice_group& c, bool pinned_forms,
+                double margin);
+
+  std::vector<std::int32_t> source;                         ///< per storage: what computes it again, or -1
+  std::vector<std::vector<legal_form>> forms;               ///< per storage
+  std::vector<std::vector<std::int32_t>> alternatives;      ///< per op: those that are allowed
+  std::vector<std::vector<std::vector<local_read>>> reads;  ///< per op and alternative: those of the group
+
+  /// Whether the form serves a read of the i-th op, if what it is computed from is there.
+  bool may_serve(std::size_t i, const stash_read& r, const legal_form& f) const;
+  /// How many configurations each() visits; any number above `most` if they are more than that.
+  double configurations(double most) const;
+  /// All configurations in which each form by itself may serve its reads, and nothing is kept that nobody
+  /// reads. The visitor checks them with the forms of the sources.
+  void each(const std::function<void(const configuration&)>& visit) const;
+
+ private:
+  template <class Visit>
+  void each_pick(Visit visit) const;
+  std::vector<std::vector<const legal_form*>> possible(const std::vector<std::int32_t>& picked) const;
+
+  std::vector<const op*> ops_;
+};
+
 // ---- validator_peak.cpp: bytes over time -----------------------------------------------------------------
 
 /// Per tick, bytes of storages that no choice concerns: there from their first to their last use.
 std::vector<std::int64_t> fixed_bytes(const graph& g, const legal_set& legal, std::size_t ticks);
 
 // ---- validator_bound_groups.cpp: the cheapest configuration of storages that depend on each other -------
-
-/// Storages and the ops that read them.
-struct choice_group {
-  std::vector<storage_id> storages;
-  std::vector<op_id> ops;  ///< in order
-};
-std::vector<choice_group> groups_of(const graph& g, const legal_set& legal);
 
 struct group_cost {
   double priced = 0.0;                       ///< no configuration costs less under the prices

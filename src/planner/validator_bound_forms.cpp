@@ -192,9 +192,6 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
   const storage& s = at(g_.storages, id);
   const std::int64_t n = elements_of(s, g_.batch);
   const double density = s.density * (1.0 + margin);
-  const auto round_up = [](std::int64_t bytes) {
-    return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-  };
   const auto bytes_of = [&](const encoding& e) -> std::int64_t {
     try {
       return static_cast<std::int64_t>(

@@ -29,38 +29,27 @@ struct factor {
 class group {
  public:
   group(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c)
-      : g_(p.network), m_(*p.model), margin_(p.slot_margin), legal_(legal), prices_(prices), c_(c) {
-    const std::size_t n = c.storages.size();
-    source_.assign(n, -1);
-    for (std::size_t k = 0; k < n; ++k) {
-      if (const recompute_rule* const r = legal.rule(c.storages[k])) source_[k] = local(r->source);
-      dense_.push_back(round_up(at(g_.storages, c.storages[k]).bytes(g_.batch)));
-    }
-    for (const op_id t : c.ops) {
-      const op& o = at(g_.ops, t);
-      alternatives_.push_back(legal.alternatives(t));
-      std::vector<std::vector<local_read>>& reads = reads_.emplace_back();
-      for (const stash_alternative& a : o.alternatives) {
-        std::vector<local_read>& list = reads.emplace_back();
-        for (const stash_read& r : a.reads) {
-          const std::int32_t k = local(r.storage);
-          if (k >= 0) list.push_back({k, &r});
-        }
-      }
-    }
-    take_forms(m_.pinned);
+      : g_(p.network),
+        m_(*p.model),
+        margin_(p.slot_margin),
+        legal_(legal),
+        prices_(prices),
+        c_(c),
+        choices_(g_, legal, c, m_.pinned, margin_) {
+    for (const storage_id s : c.storages)
+      dense_.push_back(round_up(at(g_.storages, s).bytes(g_.batch)));
   }
 
   group_cost run(std::int64_t& budget) {
     group_cost result = search(budget);
     // A pinned machine knows no codes; what only a code can serve keeps all its forms.
     if (!result.legal && m_.pinned) {
-      take_forms(false);
+      choices_ = group_choices(g_, legal_, c_, false, margin_);
       result = search(budget);
     }
-    for (std::size_t k = 0; k < forms_.size(); ++k) {
+    for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
       double kept = 0.0, movable = 0.0;
-      for (const legal_form& f : forms_[k]) {
+      for (const legal_form& f : choices_.forms[k]) {
         kept = std::max(kept, static_cast<double>(f.kept) + f.overflow);
         if (legal_.movable(c_.storages[k], f.kept)) movable = std::max(movable, static_cast<double>(f.kept));
       }
@@ -68,7 +57,7 @@ class group {
       result.most_bytes += kept + static_cast<double>(dense_[k]);
     }
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-      for (const auto& reads : reads_[i]) {
+      for (const auto& reads : choices_.reads[i]) {
         for (const local_read& r : reads)
           result.most_bytes += static_cast<double>(dense_[index(r.storage)]);
       }
@@ -77,10 +66,7 @@ class group {
   }
 
  private:
-  struct local_read {
-    std::int32_t storage;
-    const stash_read* read;
-  };
+  using local_read = group_choices::local_read;
   // Ops that read a kept form.
   struct life {
     op_id first = -1, last = -1;
@@ -91,21 +77,6 @@ class group {
       last = t;
     }
   };
-
-  static std::int64_t round_up(std::int64_t bytes) {
-    return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-  }
-  std::int32_t local(storage_id s) const {
-    const auto found = std::lower_bound(c_.storages.begin(), c_.storages.end(), s);
-    return found != c_.storages.end() && *found == s ? static_cast<std::int32_t>(found - c_.storages.begin())
-                                                     : -1;
-  }
-
-  void take_forms(bool pinned_forms) {
-    forms_.clear();
-    for (const storage_id s : c_.storages)
-      forms_.push_back(legal_.forms(s, pinned_forms, margin_));
-  }
 
   // ---- what single choices cost ---------------------------------------------------------------------
 
@@ -163,115 +134,46 @@ class group {
   // ---- all configurations ---------------------------------------------------------------------------
 
   group_cost search(std::int64_t& budget) {
-    double combinations = 1.0;
-    for (const auto& list : alternatives_)
-      combinations *= static_cast<double>(list.size());
-    if (combinations <= most_configurations) {
-      double all = 0.0;
-      for_each_alternatives([&](const std::vector<std::size_t>& picked) {
-        double product = 1.0;
-        for (const auto& list : possible(picked))
-          product *= static_cast<double>(list.size());
-        all += product;
-        return all <= most_configurations;
-      });
-      if (all <= most_configurations && all <= static_cast<double>(budget)) {
-        budget -= static_cast<std::int64_t>(all);
-        return enumerate();
-      }
-    }
-    return eliminate();
-  }
-
-  // visit(number in alternatives_ per op); stops when it returns false.
-  template <class Visit>
-  void for_each_alternatives(Visit visit) const {
-    std::vector<std::size_t> picked(alternatives_.size(), 0);
-    for (const auto& list : alternatives_) {
-      if (list.empty()) return;
-    }
-    while (visit(picked)) {
-      std::size_t i = 0;
-      for (; i < picked.size(); ++i) {
-        if (++picked[i] < alternatives_[i].size()) break;
-        picked[i] = 0;
-      }
-      if (i == picked.size()) return;
-    }
-  }
-
-  // Forms per storage that serve the reads of these alternatives, whatever happens to their sources.
-  std::vector<std::vector<std::size_t>> possible(const std::vector<std::size_t>& picked) const {
-    static const legal_form dense = [] {
-      legal_form f;
-      f.kind = stash_kind::raw;
-      return f;
-    }();
-    std::vector<std::vector<std::size_t>> lists(forms_.size());
-    for (std::size_t k = 0; k < forms_.size(); ++k) {
-      for (std::size_t f = 0; f < forms_[k].size(); ++f)
-        lists[k].push_back(f);
-    }
-    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-      for (const local_read& r : reads_[i][index(alternatives_[i][picked[i]])]) {
-        std::erase_if(lists[index(r.storage)], [&](std::size_t f) {
-          return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, forms_[index(r.storage)][f], &dense) ==
-                 access::illegal;
-        });
-      }
-    }
-    return lists;
+    const double all = choices_.configurations(most_configurations);
+    if (all > most_configurations || all > static_cast<double>(budget)) return eliminate();
+    budget -= static_cast<std::int64_t>(all);
+    return enumerate();
   }
 
   group_cost enumerate() {
     group_cost best;
     best.priced = best.work = impossible;
-    lives_.assign(forms_.size(), {});
-    chosen_.assign(forms_.size(), nullptr);
-    for_each_alternatives([&](const std::vector<std::size_t>& picked) {
-      const auto lists = possible(picked);
-      if (std::any_of(lists.begin(), lists.end(), [](const auto& list) { return list.empty(); })) return true;
-      std::vector<std::size_t> form(lists.size(), 0);
-      while (true) {
-        for (std::size_t k = 0; k < form.size(); ++k)
-          chosen_[k] = &forms_[k][lists[k][form[k]]];
-        cost c;
-        if (evaluate(picked, c)) {
-          best.priced = std::min(best.priced, static_cast<double>(c.priced));
-          best.work = std::min(best.work, c.work);
-          best.most_work = std::max(best.most_work, c.work);
-        }
-        std::size_t k = 0;
-        for (; k < form.size(); ++k) {
-          if (++form[k] < lists[k].size()) break;
-          form[k] = 0;
-        }
-        if (k == form.size()) return true;
-      }
+    lives_.assign(choices_.forms.size(), {});
+    choices_.each([&](const configuration& x) {
+      cost c;
+      if (!evaluate(x, c)) return;
+      best.priced = std::min(best.priced, static_cast<double>(c.priced));
+      best.work = std::min(best.work, c.work);
+      best.most_work = std::max(best.most_work, c.work);
     });
     best.legal = best.priced < impossible;
     return best;
   }
 
   // One complete configuration; false if it is not legal.
-  bool evaluate(const std::vector<std::size_t>& picked, cost& c) {
+  bool evaluate(const configuration& x, cost& c) {
     std::fill(lives_.begin(), lives_.end(), life{});
     for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-      const std::int32_t number = alternatives_[i][picked[i]];
+      const std::int32_t number = x.picked[i];
       if (alternatives_of(i) > 1)
         work(c, tick_of(c_.ops[i]), alternative_time(at(at(g_.ops, c_.ops[i]).alternatives, number), m_));
-      if (!evaluate_reads(i, reads_[i][index(number)], c)) return false;
+      if (!evaluate_reads(i, choices_.reads[i][index(number)], x, c)) return false;
     }
-    for (std::size_t k = 0; k < forms_.size(); ++k) {
-      forward(c, k, *chosen_[k], lives_[k].first >= 0);
-      c.priced += keep(k, *chosen_[k], lives_[k]);
+    for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
+      forward(c, k, *x.form[k], lives_[k].first >= 0);
+      c.priced += keep(k, *x.form[k], lives_[k]);
     }
     return true;
   }
 
   std::size_t alternatives_of(std::size_t i) const { return at(g_.ops, c_.ops[i]).alternatives.size(); }
 
-  bool evaluate_reads(std::size_t i, const std::vector<local_read>& reads, cost& c) {
+  bool evaluate_reads(std::size_t i, const std::vector<local_read>& reads, const configuration& x, cost& c) {
     const op_id t = c_.ops[i];
     decoded_.clear();
     const auto decoded_already = [&](std::size_t k) {
@@ -283,9 +185,9 @@ class group {
     };
     for (const local_read& r : reads) {
       const std::size_t k = index(r.storage);
-      const std::int32_t from = source_[k];
-      const legal_form* const source = from < 0 ? nullptr : chosen_[index(from)];
-      switch (legal_set::read(at(g_.ops, t), *r.read, *chosen_[k], source)) {
+      const std::int32_t from = choices_.source[k];
+      const legal_form* const source = from < 0 ? nullptr : x.form[index(from)];
+      switch (legal_set::read(at(g_.ops, t), *r.read, *x.form[k], source)) {
         case access::illegal:
           return false;
         case access::direct:
@@ -295,7 +197,7 @@ class group {
           lives_[k].add(t, true);
           if (decoded_already(k)) break;
           decoded_.push_back(k);
-          decode(c, k, *chosen_[k], t);
+          decode(c, k, *x.form[k], t);
           hold_dense(c, k, t);
           break;
         case access::recomputed: {
@@ -330,11 +232,11 @@ class group {
     result.exact = false;
     sizes_.clear();
     factors_.clear();
-    for (const auto& list : forms_)
+    for (const auto& list : choices_.forms)
       sizes_.push_back(list.size());
-    for (const auto& list : alternatives_)
+    for (const auto& list : choices_.alternatives)
       sizes_.push_back(list.size());
-    for (std::size_t k = 0; k < forms_.size(); ++k)
+    for (std::size_t k = 0; k < choices_.forms.size(); ++k)
       add_storage(k);
     for (std::size_t i = 0; i < c_.ops.size(); ++i)
       add_op(i);
@@ -350,33 +252,36 @@ class group {
   }
 
   bool always_read(std::size_t i, std::size_t k) const {
-    return std::all_of(alternatives_[i].begin(), alternatives_[i].end(), [&](std::int32_t a) {
-      const std::vector<local_read>& reads = reads_[i][index(a)];
+    return std::all_of(choices_.alternatives[i].begin(), choices_.alternatives[i].end(), [&](std::int32_t a) {
+      const std::vector<local_read>& reads = choices_.reads[i][index(a)];
       return std::any_of(reads.begin(), reads.end(),
                          [k](const local_read& r) { return index(r.storage) == k; });
     });
   }
   // Whether the op may read the storage, itself or to compute another one again.
   bool may_read(std::size_t i, std::size_t k) const {
-    return std::any_of(reads_[i].begin(), reads_[i].end(), [&](const std::vector<local_read>& reads) {
-      return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
-        return index(r.storage) == k || source_[index(r.storage)] == static_cast<std::int32_t>(k);
-      });
-    });
+    return std::any_of(
+        choices_.reads[i].begin(), choices_.reads[i].end(), [&](const std::vector<local_read>& reads) {
+          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
+            return index(r.storage) == k || choices_.source[index(r.storage)] == static_cast<std::int32_t>(k);
+          });
+        });
   }
   bool may_decode(std::size_t i, std::size_t k, const legal_form& f) const {
     if (f.kind != stash_kind::encoded) return false;
-    return std::any_of(reads_[i].begin(), reads_[i].end(), [&](const std::vector<local_read>& reads) {
-      return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
-        if (index(r.storage) != k) return source_[index(r.storage)] == static_cast<std::int32_t>(k);
-        return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, f, nullptr) == access::decoded;
-      });
-    });
+    return std::any_of(
+        choices_.reads[i].begin(), choices_.reads[i].end(), [&](const std::vector<local_read>& reads) {
+          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
+            if (index(r.storage) != k)
+              return choices_.source[index(r.storage)] == static_cast<std::int32_t>(k);
+            return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, f, nullptr) == access::decoded;
+          });
+        });
   }
 
   void add_storage(std::size_t k) {
     factor own{{k}, {}};
-    for (const legal_form& f : forms_[k]) {
+    for (const legal_form& f : choices_.forms[k]) {
       life certain;
       sum_t alone = 0.0L;  // nobody reads it, or one op
       for (std::size_t i = 0; i < c_.ops.size(); ++i) {
@@ -396,9 +301,9 @@ class group {
 
   void add_op(std::size_t i) {
     const op_id t = c_.ops[i];
-    const std::size_t variable = forms_.size() + i;
+    const std::size_t variable = choices_.forms.size() + i;
     factor own{{variable}, {}};
-    for (const std::int32_t a : alternatives_[i]) {
+    for (const std::int32_t a : choices_.alternatives[i]) {
       cost c;
       if (alternatives_of(i) > 1)
         work(c, tick_of(t), alternative_time(at(at(g_.ops, t).alternatives, a), m_));
@@ -406,7 +311,7 @@ class group {
     }
     factors_.push_back(std::move(own));
     std::vector<std::size_t> read;
-    for (const auto& reads : reads_[i]) {
+    for (const auto& reads : choices_.reads[i]) {
       for (const local_read& r : reads)
         read.push_back(index(r.storage));
     }
@@ -418,9 +323,9 @@ class group {
 
   // What the op's reads of one storage cost, by alternative, its form and its source's form.
   void add_reads(std::size_t i, std::size_t k) {
-    const std::int32_t from = source_[k];
+    const std::int32_t from = choices_.source[k];
     factor f;
-    f.of = {k, forms_.size() + i};
+    f.of = {k, choices_.forms.size() + i};
     if (from >= 0) f.of.push_back(index(from));
     std::sort(f.of.begin(), f.of.end());
     std::size_t entries = 1;
@@ -437,9 +342,10 @@ class group {
       const auto value_of = [&](std::size_t v) {
         return value[static_cast<std::size_t>(std::find(f.of.begin(), f.of.end(), v) - f.of.begin())];
       };
-      const legal_form* const source = from < 0 ? nullptr : &forms_[index(from)][value_of(index(from))];
-      f.table[e] =
-          read_cost(i, k, alternatives_[i][value_of(forms_.size() + i)], forms_[k][value_of(k)], source);
+      const legal_form* const source =
+          from < 0 ? nullptr : &choices_.forms[index(from)][value_of(index(from))];
+      f.table[e] = read_cost(i, k, choices_.alternatives[i][value_of(choices_.forms.size() + i)],
+                             choices_.forms[k][value_of(k)], source);
     }
     factors_.push_back(std::move(f));
   }
@@ -447,7 +353,7 @@ class group {
   double read_cost(std::size_t i, std::size_t k, std::int32_t a, const legal_form& f,
                    const legal_form* source) const {
     const op_id t = c_.ops[i];
-    const std::vector<local_read>& reads = reads_[i][index(a)];
+    const std::vector<local_read>& reads = choices_.reads[i][index(a)];
     bool decoded = false, recomputed = false;
     for (const local_read& r : reads) {
       if (index(r.storage) != k) continue;
@@ -463,10 +369,10 @@ class group {
     }
     if (recomputed) {
       recompute(c, k, t);
-      const std::int32_t from = source_[k];
+      const std::int32_t from = choices_.source[k];
       // Others that this op reads may need the decoded source too: only the first of them is charged.
       const auto same = [&](const local_read& r) {
-        return r.storage == from || source_[index(r.storage)] == from;
+        return r.storage == from || choices_.source[index(r.storage)] == from;
       };
       const auto first = std::find_if(reads.begin(), reads.end(), same);
       const bool source_read =
@@ -606,68 +512,15 @@ class group {
   const legal_set& legal_;
   const tick_prices& prices_;
   const choice_group& c_;
-  std::vector<std::int32_t> source_;
+  group_choices choices_;
   std::vector<std::int64_t> dense_;
-  std::vector<std::vector<legal_form>> forms_;
-  std::vector<std::vector<std::int32_t>> alternatives_;      // per op: those that are allowed
-  std::vector<std::vector<std::vector<local_read>>> reads_;  // per op and alternative
-  std::vector<life> lives_;                                  // of the configuration at hand
-  std::vector<const legal_form*> chosen_;                    // the same
-  std::vector<std::size_t> decoded_;                         // for the op at hand
-  std::vector<std::size_t> sizes_;                           // per variable: storages, then ops
+  std::vector<life> lives_;           // of the configuration at hand
+  std::vector<std::size_t> decoded_;  // for the op at hand
+  std::vector<std::size_t> sizes_;    // per variable: storages, then ops
   std::vector<factor> factors_;
 };
 
 }  // namespace
-
-std::vector<choice_group> groups_of(const graph& g, const legal_set& legal) {
-  std::vector<storage_id> parent(g.storages.size());
-  std::iota(parent.begin(), parent.end(), 0);
-  const auto root = [&](storage_id s) {
-    while (parent[index(s)] != s)
-      s = parent[index(s)] = parent[index(parent[index(s)])];
-    return s;
-  };
-  const auto join = [&](storage_id a, storage_id b) { parent[index(root(a))] = root(b); };
-  for (const op& o : g.ops) {
-    if (o.alternatives.size() < 2) continue;
-    storage_id any = -1;
-    for (const stash_alternative& a : o.alternatives) {
-      for (const stash_read& r : a.reads) {
-        if (any >= 0) join(any, r.storage);
-        any = r.storage;
-      }
-    }
-  }
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    const auto id = static_cast<storage_id>(s);
-    if (!legal.stashed(id)) continue;
-    if (const recompute_rule* const r = legal.rule(id); r != nullptr && legal.stashed(r->source))
-      join(id, r->source);
-  }
-  std::vector<std::int32_t> number(g.storages.size(), -1);
-  std::vector<choice_group> list;
-  for (std::size_t s = 0; s < g.storages.size(); ++s) {
-    const auto id = static_cast<storage_id>(s);
-    if (!legal.stashed(id)) continue;
-    std::int32_t& n = number[index(root(id))];
-    if (n < 0) {
-      n = static_cast<std::int32_t>(list.size());
-      list.emplace_back();
-    }
-    list[index(n)].storages.push_back(id);
-  }
-  for (std::size_t i = 0; i < g.ops.size(); ++i) {
-    const auto t = static_cast<op_id>(i);
-    for (const stash_alternative& a : g.ops[i].alternatives) {
-      for (const stash_read& r : a.reads) {
-        std::vector<op_id>& ops = list[index(number[index(root(r.storage))])].ops;
-        if (ops.empty() || ops.back() != t) ops.push_back(t);
-      }
-    }
-  }
-  return list;
-}
 
 group_cost cheapest(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c,
                     std::int64_t& budget) {

@@ -160,8 +160,7 @@ class choice_checker {
     if (p_.model && !(p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0))
       illegal(s, "swapped on a machine without a link");
     const std::optional<std::int64_t> kept = kept_bytes(c, at(g_.storages, s), g_.batch, p_.slot_margin);
-    if (kept && (*kept + buffer_alignment - 1) / buffer_alignment * buffer_alignment < p_.smallest_swap)
-      illegal(s, "swapped, but smaller than what may move");
+    if (kept && round_up(*kept) < p_.smallest_swap) illegal(s, "swapped, but smaller than what may move");
     if (copies_[static_cast<std::size_t>(s)] != std::array{1, 1, 1, 1})
       illegal(s, "swapped, but not copied to the host and back once");
   }

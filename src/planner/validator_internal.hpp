@@ -21,6 +21,11 @@ namespace stash::planner::validation {
 inline constexpr std::int64_t largest_size = std::int64_t{1} << 53;
 inline constexpr std::int64_t largest_total = std::int64_t{1} << 60;
 
+/// Bytes of the smallest buffer that holds `bytes`.
+constexpr std::int64_t round_up(std::int64_t bytes) noexcept {
+  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+}
+
 class finding_list {
  public:
   template <class... Args>

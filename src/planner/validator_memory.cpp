@@ -10,10 +10,6 @@
 namespace stash::planner::validation {
 namespace {
 
-std::int64_t round_up(std::int64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 bool has_sane_place(const buffer& b) {
   return b.offset >= 0 && b.bytes >= 0 && b.offset <= largest_size && b.bytes <= largest_size;
 }

@@ -19,10 +19,6 @@ std::size_t index(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
 
-std::int64_t round_up(std::int64_t bytes) {
-  return (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
-}
-
 // One storage of a group: where it is dense anyway, and what a configuration keeps of it.
 struct kept_storage {
   std::int64_t dense = 0, kept = 0;
@@ -59,7 +55,7 @@ class group_bytes {
  public:
   /// `pinned`: with the forms that a pinned machine knows only.
   group_bytes(const plan& p, const legal_set& legal, const choice_group& c, bool pinned)
-      : g_(p.network), c_(c) {
+      : g_(p.network), c_(c), choices_(g_, legal, c, pinned, 0.0) {
     for (const storage_id s : c.storages) {
       const storage_role role = at(g_.storages, s).role;
       const dense_life& l = legal.life(s);
@@ -67,12 +63,7 @@ class group_bytes {
       k.dense = round_up(at(g_.storages, s).bytes(g_.batch));
       k.born = role == storage_role::image || l.first < 0 ? 0 : tick_of(l.first);
       if (role != storage_role::auxiliary && l.last_forward >= 0) k.released = tick_of(l.last_forward);
-      forms_.push_back(legal.forms(s, pinned, 0.0));
-      const recompute_rule* const r = legal.rule(s);
-      source_.push_back(r == nullptr ? -1 : local(r->source));
     }
-    for (const op_id t : c.ops)
-      alternatives_.push_back(legal.alternatives(t));
     cut();
   }
 
@@ -85,34 +76,22 @@ class group_bytes {
   // where there are too many.
   template <class Visit>
   void each_configuration(double& budget, Visit visit) {
-    const double n = configurations(), steps = n * static_cast<double>(segments() * storages_.size());
+    const double n = choices_.configurations(most_configurations);
+    const double steps = n * static_cast<double>(segments() * storages_.size());
     if (n > most_configurations || steps > budget) {
       keep_least();
       visit();
       return;
     }
     budget -= steps;
-    each_pick([&](const std::vector<std::size_t>& picked) {
-      const std::vector<std::vector<std::size_t>> lists = possible(picked);
-      std::vector<std::size_t> form(lists.size(), 0);
-      if (std::any_of(lists.begin(), lists.end(), [](const auto& l) { return l.empty(); })) return;
-      for (std::size_t k = 0; k < form.size();) {
-        if (keep(picked, lists, form)) visit();
-        for (k = 0; k < form.size() && ++form[k] == lists[k].size(); ++k)
-          form[k] = 0;
-      }
+    choices_.each([&](const configuration& x) {
+      if (keep(x)) visit();
     });
   }
 
   const std::vector<kept_storage>& storages() const { return storages_; }
 
  private:
-  std::int32_t local(storage_id s) const {
-    const auto found = std::lower_bound(c_.storages.begin(), c_.storages.end(), s);
-    return found != c_.storages.end() && *found == s ? static_cast<std::int32_t>(found - c_.storages.begin())
-                                                     : -1;
-  }
-
   // Ticks at which something may change, whatever is chosen.
   void cut() {
     for (const kept_storage& k : storages_)
@@ -126,75 +105,10 @@ class group_bytes {
     cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
   }
 
-  template <class Visit>
-  void each_pick(Visit visit) const {
-    std::vector<std::size_t> picked(alternatives_.size(), 0);
-    if (std::any_of(alternatives_.begin(), alternatives_.end(), [](const auto& l) { return l.empty(); }))
-      return;
-    for (std::size_t i = 0;;) {
-      visit(picked);
-      for (i = 0; i < picked.size() && ++picked[i] == alternatives_[i].size(); ++i)
-        picked[i] = 0;
-      if (i == picked.size()) return;
-    }
-  }
-
-  // visit(storage, op, read) for what the i-th op reads of this group under an alternative.
-  template <class Visit>
-  void each_read(std::size_t i, std::size_t pick, Visit visit) const {
-    const op& o = at(g_.ops, c_.ops[i]);
-    for (const stash_read& r : at(o.alternatives, alternatives_[i][pick]).reads) {
-      if (const std::int32_t k = local(r.storage); k >= 0) visit(index(k), o, r);
-    }
-  }
-
-  // Forms that serve all reads, if what they are computed from is there. What nobody reads is not kept.
-  std::vector<std::vector<std::size_t>> possible(const std::vector<std::size_t>& picked) const {
-    legal_form dense;
-    dense.kind = stash_kind::raw;
-    std::vector<char> wanted(forms_.size(), 0);
-    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-      each_read(i, picked[i], [&](std::size_t k, const op&, const stash_read&) {
-        wanted[k] = 1;
-        if (source_[k] >= 0) wanted[index(source_[k])] = 1;
-      });
-    }
-    std::vector<std::vector<std::size_t>> lists(forms_.size());
-    for (std::size_t k = 0; k < forms_.size(); ++k) {
-      for (std::size_t f = 0; f < (wanted[k] != 0 ? forms_[k].size() : 1); ++f)
-        lists[k].push_back(f);
-    }
-    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-      each_read(i, picked[i], [&](std::size_t k, const op& o, const stash_read& r) {
-        std::erase_if(lists[k], [&](std::size_t f) {
-          return legal_set::read(o, r, forms_[k][f], &dense) == access::illegal;
-        });
-      });
-    }
-    return lists;
-  }
-
-  double configurations() const {
-    double picks = 1.0, sum = 0.0;
-    for (const auto& list : alternatives_)
-      picks *= static_cast<double>(list.size());
-    if (picks > most_configurations) return picks;
-    each_pick([&](const std::vector<std::size_t>& picked) {
-      if (sum > most_configurations) return;
-      double product = 1.0;
-      for (const auto& list : possible(picked))
-        product *= static_cast<double>(list.size());
-      sum += product;
-    });
-    return sum;
-  }
-
   // One configuration; false if it is not legal.
-  bool keep(const std::vector<std::size_t>& picked, const std::vector<std::vector<std::size_t>>& lists,
-            const std::vector<std::size_t>& form) {
-    const auto chosen = [&](std::size_t k) -> const legal_form& { return forms_[k][lists[k][form[k]]]; };
+  bool keep(const configuration& x) {
     for (std::size_t k = 0; k < storages_.size(); ++k) {
-      const legal_form& f = chosen(k);
+      const legal_form& f = *x.form[k];
       const bool code = at(g_.storages, c_.storages[k]).role == storage_role::auxiliary;
       storages_[k].kept = f.kept;
       storages_[k].encoded = f.stores() && f.kept > 0 && !code;
@@ -202,40 +116,36 @@ class group_bytes {
       storages_[k].last = -1;
       storages_[k].dense_at.clear();
     }
-    bool legal = true;
-    for (std::size_t i = 0; i < c_.ops.size() && legal; ++i) {
+    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
       const std::int32_t tick = tick_of(c_.ops[i]);
-      each_read(i, picked[i], [&](std::size_t k, const op& o, const stash_read& r) {
-        const std::int32_t from = source_[k];
-        const access how = legal_set::read(o, r, chosen(k), from < 0 ? nullptr : &chosen(index(from)));
-        legal = legal && how != access::illegal;
-        storages_[k].read_at(tick, how == access::decoded || how == access::recomputed);
+      for (const auto& [k, read] : choices_.reads[i][index(x.picked[i])]) {
+        const std::int32_t from = choices_.source[index(k)];
+        const access how = legal_set::read(at(g_.ops, c_.ops[i]), *read, *x.form[index(k)],
+                                           from < 0 ? nullptr : x.form[index(from)]);
+        if (how == access::illegal) return false;
+        storages_[index(k)].read_at(tick, how == access::decoded || how == access::recomputed);
         // In the place of the source where that is decoded for it: the source is needed before the op, no
         // longer.
         if (how == access::recomputed) storages_[index(from)].read_at(tick - 1, false);
-      });
+      }
     }
-    return legal;
+    return true;
   }
 
   // Of each storage the smallest form that serves those who read it in any case, never decoded.
   void keep_least() {
-    legal_form dense;
-    dense.kind = stash_kind::raw;
     for (std::size_t k = 0; k < storages_.size(); ++k) {
       storages_[k].encoded = storages_[k].decodes = false;
       storages_[k].last = -1;
       storages_[k].dense_at.clear();
-      std::vector<legal_form> serving = forms_[k];
+      std::vector<legal_form> serving = choices_.forms[k];
       for (std::size_t i = 0; i < c_.ops.size(); ++i) {
-        if (alternatives_[i].size() != 1) continue;
-        each_read(i, 0, [&](std::size_t of, const op& o, const stash_read& r) {
-          if (of != k) return;
+        if (choices_.alternatives[i].size() != 1) continue;
+        for (const auto& [of, read] : choices_.reads[i][index(choices_.alternatives[i][0])]) {
+          if (index(of) != k) continue;
           storages_[k].read_at(tick_of(c_.ops[i]), false);
-          std::erase_if(serving, [&](const legal_form& f) {
-            return legal_set::read(o, r, f, &dense) == access::illegal;
-          });
-        });
+          std::erase_if(serving, [&](const legal_form& f) { return !choices_.may_serve(i, *read, f); });
+        }
       }
       storages_[k].kept = storages_[k].dense;
       for (const legal_form& f : serving)
@@ -245,9 +155,7 @@ class group_bytes {
 
   const graph& g_;
   const choice_group& c_;
-  std::vector<std::int32_t> source_;
-  std::vector<std::vector<legal_form>> forms_;
-  std::vector<std::vector<std::int32_t>> alternatives_;  ///< per op: those that are allowed
+  const group_choices choices_;
   std::vector<kept_storage> storages_;
   std::vector<std::int32_t> cuts_;  ///< nothing changes from one to the next
 };

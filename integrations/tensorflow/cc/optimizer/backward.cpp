@@ -128,6 +128,10 @@ int gradient_input(const std::string& op) {
   return it == inputs.end() ? -1 : it->second;
 }
 
+bool is_cross_entropy(const std::string& op) {
+  return op == "SparseSoftmaxCrossEntropyWithLogits" || op == "SoftmaxCrossEntropyWithLogits";
+}
+
 std::vector<bool> backward_nodes(const graph_view& graph) {
   std::vector<bool> backward(at(graph.size()), false);
   std::vector<int> seeds;
@@ -139,8 +143,7 @@ std::vector<bool> backward_nodes(const graph_view& graph) {
   const std::vector<bool> above = above_forward(graph);
   for (int i = 0; i < graph.size(); ++i) {
     if (gradient_input(graph.op(i)) >= 0) seed(i);
-    if (graph.op(i) == "SparseSoftmaxCrossEntropyWithLogits" ||
-        graph.op(i) == "SoftmaxCrossEntropyWithLogits") {
+    if (is_cross_entropy(graph.op(i))) {
       for (const reader& r : graph.readers(i))
         if (r.port == 1) seed(r.node);
     }

@@ -13,6 +13,9 @@ namespace stash_tf {
 /// others.
 int gradient_input(const std::string& op);
 
+/// Ops of the forward pass whose second output is the gradient of the first.
+bool is_cross_entropy(const std::string& op);
+
 /// Ops that layers of a forward pass are made of: convolutions, products, poolings, activations, norms,
 /// losses.
 bool is_layer(const std::string& op);

@@ -17,10 +17,6 @@ bool is_view(const std::string& op) {
   return ops.count(op) != 0;
 }
 
-bool is_cross_entropy(const std::string& op) {
-  return op == "SparseSoftmaxCrossEntropyWithLogits" || op == "SoftmaxCrossEntropyWithLogits";
-}
-
 bool is_product(const std::string& op) {
   static const std::set<std::string> ops = {"MatMul",
                                             "_FusedMatMul",
