@@ -141,10 +141,10 @@ class group_bytes {
       std::vector<legal_form> serving = choices_.forms[k];
       for (std::size_t i = 0; i < c_.ops.size(); ++i) {
         if (choices_.alternatives[i].size() != 1) continue;
-        for (const auto& [of, read] : choices_.reads[i][index(choices_.alternatives[i][0])]) {
-          if (index(of) != k) continue;
+        for (const group_choices::local_read& r : choices_.reads[i][index(choices_.alternatives[i][0])]) {
+          if (index(r.storage) != k) continue;
           storages_[k].read_at(tick_of(c_.ops[i]), false);
-          std::erase_if(serving, [&](const legal_form& f) { return !choices_.may_serve(i, *read, f); });
+          std::erase_if(serving, [&](const legal_form& f) { return !choices_.may_serve(i, *r.read, f); });
         }
       }
       storages_[k].kept = storages_[k].dense;
