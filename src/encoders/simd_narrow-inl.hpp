@@ -69,6 +69,51 @@ HWY_INLINE lane_vector round_magnitude(lane_vector magnitude, const rounding_anc
   return hn::Add(hn::Sub(sum, anchor), hn::ShiftRight<shift>(above));
 }
 
+using shorts = hn::Repartition<std::int16_t, lane_integers>;
+using unsigned_shorts = hn::RebindToUnsigned<shorts>;
+using short_vector = hn::Vec<shorts>;
+
+/// Within each 16 bytes: four lanes of the first vector, then four of the second. Saturates, which keeps
+/// signs and what is not zero.
+HWY_INLINE short_vector join(lane_vector first, lane_vector second) {
+  return hn::ReorderDemote2To(shorts(), first, second);
+}
+
+/// Brings together what belongs to one of the joined vectors.
+HWY_INLINE lane_vector untangle(short_vector joined) {
+  const lane_vector mixed = hn::BitCast(lane_integers(), joined);
+  if constexpr (lane_count == 16) {
+    alignas(64) static constexpr std::int32_t order[16] = {0, 1, 4, 5, 8,  9,  12, 13,
+                                                           2, 3, 6, 7, 10, 11, 14, 15};
+    return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
+  } else if constexpr (lane_count == 8) {
+    alignas(32) static constexpr std::int32_t order[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+    return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
+  } else {
+    return mixed;
+  }
+}
+
+/// Codes of the magnitudes of two joined vectors.
+struct pair_codes {
+  short_vector codes;
+  short_vector signs;  ///< in the highest bits
+};
+
+/// For magnitudes that round_magnitude() takes.
+template <class Format, underflow_rule Underflow>
+HWY_INLINE pair_codes round_pair(const float* from, const rounding_anchor<Format>& at) {
+  const lane_vector v0 = load_lanes_of(from);
+  const lane_vector v1 = load_lanes_of(from + lane_count);
+  const lane_vector magnitude0 = magnitude_of(v0);
+  const lane_vector magnitude1 = magnitude_of(v1);
+  short_vector codes = join(round_magnitude(magnitude0, at), round_magnitude(magnitude1, at));
+  codes = hn::Min(codes, hn::Set(shorts(), Format::largest_finite));
+  if constexpr (Underflow == underflow_rule::keep_nonzero)
+    codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), hn::Set(shorts(), 1)));
+  return {codes, join(v0, v1)};
+}
+
 /// From block_values values to one code in each byte. The halves of a block may be of two groups.
 template <class Format, underflow_rule Underflow>
 class byte_block {
@@ -86,8 +131,8 @@ class byte_block {
     constexpr int sign_bit = Format::bits - 1;
     const unsigned_shorts d16;
     const bytes d8;
-    const pair_codes first = round_pair(from, first_);
-    const pair_codes second = round_pair(from + 2 * lane_count, second_);
+    const pair_codes first = round_pair<Format, Underflow>(from, first_);
+    const pair_codes second = round_pair<Format, Underflow>(from + 2 * lane_count, second_);
     // A pair of vectors fills the lower bytes, the other one the upper.
     const auto low = hn::BitCast(d16, first.codes);
     const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, second.codes));
@@ -103,33 +148,6 @@ class byte_block {
   }
 
  private:
-  using shorts = hn::Repartition<std::int16_t, lane_integers>;
-  using unsigned_shorts = hn::RebindToUnsigned<shorts>;
-  using short_vector = hn::Vec<shorts>;
-
-  struct pair_codes {
-    short_vector codes;
-    short_vector signs;  ///< in the highest bits
-  };
-
-  /// Within each 16 bytes: four lanes of the first vector, then four of the second. Saturates, which keeps
-  /// signs and what is not zero.
-  static HWY_INLINE short_vector join(lane_vector first, lane_vector second) {
-    return hn::ReorderDemote2To(shorts(), first, second);
-  }
-
-  static HWY_INLINE pair_codes round_pair(const float* from, const rounding_anchor<Format>& at) {
-    const lane_vector v0 = load_lanes_of(from);
-    const lane_vector v1 = load_lanes_of(from + lane_count);
-    const lane_vector magnitude0 = magnitude_of(v0);
-    const lane_vector magnitude1 = magnitude_of(v1);
-    short_vector codes = join(round_magnitude(magnitude0, at), round_magnitude(magnitude1, at));
-    codes = hn::Min(codes, hn::Set(shorts(), Format::largest_finite));
-    if constexpr (Underflow == underflow_rule::keep_nonzero)
-      codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), hn::Set(shorts(), 1)));
-    return {codes, join(v0, v1)};
-  }
-
   /// Every 16 bytes hold four codes of each vector; brings together what belongs to one vector.
   static HWY_INLINE lane_vector in_order(lane_vector mixed) {
     if constexpr (lane_count == 16) {
@@ -215,37 +233,32 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
 }
 
-void narrow_to_bf16(const float* values, std::int64_t count, underflow_rule underflow,
-                    std::uint16_t* stored) {
-  const integers di;
-  const hn::Rebind<std::uint16_t, floats> du16;
-  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
-  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
-  const auto one = hn::Set(di, 1);
-  const auto infinity = hn::Set(di, f32_infinity);
-  in_vectors(
-      values, count, stored,
-      [&](std::int64_t i) HWY_ATTR {
-        const auto v = hn::BitCast(di, load(values + i));
-        const auto magnitude = hn::And(v, magnitude_bits);
-        const auto odd = hn::And(hn::ShiftRight<16>(magnitude), one);
-        const auto finite = hn::Min(magnitude, hn::Set(di, bf16_format::largest_finite << 16));
-        auto result = hn::ShiftRight<16>(hn::Add(hn::Add(finite, hn::Set(di, 0x7fff)), odd));
-        result = hn::Min(result, hn::Set(di, bf16_format::largest_finite));
-        if (keep_nonzero) {
-          const auto lost = hn::And(hn::Eq(result, hn::Zero(di)), hn::Gt(magnitude, hn::Zero(di)));
-          result = hn::IfThenElse(lost, one, result);
-        }
-        result =
-            hn::IfThenElse(hn::Eq(magnitude, infinity), hn::Set(di, bf16_format::written_infinity), result);
-        result = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, bf16_format::nan), result);
-        const auto sign = hn::And(hn::ShiftRight<16>(v), hn::Set(di, 0x8000));
-        hn::StoreU(hn::DemoteTo(du16, hn::Or(result, sign)), du16, stored + i);
-      },
-      [&](std::int64_t i) {
-        stored[i] = keep_nonzero ? narrow<bf16_format, underflow_rule::keep_nonzero>(values[i])
-                                 : narrow<bf16_format, underflow_rule::to_zero>(values[i]);
-      });
+template <underflow_rule Underflow>
+void narrow_to_bf16(const float* values, std::int64_t count, std::uint16_t* stored) {
+  using format = bf16_format;
+  constexpr std::int64_t block = 2 * lane_count;
+  const lane_integers di;
+  const shorts d16;
+  const auto round = [&](lane_vector v) HWY_ATTR {
+    const lane_vector odd = hn::And(hn::ShiftRight<16>(v), set_lanes(1));
+    return hn::ShiftRight<16>(hn::Add(hn::Add(v, set_lanes(0x7fff)), odd));
+  };
+  convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
+    // What saturates, infinities and NaN are left to the general form.
+    if (!all_below(largest_magnitudes<2>(from), largest_finite_bits<format> + 1)) {
+      narrow_all<format, Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
+      return;
+    }
+    const lane_vector v0 = load_lanes_of(from);
+    const lane_vector v1 = load_lanes_of(from + lane_count);
+    auto codes = join(round(v0), round(v1));
+    if constexpr (Underflow == underflow_rule::keep_nonzero) {
+      const auto nonzero = hn::Min(join(magnitude_of(v0), magnitude_of(v1)), hn::Set(d16, 1));
+      const auto zeros = hn::VecFromMask(d16, hn::Eq(hn::Add(codes, codes), hn::Zero(d16)));
+      codes = hn::Or(codes, hn::And(zeros, nonzero));
+    }
+    hn::StoreU(untangle(codes), di, reinterpret_cast<std::int32_t*>(to));
+  });
 }
 
 /// Value of a magnitude of Format. `rebias` moves the exponent, and `smallest` is the bits of the smallest
@@ -307,19 +320,38 @@ void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) 
   });
 }
 
+// Three vectors of values come from a vector of words.
+using lane_numbers = std::array<std::int32_t, static_cast<std::size_t>(lane_count)>;
+/// For the lanes of the r-th vector: in which word the code is, and where it begins there.
+constexpr lane_numbers words_of(std::int64_t r) {
+  lane_numbers words{};
+  for (std::int64_t j = 0; j < lane_count; ++j)
+    words[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
+  return words;
+}
+constexpr lane_numbers shifts_of(std::int64_t r) {
+  lane_numbers shifts{};
+  for (std::int64_t j = 0; j < lane_count; ++j)
+    shifts[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) % 3 * 10);
+  return shifts;
+}
+
 void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
   using format = fp10_format;
   const lane_integers di;
   constexpr std::int64_t block = 3 * lane_count;
+  static constexpr lane_numbers words[3] = {words_of(0), words_of(1), words_of(2)};
+  static constexpr lane_numbers shifts[3] = {shifts_of(0), shifts_of(1), shifts_of(2)};
   const lane_vector rebias = set_lanes(widening_rebias<format>);
   const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
   const auto convert = [&](const std::uint32_t* from, float* to) HWY_ATTR {
     const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
-    const auto value = [&](lane_vector codes) HWY_ATTR {
-      return hn::BitCast(lane_floats(), widen_codes<format>(codes, rebias, smallest));
-    };
-    hn::StoreInterleaved3(value(three), value(hn::ShiftRight<10>(three)), value(hn::ShiftRight<20>(three)),
-                          lane_floats(), to);
+    for (std::size_t r = 0; r < 3; ++r) {
+      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, words[r].data()));
+      const auto shifted = hn::Shr(codes, hn::LoadU(di, shifts[r].data()));
+      store_lanes_to(widen_codes<format>(shifted, rebias, smallest),
+                     to + static_cast<std::int64_t>(r) * lane_count);
+    }
   };
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
@@ -335,41 +367,45 @@ void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* va
   std::memcpy(values + i, out, static_cast<std::size_t>(count - i) * sizeof(float));
 }
 
+void widen_from_bf16(const std::uint16_t* stored, std::int64_t count, float* values) {
+  const hn::Rebind<std::uint16_t, lane_integers> d16;
+  convert_blocks<2 * lane_count>(stored, count, values, [&](const std::uint16_t* from, float* to) HWY_ATTR {
+    for (std::int64_t i = 0; i < 2 * lane_count; i += lane_count) {
+      const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(d16, from + i));
+      store_lanes_to(hn::ShiftLeft<16>(code), to + i);
+    }
+  });
+}
+
 // The processor's conversions to and from f16 round as the format says from AVX2 on; what differs is mended
-// around them. Below, Highway truncates, and the loops of value_loops-inl.hpp serve.
+// around them. Below, Highway truncates.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 
 using halves = hn::Rebind<hwy::float16_t, floats>;
 
-void narrow_to_halves(const float* values, std::int64_t count, underflow_rule underflow,
-                      std::uint16_t* stored) {
-  // Magnitudes are compared as signed numbers, which is cheaper.
-  const integers di;
-  const bool keep_nonzero = underflow == underflow_rule::keep_nonzero;
-  const auto magnitude_bits = hn::Set(di, f32_magnitude_mask);
-  const auto infinity = hn::Set(di, f32_infinity);
-  const auto largest = hn::Set(di, 0x477fe000);         // 65504
-  const auto above_zero = hn::Set(di, 0x33000000 + 1);  // 2^-25 still rounds to zero
-  const auto smallest = hn::Set(di, 0x33800000);        // 2^-24
-  in_vectors(
-      values, count, stored,
-      [&](std::int64_t i) HWY_ATTR {
-        const auto v = hn::BitCast(di, load(values + i));
-        const auto magnitude = hn::And(v, magnitude_bits);
-        auto kept = hn::IfThenElse(hn::Lt(magnitude, infinity), hn::Min(magnitude, largest), magnitude);
-        if (keep_nonzero) {
-          const auto raised = hn::IfThenElse(hn::Lt(magnitude, above_zero), smallest, kept);
-          kept = hn::IfThenZeroElse(hn::Eq(magnitude, hn::Zero(di)), raised);
-        }
-        kept = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, 0x7fc00000), kept);
-        const auto rounded = hn::Or(kept, hn::AndNot(magnitude_bits, v));
-        const auto half = hn::DemoteTo(halves(), hn::BitCast(floats(), rounded));
-        hn::StoreU(half, halves(), reinterpret_cast<hwy::float16_t*>(stored) + i);
-      },
-      [&](std::int64_t i) {
-        stored[i] = keep_nonzero ? narrow<fp16_format, underflow_rule::keep_nonzero>(values[i])
-                                 : narrow<fp16_format, underflow_rule::to_zero>(values[i]);
-      });
+template <underflow_rule Underflow>
+void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored) {
+  constexpr std::int32_t smallest = 0x33800000;  // 2^-24
+  constexpr std::int64_t block = 2 * lane_count;
+  const hn::Rebind<hwy::float16_t, lane_floats> dh;
+  convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
+    // What saturates, infinities and NaN are left to the general form.
+    if (!all_below(largest_magnitudes<2>(from), largest_finite_bits<fp16_format> + 1)) {
+      narrow_all<fp16_format, Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
+      return;
+    }
+    for (std::int64_t i = 0; i < block; i += lane_count) {
+      lane_vector v = load_lanes_of(from + i);
+      if constexpr (Underflow == underflow_rule::keep_nonzero) {
+        const lane_vector magnitude = magnitude_of(v);
+        const lane_vector raised = hn::Max(magnitude, set_lanes(smallest));
+        const lane_vector kept = hn::IfThenZeroElse(hn::Eq(magnitude, set_lanes(0)), raised);
+        v = hn::Or(kept, hn::AndNot(set_lanes(f32_magnitude_mask), v));
+      }
+      const auto half = hn::DemoteTo(dh, hn::BitCast(lane_floats(), v));
+      hn::StoreU(half, dh, reinterpret_cast<hwy::float16_t*>(to) + i);
+    }
+  });
 }
 
 void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
@@ -391,48 +427,54 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
       [&](std::int64_t i) { values[i] = widen<fp16_format>(stored[i]); });
 }
 
-constexpr bool has_halves = true;
-
 #else
 
-constexpr bool has_halves = false;
-void narrow_to_halves(const float*, std::int64_t, underflow_rule, std::uint16_t*) {}
-void widen_halves(const std::uint16_t*, std::int64_t, float*) {}
+template <underflow_rule Underflow>
+void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored) {
+  using format = fp16_format;
+  constexpr std::int64_t block = 2 * lane_count;
+  const rounding_anchor<format> anchor(set_lanes(smallest_normal_bits<format>));
+  convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
+    // What saturates, infinities and NaN are left to the general form.
+    if (!all_below(largest_magnitudes<2>(from), largest_finite_bits<format> + 1)) {
+      narrow_all<format, Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
+      return;
+    }
+    const pair_codes pair = round_pair<format, Underflow>(from, anchor);
+    const short_vector sign = hn::AndNot(hn::Set(shorts(), 0x7fff), pair.signs);
+    hn::StoreU(untangle(hn::Or(pair.codes, sign)), lane_integers(), reinterpret_cast<std::int32_t*>(to));
+  });
+}
+
+void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
+  widen_values(reinterpret_cast<const std::uint8_t*>(stored), count, value_format::fp16, values);
+}
 
 #endif
 
-template <class Format>
-void narrow_bytes(const float* values, std::int64_t count, underflow_rule underflow, std::uint8_t* stored) {
-  if (underflow == underflow_rule::keep_nonzero) {
-    narrow_to_bytes<Format, underflow_rule::keep_nonzero>(values, count, stored);
+template <underflow_rule Underflow>
+void narrow_with(const float* values, std::int64_t count, value_format format, std::uint8_t* stored) {
+  if (format == value_format::fp8_e4m3) {
+    narrow_to_bytes<fp8_e4m3_format, Underflow>(values, count, stored);
+  } else if (format == value_format::fp8_e5m2) {
+    narrow_to_bytes<fp8_e5m2_format, Underflow>(values, count, stored);
+  } else if (format == value_format::fp10) {
+    narrow_to_words<Underflow>(values, count, reinterpret_cast<std::uint32_t*>(stored));
+  } else if (format == value_format::bf16) {
+    narrow_to_bf16<Underflow>(values, count, reinterpret_cast<std::uint16_t*>(stored));
+  } else if (format == value_format::fp16) {
+    narrow_to_halves<Underflow>(values, count, reinterpret_cast<std::uint16_t*>(stored));
   } else {
-    narrow_to_bytes<Format, underflow_rule::to_zero>(values, count, stored);
-  }
-}
-
-void narrow_words_fast(const float* values, std::int64_t count, underflow_rule underflow,
-                       std::uint32_t* stored) {
-  if (underflow == underflow_rule::keep_nonzero) {
-    narrow_to_words<underflow_rule::keep_nonzero>(values, count, stored);
-  } else {
-    narrow_to_words<underflow_rule::to_zero>(values, count, stored);
+    narrow_values(values, count, format, Underflow, stored);
   }
 }
 
 void narrow_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
                  std::uint8_t* stored) {
-  if (format == value_format::fp8_e4m3) {
-    narrow_bytes<fp8_e4m3_format>(values, count, underflow, stored);
-  } else if (format == value_format::fp8_e5m2) {
-    narrow_bytes<fp8_e5m2_format>(values, count, underflow, stored);
-  } else if (format == value_format::fp10) {
-    narrow_words_fast(values, count, underflow, reinterpret_cast<std::uint32_t*>(stored));
-  } else if (format == value_format::bf16) {
-    narrow_to_bf16(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
-  } else if (has_halves && format == value_format::fp16) {
-    narrow_to_halves(values, count, underflow, reinterpret_cast<std::uint16_t*>(stored));
+  if (underflow == underflow_rule::keep_nonzero) {
+    narrow_with<underflow_rule::keep_nonzero>(values, count, format, stored);
   } else {
-    narrow_values(values, count, format, underflow, stored);
+    narrow_with<underflow_rule::to_zero>(values, count, format, stored);
   }
 }
 
@@ -443,7 +485,9 @@ void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format for
     widen_bytes<fp8_e5m2_format>(stored, count, values);
   } else if (format == value_format::fp10) {
     widen_from_words(reinterpret_cast<const std::uint32_t*>(stored), count, values);
-  } else if (has_halves && format == value_format::fp16) {
+  } else if (format == value_format::bf16) {
+    widen_from_bf16(reinterpret_cast<const std::uint16_t*>(stored), count, values);
+  } else if (format == value_format::fp16) {
     widen_halves(reinterpret_cast<const std::uint16_t*>(stored), count, values);
   } else {
     widen_values(stored, count, format, values);
