@@ -44,7 +44,8 @@ void close_downstream(const graph_view& graph, std::vector<int> queue, std::vect
   }
 }
 
-// Nodes from which an op of the forward pass follows.
+// Nodes from which an op of the forward pass is computed. Control edges do not count: the gradients of some
+// activations are computed from forward ops that wait for the gradient, and so are layers that run again.
 std::vector<bool> above_forward(const graph_view& graph) {
   std::vector<bool> above(at(graph.size()), false);
   std::vector<int> queue;
@@ -57,7 +58,7 @@ std::vector<bool> above_forward(const graph_view& graph) {
     const int i = queue.back();
     queue.pop_back();
     for (const source& s : graph.inputs(i)) {
-      if (above[at(s.node)] || is_next_iteration(graph.op(s.node))) continue;
+      if (s.is_control() || above[at(s.node)] || is_next_iteration(graph.op(s.node))) continue;
       above[at(s.node)] = true;
       queue.push_back(s.node);
     }

@@ -36,6 +36,11 @@ class pinner {
   // The node of the original graph beside which a node runs; -1: none.
   int anchor(int i) const {
     if (i < original_.size()) return i;
+    // Of a value of the backward pass: until it has run, the value is there.
+    if (graph_.op(i) == "StashEncode") {
+      const int from = graph_.inputs(i)[0].node;
+      return from < original_.size() ? from : -1;
+    }
     if (graph_.op(i) != "StashDecode") return -1;
     for (const reader& r : graph_.readers(i))
       if (r.port >= 0 && r.node < original_.size()) return r.node;

@@ -31,6 +31,10 @@ bool is_product(const std::string& op) {
   return ops.count(op) != 0;
 }
 
+bool is_sum(const std::string& op) {
+  return op == "Add" || op == "AddV2" || op == "AddN" || op == "Sub";
+}
+
 bool decides(const std::string& op) {
   static const std::set<std::string> ops = {"Equal",   "NotEqual",     "Less",   "LessEqual",
                                             "Greater", "GreaterEqual", "IsInf",  "ApproximateEqual",
@@ -110,6 +114,8 @@ bool readings::is_gradient(int node) const {
 std::vector<std::string> readings::needs(int node, int input) const {
   if (is_computed_again(node)) return {"exact_value"};
   const std::vector<std::string> own = needs_of_input(graph_, node, input);
+  // What is added to a gradient is one, whatever it was taken for: it may be too small for narrow formats.
+  if (gradient_[at(node)] && is_sum(graph_.op(node))) return {"exact_value"};
   if (gradient_[at(node)] || !has(own, "value")) return own;
   const demand d = of_input(node, input, false);
   if (d.exact) return {"exact_value"};

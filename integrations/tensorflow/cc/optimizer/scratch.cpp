@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/util.h"
 #include "unsupported/Eigen/CXX11/Tensor"
@@ -104,11 +107,65 @@ std::int64_t of_pooling_gradient(const graph_view& graph, int node, const tensor
   return y == nullptr ? 0 : y->bytes() + y->elements * static_cast<std::int64_t>(sizeof(std::int64_t));
 }
 
+bool is_reduction(const std::string& op) {
+  static const std::set<std::string> ops = {"Sum", "Mean", "Prod", "Max",
+                                            "Min", "All",  "Any",  "EuclideanNorm"};
+  return ops.count(op) != 0;
+}
+
+// Per dimension of x, whether the node reduces it: as a constant says it, or else as the sizes do.
+std::vector<bool> reduced_dims(const graph_view& graph, const source& axes, const tensor_size& x,
+                               const tensor_size& y) {
+  std::vector<bool> reduced(x.dims.size(), false);
+  tensorflow::Tensor list;
+  const auto& attr = graph.node(axes.node).attr();
+  const auto value = attr.find("value");
+  if (graph.op(axes.node) == "Const" && value != attr.end() && list.FromProto(value->second.tensor()) &&
+      (list.dtype() == tensorflow::DT_INT32 || list.dtype() == tensorflow::DT_INT64)) {
+    const auto rank = static_cast<std::int64_t>(reduced.size());
+    for (std::int64_t i = 0; i < list.NumElements(); ++i) {
+      const std::int64_t axis =
+          list.dtype() == tensorflow::DT_INT32 ? list.flat<std::int32_t>()(i) : list.flat<std::int64_t>()(i);
+      if (axis >= -rank && axis < rank)
+        reduced[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] = true;
+    }
+    return reduced;
+  }
+  const bool same_rank = y.dims.size() == x.dims.size();
+  std::size_t next = 0;
+  for (std::size_t k = 0; k < reduced.size(); ++k) {
+    const bool kept = next < y.dims.size() && y.dims[next] == x.dims[k];
+    reduced[k] = !kept;
+    if (kept || same_rank) ++next;
+  }
+  return reduced;
+}
+
+// Neighbouring dimensions that are reduced, or are not, count as one. Up to three are worked on where they
+// lie; more of them are brought into another order first.
+std::int64_t of_reduction(const graph_view& graph, int node, const tensor_sizes& sizes) {
+  constexpr int most_in_place = 3;
+  const auto& inputs = graph.inputs(node);
+  const tensor_size* x = inputs.size() < 2 ? nullptr : sizes.find(inputs[0]);
+  const tensor_size* y = sizes.find({node, 0});
+  if (x == nullptr || y == nullptr) return 0;
+  const std::vector<bool> reduced = reduced_dims(graph, inputs[1], *x, *y);
+  int runs = 0;
+  bool last = false;
+  for (std::size_t k = 0; k < reduced.size(); ++k) {
+    if (x->dims[k] == 1) continue;
+    if (runs == 0 || reduced[k] != last) ++runs;
+    last = reduced[k];
+  }
+  return runs > most_in_place ? x->bytes() : 0;
+}
+
 }  // namespace
 
 std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes) {
   const std::string& op = graph.op(node);
   if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
+  if (is_reduction(op)) return of_reduction(graph, node, sizes);
   const convolution kind = kind_of(op);
   return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes);
 }
