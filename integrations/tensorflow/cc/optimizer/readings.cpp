@@ -81,8 +81,13 @@ readings::readings(const graph_view& graph, const std::vector<int>& order, const
     : graph_(graph), backward_(backward), late_(late) {
   gradient_.assign(at(graph.size()), false);
   of_result_.assign(at(graph.size()), {});
-  for (const int i : order)
+  late_slope_.assign(at(graph.size()), false);
+  of_loss_.assign(at(graph.size()), false);
+  for (const int i : order) {
     gradient_[at(i)] = backward[at(i)] && is_gradient(i);
+    late_slope_[at(i)] = late[at(i)] && is_late_slope(i);
+    of_loss_[at(i)] = late[at(i)] && is_of_loss(i);
+  }
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
     if (!backward[at(*i)] || gradient_[at(*i)]) continue;
     demand& all = of_result_[at(*i)];
@@ -111,11 +116,44 @@ bool readings::is_gradient(int node) const {
   return product;
 }
 
+// A late node that no gradient comes into: it waits for one by control edges, or is computed from such nodes.
+bool readings::is_late_slope(int node) const {
+  bool waits = false;
+  for (const source& s : graph_.inputs(node)) {
+    if (!late_[at(s.node)]) continue;
+    if (!s.is_control() && !late_slope_[at(s.node)]) return false;
+    waits = true;
+  }
+  return waits;
+}
+
+// Until a gradient has come to the weights of the last layer, or to an op that stands in backward passes
+// only.
+bool readings::is_of_loss(int node) const {
+  if (late_slope_[at(node)] || is_product(graph_.op(node)) || gradient_input(graph_.op(node)) >= 0)
+    return false;
+  const std::vector<source>& inputs = graph_.inputs(node);
+  return std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
+    return s.is_control() || !late_[at(s.node)] || late_slope_[at(s.node)] || of_loss_[at(s.node)];
+  });
+}
+
+// An op of backward passes whose gradient comes out of something that was taken for the forward pass.
+bool readings::is_unknown_gradient(int node, int input) const {
+  if (input != gradient_input(graph_.op(node))) return false;
+  const std::vector<source>& inputs = graph_.inputs(node);
+  return std::none_of(inputs.begin(), inputs.end(),
+                      [&](const source& s) { return !s.is_control() && late_[at(s.node)]; });
+}
+
 std::vector<std::string> readings::needs(int node, int input) const {
   if (is_computed_again(node)) return {"exact_value"};
   const std::vector<std::string> own = needs_of_input(graph_, node, input);
-  // What is added to a gradient is one, whatever it was taken for: it may be too small for narrow formats.
-  if (gradient_[at(node)] && is_sum(graph_.op(node))) return {"exact_value"};
+  // Gradients, and what is added to one is one whatever it was taken for, may be too small for narrow
+  // formats.
+  const bool summand = gradient_[at(node)] && is_sum(graph_.op(node));
+  if (has(own, "value") && (of_loss_[at(node)] || summand || is_unknown_gradient(node, input)))
+    return {"exact_value"};
   if (gradient_[at(node)] || !has(own, "value")) return own;
   const demand d = of_input(node, input, false);
   if (d.exact) return {"exact_value"};
@@ -131,6 +169,7 @@ readings::demand readings::of_input(int node, int input, bool may_be_gradient) c
   const std::vector<std::string> own = needs_of_input(graph_, node, input);
   const bool sign = has(own, "sign"), value = has(own, "value");
   if (!value && (!may_be_gradient || sign || magnifies(graph_, node, input))) return {!sign, sign};
+  if (of_loss_[at(node)]) return {true, sign};
   if (gradient_[at(node)]) return {false, sign};
   const demand& result = of_result_[at(node)];
   // Arithmetic hands on values, but not their signs.

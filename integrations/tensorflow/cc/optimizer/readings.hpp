@@ -19,7 +19,9 @@ class readings {
 
   /// What a node of the backward pass needs of one of its inputs, in names of docs/needs.md. Where its result
   /// is not known to be a gradient, that includes what is needed of the result: of a divisor, the exact
-  /// value; of what a view hands on to a ReLU's gradient, the sign as well.
+  /// value; of what a view hands on to a ReLU's gradient, the sign as well. What the gradient of a loss
+  /// begins with is needed exactly: the better a model is, the smaller are the differences between what it
+  /// gives and its labels, far below the smallest number of a narrow format.
   std::vector<std::string> needs(int node, int input) const;
 
  private:
@@ -29,12 +31,17 @@ class readings {
   };
 
   bool is_gradient(int node) const;
+  bool is_late_slope(int node) const;
+  bool is_of_loss(int node) const;
+  bool is_unknown_gradient(int node, int input) const;
   demand of_input(int node, int input, bool may_be_gradient) const;
   bool is_computed_again(int node) const;
 
   const graph_view& graph_;
   const std::vector<bool>&backward_, &late_;
   std::vector<bool> gradient_;     ///< by node: its results are gradients for certain
+  std::vector<bool> late_slope_;   ///< by node: late, but no gradient
+  std::vector<bool> of_loss_;      ///< by node: the gradient of a loss, before the first layer
   std::vector<demand> of_result_;  ///< by node
 };
 
