@@ -360,6 +360,88 @@ def test_what_the_gradient_of_a_loss_begins_with_is_exact(python, loss):
     assert rows and max(off) < 0.2, (rows, off)
 
 
+@pytest.mark.parametrize("function", [
+    "tf.sqrt(tf.reduce_mean(tf.math.squared_difference(y, z)))",
+    "tf.reduce_mean(tf.sqrt(tf.square(y - z) + 1e-6))",
+    "tf.nn.relu(tf.reduce_mean(tf.square(y - z)) - 1e-9)",
+    "tf.reduce_mean(tf.square(tf.nn.avg_pool2d(y, 2, 2, 'VALID') - tf.nn.avg_pool2d(z, 2, 2, 'VALID')))",
+    "1 - tf.reduce_mean(tf.image.ssim(y, z, 1.0))",
+    "tf.reduce_mean(tf.exp(y) - 1 - y) + tf.reduce_mean(y * y)",  # the divergence of a VAE
+    "-tf.reduce_mean(tf.math.log(1.0001 - tf.sigmoid(y + 8)))",
+    "tf.reduce_mean(tf.square(tf.tanh(y + 3) + z))",
+    # A loss on a map that another layer reads as well.
+    "tf.reduce_mean(tf.square(y - z)) + 1e-5 * tf.reduce_mean(tf.nn.conv2d(y, filters, 1, 'SAME') ** 2)",
+])
+def test_losses_of_many_steps_begin_with_exact_values(python, function):
+    """Whatever stands between the loss and the last weights: roots, pooling, filters, saturated activations."""
+    code = f"""
+    rng = np.random.default_rng(2)
+    weights = [tf.Variable(rng.standard_normal(shape).astype("float32") / 5) for shape in ((3, 3, 3, 8), (3, 3, 8, 3))]
+    filters = rng.standard_normal((3, 3, 3, 3)).astype("float32")
+    x = tf.constant(rng.random((8, 32, 32, 3)).astype("float32"))
+    noise = tf.constant(1 + 0.005 * rng.standard_normal((8, 32, 32, 3)).astype("float32"))
+    small = 0.01 if "exp" in {function!r} else 1.0
+
+    def outputs():
+        return small * tf.nn.conv2d(tf.nn.relu(tf.nn.conv2d(x, weights[0], 1, "SAME")), weights[1], 1, "SAME")
+
+    z = outputs() * noise
+
+    def gradient():
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                y = outputs()
+                loss = {function}
+            return tape.gradient(loss, weights)
+        return [g.numpy() for g in step()]
+
+    plain = gradient()
+    with stash_tf.enabled("fp8"):
+        stashed = gradient()
+        rewritten = any(graph["rewritten"] for graph in stash_tf.report().graphs)
+    off = [float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(plain, stashed)]
+    out([rewritten, off])
+    """
+    rewritten, off = python(code, **ONEDNN_OFF)
+    assert rewritten and max(off) < 0.2, off
+
+
+@pytest.mark.parametrize("function", [
+    "y * tf.sigmoid(tf.nn.conv2d(y, gate, 1, 'SAME') + 4)",
+    "y * tf.tanh(tf.nn.conv2d(y, gate, 1, 'SAME') + 3)",
+    "y * tf.nn.elu(tf.nn.conv2d(y, gate, 1, 'SAME') - 4)",
+    "y * tf.nn.selu(tf.nn.conv2d(y, gate, 1, 'SAME') - 4)",
+    "y * tf.reshape(tf.nn.softmax(tf.reshape(tf.nn.conv2d(y, gate, 1, 'SAME'), (8, 1024, 8)), 1), y.shape)",
+])
+def test_saturated_activations_keep_their_slopes(python, function):
+    """Near one, and in thousands of places that share one, fp8 has no numbers."""
+    code = f"""
+    rng = np.random.default_rng(2)
+    gate = tf.Variable(rng.standard_normal((3, 3, 8, 8)).astype("float32") / 100)
+    inner = tf.Variable(rng.standard_normal((3, 3, 3, 8)).astype("float32") / 3)
+    last = tf.constant(rng.standard_normal((3, 3, 8, 8)).astype("float32"))
+    x = tf.constant(rng.random((8, 32, 32, 3)).astype("float32"))
+
+    def gradient():
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                y = tf.nn.conv2d(x, inner, 1, "SAME")
+                loss = tf.reduce_mean(tf.nn.relu(tf.nn.conv2d({function}, last, 1, "SAME")))
+            return tape.gradient(loss, gate)
+        return step().numpy()
+
+    plain = gradient()
+    with stash_tf.enabled("fp8"):
+        stashed = gradient()
+        kept = sorted(row.choice for row in stash_tf.report().rows)
+    out([kept, float(np.linalg.norm(plain - stashed) / np.linalg.norm(plain))])
+    """
+    kept, off = python(code, **ONEDNN_OFF)
+    assert "fp16" in kept and "fp8" in kept and off < 0.2, (kept, off)
+
+
 def test_a_slope_that_is_no_number_is_left_to_tensorflow(python):
     code = """
     w = tf.Variable(np.random.default_rng(1).standard_normal((3, 3, 8, 8)).astype("float32"))

@@ -123,6 +123,13 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
   return {"exact_value"};
 }
 
+bool needs_fine_values(const graph_view& graph, int root, int node, int input) {
+  const std::string& op = graph.op(node);
+  if (input == 0 && (op == "SigmoidGrad" || op == "TanhGrad")) return true;
+  if (input == 1 && (op == "EluGrad" || op == "SeluGrad")) return true;
+  return graph.op(root) == "Softmax" || graph.op(root) == "LogSoftmax";
+}
+
 const char* op_on_bits(const std::string& op) {
   if (op == "ReluGrad") return "StashReluGrad";
   if (op == "Relu6Grad") return "StashRelu6Grad";

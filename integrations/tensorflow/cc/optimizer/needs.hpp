@@ -14,6 +14,11 @@ namespace stash_tf {
 /// "exact_value". Says nothing of what becomes of its result: readings.hpp does.
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
+/// Whether values of fewer bits than fp16 has would not do for a reader that needs a value: slopes such as
+/// 1 - y * y vanish where y is nearly one, and shares of one in thousands of places are below what eight bits
+/// can say. `root`: the node that computed the values.
+bool needs_fine_values(const graph_view& graph, int root, int node, int input);
+
 /// The op that takes one bit for each value in place of the values that this one reads; null: there is none.
 const char* op_on_bits(const std::string& op);
 

@@ -31,6 +31,11 @@ bool is_product(const std::string& op) {
   return ops.count(op) != 0;
 }
 
+bool is_for_weights(const std::string& op) {
+  return op == "Conv2DBackpropFilter" || op == "Conv3DBackpropFilterV2" ||
+         op == "DepthwiseConv2dNativeBackpropFilter" || op == "BiasAddGrad";
+}
+
 bool is_sum(const std::string& op) {
   return op == "Add" || op == "AddV2" || op == "AddN" || op == "Sub";
 }
@@ -83,7 +88,9 @@ readings::readings(const graph_view& graph, const std::vector<int>& order, const
   of_result_.assign(at(graph.size()), {});
   late_slope_.assign(at(graph.size()), false);
   of_loss_.assign(at(graph.size()), false);
+  constant_.assign(at(graph.size()), false);
   for (const int i : order) {
+    constant_[at(i)] = is_constant(i);
     gradient_[at(i)] = backward[at(i)] && is_gradient(i);
     late_slope_[at(i)] = late[at(i)] && is_late_slope(i);
     of_loss_[at(i)] = late[at(i)] && is_of_loss(i);
@@ -127,14 +134,27 @@ bool readings::is_late_slope(int node) const {
   return waits;
 }
 
-// Until a gradient has come to the weights of the last layer, or to an op that stands in backward passes
-// only.
+// The same in every step, as the filters of a loss that looks at images are; weights are not.
+bool readings::is_constant(int node) const {
+  const std::string& op = graph_.op(node);
+  if (op == "Const" || !looks_at_values(op)) return true;
+  const std::vector<source>& inputs = graph_.inputs(node);
+  return !inputs.empty() && !is_given(op) && std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
+    return s.is_control() || constant_[at(s.node)];
+  });
+}
+
+// Until a gradient has come to the weights of the last layer: to those of a gradient for weights, or to a
+// product with weights, or with what was multiplied with them. All before that may be as small as the
+// differences that it begins with.
 bool readings::is_of_loss(int node) const {
-  if (late_slope_[at(node)] || is_product(graph_.op(node)) || gradient_input(graph_.op(node)) >= 0)
-    return false;
+  const std::string& op = graph_.op(node);
+  if (late_slope_[at(node)] || is_for_weights(op)) return false;
   const std::vector<source>& inputs = graph_.inputs(node);
   return std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
-    return s.is_control() || !late_[at(s.node)] || late_slope_[at(s.node)] || of_loss_[at(s.node)];
+    if (s.is_control()) return true;
+    if (!late_[at(s.node)]) return !is_product(op) || constant_[at(s.node)];
+    return late_slope_[at(s.node)] || of_loss_[at(s.node)];
   });
 }
 
@@ -170,7 +190,7 @@ readings::demand readings::of_input(int node, int input, bool may_be_gradient) c
   const bool sign = has(own, "sign"), value = has(own, "value");
   if (!value && (!may_be_gradient || sign || magnifies(graph_, node, input))) return {!sign, sign};
   if (of_loss_[at(node)]) return {true, sign};
-  if (gradient_[at(node)]) return {false, sign};
+  if (gradient_[at(node)]) return {is_sum(op), sign};
   const demand& result = of_result_[at(node)];
   // Arithmetic hands on values, but not their signs.
   const bool view = is_view(op) && input == 0;

@@ -31,6 +31,7 @@ class readings {
   };
 
   bool is_gradient(int node) const;
+  bool is_constant(int node) const;
   bool is_late_slope(int node) const;
   bool is_of_loss(int node) const;
   bool is_unknown_gradient(int node, int input) const;
@@ -40,6 +41,7 @@ class readings {
   const graph_view& graph_;
   const std::vector<bool>&backward_, &late_;
   std::vector<bool> gradient_;     ///< by node: its results are gradients for certain
+  std::vector<bool> constant_;     ///< by node
   std::vector<bool> late_slope_;   ///< by node: late, but no gradient
   std::vector<bool> of_loss_;      ///< by node: the gradient of a loss, before the first layer
   std::vector<demand> of_result_;  ///< by node

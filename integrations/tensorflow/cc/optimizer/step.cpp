@@ -119,6 +119,7 @@ class analyser {
     if (r.gate < 0) keep_raw("nothing says when " + graph_.name(node) + " runs");
     if (graph_.node(node).device() != graph_.node(root.node).device())
       keep_raw("read on another device than it was written on");
+    b.fine = b.fine || needs_fine_values(graph_, root.node, node, input);
     b.readers.push_back(std::move(r));
   }
 
