@@ -79,19 +79,28 @@ HWY_INLINE short_vector join(lane_vector first, lane_vector second) {
   return hn::ReorderDemote2To(shorts(), first, second);
 }
 
-/// Brings together what belongs to one of the joined vectors.
-HWY_INLINE lane_vector untangle(short_vector joined) {
-  const lane_vector mixed = hn::BitCast(lane_integers(), joined);
-  if constexpr (lane_count == 16) {
-    alignas(64) static constexpr std::int32_t order[16] = {0, 1, 4, 5, 8,  9,  12, 13,
-                                                           2, 3, 6, 7, 10, 11, 14, 15};
-    return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
-  } else if constexpr (lane_count == 8) {
-    alignas(32) static constexpr std::int32_t order[8] = {0, 1, 4, 5, 2, 3, 6, 7};
-    return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
-  } else {
-    return mixed;
+using lane_numbers = std::array<std::int32_t, static_cast<std::size_t>(lane_count)>;
+
+/// Where the lanes of `Vectors` joined vectors, of which every 16 bytes hold a part each, lie one behind the
+/// other.
+template <std::int64_t Vectors>
+constexpr lane_numbers joined_lanes() {
+  constexpr std::int64_t width = 4 / Vectors, count = lane_count / Vectors;
+  lane_numbers lanes{};
+  for (std::int64_t j = 0; j < lane_count; ++j) {
+    const std::int64_t vector = j / count, lane = j % count;
+    lanes[static_cast<std::size_t>(j)] =
+        static_cast<std::int32_t>(lane / width * 4 + vector * width + lane % width);
   }
+  return lanes;
+}
+
+/// Brings together what belongs to one of the joined vectors.
+template <std::int64_t Vectors>
+HWY_INLINE lane_vector untangle(lane_vector joined) {
+  alignas(64) static constexpr lane_numbers lanes = joined_lanes<Vectors>();
+  if constexpr (lane_count == 4) return joined;
+  return hn::TableLookupLanes(joined, hn::SetTableIndices(lane_integers(), lanes.data()));
 }
 
 /// Codes of the magnitudes of two joined vectors.
@@ -144,24 +153,10 @@ class byte_block {
     alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
                                                            1, 3, 5, 7, 9, 11, 13, 15};
     const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, all), hn::LoadDup128(d8, order));
-    return hn::BitCast(d8, in_order(hn::BitCast(lane_integers(), sorted)));
+    return hn::BitCast(d8, untangle<4>(hn::BitCast(lane_integers(), sorted)));
   }
 
  private:
-  /// Every 16 bytes hold four codes of each vector; brings together what belongs to one vector.
-  static HWY_INLINE lane_vector in_order(lane_vector mixed) {
-    if constexpr (lane_count == 16) {
-      alignas(64) static constexpr std::int32_t order[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                             2, 6, 10, 14, 3, 7, 11, 15};
-      return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
-    } else if constexpr (lane_count == 8) {
-      alignas(32) static constexpr std::int32_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-      return hn::TableLookupLanes(mixed, hn::SetTableIndices(lane_integers(), order));
-    } else {
-      return mixed;
-    }
-  }
-
   rounding_anchor<Format> first_, second_;
 };
 
@@ -257,7 +252,7 @@ void narrow_to_bf16(const float* values, std::int64_t count, std::uint16_t* stor
       const auto zeros = hn::VecFromMask(d16, hn::Eq(hn::Add(codes, codes), hn::Zero(d16)));
       codes = hn::Or(codes, hn::And(zeros, nonzero));
     }
-    hn::StoreU(untangle(codes), di, reinterpret_cast<std::int32_t*>(to));
+    hn::StoreU(untangle<2>(hn::BitCast(di, codes)), di, reinterpret_cast<std::int32_t*>(to));
   });
 }
 
@@ -321,7 +316,6 @@ void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) 
 }
 
 // Three vectors of values come from a vector of words.
-using lane_numbers = std::array<std::int32_t, static_cast<std::size_t>(lane_count)>;
 /// For the lanes of the r-th vector: in which word the code is, and where it begins there.
 constexpr lane_numbers words_of(std::int64_t r) {
   lane_numbers words{};
@@ -442,7 +436,8 @@ void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* st
     }
     const pair_codes pair = round_pair<format, Underflow>(from, anchor);
     const short_vector sign = hn::AndNot(hn::Set(shorts(), 0x7fff), pair.signs);
-    hn::StoreU(untangle(hn::Or(pair.codes, sign)), lane_integers(), reinterpret_cast<std::int32_t*>(to));
+    hn::StoreU(untangle<2>(hn::BitCast(lane_integers(), hn::Or(pair.codes, sign))), lane_integers(),
+               reinterpret_cast<std::int32_t*>(to));
   });
 }
 
