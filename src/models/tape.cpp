@@ -348,8 +348,9 @@ value tape::unary(const std::string& name, const std::string& label, value x, do
   node n{.name = name, .label = label};
   n.inputs = {x.id};
   n.flops = flops * count(shape(x));
-  n.backward = {elementwise(label + "_backward", n.flops,
-                            {reads_output ? form{"from_y", {of_output(0)}} : form{"from_x", {of_input(0)}}})};
+  n.backward = {elementwise(
+      label + "_backward", n.flops,
+      {reads_output ? form{"from_y", {of_output(0, need::fine_value)}} : form{"from_x", {of_input(0)}}})};
   if (reads_output) n.overwrites = {{0, 0}};
   const value y = new_value(shape(x));
   n.outputs = {y.id};

@@ -6,6 +6,7 @@
 
 #include "planner/bounds.hpp"
 #include "planner/byte_sizes.hpp"
+#include "planner/needs.hpp"
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
 #include "planner/validator.hpp"
@@ -23,13 +24,19 @@ std::int64_t boundary_bytes(const graph& g, const schedule& s) {
   return 0;
 }
 
+bool policy_has(const plan_options& options, value_format f) {
+  const std::vector<value_format> formats = lossy_values(options.chosen_policy, options.values, false);
+  return std::find(formats.begin(), formats.end(), f) != formats.end();
+}
+
 std::string reason_for(const stash_choice& c, storage_role role, const plan_options& options,
                        const std::vector<reader>& readers) {
   if (readers.empty()) return "no chosen backward op reads it";
   const auto wants = [&](need what) {
     return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
   };
-  const bool value = wants(need::value) || wants(need::exact_value);
+  const bool value =
+      std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); });
   switch (c.kind) {
     case stash_kind::none:
       return "no chosen backward op reads it";
@@ -63,6 +70,8 @@ std::string reason_for(const stash_choice& c, storage_role role, const plan_opti
       return fmt::format("about {:.0f} % of the values are zero; the mask also answers the sign",
                          100.0 * (1.0 - c.density));
     case encoding_kind::cast:
+      if (!policy_has(options, c.stored.values))
+        return "a reader needs 16 bits at least, and too few values are zero for a bitmap";
       return "the policy allows fewer bits, and too few values are zero for a bitmap";
     case encoding_kind::raw:
     case encoding_kind::shape_only:

@@ -13,10 +13,6 @@ std::size_t index(std::int32_t id) {
   return static_cast<std::size_t>(id);
 }
 
-bool wants_dense(need what) {
-  return what == need::value || what == need::exact_value;
-}
-
 // What one storage of a component occupies under one configuration.
 class occupancy {
  public:
@@ -172,7 +168,7 @@ wall working_set_wall(const graph& g) {
     for (const stash_alternative& a : o.alternatives) {
       std::set<storage_id> all = operands;
       for (const stash_read& r : a.reads) {
-        if (wants_dense(r.what)) all.insert(r.storage);
+        if (wants_values(r.what)) all.insert(r.storage);
       }
       bytes = std::min(bytes, sum(all));
     }

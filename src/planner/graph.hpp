@@ -108,6 +108,7 @@ enum class need : std::uint8_t {
   window,       ///< winning cell per pooled value
   sign_window,  ///< both, jointly (relu_pool)
   value,        ///< the values; reduced precision allowed if the policy allows it
+  fine_value,   ///< the same, of 16 bits at least: what is computed from it vanishes if it is rounded further
   exact_value,  ///< the values bit for bit
 };
 

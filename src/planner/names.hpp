@@ -112,6 +112,7 @@ inline constexpr std::array names_of<need>{
     enum_name<need>{need::window, "window"},
     enum_name<need>{need::sign_window, "sign_window"},
     enum_name<need>{need::value, "value"},
+    enum_name<need>{need::fine_value, "fine_value"},
     enum_name<need>{need::exact_value, "exact_value"},
 };
 

@@ -1,8 +1,12 @@
 #include "planner/needs.hpp"
 
+#include <algorithm>
+
 namespace stash::planner {
 
-std::vector<value_format> lossy_values(policy p, const std::vector<value_format>& values) {
+namespace {
+
+std::vector<value_format> lossy_values_of(policy p, const std::vector<value_format>& values) {
   switch (p) {
     case policy::fp16:
       return {value_format::fp16};
@@ -16,6 +20,17 @@ std::vector<value_format> lossy_values(policy p, const std::vector<value_format>
     default:
       return {};
   }
+}
+
+}  // namespace
+
+std::vector<value_format> lossy_values(policy p, const std::vector<value_format>& values, bool fine) {
+  std::vector<value_format> formats = lossy_values_of(p, values);
+  if (!fine || std::all_of(formats.begin(), formats.end(), is_fine)) return formats;
+  std::erase_if(formats, [](value_format f) { return !is_fine(f); });
+  if (std::find(formats.begin(), formats.end(), value_format::fp16) == formats.end())
+    formats.push_back(value_format::fp16);
+  return formats;
 }
 
 bool encodes(policy p) noexcept {
@@ -58,9 +73,11 @@ bool encoded_serves(const encoding& e, need what) noexcept {
     case encoding_kind::bitmap:
     case encoding_kind::csr:
       if (what == need::sign || what == need::value) return true;
+      if (what == need::fine_value) return is_fine(e.values);
       return (what == need::range || what == need::exact_value) && e.values == value_format::source;
     case encoding_kind::cast:
-      return what == need::value || (what == need::sign && e.underflow == underflow_rule::keep_nonzero);
+      return what == need::value || (what == need::fine_value && is_fine(e.values)) ||
+             (what == need::sign && e.underflow == underflow_rule::keep_nonzero);
     case encoding_kind::raw:
     case encoding_kind::shape_only:
       break;
@@ -82,7 +99,9 @@ bool serves(const stash_choice& c, need what, const stash_choice* source) noexce
       if (source == nullptr || !serves(*source, need::value, nullptr)) return false;  // itself not kept
       const bool masked = c.stored.kind == encoding_kind::sign_mask;
       if (what == need::exact_value) return kept_exactly(*source);
-      return (what == need::sign || what == need::value) && (masked || kept_exactly(*source));
+      if (what == need::fine_value && !serves(*source, need::fine_value, nullptr)) return false;
+      return (what == need::sign || what == need::value || what == need::fine_value) &&
+             (masked || kept_exactly(*source));
     }
   }
   return false;
@@ -108,6 +127,7 @@ bool reads_directly(op_kind kind, need what, const stash_choice& c, bool whole) 
       return whole && (kind == op_kind::relu6_backward || kind == op_kind::generic) &&
              e == encoding_kind::range_mask;
     case need::value:
+    case need::fine_value:
     case need::exact_value:
       break;
   }

@@ -10,7 +10,19 @@
 namespace stash::planner {
 
 /// The value formats that a policy adds to the lossless ones; `values` are those that the user allows.
-std::vector<value_format> lossy_values(policy p, const std::vector<value_format>& values);
+/// `fine`: for readers that want 16 bits at least (need fine_value), which get fp16 in place of anything
+/// narrower.
+std::vector<value_format> lossy_values(policy p, const std::vector<value_format>& values, bool fine);
+
+/// Whether values of this format have 16 bits at least, each for itself.
+constexpr bool is_fine(value_format f) noexcept {
+  return f == value_format::source || f == value_format::fp16 || f == value_format::bf16;
+}
+
+/// Whether a need is met by dense values alone, which encoded bytes have to be decoded to.
+constexpr bool wants_values(need what) noexcept {
+  return what == need::value || what == need::fine_value || what == need::exact_value;
+}
 
 /// Whether a policy encodes or computes anything again, and whether its plans may use the host.
 bool encodes(policy p) noexcept;

@@ -97,6 +97,7 @@ constexpr bool can_take(op_kind kind, need what) {
     case need::sign:
     case need::range:
     case need::value:
+    case need::fine_value:
     case need::exact_value:
       break;
   }

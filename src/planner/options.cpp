@@ -315,7 +315,8 @@ class enumerator {
     if (given || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
       // What a generic op keeps beside its outputs stays as it is.
-      if (has(readers, need::value) || has(readers, need::exact_value)) return result;
+      if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))
+        return result;
       encoding e;
       e.window_cells = static_cast<std::uint16_t>(s.window_cells);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
@@ -351,7 +352,8 @@ class enumerator {
         add(stash_kind::encoded, csr);
     };
     add_sparse();
-    for (const value_format lossy : lossy_values(options_.chosen_policy, options_.values)) {
+    for (const value_format lossy :
+         lossy_values(options_.chosen_policy, options_.values, has(readers, need::fine_value))) {
       if (!is_narrower(lossy, s.type)) continue;
       const underflow_rule underflow =
           has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;

@@ -76,7 +76,8 @@ class gist {
     raw.kind = stash_kind::raw;
     raw.bytes_after = s.bytes(g_.batch);
     if (s.role == storage_role::auxiliary) {
-      if (wants(need::value) || wants(need::exact_value)) return raw;
+      if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))
+        return raw;
       stash_choice code = as_kind(wants(need::mask)     ? encoding_kind::sign_mask
                                   : wants(need::window) ? encoding_kind::window_index
                                                         : encoding_kind::relu_pool);
@@ -93,17 +94,18 @@ class gist {
         return sized(s, bits);
     }
     const bool exact = wants(need::exact_value) || wants(need::range);
+    const value_format narrow = wants(need::fine_value) && !is_fine(narrow_) ? value_format::fp16 : narrow_;
     const underflow_rule underflow =
         wants(need::sign) && !exact ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
     stash_choice best = raw;
     const auto offer = [&](stash_choice x) {
-      x.stored.values = exact ? value_format::source : narrow_;
+      x.stored.values = exact ? value_format::source : narrow;
       x.stored.underflow = underflow;
       x = sized(s, x);
       if (x.bytes_after < best.bytes_after) best = x;
     };
     // Reduced precision everywhere; below the break-even of csr, csr with reduced values.
-    if (!exact && is_narrower(narrow_, s.type)) offer(as_kind(encoding_kind::cast));
+    if (!exact && is_narrower(narrow, s.type)) offer(as_kind(encoding_kind::cast));
     if (s.density < 1.0) offer(as_kind(encoding_kind::csr));
     return best;
   }

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/needs.hpp"
 #include "planner/trace.hpp"
 #include "planner/trace_needs.hpp"
 #include "planner/trace_ops.hpp"
@@ -210,7 +211,7 @@ class builder {
     if (x.write) add(need::exact_value);
     for (const std::int32_t argument : x.arguments) {
       const auto what = need_of(n, static_cast<std::size_t>(argument), l.type);
-      if (what) add(small && *what == need::value ? need::exact_value : *what);
+      if (what) add(small && wants_values(*what) ? need::exact_value : *what);
     }
   }
 

@@ -10,7 +10,7 @@
 namespace stash::planner::traces {
 namespace {
 
-enum class use : std::uint8_t { shape, sign, mask, value, exact };
+enum class use : std::uint8_t { shape, sign, range, mask, fine, exact };
 
 struct argument_use {
   std::string_view op;
@@ -39,6 +39,17 @@ constexpr argument_use uses[] = {
     {"aten::masked_fill_", "mask", use::mask},
     {"aten::where", "condition", use::mask},
     {"aten::_log_softmax_backward_data", "output", use::exact},
+    // Which side of a bound a value lies on.
+    {"aten::hardtanh_backward", "self", use::range},
+    {"aten::hardsigmoid_backward", "self", use::exact},
+    {"aten::hardswish_backward", "self", use::exact},
+    {"aten::hardshrink_backward", "self", use::exact},
+    {"aten::softshrink_backward", "self", use::exact},
+    // Slopes such as 1 - y * y, which vanish where y is nearly one, and shares of one in many places.
+    {"aten::sigmoid_backward", "output", use::fine},
+    {"aten::tanh_backward", "output", use::fine},
+    {"aten::elu_backward", "self_or_result", use::fine},
+    {"aten::_softmax_backward_data", "output", use::fine},
 };
 
 std::string_view text_of(const trace_node& n, std::size_t argument) {
@@ -61,11 +72,15 @@ std::vector<std::int64_t> numbers_of(std::string_view text) {
   return list;
 }
 
-bool is_zero(std::string_view text) {
+bool is_number(std::string_view text, double expected) {
   const std::string copy(text);
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
-  return end != copy.c_str() && *end == '\0' && number == 0.0;
+  return end != copy.c_str() && *end == '\0' && number == expected;
+}
+
+bool is_zero(std::string_view text) {
+  return is_number(text, 0.0);
 }
 
 bool is_false(std::string_view text) {
@@ -133,15 +148,20 @@ std::optional<need> need_of(const trace_node& n, std::size_t argument, trace_typ
       return std::nullopt;
     case use::sign:
       // The sign decides only where the threshold is 0, or the slope is positive.
-      if (n.name == "aten::threshold_backward" && !is_zero(text_of(n, 2))) return plain;
-      if (n.name == "aten::leaky_relu_backward" && text_of(n, 2).starts_with('-')) return plain;
+      if (n.name == "aten::threshold_backward" && !is_zero(text_of(n, 2))) return need::exact_value;
+      if (n.name == "aten::leaky_relu_backward" && text_of(n, 2).starts_with('-')) return need::exact_value;
       return is_float(type) ? need::sign : plain;
+    case use::range:
+      // Of a ReLU6, whose bounds a mask can say.
+      return is_float(type) && is_number(text_of(n, 2), 0.0) && is_number(text_of(n, 3), 6.0)
+                 ? need::range
+                 : need::exact_value;
     case use::mask:
       return type == trace_type::boolean ? need::mask : plain;
     case use::exact:
       return need::exact_value;
-    case use::value:
-      break;
+    case use::fine:
+      return is_float(type) ? need::fine_value : need::exact_value;
   }
   return plain;
 }

@@ -113,6 +113,12 @@ struct dense_life {
 /// How an op gets what it reads from a form.
 enum class access : std::uint8_t { illegal, direct, decoded, recomputed };
 
+/// Whether the policy allows values of this format. Where readers want 16 bits (need fine_value), fp16 stands
+/// for the narrower formats that it allows.
+bool policy_allows_values(const plan& p, value_format values);
+bool stands_for_narrower(const plan& p, value_format values);
+bool has_16_bits(value_format values);
+
 /// The last of the rules whose pattern fits.
 const tensor_rule* last_rule(const std::vector<tensor_rule>& rules, std::string_view name);
 /// Whether the rules let this tensor be kept in a form: "raw", "recompute", "swap" or the name of an
@@ -145,12 +151,12 @@ class legal_set {
   bool allowed(const storage& s, std::string_view form) const {
     return rules_allow(p_.tensors, s.name, form);
   }
-  bool value_format_allowed(value_format f) const;
+  bool value_format_allowed(storage_id s, value_format f) const;
 
   const plan& p_;
   const graph& g_;
   bool moves_ = false;
-  std::vector<char> stashed_, stays_;
+  std::vector<char> stashed_, stays_, fine_;
   std::vector<dense_life> lives_;
   std::vector<std::int32_t> rule_of_;
 };

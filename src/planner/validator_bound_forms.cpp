@@ -91,6 +91,9 @@ access read_encoded(const op& o, const stash_read& r, const encoding& e) {
       return is_sparse(e) || e.kind == encoding_kind::cast ? access::decoded : access::illegal;
     case need::value:
       return is_sparse(e) || e.kind == encoding_kind::cast ? access::decoded : access::illegal;
+    case need::fine_value:
+      return (is_sparse(e) || e.kind == encoding_kind::cast) && has_16_bits(e.values) ? access::decoded
+                                                                                      : access::illegal;
     case need::exact_value:
       return is_sparse(e) && e.values == value_format::source ? access::decoded : access::illegal;
   }
@@ -98,6 +101,33 @@ access read_encoded(const op& o, const stash_read& r, const encoding& e) {
 }
 
 }  // namespace
+
+bool policy_allows_values(const plan& p, value_format values) {
+  if (values == value_format::source) return true;
+  switch (p.chosen_policy) {
+    case policy::fp16:
+      return values == value_format::fp16;
+    case policy::fp10:
+      return values == value_format::fp10;
+    case policy::fp8:
+      return values == value_format::fp8_e4m3;
+    case policy::automatic:
+    case policy::gist:
+      return std::find(p.values.begin(), p.values.end(), values) != p.values.end();
+    default:
+      return false;
+  }
+}
+
+bool has_16_bits(value_format values) {
+  return values == value_format::source || values == value_format::fp16 || values == value_format::bf16;
+}
+
+bool stands_for_narrower(const plan& p, value_format values) {
+  return values == value_format::fp16 &&
+         std::any_of(narrow_formats.begin(), narrow_formats.end(),
+                     [&p](value_format f) { return !has_16_bits(f) && policy_allows_values(p, f); });
+}
 
 const tensor_rule* last_rule(const std::vector<tensor_rule>& rules, std::string_view name) {
   const auto rule = std::find_if(rules.rbegin(), rules.rend(),
@@ -117,6 +147,7 @@ legal_set::legal_set(const plan& p)
       g_(p.network),
       stashed_(g_.storages.size(), 0),
       stays_(g_.storages.size(), 0),
+      fine_(g_.storages.size(), 0),
       lives_(g_.storages.size()),
       rule_of_(g_.storages.size(), -1) {
   moves_ = p.swap && p.model && p.chosen_policy != policy::none && p.chosen_policy != policy::gist;
@@ -135,8 +166,10 @@ legal_set::legal_set(const plan& p)
     for (const storage_id s : o.optional_outputs)
       use(s);
     for (const stash_alternative& a : o.alternatives) {
-      for (const stash_read& r : a.reads)
+      for (const stash_read& r : a.reads) {
         stashed_[static_cast<std::size_t>(r.storage)] = 1;
+        if (r.what == need::fine_value) fine_[static_cast<std::size_t>(r.storage)] = 1;
+      }
     }
   }
   for (std::size_t r = 0; r < g_.recompute.size(); ++r)
@@ -172,20 +205,8 @@ std::vector<std::int32_t> legal_set::alternatives(op_id t) const {
   return list;
 }
 
-bool legal_set::value_format_allowed(value_format f) const {
-  switch (p_.chosen_policy) {
-    case policy::fp16:
-      return f == value_format::fp16;
-    case policy::fp10:
-      return f == value_format::fp10;
-    case policy::fp8:
-      return f == value_format::fp8_e4m3;
-    case policy::automatic:
-    case policy::gist:
-      return std::find(p_.values.begin(), p_.values.end(), f) != p_.values.end();
-    default:
-      return false;
-  }
+bool legal_set::value_format_allowed(storage_id s, value_format f) const {
+  return policy_allows_values(p_, f) || (at(fine_, s) != 0 && stands_for_narrower(p_, f));
 }
 
 std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, double margin) const {
@@ -256,7 +277,7 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
     };
     add_values(value_format::source);
     for (const value_format f : narrow_formats) {
-      if (value_format_allowed(f)) add_values(f);
+      if (value_format_allowed(id, f)) add_values(f);
     }
   }
   const recompute_rule* const r = rule(id);
@@ -288,7 +309,11 @@ access legal_set::read(const op& o, const stash_read& r, const legal_form& f, co
   if (source == nullptr || !gives_values(*source)) return access::illegal;
   const bool exact = gives_exact_values(*source), masked = f.stored.kind == encoding_kind::sign_mask;
   if (r.what == need::exact_value) return exact ? access::recomputed : access::illegal;
-  if ((r.what != need::sign && r.what != need::value) || !(exact || masked)) return access::illegal;
+  if (r.what == need::fine_value && source->kind == stash_kind::encoded &&
+      !has_16_bits(source->stored.values))
+    return access::illegal;
+  const bool answers = r.what == need::sign || r.what == need::value || r.what == need::fine_value;
+  if (!answers || !(exact || masked)) return access::illegal;
   if (masked && r.what == need::sign && r.slice.whole() && takes_signs(o.kind, encoding_kind::sign_mask))
     return access::direct;
   return access::recomputed;

@@ -12,23 +12,6 @@
 namespace stash::planner::validation {
 namespace {
 
-bool policy_allows_values(const plan& p, value_format values) {
-  if (values == value_format::source) return true;
-  switch (p.chosen_policy) {
-    case policy::fp16:
-      return values == value_format::fp16;
-    case policy::fp10:
-      return values == value_format::fp10;
-    case policy::fp8:
-      return values == value_format::fp8_e4m3;
-    case policy::automatic:
-    case policy::gist:
-      return std::find(p.values.begin(), p.values.end(), values) != p.values.end();
-    default:
-      return false;
-  }
-}
-
 bool policy_is_known(policy p) {
   return p <= policy::layrub;
 }
@@ -195,7 +178,7 @@ class choice_checker {
         [[fallthrough]];
       case encoding_kind::bitmap:
       case encoding_kind::csr:
-        if (!policy_allows_values(p_, c.stored.values)) {
+        if (!policy_allows_values(p_, c.stored.values) && !is_floor(s, c.stored.values)) {
           illegal(s, "the policy does not allow this value format");
         }
         break;
@@ -204,6 +187,18 @@ class choice_checker {
         return;
     }
     if (!slot_bytes(c.stored, of, g_.batch, 1.0)) illegal(s, "the encoding has no meaning for its type");
+  }
+
+  // Readers of the chosen alternatives that want 16 bits get fp16 where the policy would round further.
+  bool is_floor(storage_id s, value_format values) const {
+    if (!stands_for_narrower(p_, values)) return false;
+    for (std::size_t k = 0; k < g_.ops.size(); ++k) {
+      const stash_alternative* a = chosen_alternative(p_, static_cast<op_id>(k));
+      if (a == nullptr) continue;
+      for (const stash_read& r : a->reads)
+        if (r.storage == s && r.what == need::fine_value) return true;
+    }
+    return false;
   }
 
   void check_recompute(storage_id s, const stash_choice& c) {
@@ -240,7 +235,7 @@ class choice_checker {
   void check_read(const op& o, const stash_read& r) {
     const storage& s = at(g_.storages, r.storage);
     const stash_choice& c = at(p_.choices, r.storage);
-    if (serves(c, r.what)) return;
+    if (serves(r.storage, c, r.what)) return;
     const bool cast_sign =
         r.what == need::sign && c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::cast;
     if (cast_sign) {
@@ -252,11 +247,15 @@ class choice_checker {
     }
   }
 
-  static bool serves(const stash_choice& c, need what) {
+  bool serves(storage_id s, const stash_choice& c, need what) const {
     if (c.kind == stash_kind::none) return false;
     if (c.kind == stash_kind::raw) return what != need::window && what != need::sign_window;
     if (c.kind == stash_kind::recompute) {
       const bool exact = c.stored.kind != encoding_kind::sign_mask;
+      if (what == need::fine_value) {
+        const recompute_rule* rule = rule_for(g_, s);
+        return rule != nullptr && has_16_bits(at(p_.choices, rule->source).stored.values);
+      }
       return what == need::sign || what == need::value || (what == need::exact_value && exact);
     }
     const encoding& e = c.stored;
@@ -271,6 +270,8 @@ class choice_checker {
         return keeps_exact_values(c);
       case need::value:
         return keeps_values(c);
+      case need::fine_value:
+        return keeps_values(c) && has_16_bits(c.stored.values);
       case need::mask:
         return e.kind == encoding_kind::sign_mask;
       case need::window:

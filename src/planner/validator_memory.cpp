@@ -202,7 +202,7 @@ std::int64_t dense_sum(const graph& g, const std::set<storage_id>& storages) {
 }
 
 bool reads_dense(need what) {
-  return what == need::value || what == need::exact_value;
+  return what == need::value || what == need::fine_value || what == need::exact_value;
 }
 
 // What one op cannot do without: its operands, and the dense reads of its cheapest alternative.

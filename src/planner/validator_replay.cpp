@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/validator_bound.hpp"
 #include "planner/validator_internal.hpp"
 
 namespace stash::planner::validation {
@@ -20,6 +21,7 @@ struct content {
   bool encoded = false;
   quality values = quality::exact;
   writer_list writers;  // per part of the storage
+  bool fine = true;     // if not exact, then of 16 bits at least
 };
 
 quality quality_of(const encoding& e) {
@@ -51,6 +53,7 @@ bool kernel_takes(op_kind kind, need what, encoding_kind stored, bool whole) {
       return whole && (kind == op_kind::relu6_backward || kind == op_kind::generic) &&
              stored == encoding_kind::range_mask;
     case need::value:
+    case need::fine_value:
     case need::exact_value:
       return false;
   }
@@ -367,6 +370,13 @@ class replayer {
         break;
       case need::value:
         break;
+      case need::fine_value:
+        if (!content_of(id).fine) {
+          found_.add(plan_fault::illegal_encoding,
+                     "step {}: {} reads values of {} of fewer than 16 bits, which do not do for it", now_,
+                     o.name, name(r.storage));
+        }
+        break;
       case need::range:
       case need::mask:
       case need::exact_value:
@@ -503,7 +513,9 @@ class replayer {
     holds(s.inputs[0], s.storage, true, {0, seen.size()}, seen.data());
     write_dense(s.outputs[0], {s.storage, 0, 0}, nobody, quality_of(c.stored));
     content& out = content_of(s.outputs[0]);
-    if (out.storage == s.storage) out.writers = std::move(seen);
+    if (out.storage != s.storage) return;
+    out.writers = std::move(seen);
+    out.fine = has_16_bits(c.stored.values);
   }
 
   void recompute(const step& s) {
@@ -532,8 +544,10 @@ class replayer {
     if (source && !masked) demand_exact(s.inputs[0]);
     // Behind a rounded source the mask answers sign needs, not the recomputed values.
     const bool exact = source && content_of(s.inputs[0]).values == quality::exact;
+    const bool fine = source && content_of(s.inputs[0]).fine;
     write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded,
                 s.outputs[0] == s.inputs[0]);
+    content_of(s.outputs[0]).fine = fine;
   }
 
   const plan& p_;

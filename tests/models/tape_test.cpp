@@ -182,13 +182,13 @@ TEST(tape, gradients_read_what_they_need_and_no_more) {
                           "from_x: a/exact_value norm_relu.statistics/value"));
   EXPECT_THAT(alternatives(g, "b/backward_weights"), ElementsAre("from_x: norm_relu/value"));
   EXPECT_THAT(alternatives(g, "b/backward_data"), IsEmpty());
-  EXPECT_THAT(alternatives(g, "sigmoid/backward"), ElementsAre("from_y: sigmoid/value"));
+  EXPECT_THAT(alternatives(g, "sigmoid/backward"), ElementsAre("from_y: sigmoid/fine_value"));
   EXPECT_THAT(alternatives(g, "product/backward"),
               ElementsAre("from_a_and_b: sigmoid/value norm_relu/value"));
   EXPECT_THAT(alternatives(g, "scores/backward"),
               ElementsAre("from_hidden: scores.hidden/value", "recompute: keys/value query/value"));
   EXPECT_GT(op_named(g, "scores/backward").alternatives[1].flops, 0);
-  EXPECT_THAT(alternatives(g, "softmax/backward"), ElementsAre("from_y: softmax/value"));
+  EXPECT_THAT(alternatives(g, "softmax/backward"), ElementsAre("from_y: softmax/fine_value"));
   EXPECT_THAT(alternatives(g, "pairs/backward_left"), ElementsAre("from_right: keys/value"));
   EXPECT_THAT(alternatives(g, "pairs/backward_right"), ElementsAre("from_left: query2/value"));
   EXPECT_THAT(alternatives(g, "context/backward_left"), ElementsAre("from_right: keys/value"));

@@ -586,6 +586,7 @@ TEST(names, every_name_reads_back) {
   EXPECT_EQ(to_string(storage_role::saved_statistic), "saved_statistic");
   EXPECT_EQ(to_string(op_stage::update), "update");
   EXPECT_EQ(to_string(need::exact_value), "exact_value");
+  EXPECT_EQ(to_string(need::fine_value), "fine_value");
   EXPECT_EQ(to_string(stash_kind::recompute), "recompute");
   EXPECT_EQ(to_string(step_kind::decode), "decode");
   EXPECT_EQ(to_string(buffer_form::overflow), "overflow");

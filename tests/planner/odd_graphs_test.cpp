@@ -18,6 +18,7 @@
 namespace stash::planner {
 namespace {
 
+using ::testing::AllOf;
 using testing::findings_of;
 using ::testing::HasSubstr;
 
@@ -130,6 +131,99 @@ TEST(odd_graphs, alternatives_may_read_nothing) {
   EXPECT_EQ(p.alternative, (std::vector<std::int32_t>{-1, 0}));
 }
 
+/// A dense map with a reader that wants so much of it, and one that wants any values.
+graph read_twice(need what, dtype type = dtype::f32) {
+  builder b;
+  const storage_id x = b.map(4096, 1.0, type), y = b.map(4096, 1.0, type), other = b.map(100000);
+  b.forward({}, {x});
+  b.forward({x}, {y});
+  b.forward({}, {other});
+  b.backward({{read(y, what), read(x, need::value)}});
+  b.backward({{read(y, need::value)}});
+  return b.made();
+}
+
+TEST(odd_graphs, fine_values_are_kept_in_16_bits_where_the_policy_rounds_further) {
+  struct expectation {
+    policy chosen;
+    std::vector<value_format> values;
+    value_format fine, coarse;
+  };
+  using enum value_format;
+  for (const auto& [chosen, values, fine, coarse] :
+       {expectation{policy::fp8, {}, fp16, fp8_e4m3}, expectation{policy::fp10, {}, fp16, fp10},
+        expectation{policy::fp16, {}, fp16, fp16},
+        expectation{policy::automatic, {bf16, mxfp4_e2m1}, bf16, mxfp4_e2m1},
+        expectation{policy::gist, {fp10}, fp16, fp10}}) {
+    plan_options o;
+    o.chosen_policy = chosen;
+    o.values = values;
+    const plan p = make_plan(read_twice(need::fine_value), o);
+    SCOPED_TRACE(to_string(chosen));
+    EXPECT_EQ(findings_of(p), "");
+    EXPECT_EQ(p.choices[0].stored.values, coarse);
+    EXPECT_EQ(p.choices[1].stored.kind, encoding_kind::cast);
+    EXPECT_EQ(p.choices[1].stored.values, fine);
+    // Without that reader nothing of 16 bits is offered.
+    const plan any = make_plan(read_twice(need::value), o);
+    EXPECT_EQ(findings_of(any), "");
+    EXPECT_EQ(any.choices[1].stored.values, coarse);
+  }
+}
+
+TEST(odd_graphs, fine_values_of_16_bit_maps_stay_as_they_are) {
+  plan_options o;
+  o.chosen_policy = policy::fp8;
+  const plan p = make_plan(read_twice(need::fine_value, dtype::f16), o);
+  EXPECT_EQ(findings_of(p), "");
+  EXPECT_EQ(p.choices[0].stored.values, value_format::fp8_e4m3);
+  EXPECT_EQ(p.choices[1].kind, stash_kind::raw);
+}
+
+TEST(odd_graphs, plans_that_round_fine_values_further_are_found) {
+  plan_options o;
+  o.chosen_policy = policy::fp8;
+  // A plan that is right for the readers of another graph.
+  plan p = make_plan(read_twice(need::value), o);
+  for (op& x : p.network.ops) {
+    for (stash_alternative& a : x.alternatives) {
+      for (stash_read& r : a.reads)
+        if (r.storage == 1) r.what = need::fine_value;
+    }
+  }
+  EXPECT_THAT(findings_of(p), AllOf(HasSubstr("does not serve fine_value"), HasSubstr("fewer than 16 bits")));
+  // Nor is fp16 free for all where the policy says fp8.
+  p = make_plan(read_twice(need::fine_value), o);
+  for (op& x : p.network.ops) {
+    for (stash_alternative& a : x.alternatives) {
+      for (stash_read& r : a.reads)
+        if (r.what == need::fine_value) r.what = need::value;
+    }
+  }
+  EXPECT_THAT(findings_of(p), HasSubstr("the policy does not allow this value format"));
+}
+
+TEST(odd_graphs, what_is_computed_again_is_as_fine_as_its_source) {
+  for (const need source_need : {need::value, need::exact_value}) {
+    builder b;
+    const storage_id x = b.map(4096, 1.0), y = b.map(4096, 1.0), other = b.map(100000);
+    b.forward({}, {x});
+    b.forward({x}, {y});
+    b.forward({}, {other});
+    b.backward({{read(y, need::fine_value)}});
+    b.backward({{read(x, source_need)}});
+    b.again(y, x, 1);
+    for (const policy chosen : {policy::lossless, policy::fp8}) {
+      plan_options o;
+      o.chosen_policy = chosen;
+      const plan p = make_plan(b.made(), o);
+      EXPECT_EQ(findings_of(p), "");
+      const bool rounded = chosen == policy::fp8 && source_need == need::value;
+      EXPECT_EQ(p.choices[1].kind, rounded ? stash_kind::encoded : stash_kind::recompute);
+    }
+  }
+}
+
 /// Maps that are read together, with one alternative that no form of the codes serves.
 graph many_combinations(int maps) {
   builder b;
@@ -229,11 +323,11 @@ graph random_ops(std::uint64_t seed) {
     made.push_back(s);
   }
   for (int k = 0; k < 1 + below(7); ++k) {
-    constexpr need needs[] = {need::value, need::exact_value, need::sign, need::range};
+    constexpr need needs[] = {need::value, need::exact_value, need::sign, need::range, need::fine_value};
     std::vector<std::vector<stash_read>> alternatives(static_cast<std::size_t>(1 + below(3)));
     for (std::vector<stash_read>& reads : alternatives) {
       for (int r = below(4); r-- > 0;)
-        reads.push_back(read(made[static_cast<std::size_t>(below(maps))], needs[below(4)]));
+        reads.push_back(read(made[static_cast<std::size_t>(below(maps))], needs[below(5)]));
       if (alternatives.size() == 1 && reads.empty()) reads.push_back(read(made[0], need::value));
     }
     b.backward(std::move(alternatives));

@@ -383,8 +383,9 @@ TEST(trace, copies_inside_a_kernel_are_not_all_of_it) {
   EXPECT_THAT(labels(s.make(), op_stage::forward), ElementsAre("aten::addmm"));
 }
 
-TEST(trace, a_threshold_other_than_zero_needs_values) {
-  for (const auto& [threshold, expected] : {std::pair("0.0", need::sign), std::pair("0.5", need::value)}) {
+TEST(trace, a_threshold_other_than_zero_needs_exact_values) {
+  for (const auto& [threshold, expected] :
+       {std::pair("0.0", need::sign), std::pair("0.5", need::exact_value)}) {
     tiny_step s;
     s.text.call("aten::threshold", "Tensor self, Scalar threshold, Scalar value",
                 {tensor_text{1}, threshold, "0"}, {tensor_text{2}}, s.top);
@@ -392,6 +393,31 @@ TEST(trace, a_threshold_other_than_zero_needs_values) {
                 {tensor_text{9}, tensor_text{2}, threshold}, {tensor_text{3}},
                 s.backward_node("ThresholdBackward0"));
     EXPECT_THAT(needs(op_named(s.make(), "aten::threshold_backward")), ElementsAre(expected));
+  }
+}
+
+TEST(trace, slopes_that_vanish_and_shares_need_fine_values) {
+  for (const auto& [name, schema] :
+       {std::pair("aten::sigmoid_backward", "Tensor grad_output, Tensor output"),
+        std::pair("aten::tanh_backward", "Tensor grad_output, Tensor output"),
+        std::pair("aten::_softmax_backward_data", "Tensor grad_output, Tensor output, int dim")}) {
+    tiny_step s;
+    s.text.call("aten::relu", "Tensor self", {tensor_text{1}}, {tensor_text{2}}, s.top);
+    s.text.call(name, schema, {tensor_text{9}, tensor_text{2}}, {tensor_text{3}},
+                s.backward_node("SlopeBackward0"));
+    EXPECT_THAT(needs(op_named(s.make(), name)), ElementsAre(need::fine_value));
+  }
+}
+
+TEST(trace, a_relu6_needs_the_range_and_other_bounds_exact_values) {
+  for (const auto& [upper, expected] : {std::pair("6.0", need::range), std::pair("20", need::exact_value)}) {
+    tiny_step s;
+    s.text.call("aten::hardtanh", "Tensor self, Scalar min_val, Scalar max_val", {tensor_text{1}, "0", upper},
+                {tensor_text{2}}, s.top);
+    s.text.call("aten::hardtanh_backward", "Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val",
+                {tensor_text{9}, tensor_text{2}, "0", upper}, {tensor_text{3}},
+                s.backward_node("HardtanhBackward0"));
+    EXPECT_THAT(needs(op_named(s.make(), "aten::hardtanh_backward")), ElementsAre(expected));
   }
 }
 

@@ -36,9 +36,9 @@ STASH_TF_API void stash_tf_reset_graphs();
 /// and counters".
 STASH_TF_API char* stash_tf_counters();
 STASH_TF_API void stash_tf_reset_counters();
-/// A number that changes when an execution has more elements than all before it of its kernel and tensor.
-/// Quick.
-STASH_TF_API std::int64_t stash_tf_growths();
+/// A number that changes when an execution has more elements than all before it of its kernel and tensor, and
+/// when an encoder finds that its format does not suit the values any more. Quick.
+STASH_TF_API std::int64_t stash_tf_surprises();
 
 /// Null is fine.
 STASH_TF_API void stash_tf_free(char* text);

@@ -76,6 +76,7 @@ def test_settings_as_the_contract_names_them():
         "swap": True,
         "min_bytes": 1,
         "densities": {"t:0": 0.5},
+        "needs": {},
         "values": ["fp16"],
         "device_bytes": 0,
         "generation": 3,

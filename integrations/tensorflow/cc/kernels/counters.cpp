@@ -1,5 +1,6 @@
 #include "kernels/counters.hpp"
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,7 +18,7 @@ struct registry {
   std::map<std::pair<std::string, std::string>, std::unique_ptr<counter>> counters;
 };
 
-std::atomic<std::int64_t> all_growths{0};
+std::atomic<std::int64_t> all_surprises{0};
 
 /// Never destroyed: kernels may outlive static objects.
 registry& all() {
@@ -38,9 +39,13 @@ void counter::add(const execution& e) noexcept {
   std::int64_t most = most_elements_.load(relaxed);
   while (most < e.elements)
     if (most_elements_.compare_exchange_weak(most, e.elements, relaxed)) {
-      all_growths.fetch_add(1, relaxed);
+      all_surprises.fetch_add(1, relaxed);
       break;
     }
+  if (e.squares <= 0) return;
+  const double rounding = std::sqrt(e.rounding_squares / e.squares);
+  const double before = rounding_.exchange(rounding, relaxed);
+  if (rounding > largest_rounding && before <= largest_rounding) all_surprises.fetch_add(1, relaxed);
 }
 
 void counter::reset() noexcept {
@@ -48,6 +53,7 @@ void counter::reset() noexcept {
                     &nanoseconds_, &batch_, &most_elements_}) {
     sum->store(0, relaxed);
   }
+  rounding_.store(no_sample, relaxed);
 }
 
 nlohmann::json counter::json() const {
@@ -57,9 +63,13 @@ nlohmann::json counter::json() const {
                            {"dense_bytes", dense_bytes_.load(relaxed)},
                            {"stored_bytes", stored_bytes_.load(relaxed)},
                            {"nonzeros", nullptr},
+                           {"rounding", nullptr},
                            {"nanoseconds", nanoseconds_.load(relaxed)},
                            {"batch", batch_.load(relaxed)}};
   if (uncounted_.load(relaxed) == 0) object["nonzeros"] = nonzeros_.load(relaxed);
+  const double rounding = rounding_.load(relaxed);
+  if (rounding >= 0) object["rounding"] = rounding;
+  object["suits"] = rounding <= largest_rounding;
   return object;
 }
 
@@ -85,8 +95,8 @@ std::string counters_json() {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::int64_t growths() noexcept {
-  return all_growths.load(relaxed);
+std::int64_t surprises() noexcept {
+  return all_surprises.load(relaxed);
 }
 
 void reset_counters() {

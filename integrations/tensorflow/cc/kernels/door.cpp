@@ -29,8 +29,8 @@ char* stash_tf_counters() {
   }
 }
 
-std::int64_t stash_tf_growths() {
-  return stash_tf::growths();
+std::int64_t stash_tf_surprises() {
+  return stash_tf::surprises();
 }
 
 void stash_tf_reset_counters() {

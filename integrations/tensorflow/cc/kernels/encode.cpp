@@ -1,6 +1,7 @@
 // StashEncode on CPUs, StashDecode.
 
 #include "kernels/encoder.hpp"
+#include "kernels/rounding.hpp"
 
 namespace stash_tf {
 namespace {
@@ -12,13 +13,16 @@ using tensorflow::TensorShape;
 
 class encode_op : public counted_kernel {
  public:
-  explicit encode_op(OpKernelConstruction* context) : counted_kernel(context), encoder_(context) {}
+  explicit encode_op(OpKernelConstruction* context)
+      : counted_kernel(context), encoder_(context), probe_(encoder_.encoding()) {}
 
   absl::Status run(OpKernelContext* context, execution* done) override {
     const core_context core(context, on_device());
     std::size_t bytes = 0;
     TF_RETURN_IF_ERROR(size(core, context->input(0), &bytes));
-    return encoder_.store(context, core, bytes, done);
+    TF_RETURN_IF_ERROR(encoder_.store(context, core, bytes, done));
+    probe_.look(context->input(0), core, done);
+    return absl::OkStatus();
   }
 
  private:
@@ -29,6 +33,7 @@ class encode_op : public counted_kernel {
   }
 
   const encoder encoder_;
+  rounding_probe probe_;
 };
 
 class decode_op : public counted_kernel {

@@ -5,11 +5,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "stash/c_api.h"
 
 namespace stash_tf {
@@ -67,24 +64,6 @@ std::string encoding_name(const json& stored) {
   const std::string format = format_suffix(stored);
   if (kind == "cast") return format;
   return format.empty() ? kind : kind + "_" + format;
-}
-
-// In place of the narrower format that the policy allows; tensors of 16 bits keep their own values.
-void make_finer(const stashed_block& b, block_choice* c) {
-  static constexpr std::pair<std::string_view, double> narrow[] = {{"fp8", 1.0}, {"fp10", 4.0 / 3}};
-  for (const auto& [name, bytes] : narrow) {
-    if (!absl::EndsWith(c->encoding, name)) continue;
-    const std::size_t kind = c->encoding.size() - name.size();
-    const bool is_float = b.size.type == tensorflow::DT_FLOAT;
-    const double values = static_cast<double>(b.size.elements) * (kind > 0 ? b.density : 1.0);
-    c->encoding =
-        is_float ? c->encoding.substr(0, kind) + "fp16" : c->encoding.substr(0, kind > 0 ? kind - 1 : 0);
-    c->stored_bytes =
-        std::min(b.size.bytes(), c->stored_bytes + static_cast<std::int64_t>(values * (2 - bytes)));
-    c->keep_nonzero = c->keep_nonzero && is_float;
-    c->reason = absl::StrCat("its readers need more bits than ", name, " has");
-    return;
-  }
 }
 
 // By storage.
@@ -158,7 +137,6 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
         c.encoding = encoding_name(choice["stored"]);
         c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
         c.stored_bytes = choice.value("bytes_after", c.stored_bytes);
-        if (of.blocks[k].fine) make_finer(of.blocks[k], &c);
       } else if (choice["kind"] == "none" && g.exact_cast_of_block[k] >= 0) {
         // Everybody reads the narrower original instead.
         c.encoding = of.blocks[k].exact_cast;

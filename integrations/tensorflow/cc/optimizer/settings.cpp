@@ -42,6 +42,7 @@ settings parse_settings(const std::string& text) {
   read(object, "keep", "a list of strings", &s.keep);
   read(object, "values", "a list of strings", &s.values);
   read(object, "densities", "an object of numbers", &s.densities);
+  read(object, "needs", "an object of strings", &s.needs);
   read(object, "min_bytes", "an integer", &s.min_bytes);
   read(object, "generation", "an integer", &s.generation);
   read(object, "swap", "true or false", &s.swap);
@@ -58,6 +59,11 @@ settings parse_settings(const std::string& text) {
     if (formats.count(format) == 0)
       throw std::invalid_argument("settings: values: expected fp16, bf16, fp10, fp8 or fp8_e5m2, got '" +
                                   format + "'");
+  }
+  for (const auto& [tensor, need] : s.needs) {
+    if (need != "fine_value" && need != "exact_value")
+      throw std::invalid_argument("settings: needs: expected fine_value or exact_value for " + tensor +
+                                  ", got '" + need + "'");
   }
   if (s.budget_bytes < 0) throw std::invalid_argument("settings: budget_bytes: expected 0 or more");
   if (s.device_bytes < 0) throw std::invalid_argument("settings: device_bytes: expected 0 or more");

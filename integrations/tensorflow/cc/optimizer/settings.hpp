@@ -19,6 +19,9 @@ struct settings {
   /// Policy auto: narrower formats that are allowed, the most precise first.
   std::vector<std::string> values = {"fp16", "fp10", "fp8"};
   std::map<std::string, double> densities;
+  /// Tensors whose values the narrower formats of the policy did not suit -> the need (docs/needs.md) of
+  /// those who read their values: "fine_value" or "exact_value".
+  std::map<std::string, std::string> needs;
   std::int64_t min_bytes = 4096;
   /// Of the log: functions that are optimized under equal settings share it.
   std::int64_t generation = 0;

@@ -109,6 +109,8 @@ class analyser {
     r.input = input;
     r.tensor = read;
     r.needs = readings_->needs(node, input);
+    if (needs_fine_values(graph_, root.node, node, input))
+      std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("fine_value"));
     r.gate = gate_of(node, input);
     const auto keep_raw = [&](const std::string& why) {
       if (b.raw_because.empty()) b.raw_because = why;
@@ -119,7 +121,6 @@ class analyser {
     if (r.gate < 0) keep_raw("nothing says when " + graph_.name(node) + " runs");
     if (graph_.node(node).device() != graph_.node(root.node).device())
       keep_raw("read on another device than it was written on");
-    b.fine = b.fine || needs_fine_values(graph_, root.node, node, input);
     b.readers.push_back(std::move(r));
   }
 
@@ -207,6 +208,11 @@ class analyser {
     }
     if (first != nullptr) b->tensor = first->tensor;
     b->movable = b->raw_because.empty() && is_apart(*b);
+    if (const auto need = wanted_.needs.find(graph_.tensor_name(b->tensor)); need != wanted_.needs.end()) {
+      for (stash_reader& r : b->readers)
+        for (std::string& n : r.needs)
+          if (n == "value" || n == "fine_value") n = need->second;
+    }
     const auto measured = wanted_.densities.find(graph_.tensor_name(b->tensor));
     if (measured != wanted_.densities.end()) {
       b->density = std::min(1.0, std::max(0.0, measured->second));

@@ -42,7 +42,6 @@ struct stashed_block {
   std::string bits;
   /// Values that serve the others could not serve these readers, too: the planner weighs both.
   bool plan_bits = false;
-  bool fine = false;     ///< values of fewer bits than fp16 would not do (needs.hpp)
   bool movable = false;  ///< to the host: it lives in another memory, and nothing keeps it there
 };
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from . import replanning
 from .replanning import BATCH, larger_batch, measured_batch
 
 Entry = Mapping[str, Any]
@@ -52,6 +53,11 @@ LOOPS = (
     "The step has loops that keep tensors in lists, which predicted peaks do not count: the budget of {budget} bytes "
     "may not be kept."
 )
+MISFIT = (
+    "Values of {tensor}{others} do not suit {form}: storing them changes them by {percent:.0f} %, and with them the "
+    "gradients of the weights that read them. Scale the inputs, use norms, a format with a wider range, or name the "
+    "layers in keep=."
+)
 FELL_BACK = (
     "Graphs were rewritten, but none of the kernels has run: TensorFlow went back to the unoptimised graph "
     "(its log on stderr says why), or the step has not run to its end yet."
@@ -72,7 +78,7 @@ def explain(
     if policy == "none":
         return [NONE]
     doubts = budget_doubts(graphs, counters) + lists_in_loops(graphs)
-    words = moves(graphs) + over_budget(graphs) + doubts + unknown_layers(graphs)
+    words = moves(graphs) + over_budget(graphs) + doubts + misfits(graphs, counters) + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
         return ([doubt] if doubt else []) + words
@@ -118,6 +124,16 @@ def budget_doubts(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[st
     unplanned = [graph for graph in limited if graph.get("batch_open") and not graph["batch"]]
     silent = any(not graph.get("counts_samples") for graph in unplanned)
     return [UNPLANNED.format(budget=budget)] if silent or measured_batch(unplanned, counters) else []
+
+
+def misfits(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[str]:
+    """That values are too large or too small for the format that they are kept in: at most one sentence."""
+    found = replanning.misfits((graph for graph in graphs if graph["rewritten"]), counters)
+    if not found:
+        return []
+    tensor, (form, error) = max(found.items(), key=lambda item: item[1][1])
+    others = f" (and of {len(found) - 1} other tensor{'s' * (len(found) > 2)})" if len(found) > 1 else ""
+    return [MISFIT.format(tensor=tensor, others=others, form=form, percent=100 * error)]
 
 
 def lists_in_loops(graphs: Iterable[Entry]) -> list[str]:

@@ -33,7 +33,7 @@ class Library:
         door.stash_tf_core_version.restype = ctypes.c_char_p
         door.stash_tf_graphs.restype = door.stash_tf_counters.restype = ctypes.c_void_p
         door.stash_tf_graphs.argtypes = [ctypes.c_int64]
-        door.stash_tf_last_serial.restype = door.stash_tf_growths.restype = ctypes.c_int64
+        door.stash_tf_last_serial.restype = door.stash_tf_surprises.restype = ctypes.c_int64
         door.stash_tf_reset_graphs.restype = door.stash_tf_reset_counters.restype = None
         door.stash_tf_free.argtypes, door.stash_tf_free.restype = [ctypes.c_void_p], None
         for call in (door.stash_tf_configure, door.stash_tf_register_plugin):
@@ -50,9 +50,9 @@ class Library:
         """The number of the newest graph."""
         return self._door.stash_tf_last_serial()
 
-    def growths(self) -> int:
-        """A number that changes when a batch may have grown. Quick."""
-        return self._door.stash_tf_growths()
+    def surprises(self) -> int:
+        """A number that changes when a batch may have grown, or values no longer suit their format. Quick."""
+        return self._door.stash_tf_surprises()
 
     def counters(self) -> list[dict[str, Any]]:
         """How often each kernel ran since the last reset, on which tensor, and what it moved."""

@@ -1,4 +1,4 @@
-"""What the first steps show about the data, and whether a plan made with it could be another one."""
+"""What steps show about the data, and whether a plan made with it could be another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def better(
     graphs: Iterable[Mapping[str, Any]],
     counters: Iterable[Mapping[str, Any]],
 ) -> Settings | None:
-    """Settings with the measured batch and densities; None if they do not matter or are in use already."""
+    """Settings with the measured batch and densities, and without formats that do not suit the values.
+
+    None if that does not matter or is in use already.
+    """
     rewritten = [graph for graph in graphs if graph.get("rewritten")]
     if not rewritten or wishes.policy == "none":
         return None
@@ -38,7 +41,7 @@ def better(
         for tensor, share in measured_densities(encoded).items():
             if abs(shares.get(tensor, 2.0) - share) > CHANGE:
                 shares[tensor] = share
-    found = used.measured(batch, shares)
+    found = used.measured(batch, shares, dict(used.needs) | needs_of_misfits(rewritten, encoded))
     if found == used:
         return None
     # Whether the budget is enough was decided with an assumption about densities: that stands.
@@ -108,6 +111,30 @@ def measured_densities(encoded: Iterable[Mapping[str, Any]]) -> dict[str, float]
             nonzeros[name] = nonzeros.get(name, 0) + counter["nonzeros"]
             elements[name] = elements.get(name, 0) + counter["elements"]
     return {name: round(nonzeros[name] / elements[name], 3) for name in nonzeros}
+
+
+def misfits(
+    graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[str, float]]:
+    """Tensors whose values are too large or too small for the format that they are kept in: it, and the error."""
+    chosen = {t["tensor"]: t["choice"] for graph in graphs for t in graph.get("tensors", ())}
+    found = {}
+    for counter in encoded:
+        name = counter["tensor"]
+        if name in chosen and counter["executions"] > 0 and not counter.get("suits", True):
+            found[name] = (chosen[name].removesuffix("+swap").rpartition("_")[2], counter["rounding"])
+    return found
+
+
+def needs_of_misfits(
+    graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """What would do for the readers of such tensors: 16 bits, or where they are kept in 16 bits, all of them."""
+    wide = ("fp16", "bf16")
+    return {
+        name: "exact_value" if form in wide else "fine_value"
+        for name, (form, _) in misfits(graphs, encoded).items()
+    }
 
 
 def _tensors(graphs: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -59,6 +59,9 @@ class Report:
     def __str__(self) -> str:
         lines = [f'Stash, policy "{self.policy}"' if self.policy else "Stash"]
         lines += list(self.explanations)
+        if needs := self.settings.get("needs"):
+            names = ", ".join(dict(needs))
+            lines.append(f"Kept in more bits than the policy asks for, because fewer did not suit the values: {names}")
         lines += _table([row for row in self.rows if row.state != STAYS])
         staying = sum(row.state == STAYS for row in self.rows)
         if staying:

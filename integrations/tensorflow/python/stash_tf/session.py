@@ -9,9 +9,9 @@ from typing import Any
 from . import diagnosis, doors, replanning
 from .errors import StashError
 from .library import Library
-from .settings import Settings
+from .settings import EXACT_POLICIES, Settings
 
-MOST_REPLANS = 3
+MOST_REPLANS = 3  # for batch and densities, and as many for formats that do not suit the values
 EVIDENCE_CALLS = 5
 
 
@@ -70,10 +70,11 @@ class Session:
         self.door = door
         self.strict = strict
         self.replans_left = MOST_REPLANS if replan else 0
+        self.repairs_left = self.replans_left
         self._plans = plans
         self._busy = threading.Lock()
         self._warned: set[str] = set()
-        self._growths = 0
+        self._surprises = 0
         self._begin(plans.begin(wishes, library) if door == "config" else wishes)
 
     @property
@@ -84,7 +85,7 @@ class Session:
     def config_for_call(self, config: bytes) -> bytes:
         """The hook of the config door: runs at each call of a function from Python, so it has to be quick."""
         self.calls += 1
-        if _due(self.calls) or (self._watches() and self.library.growths() != self._growths):
+        if _due(self.calls) or (self._watches() and self.library.surprises() != self._surprises):
             self._inspect()
         text, cache = self._plan
         found = cache.get(config)
@@ -117,15 +118,17 @@ class Session:
         self.calls = 0
 
     def _watches(self) -> bool:
-        """Whether a larger batch matters: one that the budget was not planned for."""
-        return self.wishes.budget_bytes > 0 and "batch" not in self._warned
+        """Whether a larger batch matters, one that the budget was not planned for, or values out of range."""
+        rounds = self.wishes.policy not in EXACT_POLICIES
+        budget = self.wishes.budget_bytes > 0
+        return (budget and "batch" not in self._warned) or (rounds and "values" not in self._warned)
 
     def _inspect(self) -> None:
         wanted = self.strict or self.replans_left or self._watches()
         if not wanted or not self._busy.acquire(blocking=False):
             return
         try:
-            self._growths = self.library.growths()
+            self._surprises = self.library.surprises()
             known, counters = self._known(), self.library.counters()
             certain = self._certain(known, counters)
             doubt = self.strict and self.calls >= EVIDENCE_CALLS and diagnosis.evidence(certain, counters)
@@ -134,17 +137,29 @@ class Session:
             self._warn("budget", diagnosis.over_budget(certain))
             self._warn("loops", diagnosis.lists_in_loops(certain))
             if replanning.seeded(known):
-                self.replans_left = 0  # another form of the function would draw the same numbers again
+                # Another form of the function would draw the same numbers again.
+                self.replans_left = self.repairs_left = 0
             better = replanning.better(self.wishes, self.settings, certain or known, counters)
-            if better is not None and self.replans_left > 0:
-                self.replans_left -= 1
+            if better is not None and self._may_become(better):
                 self._begin(self._plans.like(better))
                 self.calls = 1
             else:
                 self._warn("batch", diagnosis.budget_doubts(certain or known, counters))
+                self._warn("values", diagnosis.misfits(certain or known, counters))
         finally:
             self._busy.release()
 
+    def _may_become(self, better: Settings) -> bool:
+        """Whether the plan may be made again with these settings; counts that it is."""
+        repairs = better.needs != self.settings.needs
+        left = self.repairs_left if repairs else self.replans_left
+        if left == 0:
+            return False
+        if repairs:
+            self.repairs_left -= 1
+        else:
+            self.replans_left -= 1
+        return True
 
     def _warn(self, kind: str, words: list[str]) -> None:
         """Once for each kind."""

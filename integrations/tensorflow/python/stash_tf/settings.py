@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from .errors import expected
 
 POLICIES = ("none", "lossless", "fp16", "fp10", "fp8", "auto")
+EXACT_POLICIES = ("none", "lossless")
 DOORS = ("config", "plugin")
 VALUES = ("fp16", "fp10", "fp8")
 FORMATS = ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2")
@@ -37,6 +38,8 @@ class Settings:
     swap: bool = False
     min_bytes: int = 4096
     densities: tuple[tuple[str, float], ...] = ()
+    needs: tuple[tuple[str, str], ...] = ()
+    """Tensors whose values a narrower format did not suit, and what their readers need instead."""
     values: tuple[str, ...] = VALUES
     accepted: bool = False
     """Steps have run under the budget: no later one is refused."""
@@ -49,12 +52,16 @@ class Settings:
         fields["keep"] = list(self.keep)
         fields["values"] = list(self.values)
         fields["densities"] = dict(self.densities)
+        fields["needs"] = dict(self.needs)
         fields["generation"] = generation
         return json.dumps(fields, sort_keys=True)
 
-    def measured(self, batch: int, densities: Mapping[str, float]) -> Settings:
+    def measured(
+        self, batch: int, densities: Mapping[str, float], needs: Mapping[str, str] | None = None
+    ) -> Settings:
         """The same wishes, with what a run has shown about the data."""
-        return dataclasses.replace(self, batch=batch, densities=tuple(sorted(densities.items())))
+        known = {"densities": tuple(sorted(densities.items())), "needs": tuple(sorted((needs or {}).items()))}
+        return dataclasses.replace(self, batch=batch, **known)
 
 
 def checked(

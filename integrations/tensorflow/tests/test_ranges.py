@@ -1,0 +1,136 @@
+"""Values that a narrow format is not made for: seen in samples while steps run, and kept in more bits from then on."""
+
+import pytest
+from stash_tf import diagnosis, replanning, session, settings
+
+TINY, ORDINARY, LARGE, HUGE = 1e-4, 1.0, 1e4, 1e7
+STEPS = """
+import warnings
+SHAPE = (64, 128)
+
+def weights():
+    rng = np.random.default_rng(1)
+    return [tf.Variable((rng.standard_normal((128, 128)) * 0.1).astype("float32")) for _ in range(6)]
+
+def make_step(matrices):
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in matrices:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, matrices)
+    return step
+
+def inputs(scale):
+    return tf.constant((np.random.default_rng(2).standard_normal(SHAPE) * scale).astype("float32"))
+
+def error(found, exact):
+    difference = sum(float(tf.reduce_sum((a - b) ** 2)) for a, b in zip(found, exact))
+    return (difference / sum(float(tf.reduce_sum(b ** 2)) for b in exact)) ** 0.5
+
+def train(scales, policy="fp8", **options):
+    matrices = weights()
+    exact = [make_step(matrices)(inputs(scale)) for scale in scales]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with stash_tf.enabled(policy, min_bytes=256, **options):
+            step = make_step(matrices)
+            errors = [error(step(inputs(scale)), gradients) for scale, gradients in zip(scales, exact)]
+            report = stash_tf.report()
+    return {"errors": errors, "words": [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)],
+            "explanations": report.explanations, "needs": dict(report.settings["needs"]), "text": str(report),
+            "choices": sorted({row.choice for row in report.rows if row.state == "ran"})}
+"""
+
+
+@pytest.mark.parametrize("scale", [TINY, LARGE])
+def test_values_out_of_range_are_kept_in_16_bits_from_the_next_step_on(python, scale):
+    found = python(STEPS, f"out(train([{scale}] * 4))")
+    assert found["errors"][0] > 0.5  # what the format does to them
+    assert max(found["errors"][1:]) < 0.005
+    assert found["words"] == [] and found["explanations"] == []
+    assert set(found["needs"].values()) == {"fine_value"}
+    assert "because fewer did not suit the values" in found["text"]
+
+
+def test_what_16_bits_do_not_suit_stays_exact(python):
+    found = python(STEPS, f"out(train([{HUGE}] * 5))")
+    assert found["errors"][0] > 0.5 and max(found["errors"][3:]) < 0.005
+    assert "exact_value" in found["needs"].values() and found["words"] == []
+    wide = python(STEPS, f"out(train([{HUGE}] * 3, 'fp16'))")
+    assert wide["errors"][0] > 0.5 and max(wide["errors"][1:]) < 0.005
+
+
+def test_values_in_range_are_left_to_the_policy(python):
+    found = python(STEPS, f"out(train([{ORDINARY}] * 4))")
+    assert found["needs"] == {} and found["words"] == [] and max(found["errors"]) < 0.1
+    assert any("fp8" in choice for choice in found["choices"])
+    assert not any("fp16" in choice for choice in found["choices"])
+
+
+def test_values_that_leave_the_range_later_are_seen(python):
+    """Between the calls at which steps are looked at anyway: samples say so themselves."""
+    found = python(STEPS, f"out(train([{ORDINARY}] * 40 + [{TINY}] * 60))")
+    assert max(found["errors"][:40]) < 0.1
+    assert max(found["errors"][-20:]) < 0.005
+    assert found["words"] == []
+
+
+@pytest.mark.parametrize("options", ["replan=False", "door='plugin'"])
+def test_where_no_plan_is_made_again_a_warning_says_so(python, options):
+    code = f"out(train([{TINY}] * 12, {options}))"
+    found = python(STEPS, code)
+    assert found["needs"] == {}
+    texts = found["words"] if "replan" in options else found["explanations"]
+    said = [text for text in texts if "do not suit fp8" in text]
+    assert len(said) == 1 and "name the layers in keep=" in said[0]
+
+
+def test_a_budget_counts_the_wider_values(python):
+    """What the wider values take is planned for; where it is too much, training goes on and says so."""
+    found = python(STEPS, f"out(train([{TINY}] * 4, 'auto', budget='340 KiB', values=['fp8']))")
+    assert max(found["errors"][2:]) < 0.005
+
+
+# ---- without TensorFlow
+
+
+def graph(*tensors):
+    return {"rewritten": True, "batch": 8, "tensors": [{"tensor": name, "choice": choice} for name, choice in tensors]}
+
+
+def counter(name, suits, rounding=0.5, op="StashEncode", executions=2):
+    return {"op": op, "tensor": name, "executions": executions, "elements": 8, "suits": suits, "rounding": rounding}
+
+
+def test_the_next_wider_need():
+    graphs = [graph(("a:0", "fp8"), ("b:0", "bitmap_fp8"), ("c:0", "fp16+swap"), ("d:0", "bitmap_fp16"), ("e:0", "fp8"))]
+    counters = [counter(name, False) for name in ("a:0", "b:0", "c:0", "d:0")]
+    counters += [counter("e:0", True), counter("elsewhere:0", False), counter("a:0", False, executions=0)]
+    asked = settings.checked("fp8", None, None, (), False, 4096)
+    found = replanning.better(asked, asked, graphs, counters)
+    fine, exact = "fine_value", "exact_value"
+    assert dict(found.needs) == {"a:0": fine, "b:0": fine, "c:0": exact, "d:0": exact}
+    # What was learned stays.
+    later = replanning.better(asked, found, graphs, [counter("e:0", False)])
+    assert dict(later.needs) == dict(found.needs) | {"e:0": fine}
+    assert replanning.better(asked, found, graphs, [counter("e:0", True)]) is None
+
+
+def test_the_warning_names_the_worst():
+    graphs = [graph(("a:0", "fp8"), ("b:0", "bitmap_fp10"), ("c:0", "fp8"))]
+    words = diagnosis.misfits(graphs, [counter("a:0", False, 0.25), counter("b:0", False, 0.8), counter("c:0", True)])
+    assert len(words) == 1
+    assert words[0].startswith("Values of b:0 (and of 1 other tensor) do not suit fp10: storing them changes them by 80 %")
+    assert diagnosis.misfits(graphs, [counter("c:0", True)]) == []
+
+
+def test_repairs_do_not_use_up_the_other_plans():
+    made = session.Session.__new__(session.Session)
+    made.settings = settings.checked("fp8", None, None, (), False, 4096)
+    made.replans_left, made.repairs_left = 1, 1
+    repaired, denser = made.settings.measured(0, {}, {"a:0": "fine_value"}), made.settings.measured(8, {})
+    assert [made._may_become(repaired), made._may_become(repaired)] == [True, False]
+    assert [made._may_become(denser), made._may_become(denser)] == [True, False]
