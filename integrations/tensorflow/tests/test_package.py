@@ -547,7 +547,7 @@ def run(sizes, policy="fp8", **options):
                 y = tf.nn.relu(y @ w)
             loss = tf.reduce_mean(y * y)
         for w, g in zip(weights, tape.gradient(loss, weights)):
-            w.assign_sub(g)
+            w.assign_sub(1e-3 * g)
         return loss
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
