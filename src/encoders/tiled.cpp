@@ -32,12 +32,21 @@ tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& inp
   if (layout.elements == 0) return {};
   std::atomic<std::size_t> payloads{0};
   std::atomic<std::uint64_t> nonzeros{0};
-  for_each_tile(context, layout.elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
-    std::uint8_t bits[tile_elements / 8];
-    const nonzero_bits found = loops().find_nonzero(read_values(input, first, length, buffer), length, bits);
-    payloads.fetch_add(pad16(layout.payload_bytes(found.count)), std::memory_order_relaxed);
-    nonzeros.fetch_add(static_cast<std::uint64_t>(found.count), std::memory_order_relaxed);
+  // Sums of a range of tiles first: threads that add to one number at every tile wait for each other.
+  parallel_for(context, layout.tiles(), 32, [&](std::int64_t begin, std::int64_t end) {
+    std::size_t bytes = 0;
+    std::uint64_t count = 0;
+    for (std::int64_t tile = begin; tile < end; ++tile) {
+      float buffer[tile_elements];
+      std::uint8_t bits[tile_elements / 8];
+      const std::int64_t length = layout.length(tile);
+      const float* values = read_values(input, tile * tile_elements, length, buffer);
+      const std::int64_t found = loops().find_nonzero(values, length, bits).count;
+      bytes += pad16(layout.payload_bytes(found));
+      count += static_cast<std::uint64_t>(found);
+    }
+    payloads.fetch_add(bytes, std::memory_order_relaxed);
+    nonzeros.fetch_add(count, std::memory_order_relaxed);
   });
   return {layout.fixed_bytes() + payloads.load(), nonzeros.load()};
 }
