@@ -63,10 +63,10 @@ STASH_KERNEL(scan_threads) place_in_order(device_tiles to) {
   STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
   std::uint32_t* const table = to.table();
   const std::uint64_t units = scan_in_block(
-      to.tiles(), warp_sums, [&](std::uint64_t tile) { return std::uint64_t{table[tile]}; },
-      [&](std::uint64_t tile, std::uint64_t before, std::uint64_t own) {
+      to.tiles(), warp_sums, [&](std::uint64_t tile) { return table[tile]; },
+      [&](std::uint64_t tile, std::uint64_t before, std::uint32_t own) {
         const std::uint64_t begin = to.fixed_bytes + before * 16;
-        const bool fits = begin + own * 16 <= to.slot_end || own == 0;
+        const bool fits = begin + std::uint64_t{own} * 16 <= to.slot_end || own == 0;
         table[tile] = fits ? make_entry(entry_slot, begin) : make_entry(entry_never_stored, 0);
         if (!fits) atomic_or(&to.report->status, static_cast<std::uint32_t>(status_capacity));
       });

@@ -37,8 +37,8 @@ STASH_KERNEL(scan_threads) offset_rows(device_tiles job, device_csr32 out) {
   STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
   std::uint32_t* const ends = out.row_offsets + 1;
   const std::uint64_t total = scan_in_block(
-      job.rows(), warp_sums, [&](std::uint64_t row) { return std::uint64_t{ends[row]}; },
-      [&](std::uint64_t row, std::uint64_t before, std::uint64_t own) {
+      job.rows(), warp_sums, [&](std::uint64_t row) { return ends[row]; },
+      [&](std::uint64_t row, std::uint64_t before, std::uint32_t own) {
         ends[row] = static_cast<std::uint32_t>(before + own);
       });
   if (thread_rank() == 0) {

@@ -10,10 +10,13 @@
 namespace stash::kernels {
 
 inline constexpr unsigned scan_threads = 1024;
+/// Words of a thread in one round: a block of which nothing else hides the latency has this many loads in
+/// flight, and meets twice for so many words.
+inline constexpr unsigned scan_words = 8;
 
 /// Calls body(i, sum of get(0) .. get(i - 1), get(i)) for every i below `count` and returns the sum of all,
-/// the same in every thread. The grid is one block of scan_threads; `warp_sums` has a word of shared memory
-/// for each warp.
+/// the same in every thread. What get() returns for 256 neighbours together fits 32 bits. The grid is one
+/// block of scan_threads; `warp_sums` has a word of shared memory for each warp.
 template <class Get, class Body>
 STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* warp_sums, const Get& get,
                                          const Body& body) {
@@ -21,16 +24,29 @@ STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* war
   const unsigned lane = thread_rank() % warp_lanes;
   const unsigned warp = thread_rank() / warp_lanes;
   std::uint64_t before_round = 0;
-  for (std::uint64_t base = 0; base < count; base += scan_threads) {
-    const std::uint64_t i = base + thread_rank();
-    const std::uint64_t own = i < count ? get(i) : 0;
-    std::uint64_t sum = own;
+  for (std::uint64_t base = 0; base < count; base += scan_threads * scan_words) {
+    // A warp has neighbouring words, so that its lanes read and write neighbours each time.
+    const std::uint64_t first = base + warp * (warp_lanes * scan_words) + lane;
+    std::uint32_t own[scan_words];
+    std::uint32_t sum[scan_words];  // up to and with the lane's word, from the warp's first
     STASH_UNROLL
-    for (unsigned distance = 1; distance < warp_lanes; distance *= 2) {
-      const std::uint64_t below = shuffle_up(all_lanes, sum, distance);
-      if (lane >= distance) sum += below;
+    for (unsigned k = 0; k < scan_words; ++k) {
+      const std::uint64_t i = first + k * warp_lanes;
+      own[k] = i < count ? get(i) : 0;
     }
-    if (lane == warp_lanes - 1) warp_sums[warp] = sum;
+    std::uint32_t before_row = 0;
+    STASH_UNROLL
+    for (unsigned k = 0; k < scan_words; ++k) {
+      sum[k] = own[k];
+      STASH_UNROLL
+      for (unsigned distance = 1; distance < warp_lanes; distance *= 2) {
+        const std::uint32_t below = shuffle_up(all_lanes, sum[k], distance);
+        if (lane >= distance) sum[k] += below;
+      }
+      sum[k] += before_row;
+      before_row = shuffle(all_lanes, sum[k], warp_lanes - 1);
+    }
+    if (lane == 0) warp_sums[warp] = before_row;
     sync_block();
     std::uint64_t before = before_round;
     std::uint64_t round = 0;
@@ -38,7 +54,11 @@ STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* war
       if (w < warp) before += warp_sums[w];
       round += warp_sums[w];
     }
-    if (i < count) body(i, before + sum - own, own);
+    STASH_UNROLL
+    for (unsigned k = 0; k < scan_words; ++k) {
+      const std::uint64_t i = first + k * warp_lanes;
+      if (i < count) body(i, before + sum[k] - own[k], own[k]);
+    }
     before_round += round;
     sync_block();
   }
