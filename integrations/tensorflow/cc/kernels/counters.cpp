@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "stash/c_api.h"
+
 namespace stash_tf {
 namespace {
 
@@ -19,6 +21,16 @@ struct registry {
 };
 
 std::atomic<std::int64_t> all_surprises{0};
+std::atomic<std::uint32_t> all_resets{0};
+
+/// As in names of encodings.
+std::string format_name(std::int32_t values) {
+  auto cast = STASH_INIT(stash_encoding);
+  cast.kind = STASH_KIND_CAST;
+  cast.values = values;
+  char name[32];
+  return stash_encoding_name(&cast, name, sizeof(name)) == STASH_OK ? name : std::to_string(values);
+}
 
 /// Never destroyed: kernels may outlive static objects.
 registry& all() {
@@ -42,10 +54,15 @@ void counter::add(const execution& e) noexcept {
       all_surprises.fetch_add(1, relaxed);
       break;
     }
-  if (e.squares <= 0) return;
+  const auto format = static_cast<std::size_t>(e.format);
+  if (e.squares <= 0 || format >= formats) return;
   const double rounding = std::sqrt(e.rounding_squares / e.squares);
-  const double before = rounding_.exchange(rounding, relaxed);
-  if (rounding > largest_rounding && before <= largest_rounding) all_surprises.fetch_add(1, relaxed);
+  double largest = rounding_[format].load(relaxed);
+  while (largest < rounding)
+    if (rounding_[format].compare_exchange_weak(largest, rounding, relaxed)) {
+      if (rounding > largest_rounding && largest <= largest_rounding) all_surprises.fetch_add(1, relaxed);
+      break;
+    }
 }
 
 void counter::reset() noexcept {
@@ -53,7 +70,8 @@ void counter::reset() noexcept {
                     &nanoseconds_, &batch_, &most_elements_}) {
     sum->store(0, relaxed);
   }
-  rounding_.store(no_sample, relaxed);
+  for (std::atomic<double>& largest : rounding_)
+    largest.store(0, relaxed);
 }
 
 nlohmann::json counter::json() const {
@@ -63,13 +81,18 @@ nlohmann::json counter::json() const {
                            {"dense_bytes", dense_bytes_.load(relaxed)},
                            {"stored_bytes", stored_bytes_.load(relaxed)},
                            {"nonzeros", nullptr},
-                           {"rounding", nullptr},
+                           {"rounding", nlohmann::json::object()},
+                           {"misfits", nlohmann::json::array()},
                            {"nanoseconds", nanoseconds_.load(relaxed)},
                            {"batch", batch_.load(relaxed)}};
   if (uncounted_.load(relaxed) == 0) object["nonzeros"] = nonzeros_.load(relaxed);
-  const double rounding = rounding_.load(relaxed);
-  if (rounding >= 0) object["rounding"] = rounding;
-  object["suits"] = rounding <= largest_rounding;
+  for (std::size_t format = 0; format < formats; ++format) {
+    const double rounding = rounding_[format].load(relaxed);
+    if (rounding <= 0) continue;
+    const std::string name = format_name(static_cast<std::int32_t>(format));
+    object["rounding"][name] = rounding;
+    if (rounding > largest_rounding) object["misfits"].push_back(name);
+  }
   return object;
 }
 
@@ -99,7 +122,12 @@ std::int64_t surprises() noexcept {
   return all_surprises.load(relaxed);
 }
 
+std::uint32_t resets() noexcept {
+  return all_resets.load(relaxed);
+}
+
 void reset_counters() {
+  all_resets.fetch_add(1, relaxed);
   registry& r = all();
   const std::lock_guard<std::mutex> lock(r.mutex);
   for (const auto& [key, slot] : r.counters)

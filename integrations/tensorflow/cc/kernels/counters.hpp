@@ -3,7 +3,9 @@
 /// What the kernels have done in this process, by op and tensor. Thread-safe; a kernel finds its counter once
 /// and then only adds to it, without a lock.
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,7 +22,9 @@ struct execution {
   std::int64_t nonzeros = -1;  ///< -1: not known
   std::int64_t nanoseconds = 0;
   std::int64_t batch = 0;  ///< first dimension of the dense tensor, 1 without dimensions
-  /// Of a sample: the sums of the squares of its values, and of what rounding changed them by. 0 and 0: none.
+  /// If values were looked at: the format that they are stored in (STASH_VALUES_...), the sums of their
+  /// squares and of the squares of what storing changed them by.
+  std::int32_t format = 0;
   double squares = 0, rounding_squares = 0;
 };
 
@@ -37,10 +41,12 @@ class counter {
   nlohmann::json json() const;
 
  private:
-  static constexpr double no_sample = -1;
+  static constexpr std::size_t formats = 16;
   std::atomic<std::int64_t> executions_{0}, elements_{0}, dense_bytes_{0}, stored_bytes_{0}, nonzeros_{0},
       uncounted_{0}, nanoseconds_{0}, batch_{0}, most_elements_{0};
-  std::atomic<double> rounding_{no_sample};  // of the last sample
+  /// By format, the largest that was seen. Threads may run functions of several plans, which keep a tensor in
+  /// several formats.
+  std::array<std::atomic<double>, formats> rounding_{};
 };
 
 /// The counter of an op's tensor. Valid until the process ends.
@@ -49,6 +55,8 @@ counter* counter_of(std::string_view op, std::string_view tensor);
 /// All counters with at least one execution since the reset, sorted by op and tensor: a JSON array.
 std::string counters_json();
 void reset_counters();
+/// How often that was.
+std::uint32_t resets() noexcept;
 
 /// How often an execution had more elements than all before it that its counter knows, or showed values that
 /// their format does not suit after others that it did: where this has changed, a plan may be out of date. A

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 
 #include "tensorflow/core/framework/types.h"
 
@@ -13,45 +14,122 @@ namespace {
 
 using tensorflow::Tensor;
 
-constexpr std::int64_t sample_elements = 1024;
+constexpr std::int64_t piece_elements = 1024;
 constexpr std::int64_t run_elements = 16;  // together in memory: a cache line of f32
-constexpr std::uint32_t first_executions = 4, period = 32;
+constexpr std::int64_t pieces_of_a_thread = 64;
+constexpr std::uint32_t first_executions = 4, thorough_period = 64;
 constexpr std::size_t largest_element = 4;
 
-using sample_bytes = std::array<std::byte, sample_elements * largest_element>;
+using piece_bytes = std::array<std::byte, piece_elements * largest_element>;
 
-/// Runs of elements evenly over the tensor, or all of it if it is small.
-std::int64_t take_sample(const Tensor& x, std::size_t element, sample_bytes* sample) {
+enum class attention { none, sample, all };
+
+/// Numbers without a pattern of their own: loops may run an encoder with a period.
+std::uint32_t scattered(std::uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x7feb352dU;
+  x ^= x >> 15;
+  x *= 0x846ca68bU;
+  return x ^ x >> 16;
+}
+
+attention wanted_at(std::uint32_t execution) {
+  if (execution % thorough_period == 0) return attention::all;
+  return execution < first_executions || scattered(execution) % 16 == 0 ? attention::sample : attention::none;
+}
+
+/// Runs of elements, one in each of 64 equal parts of the tensor, at places that `seed` says; all of it if it
+/// is small. Returns how many elements.
+std::int64_t take_sample(const Tensor& x, std::size_t element, std::uint32_t seed, piece_bytes* sample) {
   const std::int64_t n = x.NumElements();
   const char* from = x.tensor_data().data();
-  if (n <= sample_elements) {
+  if (n <= piece_elements) {
     std::memcpy(sample->data(), from, static_cast<std::size_t>(n) * element);
     return n;
   }
-  constexpr std::int64_t runs = sample_elements / run_elements;
+  constexpr std::int64_t runs = piece_elements / run_elements;
+  const std::int64_t part = n / runs;
   for (std::int64_t r = 0; r < runs; ++r) {
-    // In two factors, as n * r may not fit.
-    const std::int64_t last = n - run_elements;
-    const std::int64_t begin = last / (runs - 1) * r + last % (runs - 1) * r / (runs - 1);
+    const auto dice = static_cast<std::int64_t>(scattered(seed * 64 + static_cast<std::uint32_t>(r)));
+    const std::int64_t begin = part * r + dice % (part - run_elements + 1);
     std::memcpy(sample->data() + static_cast<std::size_t>(r * run_elements) * element,
                 from + static_cast<std::size_t>(begin) * element, run_elements * element);
   }
-  return sample_elements;
+  return piece_elements;
 }
 
+struct squares {
+  double values = 0, rounding = 0;
+};
+
 template <class T>
-void compare(const sample_bytes& values, const sample_bytes& rounded, std::int64_t n, execution* done) {
+void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, squares* sum) {
   for (std::int64_t i = 0; i < n; ++i) {
     T x, y;
-    std::memcpy(&x, values.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-    std::memcpy(&y, rounded.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+    std::memcpy(&x, values + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+    std::memcpy(&y, rounded + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
     const auto exact = static_cast<double>(x);
     if (!std::isfinite(exact)) continue;
     // An overflow to infinity loses all there is.
     const double error = std::isfinite(static_cast<double>(y)) ? static_cast<double>(y) - exact : exact;
-    done->squares += exact * exact;
-    done->rounding_squares += error * error;
+    sum->values += exact * exact;
+    sum->rounding += error * error;
   }
+}
+
+/// Stores up to piece_elements values in the format and reads them back.
+void look_at_piece(const stash_encoding& cast, tensorflow::DataType type, const std::byte* values,
+                   std::int64_t n, squares* sum) {
+  piece_bytes rounded, stored;
+  const auto here = STASH_INIT(stash_execution_context);
+  stash_encode_report report{};
+  auto view = STASH_INIT(stash_encoded_view);
+  view.data = stored.data();
+  view.bytes = stored.size();
+  view.report = &report;
+  auto dense = STASH_INIT(stash_tensor_view);
+  dense.data = const_cast<std::byte*>(values);
+  dense.type = core_type(type);
+  dense.space = STASH_SPACE_HOST;
+  dense.rank = 1;
+  dense.dims[0] = n;
+  if (stash_encode(&cast, &dense, &view, nullptr, &here) != STASH_OK) return;
+  dense.data = rounded.data();
+  if (stash_decode(&cast, &view, &dense, nullptr, &here) != STASH_OK) return;
+  switch (type) {
+    case tensorflow::DT_HALF:
+      return compare<Eigen::half>(values, rounded.data(), n, sum);
+    case tensorflow::DT_BFLOAT16:
+      return compare<tensorflow::bfloat16>(values, rounded.data(), n, sum);
+    default:
+      return compare<float>(values, rounded.data(), n, sum);
+  }
+}
+
+squares look_at_all(const stash_encoding& cast, const Tensor& x, const core_context& core) {
+  struct work {
+    const stash_encoding& cast;
+    const Tensor& x;
+    std::mutex mutex;
+    squares sum;  // guarded by mutex
+  } all{cast, x, {}, {}};
+  const auto some = [](void* state, std::int64_t begin, std::int64_t end) {
+    auto& w = *static_cast<work*>(state);
+    const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(w.x.dtype()));
+    const auto* from = reinterpret_cast<const std::byte*>(w.x.tensor_data().data());
+    squares sum;
+    for (std::int64_t piece = begin; piece < end; ++piece) {
+      const std::int64_t first = piece * piece_elements;
+      look_at_piece(w.cast, w.x.dtype(), from + static_cast<std::size_t>(first) * element,
+                    std::min(piece_elements, w.x.NumElements() - first), &sum);
+    }
+    const std::lock_guard<std::mutex> lock(w.mutex);
+    w.sum.values += sum.values;
+    w.sum.rounding += sum.rounding;
+  };
+  const std::int64_t pieces = (x.NumElements() + piece_elements - 1) / piece_elements;
+  core.get()->parallel_for(core.get()->user, pieces, pieces_of_a_thread, some, &all);
+  return all.sum;
 }
 
 }  // namespace
@@ -65,35 +143,28 @@ rounding_probe::rounding_probe(const stash_encoding& encoding)
 
 void rounding_probe::look(const Tensor& x, const core_context& core, execution* done) {
   if (!rounds_ || x.NumElements() == 0) return;
+  // Kernels outlive a plan: whoever makes a new one wants to see early what there is.
+  if (const std::uint32_t now = resets(); resets_.exchange(now, std::memory_order_relaxed) != now)
+    executions_.store(0, std::memory_order_relaxed);
   const std::uint32_t execution = executions_.fetch_add(1, std::memory_order_relaxed);
-  if (execution >= first_executions && execution % period != 0) return;
-  const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(x.dtype()));
-  sample_bytes values, rounded;
-  const std::int64_t n = take_sample(x, element, &values);
-
-  sample_bytes stored;
-  stash_encode_report report{};
-  auto view = STASH_INIT(stash_encoded_view);
-  view.data = stored.data();
-  view.bytes = stored.size();
-  view.report = &report;
-  auto dense = STASH_INIT(stash_tensor_view);
-  dense.data = values.data();
-  dense.type = core_type(x.dtype());
-  dense.space = STASH_SPACE_HOST;
-  dense.rank = 1;
-  dense.dims[0] = n;
-  if (stash_encode(&encoding_, &dense, &view, nullptr, core.get()) != STASH_OK) return;
-  dense.data = rounded.data();
-  if (stash_decode(&encoding_, &view, &dense, nullptr, core.get()) != STASH_OK) return;
-  switch (x.dtype()) {
-    case tensorflow::DT_HALF:
-      return compare<Eigen::half>(values, rounded, n, done);
-    case tensorflow::DT_BFLOAT16:
-      return compare<tensorflow::bfloat16>(values, rounded, n, done);
-    default:
-      return compare<float>(values, rounded, n, done);
+  squares sum;
+  switch (wanted_at(execution)) {
+    case attention::none:
+      return;
+    case attention::all:
+      sum = look_at_all(encoding_, x, core);
+      break;
+    case attention::sample: {
+      piece_bytes sample;
+      const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(x.dtype()));
+      const std::int64_t n = take_sample(x, element, execution, &sample);
+      look_at_piece(encoding_, x.dtype(), sample.data(), n, &sum);
+      break;
+    }
   }
+  done->format = encoding_.values;
+  done->squares = sum.values;
+  done->rounding_squares = sum.rounding;
 }
 
 }  // namespace stash_tf

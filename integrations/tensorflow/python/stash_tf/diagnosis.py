@@ -54,7 +54,7 @@ LOOPS = (
     "may not be kept."
 )
 MISFIT = (
-    "Values of {tensor}{others} do not suit {form}: storing them changes them by {percent:.0f} %, and with them the "
+    "Values of {tensor}{others} do not suit {form}: storing them changes them by {change}, and with them the "
     "gradients of the weights that read them. Scale the inputs, use norms, a format with a wider range, or name the "
     "layers in keep=."
 )
@@ -133,7 +133,8 @@ def misfits(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[str]:
         return []
     tensor, (form, error) = max(found.items(), key=lambda item: item[1][1])
     others = f" (and of {len(found) - 1} other tensor{'s' * (len(found) > 2)})" if len(found) > 1 else ""
-    return [MISFIT.format(tensor=tensor, others=others, form=form, percent=100 * error)]
+    change = f"{100 * error:.0f} %" if error < 10 else "more than 10 times"
+    return [MISFIT.format(tensor=tensor, others=others, form=form, change=change)]
 
 
 def lists_in_loops(graphs: Iterable[Entry]) -> list[str]:

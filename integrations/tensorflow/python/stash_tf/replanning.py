@@ -13,6 +13,7 @@ SUM = "StashSum"
 ENCODERS = frozenset({"StashEncode", "StashMaxPool", "StashDropout", "StashSwapOut"})
 MOVE = "StashSwapOut"
 CHANGE = 0.05
+WIDE = ("fp16", "bf16")  # nothing with 16 bits would do better
 
 
 def better(
@@ -41,7 +42,7 @@ def better(
         for tensor, share in measured_densities(encoded).items():
             if abs(shares.get(tensor, 2.0) - share) > CHANGE:
                 shares[tensor] = share
-    found = used.measured(batch, shares, dict(used.needs) | needs_of_misfits(rewritten, encoded))
+    found = used.measured(batch, shares, needs_of_misfits(dict(used.needs), rewritten, encoded))
     if found == used:
         return None
     # Whether the budget is enough was decided with an assumption about densities: that stands.
@@ -116,25 +117,34 @@ def measured_densities(encoded: Iterable[Mapping[str, Any]]) -> dict[str, float]
 def misfits(
     graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[str, float]]:
-    """Tensors whose values are too large or too small for the format that they are kept in: it, and the error."""
-    chosen = {t["tensor"]: t["choice"] for graph in graphs for t in graph.get("tensors", ())}
-    found = {}
+    """Tensors whose values are too large or too small for a format that they are kept in: it, and the error.
+
+    Several functions may keep what goes by one name, each in a format of its own; and those of an earlier plan may
+    still be running.
+    """
+    chosen: dict[str, set[str]] = {}
+    for graph in graphs:
+        for tensor in graph.get("tensors", ()):
+            kept = tensor["choice"].removesuffix("+swap")
+            chosen.setdefault(tensor["tensor"], set()).add(kept.removeprefix("bitmap_").removeprefix("csr_"))
+    found: dict[str, tuple[str, float]] = {}
     for counter in encoded:
         name = counter["tensor"]
-        if name in chosen and counter["executions"] > 0 and not counter.get("suits", True):
-            found[name] = (chosen[name].removesuffix("+swap").rpartition("_")[2], counter["rounding"])
+        for form in chosen.get(name, set()) & set(counter.get("misfits", ())):
+            error = counter["rounding"][form]
+            if error > found.get(name, ("", 0.0))[1]:
+                found[name] = (form, error)
     return found
 
 
 def needs_of_misfits(
-    graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]
+    known: Mapping[str, str], graphs: Iterable[Mapping[str, Any]], encoded: Iterable[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """What would do for the readers of such tensors: 16 bits, or where they are kept in 16 bits, all of them."""
-    wide = ("fp16", "bf16")
-    return {
-        name: "exact_value" if form in wide else "fine_value"
-        for name, (form, _) in misfits(graphs, encoded).items()
-    }
+    """What the readers of tensors need, if what is known of them did not do."""
+    needs = dict(known)
+    for name, (form, _) in misfits(graphs, encoded).items():
+        needs[name] = "exact_value" if form in WIDE or name in known else "fine_value"
+    return needs
 
 
 def _tensors(graphs: Iterable[Mapping[str, Any]]) -> set[str]:

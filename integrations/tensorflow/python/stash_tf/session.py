@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import warnings
 from typing import Any
@@ -38,13 +39,14 @@ class Plans:
     def begin(self, wishes: Settings, library: Library) -> Settings:
         """What a session with these wishes starts with.
 
-        That is its wishes. Where seeded random kernels have run under what the last such session has learned, it is
-        that: in other forms of their functions their sequences start over.
+        That is its wishes, and what the last such session has learned of values that do not suit a format. Where
+        seeded random kernels have run under what that session has learned, it is all of that: in other forms of
+        their functions their sequences start over.
         """
         ended = self._ended.get(wishes, wishes)
         if ended != wishes and replanning.seeded(library.graphs(self.generation(ended))):
             return ended
-        return wishes
+        return dataclasses.replace(wishes, needs=ended.needs)
 
     def use(self, wishes: Settings, settings: Settings) -> int:
         """The generation of the settings that a session uses from now on."""
@@ -140,8 +142,9 @@ class Session:
                 # Another form of the function would draw the same numbers again.
                 self.replans_left = self.repairs_left = 0
             better = replanning.better(self.wishes, self.settings, certain or known, counters)
-            if better is not None and self._may_become(better):
-                self._begin(self._plans.like(better))
+            allowed = self._allowed(better) if better is not None else self.settings
+            if allowed != self.settings:
+                self._begin(self._plans.like(allowed))
                 self.calls = 1
             else:
                 self._warn("batch", diagnosis.budget_doubts(certain or known, counters))
@@ -149,17 +152,17 @@ class Session:
         finally:
             self._busy.release()
 
-    def _may_become(self, better: Settings) -> bool:
-        """Whether the plan may be made again with these settings; counts that it is."""
-        repairs = better.needs != self.settings.needs
-        left = self.repairs_left if repairs else self.replans_left
-        if left == 0:
-            return False
-        if repairs:
+    def _allowed(self, better: Settings) -> Settings:
+        """Of what would be better, what the plan may still be made again for; counts that it is."""
+        if better.needs != self.settings.needs and self.repairs_left == 0:
+            better = dataclasses.replace(better, needs=self.settings.needs)
+        if better.needs != self.settings.needs:
             self.repairs_left -= 1
-        else:
+        elif better != self.settings and self.replans_left > 0:
             self.replans_left -= 1
-        return True
+        else:
+            return self.settings
+        return better
 
     def _warn(self, kind: str, words: list[str]) -> None:
         """Once for each kind."""
