@@ -34,9 +34,10 @@ void decode_cast(const value_codec& codec, const std::uint8_t* stored, const ten
 /// multiple of what cast_run_elements() says.
 void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
                    std::int64_t first, std::int64_t length, float* values) noexcept;
-/// Runs that start at whole bytes of what is stored: 1,024 values, or for fp10 a multiple of three.
+/// Runs that start at whole bytes of what is stored: 1,024 values, or for fp10 a multiple of three, which is
+/// one of the blocks of its loops and of a cache line, too.
 constexpr std::int64_t cast_run_elements(const value_codec& codec) noexcept {
-  return codec.format == value_format::fp10 ? 1020 : tile_elements;
+  return codec.format == value_format::fp10 ? 960 : tile_elements;
 }
 
 // --- raw -------------------------------------------------------------------------------------------------

@@ -50,6 +50,10 @@ HWY_BEFORE_NAMESPACE();
 
 #include "simd_compaction-inl.hpp"
 #include "simd_masks-inl.hpp"
+#include "simd_rounding-inl.hpp"
+
+#include "simd_words-inl.hpp"
+
 #include "simd_narrow-inl.hpp"
 
 #include "simd_mx-inl.hpp"

@@ -4,7 +4,9 @@
 //
 // Included once per instruction set, by simd_loops.cpp after simd_narrow-inl.hpp, so it has no guard.
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -111,7 +113,7 @@ struct group_packing<6> {
   static HWY_INLINE lane_vector join(lane_vector codes) {
     const lane_vector pairs = hn::Or(hn::And(codes, set_lanes(0x003f003f)),
                                      hn::ShiftRight<2>(hn::And(codes, set_lanes(0x3f003f00))));
-    return hn::Or(hn::And(pairs, set_lanes(0xfff)), hn::ShiftRight<4>(hn::And(pairs, set_lanes(0xfff0000))));
+    return half_sum<0, 12>()(pairs);
   }
   /// Eight bytes of a vector of 16.
   template <class V>
@@ -129,72 +131,144 @@ struct group_packing<6> {
   }
 };
 
-/// What a group's values are stored by: the largest magnitude, whose exponent is the scale's and emax more.
-struct group_range {
-  lane_vector largest;
-  std::int32_t bits;
+using four_lanes = hn::CappedTag<std::int32_t, 4>;
 
-  explicit HWY_INLINE group_range(const float* values)
-      : largest(hn::MaxOfLanes(lane_integers(), largest_magnitudes<mx_group / lane_count>(values))),
-        bits(hn::GetLane(largest)) {}
-
-  std::int32_t field() const { return bits >> 23; }
-  /// In a group of zeros every power of two serves.
-  bool is_common() const { return bits == 0 || (field() >= lowest_exponent && field() <= highest_exponent); }
-
-  template <class Elements>
-  HWY_INLINE lane_vector smallest_normal() const {
-    constexpr std::int32_t moved = smallest_normal_bits<Elements> - (127 + Elements::emax) * (1 << 23);
-    return hn::Add(hn::And(largest, set_lanes(f32_infinity)), set_lanes(moved));
+/// The larger numbers among the lanes of a vector's blocks of four.
+template <class D>
+HWY_INLINE hn::Vec<four_lanes> largest_of_blocks(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return largest_of_blocks(half, hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
   }
-  template <class Elements>
-  std::uint8_t scale() const {
-    return static_cast<std::uint8_t>(bits == 0 ? mx_smallest_exponent + 127 : field() - Elements::emax);
+}
+
+/// Largest magnitudes of four groups in a row.
+HWY_INLINE hn::Vec<four_lanes> largest_of_groups(const float* values) {
+  const lane_integers d32;
+  const hn::Repartition<std::int64_t, lane_integers> d64;
+  constexpr std::int64_t vectors = mx_group / lane_count;
+  const auto fold = [&](const float* two_groups) HWY_ATTR {
+    const lane_vector first = largest_magnitudes<vectors>(two_groups);
+    const lane_vector second = largest_magnitudes<vectors>(two_groups + mx_group);
+    return hn::BitCast(
+        d64, hn::Max(hn::InterleaveLower(d32, first, second), hn::InterleaveUpper(d32, first, second)));
+  };
+  const auto low = fold(values);
+  const auto high = fold(values + 2 * mx_group);
+  // Each 16 bytes are about all four groups now.
+  const lane_vector all = hn::Max(hn::BitCast(d32, hn::InterleaveLower(d64, low, high)),
+                                  hn::BitCast(d32, hn::InterleaveUpper(d64, low, high)));
+  return largest_of_blocks(d32, all);
+}
+
+constexpr std::int64_t four_groups = 4 * mx_group;
+
+/// Where the subnormal numbers of the elements of each group of a run begin: bits of the smallest normal
+/// number, and the upper half of its anchor twice.
+struct group_origins {
+  alignas(16) std::int32_t smallest_normal[run_elements / mx_group], anchor[run_elements / mx_group];
+
+  HWY_INLINE code_origin of(std::int64_t group) const {
+    return {set_lanes(smallest_normal[group]), hn::BitCast(shorts(), set_lanes(anchor[group]))};
   }
 };
 
-template <class Elements, underflow_rule Underflow>
-HWY_INLINE void narrow_one_group(const float* values, std::uint8_t* scale, std::uint8_t* elements) {
-  if constexpr (block_values <= mx_group) {
-    const group_range range(values);
-    if (range.is_common()) {
-      const byte_block<Elements, Underflow> block(range.smallest_normal<Elements>());
-      for (std::int64_t i = 0; i < mx_group; i += block_values)
-        group_packing<Elements::bits>::store(block.convert(values + i), elements + i * Elements::bits / 8);
-      *scale = range.scale<Elements>();
-      return;
-    }
+/// Finds the scales of four groups in a row.
+template <class Elements>
+class scale_search {
+ public:
+  HWY_INLINE scale_search()
+      : lowest_(held(hn::Set(d32, lowest_exponent << 23))),
+        highest_(held(hn::Set(d32, ((highest_exponent + 1) << 23) - 1))),
+        exponent_(held(hn::Set(d32, f32_infinity))),
+        emax_(held(hn::Set(d32, Elements::emax))),
+        smallest_(held(hn::Set(d32, smallest_normal_bits<Elements> - (127 + Elements::emax) * (1 << 23)))),
+        height_(held(hn::Set(d32, anchor_height<Elements> << 23))),
+        common_(hn::Set(d32, -1)) {}
+
+  /// `values` are those of groups `first`, ... of the run.
+  HWY_INLINE void find(const float* values, std::uint8_t* scales, group_origins& origins,
+                       std::int64_t first) {
+    const hn::Rebind<std::uint8_t, four_lanes> d8;
+    const auto largest = largest_of_groups(values);
+    const auto bounded = hn::Min(hn::Max(largest, lowest_), highest_);
+    const auto common = hn::Or(hn::Eq(largest, bounded), hn::Eq(largest, hn::Zero(d32)));
+    common_ = hn::And(common_, hn::VecFromMask(d32, common));
+    // In a group of zeros every power of two serves; its scale is written as 0, to which this saturates.
+    hn::StoreU(hn::DemoteTo(d8, hn::Sub(hn::ShiftRight<23>(largest), emax_)), d8, scales);
+    const auto smallest = hn::Add(hn::And(bounded, exponent_), smallest_);
+    const auto anchor = hn::Add(smallest, height_);
+    hn::Store(smallest, d32, origins.smallest_normal + first);
+    hn::Store(hn::Or(anchor, hn::ShiftRight<16>(anchor)), d32, origins.anchor + first);
   }
-  *scale = narrow_group<Elements, Underflow>(values, mx_group, elements);
+
+  /// Otherwise some groups are left to mx.hpp.
+  HWY_INLINE bool all_were_common() const { return hn::AllTrue(d32, hn::Eq(common_, hn::Set(d32, -1))); }
+
+ private:
+  static constexpr four_lanes d32{};
+
+  hn::Vec<four_lanes> lowest_, highest_, exponent_, emax_, smallest_, height_, common_;
+};
+
+/// Converts again, in the general form, the groups that need it.
+template <class Elements, underflow_rule Underflow>
+HWY_NOINLINE void mend_groups(const float* values, std::int64_t count, std::uint8_t* scales,
+                              std::uint8_t* elements) {
+  constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  for (std::int64_t i = 0; i < count; i += mx_group, ++scales, elements += group_bytes) {
+    const std::int64_t some = std::min(mx_group, count - i);
+    std::int32_t largest = 0;
+    for (std::int64_t j = i; j < i + some; ++j)
+      largest = std::max(largest, std::bit_cast<std::int32_t>(values[j]) & f32_magnitude_mask);
+    const bool common = largest >= lowest_exponent << 23 && largest < (highest_exponent + 1) << 23;
+    if (!common) *scales = narrow_group<Elements, Underflow>(values + i, some, elements);
+  }
 }
 
+/// The elements of four groups in a row.
+template <class Elements, underflow_rule Underflow>
+HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, const float* values,
+                                const group_origins& origins, std::int64_t first, std::uint8_t* elements) {
+  lane_vector unused = hn::Zero(lane_integers());
+  for (std::int64_t i = 0; i < four_groups; i += block_values) {
+    const auto codes = block.convert(values + i, origins.of(first + i / mx_group),
+                                     origins.of(first + (i + block_values / 2) / mx_group), unused);
+    group_packing<Elements::bits>::store(codes, elements + i * Elements::bits / 8);
+  }
+}
+
+// First all scales of a run, then its elements: a group's elements would have to wait for its scale.
 template <class Elements, underflow_rule Underflow>
 void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
-  constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
-  if constexpr (block_values == 2 * mx_group) {
-    for (; count >= block_values;
-         count -= block_values, values += block_values, elements += 2 * group_bytes) {
-      fetch_ahead<block_values * sizeof(float)>(values);
-      fetch_ahead<2 * group_bytes>(elements);
-      const group_range first(values), second(values + mx_group);
-      if (first.is_common() && second.is_common()) {
-        const byte_block<Elements, Underflow> block(first.smallest_normal<Elements>(),
-                                                    second.smallest_normal<Elements>());
-        group_packing<Elements::bits>::store(block.convert(values), elements);
-        *scales++ = first.scale<Elements>();
-        *scales++ = second.scale<Elements>();
-      } else {
-        *scales++ = narrow_group<Elements, Underflow>(values, mx_group, elements);
-        *scales++ = narrow_group<Elements, Underflow>(values + mx_group, mx_group, elements + group_bytes);
-      }
-    }
+  constexpr std::int64_t bytes = four_groups * Elements::bits / 8;
+  const std::int64_t whole = count / four_groups * four_groups;
+  const auto rest = static_cast<std::size_t>(count - whole);
+  group_origins origins;
+  scale_search<Elements> search;
+  for (std::int64_t i = 0; i < whole; i += four_groups) {
+    fetch_ahead<four_groups * sizeof(float)>(values + i);
+    search.find(values + i, scales + i / mx_group, origins, i / mx_group);
   }
-  for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
-    fetch_ahead<mx_group * sizeof(float)>(values);
-    fetch_ahead<group_bytes>(elements);
-    narrow_one_group<Elements, Underflow>(values, scales++, elements);
+  const byte_block<Elements, Underflow> block;
+  for (std::int64_t i = 0; i < whole; i += four_groups) {
+    std::uint8_t* const to = elements + i / four_groups * bytes;
+    fetch_ahead<bytes>(to);
+    narrow_elements(block, values + i, origins, i / mx_group, to);
   }
-  if (count != 0) *scales = narrow_group<Elements, Underflow>(values, count, elements);
+  if (rest != 0) {
+    // Zeros behind the last value change neither its group's scale nor the bytes of other elements.
+    float in[four_groups] = {};
+    std::uint8_t out_scales[4], out[bytes];
+    std::memcpy(in, values + whole, rest * sizeof(float));
+    search.find(in, out_scales, origins, 0);
+    narrow_elements(block, in, origins, 0, out);
+    std::memcpy(scales + whole / mx_group, out_scales, (rest + mx_group - 1) / mx_group);
+    std::memcpy(elements + whole / four_groups * bytes, out, (rest * Elements::bits + 7) / 8);
+  }
+  if (!search.all_were_common()) mend_groups<Elements, Underflow>(values, count, scales, elements);
 }
 
 void narrow_mx_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,

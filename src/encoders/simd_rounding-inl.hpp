@@ -1,0 +1,283 @@
+// The arithmetic of convert.hpp in vectors, with fewer steps.
+//
+// Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "convert.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Blocks of four vectors: half a group of the MX formats, a group, or two of them.
+using lane_floats = hn::CappedTag<float, 16>;
+using lane_integers = hn::RebindToSigned<lane_floats>;
+using lane_vector = hn::Vec<lane_integers>;
+constexpr std::int64_t lane_count = hn::MaxLanes(lane_floats());
+constexpr std::int64_t block_values = 4 * lane_count;
+
+HWY_INLINE lane_vector load_lanes_of(const float* from) {
+  return hn::BitCast(lane_integers(), hn::LoadU(lane_floats(), from));
+}
+HWY_INLINE lane_vector set_lanes(std::int32_t value) {
+  return hn::Set(lane_integers(), value);
+}
+HWY_INLINE lane_vector magnitude_of(lane_vector v) {
+  return hn::And(v, set_lanes(f32_magnitude_mask));
+}
+
+template <class Format>
+constexpr std::int32_t smallest_normal_bits = (127 - Format::bias + 1) << 23;
+template <class Format>
+constexpr std::int32_t largest_finite_bits =
+    std::bit_cast<std::int32_t>(widen<Format>(static_cast<typename Format::storage>(Format::largest_finite)));
+
+using shorts = hn::Repartition<std::int16_t, lane_integers>;
+using unsigned_shorts = hn::RebindToUnsigned<shorts>;
+using short_vector = hn::Vec<shorts>;
+
+/// Keeps a constant where it is, in a register or on the stack: g++ 12 makes constants anew in every turn of
+/// a loop that has many of them.
+template <class V>
+HWY_INLINE V held(V constant) {
+#if HWY_ARCH_X86
+  asm("" : "+v"(constant.raw));
+#endif
+  return constant;
+}
+
+/// Within each 16 bytes: four lanes of the first vector, then four of the second. Saturates, which keeps
+/// signs and what is not zero.
+HWY_INLINE short_vector join(lane_vector first, lane_vector second) {
+  return hn::ReorderDemote2To(shorts(), first, second);
+}
+
+/// Low half times 2^Low plus high half times 2^High, of each lane; both halves are below 2^15.
+template <int Low, int High>
+struct half_sum {
+#if HWY_ARCH_X86
+  HWY_INLINE half_sum() : weights(held(set_lanes((1 << (16 + High)) + (1 << Low)))) {}
+  HWY_INLINE lane_vector operator()(lane_vector v) const {
+    // There this one sums neighbours; elsewhere it may pair other lanes.
+    lane_vector unused = hn::Zero(lane_integers());
+    return hn::ReorderWidenMulAccumulate(lane_integers(), hn::BitCast(shorts(), v),
+                                         hn::BitCast(shorts(), weights), hn::Zero(lane_integers()), unused);
+  }
+
+  lane_vector weights;
+#else
+  HWY_INLINE lane_vector operator()(lane_vector v) const {
+    return hn::Add(hn::ShiftLeft<Low>(hn::And(v, set_lanes(0x7fff))),
+                   hn::ShiftLeft<High>(hn::ShiftRight<16>(v)));
+  }
+#endif
+};
+
+/// So many powers of two lie between a number, or the smallest normal one above it, and its anchor: the last
+/// mantissa bit of their sum is worth the last one of the code.
+template <class Format>
+constexpr int anchor_height = 23 - Format::mantissa_bits;
+
+/// A magnitude plus its anchor, which rounds it, subnormals included. The low half counts last mantissa bits,
+/// the high half is the anchor's exponent above seven zeros. `smallest_normal` may be that of the format
+/// moved by a power of two. The anchor has to stay a finite number: magnitudes lie below 2^100, moved in the
+/// same way.
+template <class Format>
+struct anchored_sum {
+  HWY_INLINE anchored_sum()
+      : exponent(held(set_lanes(f32_infinity))),
+        height(held(hn::Set(lane_floats(), static_cast<float>(1 << anchor_height<Format>)))) {}
+  HWY_INLINE lane_vector operator()(lane_vector magnitude, lane_vector smallest_normal) const {
+    const lane_floats df;
+    const auto power = hn::BitCast(df, hn::Max(hn::And(magnitude, exponent), smallest_normal));
+    return hn::BitCast(lane_integers(), hn::MulAdd(power, height, hn::BitCast(df, magnitude)));
+  }
+
+  lane_vector exponent;
+  hn::Vec<lane_floats> height;
+};
+
+/// Where the subnormal numbers of a format end, in the exponents of f32, perhaps moved by a power of two.
+struct code_origin {
+  lane_vector smallest_normal;
+  short_vector anchor;  ///< upper half of its anchor
+};
+
+template <class Format>
+HWY_INLINE code_origin origin_of() {
+  constexpr std::int32_t smallest = smallest_normal_bits<Format>;
+  constexpr std::int32_t anchor = smallest + anchor_height<Format> * (1 << 23);
+  return {held(set_lanes(smallest)), held(hn::Set(shorts(), static_cast<std::int16_t>(anchor >> 16)))};
+}
+
+using lane_numbers = std::array<std::int32_t, static_cast<std::size_t>(lane_count)>;
+
+/// Where the lanes of `Vectors` joined vectors, of which every 16 bytes hold a part each, lie one behind the
+/// other.
+template <std::int64_t Vectors>
+constexpr lane_numbers joined_lanes() {
+  constexpr std::int64_t width = 4 / Vectors, count = lane_count / Vectors;
+  lane_numbers lanes{};
+  for (std::int64_t j = 0; j < lane_count; ++j) {
+    const std::int64_t vector = j / count, lane = j % count;
+    lanes[static_cast<std::size_t>(j)] =
+        static_cast<std::int32_t>(lane / width * 4 + vector * width + lane % width);
+  }
+  return lanes;
+}
+
+/// Brings together what belongs to one of the joined vectors.
+template <std::int64_t Vectors>
+HWY_INLINE lane_vector untangle(lane_vector joined) {
+  alignas(64) static constexpr lane_numbers lanes = joined_lanes<Vectors>();
+  if constexpr (lane_count == 4) return joined;
+  return hn::TableLookupLanes(joined, hn::SetTableIndices(lane_integers(), lanes.data()));
+}
+
+/// Two joined vectors.
+struct pair_codes {
+  short_vector codes;   ///< of the magnitudes
+  short_vector signs;   ///< in the highest bits
+  lane_vector largest;  ///< magnitudes
+};
+
+/// Rounds magnitudes that anchored_sum takes.
+template <class Format, underflow_rule Underflow>
+class pair_rounding {
+ public:
+  HWY_INLINE pair_rounding()
+      : magnitude_(held(set_lanes(f32_magnitude_mask))),
+        largest_(held(hn::Set(shorts(), Format::largest_finite))),
+        smallest_(held(hn::Set(shorts(), 1))) {}
+
+  HWY_INLINE pair_codes operator()(lane_vector v0, lane_vector v1, const code_origin& origin) const {
+    const lane_vector magnitude0 = hn::And(v0, magnitude_);
+    const lane_vector magnitude1 = hn::And(v1, magnitude_);
+    const short_vector counted = join(count_(sum_(magnitude0, origin.smallest_normal)),
+                                      count_(sum_(magnitude1, origin.smallest_normal)));
+    // Bits of an unsigned number, so that whatever other magnitudes become stays a code, too.
+    const auto code = hn::ShiftRight<moved>(hn::BitCast(unsigned_shorts(), hn::Sub(counted, origin.anchor)));
+    short_vector codes = hn::Min(hn::BitCast(shorts(), code), largest_);
+    if constexpr (Underflow == underflow_rule::keep_nonzero)
+      codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), smallest_));
+    return {codes, join(v0, v1), hn::Max(magnitude0, magnitude1)};
+  }
+
+ private:
+  /// What counts last mantissa bits is moved, so that the exponent fits its place above.
+  static constexpr int moved = 7 - Format::mantissa_bits;
+
+  lane_vector magnitude_;
+  short_vector largest_, smallest_;
+  anchored_sum<Format> sum_;
+  half_sum<moved, 0> count_;
+};
+
+/// From block_values values to one code in each byte. The halves of a block may be of two groups.
+template <class Format, underflow_rule Underflow>
+class byte_block {
+ public:
+  using bytes = hn::Repartition<std::uint8_t, lane_integers>;
+  using byte_vector = hn::Vec<bytes>;
+
+  HWY_INLINE byte_block()
+      : low_sign_(held(hn::Set(unsigned_shorts(), std::uint16_t{1} << sign_bit))),
+        high_sign_(held(hn::Set(unsigned_shorts(), std::uint16_t{0x100} << sign_bit))) {}
+
+  /// For magnitudes that anchored_sum takes. `largest` becomes the largest magnitude seen.
+  HWY_INLINE byte_vector convert(const float* from, const code_origin& first_origin,
+                                 const code_origin& second_origin, lane_vector& largest) const {
+    const unsigned_shorts d16;
+    const bytes d8;
+    const pair_codes first = round_(load_lanes_of(from), load_lanes_of(from + lane_count), first_origin);
+    const pair_codes second =
+        round_(load_lanes_of(from + 2 * lane_count), load_lanes_of(from + 3 * lane_count), second_origin);
+    largest = hn::Max(largest, hn::Max(first.largest, second.largest));
+    // A pair of vectors fills the lower bytes, the other one the upper.
+    const auto low = hn::BitCast(d16, first.codes);
+    const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, second.codes));
+    const auto low_sign = hn::And(hn::ShiftRight<15 - sign_bit>(hn::BitCast(d16, first.signs)), low_sign_);
+    const auto high_sign = hn::And(hn::ShiftRight<7 - sign_bit>(hn::BitCast(d16, second.signs)), high_sign_);
+    const auto all = hn::Or(hn::Or(low, high), hn::Or(low_sign, high_sign));
+    alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                           1, 3, 5, 7, 9, 11, 13, 15};
+    const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, all), hn::LoadDup128(d8, order));
+    return hn::BitCast(d8, untangle<4>(hn::BitCast(lane_integers(), sorted)));
+  }
+
+ private:
+  static constexpr int sign_bit = Format::bits - 1;
+
+  hn::Vec<unsigned_shorts> low_sign_, high_sign_;
+  pair_rounding<Format, Underflow> round_;
+};
+
+/// True if all magnitudes lie below `limit`, given as bits; those of infinity and NaN do not.
+HWY_INLINE bool all_below(lane_vector magnitudes, std::int32_t limit) {
+  return hn::AllTrue(lane_integers(), hn::Lt(magnitudes, set_lanes(limit)));
+}
+
+template <std::int64_t Vectors>
+HWY_INLINE lane_vector largest_magnitudes(const float* from) {
+  lane_vector largest = magnitude_of(load_lanes_of(from));
+  for (std::int64_t i = 1; i < Vectors; ++i)
+    largest = hn::Max(largest, magnitude_of(load_lanes_of(from + i * lane_count)));
+  return largest;
+}
+
+/// Value of a magnitude of Format. `rebias` moves the exponent, and `smallest` is the bits of the smallest
+/// normal number; both may be those of a product with a power of two.
+///
+/// The exponent is moved as if every number were normal, f. That of a subnormal is 2 f - smallest then, which
+/// is below f; of every other number f is below that.
+template <class Format>
+HWY_INLINE hn::Vec<lane_floats> widen_magnitude(lane_vector magnitude, lane_vector rebias,
+                                                lane_vector smallest) {
+  const lane_floats df;
+  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
+  const auto as_normal = hn::BitCast(df, hn::Add(moved, rebias));
+  const auto as_subnormal = hn::Add(hn::Sub(as_normal, hn::BitCast(df, smallest)), as_normal);
+  return hn::Min(as_normal, as_subnormal);
+}
+
+/// Value of codes in the low bits of 32, for exponents moved as in widen_magnitude(); infinities and NaN stay
+/// what they are. Bits above the code are ignored.
+template <class Format>
+HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
+  const lane_integers di;
+  const lane_vector magnitude = hn::And(codes, set_lanes(magnitude_mask<Format>));
+  lane_vector result = hn::BitCast(di, widen_magnitude<Format>(magnitude, rebias, smallest));
+  if constexpr (Format::ieee) {
+    const lane_vector special =
+        hn::Or(hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude), set_lanes(f32_infinity));
+    result = hn::IfThenElse(hn::Gt(magnitude, set_lanes(Format::largest_finite)), special, result);
+  } else if constexpr (Format::nan != 0) {
+    result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
+  }
+  const lane_vector sign = hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
+  return hn::Or(result, sign);
+}
+
+template <class Format>
+constexpr std::int32_t widening_rebias = (127 - Format::bias) << 23;
+
+HWY_INLINE void store_lanes_to(lane_vector v, float* to) {
+  hn::StoreU(hn::BitCast(lane_floats(), v), lane_floats(), to);
+}
+
+/// The values of so many codes of one byte each.
+template <class Format, std::int64_t Values>
+HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_vector smallest, float* to) {
+  const hn::Rebind<std::uint8_t, lane_integers> du8;
+  for (std::int64_t k = 0; k < Values; k += lane_count) {
+    const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(du8, codes + k));
+    store_lanes_to(widen_codes<Format>(code, rebias, smallest), to + k);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail

@@ -1,0 +1,218 @@
+// fp10: three codes to a word.
+//
+// Included once per instruction set, by simd_loops.cpp after simd_rounding-inl.hpp, so it has no guard.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "convert.hpp"
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+/// From `values` values to words, for magnitudes that anchored_sum takes. `largest` becomes the largest
+/// magnitude seen.
+template <underflow_rule Underflow>
+class word_block {
+ public:
+  static constexpr std::int64_t values = 6 * lane_count;
+
+  HWY_INLINE word_block() : sign_(held(hn::Set(unsigned_shorts(), 1 << 9))), origin_(origin_of<format>()) {}
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  HWY_INLINE void convert(const float* from, std::uint32_t* to, lane_vector& largest) const {
+    const short_vector first = codes_of(load_lanes_of(from), load_lanes_of(from + lane_count), largest);
+    const short_vector second =
+        codes_of(load_lanes_of(from + 2 * lane_count), load_lanes_of(from + 3 * lane_count), largest);
+    const short_vector third =
+        codes_of(load_lanes_of(from + 4 * lane_count), load_lanes_of(from + 5 * lane_count), largest);
+    combine(first, second, 0, to);
+    combine(second, third, 1, to + lane_count);
+  }
+#else
+  HWY_INLINE void convert(const float* from, std::uint32_t* to, lane_vector& largest) const {
+    const float* const half = from + values / 2;
+    const short_vector first = codes_of(load_blocks(from), load_blocks(from + 4), largest);
+    const short_vector second = codes_of(load_blocks(half), load_blocks(half + 4), largest);
+    const short_vector last = codes_of(load_blocks(from + 8), load_blocks(half + 8), largest);
+    combine(first, last, 0, to);
+    combine(second, last, 1, to + lane_count);
+  }
+#endif
+
+ private:
+  using format = fp10_format;
+
+  HWY_INLINE short_vector codes_of(lane_vector v0, lane_vector v1, lane_vector& largest) const {
+    const pair_codes pair = round_(v0, v1, origin_);
+    largest = hn::Max(largest, pair.largest);
+    const auto sign = hn::And(hn::ShiftRight<6>(hn::BitCast(unsigned_shorts(), pair.signs)), sign_);
+    return hn::Or(pair.codes, hn::BitCast(shorts(), sign));
+  }
+
+  /// `pairs`: the first two codes of each word; `thirds`: its last one in the upper half.
+  HWY_INLINE void store_words(lane_vector pairs, lane_vector thirds, std::uint32_t* to) const {
+    hn::StoreU(hn::Or(words_(pairs), hn::ShiftLeft<4>(thirds)), lane_integers(),
+               reinterpret_cast<std::int32_t*>(to));
+  }
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  using places = std::array<std::int16_t, 2 * static_cast<std::size_t>(lane_count)>;
+
+  /// Where round_pair() leaves the codes of 4 * lane_count values, for a half of the block's words: of the
+  /// word's codes the ones numbered `low` and `high`.
+  static constexpr places places_of(std::int64_t half, std::int64_t low, std::int64_t high) {
+    places result{};
+    for (std::int64_t j = 0; j < 2 * lane_count; ++j) {
+      const std::int64_t value = j / 2 * 3 + (j % 2 == 0 ? low : high) + half * lane_count;
+      const std::int64_t pair = value / (2 * lane_count), lane = value % lane_count;
+      const std::int64_t vector = value / lane_count % 2;
+      result[static_cast<std::size_t>(j)] =
+          static_cast<std::int16_t>(pair * 2 * lane_count + lane / 4 * 8 + vector * 4 + lane % 4);
+    }
+    return result;
+  }
+  alignas(64) static constexpr places pair_places[2] = {places_of(0, 0, 1), places_of(1, 0, 1)};
+  alignas(64) static constexpr places third_places[2] = {places_of(0, 2, 2), places_of(1, 2, 2)};
+
+  static HWY_INLINE lane_vector pick(short_vector first, short_vector second, const places& from) {
+    const short_vector at = hn::Load(shorts(), from.data());
+    return lane_vector{_mm512_permutex2var_epi16(first.raw, at.raw, second.raw)};
+  }
+  HWY_INLINE void combine(short_vector first, short_vector second, std::size_t half,
+                          std::uint32_t* to) const {
+    const lane_vector thirds = pick(first, second, third_places[half]);
+    store_words(pick(first, second, pair_places[half]), hn::And(thirds, set_lanes(-0x10000)), to);
+  }
+#else
+  using places = std::array<std::uint8_t, 16>;
+  static constexpr std::uint8_t none = 0x80;
+  // In which bytes the codes of twelve values lie: the first eight in one vector, the last four in the lower
+  // or the upper half of another.
+  alignas(16) static constexpr places pairs_of_eight = {0,  1,  2,  3,  6,    7,    8,    9,
+                                                        12, 13, 14, 15, none, none, none, none};
+  alignas(16) static constexpr places thirds_of_eight = {none, none, 4,    5,    none, none, 10,   11,
+                                                         none, none, none, none, none, none, none, none};
+  alignas(16) static constexpr places pairs_of_four[2] = {
+      {none, none, none, none, none, none, none, none, none, none, none, none, 2, 3, 4, 5},
+      {none, none, none, none, none, none, none, none, none, none, none, none, 10, 11, 12, 13}};
+  alignas(16) static constexpr places thirds_of_four[2] = {
+      {none, none, none, none, none, none, none, none, none, none, 0, 1, none, none, 6, 7},
+      {none, none, none, none, none, none, none, none, none, none, 8, 9, none, none, 14, 15}};
+
+  /// Every 16 bytes of a vector are for twelve values of their own.
+  static HWY_INLINE lane_vector load_blocks(const float* from) {
+    if constexpr (lane_count == 4) {
+      return load_lanes_of(from);
+    } else {
+      const hn::Half<lane_floats> half;
+      return hn::BitCast(lane_integers(),
+                         hn::Combine(lane_floats(), hn::LoadU(half, from + 12), hn::LoadU(half, from)));
+    }
+  }
+  static HWY_INLINE lane_vector pick(short_vector codes, const places& from) {
+    const hn::Repartition<std::uint8_t, lane_integers> d8;
+    return hn::BitCast(lane_integers(),
+                       hn::TableLookupBytes(hn::BitCast(d8, codes), hn::LoadDup128(d8, from.data())));
+  }
+  HWY_INLINE void combine(short_vector first_eight, short_vector last_four, std::size_t half,
+                          std::uint32_t* to) const {
+    store_words(hn::Or(pick(first_eight, pairs_of_eight), pick(last_four, pairs_of_four[half])),
+                hn::Or(pick(first_eight, thirds_of_eight), pick(last_four, thirds_of_four[half])), to);
+  }
+#endif
+
+  hn::Vec<unsigned_shorts> sign_;
+  code_origin origin_;
+  pair_rounding<format, Underflow> round_;
+  half_sum<0, 10> words_;
+};
+
+// What saturates, infinities and NaN are left to the general form, at the end of a run as in
+// narrow_to_bytes().
+
+template <underflow_rule Underflow>
+HWY_NOINLINE void mend_words(const float* values, std::int64_t count, std::int32_t limit,
+                             std::uint32_t* stored) {
+  constexpr std::int64_t block = 3 * lane_count;
+  std::int64_t i = 0;
+  for (; i + block <= count; i += block) {
+    if (!all_below(largest_magnitudes<3>(values + i), limit))
+      narrow_words<Underflow>(values + i, block, reinterpret_cast<std::uint8_t*>(stored + i / 3));
+  }
+  narrow_words<Underflow>(values + i, count - i, reinterpret_cast<std::uint8_t*>(stored + i / 3));
+}
+
+template <underflow_rule Underflow>
+void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* stored) {
+  using words = word_block<Underflow>;
+  constexpr std::int32_t limit = largest_finite_bits<fp10_format> + 1;
+  const words block;
+  lane_vector largest = hn::Zero(lane_integers());
+  std::int64_t i = 0;
+  for (; i + words::values <= count; i += words::values) {
+    fetch_ahead<words::values * sizeof(float)>(values + i);
+    fetch_ahead<words::values / 3 * sizeof(std::uint32_t)>(stored + i / 3);
+    block.convert(values + i, stored + i / 3, largest);
+  }
+  if (i != count) {
+    float in[words::values] = {};
+    std::uint32_t out[words::values / 3];
+    std::memcpy(in, values + i, static_cast<std::size_t>(count - i) * sizeof(float));
+    block.convert(in, out, largest);
+    std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
+  }
+  if (!all_below(largest, limit)) mend_words<Underflow>(values, count, limit, stored);
+}
+
+// Three vectors of values come from a vector of words.
+/// For the lanes of the r-th vector: in which word the code is, and where it begins there.
+constexpr lane_numbers words_of(std::int64_t r) {
+  lane_numbers words{};
+  for (std::int64_t j = 0; j < lane_count; ++j)
+    words[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
+  return words;
+}
+constexpr lane_numbers shifts_of(std::int64_t r) {
+  lane_numbers shifts{};
+  for (std::int64_t j = 0; j < lane_count; ++j)
+    shifts[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) % 3 * 10);
+  return shifts;
+}
+
+void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
+  using format = fp10_format;
+  const lane_integers di;
+  constexpr std::int64_t block = 3 * lane_count;
+  static constexpr lane_numbers words[3] = {words_of(0), words_of(1), words_of(2)};
+  static constexpr lane_numbers shifts[3] = {shifts_of(0), shifts_of(1), shifts_of(2)};
+  const lane_vector rebias = set_lanes(widening_rebias<format>);
+  const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
+  const auto convert = [&](const std::uint32_t* from, float* to) HWY_ATTR {
+    const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
+    for (std::size_t r = 0; r < 3; ++r) {
+      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, words[r].data()));
+      const auto shifted = hn::Shr(codes, hn::LoadU(di, shifts[r].data()));
+      store_lanes_to(widen_codes<format>(shifted, rebias, smallest),
+                     to + static_cast<std::int64_t>(r) * lane_count);
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + block <= count; i += block) {
+    fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
+    fetch_ahead<block * sizeof(float)>(values + i);
+    convert(stored + i / 3, values + i);
+  }
+  if (i == count) return;
+  std::uint32_t in[lane_count] = {};
+  float out[block];
+  std::memcpy(in, stored + i / 3, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
+  convert(in, out);
+  std::memcpy(values + i, out, static_cast<std::size_t>(count - i) * sizeof(float));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail
