@@ -40,12 +40,22 @@ HWY_INLINE word_mask passes_lane(word_vector v, bool nan_passes) {
   return hn::RebindMask(words(), hn::Lt(moved, hn::Set(di, ~f32_magnitude_mask + f32_infinity)));
 }
 
-/// Totally ordered like the numbers, both zeros being one.
-HWY_INLINE hn::Vec<integers> ordered_lane(word_vector v) {
+/// Totally ordered like the numbers, -0 directly below 0; NaN lies outside the infinities.
+constexpr std::int32_t strict_key(float value) {
+  const auto bits = std::bit_cast<std::int32_t>(value);
+  return bits < 0 ? bits ^ f32_magnitude_mask : bits;
+}
+HWY_INLINE hn::Vec<integers> strict_key_lane(word_vector v) {
   const integers di;
   const auto bits = hn::BitCast(di, v);
-  const auto magnitude = hn::And(bits, hn::Set(di, f32_magnitude_mask));
-  return hn::IfThenElse(hn::Lt(bits, hn::Zero(di)), hn::Sub(hn::Zero(di), magnitude), magnitude);
+  return hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), hn::Set(di, f32_magnitude_mask)));
+}
+/// Keys of the lowest and the highest number that equals a bound: of both zeros, if it is one.
+constexpr std::int32_t lowest_key(float bound) {
+  return ordered(bound) == 0 ? strict_key(-0.0F) : strict_key(bound);
+}
+constexpr std::int32_t highest_key(float bound) {
+  return ordered(bound) == 0 ? strict_key(0.0F) : strict_key(bound);
 }
 
 /// One bit per lane, from bit 0.
@@ -161,37 +171,42 @@ void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float
 void range_bits(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
                 std::uint8_t* bits) {
   const integers di;
-  const std::int32_t low = ordered(lower);
-  const std::int32_t high = ordered(upper);
-  const bool nan_passes = rule == framework_rule::pytorch;
-  write_bits(
-      values, count, bits,
-      [&](word_vector v, std::int64_t) HWY_ATTR {
-        const auto key = ordered_lane(v);
-        const auto inside = hn::And(hn::Gt(key, hn::Set(di, low)), hn::Lt(key, hn::Set(di, high)));
-        const word_mask in_range = hn::RebindMask(words(), inside);
-        return nan_passes ? hn::Or(in_range, is_nan_lane(v)) : hn::AndNot(is_nan_lane(v), in_range);
-      },
-      [&](float v, std::int64_t) {
-        const std::int32_t key = ordered(v);
-        return is_nan(v) ? nan_passes : key > low && key < high;
-      });
+  const std::int32_t low = ordered(lower), high = ordered(upper);
+  const auto first = hn::Set(di, highest_key(lower)), last = hn::Set(di, lowest_key(upper));
+  // NaN lies outside of any bounds.
+  const auto inside = [&](word_vector v) HWY_ATTR {
+    const auto key = strict_key_lane(v);
+    return hn::RebindMask(words(), hn::And(hn::Gt(key, first), hn::Lt(key, last)));
+  };
+  const auto inside_one = [&](float v) { return !is_nan(v) && ordered(v) > low && ordered(v) < high; };
+  if (rule == framework_rule::pytorch) {
+    write_bits(
+        values, count, bits,
+        [&](word_vector v, std::int64_t) HWY_ATTR { return hn::Or(inside(v), is_nan_lane(v)); },
+        [&](float v, std::int64_t) { return is_nan(v) || inside_one(v); });
+  } else {
+    write_bits(
+        values, count, bits, [&](word_vector v, std::int64_t) HWY_ATTR { return inside(v); },
+        [&](float v, std::int64_t) { return inside_one(v); });
+  }
 }
 
 void clip(const float* x, std::int64_t count, float lower, float upper, float* y) {
   const integers di;
   const words du;
-  const std::int32_t low = ordered(lower);
-  const std::int32_t high = ordered(upper);
+  const std::int32_t low = ordered(lower), high = ordered(upper);
+  const auto first = hn::Set(di, lowest_key(lower)), last = hn::Set(di, highest_key(upper));
+  const auto at_lower = hn::Set(du, std::bit_cast<std::uint32_t>(lower));
+  const auto at_upper = hn::Set(du, std::bit_cast<std::uint32_t>(upper));
   in_vectors(
       x, count, y,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(x + i);
-        const auto key = ordered_lane(v);
-        const word_mask below = hn::RebindMask(du, hn::Lt(key, hn::Set(di, low)));
-        const word_mask above = hn::RebindMask(du, hn::Gt(key, hn::Set(di, high)));
-        word_vector result = hn::IfThenElse(below, hn::Set(du, std::bit_cast<std::uint32_t>(lower)), v);
-        result = hn::IfThenElse(above, hn::Set(du, std::bit_cast<std::uint32_t>(upper)), result);
+        const auto key = strict_key_lane(v);
+        const word_mask below = hn::RebindMask(du, hn::Lt(key, first));
+        const word_mask above = hn::RebindMask(du, hn::Gt(key, last));
+        word_vector result = hn::IfThenElse(below, at_lower, v);
+        result = hn::IfThenElse(above, at_upper, result);
         store(hn::IfThenElse(is_nan_lane(v), v, result), y + i);
       },
       [&](std::int64_t i) {
