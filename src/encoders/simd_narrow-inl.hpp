@@ -142,11 +142,11 @@ void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* st
   using format = fp16_format;
   constexpr std::int64_t block = 2 * lane_count;
   constexpr std::int32_t smallest = smallest_normal_bits<format>;
+  constexpr std::int32_t anchor = smallest + (anchor_height<format> << 23);
   const anchored_sum<format> add_anchor;
+  const half_sum<0, 3> count_steps;
   const auto round = [&](lane_vector magnitude) HWY_ATTR {
-    const lane_vector sum = add_anchor(magnitude, set_lanes(smallest));
-    const lane_vector above = hn::Sub(sum, set_lanes(smallest + (anchor_height<format> << 23)));
-    return hn::Add(hn::ShiftRight<anchor_height<format> >(above), hn::And(above, set_lanes(0x7fff)));
+    return hn::Sub(count_steps(add_anchor(magnitude, set_lanes(smallest))), set_lanes(anchor >> 13));
   };
   convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
     // What saturates, infinities and NaN are left to the general form.
@@ -158,8 +158,7 @@ void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* st
     const lane_vector v1 = load_lanes_of(from + lane_count);
     const lane_vector magnitude0 = magnitude_of(v0);
     const lane_vector magnitude1 = magnitude_of(v1);
-    short_vector codes =
-        hn::Min(join(round(magnitude0), round(magnitude1)), hn::Set(shorts(), format::largest_finite));
+    short_vector codes = join(round(magnitude0), round(magnitude1));
     if constexpr (Underflow == underflow_rule::keep_nonzero)
       codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), hn::Set(shorts(), 1)));
     const short_vector sign = hn::AndNot(hn::Set(shorts(), 0x7fff), join(v0, v1));

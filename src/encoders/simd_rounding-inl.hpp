@@ -92,8 +92,11 @@ struct anchored_sum {
         height(held(hn::Set(lane_floats(), static_cast<float>(1 << anchor_height<Format>)))) {}
   HWY_INLINE lane_vector operator()(lane_vector magnitude, lane_vector smallest_normal) const {
     const lane_floats df;
-    const auto power = hn::BitCast(df, hn::Max(hn::And(magnitude, exponent), smallest_normal));
-    return hn::BitCast(lane_integers(), hn::MulAdd(power, height, hn::BitCast(df, magnitude)));
+    // Lower halves are zero, and SSSE3 has this maximum of halves alone.
+    const auto power =
+        hn::Max(hn::BitCast(shorts(), hn::And(magnitude, exponent)), hn::BitCast(shorts(), smallest_normal));
+    return hn::BitCast(lane_integers(),
+                       hn::MulAdd(hn::BitCast(df, power), height, hn::BitCast(df, magnitude)));
   }
 
   lane_vector exponent;
