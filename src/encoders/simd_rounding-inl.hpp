@@ -38,6 +38,7 @@ constexpr std::int32_t largest_finite_bits =
 using shorts = hn::Repartition<std::int16_t, lane_integers>;
 using unsigned_shorts = hn::RebindToUnsigned<shorts>;
 using short_vector = hn::Vec<shorts>;
+using signed_bytes = hn::Repartition<std::int8_t, lane_integers>;
 
 /// Keeps a constant where it is, in a register or on the stack: g++ 12 makes constants anew in every turn of
 /// a loop that has many of them.
@@ -53,6 +54,18 @@ HWY_INLINE V held(V constant) {
 /// signs and what is not zero.
 HWY_INLINE short_vector join(lane_vector first, lane_vector second) {
   return hn::ReorderDemote2To(shorts(), first, second);
+}
+
+/// The same with bytes: eight of the first vector, then eight of the second.
+HWY_INLINE hn::Vec<signed_bytes> join(short_vector first, short_vector second) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return hn::Vec<signed_bytes>{_mm512_packs_epi16(first.raw, second.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return hn::Vec<signed_bytes>{_mm256_packs_epi16(first.raw, second.raw)};
+#else
+  const hn::Half<signed_bytes> half;
+  return hn::Combine(signed_bytes(), hn::DemoteTo(half, second), hn::DemoteTo(half, first));
+#endif
 }
 
 /// Low half times 2^Low plus high half times 2^High, of each lane; both halves are below 2^15.
@@ -186,35 +199,26 @@ class byte_block {
   using bytes = hn::Repartition<std::uint8_t, lane_integers>;
   using byte_vector = hn::Vec<bytes>;
 
-  HWY_INLINE byte_block()
-      : low_sign_(held(hn::Set(unsigned_shorts(), std::uint16_t{1} << sign_bit))),
-        high_sign_(held(hn::Set(unsigned_shorts(), std::uint16_t{0x100} << sign_bit))) {}
+  HWY_INLINE byte_block() : sign_(held(hn::Set(bytes(), 1 << sign_bit))) {}
 
   /// For magnitudes that anchored_sum takes. `largest` becomes the largest magnitude seen.
   HWY_INLINE byte_vector convert(const float* from, const code_origin& first_origin,
                                  const code_origin& second_origin, lane_vector& largest) const {
-    const unsigned_shorts d16;
-    const bytes d8;
     const pair_codes first = round_(load_lanes_of(from), load_lanes_of(from + lane_count), first_origin);
     const pair_codes second =
         round_(load_lanes_of(from + 2 * lane_count), load_lanes_of(from + 3 * lane_count), second_origin);
     largest = hn::Max(largest, hn::Max(first.largest, second.largest));
-    // A pair of vectors fills the lower bytes, the other one the upper.
-    const auto low = hn::BitCast(d16, first.codes);
-    const auto high = hn::ShiftLeft<8>(hn::BitCast(d16, second.codes));
-    const auto low_sign = hn::And(hn::ShiftRight<15 - sign_bit>(hn::BitCast(d16, first.signs)), low_sign_);
-    const auto high_sign = hn::And(hn::ShiftRight<7 - sign_bit>(hn::BitCast(d16, second.signs)), high_sign_);
-    const auto all = hn::Or(hn::Or(low, high), hn::Or(low_sign, high_sign));
-    alignas(16) static constexpr std::uint8_t order[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                           1, 3, 5, 7, 9, 11, 13, 15};
-    const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, all), hn::LoadDup128(d8, order));
-    return hn::BitCast(d8, untangle<4>(hn::BitCast(lane_integers(), sorted)));
+    const bytes d8;
+    const auto signs = hn::BitCast(unsigned_shorts(), join(first.signs, second.signs));
+    const auto sign = hn::And(hn::BitCast(d8, hn::ShiftRight<7 - sign_bit>(signs)), sign_);
+    const auto codes = hn::Or(hn::BitCast(d8, join(first.codes, second.codes)), sign);
+    return hn::BitCast(d8, untangle<4>(hn::BitCast(lane_integers(), codes)));
   }
 
  private:
   static constexpr int sign_bit = Format::bits - 1;
 
-  hn::Vec<unsigned_shorts> low_sign_, high_sign_;
+  byte_vector sign_;
   pair_rounding<Format, Underflow> round_;
 };
 
