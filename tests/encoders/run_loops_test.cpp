@@ -271,6 +271,32 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
   }
 }
 
+// What becomes of a group that the loops leave to the general form must not reach its neighbours.
+TEST_P(run_loops_test, groups_beside_rare_ones) {
+  constexpr std::int64_t n = 256;
+  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
+       ++f) {
+    const auto format = static_cast<value_format>(f);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<float> x(n);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto r = static_cast<std::uint32_t>(random_());
+        const bool rare = i / 32 % 2 == static_cast<std::size_t>(round % 2);
+        // NaN of every payload, beside the zeros and small numbers in which a wrong bit shows.
+        x[i] = rare ? std::bit_cast<float>(r | 0x7f800000U) : static_cast<float>(r % 64) / -16;
+      }
+      for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
+        std::vector<std::uint8_t> scales(8, 0xee), got_scales(scales), elements(n, 0xee),
+            got_elements(elements);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
+        ASSERT_EQ(got_scales, scales) << f;
+        ASSERT_EQ(got_elements, elements) << f;
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, every_code_with_every_scale) {
   std::vector<std::uint8_t> codes(256);
   for (std::size_t i = 0; i < codes.size(); ++i)
