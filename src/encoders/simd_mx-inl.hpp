@@ -240,7 +240,8 @@ HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, co
   }
 }
 
-// First all scales of a run, then its elements: a group's elements would have to wait for its scale.
+// First all scales of a run, then its elements: a group's elements would have to wait for its scale. The
+// second loop takes longer and fetches what the next runs read, too, so that memory is asked at an even pace.
 template <class Elements, underflow_rule Underflow>
 void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
   constexpr std::int64_t bytes = four_groups * Elements::bits / 8;
@@ -249,12 +250,12 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
   group_origins origins;
   scale_search<Elements> search;
   for (std::int64_t i = 0; i < whole; i += four_groups) {
-    fetch_ahead<four_groups * sizeof(float)>(values + i);
     search.find(values + i, scales + i / mx_group, origins, i / mx_group);
   }
   const byte_block<Elements, Underflow> block;
   for (std::int64_t i = 0; i < whole; i += four_groups) {
     std::uint8_t* const to = elements + i / four_groups * bytes;
+    fetch_ahead<four_groups * sizeof(float)>(values + i);
     fetch_ahead<bytes>(to);
     narrow_elements(block, values + i, origins, i / mx_group, to);
   }
