@@ -134,3 +134,38 @@ def test_an_error_in_the_recorded_block_comes_through(python):
     stash_tf.peak_bytes(chain, x)
     """
     assert python(CHAIN, code, **ALLOCATORS["eigen"]) == "'mine'"
+
+
+def test_results_of_a_step_count_to_its_end(python):
+    """Loops that take gradients out of a function hold them all; the prediction knows, and the budget is kept."""
+    code = """
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    matrices = [tf.Variable(tf.random.normal([768, 768], stddev=0.05, seed=k)) for k in range(6)]
+    x = tf.random.normal([768, 768], seed=9)
+    @tf.function
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            y = x
+            for w in matrices:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, matrices)
+
+    stash_tf.peak_bytes(gradients, x)
+    found = []
+    with stash_tf.enabled("lossless"):
+        for _ in range(4):
+            gradients(x)
+        found.append([stash_tf.peak_bytes(gradients, x), stash_tf.report().predicted_peak_bytes])
+    try:
+        with stash_tf.enabled("auto", budget="15 MiB"):
+            gradients(x)
+        found.append("not refused")
+    except tf.errors.ResourceExhaustedError as error:
+        found.append(str(error))
+    out(found)
+    """
+    (measured, predicted), refusal = python(code, **ALLOCATORS["eigen"])
+    results = 6 * 768 * 768 * 4
+    assert measured >= results and abs(measured - predicted) <= 0.1 * measured
+    assert "the budget of 15728640 bytes is too small" in refusal  # six results alone take 13.5 MiB

@@ -24,6 +24,10 @@ bool is_cheap(const std::string& op) {
   return ops.count(op) != 0 || is_alias(op) || is_control_flow(op);
 }
 
+bool is_result(const std::string& op) {
+  return op == "_Retval" || op == "_DeviceRetval";
+}
+
 bool may_take_input(const std::string& op) {
   return may_write_in_place(op) || op == "StashReluGrad" || op == "StashRelu6Grad" ||
          op == "StashLeakyReluGrad";
@@ -145,7 +149,8 @@ class simulation {
   void end(int i) {
     if (const auto decoder = decodes_.find(i); decoder != decodes_.end()) --decoding_[decoder->second];
     for (const source& s : graph_.inputs(i)) {
-      if (s.is_control()) continue;
+      // Results stay until the caller has them, behind the end.
+      if (s.is_control() || is_result(graph_.op(i))) continue;
       const auto it = buffer_of_.find(s);
       if (it == buffer_of_.end()) continue;
       buffer& b = buffers_[at(it->second)];
