@@ -50,7 +50,7 @@ class generator {
 
   std::int64_t size() {
     static constexpr std::int64_t edges[] = {0,    1,    2,    3,    15,   16,   17,   31,   32,   33,   95,
-                                             96,   97,   255,  256,  257,  1019, 1020, 1021, 1023, 1024, 1025,
+                                             96,   97,   255,  256,  257,  959,  960,  961,  1023, 1024, 1025,
                                              2047, 2048, 2049, 3071, 3072, 3073, 4095, 4096, 4097};
     if (below(3) != 0) return edges[below(std::size(edges))];
     return static_cast<std::int64_t>(below(6000));

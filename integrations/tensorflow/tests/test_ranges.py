@@ -147,10 +147,11 @@ def test_where_no_plan_is_made_again_a_warning_says_so(python, options):
     assert len(said) == 1 and "name the layers in keep=" in said[0]
 
 
-def test_a_budget_counts_the_wider_values(python):
-    """What the wider values take is planned for; where it is too much, training goes on and says so."""
-    found = python(STEPS, f"out(train([{TINY}] * 4, 'auto', budget='340 KiB', values=['fp8']))")
-    assert max(found["errors"][2:]) < 0.005
+def test_under_a_budget_wider_values_count(python):
+    """What they take is planned for: the gradients that the step returns leave room for some encodings only."""
+    found = python(STEPS, f"out(train([{TINY}] * 4, 'auto', budget='465 KiB', values=['fp8']))")
+    assert found["errors"][0] > 0.5 and max(found["errors"][2:]) < 0.005
+    assert set(found["needs"].values()) == {"fine_value"} and found["words"] == []
 
 
 # ---- without TensorFlow
