@@ -362,6 +362,12 @@ class Timed:
 CODECS = ("StashEncode", "StashDecode")
 
 
+def counted(library):
+    """By op and tensor: nanoseconds within the kernel so far, bytes read and written."""
+    found = library.counters() if library else ()
+    return {(c["op"], c["tensor"]): (c["nanoseconds"], c["dense_bytes"] + c["stored_bytes"]) for c in found}
+
+
 def timed_steps(arguments, run, many, executions):
     """Seconds of a step in each execution; seconds per step within each kind of Stash's kernels, all threads together;
     and how many bytes per step encoders and decoders read and wrote. The kernels of poolings and gradients are in place
@@ -371,15 +377,17 @@ def timed_steps(arguments, run, many, executions):
         import stash_tf
 
         library = stash_tf.library.load()
-        library.reset_counters()
+    before = counted(library)
     timed = [Timed() for _ in range(executions)]
     run(executions, 0, lambda execution: timed[execution])
     kernels, moved = {}, 0
-    for counter in library.counters() if library else ():
-        seconds = counter["nanoseconds"] / 1e9 / (executions * many)
-        kernels[counter["op"]] = kernels.get(counter["op"], 0) + seconds
-        if counter["op"] in CODECS:
-            moved += (counter["dense_bytes"] + counter["stored_bytes"]) / (executions * many)
+    for key, (nanoseconds, bytes_) in counted(library).items():
+        # Differences, as a reset would have encoders look at all of their values again.
+        earlier = before.get(key, (0, 0))
+        op = key[0]
+        kernels[op] = kernels.get(op, 0) + (nanoseconds - earlier[0]) / 1e9 / (executions * many)
+        if op in CODECS:
+            moved += (bytes_ - earlier[1]) / (executions * many)
     return [each.seconds / many for each in timed], kernels, moved
 
 

@@ -382,7 +382,7 @@ def test_values_are_looked_at_now_and_then():
     encode(good)
     assert counters()[0]["misfits"] == ["fp8"]
     assert first_misfit([one]) == 0
-    assert first_misfit([good] + [one] * 64) <= 64
+    assert first_misfit([good] + [one] * 128) <= 128
 
 
 def test_failed_executions_are_not_counted():

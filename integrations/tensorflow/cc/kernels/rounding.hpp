@@ -15,7 +15,7 @@ class rounding_probe {
   explicit rounding_probe(const stash_encoding& encoding);
 
   /// Stores values of the encoder's input as it stores them, reads them back, and puts what that shows into
-  /// `done`: all of them at the first execution since reset_counters() and at every 64th, up to 1,024 from
+  /// `done`: all of them at the first execution since reset_counters() and at every 128th, up to 1,024 from
   /// places of their own at the next three and at about every 16th. Values that are not finite do not count.
   void look(const tensorflow::Tensor& x, const core_context& core, execution* done);
 
