@@ -4,6 +4,7 @@ paths, so that records of different machines can lie side by side."""
 import os
 import platform
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -65,6 +66,11 @@ def commit():
 def package_version(name):
     """Debian's version of a package, "unknown" elsewhere."""
     return first_line("dpkg-query", "--show", "--showformat=${Version}", name)
+
+
+def command_line(program, words):
+    """A command for a record: files that were named by absolute paths keep only their names."""
+    return shlex.join([program, *(re.sub(r"(^|=)/(?:.*/)?([^/]+)/*$", r"\1\2", word) for word in words)])
 
 
 def provenance(stash, command):

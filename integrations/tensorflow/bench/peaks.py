@@ -9,7 +9,6 @@ plain peak stands against the largest one under the policy, over all processes a
 import argparse
 import itertools
 import json
-import shlex
 import sys
 from pathlib import Path
 
@@ -116,7 +115,7 @@ def foretold(rows):
 
 def main():
     arguments = parse_arguments()
-    record = {**facts(shlex.join(["bench/peaks.py", *sys.argv[1:]])), "rows": []}
+    record = {**facts("bench/peaks.py", sys.argv[1:]), "rows": []}
     if arguments.table or (arguments.resume and arguments.json.is_file()):
         record["rows"] = json.loads(arguments.json.read_text())["rows"]
     if not arguments.table:

@@ -12,9 +12,9 @@ sys.path[:0] = [str(ROOT / "integrations/tensorflow/tests"), str(ROOT / "scripts
 import provenance  # noqa: E402
 
 
-def facts(command):
-    """Versions and machine, without names of hosts, users or folders."""
-    return {"command": command, "commit": provenance.commit(), "processor": provenance.processor(),
+def facts(program, words):
+    """Command, versions and machine, without names of hosts, users or folders."""
+    return {"command": provenance.command_line(program, words), "commit": provenance.commit(), "processor": provenance.processor(),
             "system": f"{platform.system()} {platform.machine()}", "python": platform.python_version(),
             **{name: version(name) for name in ("tensorflow", "keras", "numpy")}}
 

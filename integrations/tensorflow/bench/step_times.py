@@ -11,7 +11,6 @@ as many threads, in the same process and turn, from and to memory that no cache 
 import argparse
 import concurrent.futures
 import json
-import shlex
 import statistics
 import subprocess
 import sys
@@ -145,7 +144,7 @@ def main():
     arguments = parse_arguments()
     if arguments.worker:
         return work()
-    record = {**facts(shlex.join(["bench/step_times.py", *sys.argv[1:]])), "rounds": arguments.rounds,
+    record = {**facts("bench/step_times.py", sys.argv[1:]), "rounds": arguments.rounds,
               "steps": arguments.steps, "rows": []}
     print(f"{'model':16} {'oneDNN':6} {'inter':>5} {'policy':12} {'ms':>9} {'ratio':>7} {'lowest':>7} {'highest':>7} "
           f"{'kernels':>8} {'codecs/copy':>12}")
