@@ -61,51 +61,48 @@ void encode_csr(const tile_layout& layout, const const_tensor_view& input, const
   std::memset(row_ends + rows, 0, layout.table_offset - static_cast<std::size_t>(rows) * 2);
 
   const run_loops& fast = loops();
-  // Row ends and flag of a tile, from its bits.
-  const auto note = [&](std::int64_t tile, std::int64_t length, const std::uint8_t* bits,
-                        nonzero_bits found) {
+  const auto flag = [&](nonzero_bits found) {
     if (found.any_not_positive) or_bits(output.report->flags, flag_mask_is_not_sign);
+  };
+  const auto count = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+    float buffer[tile_elements];
+    std::uint8_t bits[tile_elements / 8];
+    const nonzero_bits found = fast.find_nonzero(read_values(input, first, length, buffer), length, bits);
+    flag(found);
     std::int64_t end = 0;
     for (std::int64_t row = 0; row * csr_row_elements < length; ++row) {
       end += fast.count_bits(bits + row * row_mask_bytes,
                              std::min(csr_row_elements, length - row * csr_row_elements));
       row_ends[tile * rows_per_tile + row] = static_cast<std::uint16_t>(end);
     }
-  };
-  const auto count = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
-    std::uint8_t bits[tile_elements / 8];
-    const nonzero_bits found = fast.find_nonzero(read_values(input, first, length, buffer), length, bits);
-    note(tile, length, bits, found);
     return found.count;
-  };
-  const auto write = [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
-    float buffer[tile_elements];
-    float packed[tile_elements + packed_slack];
-    std::uint8_t columns[tile_elements + packed_slack];
-    std::uint8_t bits[tile_elements / 8];
-    const nonzero_bits found =
-        fast.find_and_compact(read_values(input, first, length, buffer), length, bits, packed);
-    const auto kept = static_cast<std::int64_t>(found.count);
-    if (kept == 0) return;
-    fast.list_columns(bits, length, columns);
-    layout.values.store(packed, kept, payload);
-    std::memcpy(payload + layout.values.bytes(kept), columns, static_cast<std::size_t>(kept));
-    pad_payload(payload, layout.payload_bytes(kept));
   };
   const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
   const auto both = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
     float buffer[tile_elements];
     float packed[tile_elements + packed_slack];
-    std::uint8_t bits[tile_elements / 8];
+    std::uint8_t columns[tile_elements + packed_slack];
     float* to = as_they_are ? reinterpret_cast<float*>(payload) : packed;
-    const nonzero_bits found =
-        fast.find_and_compact(read_values(input, first, length, buffer), length, bits, to);
-    note(tile, length, bits, found);
+    const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length, to,
+                                                  columns, row_ends + tile * rows_per_tile);
+    flag(found);
     if (!as_they_are) layout.values.store(packed, found.count, payload);
-    fast.list_columns(bits, length, payload + layout.values.bytes(found.count));
+    std::memcpy(payload + layout.values.bytes(found.count), columns, found.count);
     pad_payload(payload, layout.payload_bytes(found.count));
     return found.count;
+  };
+  // As above, where nothing may be written behind the payload.
+  const auto write = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
+    float buffer[tile_elements];
+    float packed[tile_elements + packed_slack];
+    std::uint8_t columns[tile_elements + packed_slack];
+    const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length, packed,
+                                                  columns, row_ends + tile * rows_per_tile);
+    const auto kept = static_cast<std::int64_t>(found.count);
+    if (kept == 0) return;
+    layout.values.store(packed, kept, payload);
+    std::memcpy(payload + layout.values.bytes(kept), columns, static_cast<std::size_t>(kept));
+    pad_payload(payload, layout.payload_bytes(kept));
   };
   encode_tiles(layout, output, context, count, write, both);
 }

@@ -191,6 +191,26 @@ nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint
   return found;
 }
 
+nonzero_bits find_and_list(const float* values, std::int64_t count, float* packed, std::uint8_t* columns,
+                           std::uint16_t* row_ends) {
+  std::uint8_t bits[csr_row_elements / 8];
+  nonzero_bits all{0, false};
+  for (std::int64_t row = 0; row < count; row += csr_row_elements) {
+    const std::int64_t length = std::min(csr_row_elements, count - row);
+    const nonzero_bits found = find_and_compact(values + row, length, bits, packed + all.count);
+    for (std::int64_t i = 0; i < length; i += 8) {
+      const std::uint64_t first_column = static_cast<std::uint64_t>(i) * 0x0101010101010101;
+      const std::uint64_t eight = general::set_bits[bits[i / 8]] + first_column;
+      std::memcpy(columns, &eight, sizeof eight);
+      columns += std::popcount(bits[i / 8]);
+    }
+    all.count += found.count;
+    all.any_not_positive |= found.any_not_positive;
+    *row_ends++ = static_cast<std::uint16_t>(all.count);
+  }
+  return all;
+}
+
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
   for (std::int64_t i = expand_groups(packed, bits, count, values); i < count; ++i) {
     const bool set = bit_at(bits, i);
@@ -282,8 +302,8 @@ const run_loops scalar_loops = {
     .count_bits = count_bits,
     .compact = compact,
     .find_and_compact = find_and_compact,
+    .find_and_list = find_and_list,
     .expand = expand,
-    .list_columns = general::list_columns,
     .mark_columns = mark_columns,
     .narrow = general::narrow_values,
     .widen = general::widen_values,

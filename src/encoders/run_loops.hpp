@@ -20,8 +20,8 @@ inline constexpr std::int64_t run_elements = tile_elements;
 /// with 2.
 inline constexpr std::size_t prefetch_distance = 8192;
 
-/// Values that expand() may read and find_and_compact() may write, and bytes that list_columns() may write,
-/// behind the last one.
+/// Values that expand() may read and find_and_compact() may write, and columns that find_and_list() may
+/// write, behind the last one.
 inline constexpr std::int64_t packed_slack = 16;
 
 /// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
@@ -95,13 +95,16 @@ struct run_loops {
   /// find_nonzero() and compact() in one go over memory; up to packed_slack more values may be written.
   nonzero_bits (*find_and_compact)(const float* values, std::int64_t count, std::uint8_t* bits,
                                    float* packed);
+  /// Packs the values that are not +0 and writes the column of each, its number in its row of
+  /// csr_row_elements values, and for each row how many there are up to its end. Up to packed_slack more
+  /// values and columns may be written.
+  nonzero_bits (*find_and_list)(const float* values, std::int64_t count, float* packed, std::uint8_t* columns,
+                                std::uint16_t* row_ends);
   /// Inverse of compact: +0 where the bit is not set.
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
-  /// Writes i mod 256 for every set bit i, in order; up to packed_slack bytes more may be written.
-  void (*list_columns)(const std::uint8_t* bits, std::int64_t count, std::uint8_t* columns);
 
-  /// Inverse of list_columns() for a row: sets exactly the bits of `count` columns, in any order, among the
-  /// 256 bits of `bits`. count may be 0.
+  /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,
+  /// among the 256 bits of `bits`. count may be 0.
   void (*mark_columns)(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits);
 
   /// Packs values in a narrower format (not an MX one), and back. `stored` is aligned to the stored type,

@@ -137,30 +137,44 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   std::memcpy(packed, tail, static_cast<std::size_t>(rest) * sizeof(float));
 }
 
-nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
+using group_word_vector = hn::Vec<group_words>;
+
+/// Stores the non-zeros of a group of values and returns their bits. `largest` takes in all patterns.
+HWY_INLINE unsigned pack_nonzero(const float* values, float* packed, group_word_vector& largest) {
   const group_floats d;
   const group_words du;
+  const auto v = hn::LoadU(d, values);
+  const auto v_bits = hn::BitCast(du, v);
+  largest = hn::Max(largest, v_bits);
+  const unsigned group = bits_of_group(hn::Ne(v_bits, hn::Zero(du)));
+  hn::StoreU(pack(v, group), d, packed);
+  return group;
+}
+
+HWY_INLINE bool above_infinity(group_word_vector largest) {
+  const group_words du;
+  const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
+  return !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
+}
+
+nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
   constexpr std::int64_t block = std::max<std::int64_t>(8, group_lanes);
   const float* const begin = packed;
-  const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
-  auto largest = hn::Zero(du);
+  auto largest = hn::Zero(group_words());
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
     fetch_ahead<block * sizeof(float)>(values + i);
+    fetch_ahead<1>(packed);
     unsigned all = 0;
     for (std::int64_t j = 0; j < block; j += group_lanes) {
-      const auto v = hn::LoadU(d, values + i + j);
-      const auto v_bits = hn::BitCast(du, v);
-      largest = hn::Max(largest, v_bits);
-      const unsigned group = bits_of_group(hn::Ne(v_bits, hn::Zero(du)));
-      hn::StoreU(pack(v, group), d, packed);
+      const unsigned group = pack_nonzero(values + i + j, packed, largest);
       packed += std::popcount(group);
       all |= group << j;
     }
     for (std::int64_t k = 0; k < block / 8; ++k)
       bits[i / 8 + k] = static_cast<std::uint8_t>(all >> (8 * k));
   }
-  bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
+  bool above = above_infinity(largest);
   for (; i < count; i += 8) {
     unsigned last = 0;
     for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j) {
@@ -173,6 +187,41 @@ nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint
     bits[i / 8] = static_cast<std::uint8_t>(last);
   }
   return {static_cast<std::uint32_t>(packed - begin), above};
+}
+
+nonzero_bits find_and_list(const float* values, std::int64_t count, float* packed, std::uint8_t* columns,
+                           std::uint16_t* row_ends) {
+  constexpr std::uint64_t ones = 0x0101010101010101;
+  const std::uint8_t* const begin = columns;
+  auto largest = hn::Zero(group_words());
+  for (std::int64_t row = 0; row < count; row += csr_row_elements) {
+    std::uint64_t first_column = 0;
+    const auto list_group = [&](const float* from) HWY_ATTR {
+      const unsigned group = pack_nonzero(from, packed, largest);
+      for (std::int64_t k = 0; k < group_lanes; k += 8) {
+        const unsigned eight = group >> k & 0xff;
+        const std::uint64_t listed = set_bits[eight] + first_column;
+        std::memcpy(columns, &listed, sizeof listed);
+        columns += std::popcount(eight);
+        first_column += std::min<std::int64_t>(8, group_lanes) * ones;
+      }
+      packed += std::popcount(group);
+    };
+    const std::int64_t end = std::min(row + csr_row_elements, count);
+    std::int64_t i = row;
+    for (; i + group_lanes <= end; i += group_lanes) {
+      fetch_ahead<group_lanes * sizeof(float)>(values + i);
+      fetch_ahead<1>(packed);
+      list_group(values + i);
+    }
+    if (i != end) {
+      float last[group_lanes] = {};
+      std::memcpy(last, values + i, static_cast<std::size_t>(end - i) * sizeof(float));
+      list_group(last);
+    }
+    *row_ends++ = static_cast<std::uint16_t>(columns - begin);
+  }
+  return {static_cast<std::uint32_t>(columns - begin), above_infinity(largest)};
 }
 
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {

@@ -1,5 +1,5 @@
-// Loops that compilers vectorise by themselves when they know the instruction set: conversions between f32
-// and stored values, and the columns of csr.
+// The table of set bits for csr, and loops that compilers vectorise by themselves when they know the
+// instruction set: conversions between f32 and stored values.
 //
 // Included once per instruction set, so it has no guard; the macros are those of pool_vector-inl.hpp.
 
@@ -30,17 +30,6 @@ constexpr auto set_bits = [] {
   }
   return table;
 }();
-
-void list_columns(const std::uint8_t* bits, std::int64_t count, std::uint8_t* columns) {
-  const std::int64_t bytes = (count + 7) / 8;
-  for (std::int64_t b = 0; b < bytes; ++b) {
-    const std::uint8_t mask = bits[b];
-    const std::uint64_t base = static_cast<std::uint64_t>(b % 32 * 8) * 0x0101010101010101;
-    const std::uint64_t eight = set_bits[mask] + base;
-    std::memcpy(columns, &eight, 8);
-    columns += std::popcount(mask);
-  }
-}
 
 template <class Format, underflow_rule Underflow>
 void narrow_all(const float* __restrict values, std::int64_t count, std::uint8_t* stored) noexcept {

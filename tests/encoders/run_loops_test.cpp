@@ -344,15 +344,32 @@ TEST_P(run_loops_test, ranges) {
 
 TEST_P(run_loops_test, columns) {
   for (const std::int64_t n : counts_) {
-    std::vector<std::uint8_t> bits = bytes((n + 7) / 8);
-    if (n % 8 != 0) bits.back() &= static_cast<std::uint8_t>((1 << (n % 8)) - 1);
-    std::vector<std::uint8_t> expected, got(static_cast<std::size_t>(n + packed_slack));
-    for (std::int64_t i = 0; i < n; ++i)
+    const std::vector<float> x = values(n);
+    std::vector<std::uint8_t> bits(130), expected;
+    std::vector<std::uint16_t> expected_ends;
+    std::vector<float> expected_packed(x.size() + packed_slack);
+    const nonzero_bits found = plain_.find_and_compact(x.data(), n, bits.data(), expected_packed.data());
+    expected_packed.resize(found.count);
+    for (std::int64_t i = 0; i < n; ++i) {
       if ((bits[static_cast<std::size_t>(i / 8)] >> (i % 8) & 1) != 0)
         expected.push_back(static_cast<std::uint8_t>(i));
+      if (i % 256 == 255 || i == n - 1) expected_ends.push_back(static_cast<std::uint16_t>(expected.size()));
+    }
     for (const run_loops* version : {&plain_, fast_}) {
-      version->list_columns(bits.data(), n, got.data());
-      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), got.begin())) << n;
+      std::vector<float> packed(x.size() + packed_slack);
+      std::vector<std::uint8_t> got(expected.size() + packed_slack + 1, 0xee);
+      std::vector<std::uint16_t> ends(expected_ends.size() + 1, 0xeeee);
+      const nonzero_bits listed = version->find_and_list(x.data(), n, packed.data(), got.data(), ends.data());
+      EXPECT_EQ(listed.count, found.count) << n;
+      EXPECT_EQ(listed.any_not_positive, found.any_not_positive) << n;
+      EXPECT_EQ(got.back(), 0xee) << n;
+      got.resize(expected.size());
+      EXPECT_EQ(got, expected) << n;
+      EXPECT_EQ(ends.back(), 0xeeee) << n;
+      ends.pop_back();
+      EXPECT_EQ(ends, expected_ends) << n;
+      packed.resize(found.count);
+      EXPECT_EQ(bits_of(packed), bits_of(expected_packed)) << n;
     }
   }
 }
