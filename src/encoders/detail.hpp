@@ -104,17 +104,22 @@ inline std::uint64_t claim(std::uint64_t& word, std::uint64_t amount) noexcept {
 
 // --- loops -----------------------------------------------------------------------------------------------
 
+/// What this thread wrote past the caches becomes visible with its next release.
+void finish_streams() noexcept;
+
 /// Runs body(begin, end) over ranges that cover [0, count), on the caller's threads if it brought any.
 template <class Body>
 void parallel_for(const execution_context& context, std::int64_t count, std::int64_t grain, Body&& body) {
   if (count <= 0) return;
   if (context.parallel_for == nullptr) {
     body(std::int64_t{0}, count);
+    finish_streams();
     return;
   }
   using body_type = std::remove_reference_t<Body>;
   const auto call = [](void* state, std::int64_t begin, std::int64_t end) {
     (*static_cast<body_type*>(state))(begin, end);
+    finish_streams();
   };
   body_type& state = body;
   context.parallel_for(context.user, count, grain, call, const_cast<std::remove_const_t<body_type>*>(&state));

@@ -219,6 +219,10 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   }
 }
 
+void stream(const float* values, std::int64_t count, float* to) {
+  std::copy_n(values, count, to);
+}
+
 void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits) {
   std::memset(bits, 0, csr_row_elements / 8);
   for (std::int64_t i = 0; i < count; ++i)
@@ -304,6 +308,7 @@ const run_loops scalar_loops = {
     .find_and_compact = find_and_compact,
     .find_and_list = find_and_list,
     .expand = expand,
+    .stream = stream,
     .mark_columns = mark_columns,
     .narrow = general::narrow_values,
     .widen = general::widen_values,

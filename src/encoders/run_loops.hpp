@@ -103,6 +103,9 @@ struct run_loops {
   /// Inverse of compact: +0 where the bit is not set.
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
 
+  /// Copies past the caches; finish_streams() makes it visible to other threads.
+  void (*stream)(const float* values, std::int64_t count, float* to);
+
   /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,
   /// among the 256 bits of `bits`. count may be 0.
   void (*mark_columns)(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits);

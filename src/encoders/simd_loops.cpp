@@ -80,6 +80,7 @@ constexpr run_loops table = {.rectify = rectify,
                              .find_and_compact = find_and_compact,
                              .find_and_list = find_and_list,
                              .expand = expand,
+                             .stream = stream_values,
                              .mark_columns = mark_columns,
                              .narrow = narrow_fast,
                              .widen = widen_fast,
@@ -114,6 +115,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 namespace stash::detail {
+
+void finish_streams() noexcept {
+  hwy::FlushStream();
+}
 
 std::span<const simd_target> simd_targets() noexcept {
   struct list {

@@ -44,6 +44,19 @@ HWY_INLINE void fetch_ahead(const T* at) {
     hwy::Prefetch(ahead + b);
 }
 
+/// Whole lines go past the caches.
+void stream_values(const float* values, std::int64_t count, float* to) {
+  constexpr std::int64_t line = 16;
+  const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float) % line);
+  std::int64_t i = std::min(count, (line - behind) % line);
+  std::copy_n(values, i, to);
+  for (; i + line <= count; i += line) {
+    for (std::int64_t j = i; j < i + line; j += lanes())
+      hn::Stream(hn::LoadU(floats(), values + j), floats(), to + j);
+  }
+  std::copy_n(values + i, count - i, to + i);
+}
+
 /// Runs whole(first) for vectors of values and rest(i) for single ones; they read `from` and write `to`.
 template <class In, class Out, class Whole, class Rest>
 HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Out* to, const Whole& whole,

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "reference.hpp"
 #include "stash/batch.hpp"
 #include "stash/pool.hpp"
@@ -71,6 +74,68 @@ TEST(ReluForward, PitchedAndInPlaceInAChannelSlice) {
   relu_forward(source.view(), source.view(), {}, framework_rule::tensorflow, {});
   EXPECT_EQ(bits_of(source.values()), bits_of(expected));
   EXPECT_TRUE(source.neighbours_intact());
+}
+
+/// Calls body(begin, end) for ranges that overlap in time, on threads of their own.
+void on_threads(void*, std::int64_t count, std::int64_t, range_function body, void* state) {
+  std::vector<std::thread> threads;
+  for (std::int64_t part = 0; part < 3; ++part)
+    threads.emplace_back(body, state, count * part / 3, count * (part + 1) / 3);
+  for (std::thread& thread : threads)
+    thread.join();
+}
+
+// Maps of 32 MiB and more take another way into memory.
+TEST(Relu, LargeMapsAreAsTheirParts) {
+  constexpr std::int64_t large = std::int64_t{8} << 20;
+  execution_context threads;
+  threads.parallel_for = on_threads;
+  for (const std::int64_t count : {large, large + 1025 + 7}) {
+    for (const std::int64_t offset : {0, 5}) {
+      const auto size = static_cast<std::size_t>(count);
+      std::vector<float> x = make_values(1031, 0.9, flavour::special, 7);
+      x.resize(size);
+      for (std::size_t i = 1031; i < size; ++i)
+        x[i] = x[i - 1031];
+      const auto half_of = [&](std::vector<float>& map, bool second) {
+        const std::int64_t first = second ? large / 2 : 0;
+        const std::int64_t length = second ? count - large / 2 : large / 2;
+        return tensor_view{map.data() + first, dtype::f32, memory_space::host, shape{length}, 0};
+      };
+      std::vector<float> expected(size), expected_dx(size);
+      std::vector<std::uint8_t> expected_mask(
+          encoded_bytes_bound(make_encoding("sign_mask"), dtype::f32, count));
+      for (const bool second : {false, true}) {
+        encode_report report;
+        const std::size_t at = second ? large / 16 : 0;
+        const encoded_view mask{expected_mask.data() + at, expected_mask.size() - at, nullptr, &report};
+        const tensor_view from = half_of(x, second);
+        relu_forward(from, half_of(expected, second), mask, framework_rule::tensorflow, {});
+        relu_backward(from, make_encoding("sign_mask"),
+                      const_encoded_view{mask.data, mask.bytes, nullptr, &report},
+                      half_of(expected_dx, second), framework_rule::tensorflow, {});
+      }
+      for (const execution_context& context : {execution_context{}, threads}) {
+        std::vector<float> y(size + 16, -3.0F);
+        const tensor_view inside{y.data() + offset, dtype::f32, memory_space::host, shape{count}, 0};
+        std::vector<std::uint8_t> mask(expected_mask.size());
+        encode_report report;
+        const encoded_view stash{mask.data(), mask.size(), nullptr, &report};
+        relu_forward(view_of(x), inside, stash, framework_rule::tensorflow, context);
+        const auto first = y.begin() + offset;
+        ASSERT_TRUE(bits_of({first, first + count}) == bits_of(expected)) << count << ' ' << offset;
+        ASSERT_TRUE(mask == expected_mask) << count << ' ' << offset;
+        std::copy(x.begin(), x.end(), first);
+        relu_backward(inside, make_encoding("sign_mask"),
+                      const_encoded_view{mask.data(), mask.size(), nullptr, &report}, inside,
+                      framework_rule::tensorflow, context);
+        ASSERT_TRUE(bits_of({first, first + count}) == bits_of(expected_dx)) << count << ' ' << offset;
+        const auto untouched = [](float value) { return value == -3.0F; };
+        EXPECT_TRUE(std::all_of(y.begin(), first, untouched));
+        EXPECT_TRUE(std::all_of(first + count, y.end(), untouched));
+      }
+    }
+  }
 }
 
 TEST(ReluBackward, FromDenseAndFromEveryStash) {

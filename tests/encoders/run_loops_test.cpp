@@ -60,6 +60,24 @@ INSTANTIATE_TEST_SUITE_P(targets, run_loops_test,
                          ::testing::ValuesIn(simd_targets().begin(), simd_targets().end()),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
+TEST_P(run_loops_test, streamed_values) {
+  for (const std::int64_t n : counts_) {
+    const std::vector<float> x = values(n);
+    for (const std::int64_t offset : {0, 1, 3, 8, 15}) {
+      alignas(64) float to[1100];
+      for (const run_loops* version : {&plain_, fast_}) {
+        std::fill(std::begin(to), std::end(to), 5.0F);
+        version->stream(x.data(), n, to + offset);
+        const std::vector<float> got(to + offset, to + offset + n);
+        EXPECT_EQ(bits_of(got), bits_of(x)) << n << ' ' << offset;
+        const auto is_untouched = [](float value) { return value == 5.0F; };
+        EXPECT_TRUE(std::all_of(to, to + offset, is_untouched)) << n << ' ' << offset;
+        EXPECT_TRUE(std::all_of(to + offset + n, std::end(to), is_untouched)) << n << ' ' << offset;
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, relu) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
