@@ -409,6 +409,7 @@ def stash_facts():
         "choices": dict(collections.Counter(tensor["choice"] for tensor in tensors)),
         "left": dict(collections.Counter(node["reason"] for graph in report.graphs for node in graph["left"])),
         "explanations": list(report.explanations),
+        "needs": dict(report.settings["needs"]),
         "graphs": len(report.graphs),
         "rewritten_graphs": len(graphs),
     }

@@ -91,6 +91,37 @@ def test_a_few_values_of_many_are_seen(python):
     assert found["errors"][0] > 0.5 and max(found["errors"][1:]) < 0.005 and found["words"] == []
 
 
+@pytest.mark.parametrize("small", ["rows[::2]", "rows[:32]"], ids=["spread", "together"])
+def test_small_samples_that_a_norm_brings_to_size_are_seen(python, small):
+    """What they lose is nothing beside the values of the others, but all the gradient sees of them."""
+    code = f"""
+    rows = np.ones([64, 1], "float32")
+    {small} = 1e-4
+    plain = inputs
+    inputs = lambda scale: plain(scale) * rows
+
+    def norm(x):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-20)
+
+    def make_step(matrices):
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                y = x
+                for w in matrices:
+                    y = norm(tf.nn.relu(y @ w)) * rows
+                loss = tf.reduce_sum(norm(y) * LABELS)
+            return tape.gradient(loss, matrices)
+        return step
+
+    LABELS = np.random.default_rng(3).standard_normal((64, 128)).astype("float32")
+    out(train([1.0] * 4))
+    """
+    found = python(STEPS, code)
+    assert found["errors"][0] > 0.3 and max(found["errors"][1:]) < 0.02 and found["words"] == []
+
+
 def test_a_loop_hides_nothing(python):
     """Encoders run 32 times in a call, and only values in the middle are out of range."""
     code = """

@@ -1,6 +1,5 @@
 #include "kernels/counters.hpp"
 
-#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,12 +54,11 @@ void counter::add(const execution& e) noexcept {
       break;
     }
   const auto format = static_cast<std::size_t>(e.format);
-  if (e.squares <= 0 || format >= formats) return;
-  const double rounding = std::sqrt(e.rounding_squares / e.squares);
+  if (format >= formats) return;
   double largest = rounding_[format].load(relaxed);
-  while (largest < rounding)
-    if (rounding_[format].compare_exchange_weak(largest, rounding, relaxed)) {
-      if (rounding > largest_rounding && largest <= largest_rounding) all_surprises.fetch_add(1, relaxed);
+  while (largest < e.rounding)
+    if (rounding_[format].compare_exchange_weak(largest, e.rounding, relaxed)) {
+      if (e.rounding > largest_rounding && largest <= largest_rounding) all_surprises.fetch_add(1, relaxed);
       break;
     }
 }

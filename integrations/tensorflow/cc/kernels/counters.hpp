@@ -22,13 +22,13 @@ struct execution {
   std::int64_t nonzeros = -1;  ///< -1: not known
   std::int64_t nanoseconds = 0;
   std::int64_t batch = 0;  ///< first dimension of the dense tensor, 1 without dimensions
-  /// If values were looked at: the format that they are stored in (STASH_VALUES_...), the sums of their
-  /// squares and of the squares of what storing changed them by.
+  /// If values were looked at: the format that they are stored in (STASH_VALUES_...), and the relative error
+  /// of that.
   std::int32_t format = 0;
-  double squares = 0, rounding_squares = 0;
+  double rounding = 0;
 };
 
-/// Beyond this, root of rounding_squares / squares, a format does not suit the values: many of them are too
+/// Beyond this relative error a format does not suit the values: many of them are too
 /// large for it, or too small. Values in its range are rounded by 3 % in fp8, and by less in the others.
 inline constexpr double largest_rounding = 0.1;
 

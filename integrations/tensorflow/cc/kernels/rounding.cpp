@@ -63,15 +63,33 @@ std::int64_t take_sample(const Tensor& x, std::size_t element, std::uint32_t see
   return piece_elements;
 }
 
-struct squares {
+/// What rounding takes from values: sums of squares, and the same for each row of them, as a share of the
+/// row's.
+struct losses {
   double values = 0, rounding = 0;
+  double rows = 0, row_shares = 0;  ///< of rows that are not all zero, and at most 1 each
+
+  void add(double row_values, double row_rounding) {
+    values += row_values;
+    rounding += row_rounding;
+    if (row_values == 0) return;
+    rows += 1;
+    row_shares += std::min(1.0, row_rounding / row_values);
+  }
+  void add(const losses& more) {
+    values += more.values;
+    rounding += more.rounding;
+    rows += more.rows;
+    row_shares += more.row_shares;
+  }
+  /// Share of the squares, or the mean share of a row's where that is larger: small samples count as large
+  /// ones do, because a norm behind may bring all to one size.
+  double share() const { return values == 0 ? 0 : std::max(rounding / values, row_shares / rows); }
 };
 
 template <class T>
-void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, squares* sum) {
+void compare_row(const T* x, const T* y, std::int64_t n, losses* lost) {
   constexpr double largest = std::numeric_limits<double>::max();
-  const auto* x = reinterpret_cast<const T*>(values);
-  const auto* y = reinterpret_cast<const T*>(rounded);
   // Sums of their own, which do not wait for each other.
   constexpr std::int64_t sums = 8;
   double value_squares[sums] = {}, rounding_squares[sums] = {};
@@ -90,15 +108,31 @@ void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, 
       look(i + k, k);
   for (; i < n; ++i)
     look(i, 0);
-  for (std::int64_t k = 0; k < sums; ++k) {
-    sum->values += value_squares[k];
-    sum->rounding += rounding_squares[k];
+  for (std::int64_t k = 1; k < sums; ++k) {
+    value_squares[0] += value_squares[k];
+    rounding_squares[0] += rounding_squares[k];
   }
+  lost->add(value_squares[0], rounding_squares[0]);
 }
 
-/// Stores up to piece_elements values in the format and reads them back.
+template <class T>
+void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, std::int64_t row,
+             losses* lost) {
+  const auto* x = reinterpret_cast<const T*>(values);
+  const auto* y = reinterpret_cast<const T*>(rounded);
+  for (std::int64_t i = 0; i < n; i += row)
+    compare_row(x + i, y + i, std::min(row, n - i), lost);
+}
+
+/// What counts as a row: the last dimension, or several of them, so that a few small values are none.
+std::int64_t row_of(const Tensor& x) {
+  const std::int64_t last = x.dims() == 0 ? 1 : x.dim_size(x.dims() - 1);
+  return std::min(piece_elements, (run_elements + last - 1) / last * last);
+}
+
+/// Stores up to piece_elements values, of rows of `row`, in the format and reads them back.
 void look_at_piece(const stash_encoding& cast, tensorflow::DataType type, const std::byte* values,
-                   std::int64_t n, squares* sum) {
+                   std::int64_t n, std::int64_t row, losses* lost) {
   piece_bytes rounded, stored;
   const auto here = STASH_INIT(stash_execution_context);
   stash_encode_report report{};
@@ -117,38 +151,38 @@ void look_at_piece(const stash_encoding& cast, tensorflow::DataType type, const 
   if (stash_decode(&cast, &view, &dense, nullptr, &here) != STASH_OK) return;
   switch (type) {
     case tensorflow::DT_HALF:
-      return compare<Eigen::half>(values, rounded.data(), n, sum);
+      return compare<Eigen::half>(values, rounded.data(), n, row, lost);
     case tensorflow::DT_BFLOAT16:
-      return compare<tensorflow::bfloat16>(values, rounded.data(), n, sum);
+      return compare<tensorflow::bfloat16>(values, rounded.data(), n, row, lost);
     default:
-      return compare<float>(values, rounded.data(), n, sum);
+      return compare<float>(values, rounded.data(), n, row, lost);
   }
 }
 
-squares look_at_all(const stash_encoding& cast, const Tensor& x, const core_context& core) {
+losses look_at_all(const stash_encoding& cast, const Tensor& x, const core_context& core) {
   struct work {
     const stash_encoding& cast;
     const Tensor& x;
+    std::int64_t row, piece;
     std::mutex mutex;
-    squares sum;  // guarded by mutex
-  } all{cast, x, {}, {}};
+    losses lost;  // guarded by mutex
+  } all{cast, x, row_of(x), piece_elements / row_of(x) * row_of(x), {}, {}};
   const auto some = [](void* state, std::int64_t begin, std::int64_t end) {
     auto& w = *static_cast<work*>(state);
     const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(w.x.dtype()));
     const auto* from = reinterpret_cast<const std::byte*>(w.x.tensor_data().data());
-    squares sum;
+    losses lost;
     for (std::int64_t piece = begin; piece < end; ++piece) {
-      const std::int64_t first = piece * piece_elements;
+      const std::int64_t first = piece * w.piece;
       look_at_piece(w.cast, w.x.dtype(), from + static_cast<std::size_t>(first) * element,
-                    std::min(piece_elements, w.x.NumElements() - first), &sum);
+                    std::min(w.piece, w.x.NumElements() - first), w.row, &lost);
     }
     const std::lock_guard<std::mutex> lock(w.mutex);
-    w.sum.values += sum.values;
-    w.sum.rounding += sum.rounding;
+    w.lost.add(lost);
   };
-  const std::int64_t pieces = (x.NumElements() + piece_elements - 1) / piece_elements;
+  const std::int64_t pieces = (x.NumElements() + all.piece - 1) / all.piece;
   core.get()->parallel_for(core.get()->user, pieces, pieces_of_a_thread, some, &all);
-  return all.sum;
+  return all.lost;
 }
 
 }  // namespace
@@ -166,24 +200,23 @@ void rounding_probe::look(const Tensor& x, const core_context& core, execution* 
   if (const std::uint32_t now = resets(); resets_.exchange(now, std::memory_order_relaxed) != now)
     executions_.store(0, std::memory_order_relaxed);
   const std::uint32_t execution = executions_.fetch_add(1, std::memory_order_relaxed);
-  squares sum;
+  losses lost;
   switch (wanted_at(execution)) {
     case attention::none:
       return;
     case attention::all:
-      sum = look_at_all(encoding_, x, core);
+      lost = look_at_all(encoding_, x, core);
       break;
     case attention::sample: {
       piece_bytes sample;
       const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(x.dtype()));
       const std::int64_t n = take_sample(x, element, execution, &sample);
-      look_at_piece(encoding_, x.dtype(), sample.data(), n, &sum);
+      look_at_piece(encoding_, x.dtype(), sample.data(), n, run_elements, &lost);
       break;
     }
   }
   done->format = encoding_.values;
-  done->squares = sum.values;
-  done->rounding_squares = sum.rounding;
+  done->rounding = std::sqrt(lost.share());
 }
 
 }  // namespace stash_tf
