@@ -12,9 +12,6 @@ namespace stash::detail {
 
 // --- masks -----------------------------------------------------------------------------------------------
 
-/// flags[i] = 1 where the gradient passes for values[i] under `rule`, else 0.
-void pass_flags(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* flags) noexcept;
-
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
                       const execution_context& context);
 void encode_range_mask(const encoding& e, const const_tensor_view& input, std::uint8_t* plane,

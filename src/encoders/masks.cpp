@@ -7,14 +7,6 @@
 
 namespace stash::detail {
 
-void pass_flags(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* flags) noexcept {
-  if (rule == framework_rule::pytorch) {
-    fill_flags(values, count, flags, [](float v) { return passes<framework_rule::pytorch>(v); });
-  } else {
-    fill_flags(values, count, flags, [](float v) { return passes<framework_rule::tensorflow>(v); });
-  }
-}
-
 void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::uint8_t* plane,
                       const execution_context& context) {
   const run_loops& fast = loops();

@@ -114,7 +114,7 @@ class general_search_source {
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
     search_.find(run, buffers.values.data(), buffers.cells.data());
     if (!relu_) return {buffers.cells.data()};
-    pass_flags(buffers.values.data(), run.count(), rule_, buffers.passes.data());
+    loops().pass_bits(buffers.values.data(), run.count(), rule_, buffers.passes.data());
     return {buffers.cells.data(), buffers.passes.data()};
   }
 
@@ -122,25 +122,6 @@ class general_search_source {
   window_search search_;
   framework_rule rule_;
   bool relu_;
-};
-
-/// Winners from window_index, signs from the dense pooled output.
-class general_dense_source {
- public:
-  general_dense_source(const index_source& index, const const_tensor_view& y, framework_rule rule)
-      : index_(index), y_(y), rule_(rule) {}
-  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
-    run_cells winners = index_.load(run, buffers);
-    const float* values = read_values(y_, run.first, run.count(), buffers.values.data());
-    pass_flags(values, run.count(), rule_, buffers.passes.data());
-    winners.passes = buffers.passes.data();
-    return winners;
-  }
-
- private:
-  index_source index_;
-  const_tensor_view y_;
-  framework_rule rule_;
 };
 
 }  // namespace stash::detail

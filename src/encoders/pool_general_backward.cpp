@@ -117,8 +117,7 @@ bool block_sums::add(const pooled_run& run, const run_cells& winners, const cons
   float copy[run_elements], passing[run_elements];
   const float* gradient = read_values(dy, run.first, count, copy);
   if (winners.passes != nullptr) {
-    for (std::int64_t i = 0; i < count; ++i)
-      passing[i] = masked(gradient[i], winners.passes[i]);
+    loops().keep(gradient, winners.passes, count, passing);
     gradient = passing;
   }
   const std::int64_t y_first = r.cell_from(run.oy, block_.y_begin);

@@ -12,7 +12,6 @@
 #include "cell_planes.hpp"
 #include "codecs.hpp"
 #include "detail.hpp"
-#include "masked.hpp"
 #include "pool_shape.hpp"
 #include "run_loops.hpp"
 #include "values.hpp"
@@ -197,13 +196,14 @@ struct pooled_run {
 /// What a source of winners says about a run.
 struct run_cells {
   const std::uint8_t* cells;
-  const std::uint8_t* passes = nullptr;  ///< null: every gradient passes
+  const std::uint8_t* passes = nullptr;  ///< bit by bit whether a gradient passes; null: every one does
   bool codes = false;                    ///< no_gradient_code in place of a cell: no gradient passes
 };
 
 struct run_buffers {
   alignas(16) std::array<std::uint8_t, run_elements + plane_slack> cells;
-  alignas(16) std::array<std::uint8_t, run_elements + plane_slack> passes;
+  alignas(16) std::array<std::uint8_t, run_elements + plane_slack> flags;
+  std::array<std::uint8_t, run_elements / 8> passes;
   alignas(16) std::array<float, run_elements> values;
 };
 
@@ -228,6 +228,25 @@ inline index_source checked_index_source(std::string_view function, const const_
   return {index, bits};
 }
 
+/// Winners from window_index, signs from the dense pooled output.
+class dense_source {
+ public:
+  dense_source(const index_source& index, const const_tensor_view& y, framework_rule rule)
+      : index_(index), y_(y), rule_(rule) {}
+  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
+    run_cells winners = index_.load(run, buffers);
+    const float* values = read_values(y_, run.first, run.count(), buffers.values.data());
+    loops().pass_bits(values, run.count(), rule_, buffers.passes.data());
+    winners.passes = buffers.passes.data();
+    return winners;
+  }
+
+ private:
+  index_source index_;
+  const_tensor_view y_;
+  framework_rule rule_;
+};
+
 /// Winners found again in the dense x.
 class search_source {
  public:
@@ -242,7 +261,7 @@ class search_source {
                buffers.cells.data() + p * run.channels);
     }
     if (!relu_) return {buffers.cells.data()};
-    pass_flags(buffers.values.data(), run.count(), rule_, buffers.passes.data());
+    loops().pass_bits(buffers.values.data(), run.count(), rule_, buffers.passes.data());
     return {buffers.cells.data(), buffers.passes.data()};
   }
 
@@ -254,43 +273,36 @@ class search_source {
   max_function maximum_;
 };
 
-/// True if a cell of these `count` ones does not lie in `w`, the clipped window.
-inline bool any_outside(const run_cells& winners, std::int64_t at, std::int64_t count, const window_cells& w,
+/// True if test(cell) is for one of these cells.
+template <class Test>
+bool any_cell(const std::uint8_t* cells, std::int64_t count, const Test& test) noexcept {
+  std::uint8_t found = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    found |= static_cast<std::uint8_t>(test(cells[i]));
+  return found != 0;
+}
+
+/// True if a cell of these `count` ones is none of a window of so many cells.
+inline bool any_unknown(const run_cells& winners, std::int64_t count, std::int64_t cells_in_window) noexcept {
+  if (cells_in_window >= 256) return false;
+  const auto limit = static_cast<std::uint8_t>(cells_in_window);
+  const auto allowed = winners.codes ? no_gradient_code : std::uint8_t{0};
+  return any_cell(winners.cells, count,
+                  [=](std::uint8_t cell) { return (cell >= limit) & (cell != allowed); });
+}
+
+/// True if one of these `count` cells, which are of the window, lies outside of its part `w`.
+inline bool any_outside(const std::uint8_t* cells, std::int64_t count, const window_cells& w,
                         std::int64_t kernel_h) noexcept {
-  const std::uint8_t* cells = winners.cells + at;
-  const auto any = [&](auto outside) {
-    std::uint8_t found = 0;
-    for (std::int64_t c = 0; c < count; ++c)
-      found |= static_cast<std::uint8_t>(outside(cells[c]));
-    return found != 0;
-  };
-  const auto cells_in_window = static_cast<std::uint32_t>(kernel_h * w.kernel_w);
-  if (cells_in_window < 256) {
-    const auto limit = static_cast<std::uint8_t>(cells_in_window);
-    const auto allowed = winners.codes ? no_gradient_code : std::uint8_t{0};
-    if (any([=](std::uint8_t cell) { return (cell >= limit) & (cell != allowed); })) return true;
-  }
   if (w.y_end - w.y_begin == kernel_h && w.x_end - w.x_begin == w.kernel_w) return false;
   for (std::int64_t ky = 0; ky < kernel_h; ++ky) {
     for (std::int64_t kx = 0; kx < w.kernel_w; ++kx) {
       if (ky >= w.y_begin && ky < w.y_end && kx >= w.x_begin && kx < w.x_end) continue;
       const auto clipped = static_cast<std::uint8_t>(ky * w.kernel_w + kx);
-      if (any([clipped](std::uint8_t cell) { return cell == clipped; })) return true;
+      if (any_cell(cells, count, [clipped](std::uint8_t cell) { return cell == clipped; })) return true;
     }
   }
   return false;
-}
-
-/// out = the gradients of a run, pixel after pixel, +0 where they do not pass.
-inline void mask_gradients(const float* __restrict from, std::int64_t pitch, const pooled_run& run,
-                           const std::uint8_t* __restrict passes, float* __restrict out) noexcept {
-  for (std::int64_t p = 0; p < run.pixels; ++p) {
-    for (std::int64_t c = 0; c < run.channels; ++c)
-      out[c] = masked(from[c], passes[c]);
-    from += pitch;
-    out += run.channels;
-    passes += run.channels;
-  }
 }
 
 /// Writes +0 to those pixels of row `iy` of one sample that no window reaches.
@@ -332,15 +344,17 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
     std::int64_t gradient_pitch = dy.pitch();
     std::array<float, run_elements> passing;
     if (winners.passes != nullptr) {
-      mask_gradients(gradient, gradient_pitch, run, winners.passes, passing.data());
+      const float* all = read_values(dy, run.first, run.count(), passing.data());
+      loops().keep(all, winners.passes, run.count(), passing.data());
       gradient = passing.data();
       gradient_pitch = run.channels;
     }
+    if (any_unknown(winners, run.count(), s.rows.kernel * s.columns.kernel)) status |= status_corrupt;
     for (std::int64_t p = 0; p < run.pixels; ++p) {
       const std::int64_t ox = run.ox + p;
       const std::int64_t at = p * run.channels;
       window_cells w = clipped_window(s, run.oy, ox, dx.pitch());
-      if (any_outside(winners, at, run.channels, w, s.rows.kernel)) status |= status_corrupt;
+      if (any_outside(winners.cells + at, run.channels, w, s.rows.kernel)) status |= status_corrupt;
       const std::int64_t origin = s.rows.origin(run.oy);
       w.y_begin = std::max(w.y_begin, row_begin - origin);
       w.y_end = std::min(w.y_end, row_end - origin);

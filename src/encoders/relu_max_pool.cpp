@@ -44,7 +44,7 @@ class code_source {
     const std::int64_t count = run.count();
     const std::uint8_t* cells = unpack_cells(plane_, bits_, run.first, count, buffers.cells.data());
     if (gradient_ == nullptr) return {cells, nullptr, true};
-    const std::uint8_t* passes = unpack_flags(gradient_, run.first, count, buffers.passes.data());
+    const std::uint8_t* passes = unpack_flags(gradient_, run.first, count, buffers.flags.data());
     std::uint8_t* codes = buffers.cells.data() + (cells - buffers.cells.data());
     for (std::int64_t i = 0; i < count; ++i)
       codes[i] = static_cast<std::uint8_t>(codes[i] | ((passes[i] - 1) & no_gradient_code));
@@ -64,16 +64,16 @@ class stash_source {
 
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
     run_cells winners = index_.load(run, buffers);
-    std::uint8_t* passes = buffers.passes.data();
     std::int64_t done = 0;
     while (done < run.count()) {
       const std::int64_t at = (run.first + done) % tile_elements;
       const std::int64_t part = std::min(run.count() - done, tile_elements - at);
       read_tile((run.first + done) / tile_elements);
-      std::memcpy(passes + done, flags_.data() + at, static_cast<std::size_t>(part));
+      std::memcpy(buffers.flags.data() + done, flags_.data() + at, static_cast<std::size_t>(part));
       done += part;
     }
-    winners.passes = passes;
+    pack_flags(buffers.flags.data(), run.count(), buffers.passes.data());
+    winners.passes = buffers.passes.data();
     return winners;
   }
 
@@ -91,30 +91,6 @@ class stash_source {
   const map_stash* y_;
   std::int64_t tile_ = -1;
   std::array<std::uint8_t, tile_elements> flags_;
-};
-
-/// Winners from window_index, signs from the dense pooled output.
-class dense_source {
- public:
-  dense_source(const pool_shape& s, const index_source& index, const const_tensor_view& y,
-               framework_rule rule)
-      : shape_(&s), index_(index), y_(y), rule_(rule) {}
-
-  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
-    run_cells winners = index_.load(run, buffers);
-    const float* from = y_.as<float>() + run.pixel(*shape_) * y_.pitch() + run.channel;
-    for (std::int64_t p = 0; p < run.pixels; ++p, from += y_.pitch()) {
-      pass_flags(from, run.channels, rule_, buffers.passes.data() + p * run.channels);
-    }
-    winners.passes = buffers.passes.data();
-    return winners;
-  }
-
- private:
-  const pool_shape* shape_;
-  index_source index_;
-  const_tensor_view y_;
-  framework_rule rule_;
 };
 
 /// Checks the views, and runs body(shape, backward) with the shape and loops that the layout needs. On a
@@ -139,16 +115,8 @@ void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_w
   }
 }
 
-// What a shape's loops take as source of winners.
+// What a shape's loops take to find winners again.
 
-dense_source signs_of_dense(const pool_shape& s, const index_source& index, const const_tensor_view& y,
-                            framework_rule rule) {
-  return {s, index, y, rule};
-}
-general_dense_source signs_of_dense(const general_shape&, const index_source& index,
-                                    const const_tensor_view& y, framework_rule rule) {
-  return {index, y, rule};
-}
 search_source search_in(const pool_shape& s, const const_tensor_view& x, framework_rule rule) {
   return {s, x, rule, true};
 }
@@ -229,7 +197,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "y", y, "dy", dy, window, context.space);
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
-    backward(signs_of_dense(s, winners, y, rule), index.report->status);
+    backward(dense_source(winners, y, rule), index.report->status);
   });
 }
 
