@@ -27,6 +27,7 @@ QUICK = [
     case("small_vgg", steps=50),
     *(case("small_vgg", loop) for loop in LOOPS[1:]),
     case("small_vgg", mixed="mixed_float16"),
+    case("seq2seq_unrolled", "accumulate"),
     case("resnet_bn", mixed="mixed_bfloat16"),
     case("resnet_bn", optimizer="Adam"),
     case("pooling_zoo", mixed="mixed_float16"),

@@ -28,6 +28,10 @@ int first_terms(int terms) {
   return over > 1 ? over : over + terms_at_once;
 }
 
+// TensorFlow's own optimizer makes these of nested sums. It may change them again, and then adds up in an
+// order that cannot be told from the graph.
+constexpr char made_of_nested[] = "ArithmeticOptimizer/AddOpsRewrite";
+
 // Factors are hoisted out of a sum of such.
 bool is_product(const std::string& op) {
   return op == "Mul" || op == "MulNoNan" || op == "RealDiv" || op == "Div" || op == "DivNoNan";
@@ -43,6 +47,7 @@ class splitter {
 
   bool is_worthwhile(int i, std::int64_t smallest) const {
     if (graph_.op(i) != "AddN" || !step_.backward[at(i)]) return false;
+    if (graph_.name(i).find(made_of_nested) != std::string::npos) return false;
     const std::vector<source>& terms = graph_.inputs(i);
     const tensor_size* size = sizes_->find({i, 0});
     const auto count = static_cast<int>(terms.size());
