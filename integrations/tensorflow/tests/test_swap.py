@@ -228,6 +228,8 @@ def test_a_budget_with_a_batch_that_is_not_known_at_first(python):
 
 def test_what_is_allocated_beside_the_host_is_the_predicted_peak(python):
     code = """
+    # The prediction is of one op at a time: with two, a map may die later or sooner than the plan says.
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     weights = [tf.Variable((np.random.default_rng(k).standard_normal((64, 64)) * 0.1).astype("float32"))
                for k in range(8)]
     @tf.function
@@ -268,7 +270,7 @@ def test_what_is_allocated_beside_the_host_is_the_predicted_peak(python):
     assert moved[1] == host > 0 and plain[1] == 0
     assert predicted < 0.6 * predicted_plain
     assert abs(plain[0] - predicted_plain) < 0.1 * predicted_plain
-    assert 0.5 * predicted < moved[0] < 1.05 * predicted, (moved, predicted)
+    assert abs(moved[0] - predicted) < 0.05 * predicted, (moved, predicted)
 
 
 def test_encoded_forms_move(python):
