@@ -83,9 +83,7 @@ void register_lines(const settings& s) {
 }
 
 int run(int argc, char** argv) {
-  std::string command = "encoders_bench";
-  for (int i = 1; i < argc; ++i)
-    command += fmt::format(" {}", argv[i]);
+  const std::string command = command_line("encoders_bench", argc, argv);
   std::vector<char*> arguments(argv, argv + argc);
   const std::optional<settings> s = parse(arguments);
   if (!s) {

@@ -244,7 +244,7 @@ class network_run {
   std::vector<contender> contenders_;
 };
 
-int run(const settings& s) {
+int run(const settings& s, const std::string& command) {
   json rows = json::array();
   for (const std::string& network : s.networks) {
     for (json& row : network_run(s, network).run())
@@ -258,7 +258,8 @@ int run(const settings& s) {
   fmt::print("worst error of the step's time {:.1f} %, of the peak {:.2f} %\n", 100 * worst_time,
              100 * worst_peak);
   if (s.file.empty()) return 0;
-  const json record{{"processor", bench::processor_model()},
+  const json record{{"command", command},
+                    {"processor", bench::processor_model()},
                     {"commit", bench::source_commit()},
                     {"machine", s.machine},
                     {"policy", s.policy},
@@ -287,7 +288,7 @@ int main(int argc, char** argv) {
   app.add_option("--json", s.file, "write the record");
   CLI11_PARSE(app, argc, argv);
   try {
-    return stash::run(s);
+    return stash::run(s, stash::bench::command_line("prediction_bench", argc, argv));
   } catch (const stash::error& e) {
     std::fprintf(stderr, "prediction_bench: %s\n", e.what());
     return 1;

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/cases/machine.hpp"
 #include "data/dataset.hpp"
 #include "executor/trainer.hpp"
 #include "models/models.hpp"
@@ -289,23 +290,7 @@ json measure(const std::string& name, const settings& o, int threads, copier& co
   return j;
 }
 
-/// First line that a command prints; empty if it fails.
-std::string first_line(const char* command) {
-  std::string line;
-  if (std::FILE* const pipe = ::popen(command, "r"); pipe != nullptr) {
-    char text[256];
-    if (std::fgets(text, sizeof text, pipe) != nullptr) line = text;
-    ::pclose(pipe);
-  }
-  return line.substr(0, line.find('\n'));
-}
-
-int bench(const settings& o, const std::string& command) {
-  const std::string commit =
-      first_line("git rev-parse --short=12 HEAD 2>/dev/null") +
-      first_line(
-          "git diff --quiet HEAD -- CMakeLists.txt bench cmake include src 2>/dev/null || "
-          "echo ' with changes'");
+int measure_all(const settings& o, const std::string& command) {
   std::string machine;
   json runs = json::array();
   for (const int threads : o.threads) {
@@ -316,14 +301,10 @@ int bench(const settings& o, const std::string& command) {
   if (o.file.empty()) return 0;
   json j;
   j["command"] = command;
-  j["commit"] = commit;
+  j["commit"] = bench::source_commit();
   j["stash"] = STASH_VERSION_STRING;
   j["machine"] = machine;
-#ifdef __clang__
-  j["compiler"] = "clang " __clang_version__;
-#else
-  j["compiler"] = "g++ " __VERSION__;
-#endif
+  j["compiler"] = bench::compiler();
   j["runs"] = std::move(runs);
   std::ofstream file(o.file);
   file << j.dump(2) << '\n';
@@ -346,12 +327,10 @@ int main_checked(int argc, char** argv) {
   app.add_option("--json", o.file, "write the figures");
   CLI11_PARSE(app, argc, argv);
   const char* const waiting = std::getenv("OMP_WAIT_POLICY");
-  std::string command =
+  const std::string program =
       waiting == nullptr ? "step_bench" : fmt::format("OMP_WAIT_POLICY={} step_bench", waiting);
-  for (int i = 1; i < argc; ++i)
-    command += std::string(" ") + argv[i];
   try {
-    return bench(o, command);
+    return measure_all(o, bench::command_line(program, argc, argv));
   } catch (const error& e) {
     fmt::print(stderr, "step_bench: {}\n", e.what());
     return 2;

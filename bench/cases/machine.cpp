@@ -1,6 +1,7 @@
 #include "bench/cases/machine.hpp"
 
 #include <fstream>
+#include <regex>
 
 namespace stash::bench {
 
@@ -19,6 +20,14 @@ std::string compiler() {
 #else
   return "g++ " __VERSION__;
 #endif
+}
+
+std::string command_line(const std::string& program, int argc, const char* const* argv) {
+  static const std::regex absolute_path("(^|=)/(?:.*/)?([^/]+)/*$");
+  std::string line = program;
+  for (int i = 1; i < argc; ++i)
+    line.append(1, ' ').append(std::regex_replace(argv[i], absolute_path, "$1$2"));
+  return line;
 }
 
 }  // namespace stash::bench

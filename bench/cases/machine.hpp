@@ -16,4 +16,8 @@ std::string processor_model();
 /// "g++ 12.2.0" or "clang 14.0.6".
 std::string compiler();
 
+/// The program and its arguments as they were given; files that were named by absolute paths, alone or as
+/// --name=/path, keep only their names.
+std::string command_line(const std::string& program, int argc, const char* const* argv);
+
 }  // namespace stash::bench

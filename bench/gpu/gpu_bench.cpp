@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "bench/cases/machine.hpp"
 #include "bench/gpu/measure.hpp"
 #include "bench/gpu/records.hpp"
 
@@ -127,7 +128,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   given.lines = selections.at(lines);
   try {
-    return stash::gpu::run(given, stash::gpu::command_line("gpu_bench", argc, argv));
+    return stash::gpu::run(given, stash::bench::command_line("gpu_bench", argc, argv));
   } catch (const std::exception& problem) {
     fmt::print(stderr, "gpu_bench: {}\n", problem.what());
     return stash::gpu::exit_failed;

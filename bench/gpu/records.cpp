@@ -32,17 +32,6 @@ nlohmann::ordered_json json_of(const device_facts& f) {
           {"built_for", f.built_for}};
 }
 
-std::string command_line(const std::string& program, int argc, const char* const* argv) {
-  std::string line = program;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const std::size_t slash = argument.rfind('/');
-    const bool is_path = slash != std::string::npos && argument.front() == '/';
-    line += " " + (is_path ? argument.substr(slash + 1) : argument);
-  }
-  return line;
-}
-
 nlohmann::ordered_json record_start(const std::string& format, const std::string& command) {
   return {{"format", format},
           {"command", command},

@@ -13,9 +13,6 @@ namespace stash::gpu {
 std::string text_of(const device_facts& f);
 nlohmann::ordered_json json_of(const device_facts& f);
 
-/// The program and its arguments as they were given, without the folders of files.
-std::string command_line(const std::string& program, int argc, const char* const* argv);
-
 /// "format", "command", "stash", "commit" and "compiler".
 nlohmann::ordered_json record_start(const std::string& format, const std::string& command);
 

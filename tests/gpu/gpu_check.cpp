@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench/cases/machine.hpp"
 #include "bench/gpu/records.hpp"
 #include "gpu/checks.hpp"
 
@@ -114,7 +115,7 @@ int main(int argc, char** argv) {
   app.add_option("--json", given.json, "file to write the results to");
   CLI11_PARSE(app, argc, argv);
   try {
-    return stash::gpu::run(given, stash::gpu::command_line("gpu_check", argc, argv));
+    return stash::gpu::run(given, stash::bench::command_line("gpu_check", argc, argv));
   } catch (const std::exception& problem) {
     fmt::print(stderr, "gpu_check: {}\n", problem.what());
     return stash::gpu::exit_failed;
