@@ -93,31 +93,27 @@ void encode_csr(const tile_layout& layout, const const_tensor_view& input, const
     return found.count;
   };
   const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
-  const auto both = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
+  const auto fill = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload,
+                        bool may_write_behind) {
     float buffer[tile_elements];
     float packed[tile_elements + packed_slack];
     std::uint8_t columns[tile_elements + packed_slack];
-    float* to = as_they_are ? reinterpret_cast<float*>(payload) : packed;
-    const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length, to,
+    const bool in_place = as_they_are && may_write_behind;
+    const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length,
+                                                  in_place ? reinterpret_cast<float*>(payload) : packed,
                                                   columns, row_ends + tile * rows_per_tile);
     flag(found);
-    if (!as_they_are) layout.values.store(packed, found.count, payload);
-    std::memcpy(payload + layout.values.bytes(found.count), columns, found.count);
+    if (found.count == 0) return found.count;
+    if (!in_place) layout.values.store(packed, found.count, payload);
+    std::memcpy(payload + layout.values.bytes(found.count), columns, static_cast<std::size_t>(found.count));
     pad_payload(payload, layout.payload_bytes(found.count));
     return found.count;
   };
-  // As above, where nothing may be written behind the payload.
   const auto write = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
-    float buffer[tile_elements];
-    float packed[tile_elements + packed_slack];
-    std::uint8_t columns[tile_elements + packed_slack];
-    const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length, packed,
-                                                  columns, row_ends + tile * rows_per_tile);
-    const auto kept = static_cast<std::int64_t>(found.count);
-    if (kept == 0) return;
-    layout.values.store(packed, kept, payload);
-    std::memcpy(payload + layout.values.bytes(kept), columns, static_cast<std::size_t>(kept));
-    pad_payload(payload, layout.payload_bytes(kept));
+    fill(tile, first, length, payload, false);
+  };
+  const auto both = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
+    return fill(tile, first, length, payload, true);
   };
   encode_tiles(layout, output, context, count, write, both);
 }

@@ -104,38 +104,40 @@ inline std::uint64_t claim(std::uint64_t& word, std::uint64_t amount) noexcept {
 
 // --- loops -----------------------------------------------------------------------------------------------
 
-/// What this thread wrote past the caches becomes visible with its next release.
-void finish_streams() noexcept;
-
 /// Runs body(begin, end) over ranges that cover [0, count), on the caller's threads if it brought any.
 template <class Body>
 void parallel_for(const execution_context& context, std::int64_t count, std::int64_t grain, Body&& body) {
   if (count <= 0) return;
   if (context.parallel_for == nullptr) {
     body(std::int64_t{0}, count);
-    finish_streams();
     return;
   }
   using body_type = std::remove_reference_t<Body>;
   const auto call = [](void* state, std::int64_t begin, std::int64_t end) {
     (*static_cast<body_type*>(state))(begin, end);
-    finish_streams();
   };
   body_type& state = body;
   context.parallel_for(context.user, count, grain, call, const_cast<std::remove_const_t<body_type>*>(&state));
 }
 
 /// Runs body(tile, first_element, length) for every tile of 1,024 elements (the last may be shorter). A tile
-/// starts at a whole byte of every plane, so tiles can be written concurrently.
-template <class Body>
-void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body) {
+/// starts at a whole byte of every plane, so tiles can be written concurrently. finish() runs on each thread
+/// behind its tiles.
+template <class Body, class Finish>
+void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body,
+                   const Finish& finish) {
   constexpr std::int64_t grain = 32;
   parallel_for(context, tile_count(elements), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t tile = begin; tile < end; ++tile) {
       const std::int64_t first = tile * tile_elements;
       body(tile, first, std::min(tile_elements, elements - first));
     }
+    finish();
   });
+}
+template <class Body>
+void for_each_tile(const execution_context& context, std::int64_t elements, const Body& body) {
+  for_each_tile(context, elements, body, [] {});
 }
 
 // --- pitched views ---------------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ class tile_output {
     if (!streamed_) return write_values(y_, first, length, values, how_);
     loops().stream(values, length, y_.as<float>() + first);
   }
+  /// Behind the tiles of a thread.
+  void finish() const {
+    if (streamed_) finish_streams();
+  }
 
  private:
   const tensor_view& y_;
@@ -62,14 +66,15 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
   const std::int64_t elements = x.elements();
   auto* plane = static_cast<std::uint8_t*>(mask.data);
   const tile_output output(y, how);
-  for_each_tile(context, elements, [&](std::int64_t, std::int64_t first, std::int64_t length) {
+  const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
     float in[tile_elements];
     float out[tile_elements];
     float* target = output.target(first, out);
     const float* values = read_values(x, first, length, in);
     write(values, length, target, plane == nullptr ? nullptr : plane + first / 8);
     output.write(first, length, target);
-  });
+  };
+  for_each_tile(context, elements, tile, [&] { output.finish(); });
   if (plane == nullptr) return;
   const auto used = static_cast<std::size_t>((elements + 7) / 8);
   const std::size_t mask_bytes = plane_bytes(elements, 1);
@@ -83,15 +88,16 @@ template <class MakeBits, class Write>
 void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
               const execution_context& context, const MakeBits& make_bits, const Write& write) {
   const tile_output output(dx, how);
-  for_each_tile(context, dx.elements(), [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+  const auto tile = [&](std::int64_t index, std::int64_t first, std::int64_t length) {
     float in[tile_elements];
     float out[tile_elements];
     std::uint8_t buffer[tile_elements / 8];
-    const std::uint8_t* bits = make_bits(tile, first, length, buffer);
+    const std::uint8_t* bits = make_bits(index, first, length, buffer);
     float* target = output.target(first, out);
     write(read_values(dy, first, length, in), bits, length, target);
     output.write(first, length, target);
-  });
+  };
+  for_each_tile(context, dx.elements(), tile, [&] { output.finish(); });
 }
 
 void keep(const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
