@@ -58,6 +58,40 @@ def test_the_bits_depend_on_the_order_of_additions(python):
     assert python(SUM, code, TF_ENABLE_ONEDNN_OPTS="0") == [False, False]
 
 
+def test_a_sum_that_tensorflow_makes_of_two_keeps_every_bit(python):
+    """As where the gradients of two batches are added up in one step. TensorFlow sorts its terms by name, late."""
+    code = """
+    def accumulated(terms, policy):
+        weight = tf.Variable(tf.cast(np.random.default_rng(1).standard_normal((64, 256)) / 8, tf.float32))
+
+        @tf.function
+        def step(xs):
+            gradients = []
+            for x in tf.unstack(xs):
+                with tf.GradientTape() as tape:
+                    loss = sum(tf.reduce_sum(tf.tanh(tf.matmul(x[k], weight))) for k in range(terms))
+                gradients.append(tf.convert_to_tensor(tape.gradient(loss, weight)))
+            return gradients[0] + gradients[1]
+
+        values = np.random.default_rng(2).standard_normal((2, terms, 16, 64)).astype("float32")
+        xs = tf.constant(values * np.logspace(-3, 3, terms, dtype="float32")[:, None, None])
+        if policy is None:
+            return step(xs).numpy().tobytes().hex(), None
+        with stash_tf.enabled(policy, replan=False):
+            stash_tf.library.load().reset_counters()
+            gradient = step(xs)
+            counters = stash_tf.library.load().counters()
+        return gradient.numpy().tobytes().hex(), [[c["executions"], c["elements"], c["tensor"]] for c in counters
+                                                  if c["op"] == "StashSum"]
+
+    out([[accumulated(terms, None)[0] == gradient, *counters]
+         for terms in (5, 8, 12) for gradient, counters in [accumulated(terms, "lossless")]])
+    """
+    found = python(SUM, code, TF_ENABLE_ONEDNN_OPTS="0")
+    assert [[same, *counted[:2]] for same, counted in found] == [[True, 1, 2 * terms] for terms in (5, 8, 12)]
+    assert all("AddOpsRewrite" in tensor for _, (_, _, tensor) in found), found
+
+
 def test_a_sum_whose_terms_others_read_stays(python):
     """Whose buffer AddN adds to, and so which term comes first, would depend on when the others have read it."""
     code = """

@@ -1,6 +1,7 @@
 #include "optimizer/sums.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,8 +29,8 @@ int first_terms(int terms) {
   return over > 1 ? over : over + terms_at_once;
 }
 
-// TensorFlow's own optimizer makes these of nested sums. It may change them again, and then adds up in an
-// order that cannot be told from the graph.
+// TensorFlow's own optimizer makes these of nested sums, behind the pass that sorts the inputs of commutative
+// ops by name. That pass comes once more, behind this optimizer, and sorts them too.
 constexpr char made_of_nested[] = "ArithmeticOptimizer/AddOpsRewrite";
 
 // Factors are hoisted out of a sum of such.
@@ -47,21 +48,23 @@ class splitter {
 
   bool is_worthwhile(int i, std::int64_t smallest) const {
     if (graph_.op(i) != "AddN" || !step_.backward[at(i)]) return false;
-    if (graph_.name(i).find(made_of_nested) != std::string::npos) return false;
     const std::vector<source>& terms = graph_.inputs(i);
     const tensor_size* size = sizes_->find({i, 0});
     const auto count = static_cast<int>(terms.size());
     if (count < 3 || size == nullptr || (count - 2) * size->bytes() < smallest) return false;
     if (!std::all_of(terms.begin(), terms.end(), [&](const source& s) { return is_own(s); })) return false;
+    const std::vector<int> order = order_of_terms(i);
+    const auto product = [&](int k) { return is_product(graph_.op(terms[at(order[at(k)])].node)); };
     for (int k = 0; k < count; k = k == 0 ? first_terms(count) : k + terms_at_once)
-      if (is_product(graph_.op(terms[at(k)].node)) && is_product(graph_.op(terms[at(k + 1)].node)))
-        return false;
+      if (product(k) && product(k + 1)) return false;
     return true;
   }
 
   void split(int i) {
     const NodeDef sum = graph_.node(i);
     const auto count = sum.input_size();
+    const std::vector<int> order = order_of_terms(i);
+    const auto term = [&](int k) { return sum.input(order[at(k)]); };
     // Additions in their order; the last one is the node itself.
     int left = count - 1;
     const auto add = [&](const std::string& a, const std::string& b) {
@@ -76,9 +79,9 @@ class splitter {
       return n->name();
     };
     const auto add_up = [&](int first, int terms) {
-      std::string name = sum.input(first);
+      std::string name = term(first);
       for (int k = 1; k < terms; ++k)
-        name = add(name, sum.input(first + k));
+        name = add(name, term(first + k));
       return name;
     };
     const int first = first_terms(count);
@@ -91,6 +94,16 @@ class splitter {
   }
 
  private:
+  // In which the kernel will find them.
+  std::vector<int> order_of_terms(int i) const {
+    const NodeDef& sum = graph_.node(i);
+    std::vector<int> order(at(sum.input_size()));
+    std::iota(order.begin(), order.end(), 0);
+    if (sum.name().find(made_of_nested) != std::string::npos)
+      std::sort(order.begin(), order.end(), [&](int a, int b) { return sum.input(a) < sum.input(b); });
+    return order;
+  }
+
   // Whether nobody else has the buffer: then the kernel takes the first term's for the sum.
   bool is_own(source s) const {
     if (s.is_control()) return false;
