@@ -14,9 +14,9 @@ import provenance  # noqa: E402
 
 def facts(program, words):
     """Command, versions and machine, without names of hosts, users or folders."""
-    return {"command": provenance.command_line(program, words), "commit": provenance.commit(), "processor": provenance.processor(),
-            "system": f"{platform.system()} {platform.machine()}", "python": platform.python_version(),
-            **{name: version(name) for name in ("tensorflow", "keras", "numpy")}}
+    return {"command": provenance.command_line(program, words), "commit": provenance.commit(),
+            "processor": provenance.processor(), "system": f"{platform.system()} {platform.machine()}",
+            "python": platform.python_version(), **{name: version(name) for name in ("tensorflow", "keras", "numpy")}}
 
 
 def version(name):

@@ -12,14 +12,20 @@ def weights():
     rng = np.random.default_rng(1)
     return [tf.Variable((rng.standard_normal((128, 128)) * 0.1).astype("float32")) for _ in range(6)]
 
+def layer(y, w):
+    return tf.nn.relu(y @ w)
+
+def loss_of(y):
+    return tf.reduce_sum(y)
+
 def make_step(matrices):
     @tf.function
     def step(x):
         with tf.GradientTape() as tape:
             y = x
             for w in matrices:
-                y = tf.nn.relu(y @ w)
-            loss = tf.reduce_sum(y)
+                y = layer(y, w)
+            loss = loss_of(y)
         return tape.gradient(loss, matrices)
     return step
 
@@ -104,18 +110,13 @@ def test_small_samples_that_a_norm_brings_to_size_are_seen(python, small):
         mean, variance = tf.nn.moments(x, [-1], keepdims=True)
         return (x - mean) * tf.math.rsqrt(variance + 1e-20)
 
-    def make_step(matrices):
-        @tf.function
-        def step(x):
-            with tf.GradientTape() as tape:
-                y = x
-                for w in matrices:
-                    y = norm(tf.nn.relu(y @ w)) * rows
-                loss = tf.reduce_sum(norm(y) * LABELS)
-            return tape.gradient(loss, matrices)
-        return step
+    def layer(y, w):
+        return norm(tf.nn.relu(y @ w)) * rows
 
     LABELS = np.random.default_rng(3).standard_normal((64, 128)).astype("float32")
+    def loss_of(y):
+        return tf.reduce_sum(norm(y) * LABELS)
+
     out(train([1.0] * 4))
     """
     found = python(STEPS, code)
