@@ -1,6 +1,9 @@
 #include "tile_container.hpp"
 
 #include <cmath>
+#include <thread>
+
+#include <hwy/cache_control.h>
 
 #include "codecs.hpp"
 #include "run_loops.hpp"
@@ -91,6 +94,17 @@ std::uint8_t* tile_placer::room() const noexcept {
   const std::uint64_t most = pad16(layout_.payload_bytes(tile_elements)) + write_slack;
   if (slot_end_ - cursor_ < most) return nullptr;
   return static_cast<std::uint8_t*>(output_.data) + cursor_;
+}
+
+void turns::begin(std::int64_t number) noexcept {
+  // Those before are encoded at the same time, so this is short, unless their thread has lost its processor.
+  for (int i = 0; current_.load(std::memory_order_acquire) != number; ++i) {
+    if (i < 1000) {
+      hwy::Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 bool tile_placer::place_overflow() noexcept {

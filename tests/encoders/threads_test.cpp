@@ -53,12 +53,13 @@ bool same(const encode_report& a, const encode_report& b) {
 
 TEST(Threads, EncodersAndDecodersGiveTheSameBytes) {
   const std::vector<float> values = make_values(101 * 1024 + 77, 0.4, flavour::special, 1);
-  for (const char* name : {"raw", "sign_mask", "fp16", "fp8", "bitmap", "bitmap_fp16", "bitmap_fp8"}) {
+  for (const char* name :
+       {"raw", "sign_mask", "fp16", "fp8", "bitmap", "bitmap_fp16", "bitmap_fp8", "csr", "csr_fp10"}) {
     const encoding e = parse_encoding(name);
     const std::size_t size = encoded_bytes_exact(e, view_of(values), {});
     EXPECT_EQ(encoded_bytes_exact(e, view_of(values), threaded()), size);
-    for (const std::size_t missing : {0u, 20000u}) {  // the second one overflows bitmaps
-      if (missing != 0 && e.kind != encoding_kind::bitmap) continue;
+    for (const std::size_t missing : {0u, 20000u}) {  // the second one overflows
+      if (missing != 0 && e.kind != encoding_kind::bitmap && e.kind != encoding_kind::csr) continue;
       const std::size_t slot_bytes = size - missing;
       guarded_buffer alone(slot_bytes);
       guarded_buffer together(slot_bytes);
