@@ -13,7 +13,7 @@ LONG = os.environ.get("STASH_TF_LONG") == "1"
 GATES = {"fp16": (1e-3, 0.999999), "fp10": (0.03, 0.999), "fp8": (0.05, 0.999), "lossless": (0.0, 1.0)}
 QUICK = [("small_vgg", "fp16"), ("small_vgg", "fp10"), ("small_vgg", "fp8"), ("resnet_bn", "fp8"), ("unet2d", "fp8"),
          ("small_vgg", "lossless")]
-MODELS = ("small_flat", "small_vgg", "resnet_bn", "unet2d", "unet3d", "seq2seq", "transformer", "activation_zoo",
+MODELS = ("small_flat", "small_vgg", "resnet_bn", "unet2d", "unet3d", "seq2seq_unrolled", "transformer", "activation_zoo",
           "pooling_zoo", "MobileNetV2", "ResNet50", "DenseNet121")
 CASES = QUICK + [case for case in ((model, policy) for model in MODELS for policy in GATES)
                  if LONG and case not in QUICK]

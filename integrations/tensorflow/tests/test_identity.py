@@ -44,7 +44,7 @@ ALL = QUICK + [one for one in (
 ) if one not in QUICK and (one["model"], one["mixed"]) not in NOT_OF_TENSORFLOW]
 CASES = ALL if LONG else QUICK
 # Sigmoids, tanhs and products: no form of theirs is smaller and keeps every bit.
-NOTHING_SMALLER = ("seq2seq", "seq2seq_unrolled")
+NOTHING_SMALLER = ("seq2seq",)
 BITS = ("losses", "weights", "optimizers")
 
 

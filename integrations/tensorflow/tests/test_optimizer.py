@@ -442,6 +442,39 @@ def test_saturated_activations_keep_their_slopes(python, function):
     assert "fp16" in kept and "fp8" in kept and off < 0.2, (kept, off)
 
 
+@pytest.mark.parametrize("axis", [0, 1], ids=["channels", "rows"])
+def test_factors_that_are_spread_over_a_gradient_are_not_rounded(python, axis):
+    """As norms have one for each channel or row: what it is rounded by, all that it is multiplied with is off by."""
+    code = f"""
+    rng = np.random.default_rng(2)
+    inner = [tf.Variable(rng.standard_normal((2048, 2048)).astype("float32") / 45) for _ in range(6)]
+    gain = tf.Variable(rng.random((2048, 1) if {axis} else 2048).astype("float32") + 0.5)
+    x = tf.constant(rng.standard_normal((2048, 2048)).astype("float32"))
+
+    def gradient():
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                y = x
+                for w in inner:
+                    y = tf.nn.relu(y @ w)
+                    y = y * (gain * tf.math.rsqrt(tf.reduce_mean(y * y, {axis}, keepdims={axis} == 1) + 1e-6))
+                loss = tf.reduce_sum(y @ tf.ones((2048, 1)))
+            return tape.gradient(loss, inner[0])
+        return step().numpy()
+
+    plain = gradient()
+    with stash_tf.enabled("fp8", replan=False):
+        stashed = gradient()
+        rows = [(row.dense_bytes, row.choice) for row in stash_tf.report().rows]
+    out([sorted(rows), float(np.linalg.norm(plain - stashed) / np.linalg.norm(plain))])
+    """
+    rows, off = python(code, **ONEDNN_OFF)
+    assert any("fp8" in choice for _, choice in rows), rows
+    assert {choice for size, choice in rows if size == 4 * 2048} == {"raw"}, (rows, off)
+    assert off < 0.05, off
+
+
 def test_a_slope_that_is_no_number_is_left_to_tensorflow(python):
     code = """
     w = tf.Variable(np.random.default_rng(1).standard_normal((3, 3, 8, 8)).astype("float32"))

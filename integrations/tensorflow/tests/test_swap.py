@@ -29,7 +29,7 @@ ALL = QUICK + [
     case("resnet_bn", "spe3"),
     case("resnet_bn", mixed="mixed_bfloat16", batch=32),
     case("transformer", "while"),
-    case("seq2seq_unrolled"),
+    case("lstm_unrolled", batch=256),
 ]
 CASES = ALL if LONG else QUICK
 

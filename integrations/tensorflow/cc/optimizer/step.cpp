@@ -111,6 +111,8 @@ class analyser {
     r.needs = readings_->needs(node, input);
     if (needs_fine_values(graph_, root.node, node, input))
       std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("fine_value"));
+    if (is_spread(*size, node))
+      std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("exact_value"));
     r.gate = gate_of(node, input);
     const auto keep_raw = [&](const std::string& why) {
       if (b.raw_because.empty()) b.raw_because = why;
@@ -122,6 +124,15 @@ class analyser {
     if (graph_.node(node).device() != graph_.node(root.node).device())
       keep_raw("read on another device than it was written on");
     b.readers.push_back(std::move(r));
+  }
+
+  // A factor that is spread over something much larger, as norms have one for each channel or row: what it is
+  // rounded by, all of that is off by, and so is every gradient in front of it. Little is saved by it.
+  bool is_spread(const tensor_size& factor, int node) const {
+    const std::string& op = graph_.op(node);
+    const tensor_size* product = sizes_.find({node, 0});
+    return (op == "Mul" || op == "MulNoNan" || op == "RealDiv" || op == "Div" || op == "DivNoNan") &&
+           product != nullptr && product->elements >= 8 * factor.elements;
   }
 
   // The last of the reader's inputs that the backward pass computes; a decoder that waits for it runs right
