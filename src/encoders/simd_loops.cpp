@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "convert.hpp"
 #include "masked.hpp"
@@ -55,6 +56,8 @@ HWY_BEFORE_NAMESPACE();
 #include "simd_words-inl.hpp"
 
 #include "simd_narrow-inl.hpp"
+
+#include "simd_mx_packing-inl.hpp"
 
 #include "simd_mx-inl.hpp"
 

@@ -2,13 +2,14 @@
 // of simd_narrow-inl.hpp work with. Groups whose exponents come near the ends of f32's range, those with
 // infinities or NaN, and a last, shorter one are left to mx.hpp.
 //
-// Included once per instruction set, by simd_loops.cpp after simd_narrow-inl.hpp, so it has no guard.
+// Included once per instruction set, by simd_loops.cpp after simd_mx_packing-inl.hpp, so it has no guard.
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "mx.hpp"
 #include "value_codec.hpp"
@@ -20,116 +21,6 @@ namespace {
 // Exponent fields of f32 between which no step of a conversion leaves the normal numbers.
 constexpr std::int32_t lowest_exponent = 48;
 constexpr std::int32_t highest_exponent = 208;
-
-using code_bytes = hn::Repartition<std::uint8_t, lane_integers>;
-using code_vector = hn::Vec<code_bytes>;
-
-/// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, unpack()
-/// the 32 of a group into `bytes`.
-template <int Bits>
-struct group_packing;
-
-template <>
-struct group_packing<8> {
-  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) { hn::StoreU(codes, code_bytes(), out); }
-  static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) { std::memcpy(bytes, in, 32); }
-};
-
-template <>
-struct group_packing<4> {
-  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
-    const hn::Repartition<std::int16_t, code_bytes> d16;
-    const hn::Rebind<std::uint8_t, decltype(d16)> d8;
-    const auto pairs = hn::BitCast(d16, codes);
-    const auto joined = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, 0xff));
-    hn::StoreU(hn::DemoteTo(d8, joined), d8, out);
-  }
-  static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) {
-    const hn::CappedTag<std::uint16_t, 16> d16;
-    const hn::Rebind<std::uint8_t, decltype(d16)> d8;
-    const hn::Repartition<std::uint8_t, decltype(d16)> pairs8;
-    constexpr std::size_t step = hn::MaxLanes(d8);
-    for (std::size_t i = 0; i < 16; i += step) {
-      const auto joined = hn::PromoteTo(d16, hn::LoadU(d8, in + i));
-      const auto pairs = hn::And(hn::Or(joined, hn::ShiftLeft<4>(joined)), hn::Set(d16, 0x0f0f));
-      hn::StoreU(hn::BitCast(pairs8, pairs), pairs8, bytes + 2 * i);
-    }
-  }
-};
-
-/// Four codes are three bytes: joined to pairs of 12 bits, then to 24, which a table then brings together.
-template <>
-struct group_packing<6> {
-  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
-    const code_bytes d8;
-    const lane_integers d32;
-    const lane_vector joined = join(hn::BitCast(d32, codes));
-    alignas(16) static constexpr places together = {0,  1,  2,  4,  5,    6,    8,    9,
-                                                    10, 12, 13, 14, none, none, none, none};
-    const lane_vector twelve =
-        hn::BitCast(d32, hn::TableLookupBytes(hn::BitCast(d8, joined), hn::LoadDup128(d8, together.data())));
-    const hn::Half<lane_integers> half;
-    if constexpr (lane_count == 16) {
-      alignas(64) static constexpr std::int32_t order[16] = {0,  1,  2,  4,  5, 6, 8,  9,
-                                                             10, 12, 13, 14, 3, 7, 11, 15};
-      const lane_vector all = hn::TableLookupLanes(twelve, hn::SetTableIndices(d32, order));
-      const hn::Half<code_bytes> half8;
-      hn::StoreU(hn::BitCast(half8, hn::LowerHalf(half, all)), half8, out);
-      const hn::Half<decltype(half8)> quarter8;
-      hn::StoreU(hn::LowerHalf(quarter8, hn::BitCast(half8, hn::UpperHalf(half, all))), quarter8, out + 32);
-    } else if constexpr (lane_count == 8) {
-      // Twelve bytes of each half of the vector, and the store must not go behind them.
-      alignas(32) static constexpr std::int32_t order[8] = {0, 1, 2, 4, 5, 6, 3, 7};
-      const lane_vector all = hn::TableLookupLanes(twelve, hn::SetTableIndices(d32, order));
-      hn::StoreU(hn::BitCast(hn::Half<code_bytes>(), hn::LowerHalf(half, all)), hn::Half<code_bytes>(), out);
-      store_lower(hn::UpperHalf(half, all), out + 16);
-    } else {
-      store_lower(twelve, out);
-      const std::int32_t rest = hn::ExtractLane(twelve, 2);
-      std::memcpy(out + 8, &rest, sizeof rest);
-    }
-  }
-  static HWY_INLINE void unpack(const std::uint8_t* in, std::uint8_t* bytes) {
-    const bytes16 d8;
-    const byte_vector first =
-        move(hn::LoadU(d8, in), {0, 1, 2, none, 3, 4, 5, none, 6, 7, 8, none, 9, 10, 11, none});
-    // The second half of a group goes with the last four bytes of the first, so that both are 16 bytes long.
-    const byte_vector second =
-        move(hn::LoadU(d8, in + 8), {4, 5, 6, none, 7, 8, 9, none, 10, 11, 12, none, 13, 14, 15, none});
-    hn::StoreU(split(first), d8, bytes);
-    hn::StoreU(split(second), d8, bytes + 16);
-  }
-
- private:
-  using bytes16 = hn::CappedTag<std::uint8_t, 16>;
-  using fours = hn::Repartition<std::uint32_t, bytes16>;
-  using byte_vector = hn::Vec<bytes16>;
-  using places = std::array<std::uint8_t, 16>;
-  static constexpr std::uint8_t none = 0x80;
-
-  static HWY_INLINE byte_vector move(byte_vector from, const places& to) {
-    return hn::TableLookupBytes(from, hn::LoadU(bytes16(), to.data()));
-  }
-  static HWY_INLINE lane_vector join(lane_vector codes) {
-    const lane_vector pairs = hn::Or(hn::And(codes, set_lanes(0x003f003f)),
-                                     hn::ShiftRight<2>(hn::And(codes, set_lanes(0x3f003f00))));
-    return half_sum<0, 12>()(pairs);
-  }
-  /// Eight bytes of a vector of 16.
-  template <class V>
-  static HWY_INLINE void store_lower(V v, std::uint8_t* out) {
-    const hn::Half<bytes16> d8;
-    hn::StoreU(hn::LowerHalf(d8, hn::BitCast(bytes16(), v)), d8, out);
-  }
-  static HWY_INLINE byte_vector split(byte_vector joined) {
-    const fours d32;
-    const auto codes = hn::BitCast(d32, joined);
-    const auto pairs = hn::Or(hn::And(codes, hn::Set(d32, 0xfffU)),
-                              hn::ShiftLeft<4>(hn::And(codes, hn::Set(d32, 0xfff000U))));
-    return hn::BitCast(bytes16(), hn::Or(hn::And(pairs, hn::Set(d32, 0x003f003fU)),
-                                         hn::ShiftLeft<2>(hn::And(pairs, hn::Set(d32, 0x0fc00fc0U)))));
-  }
-};
 
 using four_lanes = hn::CappedTag<std::int32_t, 4>;
 
@@ -284,24 +175,123 @@ void narrow_mx_fast(const float* values, std::int64_t count, value_format format
   });
 }
 
+/// Values of groups of elements that fill a byte.
+template <class Elements>
+class byte_elements {
+ public:
+  HWY_INLINE void widen(std::uint8_t scale, const std::uint8_t* elements, float* values) const {
+    const std::int32_t moved = (scale - 127) * (1 << 23);
+    widen_block<Elements, mx_group>(elements, set_lanes(widening_rebias<Elements> + moved),
+                                    set_lanes(smallest_normal_bits<Elements> + moved), values);
+  }
+};
+
+using byte_table = std::array<std::uint8_t, 16>;
+
+/// A byte of the f32 of each of 16 codes, so many bits up.
+template <class Elements>
+constexpr byte_table bytes_of_values(std::size_t first, int shift) {
+  byte_table bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const float value = widen<Elements>(static_cast<typename Elements::storage>(first + i));
+    bytes[i] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> shift);
+  }
+  return bytes;
+}
+
+/// Values of groups of smaller elements, of which there are so few that tables hold the upper halves of their
+/// f32; the lower halves are zero. The product with the scale is exact.
+template <class Elements>
+class small_elements {
+ public:
+  HWY_INLINE small_elements() {
+    for (std::size_t t = 0; t < tables; ++t) {
+      upper_[t] = hn::LoadDup128(element_lanes(), upper_bytes[t].data());
+      lower_[t] = hn::LoadDup128(element_lanes(), lower_bytes[t].data());
+    }
+  }
+
+  HWY_INLINE void widen(std::uint8_t scale, const std::uint8_t* elements, float* values) const {
+    const auto factor = hn::BitCast(value_lanes(), hn::Set(word_lanes(), scale * (1 << 23)));
+    for (std::int64_t i = 0; i < mx_group; i += element_count)
+      widen(alternate_blocks(group_packing<Elements::bits>::unpack(elements, i)), factor, values + i);
+  }
+
+ private:
+  using half_lanes = hn::Repartition<std::uint16_t, element_lanes>;
+  using word_lanes = hn::Repartition<std::int32_t, element_lanes>;
+  using value_lanes = hn::Repartition<float, element_lanes>;
+
+  // Four bits are looked up with their sign, six without it in two tables.
+  static constexpr std::size_t tables = Elements::bits == 4 ? 1 : 2;
+  alignas(16) static constexpr byte_table upper_bytes[2] = {bytes_of_values<Elements>(0, 24),
+                                                            bytes_of_values<Elements>(16, 24)};
+  alignas(16) static constexpr byte_table lower_bytes[2] = {bytes_of_values<Elements>(0, 16),
+                                                            bytes_of_values<Elements>(16, 16)};
+
+  /// Interleaving works within 16 bytes: puts what shall follow each other into the same places of both.
+  static HWY_INLINE element_vector alternate_blocks(element_vector codes) {
+    if constexpr (element_count == 16) return codes;
+    alignas(32) static constexpr std::int32_t order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    const word_lanes d32;
+    return hn::BitCast(element_lanes(),
+                       hn::TableLookupLanes(hn::BitCast(d32, codes), hn::SetTableIndices(d32, order)));
+  }
+
+  HWY_INLINE void widen(element_vector codes, hn::Vec<value_lanes> factor, float* values) const {
+    const element_lanes d8;
+    const half_lanes d16;
+    element_vector upper, lower;
+    if constexpr (Elements::bits == 4) {
+      upper = hn::TableLookupBytes(upper_[0], codes);
+      lower = hn::TableLookupBytes(lower_[0], codes);
+    } else {
+      // An index with its highest bit finds zero.
+      const auto other_table = hn::ShiftLeft<3>(hn::BitCast(d16, hn::And(codes, hn::Set(d8, 0x10))));
+      const element_vector place = hn::And(codes, hn::Set(d8, 0x0f));
+      const element_vector first = hn::Or(place, hn::BitCast(d8, other_table));
+      const element_vector second = hn::Xor(first, hn::Set(d8, 0x80));
+      const auto sign = hn::ShiftLeft<2>(hn::BitCast(d16, hn::And(codes, hn::Set(d8, 0x20))));
+      upper = hn::Or(hn::TableLookupBytesOr0(upper_[0], first), hn::TableLookupBytesOr0(upper_[1], second));
+      upper = hn::Or(upper, hn::BitCast(d8, sign));
+      lower = hn::Or(hn::TableLookupBytesOr0(lower_[0], first), hn::TableLookupBytesOr0(lower_[1], second));
+    }
+    const auto even = hn::BitCast(d16, hn::InterleaveLower(d8, lower, upper));
+    const auto odd = hn::BitCast(d16, hn::InterleaveUpper(d8, lower, upper));
+    const auto zero = hn::Zero(d16);
+    store_products(hn::InterleaveLower(d16, zero, even), factor, values);
+    store_products(hn::InterleaveUpper(d16, zero, even), factor, values + element_count / 4);
+    store_products(hn::InterleaveLower(d16, zero, odd), factor, values + element_count / 2);
+    store_products(hn::InterleaveUpper(d16, zero, odd), factor, values + element_count / 4 * 3);
+  }
+
+  static HWY_INLINE void store_products(hn::Vec<half_lanes> elements, hn::Vec<value_lanes> factor,
+                                        float* values) {
+    const value_lanes df;
+    hn::StoreU(hn::Mul(hn::BitCast(df, elements), factor), df, values);
+  }
+
+  element_vector upper_[tables], lower_[tables];
+};
+
+template <class Elements>
+using element_values =
+    std::conditional_t<Elements::bits == 8, byte_elements<Elements>, small_elements<Elements>>;
+
 template <class Elements>
 void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                      float* values) {
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  const element_values<Elements> found;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<group_bytes>(elements);
     fetch_ahead<mx_group * sizeof(float)>(values);
     const std::uint8_t scale = *scales++;
     if (scale < lowest_exponent || scale > highest_exponent) {
       widen_group<Elements>(scale, elements, mx_group, values);
-      continue;
+    } else {
+      found.widen(scale, elements, values);
     }
-    const std::int32_t moved = (scale - 127) * (1 << 23);
-    const lane_vector rebias = set_lanes(widening_rebias<Elements> + moved);
-    const lane_vector smallest = set_lanes(smallest_normal_bits<Elements> + moved);
-    alignas(32) std::uint8_t codes[mx_group];
-    group_packing<Elements::bits>::unpack(elements, codes);
-    widen_block<Elements, mx_group>(codes, rebias, smallest, values);
   }
   if (count != 0) widen_group<Elements>(*scales, elements, count, values);
 }
