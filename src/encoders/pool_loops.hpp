@@ -251,7 +251,12 @@ class dense_source {
 class search_source {
  public:
   search_source(const pool_shape& s, const const_tensor_view& x, framework_rule rule, bool relu)
-      : shape_(&s), x_(x), rule_(rule), relu_(relu), maximum_(maximum_for(rule, relu, true)) {}
+      : shape_(&s),
+        x_(x),
+        rule_(rule),
+        relu_(relu),
+        codes_(relu && s.rows.kernel * s.columns.kernel <= no_gradient_code),
+        maximum_(codes_ ? maximum_with_codes_for(rule) : maximum_for(rule, relu, true)) {}
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
     for (std::int64_t p = 0; p < run.pixels; ++p) {
       const window_cells w = clipped_window(*shape_, run.oy, run.ox + p, x_.pitch());
@@ -260,7 +265,7 @@ class search_source {
       maximum_(from, w, run.channels, buffers.values.data() + p * run.channels,
                buffers.cells.data() + p * run.channels);
     }
-    if (!relu_) return {buffers.cells.data()};
+    if (codes_ || !relu_) return {buffers.cells.data(), nullptr, codes_};
     loops().pass_bits(buffers.values.data(), run.count(), rule_, buffers.passes.data());
     return {buffers.cells.data(), buffers.passes.data()};
   }
@@ -270,6 +275,7 @@ class search_source {
   const_tensor_view x_;
   framework_rule rule_;
   bool relu_;
+  bool codes_;  ///< no cell of these windows has the number of no_gradient_code
   max_function maximum_;
 };
 
