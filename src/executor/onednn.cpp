@@ -50,26 +50,46 @@ memory::dims weight_dims(const convolution_shape& s) {
   return {s.groups, s.out_channels / s.groups, s.in_channels / s.groups, s.kernel_h, s.kernel_w};
 }
 
-/// The only place where the major versions differ: version 2 goes through an operation descriptor.
-template <class Primitive, class... Arguments>
-typename Primitive::primitive_desc describe(const Arguments&... arguments) {
-#if DNNL_VERSION_MAJOR >= 3
-  return typename Primitive::primitive_desc(cpu_engine(), arguments..., caller_scratchpad());
-#else
-  return typename Primitive::primitive_desc(typename Primitive::desc(arguments...), caller_scratchpad(),
-                                            cpu_engine());
-#endif
-}
+using forward_description = dnnl::convolution_forward::primitive_desc;
 
-template <class Primitive, class... Arguments>
-typename Primitive::primitive_desc describe_backward(const dnnl::convolution_forward::primitive_desc& hint,
-                                                     const Arguments&... arguments) {
+/// What the library makes of an operation. The only place where the major versions differ: version 2 goes
+/// through an operation descriptor, and looks at that and at the hint again when it is asked for another
+/// implementation.
+template <class Primitive>
+struct described_operation {
 #if DNNL_VERSION_MAJOR >= 3
-  return typename Primitive::primitive_desc(cpu_engine(), arguments..., hint, caller_scratchpad());
+  template <class... Arguments>
+  explicit described_operation(const Arguments&... arguments)
+      : made(cpu_engine(), arguments..., caller_scratchpad()) {}
+  template <class... Arguments>
+  explicit described_operation(const forward_description& hint, const Arguments&... arguments)
+      : made(cpu_engine(), arguments..., hint, caller_scratchpad()) {}
 #else
-  return typename Primitive::primitive_desc(typename Primitive::desc(arguments...), caller_scratchpad(),
-                                            cpu_engine(), hint);
+  template <class... Arguments>
+  explicit described_operation(const Arguments&... arguments)
+      : operation(arguments...), made(operation, caller_scratchpad(), cpu_engine()) {}
+  template <class... Arguments>
+  explicit described_operation(const forward_description& hint, const Arguments&... arguments)
+      : operation(arguments...), made(operation, caller_scratchpad(), cpu_engine(), hint) {}
+
+  typename Primitive::desc operation;
 #endif
+  typename Primitive::primitive_desc made;
+
+  described_operation(const described_operation&) = delete;
+  described_operation& operator=(const described_operation&) = delete;
+};
+
+/// Whether an operand is too large for an implementation shows in some only when their code is generated:
+/// then the next one has its turn, and `made` becomes that one's.
+dnnl::primitive make_primitive(dnnl::primitive_desc& made) {
+  for (;;) {
+    try {
+      return dnnl::primitive(made);
+    } catch (const dnnl::error& e) {
+      if (e.status != dnnl_runtime_error || !made.next_impl()) throw;
+    }
+  }
 }
 
 /// The library counts the pixels of a map, its padding included, in 32 bits, and divides by such counts.
@@ -161,32 +181,35 @@ convolution::convolution(direction way, const convolution_shape& s, bool bias,
     const memory::dims before{s.pad_top, s.pad_left}, after{s.pad_bottom, s.pad_right};
     const auto forward = [&](const memory::desc& w) {
       const auto kind = dnnl::prop_kind::forward_training;
-      return bias ? describe<dnnl::convolution_forward>(kind, algorithm, src, w, bias_desc, dst, strides,
-                                                        before, after)
-                  : describe<dnnl::convolution_forward>(kind, algorithm, src, w, dst, strides, before, after);
+      using form = described_operation<dnnl::convolution_forward>;
+      return bias ? form(kind, algorithm, src, w, bias_desc, dst, strides, before, after)
+                  : form(kind, algorithm, src, w, dst, strides, before, after);
     };
     dnnl::primitive_desc made;
+    const auto take = [&](auto&& described) {
+      primitive_ = make_primitive(described.made);
+      made = described.made;
+    };
     int src_argument = DNNL_ARG_SRC, weights_argument = DNNL_ARG_WEIGHTS, dst_argument = DNNL_ARG_DIFF_DST;
     switch (way) {
       case direction::forward:
-        made = forward(wanted);
+        take(forward(wanted));
         dst_argument = DNNL_ARG_DST;
         break;
       case direction::backward_data:
-        made = describe_backward<dnnl::convolution_backward_data>(forward(any), algorithm, src, wanted, dst,
-                                                                  strides, before, after);
+        take(described_operation<dnnl::convolution_backward_data>(forward(any).made, algorithm, src, wanted,
+                                                                  dst, strides, before, after));
         src_argument = DNNL_ARG_DIFF_SRC;
         break;
       case direction::backward_weights:
-        made = describe_backward<dnnl::convolution_backward_weights>(forward(any), algorithm, src, wanted,
-                                                                     dst, strides, before, after);
+        take(described_operation<dnnl::convolution_backward_weights>(forward(any).made, algorithm, src,
+                                                                     wanted, dst, strides, before, after));
         weights_argument = DNNL_ARG_DIFF_WEIGHTS;
         break;
     }
     weights_desc_ = way == direction::backward_weights ? made.diff_weights_desc(0) : made.weights_desc(0);
     scratchpad_bytes_ = static_cast<std::int64_t>(made.scratchpad_desc().get_size());
     implementation_ = made.impl_info_str();
-    primitive_ = dnnl::primitive(made);
     src_ = unbound(src);
     weights_ = unbound(weights_desc_);
     dst_ = unbound(dst);
