@@ -10,7 +10,9 @@
 
 #include "bits.hpp"
 #include "masked.hpp"
+#include "mx.hpp"
 #include "sign.hpp"
+#include "value_codec.hpp"
 
 #define STASH_LOOPS_NAMESPACE general
 #define STASH_LOOPS_LANES 4
@@ -287,6 +289,31 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
     to[i] = masked(from[i] * scale, flags[i]);
 }
 
+void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+                   std::uint8_t* scales, std::uint8_t* elements) {
+  with_mx_elements(format, [&](auto form) {
+    using element = decltype(form);
+    for (std::int64_t i = 0; i < count; i += mx_group) {
+      const std::int64_t some = std::min(mx_group, count - i);
+      std::uint8_t* out = elements + i * element::bits / 8;
+      *scales++ = underflow == underflow_rule::keep_nonzero
+                      ? narrow_group<element, underflow_rule::keep_nonzero>(values + i, some, out)
+                      : narrow_group<element, underflow_rule::to_zero>(values + i, some, out);
+    }
+  });
+}
+
+void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
+                  value_format format, float* values) {
+  with_mx_elements(format, [&](auto form) {
+    using element = decltype(form);
+    for (std::int64_t i = 0; i < count; i += mx_group) {
+      const std::int64_t some = std::min(mx_group, count - i);
+      widen_group<element>(*scales++, elements + i * element::bits / 8, some, values + i);
+    }
+  });
+}
+
 constexpr auto tensorflow = framework_rule::tensorflow;
 constexpr auto pytorch = framework_rule::pytorch;
 
@@ -313,8 +340,8 @@ const run_loops scalar_loops = {
     .narrow = general::narrow_values,
     .widen = general::widen_values,
     .narrow_exactly = general::narrow_values_exactly,
-    .narrow_mx = general::narrow_groups,
-    .widen_mx = general::widen_groups,
+    .narrow_mx = narrow_groups,
+    .widen_mx = widen_groups,
     .maximum = {{{general::max_kernel<tensorflow, false, winner_bytes::none>::run,
                   general::max_kernel<tensorflow, false, winner_bytes::cells>::run},
                  {general::max_kernel<tensorflow, true, winner_bytes::none>::run,

@@ -276,14 +276,15 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
     offsets[i] = i / 2 + (i % 2) * (blocks / 2);
   const auto least = hn::Set(du, threshold);
   auto block = hn::Add(hn::Set(d64, first_block), hn::Load(d64, offsets));
+  const auto next_counters = [&]() HWY_ATTR {
+    const counter_vectors next = {hn::BitCast(du, block), hn::BitCast(du, hn::ShiftRight<32>(block)),
+                                  hn::Set(du, stream.fixed[0]), hn::Set(du, stream.fixed[1])};
+    block = hn::Add(block, hn::Set(d64, blocks));
+    return next;
+  };
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
-    counter_vectors c[vectors];
-    for (counter_vectors& v : c) {
-      v = {hn::BitCast(du, block), hn::BitCast(du, hn::ShiftRight<32>(block)), hn::Set(du, stream.fixed[0]),
-           hn::Set(du, stream.fixed[1])};
-      block = hn::Add(block, hn::Set(d64, blocks));
-    }
+    counter_vectors c[vectors] = {next_counters(), next_counters()};
     philox_key key = stream.key;
     for (int round = 0; round < philox_rounds; ++round) {
       const auto key0 = hn::Set(du, key[0]);

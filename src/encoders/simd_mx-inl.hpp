@@ -153,7 +153,7 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
   if (rest != 0) {
     // Zeros behind the last value change neither its group's scale nor the bytes of other elements.
     float in[four_groups] = {};
-    std::uint8_t out_scales[4], out[bytes];
+    std::uint8_t out_scales[4], out[static_cast<std::size_t>(bytes)];
     std::memcpy(in, values + whole, rest * sizeof(float));
     search.find(in, out_scales, origins, 0);
     narrow_elements(block, in, origins, 0, out);

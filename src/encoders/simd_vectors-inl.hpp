@@ -87,8 +87,9 @@ HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, cons
   }
   if (i == count) return;
   const auto rest = static_cast<std::size_t>(count - i);
-  In in[Block] = {};
-  Out out[Block];
+  constexpr auto size = static_cast<std::size_t>(Block);
+  In in[size] = {};
+  Out out[size];
   std::memcpy(in, from + i, rest * sizeof(In));
   convert(in, out);
   std::memcpy(to + i, out, rest * sizeof(Out));

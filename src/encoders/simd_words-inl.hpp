@@ -147,19 +147,19 @@ HWY_NOINLINE void mend_words(const float* values, std::int64_t count, std::int32
 
 template <underflow_rule Underflow>
 void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* stored) {
-  using words = word_block<Underflow>;
+  using blocks = word_block<Underflow>;
   constexpr std::int32_t limit = largest_finite_bits<fp10_format> + 1;
-  const words block;
+  const blocks block;
   lane_vector largest = hn::Zero(lane_integers());
   std::int64_t i = 0;
-  for (; i + words::values <= count; i += words::values) {
-    fetch_ahead<words::values * sizeof(float)>(values + i);
-    fetch_ahead<words::values / 3 * sizeof(std::uint32_t)>(stored + i / 3);
+  for (; i + blocks::values <= count; i += blocks::values) {
+    fetch_ahead<blocks::values * sizeof(float)>(values + i);
+    fetch_ahead<blocks::values / 3 * sizeof(std::uint32_t)>(stored + i / 3);
     block.convert(values + i, stored + i / 3, largest);
   }
   if (i != count) {
-    float in[words::values] = {};
-    std::uint32_t out[words::values / 3];
+    float in[blocks::values] = {};
+    std::uint32_t out[blocks::values / 3];
     std::memcpy(in, values + i, static_cast<std::size_t>(count - i) * sizeof(float));
     block.convert(in, out, largest);
     std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
@@ -170,10 +170,10 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
 // Three vectors of values come from a vector of words.
 /// For the lanes of the r-th vector: in which word the code is, and where it begins there.
 constexpr lane_numbers words_of(std::int64_t r) {
-  lane_numbers words{};
+  lane_numbers places{};
   for (std::int64_t j = 0; j < lane_count; ++j)
-    words[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
-  return words;
+    places[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
+  return places;
 }
 constexpr lane_numbers shifts_of(std::int64_t r) {
   lane_numbers shifts{};
@@ -186,14 +186,14 @@ void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* va
   using format = fp10_format;
   const lane_integers di;
   constexpr std::int64_t block = 3 * lane_count;
-  static constexpr lane_numbers words[3] = {words_of(0), words_of(1), words_of(2)};
+  static constexpr lane_numbers places[3] = {words_of(0), words_of(1), words_of(2)};
   static constexpr lane_numbers shifts[3] = {shifts_of(0), shifts_of(1), shifts_of(2)};
   const lane_vector rebias = set_lanes(widening_rebias<format>);
   const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
   const auto convert = [&](const std::uint32_t* from, float* to) HWY_ATTR {
     const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
     for (std::size_t r = 0; r < 3; ++r) {
-      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, words[r].data()));
+      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, places[r].data()));
       const auto shifted = hn::Shr(codes, hn::LoadU(di, shifts[r].data()));
       store_lanes_to(widen_codes<format>(shifted, rebias, smallest),
                      to + static_cast<std::int64_t>(r) * lane_count);

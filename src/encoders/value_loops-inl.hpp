@@ -129,31 +129,6 @@ void narrow_values_exactly(const float* values, std::int64_t count, dtype type, 
   }
 }
 
-void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                   std::uint8_t* scales, std::uint8_t* elements) {
-  with_mx_elements(format, [&](auto form) STASH_LOOPS_ATTR {
-    using element = decltype(form);
-    for (std::int64_t i = 0; i < count; i += 32) {
-      const std::int64_t some = std::min<std::int64_t>(32, count - i);
-      std::uint8_t* out = elements + i * element::bits / 8;
-      *scales++ = underflow == underflow_rule::keep_nonzero
-                      ? narrow_group<element, underflow_rule::keep_nonzero>(values + i, some, out)
-                      : narrow_group<element, underflow_rule::to_zero>(values + i, some, out);
-    }
-  });
-}
-
-void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-                  value_format format, float* values) {
-  with_mx_elements(format, [&](auto form) STASH_LOOPS_ATTR {
-    using element = decltype(form);
-    for (std::int64_t i = 0; i < count; i += 32) {
-      const std::int64_t some = std::min<std::int64_t>(32, count - i);
-      widen_group<element>(*scales++, elements + i * element::bits / 8, some, values + i);
-    }
-  });
-}
-
 }  // namespace
 }  // namespace STASH_LOOPS_NAMESPACE
 }  // namespace stash::detail
