@@ -169,3 +169,23 @@ def test_results_of_a_step_count_to_its_end(python):
     results = 6 * 768 * 768 * 4
     assert measured >= results and abs(measured - predicted) <= 0.1 * measured
     assert "the budget of 15728640 bytes is too small" in refusal  # six results alone take 13.5 MiB
+
+
+def test_what_is_stored_holds_little_more_than_its_bytes(python):
+    """Encoders guess their room from the execution before, however much more that was."""
+    code = """
+    encode = stash_tf.library.load().ops.stash_encode
+    draw = np.random.default_rng(1).random(1 << 20).astype("float32")
+    found = []
+    for share in (0.5, 0.5, 0.49, 0.51, 0.48, 0.9, 0.1, 0.1, 0.0, 1.0):
+        x = tf.constant(np.where(draw < share, draw + 1, 0))
+        with stash_tf.memory._profile() as events:
+            stored, dims = encode(x=x, encoding="bitmap")
+            stored.numpy()
+        held = sum(event.bytes if event.allocated else -event.bytes for event in events)
+        found.append([held, int(stored.shape[0])])
+        del stored, dims
+    out(found)
+    """
+    for held, stored in python(code, **ALLOCATORS["eigen"]):
+        assert stored <= held <= stored * 17 // 16 + 64, (held, stored)

@@ -68,6 +68,21 @@ def test_sparse_takes_what_it_needs():
         assert fixed + 4 * nonzeros <= stored.shape[0] <= fixed + 4 * nonzeros + 12 * tiles
 
 
+@pytest.mark.parametrize("name", (*SPARSE, "bitmap_fp8"))
+def test_sizes_that_change_from_execution_to_execution(name):
+    """Room is guessed from the execution before: too small, too large or of another tensor, the bytes are the same."""
+    encode = lambda x, tensor: ops.stash_encode(x=x, encoding=name, tensor=tensor)
+    for k, (size, zeros) in enumerate(
+        ((5000, 0.5), (5000, 0.5), (5000, 0.51), (5000, 0.49), (5000, 0.1), (5000, 0.9), (5000, 1.0), (5000, 0.0),
+         (70000, 0.3), (1, 0.0), (0, 0.0), (70000, 0.0), (70000, 0.99), (70000, 0.3))
+    ):
+        x = values(tf.float32, (size,), k, zeros, edges=())
+        one, other = encode(x, "guessed"), encode(x, f"counted {k}")
+        assert_bits(one[0], other[0])
+        assert list(one[1]) == [size]
+        assert_same(*(ops.stash_decode(stored=stored, dims=dims, encoding=name) for stored, dims in (one, other)))
+
+
 @pytest.mark.parametrize("keep", (False, True), ids=("to_zero", "keep_nonzero"))
 @pytest.mark.parametrize("dtype", FLOATS, ids=ids)
 @pytest.mark.parametrize("name", FORMATS)

@@ -142,11 +142,46 @@ absl::Status stored_output::close(absl::string_view op) {
     return absl::InternalError(absl::StrCat(op, ": stored: expected all values to fit ", view_.bytes,
                                             " bytes, got status ", report_.status));
   }
-  if (bytes_ == view_.bytes) return absl::OkStatus();
+  if (bytes_ != view_.bytes) write_trailer();
+  return absl::OkStatus();
+}
+
+absl::Status stored_output::guess(tensorflow::OpKernelContext* context, const stash_encoding& encoding,
+                                  std::size_t payload) {
+  sparse_ = is_sparse(encoding);
+  TF_RETURN_IF_ERROR(context->allocate_temp(
+      tensorflow::DT_UINT8, TensorShape({static_cast<std::int64_t>(payload + trailer_bytes)}), &room_));
+  view_.data = data_of(room_);
+  view_.bytes = payload;
+  view_.report = &report_;
+  return absl::OkStatus();
+}
+
+bool stored_output::fits() const {
+  return report_.status == 0;
+}
+
+absl::Status stored_output::keep(tensorflow::OpKernelContext* context, int index) {
+  constexpr std::size_t most_unused = 16;  // one part of so many
+  const std::size_t unused = view_.bytes - report_.slot_bytes;
+  view_.bytes = report_.slot_bytes;
+  bytes_ = view_.bytes + trailer_bytes;
+  if (unused <= view_.bytes / most_unused) {
+    context->set_output(index, room_.Slice(0, bytes()));
+  } else {
+    Tensor* stored = nullptr;
+    TF_RETURN_IF_ERROR(context->allocate_output(index, TensorShape({bytes()}), &stored));
+    std::memcpy(data_of(*stored), view_.data, view_.bytes);
+    view_.data = data_of(*stored);
+  }
+  write_trailer();
+  return absl::OkStatus();
+}
+
+void stored_output::write_trailer() {
   auto* trailer = static_cast<char*>(view_.data) + view_.bytes;
   std::memset(trailer, 0, trailer_bytes);
   std::memcpy(trailer, &report_, sizeof(report_));
-  return absl::OkStatus();
 }
 
 std::int64_t stored_output::nonzeros() const {

@@ -62,14 +62,27 @@ class stored_output {
   /// Behind the core's call: writes the trailer, and says if something did not fit. On a device the core
   /// writes the trailer itself, and nobody waits to see what is in it.
   absl::Status close(absl::string_view op);
+
+  /// In the place of allocate(), for a sparse form on the host whose size is only guessed: room for `payload`
+  /// bytes that is no output yet.
+  absl::Status guess(tensorflow::OpKernelContext* context, const stash_encoding& encoding,
+                     std::size_t payload);
+  /// Behind the core's call: whether it was enough.
+  bool fits() const;
+  /// In the place of close(), if fits(): makes output `index` of what is used of the room, exactly as long as
+  /// the bytes need to be. It keeps the room, unless that is larger by more than a sixteenth.
+  absl::Status keep(tensorflow::OpKernelContext* context, int index);
+
   std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
   /// -1: not known.
   std::int64_t nonzeros() const;
 
  private:
+  void write_trailer();
+
   stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
   stash_encode_report report_{};
-  tensorflow::Tensor device_report_;
+  tensorflow::Tensor device_report_, room_;
   std::size_t bytes_ = 0;
   bool sparse_ = false;
 };

@@ -1,5 +1,8 @@
 // StashEncode on CPUs, StashDecode.
 
+#include <algorithm>
+#include <mutex>
+
 #include "kernels/encoder.hpp"
 #include "kernels/rounding.hpp"
 
@@ -11,6 +14,28 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
+/// How many bytes the values of a tensor will take, by what they took in the last execution: they are read
+/// once then, and not counted before. Thread-safe.
+class size_guess {
+ public:
+  /// 0: nothing is known.
+  std::size_t of(std::int64_t elements) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return elements == elements_ ? bytes_ : 0;
+  }
+  void learn(std::int64_t elements, std::size_t bytes) {
+    constexpr std::size_t more = 32;  // one part of so many; batches differ
+    const std::lock_guard<std::mutex> lock(mutex_);
+    elements_ = elements;
+    bytes_ = bytes + bytes / more;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::int64_t elements_ = -1;
+  std::size_t bytes_ = 0;
+};
+
 class encode_op : public counted_kernel {
  public:
   explicit encode_op(OpKernelConstruction* context)
@@ -18,21 +43,38 @@ class encode_op : public counted_kernel {
 
   absl::Status run(OpKernelContext* context, execution* done) override {
     const core_context core(context, on_device());
-    std::size_t bytes = 0;
-    TF_RETURN_IF_ERROR(size(core, context->input(0), &bytes));
-    TF_RETURN_IF_ERROR(encoder_.store(context, core, bytes, done));
+    TF_RETURN_IF_ERROR(store(context, core, done));
     probe_.look(context->input(0), core, done);
     return absl::OkStatus();
   }
 
  private:
+  absl::Status store(OpKernelContext* context, const core_context& core, execution* done) {
+    const Tensor& x = context->input(0);
+    std::size_t bytes = 0;
+    if (!encoder_.counts() || x.NumElements() == 0) {
+      TF_RETURN_IF_ERROR(encoder_.bound(x, &bytes));
+      return encoder_.store(context, core, bytes, done);
+    }
+    bool fits = false;
+    if (const std::size_t room = guess_.of(x.NumElements()); room != 0) {
+      TF_RETURN_IF_ERROR(encoder_.store_within(context, core, room, &fits, done));
+    }
+    if (!fits) {
+      TF_RETURN_IF_ERROR(size(core, x, &bytes));
+      TF_RETURN_IF_ERROR(encoder_.store(context, core, bytes, done));
+    }
+    guess_.learn(x.NumElements(), static_cast<std::size_t>(done->stored_bytes) - trailer_bytes);
+    return absl::OkStatus();
+  }
+
   absl::Status size(const core_context& core, const Tensor& x, std::size_t* bytes) const {
-    if (!encoder_.counts()) return encoder_.bound(x, bytes);
     const stash_tensor_view dense = dense_view(x, core.space());
     return from_core(op(), stash_encoded_bytes_exact(&encoder_.encoding(), &dense, core.get(), bytes));
   }
 
   const encoder encoder_;
+  size_guess guess_;
   rounding_probe probe_;
 };
 

@@ -50,6 +50,24 @@ absl::Status encoder::store(tensorflow::OpKernelContext* context, const core_con
   TF_RETURN_IF_ERROR(stored.allocate(context, core, 0, encoding_, bytes));
   TF_RETURN_IF_ERROR(from_core(op_, stash_encode(&encoding_, &dense, stored.view(), nullptr, core.get())));
   TF_RETURN_IF_ERROR(stored.close(op_));
+  return finish(context, stored, done);
+}
+
+absl::Status encoder::store_within(tensorflow::OpKernelContext* context, const core_context& core,
+                                   std::size_t room, bool* fits, execution* done) const {
+  const stash_tensor_view dense = dense_view(context->input(0), core.space());
+  stored_output stored;
+  TF_RETURN_IF_ERROR(stored.guess(context, encoding_, room));
+  TF_RETURN_IF_ERROR(from_core(op_, stash_encode(&encoding_, &dense, stored.view(), nullptr, core.get())));
+  *fits = stored.fits();
+  if (!*fits) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(stored.keep(context, 0));
+  return finish(context, stored, done);
+}
+
+absl::Status encoder::finish(tensorflow::OpKernelContext* context, const stored_output& stored,
+                             execution* done) const {
+  const Tensor& x = context->input(0);
   Tensor* dims = nullptr;
   TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({x.dims()}), &dims));
   for (int axis = 0; axis < x.dims(); ++axis)

@@ -27,8 +27,15 @@ class encoder {
   /// The outputs of the op, from its input, in `bytes` bytes, which must be enough for it.
   absl::Status store(tensorflow::OpKernelContext* context, const core_context& core, std::size_t bytes,
                      execution* done) const;
+  /// The same in room that is only guessed to be enough, for a size that depends on the values; `fits` says
+  /// if it was. If not, nothing has happened.
+  absl::Status store_within(tensorflow::OpKernelContext* context, const core_context& core, std::size_t room,
+                            bool* fits, execution* done) const;
 
  private:
+  absl::Status finish(tensorflow::OpKernelContext* context, const stored_output& stored,
+                      execution* done) const;
+
   const std::string op_;
   stash_encoding encoding_ = STASH_INIT(stash_encoding);
 };
