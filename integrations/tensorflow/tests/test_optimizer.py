@@ -442,9 +442,10 @@ def test_saturated_activations_keep_their_slopes(python, function):
     assert "fp16" in kept and "fp8" in kept and off < 0.2, (kept, off)
 
 
+@pytest.mark.parametrize("mean", [False, True], ids=["no_mean", "mean"])
 @pytest.mark.parametrize("axis", [0, 1], ids=["channels", "rows"])
-def test_factors_that_are_spread_over_a_gradient_are_not_rounded(python, axis):
-    """As norms have one for each channel or row: what it is rounded by, all that it is multiplied with is off by."""
+def test_what_is_spread_over_a_gradient_is_not_rounded(python, axis, mean):
+    """As norms have a mean and a factor for each channel or row: what it is rounded by, all of that is off by."""
     code = f"""
     rng = np.random.default_rng(2)
     inner = [tf.Variable(rng.standard_normal((2048, 2048)).astype("float32") / 45) for _ in range(6)]
@@ -458,7 +459,11 @@ def test_factors_that_are_spread_over_a_gradient_are_not_rounded(python, axis):
                 y = x
                 for w in inner:
                     y = tf.nn.relu(y @ w)
-                    y = y * (gain * tf.math.rsqrt(tf.reduce_mean(y * y, {axis}, keepdims={axis} == 1) + 1e-6))
+                    if {mean}:
+                        average, variance = tf.nn.moments(y, [{axis}], keepdims={axis} == 1)
+                        y = (y - average) * (gain * tf.math.rsqrt(variance + 1e-6))
+                    else:
+                        y = y * (gain * tf.math.rsqrt(tf.reduce_mean(y * y, {axis}, keepdims={axis} == 1) + 1e-6))
                 loss = tf.reduce_sum(y @ tf.ones((2048, 1)))
             return tape.gradient(loss, inner[0])
         return step().numpy()
@@ -473,6 +478,39 @@ def test_factors_that_are_spread_over_a_gradient_are_not_rounded(python, axis):
     assert any("fp8" in choice for _, choice in rows), rows
     assert {choice for size, choice in rows if size == 4 * 2048} == {"raw"}, (rows, off)
     assert off < 0.05, off
+
+
+@pytest.mark.parametrize("kind", ["given", "bytes", "dataset"])
+def test_inputs_keep_16_bits(python, kind):
+    """Pictures differ by less than what fp8 rounds their mean by, and the first layer is trained by how they differ."""
+    code = f"""
+    kind = {kind!r}
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (16, 32, 32, 3)).astype("uint8")
+    kernels = [tf.Variable(rng.standard_normal(shape).astype("float32") / 8) for shape in ((3, 3, 3, 16), (3, 3, 16, 16))]
+    given = tf.constant(pixels) if kind != "given" else tf.constant(pixels / 255, tf.float32)
+
+    def gradients():
+        def of_one(x):
+            with tf.GradientTape() as tape:
+                y = tf.pad(x if kind == "given" else tf.cast(x, tf.float32) / 255, [[0, 0], [1, 1], [1, 1], [0, 0]])
+                for kernel in kernels:
+                    y = tf.nn.relu(tf.nn.conv2d(y, kernel, 1, "SAME"))
+                    y = y - tf.reduce_mean(y, [0, 1, 2])
+                loss = tf.reduce_mean(y ** 3)
+            return tape.gradient(loss, kernels)
+        if kind != "dataset":
+            return tf.function(of_one)(given)
+        iterator = iter(tf.data.Dataset.from_tensors(pixels))
+        return tf.function(lambda: of_one(next(iterator)))()
+
+    with stash_tf.enabled("fp8", replan=False):
+        gradients()
+        out([(row.dense_bytes, row.choice) for row in stash_tf.report().rows])
+    """
+    rows = python(code, **ONEDNN_OFF)
+    assert [choice for size, choice in rows if size == 4 * 16 * 34 * 34 * 3] == ["fp16"], rows
+    assert any("fp8" in choice for _, choice in rows), rows
 
 
 def test_a_slope_that_is_no_number_is_left_to_tensorflow(python):

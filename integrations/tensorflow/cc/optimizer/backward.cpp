@@ -6,10 +6,21 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "optimizer/needs.hpp"
 
 namespace stash_tf {
 
 namespace {
+
+// Of the step: what the caller or an iterator gives, but weights.
+bool is_input(const graph_view& graph, int node) {
+  const std::string& op = graph.op(node);
+  if (op != "_Arg" && op != "Placeholder")
+    return absl::StartsWith(op, "Iterator") || absl::StartsWith(op, "Optional");
+  const auto& attr = graph.node(node).attr();
+  const auto type = attr.find(op == "_Arg" ? "T" : "dtype");
+  return type != attr.end() && type->second.type() != tensorflow::DT_RESOURCE;
+}
 
 bool has_gradient_name(const std::string& name) {
   if (!absl::StrContains(name, "gradient")) return false;
@@ -210,18 +221,29 @@ std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int
   std::vector<bool> depends(at(graph.size()), false);
   for (const int i : order) {
     const std::string& op = graph.op(i);
-    bool own = absl::StartsWith(op, "Iterator") || absl::StartsWith(op, "Optional") ||
-               absl::StrContains(op, "Random");
-    if (op == "_Arg" || op == "Placeholder") {
-      const auto& attr = graph.node(i).attr();
-      const auto type = attr.find(op == "_Arg" ? "T" : "dtype");
-      own = type != attr.end() && type->second.type() != tensorflow::DT_RESOURCE;
-    }
+    bool own = is_input(graph, i) || absl::StrContains(op, "Random");
     for (const source& s : graph.inputs(i))
       own = own || (!s.is_control() && depends[at(s.node)] && op != "ReadVariableOp");
     depends[at(i)] = own;
   }
   return depends;
+}
+
+std::vector<bool> made_of_inputs(const graph_view& graph, const std::vector<int>& order) {
+  std::vector<bool> made(at(graph.size()), false);
+  std::vector<bool> constant(at(graph.size()), false);
+  for (const int i : order) {
+    const std::string& op = graph.op(i);
+    bool any = false, all = !is_layer(op) && !absl::StrContains(op, "Random") && !is_given(op);
+    for (const source& s : graph.inputs(i)) {
+      if (s.is_control()) continue;
+      any = any || made[at(s.node)];
+      all = all && (made[at(s.node)] || constant[at(s.node)]);
+    }
+    constant[at(i)] = op == "Const" || (all && !any);
+    made[at(i)] = is_input(graph, i) || (all && any);
+  }
+  return made;
 }
 
 }  // namespace stash_tf

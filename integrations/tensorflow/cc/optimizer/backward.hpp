@@ -38,4 +38,8 @@ std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<i
 /// what is computed from them alone, do not.
 std::vector<bool> depends_on_data(const graph_view& graph, const std::vector<int>& order);
 
+/// True where a node's values are the step's inputs, or computed from them without weights, layers and random
+/// numbers: cast, scaled, padded.
+std::vector<bool> made_of_inputs(const graph_view& graph, const std::vector<int>& order);
+
 }  // namespace stash_tf

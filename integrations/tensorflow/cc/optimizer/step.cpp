@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
@@ -59,6 +60,7 @@ class analyser {
     step_.order = graph_.topological_order();
     step_.backward = backward_nodes(graph_);
     data_ = depends_on_data(graph_, step_.order);
+    inputs_ = made_of_inputs(graph_, step_.order);
     late_ = behind_a_gradient(graph_, step_.order, step_.backward);
     readings_ = std::make_unique<readings>(graph_, step_.order, step_.backward, late_);
     flow_ = std::make_unique<control_flow>(graph_, step_.order);
@@ -109,7 +111,8 @@ class analyser {
     r.input = input;
     r.tensor = read;
     r.needs = readings_->needs(node, input);
-    if (needs_fine_values(graph_, root.node, node, input))
+    // Pictures have 8 bits, of which narrow formats leave four, and the first layer sees how they differ.
+    if (inputs_[at(root.node)] || needs_fine_values(graph_, root.node, node, input))
       std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("fine_value"));
     if (is_spread(*size, node))
       std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("exact_value"));
@@ -126,13 +129,14 @@ class analyser {
     b.readers.push_back(std::move(r));
   }
 
-  // A factor that is spread over something much larger, as norms have one for each channel or row: what it is
-  // rounded by, all of that is off by, and so is every gradient in front of it. Little is saved by it.
-  bool is_spread(const tensor_size& factor, int node) const {
-    const std::string& op = graph_.op(node);
-    const tensor_size* product = sizes_.find({node, 0});
-    return (op == "Mul" || op == "MulNoNan" || op == "RealDiv" || op == "Div" || op == "DivNoNan") &&
-           product != nullptr && product->elements >= 8 * factor.elements;
+  // What is spread over something much larger, as norms have a mean and a factor for each channel or row:
+  // what it is rounded by, all of that is off by, and so is every gradient in front of it. Little is saved by
+  // it.
+  bool is_spread(const tensor_size& operand, int node) const {
+    static const std::set<std::string> ops = {
+        "Mul", "MulNoNan", "RealDiv", "Div", "DivNoNan", "Add", "AddV2", "Sub", "SquaredDifference"};
+    const tensor_size* result = sizes_.find({node, 0});
+    return ops.count(graph_.op(node)) != 0 && result != nullptr && result->elements >= 8 * operand.elements;
   }
 
   // The last of the reader's inputs that the backward pass computes; a decoder that waits for it runs right
@@ -364,7 +368,7 @@ class analyser {
   const tensor_sizes& sizes_;
   const settings& wanted_;
   const std::set<std::string>& preserved_;
-  std::vector<bool> data_, late_;
+  std::vector<bool> data_, inputs_, late_;
   std::unique_ptr<readings> readings_;
   std::unique_ptr<control_flow> flow_;
   std::map<int, int> lent_;                      // gates, by reader
