@@ -123,6 +123,38 @@ def test_small_samples_that_a_norm_brings_to_size_are_seen(python, small):
     assert found["errors"][0] > 0.3 and max(found["errors"][1:]) < 0.02 and found["words"] == []
 
 
+@pytest.mark.parametrize("width", [4, 8, 12])
+def test_small_samples_of_a_few_values_are_seen(python, width):
+    """A tenth of the rows, none beside another: half a percent of what two rows together hold."""
+    code = f"""
+    WIDTH, SMALL = {width}, slice(None, None, 10)
+    SHAPE = (512, WIDTH)
+    rows = np.ones([512, 1], "float32")
+    rows[SMALL] = 1e-4
+    plain = inputs
+    inputs = lambda scale: plain(scale) * rows
+
+    def weights():
+        rng = np.random.default_rng(1)
+        return [tf.Variable((rng.standard_normal((WIDTH, WIDTH)) * WIDTH ** -0.5).astype("float32")) for _ in range(6)]
+
+    def norm(x):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-20)
+
+    def layer(y, w):
+        return norm(tf.nn.tanh(y @ w)) * rows
+
+    LABELS = np.random.default_rng(3).standard_normal(SHAPE).astype("float32")
+    def loss_of(y):
+        return tf.reduce_sum(norm(y) * LABELS)
+
+    out(train([1.0] * 4))
+    """
+    found = python(STEPS, code)
+    assert found["errors"][0] > 0.15 and max(found["errors"][1:]) < 0.02 and found["words"] == []
+
+
 def test_a_loop_hides_nothing(python):
     """Encoders run 32 times in a call, and only values in the middle are out of range."""
     code = """

@@ -17,6 +17,7 @@ using tensorflow::Tensor;
 
 constexpr std::int64_t piece_elements = 1024;
 constexpr std::int64_t run_elements = 16;  // together in memory: a cache line of f32
+constexpr std::int64_t narrowest_row = 4;  // fewer values are small together by chance
 constexpr std::int64_t pieces_of_a_thread = 64;
 constexpr std::uint32_t first_executions = 4, thorough_period = 128;
 constexpr std::size_t largest_element = 4;
@@ -43,24 +44,38 @@ attention wanted_at(std::uint32_t execution) {
   return execution < first_executions || scattered(execution) % 16 == 0 ? attention::sample : attention::none;
 }
 
-/// Runs of elements, one in each of 64 equal parts of the tensor, at places that `seed` says; all of it if it
-/// is small. Returns how many elements.
-std::int64_t take_sample(const Tensor& x, std::size_t element, std::uint32_t seed, piece_bytes* sample) {
-  const std::int64_t n = x.NumElements();
+/// What counts as a row: the last dimension, or several of them where it is a few values only.
+std::int64_t row_of(const Tensor& x) {
+  const std::int64_t last = x.dims() == 0 ? 1 : x.dim_size(x.dims() - 1);
+  return last >= narrowest_row ? std::min(piece_elements, last) : run_elements / last * last;
+}
+
+/// Values of a tensor, and how many of them are a row.
+struct rows_taken {
+  std::int64_t elements, row;
+};
+
+/// Runs of elements, one in each of 64 equal parts of the tensor, at places that `seed` says: whole rows
+/// where they are short, else a part of one, which stands for it. All of the tensor if it is small.
+rows_taken take_sample(const Tensor& x, std::size_t element, std::uint32_t seed, piece_bytes* sample) {
+  const std::int64_t n = x.NumElements(), row = row_of(x);
   const char* from = x.tensor_data().data();
   if (n <= piece_elements) {
     std::memcpy(sample->data(), from, static_cast<std::size_t>(n) * element);
-    return n;
+    return {n, row};
   }
   constexpr std::int64_t runs = piece_elements / run_elements;
+  const bool whole_rows = row <= run_elements;
+  const std::int64_t run = whole_rows ? run_elements / row * row : run_elements;
   const std::int64_t part = n / runs;
   for (std::int64_t r = 0; r < runs; ++r) {
     const auto dice = static_cast<std::int64_t>(scattered(seed * 64 + static_cast<std::uint32_t>(r)));
-    const std::int64_t begin = part * r + dice % (part - run_elements + 1);
-    std::memcpy(sample->data() + static_cast<std::size_t>(r * run_elements) * element,
-                from + static_cast<std::size_t>(begin) * element, run_elements * element);
+    std::int64_t begin = part * r + dice % (part - run + 1);
+    if (whole_rows) begin -= begin % row;
+    std::memcpy(sample->data() + static_cast<std::size_t>(r * run) * element,
+                from + static_cast<std::size_t>(begin) * element, static_cast<std::size_t>(run) * element);
   }
-  return piece_elements;
+  return {runs * run, whole_rows ? row : run_elements};
 }
 
 /// What rounding takes from values: sums of squares, and the same for each row of them, as a share of the
@@ -122,12 +137,6 @@ void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, 
   const auto* y = reinterpret_cast<const T*>(rounded);
   for (std::int64_t i = 0; i < n; i += row)
     compare_row(x + i, y + i, std::min(row, n - i), lost);
-}
-
-/// What counts as a row: the last dimension, or several of them, so that a few small values are none.
-std::int64_t row_of(const Tensor& x) {
-  const std::int64_t last = x.dims() == 0 ? 1 : x.dim_size(x.dims() - 1);
-  return std::min(piece_elements, (run_elements + last - 1) / last * last);
 }
 
 /// Stores up to piece_elements values, of rows of `row`, in the format and reads them back.
@@ -210,8 +219,8 @@ void rounding_probe::look(const Tensor& x, const core_context& core, execution* 
     case attention::sample: {
       piece_bytes sample;
       const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(x.dtype()));
-      const std::int64_t n = take_sample(x, element, execution, &sample);
-      look_at_piece(encoding_, x.dtype(), sample.data(), n, run_elements, &lost);
+      const rows_taken taken = take_sample(x, element, execution, &sample);
+      look_at_piece(encoding_, x.dtype(), sample.data(), taken.elements, taken.row, &lost);
       break;
     }
   }
