@@ -410,6 +410,7 @@ def stash_facts():
         "left": dict(collections.Counter(node["reason"] for graph in report.graphs for node in graph["left"])),
         "explanations": list(report.explanations),
         "needs": dict(report.settings["needs"]),
+        "misfits": sorted({counter["tensor"] for counter in report.counters if counter["misfits"]}),
         "graphs": len(report.graphs),
         "rewritten_graphs": len(graphs),
     }

@@ -68,6 +68,8 @@ def gradients(tmp_path_factory):
             if policy != "none":
                 facts = record["stash"]
                 assert facts["rewritten"] and sum(facts["executions"].values()) > 0, f"Stash did nothing: {facts}"
+                # The next step would keep them in more bits, and need the memory for it.
+                assert not facts["misfits"], "values of an ordinary network that do not suit the policy"
             with np.load(file) as arrays:
                 known[model, policy] = {name: arrays[name] for name in arrays.files if name != "loss"}
         return known[model, policy]
