@@ -1,5 +1,6 @@
 #include "canonicalise.hpp"
 
+#include "common/chunk_scan.hpp"
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 #include "raw.hpp"
@@ -15,7 +16,9 @@ void run(const device_tiles& from, const device_tiles& to, const execution_conte
   constexpr const char* function = "canonicalise";
   const std::uint64_t blocks = tile_blocks(from.dense.elements);
   launch(function, context, blocks, tile_threads, measure_tiles<Columns>, from, to);
-  launch(function, context, 1, scan_threads, place_in_order, to);
+  auto* const table = reinterpret_cast<std::uint32_t*>(to.data + to.table_offset);
+  const std::uint64_t tiles = (to.dense.elements + tile_elements - 1) / tile_elements;
+  place_by_sums(function, context, table, tiles, place_tile{to});
   launch(function, context, blocks, tile_threads, copy_payloads<Columns>, from, to);
 }
 

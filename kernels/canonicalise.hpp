@@ -1,11 +1,10 @@
 #pragma once
 /// \file
 /// The canonical form of a bitmap or csr, wherever its tiles lie: sizes, places in tile order, payloads.
-/// Three kernels and no scratch memory: between them the output's table holds what is known of each tile.
+/// No scratch memory: between the kernels the output's table holds what is known of each tile.
 
 #include <cstdint>
 
-#include "common/block_scan.hpp"
 #include "tiles_decode.hpp"
 
 namespace stash::kernels {
@@ -58,23 +57,22 @@ measure_tiles(device_tiles from, device_tiles to) {
   if (tile + 1 == to.tiles()) pad_fixed_part<Columns>(to);
 }
 
-/// From sizes to entries. One block of scan_threads.
-STASH_KERNEL(scan_threads) place_in_order(device_tiles to) {
-  STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
-  std::uint32_t* const table = to.table();
-  const std::uint64_t units = scan_in_block(
-      to.tiles(), warp_sums, [&](std::uint64_t tile) { return table[tile]; },
-      [&](std::uint64_t tile, std::uint64_t before, std::uint32_t own) {
-        const std::uint64_t begin = to.fixed_bytes + before * 16;
-        const bool fits = begin + std::uint64_t{own} * 16 <= to.slot_end || own == 0;
-        table[tile] = fits ? make_entry(entry_slot, begin) : make_entry(entry_never_stored, 0);
-        if (!fits) atomic_or(&to.report->status, static_cast<std::uint32_t>(status_capacity));
-      });
-  if (thread_rank() == 0) {
+/// From a tile's size to its entry.
+struct place_tile {
+  device_tiles to;
+
+  STASH_DEVICE void operator()(std::uint64_t tile, std::uint64_t before, std::uint32_t own) const {
+    const std::uint64_t begin = to.fixed_bytes + before * 16;
+    const bool fits = begin + std::uint64_t{own} * 16 <= to.slot_end || own == 0;
+    to.table()[tile] = fits ? make_entry(entry_slot, begin) : make_entry(entry_never_stored, 0);
+    if (!fits) atomic_or(&to.report->status, static_cast<std::uint32_t>(status_capacity));
+  }
+  /// `units` of all tiles.
+  STASH_DEVICE void finish(std::uint64_t units) const {
     const std::uint64_t end = to.fixed_bytes + units * 16;
     atomic_add(&to.report->slot_bytes, end < to.slot_end ? end : to.slot_end);
   }
-}
+};
 
 /// Copies the payloads of placed tiles. Those that cannot be read become tiles whose values are lost.
 template <bool Columns>

@@ -1,5 +1,6 @@
 #include "csr_export.hpp"
 
+#include "common/chunk_scan.hpp"
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 
@@ -17,7 +18,8 @@ void csr_export32(const encoding& e, const const_encoded_view& input, std::int64
   const std::uint64_t tiles = (job.dense.elements + tile_elements - 1) / tile_elements;
   launch(function, context, (tiles + tile_threads - 1) / tile_threads, tile_threads, measure_rows, job,
          target);
-  launch(function, context, 1, scan_threads, offset_rows, job, target);
+  const std::uint64_t rows = (job.dense.elements + csr_row_elements - 1) / csr_row_elements;
+  place_by_sums(function, context, out.row_offsets + 1, rows, place_row{job, target});
   with_element(out.type, [&](auto bits) {
     const auto kernel = e.values == value_format::source ? list_entries<decltype(bits), false>
                                                          : list_entries<decltype(bits), true>;

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "common/block_scan.hpp"
 #include "tiles_decode.hpp"
 
 namespace stash::kernels {
@@ -32,22 +31,21 @@ STASH_KERNEL(tile_threads) measure_rows(device_tiles job, device_csr32 out) {
   }
 }
 
-/// From sizes to offsets. One block of scan_threads.
-STASH_KERNEL(scan_threads) offset_rows(device_tiles job, device_csr32 out) {
-  STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
-  std::uint32_t* const ends = out.row_offsets + 1;
-  const std::uint64_t total = scan_in_block(
-      job.rows(), warp_sums, [&](std::uint64_t row) { return ends[row]; },
-      [&](std::uint64_t row, std::uint64_t before, std::uint32_t own) {
-        ends[row] = static_cast<std::uint32_t>(before + own);
-      });
-  if (thread_rank() == 0) {
+/// From a row's size to the offset of the next one.
+struct place_row {
+  device_tiles job;
+  device_csr32 out;
+
+  STASH_DEVICE void operator()(std::uint64_t row, std::uint64_t before, std::uint32_t own) const {
+    out.row_offsets[row + 1] = static_cast<std::uint32_t>(before + own);
+  }
+  STASH_DEVICE void finish(std::uint64_t total) const {
     const bool fits = total <= out.capacity && total <= 0xffffffffU;
     // Another first offset than 0 tells the next kernel that there is no room.
     out.row_offsets[0] = fits ? 0 : 0xffffffffU;
     if (!fits) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
   }
-}
+};
 
 /// Writes columns and values. What cannot be read leaves zeros. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow>
