@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/device_failure.hpp"
 #include "common/simt.hpp"
 #include "stash/error.hpp"
 #include "stash/execution.hpp"
@@ -25,13 +26,26 @@ inline constexpr std::uint64_t max_blocks = 0x7fffffff;
 
 #if defined(__CUDACC__)
 
+inline device_capability capability_of_device() {
+  int device = 0;
+  device_capability found;
+  if (cudaGetDevice(&device) == cudaSuccess) {
+    cudaDeviceGetAttribute(&found.major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&found.minor, cudaDevAttrComputeCapabilityMinor, device);
+  }
+  return found;
+}
+
 /// Throws error(device_failure) with what the driver says, which nobody else need hear of then.
 inline void check_launch(const char* function, cudaError_t result) {
   if (result == cudaSuccess) return;
   cudaGetLastError();
-  throw error(errc::device_failure, std::string(function) +
-                                        ": context: expected a device that runs kernels, got " +
-                                        cudaGetErrorName(result) + ": " + cudaGetErrorString(result));
+  const bool no_code = result == cudaErrorNoKernelImageForDevice ||
+                       result == cudaErrorInvalidDeviceFunction || result == cudaErrorUnsupportedPtxVersion;
+  throw error(errc::device_failure,
+              device_failure_text(function, cudaGetErrorName(result), cudaGetErrorString(result), no_code,
+                                  architecture_names({__CUDA_ARCH_LIST__}),
+                                  no_code ? capability_of_device() : device_capability{}));
 }
 
 #if defined(STASH_NVTX)
