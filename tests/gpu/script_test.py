@@ -50,11 +50,12 @@ class GpuCheck(unittest.TestCase):
         file.write_text(PROGRAM.format(python=sys.executable, record=record or {}, status=status, hangs=hangs))
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
-    def gpu_programs(self, status, check_status=None, check_state={"complete": True}):
-        device = {"device": {"name": "pretended"}} if status == 0 else {}
+    def gpu_programs(self, status, check_status=None, check_state={"complete": True}, rows=[{"name": "y"}],
+                     device="pretended"):
+        device = {"device": {"name": device}} if status == 0 else {}
         self.program("gpu_check", status if check_status is None else check_status,
                      {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device, **check_state})
-        self.program("gpu_bench", status, {"complete": True, "rows": [{"name": "y"}]})
+        self.program("gpu_bench", status, {"complete": True, "rows": rows})
 
     def run_script(self, *arguments, path=""):
         environment = {**os.environ, "PATH": path + os.pathsep + os.environ["PATH"]}
@@ -130,6 +131,22 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(json.loads((packed / "gpu_check.json").read_text())["rows"], [{"name": "y"}])
 
+    def test_targets(self):
+        rows = [{"name": f"encode/sign_mask/{kind}/iid_0.5/256MiB", "dense_bytes": 1 << 28, "seconds": {"median": 1e-4},
+                 "copy_share": share} for kind, share in (("f32", 0.98), ("f16", 0.96), ("bf16", 0.96))]
+        rows += [{"name": f"{way}/fp10/{kind}/iid_0.5/256MiB", "dense_bytes": 1 << 28, "seconds": {"median": 1e-4},
+                  "copy_share": 0.8} for kind in ("f32", "f16", "bf16") for way in ("encode", "decode")]
+        self.gpu_programs(0, rows=rows, device="NVIDIA H200")
+        done, record = self.run_script("--quick")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # slow is not wrong
+        targets = {target["name"]: target for target in record["targets"]}
+        self.assertEqual(targets["sign mask, encode"]["result"], "met")
+        self.assertEqual((targets["sign mask, encode"]["least"], targets["sign mask, encode"]["most"]), (0.96, 0.98))
+        self.assertEqual(targets["fp10, encode and decode"]["result"], "missed")
+        self.assertEqual(targets["bitmap, decode"]["result"], "not run")
+        self.assertIn("decode/bitmap/f32/iid_0.2/256MiB: there is no such row", targets["bitmap, decode"]["why"])
+        self.assertRegex(done.stdout, r"sign mask, encode +>= 95.0 % +96.0 % +98.0 %  met\n")
+
     def test_a_failed_check_is_a_failure_and_the_rest_runs(self):
         self.gpu_programs(0, check_status=1)
         done, record = self.run_script("--quick")
@@ -177,6 +194,8 @@ class GpuCheck(unittest.TestCase):
                           "emulated/gpu_check_emulated": "not run", "emulated/simt": "passed",
                           "emulated/simt_random": "not run"})
         self.assertIsNone(record["device"])
+        self.assertEqual({(target["result"], target["why"]) for target in record["targets"]}, {("not run", "no device")})
+        self.assertIn("sign mask, encode", done.stdout)
 
     def test_a_gpu_that_cannot_be_used_is_not_a_missing_one(self):
         why = "built for sm_90, the device has compute capability 8.0"
