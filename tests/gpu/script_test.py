@@ -51,11 +51,11 @@ class GpuCheck(unittest.TestCase):
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
     def gpu_programs(self, status, check_status=None, check_state={"complete": True}, rows=[{"name": "y"}],
-                     device="pretended"):
+                     device="pretended", properties={}):
         device = {"device": {"name": device}} if status == 0 else {}
         self.program("gpu_check", status if check_status is None else check_status,
                      {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device, **check_state})
-        self.program("gpu_bench", status, {"complete": True, "rows": rows})
+        self.program("gpu_bench", status, {"complete": True, **properties, "rows": rows})
 
     def run_script(self, *arguments, path=""):
         environment = {**os.environ, "PATH": path + os.pathsep + os.environ["PATH"]}
@@ -146,6 +146,15 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(targets["bitmap, decode"]["result"], "not run")
         self.assertIn("decode/bitmap/f32/iid_0.2/256MiB: there is no such row", targets["bitmap, decode"]["why"])
         self.assertRegex(done.stdout, r"sign mask, encode +>= 95.0 % +96.0 % +98.0 %  met\n")
+
+    def test_properties_of_the_device_are_kept(self):
+        found = {"cudnn_device_properties": {"deviceVer": 900}}
+        missing = {"cudnn_device_properties": None, "why_no_cudnn_device_properties": "library not found"}
+        lost = {"cudnn_device_properties": None, "why_no_cudnn_device_properties": "gpu_bench has no record"}
+        for properties, kept in ((found, found), (missing, missing), ({}, lost)):
+            self.gpu_programs(0, properties=properties)
+            _, record = self.run_script("--quick")
+            self.assertEqual({name: value for name, value in record.items() if "cudnn" in name}, kept)
 
     def test_a_failed_check_is_a_failure_and_the_rest_runs(self):
         self.gpu_programs(0, check_status=1)
