@@ -56,6 +56,7 @@ class GpuCheck(unittest.TestCase):
         self.program("gpu_check", status if check_status is None else check_status,
                      {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device, **check_state})
         self.program("gpu_bench", status, {"complete": True, **properties, "rows": rows})
+        self.program("custom_layer_cuda", status)
 
     def run_script(self, *arguments, path=""):
         environment = {**os.environ, "PATH": path + os.pathsep + os.environ["PATH"]}
@@ -76,7 +77,8 @@ class GpuCheck(unittest.TestCase):
         done, record = self.run_script(path=str(tools))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.results(record),
-                         {"checks": "passed", "memcheck": "passed", "racecheck": "passed", "speed": "passed"})
+                         {"checks": "passed", "memcheck": "passed", "racecheck": "passed", "custom_layer": "passed",
+                          "speed": "passed"})
         self.assertEqual(record["device"], {"name": "pretended"})
         self.assertEqual(record["commit"], "abc")
         self.assertEqual(record["checks"], [{"name": "x", "result": "ok"}])
@@ -125,7 +127,7 @@ class GpuCheck(unittest.TestCase):
         self.gpu_programs(0)
         script = load_script()
         packed = self.path / "packed"
-        script.pack({name: self.path / name for name in ("gpu_check", "gpu_bench")}, packed)
+        script.pack({name: self.path / name for name in script.GPU_PROGRAMS}, packed)
         done = subprocess.run([sys.executable, "-B", packed / "gpu_check.py", "--quick"],
                               capture_output=True, text=True, cwd="/")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -161,7 +163,15 @@ class GpuCheck(unittest.TestCase):
         done, record = self.run_script("--quick")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.results(record),
-                         {"checks": "failed", "memcheck": "not run", "racecheck": "not run", "speed": "passed"})
+                         {"checks": "failed", "memcheck": "not run", "racecheck": "not run", "custom_layer": "passed",
+                          "speed": "passed"})
+
+    def test_a_failed_example_is_a_failure(self):
+        self.gpu_programs(0)
+        self.program("custom_layer_cuda", status=1)
+        done, record = self.run_script("--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.results(record)["custom_layer"], "failed")
 
     def test_what_was_found_before_a_crash_is_kept(self):
         for status in (-11, 0):  # 0: whatever the status, an incomplete record has not passed
@@ -194,14 +204,17 @@ class GpuCheck(unittest.TestCase):
 
     def test_without_a_gpu(self):
         self.gpu_programs(77)
-        self.program("simt")
+        script = load_script()
+        emulated = set(script.EMULATED_PROGRAMS) - {"simt_random"}
+        for name in emulated:
+            self.program(name)
         done, record = self.run_script()
         self.assertEqual(done.returncode, 77, done.stdout + done.stderr)
         self.assertIn("there is no GPU here", done.stdout)
+        self.assertIn("ran ['--lines', 'smoke']", done.stdout)
         self.assertEqual(self.results(record),
-                         {"checks": "not run", "memcheck": "not run", "racecheck": "not run", "speed": "not run",
-                          "emulated/gpu_check_emulated": "not run", "emulated/simt": "passed",
-                          "emulated/simt_random": "not run"})
+                         {**dict.fromkeys(script.GPU_STEPS, "not run"), "emulated/simt_random": "not run",
+                          **{f"emulated/{name}": "passed" for name in emulated}})
         self.assertIsNone(record["device"])
         self.assertEqual({(target["result"], target["why"]) for target in record["targets"]}, {("not run", "no device")})
         self.assertIn("sign mask, encode", done.stdout)
@@ -219,6 +232,57 @@ class GpuCheck(unittest.TestCase):
         self.program("simt", status=1)
         done, _ = self.run_script()
         self.assertEqual(done.returncode, 1)
+
+    def pretended_cmake(self, status=0):
+        """Logs how it was called, and "builds" programs that do nothing. Returns its folder."""
+        tools = self.path / "tools"
+        tools.mkdir()
+        rooms = {name: str(self.path / "build" / room / name) for name, room in load_script().PROGRAMS.items()}
+        tool = tools / "cmake"
+        tool.write_text(f"""#!{sys.executable}
+import pathlib, sys
+with open({str(self.path / "calls")!r}, "a") as log:
+    print(*sys.argv[1:], file=log)
+if "--target" in sys.argv:
+    for name in sys.argv[sys.argv.index("--target") + 1:]:
+        path = pathlib.Path({rooms!r}[name])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\\n")
+        path.chmod(0o755)
+sys.exit({status})
+""")
+        tool.chmod(0o755)
+        return tools
+
+    def run_without_nvcc(self, tools, *arguments):
+        environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "CUDACXX": "/nonexistent/nvcc"}
+        return subprocess.run([sys.executable, "-B", SCRIPT, "--build", self.path / "build", *arguments],
+                              capture_output=True, text=True, env=environment)
+
+    def test_without_nvcc_the_emulator_runs(self):
+        script = load_script()
+        done = self.run_without_nvcc(self.pretended_cmake())
+        self.assertEqual(done.returncode, 77, done.stdout + done.stderr)
+        self.assertIn("there is no nvcc here", done.stdout)
+        record = json.loads((self.path / "build" / "gpu_check.json").read_text())
+        self.assertEqual([(step["name"], step["result"], step["why"]) for step in record["steps"][:5]],
+                         [(name, "not run", "no nvcc") for name in script.GPU_STEPS])
+        self.assertEqual({step["name"]: step["result"] for step in record["steps"][5:]},
+                         {f"emulated/{name}": "passed" for name in script.EMULATED_PROGRAMS})
+        self.assertEqual({target["why"] for target in record["targets"]}, {"no nvcc"})
+        configured, built = (self.path / "calls").read_text().splitlines()
+        self.assertIn("--preset ci", configured)
+        self.assertFalse(script.GPU_PROGRAMS.keys() & set(built.split()), built)
+
+    def test_without_nvcc_nothing_is_packed(self):
+        done = self.run_without_nvcc(self.pretended_cmake(), "--pack", self.path / "packed")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "gpu_check: --pack: expected an nvcc that works, got none\n")
+
+    def test_a_build_that_fails_is_said_in_a_line(self):
+        done = self.run_without_nvcc(self.pretended_cmake(status=1))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\Agpu_check: failed: cmake --preset ci .*\n\Z")
 
     def test_an_empty_folder_is_refused(self):
         done, record = self.run_script()
