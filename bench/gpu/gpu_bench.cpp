@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/cases/machine.hpp"
+#include "bench/gpu/cudnn_properties.hpp"
 #include "bench/gpu/measure.hpp"
 #include "bench/gpu/records.hpp"
 
@@ -74,6 +75,19 @@ bool measured(const std::vector<line>& lines, const arguments& given, std::vecto
   return !device_lost;
 }
 
+/// Null, and why, where there are none.
+void add_cudnn_properties(nlohmann::ordered_json& record, std::string why_not) {
+  nlohmann::ordered_json& properties = record["cudnn_device_properties"];
+  if (why_not.empty()) {
+    try {
+      properties = nlohmann::ordered_json::parse(cudnn_device_properties());
+    } catch (const std::exception& problem) {
+      why_not = problem.what();
+    }
+  }
+  if (!why_not.empty()) record["why_no_cudnn_device_properties"] = why_not;
+}
+
 int run(const arguments& given, const std::string& command) {
   const std::vector<line> lines = chosen_lines(given);
   if (given.list) {
@@ -86,6 +100,7 @@ int run(const arguments& given, const std::string& command) {
   const device_facts device = reason.empty() ? facts() : device_facts{};
   nlohmann::ordered_json start = record_start("stash.gpu_bench", command);
   if (reason.empty()) start["device"] = json_of(device);
+  add_cudnn_properties(start, reason);
   std::vector<row> rows;
   // After every row: a kernel that hangs takes the program with it, but not what was measured before.
   const auto write = [&] {

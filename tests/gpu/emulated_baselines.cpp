@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "bench/gpu/cases.hpp"
+#include "bench/gpu/cudnn_properties.hpp"
+#include "bench/gpu/device.hpp"
 
 namespace stash::gpu {
 namespace {
@@ -19,6 +21,10 @@ std::uint64_t bytes_read_by_kernel() {
 
 std::vector<measured_case> baseline_cases() {
   return {};
+}
+
+std::string cudnn_device_properties() {
+  throw failure("the emulator has no cuDNN");
 }
 
 void copy_by_kernel(void* to, const void* from, std::size_t bytes, void* stream) {

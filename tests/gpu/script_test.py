@@ -50,11 +50,13 @@ class GpuCheck(unittest.TestCase):
         file.write_text(PROGRAM.format(python=sys.executable, record=record or {}, status=status, hangs=hangs))
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
-    def gpu_programs(self, status, check_status=None, check_state={"complete": True}):
-        device = {"device": {"name": "pretended"}} if status == 0 else {}
+    def gpu_programs(self, status, check_status=None, check_state={"complete": True}, rows=[{"name": "y"}],
+                     device="pretended", properties={}):
+        device = {"device": {"name": device}} if status == 0 else {}
         self.program("gpu_check", status if check_status is None else check_status,
                      {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device, **check_state})
-        self.program("gpu_bench", status, {"complete": True, "rows": [{"name": "y"}]})
+        self.program("gpu_bench", status, {"complete": True, **properties, "rows": rows})
+        self.program("custom_layer_cuda", status)
 
     def run_script(self, *arguments, path=""):
         environment = {**os.environ, "PATH": path + os.pathsep + os.environ["PATH"]}
@@ -75,7 +77,8 @@ class GpuCheck(unittest.TestCase):
         done, record = self.run_script(path=str(tools))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.results(record),
-                         {"checks": "passed", "memcheck": "passed", "racecheck": "passed", "speed": "passed"})
+                         {"checks": "passed", "memcheck": "passed", "racecheck": "passed", "custom_layer": "passed",
+                          "speed": "passed"})
         self.assertEqual(record["device"], {"name": "pretended"})
         self.assertEqual(record["commit"], "abc")
         self.assertEqual(record["checks"], [{"name": "x", "result": "ok"}])
@@ -124,18 +127,51 @@ class GpuCheck(unittest.TestCase):
         self.gpu_programs(0)
         script = load_script()
         packed = self.path / "packed"
-        script.pack({name: self.path / name for name in ("gpu_check", "gpu_bench")}, packed)
+        script.pack({name: self.path / name for name in script.GPU_PROGRAMS}, packed)
         done = subprocess.run([sys.executable, "-B", packed / "gpu_check.py", "--quick"],
                               capture_output=True, text=True, cwd="/")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(json.loads((packed / "gpu_check.json").read_text())["rows"], [{"name": "y"}])
+
+    def test_targets(self):
+        rows = [{"name": f"encode/sign_mask/{kind}/iid_0.5/256MiB", "dense_bytes": 1 << 28, "seconds": {"median": 1e-4},
+                 "copy_share": share} for kind, share in (("f32", 0.98), ("f16", 0.96), ("bf16", 0.96))]
+        rows += [{"name": f"{way}/fp10/{kind}/iid_0.5/256MiB", "dense_bytes": 1 << 28, "seconds": {"median": 1e-4},
+                  "copy_share": 0.8} for kind in ("f32", "f16", "bf16") for way in ("encode", "decode")]
+        self.gpu_programs(0, rows=rows, device="NVIDIA H200")
+        done, record = self.run_script("--quick")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)  # slow is not wrong
+        targets = {target["name"]: target for target in record["targets"]}
+        self.assertEqual(targets["sign mask, encode"]["result"], "met")
+        self.assertEqual((targets["sign mask, encode"]["least"], targets["sign mask, encode"]["most"]), (0.96, 0.98))
+        self.assertEqual(targets["fp10, encode and decode"]["result"], "missed")
+        self.assertEqual(targets["bitmap, decode"]["result"], "not run")
+        self.assertIn("decode/bitmap/f32/iid_0.2/256MiB: there is no such row", targets["bitmap, decode"]["why"])
+        self.assertRegex(done.stdout, r"sign mask, encode +>= 95.0 % +96.0 % +98.0 %  met\n")
+
+    def test_properties_of_the_device_are_kept(self):
+        found = {"cudnn_device_properties": {"deviceVer": 900}}
+        missing = {"cudnn_device_properties": None, "why_no_cudnn_device_properties": "library not found"}
+        lost = {"cudnn_device_properties": None, "why_no_cudnn_device_properties": "gpu_bench has no record"}
+        for properties, kept in ((found, found), (missing, missing), ({}, lost)):
+            self.gpu_programs(0, properties=properties)
+            _, record = self.run_script("--quick")
+            self.assertEqual({name: value for name, value in record.items() if "cudnn" in name}, kept)
 
     def test_a_failed_check_is_a_failure_and_the_rest_runs(self):
         self.gpu_programs(0, check_status=1)
         done, record = self.run_script("--quick")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.results(record),
-                         {"checks": "failed", "memcheck": "not run", "racecheck": "not run", "speed": "passed"})
+                         {"checks": "failed", "memcheck": "not run", "racecheck": "not run", "custom_layer": "passed",
+                          "speed": "passed"})
+
+    def test_a_failed_example_is_a_failure(self):
+        self.gpu_programs(0)
+        self.program("custom_layer_cuda", status=1)
+        done, record = self.run_script("--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.results(record)["custom_layer"], "failed")
 
     def test_what_was_found_before_a_crash_is_kept(self):
         for status in (-11, 0):  # 0: whatever the status, an incomplete record has not passed
@@ -168,15 +204,20 @@ class GpuCheck(unittest.TestCase):
 
     def test_without_a_gpu(self):
         self.gpu_programs(77)
-        self.program("simt")
+        script = load_script()
+        emulated = set(script.EMULATED_PROGRAMS) - {"simt_random"}
+        for name in emulated:
+            self.program(name)
         done, record = self.run_script()
         self.assertEqual(done.returncode, 77, done.stdout + done.stderr)
         self.assertIn("there is no GPU here", done.stdout)
+        self.assertIn("ran ['--lines', 'smoke']", done.stdout)
         self.assertEqual(self.results(record),
-                         {"checks": "not run", "memcheck": "not run", "racecheck": "not run", "speed": "not run",
-                          "emulated/gpu_check_emulated": "not run", "emulated/simt": "passed",
-                          "emulated/simt_random": "not run"})
+                         {**dict.fromkeys(script.GPU_STEPS, "not run"), "emulated/simt_random": "not run",
+                          **{f"emulated/{name}": "passed" for name in emulated}})
         self.assertIsNone(record["device"])
+        self.assertEqual({(target["result"], target["why"]) for target in record["targets"]}, {("not run", "no device")})
+        self.assertIn("sign mask, encode", done.stdout)
 
     def test_a_gpu_that_cannot_be_used_is_not_a_missing_one(self):
         why = "built for sm_90, the device has compute capability 8.0"
@@ -191,6 +232,57 @@ class GpuCheck(unittest.TestCase):
         self.program("simt", status=1)
         done, _ = self.run_script()
         self.assertEqual(done.returncode, 1)
+
+    def pretended_cmake(self, status=0):
+        """Logs how it was called, and "builds" programs that do nothing. Returns its folder."""
+        tools = self.path / "tools"
+        tools.mkdir()
+        rooms = {name: str(self.path / "build" / room / name) for name, room in load_script().PROGRAMS.items()}
+        tool = tools / "cmake"
+        tool.write_text(f"""#!{sys.executable}
+import pathlib, sys
+with open({str(self.path / "calls")!r}, "a") as log:
+    print(*sys.argv[1:], file=log)
+if "--target" in sys.argv:
+    for name in sys.argv[sys.argv.index("--target") + 1:]:
+        path = pathlib.Path({rooms!r}[name])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\\n")
+        path.chmod(0o755)
+sys.exit({status})
+""")
+        tool.chmod(0o755)
+        return tools
+
+    def run_without_nvcc(self, tools, *arguments):
+        environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "CUDACXX": "/nonexistent/nvcc"}
+        return subprocess.run([sys.executable, "-B", SCRIPT, "--build", self.path / "build", *arguments],
+                              capture_output=True, text=True, env=environment)
+
+    def test_without_nvcc_the_emulator_runs(self):
+        script = load_script()
+        done = self.run_without_nvcc(self.pretended_cmake())
+        self.assertEqual(done.returncode, 77, done.stdout + done.stderr)
+        self.assertIn("there is no nvcc here", done.stdout)
+        record = json.loads((self.path / "build" / "gpu_check.json").read_text())
+        self.assertEqual([(step["name"], step["result"], step["why"]) for step in record["steps"][:5]],
+                         [(name, "not run", "no nvcc") for name in script.GPU_STEPS])
+        self.assertEqual({step["name"]: step["result"] for step in record["steps"][5:]},
+                         {f"emulated/{name}": "passed" for name in script.EMULATED_PROGRAMS})
+        self.assertEqual({target["why"] for target in record["targets"]}, {"no nvcc"})
+        configured, built = (self.path / "calls").read_text().splitlines()
+        self.assertIn("--preset ci", configured)
+        self.assertFalse(script.GPU_PROGRAMS.keys() & set(built.split()), built)
+
+    def test_without_nvcc_nothing_is_packed(self):
+        done = self.run_without_nvcc(self.pretended_cmake(), "--pack", self.path / "packed")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr, "gpu_check: --pack: expected an nvcc that works, got none\n")
+
+    def test_a_build_that_fails_is_said_in_a_line(self):
+        done = self.run_without_nvcc(self.pretended_cmake(status=1))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\Agpu_check: failed: cmake --preset ci .*\n\Z")
 
     def test_an_empty_folder_is_refused(self):
         done, record = self.run_script()

@@ -1,0 +1,136 @@
+"""scripts/gpu_targets.py with rows that are made up. targets_test.py SCRIPTS GPU_BENCH, whose rows the targets name."""
+
+import subprocess
+import sys
+import unittest
+
+GPU_BENCH = sys.argv.pop()
+sys.path.insert(0, sys.argv.pop())
+import gpu_targets  # noqa: E402
+
+MIB = 1 << 20
+
+
+def row(name, share=0.99, seconds=1e-4, size=256 * MIB):
+    return {"name": name, "dense_bytes": size, "seconds": {"median": seconds}, "copy_share": share}
+
+
+def all_rows():
+    """Every target is met: baselines are ten times slower."""
+    rows = {}
+    for target in gpu_targets.TARGETS:
+        for form in target.forms:
+            name = f"{form}/256MiB"
+            rows[name] = row(name)
+            if target.against:
+                baseline = target.against + name[len(form.rsplit("/", 2)[0]):]
+                rows[baseline] = row(baseline, seconds=1e-3)
+    return rows
+
+
+class Targets(unittest.TestCase):
+    def hold(self, rows, device="NVIDIA H200", why_not=""):
+        entries = gpu_targets.hold(list(rows.values()), device, why_not)
+        self.assertEqual(len(entries), len(gpu_targets.TARGETS))
+        return {entry["name"]: entry for entry in entries}
+
+    def results(self, entries, but):
+        """All targets are met but one, whose entry is returned."""
+        self.assertEqual({entry["result"] for name, entry in entries.items() if name != but}, {"met"})
+        return entries[but]
+
+    def test_the_program_has_such_rows(self):
+        listed = subprocess.run([GPU_BENCH, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        # Of a sequence, only its name is known here. All cases are measured on the same inputs.
+        named = {form.rsplit("/", 1)[0] for target in gpu_targets.TARGETS for form in target.forms if form.count("/") == 3}
+        self.assertLessEqual(named, {name.rsplit("/", 2)[0] for name in listed if name.endswith("/256MiB")})
+
+    def test_all_met(self):
+        entries = self.hold(all_rows())
+        self.assertEqual({entry["result"] for entry in entries.values()}, {"met"})
+        entry = entries["sign mask, encode"]
+        self.assertEqual(entry["rows"], [f"encode/sign_mask/{kind}/iid_0.5/256MiB" for kind in ("f32", "f16", "bf16")])
+        self.assertEqual((entry["least"], entry["most"], entry["limit"]), (0.99, 0.99, {"at_least": 0.95}))
+        entry = entries["bitmap, encode, against CUB"]
+        self.assertIn("baseline/cub_select/f16/iid_0.6/256MiB", entry["rows"])
+        self.assertAlmostEqual(entry["least"], 10)
+
+    def test_a_share_is_missed(self):
+        rows = all_rows()
+        rows["relu_backward/sign_mask/f16/iid_0.5/256MiB"]["copy_share"] = 0.91
+        entry = self.results(self.hold(rows), "ReLU with its mask, forward and backward")
+        self.assertEqual((entry["result"], entry["least"], entry["most"]), ("missed", 0.91, 0.99))
+        self.assertEqual(entry["missed_by"], ["relu_backward/sign_mask/f16/iid_0.5/256MiB"])
+
+    def test_a_baseline_that_is_too_fast(self):
+        rows = all_rows()
+        rows["baseline/cudnn_max_pool_backward/f32/iid_0.5/256MiB"]["seconds"]["median"] = 1.5e-4
+        entry = self.results(self.hold(rows), "pooling backward, against cuDNN")
+        self.assertEqual(entry["result"], "missed")
+        self.assertAlmostEqual(entry["least"], 1.5)
+
+    def test_an_upper_limit(self):
+        name = "sequence/resnet50_b32/256MiB"
+        for share, result in ((1 / 1.14, "met"), (1 / 1.16, "missed")):
+            rows = all_rows()
+            rows[name]["copy_share"] = share
+            entry = self.results(self.hold(rows), "all maps of a step of ResNet-50")
+            self.assertEqual((entry["result"], entry["limit"]), (result, {"at_most": 1.15}))
+
+    def test_16_bits_have_their_own_limit(self):
+        rows = all_rows()
+        for kind in ("f32", "bf16"):
+            rows[f"encode/bitmap/{kind}/iid_0.2/256MiB"]["copy_share"] = 0.75
+        self.assertEqual(self.results(self.hold(rows), "bitmap of f32, encode")["result"], "missed")
+
+    def test_a_missing_row(self):
+        rows = all_rows()
+        missing = "encode/sign_mask/bf16/iid_0.5/256MiB"
+        del rows[missing]
+        entry = self.results(self.hold(rows), "sign mask, encode")
+        self.assertEqual((entry["result"], entry["missing"]), ("not run", [missing]))
+        self.assertEqual(entry["why"], f"{missing}: there is no such row")
+        self.assertEqual(entry["least"], 0.99)
+
+    def test_rows_that_were_not_run(self):
+        rows = all_rows()
+        for kind in ("f32", "f16"):
+            name = f"baseline/cusparse_dense_to_csr/{kind}/iid_0.5/256MiB"
+            rows[name] = {"name": name, "result": "not run", "why": "library not found"}
+        entry = self.results(self.hold(rows), "csr, encode, against cuSPARSE")
+        self.assertEqual(entry["result"], "not run")
+        self.assertEqual(entry["why"], "baseline/cusparse_dense_to_csr/f32/iid_0.5/256MiB: library not found, and 1 more")
+
+    def test_an_interrupted_row(self):
+        rows = all_rows()
+        name = "encode/sign_mask/f32/iid_0.5/256MiB"
+        rows[name] = {"name": name, "result": "interrupted"}
+        self.assertEqual(self.results(self.hold(rows), "sign mask, encode")["why"], f"{name}: interrupted")
+
+    def test_sizes(self):
+        rows = all_rows()
+        form = "encode/sign_mask/f32/iid_0.5/"
+        rows["small"] = row(form + "32MiB", share=0.1, size=32 * MIB)
+        rows["large"] = row(form + "1GiB", share=0.97, size=1024 * MIB)
+        rows["out of time"] = {"name": "encode/sign_mask/f16/iid_0.5/1GiB", "result": "not run", "why": "time"}
+        entry = self.hold(rows)["sign mask, encode"]
+        self.assertEqual((entry["result"], entry["least"]), ("met", 0.97))
+        self.assertIn(form + "1GiB", entry["rows"])
+        self.assertNotIn(form + "32MiB", entry["rows"])
+
+    def test_without_a_device_or_on_another(self):
+        for device, why_not, expected in (("", "no device", "no device"),
+                                          ("NVIDIA A100", "", "for H100 and H200, and this is NVIDIA A100")):
+            entries = self.hold({}, device, why_not)
+            self.assertEqual({(entry["result"], entry["why"]) for entry in entries.values()}, {("not run", expected)})
+
+    def test_a_table_has_a_line_for_each(self):
+        rows = all_rows()
+        rows["encode/fp10/f32/iid_0.5/256MiB"]["copy_share"] = 0.5
+        lines = gpu_targets.table(gpu_targets.hold(list(rows.values()), "NVIDIA H100 80GB HBM3"))
+        self.assertEqual(len(lines), 1 + len(gpu_targets.TARGETS))
+        self.assertRegex("\n".join(lines), r"fp10, encode and decode +>= 88.0 % +50.0 % +99.0 %  missed: encode/fp10/f32")
+        self.assertRegex("\n".join(lines), r"all maps of a step of ResNet-50 +<= 1.15x +1.01x +1.01x  met")
+
+
+unittest.main()
