@@ -11,11 +11,12 @@
 
 #include "common/divisor.hpp"
 #include "common/elements.hpp"
+#include "common/tuning.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
 
-inline constexpr unsigned pool_threads = 256;
+using tuning::pool_threads;
 
 /// Depth, rows or columns of a layer.
 struct window_axis {

@@ -33,7 +33,7 @@ enum class pass_source : std::uint8_t {
 
 /// Winners and signs as they were encoded.
 struct encoded_winners {
-  static constexpr unsigned resident_blocks = 3;
+  static constexpr unsigned resident_blocks = tuning::pool_blocks;
   const std::uint8_t* cells;
   unsigned bits;  ///< of a cell
   pass_source passing;
@@ -134,7 +134,7 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winn
 
 /// Winners found again in the map that was pooled.
 struct searched_winners {
-  static constexpr unsigned resident_blocks = 2;
+  static constexpr unsigned resident_blocks = tuning::pool_blocks_searching;
   static constexpr bool cell_needs_pass = true;
   const void* x;
   std::uint64_t x_pitch;

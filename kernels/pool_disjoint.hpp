@@ -138,7 +138,7 @@ STASH_DEVICE void find_pair_maxima(const pool_job& job, const void* x, std::uint
 
 /// Forward where channels come first. Grid: threads for all units of y, and for the padding of the planes.
 template <class Bits>
-STASH_KERNEL(pool_threads, 3)
+STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
   constexpr unsigned width = group_elements;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
@@ -171,7 +171,7 @@ STASH_DEVICE winners<group_elements> load_pair_winners(const pool_job& job, cons
 
 /// dx where channels come first. Every code of two bits is a cell. Grid: threads for all units of y.
 template <class Bits, class Source>
-STASH_KERNEL(pool_threads, 3)
+STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
   constexpr unsigned width = group_elements;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();

@@ -105,7 +105,7 @@ STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
 /// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for
 /// the padding of the planes.
 template <class Bits, unsigned Width, class P>
-STASH_KERNEL(pool_threads, 3)
+STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   pooled_values<Bits, Width> v;

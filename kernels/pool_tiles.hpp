@@ -13,7 +13,7 @@ namespace stash::kernels {
 
 /// Winners from window_index, signs from tiles.
 struct tiled_winners : encoded_winners {
-  static constexpr unsigned resident_blocks = 2;
+  static constexpr unsigned resident_blocks = tuning::pool_blocks_searching;
   device_tiles tiles;
   bool columns;  ///< csr
 };

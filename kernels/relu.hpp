@@ -170,6 +170,7 @@ struct gradient_body {
 };
 
 template <class Source>
-inline constexpr unsigned group_blocks<gradient_body<std::uint16_t, Source>, 1> = 2;
+inline constexpr unsigned group_blocks<gradient_body<std::uint16_t, Source>, 1> =
+    tuning::narrow_gradient_blocks;
 
 }  // namespace stash::kernels

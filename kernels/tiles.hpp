@@ -9,16 +9,14 @@
 #include "common/elements.hpp"
 #include "common/look_back.hpp"
 #include "common/stored_values.hpp"
+#include "common/tuning.hpp"
 #include "encoders/value_codec.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
 
-inline constexpr unsigned tile_warps = 8;  ///< of a block: tiles that claim their place at once
+using tuning::tile_warps;
 inline constexpr unsigned tile_threads = tile_warps * warp_lanes;
-/// Blocks of a decoding kernel on a multiprocessor. Left to itself, ptxas squeezes one more block in and
-/// spills.
-inline constexpr unsigned decode_blocks = 4;
 inline constexpr unsigned tile_rows = 4;
 inline constexpr unsigned row_groups = 32;  ///< groups of eight: one per lane
 

@@ -203,7 +203,7 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
 
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, decode_blocks)
+STASH_KERNEL(tile_threads, tuning::decode_blocks)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);

@@ -120,7 +120,7 @@ STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std
 
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, 2)
+STASH_KERNEL(tile_threads, tuning::encode_blocks)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);

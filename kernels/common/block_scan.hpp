@@ -6,13 +6,12 @@
 #include <cstdint>
 
 #include "common/simt.hpp"
+#include "common/tuning.hpp"
 
 namespace stash::kernels {
 
-inline constexpr unsigned scan_threads = 1024;
-/// Words of a thread in one round: a block of which nothing else hides the latency has this many loads in
-/// flight, and meets twice for so many words.
-inline constexpr unsigned scan_words = 8;
+using tuning::scan_threads;
+using tuning::scan_words;
 
 /// Calls body(i, sum of get(0) .. get(i - 1), get(i)) for every i below `count` and returns the sum of all,
 /// the same in every thread. What get() returns for 256 neighbours together fits 32 bits. The grid is one

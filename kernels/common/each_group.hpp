@@ -17,15 +17,15 @@
 
 #include "common/jobs.hpp"
 #include "common/simt.hpp"
+#include "common/tuning.hpp"
 
 namespace stash::kernels {
 
-inline constexpr unsigned group_threads = 256;
+using tuning::group_threads;
 
-/// Blocks that a multiprocessor must have registers for: few where the compiler, left alone, would rather
-/// spill. 0 leaves it alone.
+/// Blocks that a multiprocessor must have registers for. 0 leaves it to the compiler.
 template <class Body, unsigned Most>
-inline constexpr unsigned group_blocks = Most > 1 ? 1 : 0;
+inline constexpr unsigned group_blocks = Most > 1 ? tuning::group_blocks_of_many : 0;
 
 template <class Body, unsigned Most>
 STASH_KERNEL(group_threads, group_blocks<Body, Most>)
@@ -71,8 +71,8 @@ constexpr std::uint64_t blocks_for(std::uint64_t count) {
   return (count + each - 1) / each;
 }
 
-/// Groups of a thread that make four 16-byte loads.
+/// Groups of a thread that make the 16-byte loads it shall have in flight.
 template <class Bits>
-inline constexpr unsigned groups_in_flight = sizeof(Bits) == 4 ? 2 : 4;
+inline constexpr unsigned groups_in_flight = tuning::loads_in_flight / (sizeof(Bits) == 4 ? 2 : 1);
 
 }  // namespace stash::kernels

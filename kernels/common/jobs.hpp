@@ -6,11 +6,11 @@
 #include <cstdint>
 
 #include "common/simt.hpp"
+#include "common/tuning.hpp"
 
 namespace stash::kernels {
 
-/// The most jobs of one launch.
-inline constexpr unsigned most_jobs = 32;
+using tuning::most_jobs;
 
 /// Jobs one after another. `end[i]` is the number of blocks of jobs 0 to i; behind the last job it repeats.
 template <class Job, unsigned Most>

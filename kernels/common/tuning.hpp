@@ -1,0 +1,43 @@
+#pragma once
+/// \file
+/// How kernels use a multiprocessor: all that may be turned without changing what they compute. The same for
+/// every architecture: sizes of blocks decide the grids, which the host computes, and 65536 registers and
+/// 48 KiB in flight (docs/kernels.md) are those of all of them from sm_80 on. Grids follow from the tensors
+/// alone: blocks are short and many, so that any number of multiprocessors is kept busy.
+///
+/// Threads are of a block. Resident blocks are those that a multiprocessor shall have registers for at once;
+/// 0 leaves that to the compiler.
+
+namespace stash::kernels::tuning {
+
+// Element-wise kernels.
+inline constexpr unsigned group_threads = 256;
+/// Of a thread, for each dense map.
+inline constexpr unsigned loads_in_flight = 4;
+/// For many small maps; left alone, the compiler would rather spill.
+inline constexpr unsigned group_blocks_of_many = 1;
+/// 16-bit elements go through f32 one by one, each in a register of its own.
+inline constexpr unsigned narrow_gradient_blocks = 2;
+
+// Tiles: a warp has one, and those of a block claim their place at once.
+inline constexpr unsigned tile_warps = 8;
+inline constexpr unsigned encode_blocks = 2;
+/// Left to itself, ptxas squeezes one more block in and spills.
+inline constexpr unsigned decode_blocks = 4;
+
+// Pooling.
+inline constexpr unsigned pool_threads = 256;
+inline constexpr unsigned pool_blocks = 3;
+/// Where winners are found again in values, or their signs lie in tiles.
+inline constexpr unsigned pool_blocks_searching = 2;
+
+// Running sums.
+inline constexpr unsigned scan_threads = 1024;
+/// Words of a thread in one round: a block of which nothing else hides the latency has this many loads in
+/// flight, and meets twice for so many words.
+inline constexpr unsigned scan_words = 8;
+
+/// The most maps of one launch.
+inline constexpr unsigned most_jobs = 32;
+
+}  // namespace stash::kernels::tuning
