@@ -30,10 +30,15 @@ STASH_API std::size_t batch_workspace_bytes(std::span<const encode_item> items,
 /// Does what encode() does for every item, in any order and at the same time; no output may overlap an input
 /// or another output. An arena may be shared; which tiles go there then depends on the order.
 /// All items are checked before the first byte is written; the message names the item.
+///
+/// On a device items of one encoding and element type share a launch, 32 at most: n of them are n / 32
+/// launches, rounded up, wherever they stand among the others. Nothing is launched for an item without
+/// elements. With context.canonical, bitmap and csr use one workspace one after another: every item is then
+/// launched by itself.
 STASH_API void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
                             const execution_context& context);
 
-/// The same for decode().
+/// The same for decode(), whose items share launches with context.canonical, too.
 STASH_API void decode_batch(std::span<const decode_item> items, const workspace_view& workspace,
                             const execution_context& context);
 

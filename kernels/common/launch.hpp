@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "common/device_failure.hpp"
@@ -86,7 +87,9 @@ template <class... Parameters, class... Arguments>
 void launch(const char* /*function*/, const execution_context& /*context*/, std::uint64_t blocks,
             unsigned threads, void (*kernel)(Parameters...), const Arguments&... args) {
   if (blocks == 0) return;
-  simt::launch({static_cast<std::uint32_t>(blocks)}, {threads}, 0, [&] { kernel(args...); });
+  // By reference: a copy would be allocated.
+  const auto run = [&] { kernel(args...); };
+  simt::launch({static_cast<std::uint32_t>(blocks)}, {threads}, 0, std::cref(run));
 }
 
 inline void clear(const char* /*function*/, const execution_context& /*context*/, void* data,

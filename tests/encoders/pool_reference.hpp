@@ -16,12 +16,14 @@
 #include <thread>
 #include <vector>
 
+#include "encoders/encoded.hpp"
 #include "stash/error.hpp"
 #include "stash/pool.hpp"
 
 namespace stash::test {
 
-/// A tensor with its memory. Gaps between pixels hold a pattern, so that writes into them are found.
+/// A tensor with its memory, which ends with the last element. Gaps between pixels hold a pattern, so that
+/// writes into them are found.
 class tensor {
  public:
   tensor(const shape& dims, std::int64_t gap = 0)
@@ -55,7 +57,7 @@ class tensor {
   static std::size_t size(const shape& dims, std::int64_t gap) {
     return dims.elements() == 0
                ? 1
-               : static_cast<std::size_t>(dims.elements() / dims.inner() * (dims.inner() + gap));
+               : static_cast<std::size_t>(dims.elements() / dims.inner() * (dims.inner() + gap) - gap);
   }
   std::size_t place(std::int64_t i) const {
     return static_cast<std::size_t>(i / dims_.inner() * pitch_ + i % dims_.inner());
@@ -64,35 +66,6 @@ class tensor {
   shape dims_;
   std::int64_t pitch_;
   std::vector<float> memory_;
-};
-
-/// Encoded bytes with guards behind them and a report.
-class encoded {
- public:
-  explicit encoded(std::size_t bytes, std::uint8_t fill = 0xcd) : bytes_(bytes), memory_(bytes / 16 + 1) {
-    std::memset(memory_.data(), fill, bytes);
-    std::memset(data() + bytes, guard, 16);
-  }
-  std::uint8_t* data() { return memory_.front().bytes; }
-  encoded_view out() { return {data(), bytes_, nullptr, &report}; }
-  const_encoded_view in() { return {data(), bytes_, nullptr, &report}; }
-  std::vector<std::uint8_t> all() { return {data(), data() + bytes_}; }
-  bool guard_intact() {
-    for (std::size_t i = 0; i < 16; ++i) {
-      if (data()[bytes_ + i] != guard) return false;
-    }
-    return true;
-  }
-
-  encode_report report;
-
- private:
-  static constexpr std::uint8_t guard = 0xa5;
-  struct alignas(16) chunk {
-    std::uint8_t bytes[16];
-  };
-  std::size_t bytes_;
-  std::vector<chunk> memory_;
 };
 
 /// A context whose loop runs on three threads over pieces of odd sizes, last piece first.

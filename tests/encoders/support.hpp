@@ -18,27 +18,24 @@
 
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
+#include "support/closed_bytes.hpp"
 
 namespace stash_test {
 
-/// Exactly `bytes` bytes at a 16-byte but not 32-byte boundary, between two guard zones.
+/// Exactly `bytes` bytes at a 16-byte but not 32-byte boundary, between two guard zones. A sanitizer sees who
+/// reads or writes these.
 class guarded_buffer {
  public:
   explicit guarded_buffer(std::size_t bytes, std::uint8_t fill = 0xcd)
       : bytes_(bytes),
-        memory_(static_cast<std::uint8_t*>(std::aligned_alloc(64, (bytes + 2 * guard + 63) / 64 * 64))) {
-    std::memset(memory_.get(), guard_value, guard);
-    std::memset(data(), fill, bytes);
-    std::memset(data() + bytes, guard_value, guard);
-  }
+        memory_(filled(bytes, fill)),
+        front_(memory_.get(), data()),
+        behind_(data() + bytes, memory_.get() + room(bytes)) {}
+  guarded_buffer(guarded_buffer&&) noexcept = default;
+
   std::uint8_t* data() const { return memory_.get() + guard; }
   std::size_t size() const { return bytes_; }
-  bool guards_intact() const {
-    const auto intact = [](const std::uint8_t* zone) {
-      return std::all_of(zone, zone + guard, [](std::uint8_t byte) { return byte == guard_value; });
-    };
-    return intact(memory_.get()) && intact(data() + bytes_);
-  }
+  bool guards_intact() const { return front_.are(guard_value) && behind_.are(guard_value); }
   std::vector<std::uint8_t> copy() const { return {data(), data() + bytes_}; }
 
  private:
@@ -47,8 +44,17 @@ class guarded_buffer {
   struct free_memory {
     void operator()(std::uint8_t* memory) const { std::free(memory); }
   };
+  static std::size_t room(std::size_t bytes) { return (bytes + 2 * guard + 63) / 64 * 64; }
+  static std::uint8_t* filled(std::size_t bytes, std::uint8_t fill) {
+    auto* const memory = static_cast<std::uint8_t*>(std::aligned_alloc(64, room(bytes)));
+    std::memset(memory, guard_value, room(bytes));
+    std::memset(memory + guard, fill, bytes);
+    return memory;
+  }
+
   std::size_t bytes_;
   std::unique_ptr<std::uint8_t, free_memory> memory_;
+  closed_bytes front_, behind_;
 };
 
 inline float from_bits(std::uint32_t bits) {

@@ -15,33 +15,41 @@
 
 #include "format/reference.hpp"
 #include "stash/encoding.hpp"
+#include "support/closed_bytes.hpp"
 
 namespace stash::test {
 
 using reference::tensor;
 
-/// Memory with 16-byte alignment plus an offset, and a guard behind it.
+/// Memory with 16-byte alignment plus an offset, and a guard behind it. A sanitizer sees who reads or writes
+/// what is not data.
 class buffer {
  public:
   explicit buffer(std::size_t bytes, std::size_t offset = 0)
-      : memory_(bytes + offset + 64, 0xa5), bytes_(bytes) {
-    void* start = memory_.data();
-    std::size_t space = memory_.size();
-    start = std::align(16, bytes + offset, start, space);
-    data_ = static_cast<std::uint8_t*>(start) + offset;
-  }
+      : memory_(bytes + offset + 64, pattern),
+        data_(place(memory_, bytes, offset)),
+        bytes_(bytes),
+        front_(memory_.data(), data_),
+        guard_(data_ + bytes, memory_.data() + memory_.size()) {}
+  buffer(buffer&&) noexcept = default;
+
   std::uint8_t* data() const { return data_; }
   std::size_t size() const { return bytes_; }
-  bool guard_is_whole() const {
-    const std::uint8_t* end = memory_.data() + memory_.size();
-    return std::all_of(static_cast<const std::uint8_t*>(data_ + bytes_), end,
-                       [](std::uint8_t b) { return b == 0xa5; });
-  }
+  bool guard_is_whole() const { return front_.are(pattern) && guard_.are(pattern); }
 
  private:
+  static constexpr std::uint8_t pattern = 0xa5;
+  static std::uint8_t* place(std::vector<std::uint8_t>& memory, std::size_t bytes, std::size_t offset) {
+    void* start = memory.data();
+    std::size_t space = memory.size();
+    start = std::align(16, bytes + offset, start, space);
+    return static_cast<std::uint8_t*>(start) + offset;
+  }
+
   std::vector<std::uint8_t> memory_;
-  std::uint8_t* data_ = nullptr;
+  std::uint8_t* data_;
   std::size_t bytes_;
+  stash_test::closed_bytes front_, guard_;
 };
 
 class generator {
@@ -108,13 +116,15 @@ inline std::size_t width(dtype type) {
 }
 
 /// The tensor in memory, `inner` elements dense and `gap` more between rows; `offset` bytes off alignment.
+/// The memory ends with the last element: behind the last row there is no gap.
 struct placed {
   buffer memory;
   shape dims;
   std::int64_t pitch;
 
   placed(dtype type, std::int64_t count, std::int64_t inner, std::int64_t gap, std::size_t offset)
-      : memory(static_cast<std::size_t>(count / inner * (inner + gap)) * width(type), offset),
+      : memory(count == 0 ? 0 : static_cast<std::size_t>(count / inner * (inner + gap) - gap) * width(type),
+               offset),
         dims{count / inner, inner},
         pitch(inner + gap) {}
   std::size_t at(std::int64_t i) const {

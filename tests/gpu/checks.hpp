@@ -31,6 +31,10 @@ std::vector<named_check> pool_checks(const check_setup& setup);
 std::vector<named_check> dropout_checks(const check_setup& setup);
 /// Several streams at once, recorded graphs, batches.
 std::vector<named_check> stream_checks(const check_setup& setup);
+/// Calls on encoded bytes in recorded graphs, which are launched on several inputs.
+std::vector<named_check> graph_checks(const check_setup& setup);
+/// The same for layers.
+std::vector<named_check> graph_layer_checks(const check_setup& setup);
 /// Steps whose maps go to the host and come back, in streams and as graphs.
 std::vector<named_check> swap_checks(const check_setup& setup);
 /// Stashed tensors, size queries, the swapper, and the export of csr.

@@ -1,5 +1,5 @@
-// Owning objects and level-one calls on a device, here the emulator's: what is kept comes back, nothing is
-// lost or leaked when memory runs out, and level-one calls do nothing but launch.
+// Owning objects on a device, here the emulator's: what is kept comes back, and nothing is lost or leaked
+// when memory runs out.
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,7 @@
 #include "encoders/support.hpp"
 #include "simt/device_memory.hpp"
 #include "simt/report_places.hpp"
-#include "stash/batch.hpp"
 #include "stash/c_api.h"
-#include "stash/dropout.hpp"
-#include "stash/relu.hpp"
 #include "stash/stashed_tensor.hpp"
 
 namespace stash {
@@ -206,45 +203,6 @@ TEST(device_handles, survive_every_allocation_that_fails) {
     }
     EXPECT_EQ(failures, capacity == 0 ? 2 : 3);
   }
-}
-
-TEST(device_level_one, only_launches) {
-  const device_values x(make_values(9000, 0.4, flavour::special, 8)), y(std::vector<float>(9000));
-  const std::size_t room = 1 << 17;
-  void* const encoded = device_memory().allocate(room, 64);
-  void* const workspace = device_memory().allocate(4096, 64);
-  auto* const report = static_cast<encode_report*>(device_memory().allocate(sizeof(encode_report), 64));
-  for (const char* name : {"raw", "sign_mask", "range_mask", "bitmap", "csr", "bitmap_fp8", "csr_mxfp4_e2m1",
-                           "fp16", "fp10", "mxfp6_e2m3"}) {
-    for (const bool canonical : {false, true}) {
-      *report = {};
-      encoding e = parse_encoding(name);
-      e.underflow = underflow_rule::keep_nonzero;
-      execution_context context = device;
-      context.canonical = canonical;
-      const encoded_view out{encoded, room, nullptr, report};
-      const const_encoded_view in{encoded, room, nullptr, report};
-      const encode_item item{e, x.view(), out};
-      const simt::device_calls before = simt::calls_so_far();
-      encode(e, x.view(), out, {workspace, 4096}, context);
-      encode_batch({&item, 1}, {workspace, 4096}, context);
-      if (e.kind != encoding_kind::sign_mask && e.kind != encoding_kind::range_mask) {
-        decode(e, in, y.view(), {}, context);
-      }
-      if (e.kind != encoding_kind::range_mask) {
-        relu_backward(x.view(), e, in, y.view(), framework_rule::pytorch, context);
-      }
-      dropout_forward(x.view(), y.view(), {}, 0.5F, {}, context);
-      const simt::device_calls after = simt::calls_so_far();
-      EXPECT_GT(after.launches, before.launches) << name;
-      EXPECT_EQ(after.allocations, before.allocations) << name;
-      EXPECT_EQ(after.copies, before.copies) << name;
-      EXPECT_EQ(after.waits, before.waits) << name;
-    }
-  }
-  device_memory().deallocate(report, sizeof(encode_report), 64);
-  device_memory().deallocate(workspace, 4096, 64);
-  device_memory().deallocate(encoded, room, 64);
 }
 
 TEST(device_level_one, refuses_what_it_cannot_do) {

@@ -10,19 +10,13 @@
 #include "common/divisor.hpp"
 #include "encoders/pool_general_reference.hpp"
 #include "encoders/pool_reference.hpp"
-#include "simt/simt.hpp"
+#include "simt/schedules.hpp"
 
 namespace stash::test {
 namespace {
 
 constexpr execution_context on_host;
 constexpr execution_context on_device{memory_space::device};
-
-/// One schedule for each number, all kinds in turn.
-void schedule_number(std::uint32_t k) {
-  constexpr simt::order orders[] = {simt::order::forward, simt::order::reverse, simt::order::random};
-  simt::set_schedule({orders[k % 3], k + 1, k % 4 + 1});
-}
 
 tensor_view in_space(tensor_view view, const execution_context& where) {
   view.space = where.space;
@@ -228,8 +222,8 @@ INSTANTIATE_TEST_SUITE_P(types, device_pool, testing::Values(dtype::f32, dtype::
 
 TEST_P(device_pool, random_layers_are_as_on_the_cpu) {
   const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
-  const std::uint32_t layers = wanted == nullptr ? 150 : static_cast<std::uint32_t>(std::atoi(wanted));
-  for (std::uint32_t k = 0; k < layers; ++k) {
+  for (const scheduled_run& run : scheduled_runs(wanted == nullptr ? 150 : std::atoi(wanted))) {
+    const auto k = static_cast<std::uint32_t>(run.tensor);
     std::mt19937 random(k);
     geometry g = random_geometry(random);
     std::int64_t gap = k % 5 == 0 ? 3 : 0;
@@ -239,8 +233,8 @@ TEST_P(device_pool, random_layers_are_as_on_the_cpu) {
       g.window.layout = pool_layout::channels_last;
       gap = k % 4 == 0 ? 0 : 8;
     }
-    SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
-    schedule_number(k);
+    SCOPED_TRACE(testing::Message() << text_of(run) << ": " << describe(g));
+    simt::set_schedule(run.schedule);
     layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], gap, random).check();
     if (HasFatalFailure()) return;
   }
@@ -270,7 +264,7 @@ TEST_P(device_pool, edges) {
   edges.push_back({deep, {1, 8, 7, 6, 8, {}}});
   edges.push_back({cube, {1, 8, 6, 5, 7, {}}});
   edges.push_back({far, {1, 8, 1, 2, 9, {}}});
-  std::uint32_t k = 0;
+  int k = 0;
   std::mt19937 random(7);
   for (const edge& e : edges) {
     for (const pool_layout layout : {pool_layout::channels_last, pool_layout::channels_first}) {
@@ -279,7 +273,7 @@ TEST_P(device_pool, edges) {
         g.window.layout = layout;
         ASSERT_TRUE(fit(g, e.window == far ? 0 : 1)) << describe(g);
         SCOPED_TRACE(describe(g));
-        schedule_number(++k);
+        simt::set_schedule(schedule_of(++k));
         layer_case(g, GetParam(), relu, rules[k % 2], k % 3 == 0 ? 5 : 0, random).check();
         if (HasFatalFailure()) return;
       }

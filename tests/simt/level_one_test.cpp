@@ -1,0 +1,332 @@
+// No level-one call on a device allocates, waits or reads back: all of them, each by itself, with device
+// memory that the host cannot reach. What they compute is tested elsewhere.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "format/tensor_generator.hpp"
+#include "simt/closed_memory.hpp"
+#include "simt/device_memory.hpp"
+#include "stash/batch.hpp"
+#include "stash/csr.hpp"
+#include "stash/dropout.hpp"
+#include "stash/pool.hpp"
+#include "stash/relu.hpp"
+
+namespace stash {
+namespace {
+
+constexpr execution_context device{memory_space::device};
+constexpr std::int64_t elements = 2 * 8 * 8 * 80;  // two blocks of tiles
+constexpr dtype types[] = {dtype::f32, dtype::f16, dtype::bf16};
+
+constexpr execution_context canonical_context() {
+  execution_context context = device;
+  context.canonical = true;
+  return context;
+}
+
+class device_level_one : public testing::TestWithParam<dtype> {
+ protected:
+  dtype type() const { return GetParam(); }
+
+  /// A map of these dimensions with random values.
+  tensor_view map(const shape& dims) {
+    const test::tensor t = random_.make(type(), dims.elements());
+    test::placed on_host(type(), dims.elements(), dims.elements(), 0, 0);
+    on_host.put(t);
+    const tensor_view view = empty(type(), dims);
+    memory_.write(view.data, on_host.memory.data(), on_host.memory.size());
+    return view;
+  }
+  tensor_view empty(dtype of, const shape& dims) {
+    return {memory_.take(static_cast<std::size_t>(dims.elements()) * size_of(of)), of, memory_space::device,
+            dims, 0};
+  }
+  encoded_view room(std::size_t bytes, const overflow_arena* beside = nullptr) {
+    return {memory_.take(bytes), bytes, beside, take<encode_report>(1)};
+  }
+  encoded_view room_for(const encoding& e, std::int64_t count) {
+    return room(encoded_bytes_bound(e, type(), count));
+  }
+  workspace_view scratch(std::size_t bytes) { return {memory_.take(bytes), bytes}; }
+  template <class T>
+  T* take(std::size_t count) {
+    return reinterpret_cast<T*>(memory_.take(count * sizeof(T)));
+  }
+  static const_encoded_view kept(const encoded_view& v) { return {v.data, v.bytes, v.overflow, v.report}; }
+  encode_report report_of(const encoded_view& v) { return memory_.read(v.report); }
+  void expect_ok(const encoded_view& v) { EXPECT_EQ(report_of(v).status, status_ok); }
+
+  /// Makes the call and counts what else it does.
+  void only_launches(const std::string& what, const std::function<void()>& call, bool any = true) {
+    const simt::device_calls before = simt::calls_so_far();
+    const std::int64_t host = memory_.host_allocations();
+    call();
+    const std::int64_t host_after = memory_.host_allocations();
+    const simt::device_calls after = simt::calls_so_far();
+    EXPECT_EQ(after.launches > before.launches, any) << what;
+    EXPECT_EQ(after.allocations, before.allocations) << what;
+    EXPECT_EQ(after.copies, before.copies) << what;
+    EXPECT_EQ(after.waits, before.waits) << what;
+    EXPECT_EQ(host_after, host) << what << " allocates on the host";
+  }
+
+  /// Everything that takes bytes of this encoding. `stored` has been written.
+  void read_in_every_way(const std::string& name, const encoding& e, const encoded_view& stored) {
+    const tensor_view dy = map({elements}), dx = empty(type(), {elements});
+    const bool sign = e.kind != encoding_kind::range_mask;
+    const bool lossless = e.values == value_format::source && e.kind != encoding_kind::sign_mask;
+    const tensor_view back =
+        empty(e.kind == encoding_kind::sign_mask || !sign ? dtype::u8 : type(), {elements});
+    only_launches("decode " + name, [&] { decode(e, kept(stored), back, {}, device); });
+    const encoded_view copy = room_for(e, elements);
+    only_launches("canonicalise " + name,
+                  [&] { canonicalise(e, type(), elements, kept(stored), copy, device); });
+    expect_ok(copy);
+    if (sign) {
+      only_launches("relu_backward " + name,
+                    [&] { relu_backward(dy, e, kept(stored), dx, framework_rule::pytorch, device); });
+      only_launches("leaky_relu_backward " + name,
+                    [&] { leaky_relu_backward(dy, e, kept(stored), dx, 0.1F, device); });
+    }
+    if (!sign || lossless) {
+      only_launches("clip_backward " + name,
+                    [&] { clip_backward(dy, e, kept(stored), dx, 0, 6, framework_rule::pytorch, device); });
+    }
+    if (e.kind == encoding_kind::csr) {
+      const csr32_view out{take<std::uint32_t>(elements / csr_row_elements + 1),
+                           take<std::uint32_t>(elements), take<std::uint8_t>(elements * size_of(type())),
+                           type(), elements};
+      only_launches("csr_export32 " + name, [&] { csr_export32(e, kept(stored), elements, out, device); });
+    }
+    expect_ok(stored);
+  }
+
+  /// Bytes beside a slot, in device memory and in memory of the host that kernels reach.
+  overflow_arena arena(std::size_t bytes, std::size_t host_bytes) {
+    return {take<std::uint8_t>(bytes),      bytes,      take<std::uint64_t>(1),
+            take<std::uint8_t>(host_bytes), host_bytes, take<std::uint64_t>(1)};
+  }
+
+  stash_test::closed_memory memory_;
+  test::generator random_{77};
+};
+
+INSTANTIATE_TEST_SUITE_P(types, device_level_one, testing::ValuesIn(types), [](const auto& tested) {
+  return std::string(tested.param == dtype::f32 ? "f32" : tested.param == dtype::f16 ? "f16" : "bf16");
+});
+
+std::vector<std::string> encodings_of(dtype type) {
+  std::vector<std::string> names;
+  for (const test::pair_under_test& pair : test::pairs()) {
+    if (pair.type == type) names.push_back(pair.name);
+  }
+  return names;
+}
+
+encoding named(const std::string& name) {
+  encoding e = parse_encoding(name);
+  e.underflow = underflow_rule::keep_nonzero;
+  return e;
+}
+
+bool is_tiled(const encoding& e) {
+  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+}
+
+TEST_P(device_level_one, encodings) {
+  const tensor_view x = map({elements});
+  for (const std::string& name : encodings_of(type())) {
+    const encoding e = named(name);
+    for (const execution_context& context : {device, canonical_context()}) {
+      const encoded_view stored = room_for(e, elements);
+      const workspace_view workspace = scratch(workspace_bytes(e, type(), elements, context));
+      only_launches("encode " + name, [&] { encode(e, x, stored, workspace, context); });
+      read_in_every_way(name, e, stored);
+    }
+    only_launches(
+        "sizes of " + name,
+        [&] {
+          encoded_bytes_bound(e, type(), elements);
+          encoded_bytes_at_density(e, type(), elements, 0.5);
+          workspace_bytes(e, type(), elements, canonical_context());
+        },
+        false);
+  }
+}
+
+/// Slots without room for payloads, beside an arena with room for some of them.
+TEST_P(device_level_one, overflow) {
+  const tensor_view x = map({elements});
+  for (const std::string& name : encodings_of(type())) {
+    const encoding e = named(name);
+    if (!is_tiled(e)) continue;
+    const std::size_t bound = encoded_bytes_bound(e, type(), elements);
+    for (const execution_context& context : {device, canonical_context()}) {
+      const overflow_arena beside = arena(1024, bound);
+      const encoded_view stored = room(test::bytes_before_payloads({name, type()}, elements) + 512, &beside);
+      const workspace_view workspace = scratch(workspace_bytes(e, type(), elements, context));
+      only_launches("encode into an arena " + name, [&] { encode(e, x, stored, workspace, context); });
+      EXPECT_GT(report_of(stored).overflow_bytes, 0U) << name;
+      EXPECT_GT(memory_.read(beside.host_claimed), 0U) << name;
+      read_in_every_way(name + " in an arena", e, stored);
+    }
+  }
+}
+
+/// All encodings twice, more than one launch has room for.
+TEST_P(device_level_one, batches) {
+  for (const execution_context& context : {device, canonical_context()}) {
+    const overflow_arena beside = arena(1 << 19, 1 << 12);
+    std::vector<encode_item> to_encode;
+    std::vector<decode_item> to_decode;
+    for (const std::string& name : encodings_of(type())) {
+      const encoding e = named(name);
+      const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
+      for (const std::int64_t n : {std::int64_t{1500}, std::int64_t{9000}}) {
+        const bool overflows = is_tiled(e) && n == 1500;
+        const encoded_view stored =
+            overflows ? room(test::bytes_before_payloads({name, type()}, n), &beside) : room_for(e, n);
+        to_encode.push_back({e, map({n}), stored});
+        to_decode.push_back({e, kept(stored), empty(mask ? dtype::u8 : type(), {n})});
+      }
+    }
+    std::size_t bytes = 0;
+    only_launches(
+        "batch_workspace_bytes", [&] { bytes = batch_workspace_bytes(to_encode, context); }, false);
+    const workspace_view workspace = scratch(bytes);
+    only_launches("encode_batch", [&] { encode_batch(to_encode, workspace, context); });
+    EXPECT_GT(memory_.read(beside.claimed), 0U);
+    only_launches("decode_batch", [&] { decode_batch(to_decode, {}, context); });
+    for (const encode_item& item : to_encode)
+      expect_ok(item.output);
+  }
+}
+
+TEST_P(device_level_one, activations) {
+  const auto rule = framework_rule::tensorflow;
+  const tensor_view x = map({elements}), dy = map({elements}), y = empty(type(), {elements}),
+                    dx = empty(type(), {elements});
+  const encoded_view mask = room_for(parse_encoding("sign_mask"), elements);
+  for (const encoded_view& out : {mask, encoded_view{}}) {
+    const std::string how = out.data == nullptr ? " without a mask" : " with a mask";
+    only_launches("relu_forward" + how, [&] { relu_forward(x, y, out, rule, device); });
+    only_launches("leaky_relu_forward" + how, [&] { leaky_relu_forward(x, y, out, 0.1F, device); });
+    only_launches("clip_forward" + how, [&] { clip_forward(x, y, out, 0, 6, rule, device); });
+  }
+  // From masks and other stashes: read_in_every_way().
+  only_launches("relu_backward", [&] { relu_backward(dy, y, dx, rule, device); });
+  only_launches("leaky_relu_backward", [&] { leaky_relu_backward(dy, x, dx, 0.1F, device); });
+  only_launches("clip_backward", [&] { clip_backward(dy, x, dx, 0, 6, rule, device); });
+  expect_ok(mask);
+}
+
+TEST_P(device_level_one, dropout) {
+  if (type() != dtype::f32) GTEST_SKIP() << "dropout is for f32";
+  const tensor_view x = map({elements}), y = empty(type(), {elements});
+  const encoded_view mask = room_for(parse_encoding("sign_mask"), elements);
+  const dropout_key key{1, 2, 3};
+  only_launches("dropout_forward with a mask", [&] { dropout_forward(x, y, mask, 0.5F, key, device); });
+  only_launches("dropout_forward", [&] { dropout_forward(x, y, {}, 0.5F, key, device); });
+  only_launches("dropout_backward from a mask", [&] { dropout_backward(x, kept(mask), y, 0.5F, device); });
+  only_launches("dropout_backward from the key", [&] { dropout_backward(x, y, 0.5F, key, device); });
+  expect_ok(mask);
+}
+
+/// Layers whose kernels differ: channels in eights or not, first or last; windows that lie side by side or
+/// overlap; depth.
+struct pool_form {
+  const char* name;
+  pool_window window;
+  shape x, y;
+};
+
+std::vector<pool_form> pool_forms() {
+  const pool_window halves, overlapping{3, 3, 2, 2, 1, 1};
+  pool_window first = overlapping, halves_first, deep;
+  first.layout = halves_first.layout = pool_layout::channels_first;
+  deep.kernel_d = deep.stride_d = 2;
+  return {{"halves", halves, {2, 8, 8, 16}, {2, 4, 4, 16}},
+          {"overlapping", overlapping, {2, 8, 8, 16}, {2, 4, 4, 16}},
+          {"three channels", overlapping, {2, 8, 8, 3}, {2, 4, 4, 3}},
+          {"channels first", first, {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"halves, channels first", halves_first, {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"deep", deep, {2, 4, 8, 8, 8}, {2, 2, 4, 4, 8}}};
+}
+
+TEST_P(device_level_one, max_pool) {
+  for (const pool_form& f : pool_forms()) {
+    const std::string name = std::string(", ") + f.name;
+    const pool_window& w = f.window;
+    const auto cells = static_cast<std::uint16_t>(w.cells());
+    const auto rule = framework_rule::pytorch;
+    const tensor_view x = map(f.x), dy = map(f.y), y = empty(type(), f.y), dx = empty(type(), f.x);
+    const encoded_view index =
+        room_for({.kind = encoding_kind::window_index, .window_cells = cells}, f.y.elements());
+    only_launches("max_pool_forward" + name, [&] { max_pool_forward(x, y, w, {}, rule, device); });
+    only_launches("max_pool_forward with index" + name,
+                  [&] { max_pool_forward(x, y, w, index, rule, device); });
+    only_launches("max_pool_backward from index" + name,
+                  [&] { max_pool_backward(dy, kept(index), dx, w, device); });
+    only_launches("max_pool_backward from x" + name, [&] { max_pool_backward(dy, x, dx, w, rule, device); });
+    expect_ok(index);
+  }
+}
+
+TEST_P(device_level_one, relu_max_pool) {
+  for (const pool_form& f : pool_forms()) {
+    const std::string name = std::string(", ") + f.name;
+    const pool_window& w = f.window;
+    const auto cells = static_cast<std::uint16_t>(w.cells());
+    const auto rule = framework_rule::pytorch;
+    const tensor_view x = map(f.x), dy = map(f.y), y = empty(type(), f.y), dx = empty(type(), f.x);
+    const encoded_view index =
+        room_for({.kind = encoding_kind::window_index, .window_cells = cells}, f.y.elements());
+    const encoded_view code =
+        room_for({.kind = encoding_kind::relu_pool, .window_cells = cells}, f.y.elements());
+    for (const bool with_code : {false, true}) {
+      for (const bool with_index : {false, true}) {
+        only_launches("relu_max_pool_forward" + name, [&] {
+          relu_max_pool_forward(x, y, w, with_code ? code : encoded_view{},
+                                with_index ? index : encoded_view{}, rule, device);
+        });
+      }
+    }
+    only_launches("relu_max_pool_backward from code" + name,
+                  [&] { relu_max_pool_backward(dy, kept(code), dx, w, device); });
+    only_launches("relu_max_pool_backward from index and y" + name,
+                  [&] { relu_max_pool_backward(dy, kept(index), y, dx, w, rule, device); });
+    only_launches("relu_max_pool_backward from x" + name,
+                  [&] { relu_max_pool_backward(dy, x, dx, w, rule, device); });
+    for (const std::string& stash : encodings_of(type())) {
+      const encoding e = named(stash);
+      if (e.kind == encoding_kind::range_mask) continue;
+      const encoded_view stored = room_for(e, f.y.elements());
+      encode(e, y, stored, {}, device);
+      only_launches("relu_max_pool_backward from index and " + stash + name,
+                    [&] { relu_max_pool_backward(dy, kept(index), e, kept(stored), dx, w, rule, device); });
+      expect_ok(stored);
+    }
+    expect_ok(index);
+    expect_ok(code);
+  }
+}
+
+/// What has no elements needs no launch, and nothing else.
+TEST_P(device_level_one, nothing) {
+  const tensor_view none = empty(type(), {0});
+  const encoded_view stored = room(0);
+  only_launches(
+      "encode nothing", [&] { encode(parse_encoding("bitmap"), none, stored, {}, device); }, false);
+  only_launches(
+      "encode no items", [&] { encode_batch({}, {}, device); }, false);
+  only_launches(
+      "decode no items", [&] { decode_batch({}, {}, device); }, false);
+}
+
+}  // namespace
+}  // namespace stash
