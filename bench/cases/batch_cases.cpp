@@ -8,18 +8,17 @@
 namespace stash::bench {
 namespace {
 
-constexpr std::int64_t items = 32;
-constexpr std::int64_t batch_bytes = items * (256 << 10);
+constexpr std::int64_t batch_bytes = batch_items * batch_item_elements * 4;
 
 // One large map, cut into items; each has its encoded form.
 struct batch {
   batch(const encoding& e, const case_setup& setup)
       : x(map_after_relu(setup)), whole(std::make_shared<encoded>(e, *x, setup.context)) {
-    const auto part = static_cast<std::size_t>(x->elements() / items);
-    parts.reserve(static_cast<std::size_t>(items));  // views below point into the parts
-    for (std::size_t i = 0; i < static_cast<std::size_t>(items); ++i) {
+    const auto part = static_cast<std::size_t>(x->elements() / batch_items);
+    parts.reserve(static_cast<std::size_t>(batch_items));  // views below point into the parts
+    for (std::size_t i = 0; i < static_cast<std::size_t>(batch_items); ++i) {
       const tensor_view view{x->values().subspan(i * part, part).data(), dtype::f32, memory_space::host,
-                             map_shape(setup.bytes / items), 0};
+                             map_shape(setup.bytes / batch_items), 0};
       parts.emplace_back(e, encoded_bytes_exact(e, view, setup.context));
       to_encode.push_back({e, view, parts.back().write()});
       to_decode.push_back({e, parts.back().read(), view});
@@ -57,16 +56,24 @@ prepared_call prepare_decode(const encoding& e, const case_setup& setup) {
 
 }  // namespace
 
+std::vector<encoding> batched_encodings() {
+  std::vector<encoding> all;
+  for (const char* const name : {"sign_mask", "bitmap", "csr", "bitmap_fp8", "fp16", "fp8", "mxfp8_e4m3"}) {
+    all.push_back(parse_encoding(name));
+    if (all.back().values != value_format::source) all.back().underflow = underflow_rule::keep_nonzero;
+  }
+  return all;
+}
+
 std::vector<bench_case> batch_cases() {
   std::vector<bench_case> cases;
-  for (const char* const name : {"sign_mask", "bitmap", "csr", "bitmap_fp8", "fp16", "fp8", "mxfp8_e4m3"}) {
-    encoding e = parse_encoding(name);
-    if (e.values != value_format::source) e.underflow = underflow_rule::keep_nonzero;
-    cases.push_back({std::string("encode_batch_of_32/") + name,
+  for (const encoding& e : batched_encodings()) {
+    const std::string name = to_string(e);
+    cases.push_back({"encode_batch_of_32/" + name,
                      [e](const case_setup& s) { return prepare_encode(e, s); },
                      {batch_bytes}});
     if (e.kind == encoding_kind::sign_mask) continue;
-    cases.push_back({std::string("decode_batch_of_32/") + name,
+    cases.push_back({"decode_batch_of_32/" + name,
                      [e](const case_setup& s) { return prepare_decode(e, s); },
                      {batch_bytes}});
   }

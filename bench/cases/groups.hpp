@@ -19,6 +19,10 @@ std::vector<bench_case> batch_cases();
 /// As encode_cases() names them. What narrows values keeps signs exact (keep_nonzero).
 std::vector<encoding> benched_encodings();
 
+/// Those that batches are measured with, and a batch: so many maps of so many f32.
+std::vector<encoding> batched_encodings();
+inline constexpr std::int64_t batch_items = 32, batch_item_elements = 64 << 10;
+
 inline constexpr std::int64_t map_channels = 64;
 
 /// (1, H, 16, 64).

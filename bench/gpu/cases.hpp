@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/gpu/maps.hpp"
+#include "stash/encoding.hpp"
 
 namespace stash::gpu {
 
@@ -29,10 +30,16 @@ struct measured_case {
   /// Throws what the calls throw: what the back end does not have yet is not run.
   std::function<prepared_case(const map_form&, map_source&)> prepare;
   bool has_copies = true;  ///< measured beside copies
+  /// Of the map of any type, where the case has its own sizes: the first for smoke runs, the last for others.
+  std::vector<std::int64_t> own_elements = {};
 };
 
-/// Every encoding and layer.
+/// Every encoding and layer, and the two below.
 std::vector<measured_case> stash_cases();
+/// All maps of a network's training step, one call after the other.
+std::vector<measured_case> sequence_cases();
+/// Many small maps in one call.
+std::vector<measured_case> batch_cases();
 /// Maps on their way to the host and back.
 std::vector<measured_case> swap_cases();
 /// Copies, naive kernels, and calls of libraries. Implemented where the device is.
@@ -54,7 +61,7 @@ struct line {
 };
 
 enum class selection : std::uint8_t {
-  smoke,     ///< everything once, at 64 KiB: does it work
+  smoke,     ///< everything once, at 64 KiB or a case's own least size: does it work
   readable,  ///< the most used cases, f32 and f16, at 256 MiB (emulated: 64 KiB); half of the values zero
   quick,     ///< all cases, f32 and f16, at 256 MiB; half of the values zero
   usual,     ///< quick, bf16 too; the most used cases on all inputs from 64 KiB to 1 GiB
@@ -64,5 +71,7 @@ enum class selection : std::uint8_t {
 std::vector<line> lines_of(selection s, const std::vector<measured_case>& cases);
 
 bool takes_floats(dtype type);
+/// True if maps of the type are encoded so: no cast of 16 bits to 16.
+bool can_encode(const encoding& e, dtype type);
 
 }  // namespace stash::gpu

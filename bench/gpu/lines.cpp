@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
 #include <string_view>
 
 #include "bench/cases/cases.hpp"
@@ -22,6 +23,9 @@ constexpr std::array<bench::map_input, 5> inputs = {{{zero_pattern::independent,
                                                      {zero_pattern::independent, 0.05},
                                                      {zero_pattern::dead_channels, 0.5},
                                                      {zero_pattern::clustered, 0.5}}};
+// What ReLUs leave lies between these shares of non-zeros. With the second, bitmaps alone are still worth it.
+constexpr bench::map_input fewest_nonzeros{zero_pattern::independent, 0.2};
+constexpr bench::map_input most_nonzeros{zero_pattern::independent, 0.6};
 // What networks are trained with most, and one case of each kind of kernel.
 constexpr std::string_view most_used[] = {"baseline/driver_copy",
                                           "baseline/kernel_copy",
@@ -50,24 +54,44 @@ void add(std::vector<line>& lines, const measured_case& c, const map_form& form)
   if (c.takes(form.type)) lines.push_back({c, form});
 }
 
+bool is_bitmap(const measured_case& c) {
+  return c.name.find("/bitmap") != std::string::npos;
+}
+
+std::int64_t own_bytes(std::int64_t elements, dtype type) {
+  return elements * static_cast<std::int64_t>(size_of(type));
+}
+
 void add_everything(std::vector<line>& lines, const measured_case& c) {
   for (const dtype type : types) {
-    for (const bench::map_input& input : inputs) {
-      for (const std::int64_t size : sizes)
-        add(lines, c, {type, input, size});
-    }
+    const auto add_sizes = [&](const bench::map_input& input) {
+      for (const std::int64_t own : c.own_elements)
+        add(lines, c, {type, input, own_bytes(own, type)});
+      for (const std::int64_t size : sizes) {
+        if (c.own_elements.empty()) add(lines, c, {type, input, size});
+      }
+    };
+    std::for_each(inputs.begin(), inputs.end(), add_sizes);
+    if (is_bitmap(c)) add_sizes(most_nonzeros);
   }
 }
 
-/// The one map that every case is measured on, of every type but, for quick runs, bf16.
-void add_usual(std::vector<line>& lines, const measured_case& c, std::int64_t size, bool with_bf16) {
+/// A map of the usual size, or of the least, of every type but, for quick runs, bf16.
+void add_one_size(std::vector<line>& lines, const measured_case& c, const bench::map_input& input, bool least,
+                  bool with_bf16) {
   for (const dtype type : types) {
-    if (with_bf16 || type != dtype::bf16) add(lines, c, {type, inputs.front(), size});
+    std::int64_t size = least ? sizes.front() : usual_size;
+    if (!c.own_elements.empty())
+      size = own_bytes(least ? c.own_elements.front() : c.own_elements.back(), type);
+    if (with_bf16 || type != dtype::bf16) add(lines, c, {type, input, size});
   }
 }
 
-bool is_usual(const line& l) {
-  return bench::to_string(l.form.zeros) == bench::to_string(inputs.front()) && l.form.bytes == usual_size;
+/// The most used bitmaps at both ends of what ReLUs leave.
+void add_densities(std::vector<line>& lines, const measured_case& c, bool with_bf16) {
+  if (!is_bitmap(c) || !is_most_used(c.name)) return;
+  for (const bench::map_input& input : {fewest_nonzeros, most_nonzeros})
+    add_one_size(lines, c, input, false, with_bf16);
 }
 
 }  // namespace
@@ -79,23 +103,29 @@ std::string line::name() const {
 
 std::vector<line> lines_of(selection s, const std::vector<measured_case>& cases) {
   std::vector<line> lines;
+  const bool with_bf16 = s != selection::quick && s != selection::readable;
   for (const measured_case& c : cases) {
     if (s == selection::all) {
       add_everything(lines, c);
-    } else if (s == selection::readable) {
-      if (is_most_used(c.name)) add_usual(lines, c, is_emulated() ? sizes.front() : usual_size, false);
-    } else {
-      add_usual(lines, c, s == selection::smoke ? sizes.front() : usual_size, s != selection::quick);
+    } else if (s != selection::readable || is_most_used(c.name)) {
+      const bool least = s == selection::smoke || (s == selection::readable && is_emulated());
+      add_one_size(lines, c, inputs.front(), least, with_bf16);
     }
   }
-  if (s != selection::usual) return lines;
-  // Last, so that a run that is cut short has seen every case.
+  if (s != selection::quick && s != selection::usual) return lines;
+  // Behind the others, so that a run that is cut short has seen every case; sweeps last.
+  for (const measured_case& c : cases)
+    add_densities(lines, c, with_bf16);
+  if (s == selection::quick) return lines;
+  std::set<std::string> named;
+  for (const line& l : lines)
+    named.insert(l.name());
   std::vector<line> sweeps;
   for (const measured_case& c : cases) {
     if (is_most_used(c.name)) add_everything(sweeps, c);
   }
   std::copy_if(sweeps.begin(), sweeps.end(), std::back_inserter(lines),
-               [](const line& l) { return !is_usual(l); });
+               [&](const line& l) { return !named.contains(l.name()); });
   return lines;
 }
 

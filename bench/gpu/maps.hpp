@@ -30,6 +30,11 @@ class device_map {
  public:
   device_map(dtype type, const shape& dims);
   tensor_view view() const { return {memory_.data(), type_, memory_space::device, dims_, 0}; }
+  /// The elements from `first` on, in a shape of their own.
+  tensor_view part(std::int64_t first, const shape& dims) const {
+    return {memory_.bytes() + static_cast<std::size_t>(first) * size_of(type_), type_, memory_space::device,
+            dims, 0};
+  }
   void* data() const noexcept { return memory_.data(); }
   std::uint64_t bytes() const noexcept { return memory_.size(); }
   std::int64_t elements() const noexcept { return dims_.elements(); }

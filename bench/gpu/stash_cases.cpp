@@ -31,11 +31,6 @@ shared_store stored(const encoding& e, const device_map& x, dtype type) {
   return kept;
 }
 
-bool can_encode(const encoding& e, dtype type) {
-  const bool sixteen = e.values == value_format::fp16 || e.values == value_format::bf16;
-  return takes_floats(type) && (type == dtype::f32 || e.kind != encoding_kind::cast || !sixteen);
-}
-
 measured_case encode_case(const encoding& e) {
   return {"encode/" + to_string(e), [e](dtype type) { return can_encode(e, type); },
           [e](const map_form& form, map_source& maps) -> prepared_case {
@@ -278,6 +273,11 @@ bool takes_floats(dtype type) {
   return type == dtype::f32 || type == dtype::f16 || type == dtype::bf16;
 }
 
+bool can_encode(const encoding& e, dtype type) {
+  const bool sixteen = e.values == value_format::fp16 || e.values == value_format::bf16;
+  return takes_floats(type) && (type == dtype::f32 || e.kind != encoding_kind::cast || !sixteen);
+}
+
 std::vector<measured_case> stash_cases() {
   std::vector<measured_case> cases;
   for (const encoding& e : bench::benched_encodings()) {
@@ -289,6 +289,10 @@ std::vector<measured_case> stash_cases() {
   add_layers(cases);
   add_pooling(cases);
   add_dropout(cases);
+  for (const auto& more : {sequence_cases, batch_cases}) {
+    for (measured_case& c : more())
+      cases.push_back(std::move(c));
+  }
   return cases;
 }
 

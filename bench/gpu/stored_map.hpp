@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "bench/gpu/maps.hpp"
 #include "stash/encoding.hpp"
@@ -54,5 +55,32 @@ class stored_map {
 };
 
 using shared_store = std::shared_ptr<stored_map>;
+
+/// Several of them, in the order in which they were added.
+class stored_maps {
+ public:
+  const stored_map& add(const encoding& e, dtype source, std::int64_t elements) {
+    return *stored_.emplace_back(std::make_unique<stored_map>(e, source, elements));
+  }
+  const stored_map& operator[](std::size_t i) const { return *stored_[i]; }
+
+  void reset(void* stream) const {
+    for (const auto& s : stored_)
+      s->reset(stream);
+  }
+  void verify() const {
+    for (const auto& s : stored_)
+      s->verify();
+  }
+  std::uint64_t bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& s : stored_)
+      sum += s->bytes();
+    return sum;
+  }
+
+ private:
+  std::vector<std::unique_ptr<stored_map>> stored_;
+};
 
 }  // namespace stash::gpu

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "bench/gpu/measure.hpp"
+#include "bench/gpu/network_maps.hpp"
 #include "bench/gpu/records.hpp"
 #include "gpu/emulated_baselines.hpp"
+#include "simt/simt.hpp"
 
 namespace stash::gpu {
 namespace {
@@ -125,7 +128,37 @@ TEST(gpu_lines, names_are_unique_and_types_fit) {
     EXPECT_FALSE(names.contains("encode/fp16/f16/iid_0.5/64KiB"));
     EXPECT_EQ(names.contains("encode/bitmap/bf16/clustered_0.5/1GiB"),
               s == selection::usual || s == selection::all);
+    EXPECT_EQ(names.contains("encode/bitmap/f32/iid_0.6/256MiB"), s != selection::smoke);
+    EXPECT_EQ(names.contains("decode/bitmap/f16/iid_0.2/256MiB"), s != selection::smoke);
+    EXPECT_FALSE(names.contains("encode/csr/f32/iid_0.6/256MiB"));
+    // Cases with sizes of their own are measured at those.
+    EXPECT_EQ(names.contains("encode_batch_of_32/bitmap/f32/iid_0.5/8MiB"), s != selection::smoke);
+    EXPECT_FALSE(names.contains("encode_batch_of_32/bitmap/f32/iid_0.5/256MiB"));
   }
+}
+
+TEST(gpu_network_maps, resnet50_keeps_each_map_as_its_readers_need_it) {
+  const std::vector<kept_form> forms = resnet50_forms(32, 224);
+  std::map<std::string, int> forms_of_kind;
+  std::int64_t before_norms = 0;
+  for (const kept_form& f : forms) {
+    ++forms_of_kind[to_string(f.how)];
+    if (f.how.kind == encoding_kind::cast && f.of != "pool1" && f.of != "flatten")
+      before_norms += f.elements();
+  }
+  // 53 convolutions with norms, the pooled map and the classifier's input; 49 ReLUs, of which the first is
+  // pooled and the last averaged.
+  const std::map<std::string, int> expected{
+      {"bitmap", 47}, {"fp8", 55}, {"sign_mask", 2}, {"window_index", 1}};
+  EXPECT_EQ(forms_of_kind, expected);
+  // The convolutions of an image of 224 x 224 make 11.1 million values, as is published.
+  EXPECT_NEAR(static_cast<double>(before_norms) / 32, 11.1e6, 0.05e6);
+  const auto index =
+      std::find_if(forms.begin(), forms.end(), [](const kept_form& f) { return f.is_index(); });
+  ASSERT_NE(index, forms.end());
+  EXPECT_EQ(index->dims, (shape{32, 112, 112, 64}));
+  EXPECT_EQ(index->pooled, (shape{32, 56, 56, 64}));
+  EXPECT_EQ(index->elements(), index->pooled.elements());
 }
 
 /// What a GPU's memory would do to a host that follows a device pointer, the emulated one does.
@@ -154,7 +187,11 @@ TEST(gpu_measure, every_line_runs_or_is_not_offered) {
       EXPECT_TRUE(r.name.starts_with("dropout"));
       continue;
     }
-    EXPECT_EQ(r.dense_bytes, 65536U);
+    if (l.what.own_elements.empty()) {
+      EXPECT_EQ(r.dense_bytes, 65536U);
+    } else {
+      EXPECT_NEAR(static_cast<double>(r.dense_bytes), static_cast<double>(l.form.bytes), 131072);
+    }
     EXPECT_EQ(r.time.repetitions, 1);
     EXPECT_EQ(r.driver_copy.repetitions, 1);
     EXPECT_GT(r.moved_bytes, r.dense_bytes);
@@ -165,6 +202,20 @@ TEST(gpu_measure, every_line_runs_or_is_not_offered) {
     }
   }
   EXPECT_TRUE(names.contains("relu_backward/csr_fp8/bf16/iid_0.5/64KiB"));
+}
+
+/// A sequence that left a call out would be too fast and tell nobody.
+TEST(gpu_measure, sequence_runs_every_call) {
+  const measured_case step = sequence_cases().front();
+  const map_form form{dtype::f32, {bench::zero_pattern::independent, 0.5}, step.own_elements.front() * 4};
+  map_source maps;
+  const prepared_case work = step.prepare(form, maps);
+  const std::vector<kept_form> forms = resnet50_forms(1, 32);
+  const std::size_t before = simt::launches_so_far();
+  work.run(nullptr);
+  EXPECT_GE(simt::launches_so_far() - before, 2 * forms.size());
+  EXPECT_EQ(work.dense_bytes, static_cast<std::uint64_t>(elements_of(forms)) * 4);
+  EXPECT_GT(work.moved_bytes, 2 * (work.dense_bytes + work.encoded_bytes));
 }
 
 TEST(gpu_measure, nothing_is_left_to_write_back_before_the_clock_starts) {
