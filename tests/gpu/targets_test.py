@@ -41,8 +41,8 @@ class Targets(unittest.TestCase):
 
     def test_the_program_has_such_rows(self):
         listed = subprocess.run([GPU_BENCH, "--list"], capture_output=True, text=True, check=True).stdout.split()
-        # Of a sequence, only its name is known here. All cases are measured on the same inputs.
-        named = {form.rsplit("/", 1)[0] for target in gpu_targets.TARGETS for form in target.forms if form.count("/") == 3}
+        # All cases are measured on maps of the same densities.
+        named = {form.rsplit("/", 1)[0] for target in gpu_targets.TARGETS for form in target.forms if not target.own_size}
         self.assertLessEqual(named, {name.rsplit("/", 2)[0] for name in listed if name.endswith("/256MiB")})
 
     def test_all_met(self):
@@ -52,7 +52,7 @@ class Targets(unittest.TestCase):
         self.assertEqual(entry["rows"], [f"encode/sign_mask/{kind}/iid_0.5/256MiB" for kind in ("f32", "f16", "bf16")])
         self.assertEqual((entry["least"], entry["most"], entry["limit"]), (0.99, 0.99, {"at_least": 0.95}))
         entry = entries["bitmap, encode, against CUB"]
-        self.assertIn("baseline/cub_select/f16/iid_0.6/256MiB", entry["rows"])
+        self.assertIn("baseline/cub_select/f16/iid_0.2/256MiB", entry["rows"])
         self.assertAlmostEqual(entry["least"], 10)
 
     def test_a_share_is_missed(self):
@@ -70,12 +70,23 @@ class Targets(unittest.TestCase):
         self.assertAlmostEqual(entry["least"], 1.5)
 
     def test_an_upper_limit(self):
-        name = "sequence/resnet50_b32/256MiB"
+        name = "sequence/resnet50_b32/f16/iid_0.5/256MiB"
         for share, result in ((1 / 1.14, "met"), (1 / 1.16, "missed")):
             rows = all_rows()
             rows[name]["copy_share"] = share
             entry = self.results(self.hold(rows), "all maps of a step of ResNet-50")
             self.assertEqual((entry["result"], entry["limit"]), (result, {"at_most": 1.15}))
+
+    def test_a_size_of_its_own(self):
+        form = "sequence/resnet50_b32/f32/iid_0.5"
+        for size, why in (("1300MiB", "out of memory"), ("", "there is no such row")):
+            rows = all_rows()
+            del rows[f"{form}/256MiB"]
+            name = f"{form}/{size}" if size else form
+            if size:
+                rows[name] = {"name": name, "result": "not run", "why": why}
+            entry = self.results(self.hold(rows), "all maps of a step of ResNet-50")
+            self.assertEqual((entry["result"], entry["why"]), ("not run", f"{name}: {why}"))
 
     def test_16_bits_have_their_own_limit(self):
         rows = all_rows()
