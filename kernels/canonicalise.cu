@@ -17,8 +17,7 @@ void run(const device_tiles& from, const device_tiles& to, const execution_conte
   const std::uint64_t blocks = tile_blocks(from.dense.elements);
   launch(function, context, blocks, tile_threads, measure_tiles<Columns>, from, to);
   auto* const table = reinterpret_cast<std::uint32_t*>(to.data + to.table_offset);
-  const std::uint64_t tiles = (to.dense.elements + tile_elements - 1) / tile_elements;
-  place_by_sums(function, context, table, tiles, place_tile{to});
+  place_by_sums(function, context, table, tiles_of(to.dense.elements), place_tile{to});
   launch(function, context, blocks, tile_threads, copy_payloads<Columns>, from, to);
 }
 

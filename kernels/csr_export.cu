@@ -15,7 +15,7 @@ void csr_export32(const encoding& e, const const_encoded_view& input, std::int64
   const device_tiles job = device_tiles_of(e, shape_of, input);
   const device_csr32 target{out.row_offsets, out.columns, out.values,
                             static_cast<std::uint64_t>(out.capacity)};
-  const std::uint64_t tiles = (job.dense.elements + tile_elements - 1) / tile_elements;
+  const std::uint64_t tiles = tiles_of(job.dense.elements);
   launch(function, context, (tiles + tile_threads - 1) / tile_threads, tile_threads, measure_rows, job,
          target);
   const std::uint64_t rows = (job.dense.elements + csr_row_elements - 1) / csr_row_elements;

@@ -59,10 +59,15 @@ device_tiles device_tiles_of(const encoding& e, const const_tensor_view& dense, 
   return job;
 }
 
+/// device_tiles::tiles(), on the host.
+inline std::uint64_t tiles_of(std::uint64_t elements) {
+  constexpr auto each = static_cast<std::uint64_t>(tile_elements);
+  return (elements + each - 1) / each;
+}
+
 /// Blocks of the kernels of tiles_encode.hpp and tiles_decode.hpp.
 inline std::uint64_t tile_blocks(std::uint64_t elements) {
-  constexpr std::uint64_t each = std::uint64_t{tile_warps} * static_cast<std::uint64_t>(tile_elements);
-  return (elements + each - 1) / each;
+  return (tiles_of(elements) + tile_warps - 1) / tile_warps;
 }
 
 }  // namespace stash::kernels

@@ -63,35 +63,38 @@ class kept_step {
   }
 
  private:
-  void encode_all(void* stream) const {
+  /// Calls body(form, stored, at) for every map; `at` is where its values begin.
+  template <class Body>
+  void for_each_map(const Body& body) const {
     std::int64_t at = 0;
-    for (std::size_t i = 0; i < forms_.size(); at += forms_[i++].dims.elements()) {
-      const kept_form& f = forms_[i];
+    for (std::size_t i = 0; i < forms_.size(); at += forms_[i++].dims.elements())
+      body(forms_[i], stored_[i], at);
+  }
+
+  void encode_all(void* stream) const {
+    for_each_map([&](const kept_form& f, const stored_map& stored, std::int64_t at) {
       const tensor_view map = maps_->part(at, f.dims);
       if (f.is_index()) {
-        max_pool_forward(map, back_->part(at, f.pooled), f.window, stored_[i].write(), rule,
-                         on_device(stream));
+        max_pool_forward(map, back_->part(at, f.pooled), f.window, stored.write(), rule, on_device(stream));
       } else {
-        encode(f.how, map, stored_[i].write(), {}, on_device(stream));
+        encode(f.how, map, stored.write(), {}, on_device(stream));
       }
-    }
+    });
   }
 
   /// Masks and indices have no dense form: their readers are the gradients. What the map's memory holds is as
   /// good a gradient as any.
   void decode_all(void* stream) const {
-    std::int64_t at = 0;
-    for (std::size_t i = 0; i < forms_.size(); at += forms_[i++].dims.elements()) {
-      const kept_form& f = forms_[i];
+    for_each_map([&](const kept_form& f, const stored_map& stored, std::int64_t at) {
       const tensor_view back = back_->part(at, f.dims);
       if (f.is_index()) {
-        max_pool_backward(maps_->part(at, f.pooled), stored_[i].read(), back, f.window, on_device(stream));
+        max_pool_backward(maps_->part(at, f.pooled), stored.read(), back, f.window, on_device(stream));
       } else if (f.how.kind == encoding_kind::sign_mask) {
-        relu_backward(maps_->part(at, f.dims), f.how, stored_[i].read(), back, rule, on_device(stream));
+        relu_backward(maps_->part(at, f.dims), f.how, stored.read(), back, rule, on_device(stream));
       } else {
-        decode(f.how, stored_[i].read(), back, {}, on_device(stream));
+        decode(f.how, stored.read(), back, {}, on_device(stream));
       }
-    }
+    });
   }
 
   std::vector<kept_form> forms_;

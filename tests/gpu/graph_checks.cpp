@@ -17,6 +17,12 @@ namespace {
 using test::generator;
 using test::pair_under_test;
 
+execution_context context_of(void* stream, bool canonical) {
+  execution_context c = device_context(stream);
+  c.canonical = canonical;
+  return c;
+}
+
 std::vector<std::uint8_t> bytes_of(const test::buffer& b) {
   return {b.data(), b.data() + b.size()};
 }
@@ -147,11 +153,7 @@ class tiles_work {
   }
 
  private:
-  execution_context context(void* stream) const {
-    execution_context c = device_context(stream);
-    c.canonical = canonical_;
-    return c;
-  }
+  execution_context context(void* stream) const { return context_of(stream, canonical_); }
   const overflow_arena* beside() const { return beside_ ? beside_->view() : nullptr; }
 
   encoding e_;
@@ -227,11 +229,7 @@ class batch_work {
     device_report report;
   };
 
-  execution_context context(void* stream) const {
-    execution_context c = device_context(stream);
-    c.canonical = canonical_;
-    return c;
-  }
+  execution_context context(void* stream) const { return context_of(stream, canonical_); }
 
   bool canonical_;
   beside_slot beside_;

@@ -11,6 +11,7 @@
 
 #include "format/random_tensors.hpp"
 #include "simt/schedules.hpp"
+#include "stash/csr.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::test {
@@ -33,6 +34,39 @@ struct workspace {
   void* memory;
   std::size_t size;
 };
+
+/// Where csr_export32() writes, filled with a pattern.
+struct exported_csr {
+  exported_csr(dtype of, std::size_t rows, std::size_t entries)
+      : type(of), offsets(rows + 1, 7), columns(entries, 7), values(entries * width(of), 7) {}
+  csr32_view view(std::size_t capacity) {
+    return {offsets.data(), columns.data(), values.data(), type, static_cast<std::int64_t>(capacity)};
+  }
+
+  dtype type;
+  std::vector<std::uint32_t> offsets, columns;
+  std::vector<std::uint8_t> values;
+};
+
+/// The kernels export what the CPU exports, and touch no entry where there is no room for the last one.
+/// Leaves the report with what the last call found.
+inline void expect_export_of_cpu(const encoding& e, const const_encoded_view& input, dtype type,
+                                 std::int64_t n, std::size_t nonzeros) {
+  const auto rows = static_cast<std::size_t>((n + csr_row_elements - 1) / csr_row_elements);
+  const exported_csr untouched(type, rows, nonzeros);
+  exported_csr by_host = untouched, by_device = untouched, refused = untouched;
+  csr_export32(e, input, n, by_host.view(nonzeros), {});
+  ASSERT_EQ(csr_export32(e, input, n, by_device.view(nonzeros), device), -1);
+  ASSERT_EQ(input.report->status, status_ok);
+  ASSERT_EQ(by_device.offsets, by_host.offsets);
+  ASSERT_EQ(by_device.columns, by_host.columns);
+  ASSERT_EQ(by_device.values, by_host.values);
+  if (nonzeros == 0) return;
+  csr_export32(e, input, n, refused.view(nonzeros - 1), device);
+  ASSERT_EQ(input.report->status, status_capacity);
+  ASSERT_EQ(refused.columns, untouched.columns);
+  ASSERT_EQ(refused.values, untouched.values);
+}
 
 /// Canonical bytes of what a device has stored, by the CPU and by kernels.
 inline std::vector<std::uint8_t> canonical(const encoding& e, dtype type, std::int64_t n,

@@ -116,9 +116,11 @@ class device_level_one : public testing::TestWithParam<dtype> {
   test::generator random_{77};
 };
 
-INSTANTIATE_TEST_SUITE_P(types, device_level_one, testing::ValuesIn(types), [](const auto& tested) {
-  return std::string(tested.param == dtype::f32 ? "f32" : tested.param == dtype::f16 ? "f16" : "bf16");
-});
+std::string type_name(const testing::TestParamInfo<dtype>& tested) {
+  return tested.param == dtype::f32 ? "f32" : tested.param == dtype::f16 ? "f16" : "bf16";
+}
+
+INSTANTIATE_TEST_SUITE_P(types, device_level_one, testing::ValuesIn(types), type_name);
 
 std::vector<std::string> encodings_of(dtype type) {
   std::vector<std::string> names;
@@ -245,6 +247,16 @@ struct pool_form {
   shape x, y;
 };
 
+class device_level_one_pooling : public device_level_one {
+ protected:
+  /// Room for a code of each window.
+  encoded_view codes_of(const pool_form& f, encoding_kind kind) {
+    return room_for({.kind = kind, .window_cells = static_cast<std::uint16_t>(f.window.cells())},
+                    f.y.elements());
+  }
+  static constexpr framework_rule rule = framework_rule::pytorch;
+};
+
 std::vector<pool_form> pool_forms() {
   const pool_window halves, overlapping{3, 3, 2, 2, 1, 1};
   pool_window first = overlapping, halves_first, deep;
@@ -258,15 +270,14 @@ std::vector<pool_form> pool_forms() {
           {"deep", deep, {2, 4, 8, 8, 8}, {2, 2, 4, 4, 8}}};
 }
 
-TEST_P(device_level_one, max_pool) {
+INSTANTIATE_TEST_SUITE_P(types, device_level_one_pooling, testing::ValuesIn(types), type_name);
+
+TEST_P(device_level_one_pooling, max_pool) {
   for (const pool_form& f : pool_forms()) {
     const std::string name = std::string(", ") + f.name;
     const pool_window& w = f.window;
-    const auto cells = static_cast<std::uint16_t>(w.cells());
-    const auto rule = framework_rule::pytorch;
     const tensor_view x = map(f.x), dy = map(f.y), y = empty(type(), f.y), dx = empty(type(), f.x);
-    const encoded_view index =
-        room_for({.kind = encoding_kind::window_index, .window_cells = cells}, f.y.elements());
+    const encoded_view index = codes_of(f, encoding_kind::window_index);
     only_launches("max_pool_forward" + name, [&] { max_pool_forward(x, y, w, {}, rule, device); });
     only_launches("max_pool_forward with index" + name,
                   [&] { max_pool_forward(x, y, w, index, rule, device); });
@@ -277,17 +288,13 @@ TEST_P(device_level_one, max_pool) {
   }
 }
 
-TEST_P(device_level_one, relu_max_pool) {
+TEST_P(device_level_one_pooling, relu_max_pool) {
   for (const pool_form& f : pool_forms()) {
     const std::string name = std::string(", ") + f.name;
     const pool_window& w = f.window;
-    const auto cells = static_cast<std::uint16_t>(w.cells());
-    const auto rule = framework_rule::pytorch;
     const tensor_view x = map(f.x), dy = map(f.y), y = empty(type(), f.y), dx = empty(type(), f.x);
-    const encoded_view index =
-        room_for({.kind = encoding_kind::window_index, .window_cells = cells}, f.y.elements());
-    const encoded_view code =
-        room_for({.kind = encoding_kind::relu_pool, .window_cells = cells}, f.y.elements());
+    const encoded_view index = codes_of(f, encoding_kind::window_index);
+    const encoded_view code = codes_of(f, encoding_kind::relu_pool);
     for (const bool with_code : {false, true}) {
       for (const bool with_index : {false, true}) {
         only_launches("relu_max_pool_forward" + name, [&] {
