@@ -4,18 +4,13 @@
 
 #if defined(STASH_HAS_CUDNN)
 
-#include <cudnn.h>
-
 #include "bench/gpu/cuda_check.hpp"
-#include "bench/gpu/shared_library.hpp"
+#include "bench/gpu/cudnn_library.hpp"
 
 namespace stash::gpu {
 namespace {
 
-struct cudnn {
-  // Everything that is used here is in this part of cuDNN; the parts find each other.
-  shared_library library{"libcudnn.so." STASH_CUDNN_VERSION};
-  decltype(::cudnnGetErrorString)* error_string = library["cudnnGetErrorString"];
+struct cudnn : cudnn_library {
   decltype(::cudnnCreate)* create = library["cudnnCreate"];
   decltype(::cudnnDestroy)* destroy = library["cudnnDestroy"];
   decltype(::cudnnSetStream)* set_stream = library["cudnnSetStream"];
@@ -33,10 +28,6 @@ struct cudnn {
   decltype(::cudnnSetPooling2dDescriptor)* set_pooling = library["cudnnSetPooling2dDescriptor"];
   decltype(::cudnnPoolingForward)* pooling_forward = library["cudnnPoolingForward"];
   decltype(::cudnnPoolingBackward)* pooling_backward = library["cudnnPoolingBackward"];
-
-  void check(cudnnStatus_t result, const char* call) const {
-    if (result != CUDNN_STATUS_SUCCESS) throw failure(std::string(call) + ": " + error_string(result));
-  }
 };
 
 cudnnDataType_t type_of(dtype type) {

@@ -12,26 +12,20 @@
 
 #include <cstdint>
 
-#include "bench/gpu/shared_library.hpp"
+#include "bench/gpu/cudnn_library.hpp"
 
 namespace stash::gpu {
 namespace {
 
 constexpr std::size_t first_version = 90800;
 
-struct cudnn {
-  shared_library library{"libcudnn.so." STASH_CUDNN_VERSION};
+struct cudnn : cudnn_library {
   decltype(::cudnnGetVersion)* version = library["cudnnGetVersion"];
-  decltype(::cudnnGetErrorString)* error_string = library["cudnnGetErrorString"];
   decltype(::cudnnBackendCreateDescriptor)* create = library["cudnnBackendCreateDescriptor"];
   decltype(::cudnnBackendDestroyDescriptor)* destroy = library["cudnnBackendDestroyDescriptor"];
   decltype(::cudnnBackendSetAttribute)* set_attribute = library["cudnnBackendSetAttribute"];
   decltype(::cudnnBackendGetAttribute)* get_attribute = library["cudnnBackendGetAttribute"];
   decltype(::cudnnBackendFinalize)* finalize = library["cudnnBackendFinalize"];
-
-  void check(cudnnStatus_t result, const char* call) const {
-    if (result != CUDNN_STATUS_SUCCESS) throw failure(std::string(call) + ": " + error_string(result));
-  }
 };
 
 class device_descriptor {
