@@ -12,10 +12,16 @@ namespace {
 template <class Kept>
 void apply(const char* function, const const_tensor_view& in, const tensor_view& out,
            const encoded_view& mask, float scale, const Kept& kept, const execution_context& context) {
-  const dropout_body<Kept> body{device_tensor_of(in), device_tensor_of(out),
-                                device_plane_of(mask, in.elements()), scale, kept};
-  run_groups(function, context, body,
-             mask.data == nullptr ? groups_of(body.input.elements) : body.plane.bytes);
+  with_element(in.type, [&](auto bits) {
+    const dropout_body<decltype(bits), Kept> body{device_tensor_of(in),
+                                                  device_tensor_of(out),
+                                                  device_plane_of(mask, in.elements()),
+                                                  element_type_of(in.type),
+                                                  scale,
+                                                  kept};
+    run_groups(function, context, body,
+               mask.data == nullptr ? groups_of(body.input.elements) : body.plane.bytes);
+  });
 }
 
 dropout_stream stream_of(const dropout_key& key, std::uint32_t threshold) {

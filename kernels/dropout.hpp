@@ -39,11 +39,12 @@ STASH_DEVICE unsigned kept_of_block(const dropout_stream& stream, std::uint64_t 
   return kept;
 }
 
-/// The decisions of a group, from the key.
+/// The decisions of a group, from the key: nothing is loaded.
 struct kept_by_key {
+  struct loaded {};
   dropout_stream stream;
-  STASH_DEVICE unsigned operator()(std::uint64_t index, unsigned length) const {
-    if (length == 0) return 0;
+  STASH_DEVICE loaded load(std::uint64_t, unsigned) const { return {}; }
+  STASH_DEVICE unsigned bits(const loaded&, std::uint64_t index, unsigned length) const {
     const unsigned kept = kept_of_block(stream, 2 * index) | kept_of_block(stream, 2 * index + 1) << 4;
     return kept & ((1U << length) - 1);
   }
@@ -51,51 +52,57 @@ struct kept_by_key {
 
 /// The same, from a mask.
 struct kept_by_mask {
+  using loaded = std::uint8_t;
   const std::uint8_t* plane;
-  STASH_DEVICE unsigned operator()(std::uint64_t index, unsigned length) const {
-    return length == 0 ? 0 : plane[index];
+  STASH_DEVICE loaded load(std::uint64_t index, unsigned length) const {
+    return length == 0 ? loaded{0} : plane[index];
   }
+  STASH_DEVICE unsigned bits(const loaded& byte, std::uint64_t, unsigned) const { return byte; }
 };
 
 /// x * scale as the CPU multiplies: a NaN becomes quiet and keeps the rest of its bits.
-STASH_DEVICE std::uint32_t scaled_bits(std::uint32_t x, float scale) {
-  return (x & 0x7fffffffU) > 0x7f800000U ? x | 0x400000U : as_bits(as_float(x) * scale);
+STASH_DEVICE float product(float x, float scale) {
+  return x == x ? x * scale : as_float(as_bits(x) | 0x400000U);
 }
 
 /// out = kept ? in * scale : +0, and the mask unless plane.data is null.
-template <class Kept>
+template <class Bits, class Kept>
 struct dropout_body {
-  using loaded = group<std::uint32_t>;
-  static constexpr unsigned groups = groups_in_flight<std::uint32_t>;
+  struct loaded {
+    group<Bits> in;
+    typename Kept::loaded kept;
+  };
+  static constexpr unsigned groups = groups_in_flight<Bits>;
   device_tensor input, output;
   device_plane plane;
+  element_type type;
   float scale;
   Kept kept;
 
   STASH_DEVICE bool vectors() const { return input.vectors && output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const {
-    return load_halves<std::uint32_t>(input, index);
+    return {load_halves<Bits>(input, index), kept.load(index, group_elements)};
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
-    return load_elements<std::uint32_t>(input, index);
+    return {load_elements<Bits>(input, index), kept.load(index, group_length(input.elements, index))};
   }
-  STASH_DEVICE loaded apply(const loaded& in, unsigned bits) const {
-    loaded out;
+  STASH_DEVICE group<Bits> apply(const group<Bits>& in, unsigned bits) const {
+    float values[group_elements];
+    to_f32s(in, type, values);
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
-      out.value[i] = (bits >> i & 1) != 0 ? scaled_bits(in.value[i], scale) : 0;
-    return out;
+      values[i] = (bits >> i & 1) != 0 ? product(values[i], scale) : 0.0F;
+    return from_f32s<Bits>(values, type);
   }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
-    const unsigned bits = kept(index, group_elements);
-    store_halves(output, index,
-                 apply(in, shared_bits<std::uint32_t>(index, static_cast<std::uint8_t>(bits))));
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& from) const {
+    const unsigned bits = kept.bits(from.kept, index, group_elements);
+    store_halves(output, index, apply(from.in, shared_bits<Bits>(index, static_cast<std::uint8_t>(bits))));
     if (plane.data != nullptr) plane.data[index] = static_cast<std::uint8_t>(bits);
   }
-  STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
-    const unsigned bits = kept(index, group_length(input.elements, index));
-    store_elements(output, index, apply(in, bits));
+  STASH_DEVICE void store_any(std::uint64_t index, const loaded& from) const {
+    const unsigned bits = kept.bits(from.kept, index, group_length(input.elements, index));
+    store_elements(output, index, apply(from.in, bits));
     if (plane.data != nullptr && index < plane.bytes) plane.data[index] = static_cast<std::uint8_t>(bits);
   }
   STASH_DEVICE void finish(bool first) const {

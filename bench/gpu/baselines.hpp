@@ -16,6 +16,8 @@ std::vector<measured_case> cub_baselines();
 std::vector<measured_case> cusparse_baselines();
 /// cuDNN: ReLU and max-pooling.
 std::vector<measured_case> cudnn_baselines();
+/// cuDNN's graphs: max-pooling with an index.
+std::vector<measured_case> cudnn_graph_baselines();
 /// Host to device and back over pinned memory.
 std::vector<measured_case> link_baselines();
 

@@ -4,16 +4,12 @@
 
 #if defined(STASH_HAS_CUDNN)
 
-#include "bench/gpu/cuda_check.hpp"
 #include "bench/gpu/cudnn_library.hpp"
 
 namespace stash::gpu {
 namespace {
 
 struct cudnn : cudnn_library {
-  decltype(::cudnnCreate)* create = library["cudnnCreate"];
-  decltype(::cudnnDestroy)* destroy = library["cudnnDestroy"];
-  decltype(::cudnnSetStream)* set_stream = library["cudnnSetStream"];
   decltype(::cudnnCreateTensorDescriptor)* create_tensor = library["cudnnCreateTensorDescriptor"];
   decltype(::cudnnDestroyTensorDescriptor)* destroy_tensor = library["cudnnDestroyTensorDescriptor"];
   decltype(::cudnnSetTensor4dDescriptor)* set_tensor = library["cudnnSetTensor4dDescriptor"];
@@ -30,10 +26,6 @@ struct cudnn : cudnn_library {
   decltype(::cudnnPoolingBackward)* pooling_backward = library["cudnnPoolingBackward"];
 };
 
-cudnnDataType_t type_of(dtype type) {
-  return type == dtype::f32 ? CUDNN_DATA_FLOAT : type == dtype::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
-}
-
 /// A map and, after pooling by two, a smaller one; both with their gradients.
 class layers {
  public:
@@ -43,13 +35,9 @@ class layers {
         dx(std::make_shared<device_map>(form.type, form.dims())),
         pooled(std::make_shared<device_map>(form.type, form.pooled_dims())),
         pooled_gradient(std::make_shared<device_map>(form.type, form.pooled_dims())) {
-    api_.check(api_.create(&handle_), "cudnnCreate");
-    // Sixteen rows to a sample: the same memory, in the shape of a batch.
-    constexpr int rows = 16;
-    const int width = static_cast<int>(form.dims()[2]), channels = static_cast<int>(form.dims()[3]);
-    const int samples = static_cast<int>(form.dims()[1] / rows);
-    describe(&whole_, form.type, samples, channels, rows, width);
-    describe(&half_, form.type, samples, channels, rows / 2, width / 2);
+    const cudnn_batch batch(form);
+    describe(&whole_, form.type, batch);
+    describe(&half_, form.type, batch.pooled_by_two());
     api_.check(api_.create_activation(&relu_), "cudnnCreateActivationDescriptor");
     api_.check(api_.set_activation(relu_, CUDNN_ACTIVATION_RELU, CUDNN_PROPAGATE_NAN, 0),
                "cudnnSetActivationDescriptor");
@@ -67,30 +55,27 @@ class layers {
     if (relu_ != nullptr) (void)api_.destroy_activation(relu_);
     if (half_ != nullptr) (void)api_.destroy_tensor(half_);
     if (whole_ != nullptr) (void)api_.destroy_tensor(whole_);
-    (void)api_.destroy(handle_);
   }
   layers(const layers&) = delete;
   layers& operator=(const layers&) = delete;
 
   void relu_forward(void* stream) const {
-    use(stream);
-    api_.check(api_.activation_forward(handle_, relu_, &one, whole_, x->data(), &zero, whole_, y->data()),
-               "cudnnActivationForward");
+    api_.check(
+        api_.activation_forward(handle_.in(stream), relu_, &one, whole_, x->data(), &zero, whole_, y->data()),
+        "cudnnActivationForward");
   }
   void relu_backward(void* stream) const {
-    use(stream);
-    api_.check(api_.activation_backward(handle_, relu_, &one, whole_, y->data(), whole_, x->data(), whole_,
-                                        x->data(), &zero, whole_, dx->data()),
+    api_.check(api_.activation_backward(handle_.in(stream), relu_, &one, whole_, y->data(), whole_, x->data(),
+                                        whole_, x->data(), &zero, whole_, dx->data()),
                "cudnnActivationBackward");
   }
   void pool_forward(void* stream) const {
-    use(stream);
-    api_.check(api_.pooling_forward(handle_, pooling_, &one, whole_, x->data(), &zero, half_, pooled->data()),
+    api_.check(api_.pooling_forward(handle_.in(stream), pooling_, &one, whole_, x->data(), &zero, half_,
+                                    pooled->data()),
                "cudnnPoolingForward");
   }
   void pool_backward(void* stream) const {
-    use(stream);
-    api_.check(api_.pooling_backward(handle_, pooling_, &one, half_, pooled->data(), half_,
+    api_.check(api_.pooling_backward(handle_.in(stream), pooling_, &one, half_, pooled->data(), half_,
                                      pooled_gradient->data(), whole_, x->data(), &zero, whole_, dx->data()),
                "cudnnPoolingBackward");
   }
@@ -100,17 +85,15 @@ class layers {
  private:
   static constexpr float one = 1, zero = 0;
 
-  void use(void* stream) const {
-    api_.check(api_.set_stream(handle_, cuda_stream(stream)), "cudnnSetStream");
-  }
-  void describe(cudnnTensorDescriptor_t* made, dtype type, int samples, int channels, int rows, int width) {
+  void describe(cudnnTensorDescriptor_t* made, dtype type, const cudnn_batch& b) {
     api_.check(api_.create_tensor(made), "cudnnCreateTensorDescriptor");
-    api_.check(api_.set_tensor(*made, CUDNN_TENSOR_NHWC, type_of(type), samples, channels, rows, width),
-               "cudnnSetTensor4dDescriptor");
+    api_.check(
+        api_.set_tensor(*made, CUDNN_TENSOR_NHWC, cudnn_type(type), b.samples, b.channels, b.rows, b.width),
+        "cudnnSetTensor4dDescriptor");
   }
 
   cudnn api_;
-  cudnnHandle_t handle_ = nullptr;
+  cudnn_handle handle_{api_};
   cudnnTensorDescriptor_t whole_ = nullptr, half_ = nullptr;
   cudnnActivationDescriptor_t relu_ = nullptr;
   cudnnPoolingDescriptor_t pooling_ = nullptr;

@@ -46,8 +46,17 @@ constexpr std::string_view most_used[] = {"baseline/driver_copy",
                                           "max_pool_forward/window_index",
                                           "max_pool_backward/window_index"};
 
+// Beside bitmaps: what takes longer the more values are not zero.
+constexpr std::string_view also_sparse[] = {"encode/csr", "decode/csr", "baseline/cub_select",
+                                            "baseline/cusparse_dense_to_csr"};
+
+template <class Names>
+bool is_any(std::string_view name, const Names& names) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
 bool is_most_used(std::string_view name) {
-  return std::find(std::begin(most_used), std::end(most_used), name) != std::end(most_used);
+  return is_any(name, most_used);
 }
 
 void add(std::vector<line>& lines, const measured_case& c, const map_form& form) {
@@ -72,7 +81,7 @@ void add_everything(std::vector<line>& lines, const measured_case& c) {
       }
     };
     std::for_each(inputs.begin(), inputs.end(), add_sizes);
-    if (is_bitmap(c)) add_sizes(most_nonzeros);
+    if (is_bitmap(c) || is_any(c.name, also_sparse)) add_sizes(most_nonzeros);
   }
 }
 
@@ -87,9 +96,9 @@ void add_one_size(std::vector<line>& lines, const measured_case& c, const bench:
   }
 }
 
-/// The most used bitmaps at both ends of what ReLUs leave.
+/// The most used bitmaps, csr, and what they are held against, at both ends of what ReLUs leave.
 void add_densities(std::vector<line>& lines, const measured_case& c, bool with_bf16) {
-  if (!is_bitmap(c) || !is_most_used(c.name)) return;
+  if (!(is_bitmap(c) && is_most_used(c.name)) && !is_any(c.name, also_sparse)) return;
   for (const bench::map_input& input : {fewest_nonzeros, most_nonzeros})
     add_one_size(lines, c, input, false, with_bf16);
 }

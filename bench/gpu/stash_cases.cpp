@@ -165,9 +165,15 @@ void add_layers(std::vector<measured_case>& cases) {
 constexpr dropout_key key{1, 2, 3};
 
 void add_dropout(std::vector<measured_case>& cases) {
-  cases.push_back(forward_case("dropout_forward/sign_mask", &sign_mask,
-                               [](const auto& x, const auto& y, const auto& mask, const auto& c) {
-                                 dropout_forward(x, y, mask, 0.5F, key, c);
+  const auto dropout = [](const auto& x, const auto& y, const auto& mask, const auto& c) {
+    dropout_forward(x, y, mask, 0.5F, key, c);
+  };
+  cases.push_back(forward_case("dropout_forward/no_stash", nullptr, dropout));
+  cases.push_back(forward_case("dropout_forward/sign_mask", &sign_mask, dropout));
+  // Nothing is read but dy, as in a forward pass without a mask.
+  cases.push_back(forward_case("dropout_backward/key", nullptr,
+                               [](const auto& dy, const auto& dx, const auto&, const auto& c) {
+                                 dropout_backward(dy, dx, 0.5F, key, c);
                                }));
   cases.push_back(backward_case("dropout_backward/sign_mask", sign_mask,
                                 [](const auto& dy, const auto& mask, const auto& dx, const auto& c) {

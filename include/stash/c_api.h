@@ -411,7 +411,7 @@ typedef struct stash_dropout_key {
   uint32_t reserved; /**< 0 */
 } stash_dropout_key;
 
-/** dropout.hpp. `mask` may be null. */
+/** dropout.hpp. Both tensors of a call are of f32, f16 or bf16. `mask` may be null. */
 STASH_API int32_t stash_dropout_forward(const stash_tensor_view* x, const stash_tensor_view* y,
                                         const stash_encoded_view* mask, float probability,
                                         const stash_dropout_key* key, const stash_execution_context* context);

@@ -3,9 +3,12 @@
 /// Dropout with a 1-bit mask, or with no mask at all: the keep decision of element i is a pure function of
 /// (key, i), by the counter-based generator Philox4x32-10 (Salmon et al., SC'11), pinned in docs/format.md.
 ///
-/// "v / (1 - probability)" below is exactly v * scale in f32, where scale is the double quotient
-/// 1 / (1 - probability) rounded to f32. None of the calls allocates; results do not depend on threads.
-/// Errors: invalid_argument (views, probability), capacity_exceeded (mask).
+/// Shapes: both tensors of a call have the same element count and one type, f32, f16 or bf16; dense or
+/// pitched. "v / (1 - probability)" below is exactly v * scale in f32, where scale is the double quotient
+/// 1 / (1 - probability) rounded to f32; of 16 bits that product is rounded to the type, to nearest even. No
+/// number becomes infinity by that rounding, and a NaN the one that it writes (docs/format.md, "dropout").
+/// None of the calls allocates; results do not depend on threads.
+/// Errors: invalid_argument (views, types that differ, probability), capacity_exceeded (mask).
 
 #include "stash/encoding.hpp"
 
@@ -18,7 +21,7 @@ struct dropout_key {
   std::uint32_t layer = 0;
 };
 
-/// y = keep(i) ? x / (1 - probability) : +0, f32, dense or pitched; y may be x. `mask`, if its data is not
+/// y = keep(i) ? x / (1 - probability) : +0; y may be x. `mask`, if its data is not
 /// null, receives bit i = keep(i) in the layout of sign_mask. 0 <= probability < 1.
 STASH_API void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
                                float probability, const dropout_key& key, const execution_context& context);

@@ -89,6 +89,13 @@ void check_elements(std::string_view function, std::string_view argument, const 
        fmt::format("{}", view.elements()));
 }
 
+void check_float_pair(std::string_view function, std::string_view first_name, const const_tensor_view& first,
+                      std::string_view second_name, const const_tensor_view& second, memory_space where) {
+  check_float_view(function, first_name, first, where);
+  check_view(function, second_name, second, first.type, where);
+  check_elements(function, second_name, second, first.elements());
+}
+
 void check_encoded(std::string_view function, std::string_view argument, const void* data, std::size_t bytes,
                    const encode_report* report, std::size_t needed) {
   if (report == nullptr || !aligned(report, alignof(encode_report))) {

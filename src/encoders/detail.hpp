@@ -63,6 +63,11 @@ void check_float_view(std::string_view function, std::string_view argument, cons
 void check_elements(std::string_view function, std::string_view argument, const const_tensor_view& view,
                     std::int64_t elements);
 
+/// Two tensors of one floating-point type and as many elements.
+void check_float_pair(std::string_view function, std::string_view first_name, const const_tensor_view& first,
+                      std::string_view second_name, const const_tensor_view& second,
+                      memory_space where = memory_space::host);
+
 /// Encoded bytes: a report, 16-byte aligned data (may be null if `needed` is 0) and at least `needed` bytes
 /// (else capacity_exceeded).
 void check_encoded(std::string_view function, std::string_view argument, const void* data, std::size_t bytes,

@@ -8,6 +8,7 @@
 #include "device.hpp"
 #include "philox.hpp"
 #include "run_loops.hpp"
+#include "values.hpp"
 
 namespace stash {
 namespace {
@@ -39,14 +40,6 @@ void draw_mask(const dropout_key& key, std::uint32_t threshold, std::int64_t fir
   loops().draw_bits(stream, static_cast<std::uint64_t>(first / 4), count, threshold, bits);
 }
 
-void check_tensors(std::string_view function, std::string_view in_name, const const_tensor_view& in,
-                   std::string_view out_name, const tensor_view& out, const execution_context& context) {
-  check_context(function, context);
-  check_view(function, in_name, in, dtype::f32, context.space);
-  check_view(function, out_name, out, dtype::f32, context.space);
-  check_elements(function, out_name, out, in.elements());
-}
-
 /// out = bit ? in * scale : +0 with bits_of(first, length, buffer) giving the bits of a tile, from where they
 /// lie or in the buffer.
 template <class BitsOf>
@@ -56,10 +49,10 @@ void apply(const const_tensor_view& in, const tensor_view& out, float scale, con
     std::array<std::uint8_t, tile_elements / 8> bits_buffer;
     std::array<float, tile_elements> in_buffer, out_buffer;
     const std::uint8_t* bits = bits_of(first, length, bits_buffer.data());
-    const float* from = read_run(in, first, length, in_buffer.data());
-    float* to = write_target(out, first, out_buffer.data());
+    const float* from = read_values(in, first, length, in_buffer.data());
+    float* to = value_target(out, first, out_buffer.data());
     loops().scale_kept(from, bits, length, scale, to);
-    write_run(out, first, length, to);
+    write_values(out, first, length, to, rounding::nearest);
   });
 }
 
@@ -70,7 +63,8 @@ constexpr std::string_view backward_name = "dropout_backward";
 void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
                      float probability, const dropout_key& key, const execution_context& context) {
   constexpr std::string_view function = "dropout_forward";
-  check_tensors(function, "x", x, "y", y, context);
+  check_context(function, context);
+  check_float_pair(function, "x", x, "y", y, context.space);
   const dropout_constants constants = checked_constants(function, probability);
   const std::int64_t elements = x.elements();
   const std::size_t mask_bytes = plane_bytes(elements, 1);
@@ -91,7 +85,8 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
 
 void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
                       float probability, const execution_context& context) {
-  check_tensors(backward_name, "dy", dy, "dx", dx, context);
+  check_context(backward_name, context);
+  check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
   check_encoded(backward_name, "mask", mask, plane_bytes(dy.elements(), 1));
   if (on_device(context)) return device::dropout_backward(dy, mask, dx, constants, context);
@@ -102,7 +97,8 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
 
 void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
                       const dropout_key& key, const execution_context& context) {
-  check_tensors(backward_name, "dy", dy, "dx", dx, context);
+  check_context(backward_name, context);
+  check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
   if (on_device(context)) return device::dropout_backward(dy, dx, constants, key, context);
   apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* buffer) {

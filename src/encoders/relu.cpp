@@ -17,14 +17,6 @@ namespace {
 
 using namespace detail;
 
-void check_pair(std::string_view function, std::string_view first_name, const const_tensor_view& first,
-                std::string_view second_name, const const_tensor_view& second,
-                const execution_context& context) {
-  check_float_view(function, first_name, first, context.space);
-  check_view(function, second_name, second, first.type, context.space);
-  check_elements(function, second_name, second, first.elements());
-}
-
 void check_mask(std::string_view function, const encoded_view& mask, std::int64_t elements) {
   if (mask.data != nullptr) check_encoded(function, "mask", mask, plane_bytes(elements, 1));
 }
@@ -137,7 +129,7 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   constexpr std::string_view function = "relu_forward";
   check_context(function, context);
   check_rule(function, rule);
-  check_pair(function, "x", x, "y", y, context);
+  check_float_pair(function, "x", x, "y", y, context.space);
   check_mask(function, mask, x.elements());
   if (on_device(context)) return device::relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
@@ -156,7 +148,7 @@ void relu_backward(const const_tensor_view& dy, const encoding& e, const const_e
                    const tensor_view& dx, framework_rule rule, const execution_context& context) {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
-  check_pair(relu_backward_name, "dy", dy, "dx", dx, context);
+  check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_sign_source(relu_backward_name, source, context.space);
   if (on_device(context)) return device::relu_backward(dy, e, stash, dx, rule, context);
@@ -172,8 +164,8 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
                    framework_rule rule, const execution_context& context) {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
-  check_pair(relu_backward_name, "dy", dy, "dx", dx, context);
-  check_pair(relu_backward_name, "dy", dy, "y", y, context);
+  check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
+  check_float_pair(relu_backward_name, "dy", dy, "y", y, context.space);
   if (on_device(context)) return device::relu_backward(dy, y, dx, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(y, [rule](const float* values, std::int64_t length,
@@ -186,7 +178,7 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   constexpr std::string_view function = "leaky_relu_forward";
   check_context(function, context);
   check_slope(function, slope);
-  check_pair(function, "x", x, "y", y, context);
+  check_float_pair(function, "x", x, "y", y, context.space);
   check_mask(function, mask, x.elements());
   if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
@@ -203,7 +195,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
                          const tensor_view& dx, float slope, const execution_context& context) {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
-  check_pair(leaky_backward_name, "dy", dy, "dx", dx, context);
+  check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), framework_rule::tensorflow};
   check_sign_source(leaky_backward_name, source, context.space);
   if (on_device(context)) return device::leaky_relu_backward(dy, e, stash, dx, slope, context);
@@ -221,8 +213,8 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
                          float slope, const execution_context& context) {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
-  check_pair(leaky_backward_name, "dy", dy, "dx", dx, context);
-  check_pair(leaky_backward_name, "dy", dy, "x", x, context);
+  check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
+  check_float_pair(leaky_backward_name, "dy", dy, "x", x, context.space);
   if (on_device(context)) return device::leaky_relu_backward(dy, x, dx, slope, context);
   backward(dy, dx, rounding::nearest, context,
            bits_of_dense(x,
@@ -240,7 +232,7 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_context(function, context);
   check_rule(function, rule);
   check_bounds(function, lower, upper);
-  check_pair(function, "x", x, "y", y, context);
+  check_float_pair(function, "x", x, "y", y, context.space);
   check_mask(function, mask, x.elements());
   lower = rounded_to(x.type, lower);
   upper = rounded_to(x.type, upper);
@@ -261,7 +253,7 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
-  check_pair(clip_backward_name, "dy", dy, "dx", dx, context);
+  check_float_pair(clip_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_range_source(clip_backward_name, source, context.space);
   lower = rounded_to(dy.type, lower);
@@ -280,8 +272,8 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
-  check_pair(clip_backward_name, "dy", dy, "dx", dx, context);
-  check_pair(clip_backward_name, "dy", dy, "x", x, context);
+  check_float_pair(clip_backward_name, "dy", dy, "dx", dx, context.space);
+  check_float_pair(clip_backward_name, "dy", dy, "x", x, context.space);
   lower = rounded_to(dy.type, lower);
   upper = rounded_to(dy.type, upper);
   if (on_device(context)) return device::clip_backward(dy, x, dx, lower, upper, rule, context);

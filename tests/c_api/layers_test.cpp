@@ -210,6 +210,10 @@ TEST_F(layers, dropout) {
   wanted.assign(wanted.size(), 9.0F);
   cpp::dropout_backward(view(dy_wide, wide_shape), view(wanted, wide_shape), 0.3F, key, here);
   expect_same(stash_dropout_backward_key(&c_dy, &c_out, 0.3F, &c_key, nullptr));
+  stash_tensor_view halves = c_x;
+  halves.type = STASH_DTYPE_F16;
+  EXPECT_EQ(stash_dropout_forward(&halves, &c_out, nullptr, 0.5F, &c_key, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_STREQ(stash_last_error_message(), "dropout_forward: y: expected f16, got f32");
   EXPECT_EQ(stash_dropout_forward(&c_x, &c_out, nullptr, 1.0F, &c_key, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_dropout_forward(&c_x, &c_out, nullptr, 0.5F, nullptr, nullptr), STASH_INVALID_ARGUMENT);
 }

@@ -143,6 +143,18 @@ TEST(dropout, wrong_arguments) {
   const_tensor_view bytes = x.view();
   bytes.type = dtype::u8;
   EXPECT_EQ(forward(bytes, y.view(), {}, 0.5F), errc::invalid_argument);
+  const_tensor_view halves = x.view();
+  halves.type = dtype::f16;
+  try {
+    dropout_forward(halves, y.view(), {}, 0.5F, some_key, serial);
+    ADD_FAILURE() << "f16 and f32";
+  } catch (const error& e) {
+    EXPECT_STREQ(e.what(), "dropout_forward: y: expected f16, got f32");
+  }
+  EXPECT_EQ(code_of([&] { dropout_backward(halves, mask.in(), y.view(), 0.5F, serial); }),
+            errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { dropout_backward(halves, y.view(), 0.5F, some_key, serial); }),
+            errc::invalid_argument);
   encoded_view bad = mask.out();
   bad.bytes = 31;
   EXPECT_EQ(forward(x.view(), y.view(), bad, 0.5F), errc::capacity_exceeded);

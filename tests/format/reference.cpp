@@ -1,6 +1,7 @@
 #include "format/reference.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -395,6 +396,39 @@ std::uint64_t usable(std::uint64_t bytes) {
   return std::min<std::uint64_t>(bytes / 16 * 16, std::uint64_t{1} << 34);
 }
 
+// --- dropout ---------------------------------------------------------------------------------------------
+
+using words = std::array<std::uint64_t, 4>;  // of 32 bits each
+
+words philox4x32_10(words c, std::uint64_t key0, std::uint64_t key1) {
+  constexpr std::uint64_t word = 0xffffffff;
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    const std::uint64_t a = 0xD2511F53 * c[0], b = 0xCD9E8D57 * c[2];
+    const std::uint64_t round0 = (key0 + round * 0x9E3779B9) & word,
+                        round1 = (key1 + round * 0xBB67AE85) & word;
+    c = {(b >> 32) ^ c[1] ^ round0, b & word, (a >> 32) ^ c[3] ^ round1, a & word};
+  }
+  return c;
+}
+
+bool is_kept(std::uint64_t i, float probability, const dropout_key& key) {
+  constexpr std::uint64_t word = 0xffffffff;
+  const std::uint64_t b = i / 4;
+  const words output = philox4x32_10({b & word, b >> 32, key.layer, key.step & word}, key.seed & word,
+                                     (key.seed >> 32) ^ (key.step >> 32));
+  return static_cast<double>(output[i % 4]) >= std::floor(std::ldexp(static_cast<double>(probability), 32));
+}
+
+/// The f32 bits of a product of two f32: a double has it exactly.
+std::uint32_t product(std::uint32_t bits, float factor) {
+  if (is_nan(bits)) return bits | 0x400000;
+  if (is_infinite(bits)) return bits;
+  const double exact = value_of_f32(bits) * static_cast<double>(factor);
+  const double first_infinity = std::ldexp(1.0, 128) - std::ldexp(1.0, 103);
+  if (std::fabs(exact) >= first_infinity) return (bits & 0x80000000) | 0x7f800000;
+  return std::bit_cast<std::uint32_t>(static_cast<float>(exact));
+}
+
 }  // namespace
 
 std::uint32_t widen(value_format format, std::uint32_t code) {
@@ -415,6 +449,21 @@ std::uint32_t narrow(value_format format, underflow_rule underflow, std::uint32_
   if (is_nan(bits)) return sign | l.nan;
   if (is_infinite(bits)) return sign | l.infinity;
   return sign | nearest_code(format, underflow, std::fabs(value_of_f32(bits)));
+}
+
+dropped drop(const tensor& t, float probability, const dropout_key& key) {
+  const auto scale = static_cast<float>(1 / (1 - static_cast<double>(probability)));
+  dropped out;
+  out.values.type = t.type;
+  bit_string plane;
+  for (std::size_t i = 0; i < t.bits.size(); ++i) {
+    const bool kept = is_kept(i, probability, key);
+    plane.append(kept ? 1 : 0, 1);
+    out.values.bits.push_back(kept ? in_type(t.type, product(f32_of(t, i), scale)) : 0);
+  }
+  out.mask = plane.bytes();
+  pad(out.mask);
+  return out;
 }
 
 encoded encode(const encoding& e, const tensor& t) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "stash/dropout.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::reference {
@@ -53,6 +54,13 @@ struct reading {
   std::uint32_t status = 0;
 };
 reading read(const encoding& e, dtype type, std::size_t elements, const stored& bytes);
+
+/// What dropout makes of a tensor, and its mask.
+struct dropped {
+  tensor values;
+  std::vector<std::uint8_t> mask;
+};
+dropped drop(const tensor& t, float probability, const dropout_key& key);
 
 /// The f32 bits of a stored code, and the code of f32 bits, of a format that stands alone (not an MX one).
 std::uint32_t widen(value_format format, std::uint32_t code);

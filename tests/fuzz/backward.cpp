@@ -100,7 +100,7 @@ bool passed_or_zero(const encoded_case& c, const exact_buffer& dy, const exact_b
 void run(std::span<const std::uint8_t> input) {
   const encoded_case c(input, names);
   const auto which = static_cast<layer>(c.header.other % static_cast<std::uint32_t>(layer::count));
-  const dtype type = which == layer::dropout ? dtype::f32 : c.type;
+  const dtype type = c.type;
   const exact_buffer dy(make_gradient(c, type));
   const exact_buffer plain(c.tensor_bytes(type), 0x00), fast(c.tensor_bytes(type), 0xff);
   set_cpu_target("scalar");

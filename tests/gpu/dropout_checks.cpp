@@ -9,18 +9,18 @@ using test::generator;
 const execution_context device = device_context();
 
 /// Forward with and without a mask; backward from the mask and from the key.
-void dropped(buffer_mode mode, std::uint32_t seed) {
+void dropped(buffer_mode mode, dtype type, std::uint32_t seed) {
   generator random(seed + 4321);
   const std::int64_t n = random.size();
-  const auto place = [&] { return random_placement(n, 4, random); };
-  const tensor_pair x(mode, random.make(dtype::f32, n), place());
-  const tensor_pair dy(mode, random.make(dtype::f32, n), place());
-  const tensor_pair elsewhere(mode, dtype::f32, n, place()), dx(mode, dtype::f32, n, place());
+  const auto place = [&] { return random_placement(n, size_of(type), random); };
+  const tensor_pair x(mode, random.make(type, n), place());
+  const tensor_pair dy(mode, random.make(type, n), place());
+  const tensor_pair elsewhere(mode, type, n, place()), dx(mode, type, n, place());
   const tensor_pair& y = random.below(3) == 0 ? x : elsewhere;
   const dropout_key key{0x0123456789abcdefU + seed, 0x0000000200000007U * (seed + 1), seed};
   const float probability = static_cast<float>(random.below(11)) / 11;
   const bool with_mask = random.below(4) != 0;
-  const std::size_t bytes = encoded_bytes_bound({.kind = encoding_kind::sign_mask}, dtype::f32, n);
+  const std::size_t bytes = encoded_bytes_bound({.kind = encoding_kind::sign_mask}, type, n);
   test::buffer expected(bytes);
   encode_report host_report{};
   const device_buffer mask(mode, bytes);
@@ -52,7 +52,13 @@ void dropped(buffer_mode mode, std::uint32_t seed) {
 
 std::vector<named_check> dropout_checks(const check_setup& setup) {
   const buffer_mode mode = setup.mode;
-  return {repeated("dropout/f32", 4 * setup.tensors, [=](std::uint32_t seed) { dropped(mode, seed); })};
+  std::vector<named_check> checks;
+  for (const auto& [name, type] :
+       {std::pair("f32", dtype::f32), std::pair("f16", dtype::f16), std::pair("bf16", dtype::bf16)}) {
+    checks.push_back(repeated(std::string("dropout/") + name, 4 * setup.tensors,
+                              [=, of = type](std::uint32_t seed) { dropped(mode, of, seed); }));
+  }
+  return checks;
 }
 
 }  // namespace stash::gpu

@@ -113,19 +113,20 @@ class activations_work {
 
 class dropout_work {
  public:
-  dropout_work(std::int64_t n, buffer_mode mode)
-      : n_(n),
+  dropout_work(dtype type, std::int64_t n, buffer_mode mode)
+      : type_(type),
+        n_(n),
         x_(make(mode)),
         dy_(make(mode)),
         y_(make(mode)),
         y_alone_(make(mode)),
         dx_(make(mode)),
         dx_from_key_(make(mode)),
-        mask_(mode, encoded_bytes_bound({.kind = encoding_kind::sign_mask}, dtype::f32, n)) {}
+        mask_(mode, encoded_bytes_bound({.kind = encoding_kind::sign_mask}, type, n)) {}
 
   void set(generator& random) {
-    x_.set(random.make(dtype::f32, n_));
-    dy_.set(random.make(dtype::f32, n_));
+    x_.set(random.make(type_, n_));
+    dy_.set(random.make(type_, n_));
   }
   void enqueue(void* stream) {
     clear_report(mask_, stream);
@@ -140,7 +141,7 @@ class dropout_work {
   }
 
  private:
-  tensor_pair make(buffer_mode mode) const { return {mode, dtype::f32, n_, {n_, 0, 0}}; }
+  tensor_pair make(buffer_mode mode) const { return {mode, type_, n_, {n_, 0, 0}}; }
 
   void run(const side& s) {
     const dropout_key key{0x0123456789abcdefU, 7, 3};
@@ -150,6 +151,7 @@ class dropout_work {
     dropout_backward(s.of(dy_), s.of(dx_from_key_), 0.3F, key, s.context);
   }
 
+  dtype type_;
   std::int64_t n_;
   tensor_pair x_, dy_, y_, y_alone_, dx_, dx_from_key_;
   coded mask_;
@@ -240,6 +242,7 @@ std::vector<named_check> graph_layer_checks(const check_setup& setup) {
   for (const dtype type : types) {
     add(fmt::format("graph_activations/{}", name_of(type)),
         [=] { return activations_work(type, 20011, mode); });
+    add(fmt::format("graph_dropout/{}", name_of(type)), [=] { return dropout_work(type, 20011, mode); });
     add(fmt::format("graph_pool_halves/{}", name_of(type)), [=] {
       return pool_work(halves, {2, 12, 12, 16}, {2, 6, 6, 16}, type, mode);
     });
@@ -250,7 +253,6 @@ std::vector<named_check> graph_layer_checks(const check_setup& setup) {
       return pool_work(first, {2, 5, 12, 12}, {2, 5, 6, 6}, type, mode);
     });
   }
-  add("graph_dropout/f32", [=] { return dropout_work(20011, mode); });
   return checks;
 }
 

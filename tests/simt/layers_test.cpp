@@ -55,42 +55,40 @@ TEST(device_csr_export, is_the_one_of_the_cpu) {
 }
 
 TEST(device_dropout, is_the_one_of_the_cpu) {
-  for (const scheduled_run& run : scheduled_runs(share_of_tensors(1, 2))) {
+  for (const scheduled_run& run : scheduled_runs(share_of_tensors(3, 2))) {
     simt::set_schedule(run.schedule);
     SCOPED_TRACE(text_of(run));
     const auto k = static_cast<std::uint32_t>(run.tensor);
     generator random(k);
+    const auto type = static_cast<dtype>(k % 3);
     const std::int64_t n = random.size();
     const std::int64_t inner = divisor(n, random);
-    const std::int64_t gap = k % 3 == 0 ? 3 : 0;
-    placed x(dtype::f32, n, inner, gap, 0), host_y(dtype::f32, n, inner, 0, 0),
-        device_y(dtype::f32, n, inner, 0, 0);
-    x.put(random.make(dtype::f32, n));
+    const std::int64_t gap = k % 4 == 0 ? 3 : 0;
+    placed x(type, n, inner, gap, 0), host_y(type, n, inner, 0, 0), device_y(type, n, inner, 0, 0);
+    x.put(random.make(type, n));
     const dropout_key key{0x0123456789abcdefU + k, 0x0000000200000007U, k};
     const float probability = static_cast<float>(k % 10) / 10;
-    const std::size_t bytes = encoded_bytes_bound(parse_encoding("sign_mask"), dtype::f32, n);
+    const std::size_t bytes = encoded_bytes_bound(parse_encoding("sign_mask"), type, n);
     buffer host_mask(bytes), device_mask(bytes);
     encode_report host_report{}, device_report{};
-    dropout_forward(x.view(dtype::f32), host_y.view(dtype::f32),
-                    {host_mask.data(), bytes, nullptr, &host_report}, probability, key, {});
-    dropout_forward(on_device(x.view(dtype::f32)), on_device(device_y.view(dtype::f32)),
+    dropout_forward(x.view(type), host_y.view(type), {host_mask.data(), bytes, nullptr, &host_report},
+                    probability, key, {});
+    dropout_forward(on_device(x.view(type)), on_device(device_y.view(type)),
                     {device_mask.data(), bytes, nullptr, &device_report}, probability, key, device);
-    ASSERT_EQ(device_y.take(dtype::f32, n), host_y.take(dtype::f32, n));
+    ASSERT_EQ(device_y.take(type, n), host_y.take(type, n));
     ASSERT_EQ(std::memcmp(device_mask.data(), host_mask.data(), bytes), 0);
     ASSERT_EQ(std::memcmp(&device_report, &host_report, sizeof host_report), 0);
     for (const bool from_key : {false, true}) {
-      placed host_dx(dtype::f32, n, inner, 0, 0), device_dx(dtype::f32, n, inner, 0, 0);
+      placed host_dx(type, n, inner, 0, 0), device_dx(type, n, inner, 0, 0);
       const const_encoded_view mask{host_mask.data(), bytes, nullptr, &host_report};
       if (from_key) {
-        dropout_backward(x.view(dtype::f32), host_dx.view(dtype::f32), probability, key, {});
-        dropout_backward(on_device(x.view(dtype::f32)), on_device(device_dx.view(dtype::f32)), probability,
-                         key, device);
+        dropout_backward(x.view(type), host_dx.view(type), probability, key, {});
+        dropout_backward(on_device(x.view(type)), on_device(device_dx.view(type)), probability, key, device);
       } else {
-        dropout_backward(x.view(dtype::f32), mask, host_dx.view(dtype::f32), probability, {});
-        dropout_backward(on_device(x.view(dtype::f32)), mask, on_device(device_dx.view(dtype::f32)),
-                         probability, device);
+        dropout_backward(x.view(type), mask, host_dx.view(type), probability, {});
+        dropout_backward(on_device(x.view(type)), mask, on_device(device_dx.view(type)), probability, device);
       }
-      ASSERT_EQ(device_dx.take(dtype::f32, n), host_dx.take(dtype::f32, n));
+      ASSERT_EQ(device_dx.take(type, n), host_dx.take(type, n));
     }
   }
   simt::set_schedule({});

@@ -228,7 +228,6 @@ TEST_P(device_level_one, activations) {
 }
 
 TEST_P(device_level_one, dropout) {
-  if (type() != dtype::f32) GTEST_SKIP() << "dropout is for f32";
   const tensor_view x = map({elements}), y = empty(type(), {elements});
   const encoded_view mask = room_for(parse_encoding("sign_mask"), elements);
   const dropout_key key{1, 2, 3};
