@@ -8,6 +8,7 @@
 #include "bench/gpu/device.hpp"
 #include "format/tensor_generator.hpp"
 #include "stash/encoding.hpp"
+#include "stash/memory.hpp"
 
 namespace stash::gpu {
 
@@ -33,6 +34,22 @@ class device_buffer {
  private:
   std::size_t size_, front_, back_;
   memory memory_;
+};
+
+/// Memory of one of the library's resources, given back at the end.
+class resource_block {
+ public:
+  resource_block(memory_resource& from, std::size_t bytes)
+      : from_(from), bytes_(bytes), data_(from.allocate(bytes, 256)) {}
+  ~resource_block() { from_.deallocate(data_, bytes_, 256); }
+  resource_block(const resource_block&) = delete;
+  resource_block& operator=(const resource_block&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  memory_resource& from_;
+  std::size_t bytes_;
+  void* data_;
 };
 
 /// A report in device memory.
