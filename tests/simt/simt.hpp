@@ -32,6 +32,9 @@ struct schedule {
   order threads = order::forward;
   std::uint32_t seed = 1;             ///< random only
   std::uint32_t resident_blocks = 1;  ///< blocks that run at the same time
+  /// If not 0: only so many blocks of each grid run, its last ones. For maps that are too large to be run
+  /// whole.
+  std::uint64_t last_blocks = 0;
 };
 
 /// Of every launch from this thread until the next call.
