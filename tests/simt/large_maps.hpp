@@ -169,11 +169,13 @@ class ending_planes {
   buffer near_;
 };
 
-// What element-wise calls and tiles are tried on: the numbers of elements before the end is a multiple of
+// What element-wise calls and tiles are tried on: the number of elements before the end is a multiple of
 // every kernel's block, the end is ragged everywhere.
 inline constexpr std::int64_t elements_before = 3 * (std::int64_t{1} << 31);
 inline constexpr std::int64_t elements_at_end = 3 * 8192 + 77;
 inline constexpr std::int64_t elements_in_all = elements_before + elements_at_end;
+/// Elements before the end whose groups of eight are more than 32 bits count.
+inline constexpr std::int64_t very_many = 3 * (std::int64_t{1} << 35);
 
 /// Values of all kinds, and zeros.
 inline tensor ending_values(dtype type, std::int64_t count, std::uint32_t seed) {
@@ -187,8 +189,8 @@ inline tensor ending_values(dtype type, std::int64_t count, std::uint32_t seed) 
   return all;
 }
 
-inline ending_map ended_map(dtype type) {
-  return {type, shape{elements_in_all}, shape{elements_at_end}};
+inline ending_map ended_map(dtype type, std::int64_t before = elements_before) {
+  return {type, shape{before + elements_at_end}, shape{elements_at_end}};
 }
 
 }  // namespace stash::test
