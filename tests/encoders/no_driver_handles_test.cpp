@@ -15,25 +15,24 @@ using stash_test::heap_bytes;
 using stash_test::no_driver;
 using stash_test::on_device;
 
-/// Memory of a caller who has a device's, or thinks so.
+/// Memory of a caller who has a device's, or thinks so: one block at a time.
 class callers_memory {
  public:
-  explicit callers_memory(memory_space space)
-      : calls_({nullptr,
-                [](void*, std::size_t bytes, std::size_t alignment, void*) {
-                  return ::operator new (bytes, std::align_val_t{alignment});
-                },
-                [](void*, void* data, std::size_t, std::size_t alignment, void*) {
-                  ::operator delete (data, std::align_val_t{alignment});
-                },
-                space}),
-        counted(calls_) {}
+  explicit callers_memory(memory_space space) : calls_({this, take, [](auto...) {}, space}) {}
+  callers_memory(const callers_memory&) = delete;
+  callers_memory& operator=(const callers_memory&) = delete;
 
  private:
+  static void* take(void* self, std::size_t bytes, std::size_t, void*) {
+    auto& memory = *static_cast<callers_memory*>(self);
+    return bytes > sizeof memory.room_ || memory.counted.blocks_in_use() > 0 ? nullptr : memory.room_;
+  }
+
+  alignas(256) unsigned char room_[1 << 16];
   callback_memory calls_;
 
  public:
-  counting_memory counted;
+  counting_memory counted{calls_};
 };
 
 TEST_F(no_driver, memory_says_so) {
