@@ -17,6 +17,9 @@ enum class buffer_mode : std::uint8_t {
   guarded,  ///< patterns around the data, which is what a program can see by itself
 };
 
+/// Throws check_not_run where the device has less free memory.
+void need_memory(std::size_t bytes);
+
 /// `size` bytes of device memory, `offset` bytes off a multiple of 256. Full of a pattern at first.
 class device_buffer {
  public:
