@@ -17,8 +17,6 @@
 #include <cuda_runtime.h>
 #else
 #include <tuple>
-
-#include "simt/recording.hpp"
 #endif
 #if defined(__CUDACC__) && defined(STASH_NVTX)
 #include <nvtx3/nvtx3.hpp>

@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "simt/simt.hpp"
+
 namespace simt {
 
 /// What was enqueued is no recording; what() says why not.
@@ -32,17 +34,6 @@ class recording {
  private:
   std::vector<std::function<void()>> work_;
 };
-
-bool is_recorded(void* stream);
-/// Of a stream that is recorded.
-void record(void* stream, std::function<void()> work);
-
-/// Work of a stream, which is called with no arguments: now, or if the stream is recorded, at every launch.
-template <class Work>
-void enqueue(void* stream, const Work& work) {
-  if (is_recorded(stream)) return record(stream, work);
-  work();
-}
 
 /// How far streams that are recorded together have come where one of them is.
 struct recorded_place;
