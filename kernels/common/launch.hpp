@@ -15,6 +15,8 @@
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
+#else
+#include <tuple>
 #endif
 #if defined(__CUDACC__) && defined(STASH_NVTX)
 #include <nvtx3/nvtx3.hpp>
@@ -83,18 +85,21 @@ inline void clear(const char* function, const execution_context& context, void* 
 
 #else
 
+// Launches happen in the call, unless the stream is recorded.
+
 template <class... Parameters, class... Arguments>
-void launch(const char* /*function*/, const execution_context& /*context*/, std::uint64_t blocks,
+void launch(const char* /*function*/, const execution_context& context, std::uint64_t blocks,
             unsigned threads, void (*kernel)(Parameters...), const Arguments&... args) {
   if (blocks == 0) return;
-  // By reference: a copy would be allocated.
-  const auto run = [&] { kernel(args...); };
-  simt::launch({static_cast<std::uint32_t>(blocks)}, {threads}, 0, std::cref(run));
+  simt::enqueue(context.stream, [=, values = std::tuple<Parameters...>(args...)] {
+    // By reference: a copy would be allocated.
+    const auto run = [&] { std::apply(kernel, values); };
+    simt::launch({static_cast<std::uint32_t>(blocks)}, {threads}, 0, std::cref(run));
+  });
 }
 
-inline void clear(const char* /*function*/, const execution_context& /*context*/, void* data,
-                  std::size_t bytes) {
-  simt::launch({1}, {1}, 0, [&] { std::memset(data, 0, bytes); });
+inline void clear(const char* /*function*/, const execution_context& context, void* data, std::size_t bytes) {
+  simt::enqueue(context.stream, [=] { simt::launch({1}, {1}, 0, [&] { std::memset(data, 0, bytes); }); });
 }
 
 #endif

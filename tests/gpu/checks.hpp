@@ -41,6 +41,8 @@ std::vector<named_check> swap_checks(const check_setup& setup);
 std::vector<named_check> handle_checks(const check_setup& setup);
 /// Maps with more elements than 32 bits can count.
 std::vector<named_check> large_checks(const check_setup& setup);
+/// The same for casts, csr, ReLU and pooling: their beginning and end.
+std::vector<named_check> large_call_checks(const check_setup& setup);
 
 /// Calls that run in `stream` of the device, which may be null.
 inline execution_context device_context(void* stream = nullptr) {

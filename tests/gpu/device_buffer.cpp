@@ -1,5 +1,7 @@
 #include "gpu/device_buffer.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -16,6 +18,14 @@ std::vector<std::uint8_t> bytes_of(const test::buffer& buffer) {
 }
 
 }  // namespace
+
+void need_memory(std::size_t bytes) {
+  const std::uint64_t available = facts().free_bytes;
+  if (available < bytes) {
+    throw check_not_run(
+        fmt::format("needs {} MiB of device memory, {} are free", bytes >> 20, available >> 20));
+  }
+}
 
 device_buffer::device_buffer(buffer_mode mode, std::size_t size, std::size_t offset)
     : size_(size),

@@ -8,6 +8,7 @@
 #include "bench/gpu/device.hpp"
 #include "format/tensor_generator.hpp"
 #include "stash/encoding.hpp"
+#include "stash/memory.hpp"
 
 namespace stash::gpu {
 
@@ -15,6 +16,9 @@ enum class buffer_mode : std::uint8_t {
   exact,    ///< ends where the data end, for tools that watch the bounds of allocations
   guarded,  ///< patterns around the data, which is what a program can see by itself
 };
+
+/// Throws check_not_run where the device has less free memory.
+void need_memory(std::size_t bytes);
 
 /// `size` bytes of device memory, `offset` bytes off a multiple of 256. Full of a pattern at first.
 class device_buffer {
@@ -33,6 +37,22 @@ class device_buffer {
  private:
   std::size_t size_, front_, back_;
   memory memory_;
+};
+
+/// Memory of one of the library's resources, given back at the end.
+class resource_block {
+ public:
+  resource_block(memory_resource& from, std::size_t bytes)
+      : from_(from), bytes_(bytes), data_(from.allocate(bytes, 256)) {}
+  ~resource_block() { from_.deallocate(data_, bytes_, 256); }
+  resource_block(const resource_block&) = delete;
+  resource_block& operator=(const resource_block&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  memory_resource& from_;
+  std::size_t bytes_;
+  void* data_;
 };
 
 /// A report in device memory.

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "bench/gpu/device.hpp"
+#include "simt/recording.hpp"
 #include "simt/simt.hpp"
 
 namespace stash::gpu {
@@ -56,6 +57,11 @@ struct opened {
   opened& operator=(const opened&) = delete;
 };
 
+/// What the runtime refuses while a stream is recorded, and what the recording does not survive.
+void not_while_recording(const char* call) {
+  if (simt::spoil(call)) throw failure(std::string(call) + ": a stream is recorded");
+}
+
 }  // namespace
 
 std::string why_no_device() {
@@ -76,15 +82,20 @@ device_facts facts() {
 }
 
 memory::memory(std::size_t bytes) : size_(bytes) {
-  if (bytes != 0) data_.reset(device_heap::instance().take(bytes));
+  if (bytes == 0) return;
+  not_while_recording("memory");
+  data_.reset(device_heap::instance().take(bytes));
 }
 
 void memory::release::operator()(void*) const noexcept {
+  simt::spoil("memory that is given back");
   device_heap::instance().give_back();
 }
 
 pinned::pinned(std::size_t bytes) : size_(bytes) {
-  if (bytes != 0) data_.reset(::operator new(bytes));
+  if (bytes == 0) return;
+  not_while_recording("pinned");
+  data_.reset(::operator new(bytes));
 }
 
 void pinned::release::operator()(void* data) const noexcept {
@@ -94,20 +105,26 @@ void pinned::release::operator()(void* data) const noexcept {
 // Kernels run when they are launched, so that a stream is only a name.
 stream::stream() : handle_(::operator new(1)) {}
 
-void stream::wait() const {}
+void stream::wait() const {
+  if (simt::spoil(handle(), "wait")) throw failure("wait: the stream is recorded");
+}
 
 void stream::release::operator()(void* handle) const noexcept {
   ::operator delete(handle);
 }
 
-void wait_for_device() {}
+void wait_for_device() {
+  not_while_recording("wait_for_device");
+}
 
 void upload(void* to_device, const void* from_host, std::size_t bytes) {
+  not_while_recording("upload");
   const opened scope;
   if (bytes != 0) std::memcpy(to_device, from_host, bytes);
 }
 
 void download(void* to_host, const void* from_device, std::size_t bytes) {
+  not_while_recording("download");
   const opened scope;
   if (bytes != 0) std::memcpy(to_host, from_device, bytes);
 }
@@ -119,25 +136,34 @@ std::uint64_t pool_watch::most_bytes() const {
   return before_;
 }
 
-void fill(void* device, std::uint8_t value, std::size_t bytes, void* /*stream*/) {
-  const opened scope;
-  if (bytes != 0) std::memset(device, value, bytes);
+void fill(void* device, std::uint8_t value, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  simt::enqueue(stream, [=] {
+    const opened scope;
+    std::memset(device, value, bytes);
+  });
 }
 
-void copy_on_device(void* to, const void* from, std::size_t bytes, void* /*stream*/) {
-  const opened scope;
-  if (bytes != 0) std::memcpy(to, from, bytes);
+void copy_on_device(void* to, const void* from, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  simt::enqueue(stream, [=] {
+    const opened scope;
+    std::memcpy(to, from, bytes);
+  });
 }
 
 struct graph::recorded {
-  std::function<void()> work;
+  simt::recording work;
 };
 
-graph::graph(const stream& /*in*/, const std::function<void()>& enqueue)
-    : recorded_(std::make_shared<recorded>(recorded{enqueue})) {}
+graph::graph(const stream& in, const std::function<void()>& enqueue) try
+    : recorded_(std::make_shared<recorded>(recorded{{in.handle(), enqueue}})) {
+} catch (const simt::not_recordable& problem) {
+  throw failure(problem.what());
+}
 
 void graph::launch() {
-  recorded_->work();
+  recorded_->work.launch();
 }
 
 struct stopwatch::marks {

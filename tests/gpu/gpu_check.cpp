@@ -43,7 +43,7 @@ std::vector<named_check> checks_of(const arguments& given) {
   std::vector<named_check> chosen;
   for (const auto topic :
        {encoding_checks, crowded_checks, layer_checks, pool_checks, dropout_checks, stream_checks,
-        graph_checks, graph_layer_checks, swap_checks, handle_checks, large_checks}) {
+        graph_checks, graph_layer_checks, swap_checks, handle_checks, large_checks, large_call_checks}) {
     for (named_check& check : topic(setup)) {
       if (check.name.find(given.filter) != std::string::npos) chosen.push_back(std::move(check));
     }

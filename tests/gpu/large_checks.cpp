@@ -46,14 +46,6 @@ struct large_map {
   test::buffer piece;
 };
 
-void need_memory(std::size_t bytes) {
-  const std::uint64_t available = facts().free_bytes;
-  if (available < bytes) {
-    throw check_not_run(
-        fmt::format("needs {} MiB of device memory, {} are free", bytes >> 20, available >> 20));
-  }
-}
-
 tensor_view dense_view(void* data, dtype type, std::int64_t elements, memory_space space) {
   return {data, type, space, {elements}, 0};
 }

@@ -89,6 +89,33 @@ void replay(const char* name, dtype type, buffer_mode mode) {
   }
 }
 
+/// Calls that no graph can repeat are refused while one is recorded, and nothing of it stays behind.
+void refuses(buffer_mode mode) {
+  const device_buffer x(mode, 64);
+  const stream in;
+  const auto refused = [&](const char* what, const std::function<void()>& call) {
+    try {
+      graph recorded(in, [&] {
+        fill(x.data(), 1, x.size(), in.handle());
+        call();
+      });
+    } catch (const failure&) {
+      return;
+    }
+    throw check_failed(std::string(what) + " was recorded");
+  };
+  std::uint8_t byte = 0;
+  refused("waiting for the stream", [&] { in.wait(); });
+  refused("waiting for the device", [] { wait_for_device(); });
+  refused("memory", [] { const memory taken(64); });
+  refused("a copy to the host", [&] { download(&byte, x.data(), 1); });
+  graph recorded(in, [&] { fill(x.data(), 2, x.size(), in.handle()); });
+  expect(x.read() == std::vector<std::uint8_t>(x.size(), 0xa5), "something happened while it was recorded");
+  recorded.launch();
+  in.wait();
+  expect(x.read() == std::vector<std::uint8_t>(x.size(), 2), "the recorded work did not happen");
+}
+
 /// Eight streams with work of different sizes, several rounds without waiting in between.
 void concurrent(buffer_mode mode) {
   generator random(12);
@@ -201,6 +228,7 @@ std::vector<named_check> stream_checks(const check_setup& setup) {
                    [=](std::uint32_t) { replay(name, type, mode); }));
     }
   }
+  checks.push_back(repeated("graph/refuses_what_it_cannot_repeat", 1, [=](std::uint32_t) { refuses(mode); }));
   checks.push_back(repeated("streams/independent", 1, [=](std::uint32_t) { concurrent(mode); }));
   checks.push_back(repeated("streams/shared_arena", 1, [=](std::uint32_t) { shared_arena(mode); }));
   checks.push_back(repeated("batch/bitmap_and_csr", 1, [=](std::uint32_t) { batch(mode); }));

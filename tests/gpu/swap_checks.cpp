@@ -13,22 +13,6 @@ using runtime::swap_program;
 using runtime::swap_side;
 using test::generator;
 
-/// Memory of a resource, given back at the end.
-class block_of {
- public:
-  block_of(memory_resource& from, std::size_t bytes)
-      : from_(from), bytes_(bytes), data_(from.allocate(bytes, 256)) {}
-  ~block_of() { from_.deallocate(data_, bytes_, 256); }
-  block_of(const block_of&) = delete;
-  block_of& operator=(const block_of&) = delete;
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  memory_resource& from_;
-  std::size_t bytes_;
-  void* data_;
-};
-
 /// A step in miniature: `maps` maps are encoded one after the other into two slots that take turns, go to the
 /// host, come back last one first, and are decoded. Only the edges keep a slot from being written too early.
 class swapped_step {
@@ -118,7 +102,7 @@ class swapped_step {
 
   encoding e_;
   std::size_t slot_;
-  block_of device_, host_, delay_from_, delay_to_;
+  resource_block device_, host_, delay_from_, delay_to_;
   std::size_t delay_;
   std::vector<std::unique_ptr<tensor_pair>> x_, y_;
   std::vector<std::unique_ptr<device_report>> reports_;

@@ -6,11 +6,14 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "encoders/device_memory.hpp"
+#include "simt/recording.hpp"
 #include "simt/simt.hpp"
 #include "stash/error.hpp"
 
@@ -89,6 +92,46 @@ void* take(std::size_t bytes, std::size_t alignment) {
   return data;
 }
 
+void enqueue_copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  const auto* source = static_cast<const unsigned char*>(from);
+  const std::lock_guard lock(mutex);
+  queue& q = queues()[stream];
+  if (q.own) {
+    q.waiting.push_back({work::kind::copy, to, from, bytes});
+  } else {
+    // Kernels that are launched behind this run at once and may change the source.
+    q.waiting.push_back({work::kind::write, to, nullptr, 0, {source, source + bytes}});
+  }
+}
+
+/// A place in the work of a stream; in recorded work another one at every launch.
+struct place_in_stream {
+  void* stream;
+  std::uint64_t until;
+};
+
+void enqueue_wait(void* stream, const place_in_stream& place) {
+  const std::lock_guard lock(mutex);
+  queue& q = queues()[stream];
+  if (q.own) {
+    q.waiting.push_back({work::kind::wait, nullptr, nullptr, 0, {}, place.stream, place.until});
+  } else {
+    // Kernels that are launched behind this run at once.
+    finish(place.stream, place.until);
+  }
+}
+
+[[noreturn]] void refuse(const char* call) {
+  throw stash::error(
+      stash::errc::device_failure,
+      std::string(call) + ": context: expected work that can be recorded, got a call that cannot");
+}
+
+/// Calls that CUDA refuses, or cannot repeat, in a stream that is recorded.
+void not_recorded(const char* call, void* stream) {
+  if (spoil(stream, call)) refuse(call);
+}
+
 }  // namespace
 
 void set_allocations_left(long count) {
@@ -111,11 +154,13 @@ std::size_t blocks_in_use() {
 
 namespace stash::detail::device {
 
-void* allocate(std::size_t bytes, void* /*stream*/) {
+void* allocate(std::size_t bytes, void* stream) {
+  simt::not_recorded("device_memory", stream);
   return simt::take(bytes, 256);
 }
 void deallocate(void* data, void* stream) noexcept {
   --simt::blocks;
+  simt::spoil(stream, "memory that is given back");
   const std::lock_guard lock(simt::mutex);
   simt::queue& q = simt::queues()[stream];
   if (q.own && !q.waiting.empty()) {
@@ -132,8 +177,8 @@ void deallocate_pinned(void* data) noexcept {
   std::free(data);
 }
 
-void clear(void* data, std::size_t bytes, void* /*stream*/) {
-  std::memset(data, 0, bytes);
+void clear(void* data, std::size_t bytes, void* stream) {
+  simt::enqueue(stream, [=] { std::memset(data, 0, bytes); });
 }
 
 void copy(void* to, const void* from, std::size_t bytes, void* stream) {
@@ -142,19 +187,12 @@ void copy(void* to, const void* from, std::size_t bytes, void* stream) {
     simt::copies_left = -1;
     throw error(errc::device_failure, "copy: context: expected a device that copies, got one told to fail");
   }
-  const auto* source = static_cast<const unsigned char*>(from);
-  const std::lock_guard lock(simt::mutex);
-  simt::queue& q = simt::queues()[stream];
-  if (q.own) {
-    q.waiting.push_back({simt::work::kind::copy, to, from, bytes});
-  } else {
-    // Kernels that are launched behind this run at once and may change the source.
-    q.waiting.push_back({simt::work::kind::write, to, nullptr, 0, {source, source + bytes}});
-  }
+  simt::enqueue(stream, [=] { simt::enqueue_copy(to, from, bytes, stream); });
 }
 
 void wait_for_stream(void* stream) {
   ++simt::waits;
+  simt::not_recorded("wait", stream);
   simt::finish(stream);
 }
 
@@ -175,23 +213,30 @@ void destroy_stream(void* stream) noexcept {
 
 /// Remembers its place in its stream, and whether somebody has waited or asked.
 struct emulated_event {
-  void* stream;
-  std::uint64_t until;
-  bool waited, asked;
+  std::shared_ptr<simt::place_in_stream> at;
+  std::shared_ptr<const simt::recorded_place> recorded;  ///< null: of work that is not recorded
+  bool waited = false, asked = false;
 };
 
 event record_event(void* stream) {
-  const std::lock_guard lock(simt::mutex);
+  auto e = std::make_unique<emulated_event>();
+  e->at = std::make_shared<simt::place_in_stream>(simt::place_in_stream{stream, 0});
+  simt::enqueue(stream, [at = e->at] {
+    const std::lock_guard lock(simt::mutex);
+    at->until = simt::queues()[at->stream].end();
+  });
+  if (simt::is_recorded(stream)) e->recorded = simt::place_of(stream);
   ++simt::objects;
-  return new emulated_event{stream, simt::queues()[stream].end(), false, false};
+  return e.release();
 }
 bool reached(event e) {
   // The first question comes too early, every later one does not.
   const std::lock_guard lock(simt::mutex);
   auto& known = *static_cast<emulated_event*>(e);
+  if (known.recorded != nullptr) simt::refuse("event");
   if (known.waited) return true;
   if (!std::exchange(known.asked, true)) return false;
-  simt::finish(known.stream, known.until);
+  simt::finish(known.at->stream, known.at->until);
   known.waited = true;
   return true;
 }
@@ -199,19 +244,19 @@ void wait_for_event(event e) {
   ++simt::waits;
   const std::lock_guard lock(simt::mutex);
   auto& known = *static_cast<emulated_event*>(e);
-  simt::finish(known.stream, known.until);
+  if (known.recorded != nullptr) simt::refuse("event");
+  simt::finish(known.at->stream, known.at->until);
   known.waited = true;
 }
 void wait_in_stream(void* stream, event e) {
-  const std::lock_guard lock(simt::mutex);
   const auto& known = *static_cast<const emulated_event*>(e);
-  simt::queue& q = simt::queues()[stream];
-  if (q.own) {
-    q.waiting.push_back({simt::work::kind::wait, nullptr, nullptr, 0, {}, known.stream, known.until});
-  } else {
-    // Kernels that are launched behind this run at once.
-    simt::finish(known.stream, known.until);
+  if (known.recorded == nullptr) {
+    // A recording cannot wait for work outside of it.
+    simt::not_recorded("event", stream);
+  } else if (!simt::go_on_behind(stream, *known.recorded)) {
+    simt::refuse("event");
   }
+  simt::enqueue(stream, [stream, at = known.at] { simt::enqueue_wait(stream, *at); });
 }
 void destroy_event(event e) noexcept {
   delete static_cast<emulated_event*>(e);

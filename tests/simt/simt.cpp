@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <utility>
@@ -354,9 +355,11 @@ void grid_run::report_deadlock(const std::vector<std::unique_ptr<block_state>>& 
 }
 
 void grid_run::run() {
-  std::vector<std::uint64_t> numbers(grid_.count());
-  for (std::uint64_t i = 0; i < numbers.size(); ++i)
-    numbers[i] = i;
+  const std::uint64_t all = grid_.count();
+  const std::uint64_t first =
+      schedule_.last_blocks == 0 || schedule_.last_blocks > all ? 0 : all - schedule_.last_blocks;
+  std::vector<std::uint64_t> numbers(all - first);
+  std::iota(numbers.begin(), numbers.end(), first);
   arrange(numbers);
   std::vector<std::unique_ptr<block_state>> resident;
   std::size_t next = 0;

@@ -32,6 +32,9 @@ struct schedule {
   order threads = order::forward;
   std::uint32_t seed = 1;             ///< random only
   std::uint32_t resident_blocks = 1;  ///< blocks that run at the same time
+  /// If not 0: only so many blocks of each grid run, its last ones. For maps that are too large to be run
+  /// whole.
+  std::uint64_t last_blocks = 0;
 };
 
 /// Of every launch from this thread until the next call.
@@ -47,6 +50,18 @@ class violation : public std::logic_error {
 /// exception of a thread (others are then abandoned, their stacks unwound).
 /// `dynamic_shared` bytes of shared memory are what dynamic_shared() points to.
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel);
+
+/// Whether what is enqueued in a stream is kept for later instead of done (recording.hpp).
+bool is_recorded(void* stream);
+/// Of a stream that is recorded.
+void record(void* stream, std::function<void()> work);
+
+/// Work of a stream, which is called with no arguments: now, or if the stream is recorded, at every launch.
+template <class Work>
+void enqueue(void* stream, const Work& work) {
+  if (is_recorded(stream)) return record(stream, work);
+  work();
+}
 
 /// Launches since the start of the program.
 std::size_t launches_so_far();

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace {
@@ -174,6 +175,26 @@ TEST(simt, a_warp_operation_whose_lanes_do_not_meet) {
     });
     EXPECT_NE(outside.find("reads lane 9, which is not in the mask"), std::string::npos) << outside;
   });
+}
+
+TEST(simt, only_the_last_blocks) {
+  for (simt::schedule s : schedules()) {
+    s.last_blocks = 3;
+    simt::set_schedule(s);
+    std::vector<int> hits(10);
+    std::uint64_t last = 0;
+    const auto kernel = [&] {
+      if (simt::block_index().x < 10) ++hits[simt::block_index().x];
+      last = std::max<std::uint64_t>(last, simt::block_index().x);
+    };
+    simt::launch({10}, {1}, 0, kernel);
+    EXPECT_EQ(hits, (std::vector<int>{0, 0, 0, 0, 0, 0, 0, 1, 1, 1}));
+    simt::launch({2}, {1}, 0, kernel);
+    EXPECT_EQ(hits[0] + hits[1], 2);
+    simt::launch({0xffffffffU}, {1}, 0, kernel);
+    EXPECT_EQ(last, 0xfffffffeU);
+  }
+  simt::set_schedule({});
 }
 
 TEST(simt, waiting_for_a_block_that_was_not_started_yet_needs_yield_and_residents) {
