@@ -74,6 +74,14 @@ struct pooled_values {
   lanes<Bits, Width> y = {};
   std::uint32_t cells[Width] = {}, codes[Width] = {}, gradients[Width] = {};
 };
+/// What codes say of value `i`.
+template <class Bits, unsigned Width>
+STASH_DEVICE void set_codes(pooled_values<Bits, Width>& v, unsigned i, std::uint32_t cell, bool pass,
+                            const pool_planes& planes) {
+  v.cells[i] = cell;
+  v.gradients[i] = pass ? 1 : 0;
+  v.codes[i] = pass ? cell : planes.gradient.data == nullptr ? no_gradient : 0;
+}
 template <class Bits, unsigned Width>
 STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const maxima<Width>& best,
                                                   const pool_planes& planes) {
@@ -81,10 +89,7 @@ STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const max
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i) {
     v.y.value[i] = element_of<Bits>(best.rank[i]);
-    const bool pass = passes(v.y.value[i], job.type, job.nan_wins);
-    v.cells[i] = best.cell[i];
-    v.gradients[i] = pass ? 1 : 0;
-    v.codes[i] = pass ? best.cell[i] : planes.gradient.data == nullptr ? no_gradient : 0;
+    set_codes(v, i, best.cell[i], passes(v.y.value[i], job.type, job.nan_wins), planes);
   }
   return v;
 }
