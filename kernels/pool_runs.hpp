@@ -78,10 +78,12 @@ STASH_DEVICE run_place place_of_run(const run_grid& grid, const divisor& length,
   run_place place;
   place.column =
       static_cast<std::int32_t>((run - rows * static_cast<std::uint32_t>(grid.by_runs.value)) * Run) - shift;
-  const std::int64_t at = static_cast<std::int64_t>(row * length.value - first) + place.column;
-  place.at = static_cast<std::int32_t>(at);
-  const std::int64_t left = static_cast<std::int64_t>(grid.values) - static_cast<std::int64_t>(first);
-  place.any = at < static_cast<std::int64_t>(grid.block_values) && at < left;
+  const auto row_at = static_cast<std::int64_t>(row * length.value - first);
+  place.at = static_cast<std::int32_t>(row_at) + place.column;
+  // A run that starts before its row has a value behind it.
+  const std::int64_t value_at = row_at + (place.column > 0 ? place.column : 0);
+  const std::int64_t left = static_cast<std::int64_t>(grid.values - first);
+  place.any = value_at < static_cast<std::int64_t>(grid.block_values) && value_at < left;
   place.plane = row;
   place.row = static_cast<std::int32_t>(take_digit(place.plane, height));
   return place;
@@ -117,7 +119,8 @@ struct element_run {
   STASH_DEVICE void move(std::int64_t first) {
     constexpr unsigned words = run_words<Bits, Count>;
     const std::uint32_t place = static_cast<std::uint32_t>(first) % piece_elements<Bits>;
-    const std::uint32_t skipped = place * sizeof(Bits) / 4;
+    constexpr unsigned per_word = 4 / sizeof(Bits);
+    const std::uint32_t skipped = place / per_word;
     STASH_UNROLL
     for (unsigned i = 0; i < words + 1; ++i)
       word[i] = (skipped & 2) != 0 ? word[i + 2] : word[i];

@@ -75,15 +75,14 @@ STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const run_grid& gri
       bits = static_cast<std::uint32_t>(plane.from(row.first));
       break;
     }
-    case pass_source::dense: {
-      element_run<Bits, Count> y;
-      y.load(source.y, row.first, grid.read_pieces);
-      y.move(row.first);
+    case pass_source::dense:
       STASH_UNROLL
-      for (unsigned i = 0; i < Count; ++i)
-        bits |= (passes(y.element(i), job.type, job.nan_wins) ? 1U : 0U) << i;
+      for (unsigned i = 0; i < Count; ++i) {
+        if ((row.inside >> i & 1) == 0) continue;
+        const Bits y = static_cast<const Bits*>(source.y)[row.first + i];
+        bits |= (passes(y, job.type, job.nan_wins) ? 1U : 0U) << i;
+      }
       break;
-    }
     case pass_source::cast:
       for (unsigned i = 0; i < Count; ++i) {
         if ((row.inside >> i & 1) == 0) continue;
@@ -191,6 +190,11 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
       cells[r].load(source.cells, rows[r].first, grid.read_values);
     }
 
+    std::uint32_t pass[windows::rows];
+    STASH_UNROLL
+    for (unsigned r = 0; r < windows::rows; ++r)
+      pass[r] = passing_bits<Bits, windows::columns>(job, grid, source, rows[r]);
+
     float sums[run] = {};
     bool corrupt = false;
     STASH_UNROLL
@@ -199,12 +203,11 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
       float gradient[windows::columns];
       to_f32s(gradients[r], job.type, gradient);
       const std::uint64_t codes = cells[r].from(rows[r].first);
-      const std::uint32_t pass = passing_bits<Bits, windows::columns>(job, grid, source, rows[r]);
       std::uint32_t cell[windows::columns];  // counted from the first one in the elements' row
       STASH_UNROLL
       for (unsigned i = 0; i < windows::columns; ++i) {
         const std::uint32_t code = static_cast<std::uint32_t>(codes >> (i * width)) & ((1U << width) - 1);
-        cell[i] = (pass >> i & 1) != 0 ? code - rows[r].cell : Kernel;
+        cell[i] = (pass[r] >> i & 1) != 0 ? code - rows[r].cell : Kernel;
       }
       STASH_UNROLL
       for (unsigned i = 0; i < run; ++i) {
@@ -218,7 +221,7 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
       // The threads of each window's first row in x look for codes that none takes.
       if (rows[r].cell == 0 || place.row == 0)
         corrupt = corrupt ||
-                  any_corrupt<Kernel, Stride, width, windows::columns>(job, source, rows[r], codes, pass);
+                  any_corrupt<Kernel, Stride, width, windows::columns>(job, source, rows[r], codes, pass[r]);
     }
     // NaN keeps its bits only in gather().
     bool whole = behind <= std::int64_t{grid.read_pieces} * piece_elements<Bits>;
