@@ -74,14 +74,6 @@ struct pooled_values {
   lanes<Bits, Width> y = {};
   std::uint32_t cells[Width] = {}, codes[Width] = {}, gradients[Width] = {};
 };
-/// What codes say of value `i`.
-template <class Bits, unsigned Width>
-STASH_DEVICE void set_codes(pooled_values<Bits, Width>& v, unsigned i, std::uint32_t cell, bool pass,
-                            const pool_planes& planes) {
-  v.cells[i] = cell;
-  v.gradients[i] = pass ? 1 : 0;
-  v.codes[i] = pass ? cell : planes.gradient.data == nullptr ? no_gradient : 0;
-}
 template <class Bits, unsigned Width>
 STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const maxima<Width>& best,
                                                   const pool_planes& planes) {
@@ -89,9 +81,19 @@ STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const max
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i) {
     v.y.value[i] = element_of<Bits>(best.rank[i]);
-    set_codes(v, i, best.cell[i], passes(v.y.value[i], job.type, job.nan_wins), planes);
+    const bool pass = passes(v.y.value[i], job.type, job.nan_wins);
+    v.cells[i] = best.cell[i];
+    v.gradients[i] = pass ? 1 : 0;
+    v.codes[i] = pass ? best.cell[i] : planes.gradient.data == nullptr ? no_gradient : 0;
   }
   return v;
+}
+
+/// Writes sizes into the reports. One thread comes.
+STASH_DEVICE void report_planes(const pool_planes& planes) {
+  if (planes.index.data != nullptr) atomic_add(&planes.index_report->slot_bytes, planes.index.bytes);
+  if (planes.code.data != nullptr)
+    atomic_add(&planes.code_report->slot_bytes, planes.code.bytes + planes.gradient.bytes);
 }
 
 /// Writes all planes, and their sizes into the reports. All lanes of a warp come.
@@ -101,10 +103,7 @@ STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
   store_codes(planes.index, unit, v.cells);
   store_codes(planes.code, unit, v.codes);
   store_codes(planes.gradient, unit, v.gradients);
-  if (unit != 0) return;
-  if (planes.index.data != nullptr) atomic_add(&planes.index_report->slot_bytes, planes.index.bytes);
-  if (planes.code.data != nullptr)
-    atomic_add(&planes.code_report->slot_bytes, planes.code.bytes + planes.gradient.bytes);
+  if (unit == 0) report_planes(planes);
 }
 
 /// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for

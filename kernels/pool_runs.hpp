@@ -36,6 +36,10 @@ inline constexpr unsigned forward_run = piece_elements<Bits>;
 template <class Bits, unsigned Stride>
 inline constexpr unsigned backward_run = Stride* piece_elements<Bits>;
 
+/// Bits of a cell's number in windows of Kernel x Kernel.
+template <unsigned Kernel>
+inline constexpr unsigned run_cell_bits = Kernel == 2 ? 2 : 4;
+
 /// How a layer of rows of `length` values is cut into runs, of which the first of each row starts `shift`
 /// values before it. `size` is that of an element.
 inline run_grid run_grid_of(std::uint64_t values, std::uint64_t length, unsigned run, unsigned shift,

@@ -116,6 +116,30 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, const encoded_winners& source
   return any;
 }
 
+/// Whether any_corrupt() has to look: a window of the row reaches out of x, or a code is no cell of any
+/// window.
+template <unsigned Kernel, unsigned Stride, unsigned Width, unsigned Count>
+STASH_DEVICE bool may_be_corrupt(const pool_job& job, const encoded_winners& source, const window_row& row,
+                                 std::uint64_t codes) {
+  constexpr auto stride = static_cast<std::int32_t>(Stride);
+  constexpr auto kernel = static_cast<std::int32_t>(Kernel);
+  const std::int32_t top = row.y * stride - static_cast<std::int32_t>(job.rows.pad);
+  const std::int32_t left = row.x * stride - static_cast<std::int32_t>(job.columns.pad);
+  const std::int32_t right = left + static_cast<std::int32_t>((Count - 1) * Stride) + kernel;
+  const bool reaches_out = top < 0 || left < 0 || top + kernel > static_cast<std::int32_t>(job.rows.in) ||
+                           right > static_cast<std::int32_t>(job.columns.in);
+  if constexpr (Width == 2) {
+    return reaches_out;
+  } else {
+    // Of the codes with the bit for 8, those that have another one too; where they count for nothing, not 15.
+    constexpr std::uint64_t eights = 0x8888888888888888U & ((std::uint64_t{1} << Width * Count) - 1);
+    const std::uint64_t any = codes << 1 | codes << 2 | codes << 3;
+    const std::uint64_t all = codes << 1 & codes << 2 & codes << 3;
+    const std::uint64_t none = source.passing == pass_source::code ? all : 0;
+    return reaches_out || (codes & any & ~none & eights) != 0;
+  }
+}
+
 /// The gradients of a row of windows, as f32.
 template <class Bits, unsigned Count>
 STASH_DEVICE void to_f32s(const element_run<Bits, Count>& run, const element_type& type,
@@ -151,7 +175,7 @@ STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners source, void* dx) {
   constexpr unsigned run = backward_run<Bits, Stride>;
   using windows = covering_windows<Kernel, Stride, run>;
-  constexpr unsigned width = Kernel * Kernel <= 4 ? 2 : 4;
+  constexpr unsigned width = run_cell_bits<Kernel>;
   constexpr auto stride = static_cast<std::int32_t>(Stride);
   STASH_SHARED(vector16, staged, pool_threads * Stride);
   const auto pad = static_cast<std::int32_t>(job.columns.pad);
@@ -219,9 +243,11 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
         }
       }
       // The threads of each window's first row in x look for codes that none takes.
-      if (rows[r].cell == 0 || place.row == 0)
+      if ((rows[r].cell == 0 || place.row == 0) &&
+          may_be_corrupt<Kernel, Stride, width, windows::columns>(job, source, rows[r], codes)) {
         corrupt = corrupt ||
                   any_corrupt<Kernel, Stride, width, windows::columns>(job, source, rows[r], codes, pass[r]);
+      }
     }
     // NaN keeps its bits only in gather().
     bool whole = behind <= std::int64_t{grid.read_pieces} * piece_elements<Bits>;

@@ -114,21 +114,44 @@ STASH_DEVICE std::uint8_t staged_code(const pool_job& job, float rank, std::uint
   return static_cast<std::uint8_t>(cell + (pass ? staged_pass : 0U));
 }
 
-/// The codes of the block's stretch, and zeros behind the last ones.
-template <class Bits>
+/// The low `Width` bits of the bytes of two words, one behind the other.
+template <unsigned Width>
+STASH_DEVICE std::uint32_t packed_bytes(std::uint32_t low, std::uint32_t high) {
+  const auto packed = [](std::uint32_t word) {
+    const std::uint32_t pairs = word | word >> (8 - Width);
+    return (pairs & ((1U << 2 * Width) - 1)) |
+           (pairs >> (16 - 2 * Width) & (((1U << 2 * Width) - 1) << 2 * Width));
+  };
+  constexpr std::uint32_t fields = ((1U << Width) - 1) * 0x01010101U;
+  return packed(low & fields) | packed(high & fields) << (4 * Width % 32);
+}
+
+/// The codes of the block's stretch, of windows with codes of `Width` bits, and zeros behind the last ones.
+template <unsigned Width>
 STASH_DEVICE void store_stretch_codes(const run_grid& grid, const pool_planes& planes,
                                       const vector16* codes) {
   const std::uint32_t value = thread_rank() * group_elements;
   if (value >= grid.block_values) return;
   const std::uint64_t first = block_rank() * grid.block_values + value;
-  const auto* const from = reinterpret_cast<const std::uint32_t*>(codes) + value / 4;
-  pooled_values<Bits, group_elements> v;
+  const std::uint64_t group = first / group_elements;
+  const unsigned length = group_length(grid.values, group);
+  std::uint32_t cells[2], passing[2], chosen[2];
   STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i) {
-    const std::uint32_t code = from[i / 4] >> (8 * (i % 4)) & 0xff;
-    if (first + i < grid.values) set_codes(v, i, code % staged_pass, code >= staged_pass, planes);
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned left = length < 4 * i ? 0 : length - 4 * i;
+    const std::uint32_t there = left >= 4 ? 0xffffffffU : (1U << 8 * left) - 1;
+    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(codes)[value / 4 + i] & there;
+    passing[i] = word / staged_pass & 0x01010101U;
+    cells[i] = word & 0x0f0f0f0fU;
+    // All bits of the codes that pass.
+    const std::uint32_t kept = passing[i] * no_gradient;
+    chosen[i] = Width == 4 ? cells[i] | (~kept & 0x0f0f0f0fU & there) : cells[i] & kept;
   }
-  store_planes(planes, first / group_elements, v);
+  if (planes.index.data != nullptr) store_word(planes.index, group, packed_bytes<Width>(cells[0], cells[1]));
+  if (planes.code.data != nullptr) store_word(planes.code, group, packed_bytes<Width>(chosen[0], chosen[1]));
+  if (planes.gradient.data != nullptr)
+    store_word(planes.gradient, group, packed_bytes<1>(passing[0], passing[1]));
+  if (group == 0) report_planes(planes);
 }
 
 /// pool_forward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of y,
@@ -173,7 +196,7 @@ pool_forward_runs(pool_job job, run_grid grid, bool relu, const void* x, void* y
   }
   sync_block();
   store_stretch<Bits>(grid, values, pool_threads, y);
-  store_stretch_codes<Bits>(grid, planes, codes);
+  store_stretch_codes<run_cell_bits<Kernel>>(grid, planes, codes);
 }
 
 }  // namespace stash::kernels
