@@ -168,10 +168,15 @@ STASH_DEVICE void from_f32s(const float (&from)[Count], const element_type& type
   }
 }
 
+template <class Bits, unsigned Stride>
+inline constexpr unsigned backward_run_blocks = sizeof(Bits) == 2 && Stride == 1
+                                                    ? tuning::pool_blocks_of_narrow_runs
+                                                    : tuning::pool_blocks;
+
 /// pool_backward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of
 /// dx.
 template <class Bits, unsigned Kernel, unsigned Stride>
-STASH_KERNEL(pool_threads, tuning::pool_blocks)
+STASH_KERNEL(pool_threads, (backward_run_blocks<Bits, Stride>))
 pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners source, void* dx) {
   constexpr unsigned run = backward_run<Bits, Stride>;
   using windows = covering_windows<Kernel, Stride, run>;
