@@ -8,6 +8,8 @@
 #include "pool_backward.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
+#include "pool_runs_backward.hpp"
+#include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
 
 namespace stash::kernels {
@@ -54,13 +56,24 @@ struct pool_call {
   bool small;     ///< positions have 32 bits
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
+  bool runs;      ///< there may be kernels for runs of a row
 };
+
+/// Whether runs of a row have kernels for windows like these: 2 x 2 two apart, 3 x 3 one or two apart.
+/// Samples, channels and slices are planes alike.
+bool has_runs(const pool_job& job) {
+  const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
+  const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0;
+  const bool square = r.kernel == c.kernel && r.stride == c.stride && r.dilation == 1 && c.dilation == 1;
+  const bool known = c.kernel == 3 ? c.stride <= 2 : c.kernel == 2 && c.stride == 2;
+  return flat && square && known && r.pad < r.kernel && c.pad < c.kernel;
+}
 
 /// `maps` are all that the kernel touches.
 pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
                   std::initializer_list<const_tensor_view> maps, const pool_window& window,
                   framework_rule rule, const execution_context& context) {
-  pool_call call{name, context, {}, 1, false, false, false};
+  pool_call call{name, context, {}, 1, false, false, false, false};
   pool_job& job = call.job;
   const bool first = window.layout == pool_layout::channels_first;
   const int rank = x.dims.rank();
@@ -91,6 +104,8 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
                y.elements() % group_elements == 0;
   const bool eights = first ? call.pairs : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
+  call.runs = aligned && call.small && first && call.width == 1 && has_runs(job);
+  if (call.runs) job.depth = axis_of(1, 1, 1, 1, 0, 1);
   const std::uint64_t channel_units = job.channels / call.width;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
   job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
@@ -110,6 +125,22 @@ void with_kernel(dtype type, const pool_call& call, const Body& body) {
   });
 }
 
+/// Calls body(size of windows, their distance), both constants.
+template <class Body>
+void with_window(const pool_call& call, const Body& body) {
+  using two = std::integral_constant<unsigned, 2>;
+  using three = std::integral_constant<unsigned, 3>;
+  if (call.job.columns.kernel == 2) return body(two{}, two{});
+  if (call.job.columns.stride == 2) return body(three{}, two{});
+  body(three{}, std::integral_constant<unsigned, 1>{});
+}
+
+/// Whether the map that is read has pieces enough, and not too many.
+bool pieces_fit(const const_tensor_view& map) {
+  const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
+  return pieces > 0 && pieces < 1U << 30;
+}
+
 std::uint64_t pool_blocks(std::uint64_t units) {
   return (units + pool_threads - 1) / pool_threads;
 }
@@ -127,12 +158,34 @@ code_plane plane_of(const encoded_view& view, std::int64_t elements, unsigned bi
   return {static_cast<std::uint8_t*>(view.data), plane_bytes(elements, bits), bits};
 }
 
+/// Values of y, and those that the planes are padded with.
+std::uint64_t padded_values(const tensor_view& y, const pool_planes& planes) {
+  auto values = static_cast<std::uint64_t>(y.elements());
+  for (const code_plane& p : {planes.index, planes.code, planes.gradient}) {
+    if (p.data != nullptr) values = std::max(values, p.bytes / p.bits * group_elements);
+  }
+  return values;
+}
+
+void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                  const pool_planes& planes) {
+  with_element(x.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      using element = decltype(bits);
+      const run_grid grid = run_grid_of(
+          static_cast<std::uint64_t>(y.elements()), static_cast<std::uint64_t>(call.job.columns.out),
+          forward_run<element>, 0, static_cast<std::uint64_t>(x.elements()), sizeof(element));
+      launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), pool_threads,
+             pool_forward_runs<element, kernel, stride>, call.job, grid, relu,
+             static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+    });
+  });
+}
+
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
-  std::uint64_t units = call.job.y_units;
-  for (const code_plane& p : {planes.index, planes.code, planes.gradient}) {
-    if (p.data != nullptr) units = std::max(units, p.bytes / p.bits * group_elements / call.width);
-  }
+  if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
+  const std::uint64_t units = std::max(call.job.y_units, padded_values(y, planes) / call.width);
   const bool pairs = call.pairs && call.width != 1;
   with_kernel(x.type, call, [&](auto bits, auto width, auto p) {
     const auto kernel =
@@ -142,10 +195,30 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
   });
 }
 
+void backward_runs(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+                   const tensor_view& dx) {
+  with_element(dx.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      using element = decltype(bits);
+      const auto shift = static_cast<unsigned>(call.job.columns.pad) % stride;
+      const auto values = static_cast<std::uint64_t>(dx.elements());
+      const run_grid grid =
+          run_grid_of(values, static_cast<std::uint64_t>(call.job.columns.in), backward_run<element, stride>,
+                      shift, static_cast<std::uint64_t>(dy.elements()), sizeof(element));
+      launch(call.name, call.context, stretches_of(grid, values), pool_threads,
+             pool_backward_runs<element, kernel, stride>, call.job, grid, static_cast<const void*>(dy.data),
+             source, static_cast<void*>(dx.data));
+    });
+  });
+}
+
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
+  if constexpr (std::is_same_v<Source, encoded_winners>) {
+    if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
+  }
   const auto run = [&](std::uint64_t units, const auto& kernel) {
     launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job,
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));

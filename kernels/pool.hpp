@@ -210,14 +210,18 @@ STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::
 
 /// What a ReLU before the pooling does to a maximum: as long as it is not positive, every cell is +0, so that
 /// the first one wins.
+template <class Bits>
+STASH_DEVICE void rectify_maximum(const pool_job& job, std::uint32_t first_cell, float& rank,
+                                  std::uint32_t& cell) {
+  const bool kept = passes(element_of<Bits>(rank), job.type, true);
+  rank = kept ? rank : 0.0F;
+  cell = kept ? cell : first_cell;
+}
 template <class Bits, unsigned Width>
 STASH_DEVICE void rectify_maxima(const pool_job& job, std::uint32_t first_cell, maxima<Width>& best) {
   STASH_UNROLL
-  for (unsigned i = 0; i < Width; ++i) {
-    const bool kept = passes(element_of<Bits>(best.rank[i]), job.type, true);
-    best.rank[i] = kept ? best.rank[i] : 0.0F;
-    best.cell[i] = kept ? best.cell[i] : first_cell;
-  }
+  for (unsigned i = 0; i < Width; ++i)
+    rectify_maximum<Bits>(job, first_cell, best.rank[i], best.cell[i]);
 }
 
 }  // namespace stash::kernels

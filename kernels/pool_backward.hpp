@@ -75,6 +75,12 @@ STASH_DEVICE std::uint32_t load_code(const device_cast& cast, unsigned bits, std
   return code >> skipped & ((1U << bits) - 1);
 }
 
+/// Whether pooled value `i`, kept as a cast, passes.
+STASH_DEVICE bool cast_passes(const pool_job& job, const encoded_winners& from, std::uint64_t i) {
+  if (from.cast_scaled && from.cast.scales[i / scaled_group] == detail::mx_nan_scale) return job.nan_wins;
+  return code_passes(load_code(from.cast, from.cast_bits, i), from.cast.conversion, job.nan_wins);
+}
+
 /// The cells of pooled values from `first` on.
 template <unsigned Width>
 STASH_DEVICE winners<Width> load_cells(const encoded_winners& from, std::uint64_t first) {
@@ -120,13 +126,8 @@ STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winn
       break;
     }
     case pass_source::cast:
-      for (unsigned i = 0; i < Width; ++i) {
-        const bool nan =
-            from.cast_scaled && from.cast.scales[(first + i) / scaled_group] == detail::mx_nan_scale;
-        const std::uint32_t code = load_code(from.cast, from.cast_bits, first + i);
-        const bool pass = nan ? job.nan_wins : code_passes(code, from.cast.conversion, job.nan_wins);
-        w.pass |= (pass ? 1U : 0U) << i;
-      }
+      for (unsigned i = 0; i < Width; ++i)
+        w.pass |= (cast_passes(job, from, first + i) ? 1U : 0U) << i;
       break;
   }
   return w;
@@ -214,16 +215,12 @@ STASH_DEVICE bool is_first(const window_axis& a, P at, P cell) {
   return cell == 0 || at < static_cast<P>(a.dilation);
 }
 
-/// dx = the sum of dy over the windows that chose the element. Grid: threads for all units of x.
+/// Adds dy of the windows that chose the thread's elements to their sums; whether a code is corrupt.
 template <class Bits, unsigned Width, class P, class Source>
-STASH_KERNEL(pool_threads, Source::resident_blocks)
-pool_backward(pool_job job, const void* dy, Source source, void* dx) {
-  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
-  if (unit >= job.x_units) return;
-  const auto e = place_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
+STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& source, const map_place<P>& e,
+                         float (&sums)[Width]) {
   const window_range<P> d = windows_at<P>(job.depth, e.z), r = windows_at<P>(job.rows, e.y),
                         c = windows_at<P>(job.columns, e.x);
-  float sums[Width] = {};
   bool corrupt = false;
   map_place<P> o = e;
   for (o.z = d.first; o.z < d.last; ++o.z) {
@@ -260,6 +257,18 @@ pool_backward(pool_job job, const void* dy, Source source, void* dx) {
       }
     }
   }
+  return corrupt;
+}
+
+/// dx = the sum of dy over the windows that chose the element. Grid: threads for all units of x.
+template <class Bits, unsigned Width, class P, class Source>
+STASH_KERNEL(pool_threads, Source::resident_blocks)
+pool_backward(pool_job job, const void* dy, Source source, void* dx) {
+  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
+  if (unit >= job.x_units) return;
+  const auto e = place_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
+  float sums[Width] = {};
+  const bool corrupt = gather<Bits>(job, dy, source, e, sums);
   lanes<Bits, Width> out;
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i)

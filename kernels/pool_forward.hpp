@@ -89,6 +89,13 @@ STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const max
   return v;
 }
 
+/// Writes sizes into the reports. One thread comes.
+STASH_DEVICE void report_planes(const pool_planes& planes) {
+  if (planes.index.data != nullptr) atomic_add(&planes.index_report->slot_bytes, planes.index.bytes);
+  if (planes.code.data != nullptr)
+    atomic_add(&planes.code_report->slot_bytes, planes.code.bytes + planes.gradient.bytes);
+}
+
 /// Writes all planes, and their sizes into the reports. All lanes of a warp come.
 template <class Bits, unsigned Width>
 STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
@@ -96,10 +103,7 @@ STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
   store_codes(planes.index, unit, v.cells);
   store_codes(planes.code, unit, v.codes);
   store_codes(planes.gradient, unit, v.gradients);
-  if (unit != 0) return;
-  if (planes.index.data != nullptr) atomic_add(&planes.index_report->slot_bytes, planes.index.bytes);
-  if (planes.code.data != nullptr)
-    atomic_add(&planes.code_report->slot_bytes, planes.code.bytes + planes.gradient.bytes);
+  if (unit == 0) report_planes(planes);
 }
 
 /// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for

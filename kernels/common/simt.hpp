@@ -95,6 +95,10 @@ STASH_DEVICE int leading_zeros(std::uint32_t bits) {
 STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
   return __ffs(static_cast<int>(bits)) - 1;
 }
+/// The lower word of both in a row, shifted right by less than 32 bits.
+STASH_DEVICE std::uint32_t funnel_right(std::uint32_t low, std::uint32_t high, unsigned bits) {
+  return __funnelshift_r(low, high, bits);
+}
 /// Upper half of the product.
 STASH_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
   return __umul64hi(a, b);
@@ -214,6 +218,10 @@ STASH_DEVICE int leading_zeros(std::uint32_t bits) {
 /// Of a word that is not zero.
 STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
   return std::countr_zero(bits);
+}
+/// The lower word of both in a row, shifted right by less than 32 bits.
+STASH_DEVICE std::uint32_t funnel_right(std::uint32_t low, std::uint32_t high, unsigned bits) {
+  return static_cast<std::uint32_t>((std::uint64_t{high} << 32 | low) >> bits);
 }
 /// Upper half of the product.
 STASH_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {

@@ -185,6 +185,7 @@ class grid_run {
 
 thread_local grid_run* running = nullptr;
 std::atomic<std::size_t> launches{0};
+std::atomic<std::uint64_t> launched_threads{0};
 thread_local schedule next_schedule;
 void (*before_launch)() = nullptr;
 void (*after_launch)() = nullptr;
@@ -422,6 +423,10 @@ std::size_t launches_so_far() {
   return launches;
 }
 
+std::uint64_t threads_of_last_launch() {
+  return launched_threads;
+}
+
 void around_launches(void (*before)(), void (*after)()) {
   before_launch = before;
   after_launch = after;
@@ -429,6 +434,7 @@ void around_launches(void (*before)(), void (*after)()) {
 
 void launch(dim3 grid, dim3 block, std::size_t dynamic_shared, const std::function<void()>& kernel) {
   ++launches;
+  launched_threads = grid.count() * block.count();
   if (running != nullptr) throw violation("a launch inside a launch");
   if (grid.count() == 0 || block.count() == 0 || block.count() > 1024) {
     throw violation("launch: expected a grid and 1 to 1024 threads in a block, got " + text(grid) +

@@ -65,6 +65,8 @@ void enqueue(void* stream, const Work& work) {
 
 /// Launches since the start of the program.
 std::size_t launches_so_far();
+/// Threads of the last launch, those of all blocks.
+std::uint64_t threads_of_last_launch();
 
 /// Calls `before` and `after` around every launch from now on, `after` also when the launch throws. They must
 /// not throw.
