@@ -42,7 +42,7 @@ def classify(shape, body):
     inputs = keras.Input(shape)
     x = body(inputs)
     if len(x.shape) > 2:
-        x = L.GlobalAveragePooling2D()(x)
+        x = {4: L.GlobalAveragePooling2D, 5: L.GlobalAveragePooling3D}[len(x.shape)]()(x)
     return keras.Model(inputs, L.Dense(CLASSES, dtype="float32")(x)), cross_entropy(), images(shape)
 
 
@@ -113,6 +113,17 @@ def unet(dimensions, size, channels):
     x = block(L.Concatenate()([first, upsampling(2)(x)]), channels)
     logits = convolution(3, 1, dtype="float32")(x)
     return keras.Model(inputs, logits), cross_entropy(), images(shape, classes=3, dense=True)
+
+
+def volumes(size=16):
+    """Convolutions over three dimensions, the last one transposed."""
+
+    def body(x):
+        x = L.MaxPooling3D(2)(L.Conv3D(8, 3, padding="same", activation="relu")(x))
+        x = L.LeakyReLU()(L.BatchNormalization()(L.Conv3D(8, 3, padding="same")(x)))
+        return L.Conv3DTranspose(8, 2, strides=2, activation="relu")(x)
+
+    return classify((size, size, size, 1), body)
 
 
 def seq2seq(unroll):
@@ -203,6 +214,7 @@ MODELS = {
     "resnet_bn": Entry(resnet_bn, 8),
     "unet2d": Entry(functools.partial(unet, 2, 64, 8), 4),
     "unet3d": Entry(functools.partial(unet, 3, 16, 6), 2),
+    "volumes": Entry(volumes, 8),
     "seq2seq": Entry(functools.partial(seq2seq, False), 8),
     "seq2seq_unrolled": Entry(functools.partial(seq2seq, True), 8),
     "lstm_unrolled": Entry(lstm_unrolled, 16),

@@ -189,3 +189,34 @@ def test_what_is_stored_holds_little_more_than_its_bytes(python):
     """
     for held, stored in python(code, **ALLOCATORS["eigen"]):
         assert stored <= held <= stored * 17 // 16 + 64, (held, stored)
+
+
+def test_a_map_that_becomes_much_sparser_is_not_held_twice(python):
+    """Where the room guessed from the step before is far too large, it is given back before the exact one is taken."""
+    code = """
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    wide = tf.Variable(tf.ones([64]))
+    narrow = tf.Variable(tf.random.normal([1, 1, 64, 2], seed=3))
+    draw = np.random.default_rng(1).random((16, 32, 64, 64)).astype("float32")
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.nn.conv2d(tf.nn.relu(x * wide), narrow, 1, "SAME") ** 2)
+        for variable, gradient in zip((wide, narrow), tape.gradient(loss, (wide, narrow))):
+            variable.assign_sub(1e-12 * gradient)
+
+    dense, sparse = (tf.constant(np.where(draw < share, draw + 1, -1)) for share in (0.6, 0.3))
+    peaks = []
+    with stash_tf.enabled("lossless"):
+        for x in (*[dense] * 5, sparse):
+            with stash_tf.memory.record() as line:
+                step(x)
+            peaks.append(line.peak)
+        report = stash_tf.report()
+    out([peaks, report.predicted_peak_bytes, report.counters])
+    """
+    peaks, predicted, counters = python(code, **ALLOCATORS["onednn"])
+    assert [one["op"] for one in counters if one["nonzeros"] is not None] == ["StashEncode"]
+    assert 0.99 * predicted <= peaks[-2] <= predicted
+    assert peaks[-1] <= predicted, peaks

@@ -157,25 +157,20 @@ absl::Status stored_output::guess(tensorflow::OpKernelContext* context, const st
   return absl::OkStatus();
 }
 
-bool stored_output::fits() const {
-  return report_.status == 0;
+std::size_t stored_output::used() const {
+  return report_.status == 0 ? report_.slot_bytes : 0;
 }
 
-absl::Status stored_output::keep(tensorflow::OpKernelContext* context, int index) {
+bool stored_output::is_close() const {
   constexpr std::size_t most_unused = 16;  // one part of so many
-  const std::size_t unused = view_.bytes - report_.slot_bytes;
-  view_.bytes = report_.slot_bytes;
+  return used() > 0 && view_.bytes - used() <= used() / most_unused;
+}
+
+void stored_output::keep(tensorflow::OpKernelContext* context, int index) {
+  view_.bytes = used();
   bytes_ = view_.bytes + trailer_bytes;
-  if (unused <= view_.bytes / most_unused) {
-    context->set_output(index, room_.Slice(0, bytes()));
-  } else {
-    Tensor* stored = nullptr;
-    TF_RETURN_IF_ERROR(context->allocate_output(index, TensorShape({bytes()}), &stored));
-    std::memcpy(data_of(*stored), view_.data, view_.bytes);
-    view_.data = data_of(*stored);
-  }
+  context->set_output(index, room_.Slice(0, bytes()));
   write_trailer();
-  return absl::OkStatus();
 }
 
 void stored_output::write_trailer() {

@@ -67,11 +67,13 @@ class stored_output {
   /// bytes that is no output yet.
   absl::Status guess(tensorflow::OpKernelContext* context, const stash_encoding& encoding,
                      std::size_t payload);
-  /// Behind the core's call: whether it was enough.
-  bool fits() const;
-  /// In the place of close(), if fits(): makes output `index` of what is used of the room, exactly as long as
-  /// the bytes need to be. It keeps the room, unless that is larger by more than a sixteenth.
-  absl::Status keep(tensorflow::OpKernelContext* context, int index);
+  /// Behind the core's call: how many bytes it used of the room; 0 if that was not enough.
+  std::size_t used() const;
+  /// Whether the room is larger than what is used by no more than a sixteenth.
+  bool is_close() const;
+  /// In the place of close(), if used() > 0: makes output `index` of what is used of the room, exactly as
+  /// long as the bytes need to be. It holds all of the room.
+  void keep(tensorflow::OpKernelContext* context, int index);
 
   std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
   /// -1: not known.

@@ -56,12 +56,12 @@ class encode_op : public counted_kernel {
       TF_RETURN_IF_ERROR(encoder_.bound(x, &bytes));
       return encoder_.store(context, core, bytes, done);
     }
-    bool fits = false;
+    bool kept = false;
     if (const std::size_t room = guess_.of(x.NumElements()); room != 0) {
-      TF_RETURN_IF_ERROR(encoder_.store_within(context, core, room, &fits, done));
+      TF_RETURN_IF_ERROR(encoder_.store_within(context, core, room, &kept, &bytes, done));
     }
-    if (!fits) {
-      TF_RETURN_IF_ERROR(size(core, x, &bytes));
+    if (!kept) {
+      if (bytes == 0) TF_RETURN_IF_ERROR(size(core, x, &bytes));
       TF_RETURN_IF_ERROR(encoder_.store(context, core, bytes, done));
     }
     guess_.learn(x.NumElements(), static_cast<std::size_t>(done->stored_bytes) - trailer_bytes);

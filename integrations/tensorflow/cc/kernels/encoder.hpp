@@ -27,10 +27,11 @@ class encoder {
   /// The outputs of the op, from its input, in `bytes` bytes, which must be enough for it.
   absl::Status store(tensorflow::OpKernelContext* context, const core_context& core, std::size_t bytes,
                      execution* done) const;
-  /// The same in room that is only guessed to be enough, for a size that depends on the values; `fits` says
-  /// if it was. If not, nothing has happened.
+  /// The same in room that is only guessed, for a size that depends on the values; `kept` says if it was
+  /// enough and not far too much. If not, nothing has happened but that `bytes` is the size where the room
+  /// showed it, else 0: the room is given back, so that nobody holds it beside the memory of the right size.
   absl::Status store_within(tensorflow::OpKernelContext* context, const core_context& core, std::size_t room,
-                            bool* fits, execution* done) const;
+                            bool* kept, std::size_t* bytes, execution* done) const;
 
  private:
   absl::Status finish(tensorflow::OpKernelContext* context, const stored_output& stored,

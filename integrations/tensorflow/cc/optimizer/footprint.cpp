@@ -114,7 +114,7 @@ class simulation {
   void begin(int i) {
     const std::string& op = graph_.op(i);
     const bool has_scratch = !step_.on_device && i < original_.size() && op == original_.op(i);
-    const std::int64_t scratch = has_scratch ? scratch_bytes(original_, i, sizes_) : 0;
+    const std::int64_t scratch = has_scratch ? scratch_bytes(original_, i, sizes_, step_.threads) : 0;
     simulated_op now{i, scratch, largest_input(i)};
     std::map<int, int> readers;  // by port
     for (const reader& r : graph_.readers(i))

@@ -27,6 +27,7 @@
 #include "optimizer/step.hpp"
 #include "optimizer/sums.hpp"
 #include "stash/c_api.h"
+#include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/grappler/clusters/cluster.h"
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
@@ -273,7 +274,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
       preserved.emplace(parse_input(n).first);
+    const int threads = threads_of(cluster);
     step of = analyse(given, sizes, wanted, preserved);
+    of.threads = threads;
     log->left = of.left;
     log->unknown_layers = unknown_layers(given, wanted.keep);
     if (of.blocks.empty())
@@ -288,7 +291,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->sums = take_sums_apart(item.graph, given, of, plain / parts_of_peak, &sizes, &apart);
     const GraphDef& original = log->sums > 0 ? apart : item.graph;
     std::optional<graph_view> own;
-    if (log->sums > 0) of = analyse(own.emplace(apart), sizes, wanted, preserved);
+    if (log->sums > 0) {
+      of = analyse(own.emplace(apart), sizes, wanted, preserved);
+      of.threads = threads;
+    }
     const graph_view& graph = own ? *own : given;
 
     if (wanted.swap && !of.on_device) {
@@ -361,6 +367,16 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const auto& devices = cluster->GetDevices();
     const auto found = devices.find(device);
     return found == devices.end() ? nullptr : &found->second;
+  }
+
+  // Threads within an op on the CPU; 1 where that is not known.
+  static int threads_of(const Cluster* cluster) {
+    const tensorflow::DeviceSet* devices = cluster == nullptr ? nullptr : cluster->GetDeviceSet();
+    if (devices == nullptr) return 1;
+    for (const tensorflow::Device* device : devices->devices())
+      if (device->IsLocal() && device->device_type() == tensorflow::DEVICE_CPU)
+        return device->tensorflow_cpu_worker_threads()->num_threads;
+    return 1;
   }
 
   // Cheap, and true for every step that could be worth a closer look.

@@ -312,7 +312,7 @@ class builder {
     json outputs = add_outputs(node);
     // Scratch memory is there while the op runs, like a result that nobody reads.
     const bool has_scratch = !step_.on_device && pooling_of_.count(node) == 0;
-    if (const std::int64_t scratch = has_scratch ? scratch_bytes(graph_, node, sizes_) : 0;
+    if (const std::int64_t scratch = has_scratch ? scratch_bytes(graph_, node, sizes_, step_.threads) : 0;
         scratch >= threshold_ && scratch > 0)
       outputs.push_back(
           {{"storage", add_storage(graph_.name(node) + "/scratch", backward ? "gradient" : "feature_map",

@@ -1,6 +1,7 @@
 #include "optimizer/scratch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <set>
 #include <string>
@@ -81,7 +82,62 @@ std::int64_t of_gradient_3d(const tensor_size& x, const tensor_size& dy, const t
   return filter ? x.bytes() + dy.bytes() : 0;
 }
 
-std::int64_t of_convolution(convolution kind, const graph_view& graph, int node, const tensor_sizes& sizes) {
+// How a filter lies on its input in one dimension.
+struct extent {
+  std::int64_t x = 1, y = 1, filter = 1, stride = 1, dilation = 1;
+
+  bool padded() const { return (y - 1) * stride + (filter - 1) * dilation + 1 > x; }
+};
+
+std::int64_t number_in(const tensorflow::NodeDef& n, const char* attribute, std::size_t k) {
+  const auto it = n.attr().find(attribute);
+  const auto index = static_cast<int>(k);
+  return it == n.attr().end() || it->second.list().i_size() <= index ? 1 : it->second.list().i(index);
+}
+
+// Depth, height and width; depth 1 in two dimensions.
+std::array<extent, 3> extents_of(const tensorflow::NodeDef& n, const tensor_size& x, const tensor_size& y,
+                                 const tensor_size& w) {
+  std::array<extent, 3> all;
+  const std::size_t spatial = w.dims.size() - 2;
+  for (std::size_t k = 0; k < spatial; ++k)
+    all[all.size() - spatial + k] = {x.dims[k + 1], y.dims[k + 1], w.dims[k], number_in(n, "strides", k + 1),
+                                     number_in(n, "dilations", k + 1)};
+  return all;
+}
+
+// oneDNN's own kernels for the gradient of a filter leave some convolutions to one that unfolds images: with
+// AVX2 those with holes, or padded in depth.
+bool onednn_unfolds(const std::array<extent, 3>& dims) {
+  namespace port = tensorflow::port;
+  const auto& [depth, height, width] = dims;
+  if (port::TestCPUFeature(port::AVX512F)) return depth.dilation > 1 || width.filter > 14;
+  const bool holes = std::any_of(dims.begin(), dims.end(), [](const extent& e) { return e.dilation > 1; });
+  return !port::TestCPUFeature(port::AVX2) || holes || depth.padded() || width.filter > 13 ||
+         height.filter > height.x || depth.filter > depth.x;
+}
+
+// An image in another order, one plane of it unfolded, and room for the filter four times its size; for each
+// thread, if they share out images and not planes.
+std::int64_t of_unfolded_by_onednn(const std::array<extent, 3>& dims, const tensor_size& x,
+                                   const tensor_size& w, int threads) {
+  constexpr std::int64_t smallest_share = 256;  // cells of a plane
+  constexpr std::int64_t filters = 4;
+  const auto& [depth, height, width] = dims;
+  const std::int64_t element = element_bytes(x.type);
+  const std::int64_t channels = w.dims[w.dims.size() - 2];
+  const std::int64_t cells = height.y * width.y;
+  const bool points = std::all_of(
+      dims.begin(), dims.end(), [](const extent& e) { return e.filter == 1 && e.stride == 1 && e.x == e.y; });
+  const std::int64_t plane =
+      points ? 0 : cells * channels * depth.filter * height.filter * width.filter * element;
+  const std::int64_t image = depth.x * height.x * width.x * channels * element;
+  const bool share_images = x.dims[0] > 1 && cells / threads < smallest_share;
+  return (share_images ? threads : 1) * (plane + image + filters * w.bytes());
+}
+
+std::int64_t of_convolution(convolution kind, const graph_view& graph, int node, const tensor_sizes& sizes,
+                            int threads) {
   const auto& inputs = graph.inputs(node);
   const bool forward = kind == convolution::forward;
   const bool filter = kind == convolution::filter_gradient;
@@ -93,8 +149,8 @@ std::int64_t of_convolution(convolution kind, const graph_view& graph, int node,
   const std::size_t rank = y->dims.size();
   if ((rank != 4 && rank != 5) || x->dims.size() != rank || w->dims.size() != rank) return 0;
   if (onednn_serves(y->type)) {
-    const bool points = product(w->dims, 0, rank - 2) == 1;
-    return w->bytes() + (filter && rank == 5 && !points ? y->bytes() : 0);
+    const std::array<extent, 3> dims = extents_of(graph.node(node), *x, *y, *w);
+    return filter && onednn_unfolds(dims) ? of_unfolded_by_onednn(dims, *x, *w, threads) : w->bytes();
   }
   if (forward) return 0;
   return rank == 4 ? of_gradient_2d(*y, *w) : of_gradient_3d(*x, *y, *w, filter);
@@ -162,12 +218,12 @@ std::int64_t of_reduction(const graph_view& graph, int node, const tensor_sizes&
 
 }  // namespace
 
-std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes) {
+std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads) {
   const std::string& op = graph.op(node);
   if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
   if (is_reduction(op)) return of_reduction(graph, node, sizes);
   const convolution kind = kind_of(op);
-  return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes);
+  return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes, threads);
 }
 
 }  // namespace stash_tf

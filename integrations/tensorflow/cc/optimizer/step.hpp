@@ -60,6 +60,7 @@ struct step {
   std::vector<pooling> poolings;
   std::vector<left_node> left;
   bool on_device = false;  ///< its tensors live in another memory than the host's
+  int threads = 1;         ///< that share the work of one kernel on the CPU
 };
 
 /// Follows views (reshapes and the like) to the tensor that was computed.
