@@ -93,7 +93,9 @@ struct dropout_body {
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
       values[i] = (bits >> i & 1) != 0 ? product(values[i], scale) : 0.0F;
-    return from_f32s<Bits>(values, type);
+    group<Bits> out;
+    results_from_f32s(values, type, out.value);
+    return out;
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& from) const {
     const unsigned bits = kept.bits(from.kept, index, group_elements);

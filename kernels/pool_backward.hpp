@@ -272,7 +272,7 @@ pool_backward(pool_job job, const void* dy, Source source, void* dx) {
   lanes<Bits, Width> out;
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i)
-    out.value[i] = from_f32<Bits>(sums[i], job.type);
+    out.value[i] = result_from_f32<Bits>(sums[i], job.type);
   store_lanes(static_cast<Bits*>(dx) + e.pixel * job.x_pitch + e.channel, out);
   if constexpr (std::is_base_of_v<encoded_winners, Source>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);

@@ -19,7 +19,7 @@ STASH_DEVICE lanes<Bits, Width> arriving(const pool_job& job, const lanes<Bits, 
   lanes<Bits, Width> out;
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i)
-    out.value[i] = from_f32<Bits>(add_gradient(0.0F, to_f32(dy.value[i], job.type)), job.type);
+    out.value[i] = result_from_f32<Bits>(add_gradient(0.0F, to_f32(dy.value[i], job.type)), job.type);
   return out;
 }
 

@@ -155,19 +155,6 @@ STASH_DEVICE void to_f32s(const element_run<Bits, Count>& run, const element_typ
   }
 }
 
-template <class Bits, unsigned Count>
-STASH_DEVICE void from_f32s(const float (&from)[Count], const element_type& type, Bits (&to)[Count]) {
-  if (sizeof(Bits) == 2 && type.bf16) {
-    STASH_UNROLL
-    for (unsigned i = 0; i < Count; ++i)
-      to[i] = static_cast<Bits>(rounded<true>(from[i], type));
-  } else {
-    STASH_UNROLL
-    for (unsigned i = 0; i < Count; ++i)
-      to[i] = from_f32<Bits>(from[i], type);
-  }
-}
-
 template <class Bits, unsigned Stride>
 inline constexpr unsigned backward_run_blocks = sizeof(Bits) == 2 && Stride == 1
                                                     ? tuning::pool_blocks_of_narrow_runs
@@ -261,7 +248,7 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
       whole = whole && sums[i] == sums[i];
     if (whole) {
       Bits value[run];
-      from_f32s(sums, job.type, value);
+      results_from_f32s(sums, job.type, value);
       stage_run(staged, place.at, part, value);
     } else {
       corrupt = false;
@@ -269,7 +256,7 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
         const map_place<std::int32_t> e{place.plane, 0, 0, 0, place.row, place.column + i};
         float sum[1] = {};
         corrupt = gather<Bits, 1>(job, dy, source, e, sum) || corrupt;
-        reinterpret_cast<Bits*>(staged)[place.at + i] = from_f32<Bits>(sum[0], job.type);
+        reinterpret_cast<Bits*>(staged)[place.at + i] = result_from_f32<Bits>(sum[0], job.type);
       }
     }
     if (corrupt) atomic_or(&source.report->status, status_corrupt);

@@ -30,7 +30,7 @@ struct leak {
 
   template <class Bits>
   STASH_DEVICE Bits operator()(Bits x) const {
-    return passes(x, type, false) ? x : from_f32<Bits>(scaled(to_f32(x, type), slope), type);
+    return passes(x, type, false) ? x : result_from_f32<Bits>(scaled(to_f32(x, type), slope), type);
   }
 };
 
@@ -100,7 +100,7 @@ struct gate {
     if (!leaky) return pass ? dy : Bits{0};
     // What passes is rounded too: a NaN of 16 bits becomes the one that rounding writes.
     const float value = to_f32(dy, type);
-    return from_f32<Bits>(pass ? value : scaled(value, slope), type);
+    return result_from_f32<Bits>(pass ? value : scaled(value, slope), type);
   }
 };
 

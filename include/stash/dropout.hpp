@@ -5,10 +5,10 @@
 ///
 /// Shapes: both tensors of a call have the same element count and one type, f32, f16 or bf16; dense or
 /// pitched. "v / (1 - probability)" below is exactly v * scale in f32, where scale is the double quotient
-/// 1 / (1 - probability) rounded to f32; of 16 bits that product is rounded to the type, to nearest even. No
-/// number becomes infinity by that rounding, and a NaN the one that it writes (docs/format.md, "dropout").
-/// None of the calls allocates; results do not depend on threads.
-/// Errors: invalid_argument (views, types that differ, probability), capacity_exceeded (mask).
+/// 1 / (1 - probability) rounded to f32; of 16 bits that product is rounded to the type, to nearest even, to
+/// infinity beyond the largest number. A NaN becomes the one that rounding writes (docs/format.md,
+/// "dropout"). None of the calls allocates; results do not depend on threads. Errors: invalid_argument
+/// (views, types that differ, probability), capacity_exceeded (mask).
 
 #include "stash/encoding.hpp"
 

@@ -39,7 +39,7 @@ STASH_DEVICE float to_f32(Bits bits, const element_type& type) {
     return type.bf16 ? widened<true>(bits) : widened<false>(bits);
   }
 }
-/// An f32 rounded to a 16-bit type: docs/format.md, "Narrow values", to_zero.
+/// An f32 rounded to a 16-bit type as what was stored: docs/format.md, "Narrow values", to_zero.
 template <bool Bf16>
 STASH_DEVICE std::uint16_t rounded(float value, const element_type& type) {
   const std::uint32_t word = as_bits(value);
@@ -51,12 +51,31 @@ STASH_DEVICE std::uint16_t rounded(float value, const element_type& type) {
   result = magnitude >= 0x7f800000U ? special : result;
   return static_cast<std::uint16_t>(result | (word >> 16 & 0x8000U));
 }
+/// The same for a result of arithmetic: numbers beyond the largest become infinity (docs/format.md, "Results
+/// of arithmetic").
+template <bool Bf16>
+STASH_DEVICE std::uint16_t rounded_result(float value, const element_type& type) {
+  const std::uint32_t word = as_bits(value);
+  const std::uint32_t magnitude = word & 0x7fffffffU;
+  const float positive = as_float(magnitude);
+  std::uint32_t result = Bf16 ? float_to_bfloat(positive) : float_to_half(positive);
+  result = magnitude > 0x7f800000U ? type.nan : result;
+  return static_cast<std::uint16_t>(result | (word >> 16 & 0x8000U));
+}
 template <class Bits>
 STASH_DEVICE Bits from_f32(float value, const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
     return as_bits(value);
   } else {
     return type.bf16 ? rounded<true>(value, type) : rounded<false>(value, type);
+  }
+}
+template <class Bits>
+STASH_DEVICE Bits result_from_f32(float value, const element_type& type) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_bits(value);
+  } else {
+    return type.bf16 ? rounded_result<true>(value, type) : rounded_result<false>(value, type);
   }
 }
 
@@ -127,6 +146,20 @@ STASH_DEVICE group<Bits> from_f32s(const float (&values)[group_elements], const 
       g.value[i] = rounded<false>(values[i], type);
   }
   return g;
+}
+
+/// Results of arithmetic.
+template <class Bits, unsigned Count>
+STASH_DEVICE void results_from_f32s(const float (&from)[Count], const element_type& type, Bits (&to)[Count]) {
+  if (sizeof(Bits) == 2 && type.bf16) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < Count; ++i)
+      to[i] = static_cast<Bits>(rounded_result<true>(from[i], type));
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < Count; ++i)
+      to[i] = result_from_f32<Bits>(from[i], type);
+  }
 }
 
 /// 16-byte pieces of a group of elements that have more than one byte.

@@ -56,7 +56,7 @@ void decode_cast(const value_codec& codec, const std::uint8_t* stored, const ten
     float buffer[tile_elements];
     float* values = value_target(output, first, buffer);
     load_cast_run(codec, stored, elements, first, length, values);
-    write_values(output, first, length, values, rounding::nearest);
+    write_values(output, first, length, values, rounding::stored);
   });
 }
 

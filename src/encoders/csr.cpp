@@ -245,7 +245,7 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
     while (at < count)
       put(0, 0.0F);
     write_values(target, 0, count, kept,
-                 e.values == value_format::source ? rounding::exact : rounding::nearest);
+                 e.values == value_format::source ? rounding::exact : rounding::stored);
     before += count;
   }
   return total;

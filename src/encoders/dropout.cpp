@@ -52,7 +52,7 @@ void apply(const const_tensor_view& in, const tensor_view& out, float scale, con
     const float* from = read_values(in, first, length, in_buffer.data());
     float* to = value_target(out, first, out_buffer.data());
     loops().scale_kept(from, bits, length, scale, to);
-    write_values(out, first, length, to, rounding::nearest);
+    write_values(out, first, length, to, rounding::result);
   });
 }
 

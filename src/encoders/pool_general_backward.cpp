@@ -198,7 +198,7 @@ void block_sums::write(const tensor_view& dx) const noexcept {
         const std::int64_t first = (first_pixel + x) * shape_->channels + block_.channel;
         float* target = value_target(dx, first, buffer);
         write_positions(x, x + pixels, row, target);
-        write_values(dx, first, pixels * block_.channels, target, rounding::nearest);
+        write_values(dx, first, pixels * block_.channels, target, rounding::result);
       }
     }
   }

@@ -182,7 +182,7 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   check_mask(function, mask, x.elements());
   if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
-  forward(x, y, mask, rounding::nearest, context,
+  forward(x, y, mask, rounding::result, context,
           [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
             std::uint8_t unwanted[tile_elements / 8];
             if (bits == nullptr) bits = unwanted;
@@ -200,7 +200,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
   check_sign_source(leaky_backward_name, source, context.space);
   if (on_device(context)) return device::leaky_relu_backward(dy, e, stash, dx, slope, context);
   backward(
-      dy, dx, rounding::nearest, context,
+      dy, dx, rounding::result, context,
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
         return read_pass_bits(source, tile, length, buffer);
       },
@@ -216,7 +216,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
   check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
   check_float_pair(leaky_backward_name, "dy", dy, "x", x, context.space);
   if (on_device(context)) return device::leaky_relu_backward(dy, x, dx, slope, context);
-  backward(dy, dx, rounding::nearest, context,
+  backward(dy, dx, rounding::result, context,
            bits_of_dense(x,
                          [](const float* values, std::int64_t length, std::uint8_t* bits) {
                            loops().pass_bits(values, length, framework_rule::tensorflow, bits);
@@ -239,7 +239,7 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // The bounds exist in the type, but a NaN of 16 bits becomes the one that rounding writes.
-  forward(x, y, mask, rounding::nearest, context,
+  forward(x, y, mask, rounding::result, context,
           [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
             // y may be x, so what needs x comes first.
             if (bits != nullptr) fast.range_bits(values, length, lower, upper, rule, bits);

@@ -18,7 +18,7 @@ void encode_tiled(const tile_layout& layout, const const_tensor_view& input, con
 
 void decode_tiled(const tile_layout& layout, const const_encoded_view& input, const tensor_view& output,
                   const execution_context& context) {
-  const rounding how = layout.values.format == value_format::source ? rounding::exact : rounding::nearest;
+  const rounding how = layout.values.format == value_format::source ? rounding::exact : rounding::stored;
   for_each_tile(context, layout.elements, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
     float* values = value_target(output, first, buffer);

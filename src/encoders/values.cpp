@@ -1,5 +1,7 @@
 #include "values.hpp"
 
+#include <bit>
+
 #include "convert.hpp"
 #include "run_loops.hpp"
 
@@ -9,8 +11,10 @@ namespace {
 void narrow_run(dtype type, rounding how, const float* from, std::int64_t count, std::uint16_t* to) noexcept {
   if (how == rounding::exact) {
     narrow_exactly(type, from, count, to);
-  } else {
+  } else if (how == rounding::stored) {
     round_values(type, from, count, to);
+  } else {
+    round_results(type, from, count, to);
   }
 }
 
@@ -28,6 +32,23 @@ void narrow_exactly(dtype type, const float* from, std::int64_t count, std::uint
 void round_values(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept {
   loops().narrow(from, count, type == dtype::f16 ? value_format::fp16 : value_format::bf16,
                  underflow_rule::to_zero, reinterpret_cast<std::uint8_t*>(to));
+}
+
+void round_results(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept {
+  round_values(type, from, count, to);
+  // Numbers that are too large have become the largest one, which is rare: only then are they looked for.
+  const std::uint16_t largest =
+      type == dtype::f16 ? fp16_format::largest_finite : bf16_format::largest_finite;
+  unsigned any = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    any |= (to[i] & 0x7fffU) == largest ? 1U : 0U;
+  if (any == 0) return;
+  // Halfway between the largest number and the one that would follow; ties go there, which is even.
+  const std::int32_t too_large = type == dtype::f16 ? 0x477ff000 : 0x7f7f8000;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t magnitude = std::bit_cast<std::int32_t>(from[i]) & f32_magnitude_mask;
+    if ((to[i] & 0x7fffU) == largest && magnitude >= too_large) ++to[i];
+  }
 }
 
 const float* read_values(const const_tensor_view& view, std::int64_t first, std::int64_t length,

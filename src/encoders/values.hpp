@@ -17,6 +17,9 @@ void widen_exactly(dtype type, const std::uint16_t* from, std::int64_t count, fl
 void narrow_exactly(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept;
 /// Any f32 values rounded to nearest even, saturating: docs/format.md, "Narrow values", to_zero.
 void round_values(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept;
+/// The same, but numbers beyond the largest finite one become infinity: docs/format.md, "Results of
+/// arithmetic".
+void round_results(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept;
 
 /// Elements [first, first + length), length <= run_elements, as one dense run of f32: inside the tensor if
 /// it is dense f32, else in `buffer`.
@@ -29,9 +32,11 @@ inline float* value_target(const tensor_view& view, std::int64_t first, float* b
   return view.type == dtype::f32 && view.dense() ? view.as<float>() + first : buffer;
 }
 
-enum class rounding : std::uint8_t { exact, nearest };
+/// How f32 values become those of a 16-bit tensor: values that came from such a tensor; values that were
+/// stored, by round_values(); results of arithmetic, by round_results().
+enum class rounding : std::uint8_t { exact, stored, result };
 
-/// Completes value_target(). `how` matters for 16-bit types: exact for values that came from such a tensor.
+/// Completes value_target(). `how` matters for 16-bit types.
 void write_values(const tensor_view& view, std::int64_t first, std::int64_t length, const float* values,
                   rounding how) noexcept;
 

@@ -154,6 +154,10 @@ inline std::uint32_t rounded(dtype type, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return type == dtype::f32 ? bits : reference::narrow(format_of(type), underflow_rule::to_zero, bits);
 }
+/// Of a sum.
+inline std::uint32_t rounded_result(dtype type, float value) {
+  return reference::result_in_type(type, std::bit_cast<std::uint32_t>(value));
+}
 /// Of a value that came from the type; a NaN keeps its payload.
 inline std::uint32_t exact(dtype type, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);

@@ -290,6 +290,45 @@ TEST(ReluBackward, AnUnreadableTilePassesNothingAndIsReported) {
     ASSERT_EQ(dx[i], i >= 1024 && y[i] > 0 ? 1.0f : 0.0f) << i;
 }
 
+/// A value of 16 bits, and its product with a slope.
+struct scaled_case {
+  dtype type;
+  float slope;
+  std::uint16_t value, product;
+};
+
+// What rounds beyond the largest number is infinite, as in other arithmetic: whoever scales losses looks for
+// infinities. f16 ends at 65504, and half a step above it is 65520.
+const scaled_case scaled_cases[] = {
+    {dtype::f16, 2.0F, 0xf800, 0xfc00},           // -32768
+    {dtype::f16, 2.0F, 0xf7ff, 0xfbff},           // -32752
+    {dtype::f16, -3.0F, 0xf800, 0x7c00},          // 98304
+    {dtype::f16, 0x1.ffcp+0F, 0xf800, 0xfbff},    // 65504
+    {dtype::f16, 0x1.ffdep+0F, 0xf800, 0xfbff},   // 65519
+    {dtype::f16, 0x1.ffep+0F, 0xf800, 0xfc00},    // 65520
+    {dtype::f16, 2.0F, 0xfc00, 0xfc00},           // an infinity
+    {dtype::bf16, 2.0F, 0xff00, 0xff80},          // -2^127, beyond f32
+    {dtype::bf16, 0x1.fep+0F, 0xff00, 0xff7f},    // the largest
+    {dtype::bf16, 0x1.fefep+0F, 0xff00, 0xff7f},  // below half a step
+    {dtype::bf16, 0x1.ffp+0F, 0xff00, 0xff80},    // half a step
+};
+
+TEST(LeakyRelu, ProductsThatAreTooLargeAreInfinite) {
+  for (const scaled_case& c : scaled_cases) {
+    SCOPED_TRACE(testing::Message() << int(c.type) << ' ' << c.slope << ' ' << c.value);
+    std::uint16_t y = 1, dx = 1;
+    const std::uint16_t negative = 0xbc00;
+    const auto view = [&](std::uint16_t& v) { return tensor_view{&v, c.type, memory_space::host, {1}}; };
+    const auto const_view = [&](const std::uint16_t& v) {
+      return const_tensor_view{&v, c.type, memory_space::host, {1}};
+    };
+    leaky_relu_forward(const_view(c.value), view(y), {}, c.slope, {});
+    EXPECT_EQ(y, c.product);
+    leaky_relu_backward(const_view(c.value), const_view(negative), view(dx), c.slope, {});
+    EXPECT_EQ(dx, c.product);
+  }
+}
+
 /// A clipping of 16-bit values whose bounds the type does not have.
 struct clip_case {
   dtype type;

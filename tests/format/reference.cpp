@@ -451,6 +451,18 @@ std::uint32_t narrow(value_format format, underflow_rule underflow, std::uint32_
   return sign | nearest_code(format, underflow, std::fabs(value_of_f32(bits)));
 }
 
+std::uint32_t result_in_type(dtype type, std::uint32_t bits) {
+  if (type == dtype::f32) return bits;
+  const value_format format = type == dtype::f16 ? value_format::fp16 : value_format::bf16;
+  const double largest = magnitude_of(layout_of(format), layout_of(format).largest);
+  // Where the number after the largest one would be, if there were one, as far away again as the one before.
+  const double before = magnitude_of(layout_of(format), layout_of(format).largest - 1);
+  const double halfway = largest + (largest - before) / 2;
+  if (is_nan(bits) || is_infinite(bits) || std::fabs(value_of_f32(bits)) < halfway)
+    return in_type(type, bits);
+  return layout_of(format).infinity | (bits >> 31 != 0 ? layout_of(format).sign() : 0);
+}
+
 dropped drop(const tensor& t, float probability, const dropout_key& key) {
   const auto scale = static_cast<float>(1 / (1 - static_cast<double>(probability)));
   dropped out;
@@ -459,7 +471,7 @@ dropped drop(const tensor& t, float probability, const dropout_key& key) {
   for (std::size_t i = 0; i < t.bits.size(); ++i) {
     const bool kept = is_kept(i, probability, key);
     plane.append(kept ? 1 : 0, 1);
-    out.values.bits.push_back(kept ? in_type(t.type, product(f32_of(t, i), scale)) : 0);
+    out.values.bits.push_back(kept ? result_in_type(t.type, product(f32_of(t, i), scale)) : 0);
   }
   out.mask = plane.bytes();
   pad(out.mask);

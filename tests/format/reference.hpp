@@ -65,5 +65,7 @@ dropped drop(const tensor& t, float probability, const dropout_key& key);
 /// The f32 bits of a stored code, and the code of f32 bits, of a format that stands alone (not an MX one).
 std::uint32_t widen(value_format format, std::uint32_t code);
 std::uint32_t narrow(value_format format, underflow_rule underflow, std::uint32_t f32_bits);
+/// The bits of a result of arithmetic in a tensor of the type.
+std::uint32_t result_in_type(dtype type, std::uint32_t f32_bits);
 
 }  // namespace stash::reference

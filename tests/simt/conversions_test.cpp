@@ -9,6 +9,7 @@
 #include "common/stored_values.hpp"
 #include "conversions.hpp"
 #include "encoders/mx.hpp"
+#include "encoders/values.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -148,6 +149,13 @@ void check_elements(dtype dtype) {
     if (from_f32<std::uint16_t>(as_float(bits), type) != expected) {
       ADD_FAILURE() << std::hex << bits << " becomes " << from_f32<std::uint16_t>(as_float(bits), type)
                     << ", not " << expected;
+    }
+    const float value = as_float(bits);
+    std::uint16_t result = 0;
+    detail::round_results(dtype, &value, 1, &result);
+    if (result_from_f32<std::uint16_t>(value, type) != result) {
+      ADD_FAILURE() << std::hex << bits << " as a result becomes "
+                    << result_from_f32<std::uint16_t>(value, type) << ", not " << result;
     }
   });
 }
