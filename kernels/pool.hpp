@@ -2,7 +2,8 @@
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
 /// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
-/// come last and groups of eight are aligned. One: any map.
+/// come last and groups of eight are aligned. One: any map. pool_runs.hpp has kernels for common windows
+/// where channels come first.
 ///
 /// A map with its channels first is one with a single channel and as many samples as there were channels.
 

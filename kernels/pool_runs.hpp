@@ -29,12 +29,12 @@ struct run_grid {
 template <class Bits>
 inline constexpr unsigned piece_elements = 16 / sizeof(Bits);
 
-/// Values of a thread: a piece going forward. Going backward there is little to read where windows are two
+/// Values of a thread. Going backward they are more, because dx is most of what moves where windows are two
 /// apart.
 template <class Bits>
 inline constexpr unsigned forward_run = piece_elements<Bits>;
 template <class Bits, unsigned Stride>
-inline constexpr unsigned backward_run = Stride* piece_elements<Bits>;
+inline constexpr unsigned backward_run = Stride == 1 ? 8 : Stride* piece_elements<Bits>;
 
 /// Bits of a cell's number in windows of Kernel x Kernel.
 template <unsigned Kernel>

@@ -155,21 +155,17 @@ STASH_DEVICE void to_f32s(const element_run<Bits, Count>& run, const element_typ
   }
 }
 
-template <class Bits, unsigned Stride>
-inline constexpr unsigned backward_run_blocks = sizeof(Bits) == 2 && Stride == 1
-                                                    ? tuning::pool_blocks_of_narrow_runs
-                                                    : tuning::pool_blocks;
-
 /// pool_backward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of
 /// dx.
 template <class Bits, unsigned Kernel, unsigned Stride>
-STASH_KERNEL(pool_threads, (backward_run_blocks<Bits, Stride>))
+STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
 pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners source, void* dx) {
   constexpr unsigned run = backward_run<Bits, Stride>;
   using windows = covering_windows<Kernel, Stride, run>;
   constexpr unsigned width = run_cell_bits<Kernel>;
   constexpr auto stride = static_cast<std::int32_t>(Stride);
-  STASH_SHARED(vector16, staged, pool_threads * Stride);
+  constexpr unsigned pieces = pool_threads * run / piece_elements<Bits>;
+  STASH_SHARED(vector16, staged, pieces);
   const auto pad = static_cast<std::int32_t>(job.columns.pad);
   const run_place place = place_of_run<run>(grid, job.columns.by_in, job.rows.by_in, pad % stride);
   if (place.any) {
@@ -262,7 +258,7 @@ pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners 
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
   sync_block();
-  store_stretch<Bits>(grid, staged, pool_threads * Stride, dx);
+  store_stretch<Bits>(grid, staged, pieces, dx);
 }
 
 }  // namespace stash::kernels

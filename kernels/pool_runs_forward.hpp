@@ -20,14 +20,16 @@ struct first_cells {
   }
 };
 
-/// Cells of a run that nobody has to look at twice: those of its windows' rows, and the row's bounds in them.
+/// The rows that a run's windows have. In place of one outside of x stands the next one inside, which the
+/// windows have too: met twice, it changes nothing.
 template <class Bits, unsigned Kernel, unsigned Stride>
 struct window_rows {
   static constexpr unsigned count = (forward_run<Bits> - 1) * Stride + Kernel;
   element_run<Bits, count> row[Kernel];
   std::int64_t first[Kernel];
-  std::int32_t begin, end[Kernel];  ///< elements in x; none of a row that is not
-  bool whole;                       ///< all elements in x lie in whole pieces
+  std::uint32_t cell[Kernel];  ///< the first cell of each
+  std::int32_t begin, end;     ///< elements in x
+  bool whole;                  ///< all of them lie in whole pieces
 
   STASH_DEVICE window_rows(const pool_job& job, const run_grid& grid, const void* x, const run_place& place) {
     const auto width = static_cast<std::int32_t>(job.columns.in);
@@ -37,6 +39,7 @@ struct window_rows {
     const std::int32_t top = place.row * stride - static_cast<std::int32_t>(job.rows.pad);
     const auto rows_before = static_cast<std::int64_t>(place.plane * static_cast<std::uint64_t>(height));
     begin = -column;
+    end = width - column;
     std::int64_t behind = 0;
     STASH_UNROLL
     for (unsigned k = 0; k < Kernel; ++k) {
@@ -45,7 +48,7 @@ struct window_rows {
       const std::int32_t inside = low > 0 ? low : 0;
       const std::int64_t start = (rows_before + inside) * width;
       first[k] = start + column;
-      end[k] = y == inside ? width - column : -1;
+      cell[k] = static_cast<std::uint32_t>(inside - top) * Kernel;
       behind = start + width;
       row[k].load(x, first[k], grid.read_pieces);
     }
@@ -55,16 +58,26 @@ struct window_rows {
 
 /// Whether one of the elements of a run is a NaN, or one beside it.
 template <class Bits, unsigned Count>
-STASH_DEVICE std::uint32_t nan_bits(const element_run<Bits, Count>& run, const element_type& type) {
-  // What is above infinity carries into the sign.
-  constexpr std::uint32_t both = sizeof(Bits) == 4 ? 1 : 0x10001U;
-  const std::uint32_t magnitudes = type.magnitudes * both;
-  const std::uint32_t carry = (type.magnitudes - type.infinity) * both;
-  std::uint32_t bits = 0;
-  STASH_UNROLL
-  for (unsigned i = 0; i < run_words<Bits, Count>; ++i)
-    bits |= (run.word[i] & magnitudes) + carry;
-  return bits & ~magnitudes;
+STASH_DEVICE bool any_nan(const element_run<Bits, Count>& run, const element_type& type) {
+  if constexpr (sizeof(Bits) == 4) {
+    std::uint32_t most = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < Count; ++i) {
+      const std::uint32_t magnitude = run.word[i] & type.magnitudes;
+      most = magnitude > most ? magnitude : most;
+    }
+    return most > type.infinity;
+  } else {
+    // What is above infinity carries into the sign, of both elements of a word.
+    constexpr std::uint32_t both = 0x10001U;
+    const std::uint32_t magnitudes = type.magnitudes * both;
+    const std::uint32_t carry = (type.magnitudes - type.infinity) * both;
+    std::uint32_t bits = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < run_words<Bits, Count>; ++i)
+      bits |= (run.word[i] & magnitudes) + carry;
+    return (bits & ~magnitudes) != 0;
+  }
 }
 
 /// Maxima of a run's windows; false where they have to be looked for in another way.
@@ -79,17 +92,17 @@ STASH_DEVICE bool find_run_maxima(const pool_job& job, window_rows<Bits, Kernel,
     best.rank[i] = lowest;
     best.cell[i] = first.of(i);
   }
-  std::uint32_t nan = 0;
+  bool nan = false;
   STASH_UNROLL
   for (unsigned k = 0; k < Kernel; ++k) {
     rows.row[k].move(rows.first[k]);
-    nan |= nan_bits(rows.row[k], job.type);
+    nan = any_nan(rows.row[k], job.type) || nan;
     float rank[count];
     STASH_UNROLL
     for (unsigned i = 0; i < count; ++i) {
       const auto at = static_cast<std::int32_t>(i);
       // Padding is narrower than a window.
-      const bool inside = at < rows.end[k] && (i + 1 >= Kernel || at >= rows.begin);
+      const bool inside = at < rows.end && (i + 1 >= Kernel || at >= rows.begin);
       rank[i] = inside ? rows.row[k].rank(i) : lowest;
     }
     STASH_UNROLL
@@ -99,11 +112,11 @@ STASH_DEVICE bool find_run_maxima(const pool_job& job, window_rows<Bits, Kernel,
         const float candidate = rank[i * Stride + c];
         const bool more = candidate > best.rank[i];
         best.rank[i] = more ? candidate : best.rank[i];
-        best.cell[i] = more ? k * Kernel + c : best.cell[i];
+        best.cell[i] = more ? rows.cell[k] + c : best.cell[i];
       }
     }
   }
-  return rows.whole && nan == 0;
+  return rows.whole && !nan;
 }
 
 /// A staged code: the cell, and whether the gradient passes.

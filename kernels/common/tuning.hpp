@@ -30,8 +30,8 @@ inline constexpr unsigned pool_threads = 256;
 inline constexpr unsigned pool_blocks = 3;
 /// Where winners are found again in values, or their signs lie in tiles.
 inline constexpr unsigned pool_blocks_searching = 2;
-/// Where gradients of 16 bits come from three rows of windows.
-inline constexpr unsigned pool_blocks_of_narrow_runs = 2;
+/// Where gradients come from three rows of windows.
+inline constexpr unsigned pool_blocks_of_three_rows = 2;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;
