@@ -63,9 +63,6 @@ class leaky_relu_gradient : public leaky_gradient {
     float alpha = 0;
     OP_REQUIRES_OK(context, context->GetAttr("alpha", &alpha));
     OP_REQUIRES(context, std::isfinite(alpha), wrong(op(), "alpha", "a finite number", absl::StrCat(alpha)));
-    // Beyond, a product may be infinite in TensorFlow, where the core saturates.
-    OP_REQUIRES(context, context->input_type(0) == tensorflow::DT_FLOAT || std::fabs(alpha) <= 1,
-                wrong(op(), "alpha", "-1 to 1 for 16-bit types", absl::StrCat(alpha)));
     slope_ = rounded(alpha, context->input_type(0));
   }
 

@@ -81,15 +81,11 @@ bool to_integers(const graph_view& graph, int node) {
   }
 }
 
-// Sixteen bits saturate where steep slopes overflow, and TensorFlow's gradient does not. Slopes that are no
-// numbers are left to TensorFlow.
+// Slopes that are no numbers are left to TensorFlow.
 bool has_odd_slope(const graph_view& graph, int node) {
   const auto& attr = graph.node(node).attr();
-  const auto type = attr.find("T");
   const auto alpha = attr.find("alpha");
-  if (alpha == attr.end()) return false;
-  const bool is_float = type != attr.end() && type->second.type() == tensorflow::DT_FLOAT;
-  return !std::isfinite(alpha->second.f()) || (!is_float && std::abs(alpha->second.f()) > 1);
+  return alpha != attr.end() && !std::isfinite(alpha->second.f());
 }
 
 // The activation that ends a fused op; empty: it has none.
