@@ -31,7 +31,7 @@ STASH_DEVICE std::uint16_t float_to_half(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
   return half;
 }
-/// The same for bf16. Not for NaN.
+/// The same for bf16.
 STASH_DEVICE std::uint16_t float_to_bfloat(float value) {
 #if __CUDA_ARCH__ >= 800
   std::uint16_t half;
@@ -39,7 +39,8 @@ STASH_DEVICE std::uint16_t float_to_bfloat(float value) {
   return half;
 #else
   const std::uint32_t bits = __float_as_uint(value);
-  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
+  return value != value ? std::uint16_t{0x7fff}
+                        : static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16 & 1)) >> 16);
 #endif
 }
 
@@ -128,7 +129,7 @@ STASH_DEVICE std::uint16_t float_to_half(float value) {
   const bool beyond = !(std::fabs(value) < 65520.0F);
   return beyond ? static_cast<std::uint16_t>((code & 0x8000) | 0x7c00) : code;
 }
-/// The same for bf16. Not for NaN.
+/// The same for bf16.
 STASH_DEVICE std::uint16_t float_to_bfloat(float value) {
   const std::uint32_t bits = as_bits(value);
   return value != value ? std::uint16_t{0x7fff}
