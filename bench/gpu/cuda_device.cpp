@@ -1,6 +1,5 @@
 #include "bench/gpu/cuda_check.hpp"
 #include "bench/gpu/probe.hpp"
-#include "common/device_failure.hpp"
 
 namespace stash::gpu {
 namespace {
@@ -20,9 +19,9 @@ std::string why_no_kernels() {
   (void)cudaGetLastError();  // else the next launch would report it again
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-  return std::string("the kernels cannot run on the CUDA device: ") + cudaGetErrorName(found) + ": " +
-         cudaGetErrorString(found) + "; " +
-         kernels::no_code_text(STASH_CUDA_BUILT_FOR, {properties.major, properties.minor});
+  return std::string("the kernels cannot run on the CUDA device: built for " STASH_CUDA_BUILT_FOR " (") +
+         cudaGetErrorName(found) + ": " + cudaGetErrorString(found) +
+         "), the device has compute capability " + capability_of(properties);
 }
 
 }  // namespace

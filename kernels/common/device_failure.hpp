@@ -21,24 +21,20 @@ inline std::string architecture_names(std::initializer_list<int> architectures) 
   return names;
 }
 
-/// What helps a user whose device finds no code among that for the architectures `built_for`.
-inline std::string no_code_text(const std::string& built_for, device_capability capability) {
-  std::string text = "Stash was built for " + built_for;
-  if (capability.major > 0) {
-    text += ", and the device has compute capability " + std::to_string(capability.major) + "." +
-            std::to_string(capability.minor);
-  }
-  return text + " (CMAKE_CUDA_ARCHITECTURES says for which to build)";
-}
-
 /// `name` and `description` are the runtime's. `built_for` names architectures, and is told if the device has
 /// `no_code` among them.
 inline std::string device_failure_text(const std::string& function, const std::string& name,
                                        const std::string& description, bool no_code,
                                        const std::string& built_for, device_capability capability) {
-  const std::string text =
+  std::string text =
       function + ": context: expected a device that runs kernels, got " + name + ": " + description;
-  return no_code ? text + "; " + no_code_text(built_for, capability) : text;
+  if (!no_code) return text;
+  text += "; Stash was built for " + built_for;
+  if (capability.major > 0) {
+    text += ", and the device has compute capability " + std::to_string(capability.major) + "." +
+            std::to_string(capability.minor);
+  }
+  return text + " (CMAKE_CUDA_ARCHITECTURES says for which to build)";
 }
 
 }  // namespace stash::kernels
