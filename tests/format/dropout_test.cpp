@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <thread>
 
 #include "format/tensor_generator.hpp"
+#include "format/two_threads.hpp"
 #include "stash/cpu.hpp"
 
 namespace stash {
@@ -36,16 +36,6 @@ std::string type_name(const testing::TestParamInfo<dtype>& tested) {
 
 INSTANTIATE_TEST_SUITE_P(types, format_dropout, testing::Values(dtype::f32, dtype::f16, dtype::bf16),
                          type_name);
-
-/// Two threads, ranges cut at odd places.
-void two_threads(void*, std::int64_t count, std::int64_t, range_function body, void* state) {
-  const std::int64_t cut = count / 3;
-  std::thread other([&] {
-    if (cut > 0) body(state, 0, cut);
-  });
-  body(state, cut, count);
-  other.join();
-}
 
 /// A tensor of the given elements with its own pitch and alignment.
 struct form {

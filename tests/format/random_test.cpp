@@ -12,9 +12,9 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 
 #include "format/random_tensors.hpp"
+#include "format/two_threads.hpp"
 #include "stash/batch.hpp"
 #include "stash/csr.hpp"
 #include "stash/error.hpp"
@@ -23,16 +23,6 @@ namespace stash {
 namespace {
 
 using namespace test;
-
-/// Two threads, ranges cut at odd places.
-void two_threads(void*, std::int64_t count, std::int64_t, range_function body, void* state) {
-  const std::int64_t cut = count / 3;
-  std::thread other([&] {
-    if (cut > 0) body(state, 0, cut);
-  });
-  body(state, cut, count);
-  other.join();
-}
 
 using random_tensors = random_pair;
 

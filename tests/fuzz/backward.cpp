@@ -43,8 +43,8 @@ struct outcome {
 };
 
 /// A gradient without zeros: position i holds i + 1, in its type some number.
-bytes make_gradient(const encoded_case& c, dtype type) {
-  bytes gradient(c.tensor_bytes(type));
+bytes make_gradient(const encoded_case& c) {
+  bytes gradient(c.tensor_bytes(c.type));
   for (std::size_t i = 0; i * 2 + 1 < gradient.size(); ++i) {
     gradient[i * 2] = static_cast<std::uint8_t>(i + 1);
     gradient[i * 2 + 1] = static_cast<std::uint8_t>(0x3c + i % 7);
@@ -81,8 +81,8 @@ outcome backward(layer which, const encoded_case& c, const const_tensor_view& dy
 }
 
 /// Every gradient passed as it is or became a zero.
-bool passed_or_zero(const encoded_case& c, const exact_buffer& dy, const exact_buffer& dx, dtype type) {
-  const std::size_t size = size_of(type);
+bool passed_or_zero(const encoded_case& c, const exact_buffer& dy, const exact_buffer& dx) {
+  const std::size_t size = size_of(c.type);
   for (std::int64_t i = 0; i < c.elements(); ++i) {
     const std::size_t at = static_cast<std::size_t>(i / c.dims.inner() * c.pitch + i % c.dims.inner()) * size;
     const std::uint8_t* element = dx.data() + at;
@@ -101,7 +101,7 @@ void run(std::span<const std::uint8_t> input) {
   const encoded_case c(input, names);
   const auto which = static_cast<layer>(c.header.other % static_cast<std::uint32_t>(layer::count));
   const dtype type = c.type;
-  const exact_buffer dy(make_gradient(c, type));
+  const exact_buffer dy(make_gradient(c));
   const exact_buffer plain(c.tensor_bytes(type), 0x00), fast(c.tensor_bytes(type), 0xff);
   set_cpu_target("scalar");
   const outcome first = backward(which, c, c.tensor(dy, type), c.tensor(plain, type));
@@ -114,8 +114,8 @@ void run(std::span<const std::uint8_t> input) {
   }
   require(c.same_rows(plain, fast, type), "one gradient");
   require(c.gaps_are(plain, type, 0x00) && c.gaps_are(fast, type, 0xff), "gaps between rows stay");
-  require(passed_or_zero(c, dy, fast, type), "a gradient passes or is zero");
-  const exact_buffer in_place(make_gradient(c, type));
+  require(passed_or_zero(c, dy, fast), "a gradient passes or is zero");
+  const exact_buffer in_place(make_gradient(c));
   backward(which, c, c.tensor(in_place, type), c.tensor(in_place, type));
   require(c.same_rows(in_place, fast, type), "in place as out of place");
 }

@@ -274,9 +274,12 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
       preserved.emplace(parse_input(n).first);
-    const int threads = threads_of(cluster);
-    step of = analyse(given, sizes, wanted, preserved);
-    of.threads = threads;
+    const auto analysed = [&](const graph_view& graph) {
+      step of = analyse(graph, sizes, wanted, preserved);
+      of.threads = threads_of(cluster);
+      return of;
+    };
+    step of = analysed(given);
     log->left = of.left;
     log->unknown_layers = unknown_layers(given, wanted.keep);
     if (of.blocks.empty())
@@ -291,10 +294,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->sums = take_sums_apart(item.graph, given, of, plain / parts_of_peak, &sizes, &apart);
     const GraphDef& original = log->sums > 0 ? apart : item.graph;
     std::optional<graph_view> own;
-    if (log->sums > 0) {
-      of = analyse(own.emplace(apart), sizes, wanted, preserved);
-      of.threads = threads;
-    }
+    if (log->sums > 0) of = analysed(own.emplace(apart));
     const graph_view& graph = own ? *own : given;
 
     if (wanted.swap && !of.on_device) {
