@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* usage =
     "encoders_bench [--large] [--activations FOLDER] [--by-layer] [options of Google Benchmark]\n"
-    "  --large               maps of 256 MiB and 1 GiB in place of 64 KiB to 32 MiB; takes up to 7 GiB of "
+    "  --large               maps of 256 MiB and 1 GiB in place of 64 KiB to 64 MiB; takes up to 7 GiB of "
     "memory\n"
     "  --activations FOLDER  feature maps made by scripts/dump_activations (default: STASH_ACTIVATIONS)\n"
     "  --by-layer            each of these maps alone, too\n";

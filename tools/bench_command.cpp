@@ -38,7 +38,7 @@ std::vector<std::string> names_of(const std::vector<bench::bench_line>& lines) {
 std::vector<bench::bench_line> lines_of(const bench_options& o) {
   const std::vector<bench::bench_line> all = o.all ? bench::all_lines(false) : bench::selected_lines();
   std::vector<bench::bench_line> lines;
-  for (const std::size_t i : matching(o, names_of(all), "encode/bitmap/iid_0.5/32MiB"))
+  for (const std::size_t i : matching(o, names_of(all), "encode/bitmap/iid_0.5/64MiB"))
     lines.push_back(all[i]);
   return lines;
 }

@@ -10,7 +10,7 @@
 namespace stash::tools {
 
 struct bench_figures {
-  std::string name;  ///< of the line, e.g. "encode/bitmap/iid_0.5/32MiB"
+  std::string name;  ///< of the line, e.g. "encode/bitmap/iid_0.5/64MiB"
   std::int64_t dense_bytes = 0;
   double seconds = 0;         ///< of one call, the median
   double copy_share = 0;      ///< speed beside a copy of the bytes that have to move; 1 = as fast

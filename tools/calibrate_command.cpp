@@ -64,7 +64,7 @@ double least_share(const kind_of_work& kind, const execution_context& context, d
     const std::string name = line.name();
     const bool wanted =
         std::any_of(kind.cases.begin(), kind.cases.end(),
-                    [&](const std::string& wanted_case) { return name == wanted_case + "/iid_0.5/32MiB"; });
+                    [&](const std::string& wanted_case) { return name == wanted_case + "/iid_0.5/64MiB"; });
     if (!wanted) continue;
     const auto end = std::chrono::steady_clock::now() +
                      std::chrono::duration<double>(seconds / static_cast<double>(kind.cases.size()));

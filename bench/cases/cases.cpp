@@ -13,7 +13,7 @@ namespace stash::bench {
 namespace {
 
 constexpr std::int64_t kib = 1 << 10, mib = 1 << 20, gib = 1 << 30;
-constexpr std::array usual_sizes = {64 * kib, 1 * mib, 32 * mib};
+constexpr std::array usual_sizes = {64 * kib, 1 * mib, 64 * mib};
 constexpr std::array large_sizes = {256 * mib, 1 * gib};
 constexpr std::array<map_input, 5> inputs = {{{zero_pattern::independent, 0.5},
                                               {zero_pattern::independent, 0.2},

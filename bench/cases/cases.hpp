@@ -50,15 +50,15 @@ struct bench_line {
 /// All cases. Pointers to them stay valid.
 const std::vector<bench_case>& all_cases();
 
-/// Every case on every input at 64 KiB, 1 MiB and 32 MiB; with `large` at 256 MiB and 1 GiB in place of
+/// Every case on every input at 64 KiB, 1 MiB and 64 MiB; with `large` at 256 MiB and 1 GiB in place of
 /// these. At 1 GiB a case with its copy takes up to 7 GiB of memory.
 std::vector<bench_line> all_lines(bool large);
 
 /// The lines that a person wants to see first: all encodings but the rarer narrow forms of bitmap and csr,
-/// and all layers, at 32 MiB with half of the values zero; and bitmap and csr on every input and size.
+/// and all layers, at 64 MiB with half of the values zero; and bitmap and csr on every input and size.
 std::vector<bench_line> selected_lines();
 
-/// "64KiB", "32MiB", "1GiB".
+/// "64KiB", "64MiB", "1GiB".
 std::string size_name(std::int64_t bytes);
 
 }  // namespace stash::bench

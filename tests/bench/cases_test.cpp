@@ -52,7 +52,7 @@ TEST(bench_cases, names_are_unique_and_sizes_those_that_were_asked_for) {
     }
   }
   EXPECT_TRUE(names.contains("encode/bitmap/iid_0.5/64KiB"));
-  EXPECT_TRUE(names.contains("relu_max_pool_backward/relu_pool/clustered_0.5/32MiB"));
+  EXPECT_TRUE(names.contains("relu_max_pool_backward/relu_pool/clustered_0.5/64MiB"));
   EXPECT_TRUE(names.contains("encode_batch_of_32/csr/dead_channels_0.5/8MiB"));
   EXPECT_TRUE(names.contains("decode/csr/iid_0.2/1GiB"));
 }
