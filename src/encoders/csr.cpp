@@ -3,7 +3,6 @@
 #include <limits>
 
 #include <fmt/format.h>
-#include <hwy/cache_control.h>
 
 #include "codecs.hpp"
 #include "device.hpp"
@@ -60,7 +59,7 @@ void fetch_columns(const tile_layout& layout, const const_encoded_view& input, s
   if (payload == nullptr) return;
   const std::uint8_t* columns = payload + layout.values.bytes(contents.count);
   for (std::int64_t i = 0; i < contents.count; i += 64)
-    hwy::Prefetch(columns + i);
+    fetch_line(columns + i);
 }
 
 }  // namespace
@@ -144,27 +143,24 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
 
   const run_loops& fast = loops();
   const std::uint8_t* columns = payload + layout.values.bytes(count);
+  float buffer[tile_elements + packed_slack];
+  const float* packed = values == nullptr ? nullptr : packed_values(layout, input, payload, count, buffer);
   std::uint8_t bits[tile_elements / 8];
+  // Marking computes and spreading waits for memory, so each row's spreading follows its marking.
   std::int64_t begin = 0;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::int64_t end = rows.end[static_cast<std::size_t>(row)];
-    fast.mark_columns(columns + begin, end - begin, bits + row * row_mask_bytes);
+    std::uint8_t* row_bits = bits + row * row_mask_bytes;
+    fast.mark_columns(columns + begin, end - begin, row_bits);
+    const std::int64_t first = row * csr_row_elements;
+    const std::int64_t row_length = std::min(csr_row_elements, length - first);
+    if (row_length < csr_row_elements && any_bit_behind(row_bits, row_length, csr_row_elements))
+      return nothing(status_corrupt);
+    if (values != nullptr) fast.expand(packed + begin, row_bits, row_length, values + first);
     begin = end;
   }
-  if (any_bit_behind(bits, length, rows.rows * csr_row_elements)) return nothing(status_corrupt);
   if (present != nullptr) std::memcpy(present, bits, static_cast<std::size_t>((length + 7) / 8));
   contents.count = count;
-  if (values == nullptr) return contents;
-
-  float buffer[tile_elements + packed_slack];
-  const float* packed = packed_values(layout, input, payload, count, buffer);
-  begin = 0;
-  for (std::int64_t row = 0; row < rows.rows; ++row) {
-    const std::int64_t first = row * csr_row_elements;
-    fast.expand(packed + begin, bits + row * row_mask_bytes, std::min(csr_row_elements, length - first),
-                values + first);
-    begin = rows.end[static_cast<std::size_t>(row)];
-  }
   return contents;
 }
 

@@ -68,14 +68,15 @@ inline void store_lanes(float* p, V v) noexcept {
   std::memcpy(p, &v, sizeof v);
 }
 
-/// Fetches what a later window of the row will read or write: the processor's own prefetchers stop at the end
-/// of a page. Past the end of the tensor nothing happens.
+/// Fetches what a later window will read or write: the processor's own prefetchers stop at the end of a page.
+/// Windows go through several rows at once, so it takes twice as long until a window comes by there. Past the
+/// end of the tensor nothing happens.
 template <std::size_t Floats>
 inline void fetch_later_window(const float* cell) noexcept {
-  constexpr std::size_t distance = prefetch_distance / sizeof(float);
+  constexpr std::size_t distance = 2 * prefetch_distance / sizeof(float);
   constexpr std::size_t line = 64 / sizeof(float);
   for (std::size_t i = 0; i < Floats; i += line)
-    __builtin_prefetch(cell + distance + i);
+    fetch_line(cell + distance + i);
 }
 
 /// The maximum over a window with what is wanted of it fixed at compile time.

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "convert.hpp"
+#include "run_loops.hpp"
 
 namespace stash::detail {
 namespace HWY_NAMESPACE {
@@ -41,7 +42,7 @@ HWY_INLINE void fetch_ahead(const T* at) {
   constexpr std::size_t line = 64;
   const auto* ahead = reinterpret_cast<const std::uint8_t*>(at) + distance;
   for (std::size_t b = 0; b < Bytes; b += line)
-    hwy::Prefetch(ahead + b);
+    fetch_line(ahead + b);
 }
 
 /// Whole lines go past the caches.
