@@ -14,15 +14,13 @@ run_place place_of_run(const value_codec& codec, std::int64_t elements, std::int
   return {codec.scale_bytes(first), pad16(codec.scale_bytes(elements)) + codec.element_bytes(first)};
 }
 
-/// finish() runs on each thread behind its runs.
-template <class Body, class Finish>
+template <class Body>
 void for_each_cast_run(const value_codec& codec, std::int64_t elements, const execution_context& context,
-                       const Body& body, const Finish& finish) {
+                       const Body& body) {
   const std::int64_t run = cast_run_elements(codec);
   parallel_for(context, (elements + run - 1) / run, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
       body(r * run, std::min(run, elements - r * run));
-    finish();
   });
 }
 
@@ -35,12 +33,11 @@ std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept
 void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
                  const execution_context& context) {
   const std::int64_t elements = input.elements();
-  const auto run = [&](std::int64_t first, std::int64_t length) {
+  for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
     const run_place at = place_of_run(codec, elements, first);
     codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements);
-  };
-  for_each_cast_run(codec, elements, context, run, [] {});
+  });
   const std::size_t scales = codec.scale_bytes(elements);
   std::memset(stored + scales, 0, pad16(scales) - scales);
   pad_payload(stored + pad16(scales), codec.element_bytes(elements));
@@ -55,15 +52,12 @@ void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::in
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context) {
   const std::int64_t elements = output.elements();
-  const bool cheap = codec.format == value_format::fp16 || codec.format == value_format::bf16;
-  const tile_output out(output, rounding::stored, cheap);
-  const auto run = [&](std::int64_t first, std::int64_t length) {
+  for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
     float buffer[tile_elements];
-    float* values = out.target(first, buffer);
+    float* values = value_target(output, first, buffer);
     load_cast_run(codec, stored, elements, first, length, values);
-    out.write(first, length, values);
-  };
-  for_each_cast_run(codec, elements, context, run, [&] { out.finish(); });
+    write_values(output, first, length, values, rounding::stored);
+  });
 }
 
 }  // namespace stash::detail

@@ -4,7 +4,6 @@
 /// so one set of inner loops serves all three types. Internal to the encoders room.
 
 #include "detail.hpp"
-#include "run_loops.hpp"
 
 namespace stash::detail {
 
@@ -40,37 +39,5 @@ enum class rounding : std::uint8_t { exact, stored, result };
 /// Completes value_target(). `how` matters for 16-bit types.
 void write_values(const tensor_view& view, std::int64_t first, std::int64_t length, const float* values,
                   rounding how) noexcept;
-
-/// Maps of this size are written past the caches, which would have lost their beginning by the time of their
-/// end: what is written into a cache is read from memory first, a third of the traffic of a ReLU. That pays
-/// where memory sets the pace; where computing does, lines that wait to be written hold it up.
-inline constexpr std::int64_t streamed_elements = std::int64_t{8} << 20;
-
-/// Where a run of `y` is computed, and how it gets into `y`.
-class tile_output {
- public:
-  tile_output(const tensor_view& y, rounding how, bool memory_bound = true)
-      : y_(y),
-        how_(how),
-        streamed_(memory_bound && y.type == dtype::f32 && y.dense() && y.elements() >= streamed_elements) {}
-
-  /// `buffer` holds run_elements values.
-  float* target(std::int64_t first, float* buffer) const {
-    return streamed_ ? buffer : value_target(y_, first, buffer);
-  }
-  void write(std::int64_t first, std::int64_t length, const float* values) const {
-    if (!streamed_) return write_values(y_, first, length, values, how_);
-    loops().stream(values, length, y_.as<float>() + first);
-  }
-  /// Behind the runs of a thread.
-  void finish() const {
-    if (streamed_) finish_streams();
-  }
-
- private:
-  const tensor_view& y_;
-  rounding how_;
-  bool streamed_;
-};
 
 }  // namespace stash::detail

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "reference.hpp"
 
 namespace {
@@ -168,46 +166,6 @@ TEST(KeepNonzero, NeverLosesASign) {
   const std::vector<float> zeros{0.0f, -0.0f};
   EXPECT_EQ(narrow_by_library(formats[1], underflow_rule::keep_nonzero, zeros),
             (std::vector<std::uint32_t>{0, 0x80}));
-}
-
-// Decoded maps of 32 MiB and more take another way into memory.
-TEST(Casts, LargeMapsAreAsTheirParts) {
-  constexpr std::int64_t large = std::int64_t{8} << 20, few = 1024;
-  execution_context threads;
-  threads.parallel_for = [](void*, std::int64_t count, std::int64_t, range_function body, void* state) {
-    std::thread other(body, state, 0, count / 2);
-    body(state, count / 2, count);
-    other.join();
-  };
-  for (const char* name : {"fp16", "bf16", "fp10", "mxfp4_e2m1"}) {
-    const encoding e = make_encoding(name);
-    for (const std::int64_t count : {large, large + 3 * few + 7}) {
-      std::vector<float> x = make_values(few, 0.9, flavour::special, 7);
-      std::vector<float> few_decoded(x.size());
-      std::vector<std::uint8_t> bytes(encoded_bytes_bound(e, dtype::f32, count));
-      encode_report report;
-      const encoded_view stash{bytes.data(), bytes.size(), nullptr, &report};
-      encode(e, view_of(x), stash, {}, {});
-      decode(e, {bytes.data(), bytes.size(), nullptr, &report}, view_of(few_decoded), {}, {});
-      x.resize(static_cast<std::size_t>(count));
-      for (std::size_t i = few; i < x.size(); ++i)
-        x[i] = x[i - few];
-      encode(e, view_of(x), stash, {}, {});
-      for (const execution_context& context : {execution_context{}, threads}) {
-        std::vector<float> got(x.size() + 16, -3.0F);
-        decode(e, {bytes.data(), bytes.size(), nullptr, &report},
-               {got.data() + 5, dtype::f32, memory_space::host, shape{count}, 0}, {}, context);
-        std::int64_t wrong = 0;
-        for (std::int64_t i = 0; i < count / few * few; ++i) {
-          const auto at = static_cast<std::size_t>(i);
-          wrong += to_bits(got[at + 5]) != to_bits(few_decoded[at % few]);
-        }
-        EXPECT_EQ(wrong, 0) << name << ' ' << count;
-        EXPECT_EQ(got[4], -3.0F) << name;
-        EXPECT_EQ(got[static_cast<std::size_t>(count) + 5], -3.0F) << name;
-      }
-    }
-  }
 }
 
 }  // namespace
