@@ -56,7 +56,7 @@ STASH_DEVICE mask_counts count_mask(const device_tiles& job, std::uint64_t tile,
 template <class Bits, unsigned Width>
 STASH_DEVICE std::uint32_t bitmap_passes(const device_tiles& job, std::uint64_t first, bool nan_passes,
                                          std::uint32_t& status) {
-  const std::uint32_t present = job.data[first / 8] >> (first % 8) & ((1U << Width) - 1);
+  const std::uint32_t present = std::uint32_t{job.data[first / 8]} >> (first % 8) & ((1U << Width) - 1);
   if (present == 0 || (job.report->flags & flag_mask_is_not_sign) == 0) return present;
   const std::uint64_t tile = first / tile_elements;
   const mask_counts counts = count_mask(job, tile, static_cast<std::uint32_t>(first % tile_elements));

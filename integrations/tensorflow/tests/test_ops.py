@@ -230,23 +230,29 @@ def test_gradients_of_shaped_tensors_and_shared_buffers():
     assert_same(scaled, dy * 2)
 
 
-def test_dropout():
+@pytest.mark.parametrize("dtype", FLOATS, ids=ids)
+def test_dropout(dtype):
+    def scaled(of, kept, scale):
+        """Products of 32 bits, rounded to the type; infinite where it has no number as large."""
+        with np.errstate(all="ignore"):
+            return np.where(kept, of.numpy().astype(np.float32) * scale, np.float32(0)).astype(dtype.as_numpy_dtype)
+
     for size in SIZES:
-        x = tf.constant(np.random.default_rng(size).random(size) + 1, tf.float32)
+        x = tf.cast(np.random.default_rng(size).random(size) + 1, dtype)
         for rate in (0.0, 0.25, 0.5, 0.9):
             y, stored = ops.stash_dropout(x=x, seed=[7, 3], rate=rate)
             kept = y.numpy() != 0
             scale = np.float32(1 / (1 - np.float64(np.float32(rate))))
-            assert_bits(y, np.where(kept, x.numpy() * scale, np.float32(0)))
+            assert_bits(y, scaled(x, kept, scale))
             mask, _ = ops.stash_encode(x=kept, encoding="sign_mask")
             assert_bits(stored, mask)
-            dy = gradients(tf.float32, (size,), 1)
-            with np.errstate(all="ignore"):
-                expected = np.where(kept, dy.numpy() * scale, np.float32(0))
-            assert_same(ops.stash_dropout_grad(gradients=dy, stored=stored, rate=rate), expected)
+            dy = gradients(dtype, (size,), 1)
+            assert_same(ops.stash_dropout_grad(gradients=dy, stored=stored, rate=rate), scaled(dy, kept, scale))
             assert rate > 0 or kept.all()
     again, _ = ops.stash_dropout(x=x, seed=[7, 3], rate=0.9)
     assert_bits(again, y)
+    wide, _ = ops.stash_dropout(x=tf.cast(x, tf.float32), seed=[7, 3], rate=0.9)
+    assert np.array_equal(wide.numpy() != 0, kept)
     for seed in ([7, 4], [8, 3], [7 + 2**40, 3], [7, 3 + 2**40]):
         other, _ = ops.stash_dropout(x=x, seed=seed, rate=0.9)
         assert not np.array_equal(other, y)

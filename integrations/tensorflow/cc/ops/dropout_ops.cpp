@@ -29,10 +29,11 @@ absl::Status dropout_gradient_shapes(InferenceContext* c) {
 }  // namespace
 
 REGISTER_OP("StashDropout")
-    .Input("x: float")
+    .Input("x: T")
     .Input("seed: int64")
-    .Output("y: float")
+    .Output("y: T")
     .Output("stored: uint8")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
     .Attr("rate: float")
     .Attr("tensor: string = ''")
     .SetShapeFn(dropout_shapes)
@@ -41,16 +42,17 @@ Dropout that stores one bit for each value.
 
 x: The tensor.
 seed: Two numbers, the seed and the step; the same two give the same decisions.
-y: Values that are kept, times 1 / (1 - rate), and zeros.
+y: Values that are kept, times 1 / (1 - rate), and zeros; products of 16 bits are those of 32, rounded.
 stored: Which values are kept.
 rate: Share of the values that are dropped.
 tensor: A name for the counters.
 )doc");
 
 REGISTER_OP("StashDropoutGrad")
-    .Input("gradients: float")
+    .Input("gradients: T")
     .Input("stored: uint8")
-    .Output("backprops: float")
+    .Output("backprops: T")
+    .Attr("T: {float, half, bfloat16} = DT_FLOAT")
     .Attr("rate: float")
     .Attr("tensor: string = ''")
     .SetShapeFn(dropout_gradient_shapes)

@@ -155,7 +155,7 @@ def dropout(x: Tensor, rate: float, seed: Tensor, name: str = "dropout") -> Tens
 
         return y, gradient
 
-    if x.dtype != tf.float32:  # the op knows float32 only
+    if x.dtype not in TYPES:
         return tf.cast(_differentiable(forward, tf.cast(x, tf.float32)), x.dtype)
     return _differentiable(forward, x)
 
