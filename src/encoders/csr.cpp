@@ -154,8 +154,7 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
     fast.mark_columns(columns + begin, end - begin, row_bits);
     const std::int64_t first = row * csr_row_elements;
     const std::int64_t row_length = std::min(csr_row_elements, length - first);
-    if (row_length < csr_row_elements && any_bit_behind(row_bits, row_length, csr_row_elements))
-      return nothing(status_corrupt);
+    if (any_bit_behind(row_bits, row_length, csr_row_elements)) return nothing(status_corrupt);
     if (values != nullptr) fast.expand(packed + begin, row_bits, row_length, values + first);
     begin = end;
   }
