@@ -12,7 +12,7 @@ void encode_bitmap(const tile_layout& layout, const const_tensor_view& input, co
 
   const run_loops& fast = loops();
   const auto count = [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     const nonzero_bits found =
         fast.find_nonzero(read_values(input, first, length, buffer), length, mask + first / 8);
     if (found.any_not_positive) or_bits(output.report->flags, flag_mask_is_not_sign);
@@ -23,20 +23,20 @@ void encode_bitmap(const tile_layout& layout, const const_tensor_view& input, co
     const std::uint8_t* bits = mask + first / 8;
     const std::int64_t kept = fast.count_bits(bits, length);
     if (kept == 0) return;
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     const float* values = read_values(input, first, length, buffer);
     if (as_they_are) {
       fast.compact(values, bits, length, reinterpret_cast<float*>(payload), kept);
     } else {
-      float packed[tile_elements];
+      alignas(run_alignment) float packed[tile_elements];
       fast.compact(values, bits, length, packed, kept);
       layout.values.store(packed, kept, payload);
     }
     pad_payload(payload, layout.payload_bytes(kept));
   };
   const auto both = [&](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
-    float buffer[tile_elements];
-    float packed[tile_elements + packed_slack];
+    alignas(run_alignment) float buffer[tile_elements];
+    alignas(run_alignment) float packed[tile_elements + packed_slack];
     float* to = as_they_are ? reinterpret_cast<float*>(payload) : packed;
     const nonzero_bits found =
         fast.find_and_compact(read_values(input, first, length, buffer), length, mask + first / 8, to);
@@ -72,7 +72,7 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
     contents.count = 0;
     return contents;
   }
-  float buffer[tile_elements + packed_slack];
+  alignas(run_alignment) float buffer[tile_elements + packed_slack];
   fast.expand(packed_values(layout, input, payload, contents.count, buffer), mask, length, values);
   return contents;
 }

@@ -1,5 +1,6 @@
 #include "codecs.hpp"
 #include "detail.hpp"
+#include "run_loops.hpp"
 #include "values.hpp"
 
 namespace stash::detail {
@@ -34,7 +35,7 @@ void encode_cast(const value_codec& codec, const const_tensor_view& input, std::
                  const execution_context& context) {
   const std::int64_t elements = input.elements();
   for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     const run_place at = place_of_run(codec, elements, first);
     codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements);
   });
@@ -53,7 +54,7 @@ void decode_cast(const value_codec& codec, const std::uint8_t* stored, const ten
                  const execution_context& context) {
   const std::int64_t elements = output.elements();
   for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     float* values = value_target(output, first, buffer);
     load_cast_run(codec, stored, elements, first, length, values);
     write_values(output, first, length, values, rounding::stored);

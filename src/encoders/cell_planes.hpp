@@ -52,7 +52,7 @@ inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count,
 /// no_gradient_code. `first` is a multiple of 8.
 inline void pack_gradients(const std::uint8_t* __restrict codes, std::int64_t count, std::int64_t first,
                            std::uint8_t* plane) noexcept {
-  std::uint8_t flags[run_elements];
+  alignas(run_alignment) std::uint8_t flags[run_elements];
   for (std::int64_t done = 0; done < count; done += run_elements) {
     const std::int64_t some = std::min(run_elements, count - done);
     for (std::int64_t i = 0; i < some; ++i)

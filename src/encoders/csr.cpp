@@ -79,7 +79,7 @@ void encode_csr(const tile_layout& layout, const const_tensor_view& input, const
     if (found.any_not_positive) or_bits(output.report->flags, flag_mask_is_not_sign);
   };
   const auto count = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     std::uint8_t bits[tile_elements / 8];
     const nonzero_bits found = fast.find_nonzero(read_values(input, first, length, buffer), length, bits);
     flag(found);
@@ -94,9 +94,9 @@ void encode_csr(const tile_layout& layout, const const_tensor_view& input, const
   const bool as_they_are = layout.values.format == value_format::source && layout.values.source == dtype::f32;
   const auto fill = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload,
                         bool may_write_behind) {
-    float buffer[tile_elements];
-    float packed[tile_elements + packed_slack];
-    std::uint8_t columns[tile_elements + packed_slack];
+    alignas(run_alignment) float buffer[tile_elements];
+    alignas(run_alignment) float packed[tile_elements + packed_slack];
+    alignas(run_alignment) std::uint8_t columns[tile_elements + packed_slack];
     const bool in_place = as_they_are && may_write_behind;
     const nonzero_bits found = fast.find_and_list(read_values(input, first, length, buffer), length,
                                                   in_place ? reinterpret_cast<float*>(payload) : packed,
@@ -143,7 +143,7 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
 
   const run_loops& fast = loops();
   const std::uint8_t* columns = payload + layout.values.bytes(count);
-  float buffer[tile_elements + packed_slack];
+  alignas(run_alignment) float buffer[tile_elements + packed_slack];
   const float* packed = values == nullptr ? nullptr : packed_values(layout, input, payload, count, buffer);
   std::uint8_t bits[tile_elements / 8];
   // Marking computes and spreading waits for memory, so each row's spreading follows its marking.
@@ -212,7 +212,7 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
   out.row_offsets[0] = 0;
   std::int64_t before = 0;
   for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
-    float values[tile_elements];
+    alignas(run_alignment) float values[tile_elements];
     std::uint8_t present[tile_elements / 8];
     const tile_rows rows = read_rows(layout, input, tile);
     for (std::int64_t row = 0; row < rows.rows; ++row) {
@@ -227,7 +227,7 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
     const tensor_view target{
         static_cast<std::uint8_t*>(out.values) + static_cast<std::size_t>(before) * size_of(out.type),
         out.type, memory_space::host, shape{count}, 0};
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     float* kept = value_target(target, 0, buffer);
     std::int64_t at = 0;
     const auto put = [&](std::int64_t column, float value) {

@@ -12,13 +12,13 @@ void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::
   const run_loops& fast = loops();
   for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
     if (input.type == dtype::u8) {
-      std::uint8_t flags[tile_elements];
-      std::uint8_t buffer[tile_elements];
+      alignas(run_alignment) std::uint8_t flags[tile_elements];
+      alignas(run_alignment) std::uint8_t buffer[tile_elements];
       fill_flags(read_run(input, first, length, buffer), length, flags,
                  [](std::uint8_t v) { return v != 0; });
       pack_flags(flags, length, plane + first / 8);
     } else {
-      float buffer[tile_elements];
+      alignas(run_alignment) float buffer[tile_elements];
       fast.pass_bits(read_values(input, first, length, buffer), length, rule, plane + first / 8);
     }
   });
@@ -29,7 +29,7 @@ void encode_range_mask(const encoding& e, const const_tensor_view& input, std::u
   const run_loops& fast = loops();
   const float lower = rounded_to(input.type, e.lower), upper = rounded_to(input.type, e.upper);
   for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     fast.range_bits(read_values(input, first, length, buffer), length, lower, upper, e.rule,
                     plane + first / 8);
   });
@@ -37,7 +37,7 @@ void encode_range_mask(const encoding& e, const const_tensor_view& input, std::u
 
 void decode_mask(const std::uint8_t* plane, const tensor_view& output, const execution_context& context) {
   for_each_tile(context, output.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    std::uint8_t buffer[tile_elements];
+    alignas(run_alignment) std::uint8_t buffer[tile_elements];
     std::uint8_t* flags = write_target(output, first, buffer);
     spread_bits(plane + first / 8, length, flags);
     write_run(output, first, length, flags);

@@ -58,7 +58,7 @@ void gather_values(const const_tensor_view& x, std::int64_t offset, std::int64_t
   if (x.type == dtype::f32) return gather(x.as<float>() + offset, step, pixels, channels, to);
   const std::uint16_t* from = x.as<std::uint16_t>() + offset;
   if (step == channels || pixels == 1) return widen_exactly(x.type, from, pixels * channels, to);
-  std::uint16_t narrow[run_elements];
+  alignas(run_alignment) std::uint16_t narrow[run_elements];
   gather(from, step, pixels, channels, narrow);
   widen_exactly(x.type, narrow, pixels * channels, to);
 }
@@ -250,7 +250,7 @@ void general_pool_forward(bool relu, const general_shape& s, const const_tensor_
   parallel_for(context, (pixels + group - 1) / group, grain, [&](std::int64_t begin, std::int64_t end) {
     cell_stage stage(planes, y, rule, winner_bytes::cells, begin * group * s.channels);
     const std::int64_t last = std::min(pixels, end * group);
-    float buffer[run_elements];
+    alignas(run_alignment) float buffer[run_elements];
     for (std::int64_t pixel = begin * group; pixel < last;) {
       std::int64_t row = pixel / s.columns.out;
       pooled_run run{0, 0, pixel % s.columns.out, 0, 0, 0, 0};

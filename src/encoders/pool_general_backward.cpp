@@ -187,7 +187,7 @@ void block_sums::write(const tensor_view& dx) const noexcept {
   const std::int64_t end = std::min(c.in, block_.step_end * phases_ - c.pad);
   const std::int64_t most =
       block_.channels == shape_->channels ? run_elements / block_.channels : std::int64_t{1};
-  float buffer[run_elements];
+  alignas(run_alignment) float buffer[run_elements];
   for (std::int64_t z = block_.z_begin; z < block_.z_end; ++z) {
     for (std::int64_t y = block_.y_begin; y < block_.y_end; ++y) {
       const float* row =

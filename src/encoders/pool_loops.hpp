@@ -114,7 +114,7 @@ class cell_stage {
 
   void write_codes(std::int64_t at, std::int64_t count) noexcept {
     const std::int64_t first = first_ + at;
-    float values[run_elements];
+    alignas(run_alignment) float values[run_elements];
     std::uint8_t bits[run_elements / 8], passes[run_elements], codes[run_elements + group_elements];
     loops().pass_bits(read_values(y_, first, count, values), count, rule_, bits);
     spread_bits(bits, count, passes);
@@ -129,7 +129,7 @@ class cell_stage {
   winner_bytes holds_;
   std::int64_t first_;
   std::int64_t filled_ = 0;
-  alignas(16) std::array<std::uint8_t, capacity + group_elements> cells_;
+  alignas(run_alignment) std::array<std::uint8_t, capacity + group_elements> cells_;
 };
 
 /// Forward, joined with a ReLU or not.
@@ -201,10 +201,10 @@ struct run_cells {
 };
 
 struct run_buffers {
-  alignas(16) std::array<std::uint8_t, run_elements + plane_slack> cells;
-  alignas(16) std::array<std::uint8_t, run_elements + plane_slack> flags;
+  alignas(run_alignment) std::array<std::uint8_t, run_elements + plane_slack> cells;
+  alignas(run_alignment) std::array<std::uint8_t, run_elements + plane_slack> flags;
   std::array<std::uint8_t, run_elements / 8> passes;
-  alignas(16) std::array<float, run_elements> values;
+  alignas(run_alignment) std::array<float, run_elements> values;
 };
 
 /// Winners from a window_index plane.

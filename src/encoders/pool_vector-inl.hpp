@@ -88,7 +88,7 @@ struct max_kernel {
   static void run(const float* x, const window_cells& w, std::int64_t channels, float* y,
                   std::uint8_t* cells) {
     // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
-    std::int32_t winners[run_elements];
+    alignas(run_alignment) std::int32_t winners[run_elements];
     in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c)
                             STASH_LOOPS_ATTR { block<V, Blocks>(x + c, w, y + c, winners + c); });
     if constexpr (wants_winner) store_bytes(winners, channels, cells);
@@ -204,7 +204,7 @@ inline void scatter_block(const float* gradient, const std::int32_t* winners, wi
 
 void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
                  const window_cells& w, const first_visits& visits, float* dx) {
-  std::int32_t winners[run_elements];
+  alignas(run_alignment) std::int32_t winners[run_elements];
   for (std::int64_t i = 0; i < channels; ++i)
     winners[i] = cells[i];
   in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {

@@ -59,8 +59,8 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
   auto* plane = static_cast<std::uint8_t*>(mask.data);
   const tile_output output(y, how);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    float in[tile_elements];
-    float out[tile_elements];
+    alignas(run_alignment) float in[tile_elements];
+    alignas(run_alignment) float out[tile_elements];
     float* target = output.target(first, out);
     const float* values = read_values(x, first, length, in);
     write(values, length, target, plane == nullptr ? nullptr : plane + first / 8);
@@ -81,8 +81,8 @@ void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
               const execution_context& context, const MakeBits& make_bits, const Write& write) {
   const tile_output output(dx, how);
   const auto tile = [&](std::int64_t index, std::int64_t first, std::int64_t length) {
-    float in[tile_elements];
-    float out[tile_elements];
+    alignas(run_alignment) float in[tile_elements];
+    alignas(run_alignment) float out[tile_elements];
     std::uint8_t buffer[tile_elements / 8];
     const std::uint8_t* bits = make_bits(index, first, length, buffer);
     float* target = output.target(first, out);
@@ -116,7 +116,7 @@ constexpr std::string_view clip_backward_name = "clip_backward";
 template <class MakeBits>
 auto bits_of_dense(const const_tensor_view& values, const MakeBits& make) {
   return [&values, make](std::int64_t, std::int64_t first, std::int64_t length, std::uint8_t* bits) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     make(read_values(values, first, length, buffer), length, bits);
     return static_cast<const std::uint8_t*>(bits);
   };

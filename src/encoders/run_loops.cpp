@@ -35,7 +35,7 @@ bool nonzero(float value) noexcept {
 template <class Test>
 std::uint32_t test_groups(const float* values, std::int64_t count, std::uint8_t* bits,
                           const Test& test) noexcept {
-  std::uint8_t flags[run_elements];
+  alignas(run_alignment) std::uint8_t flags[run_elements];
   fill_flags(values, count, flags, test);
   return pack_flags(flags, count, bits);
 }
@@ -65,7 +65,7 @@ void select_positive(const float* __restrict x, std::int64_t count, float* __res
 }
 
 std::int64_t rectify_groups(const float* x, std::int64_t count, float* y) noexcept {
-  float copy[run_elements];
+  alignas(run_alignment) float copy[run_elements];
   select_positive(apart(x, count, y, copy), count, y);
   return count;
 }
@@ -79,9 +79,9 @@ void select(const float* __restrict from, const std::uint8_t* __restrict flags, 
 std::int64_t keep_groups(const float* from, const std::uint8_t* bits, std::int64_t count,
                          float* to) noexcept {
   const std::int64_t whole = count / 8 * 8;
-  std::uint8_t flags[run_elements];
+  alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, whole, flags);
-  float copy[run_elements];
+  alignas(run_alignment) float copy[run_elements];
   select(apart(from, whole, to, copy), flags, whole, to);
   return whole;
 }
@@ -236,7 +236,7 @@ void range_bits(const float* values, std::int64_t count, float lower, float uppe
   const std::int32_t low = ordered(lower);
   const std::int32_t high = ordered(upper);
   const bool nan_passes = rule == framework_rule::pytorch;
-  std::uint8_t flags[run_elements];
+  alignas(run_alignment) std::uint8_t flags[run_elements];
   fill_flags(values, count, flags, [=](float v) {
     const std::int32_t key = ordered(v);
     const bool nan = is_nan(v);
@@ -260,7 +260,7 @@ void clip(const float* x, std::int64_t count, float lower, float upper, float* y
 }
 
 void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to) {
-  std::uint8_t flags[run_elements];
+  alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, count, flags);
   for (std::int64_t i = 0; i < count; ++i) {
     const float value = from[i];
@@ -273,7 +273,7 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
 
 void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
                std::uint32_t threshold, std::uint8_t* bits) {
-  std::uint8_t flags[run_elements + 3];
+  alignas(run_alignment) std::uint8_t flags[run_elements + 3];
   for (std::int64_t i = 0; i < count; i += 4) {
     const philox_counter drawn = stream.words(first_block + static_cast<std::uint64_t>(i / 4));
     for (std::size_t w = 0; w < drawn.size(); ++w)
@@ -283,7 +283,7 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
 }
 
 void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
-  std::uint8_t flags[run_elements];
+  alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, count, flags);
   for (std::int64_t i = 0; i < count; ++i)
     to[i] = masked(from[i] * scale, flags[i]);

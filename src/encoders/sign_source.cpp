@@ -37,7 +37,7 @@ void load_dense_tile(const map_stash& s, std::int64_t tile, std::int64_t length,
     const std::int64_t at = first + done;
     const std::int64_t start = at / 3 * 3;
     const std::int64_t some = std::min<std::int64_t>(length - done + (at - start), run);
-    float part[tile_elements];
+    alignas(run_alignment) float part[tile_elements];
     load_cast_run(codec, bytes, s.elements, start, some, part);
     std::memcpy(values + done, part + (at - start), static_cast<std::size_t>(some - (at - start)) * 4);
     done += some - (at - start);
@@ -48,7 +48,7 @@ void load_dense_tile(const map_stash& s, std::int64_t tile, std::int64_t length,
 /// may have turned a small value into zero.
 void bits_of_present(const float* values, std::int64_t length, framework_rule rule, std::uint8_t* present) {
   const bool nan_passes = rule == framework_rule::pytorch;
-  std::uint8_t flags[tile_elements];
+  alignas(run_alignment) std::uint8_t flags[tile_elements];
   std::uint8_t bits[tile_elements / 8];
   fill_flags(values, length, flags, [nan_passes](float value) {
     const bool nan = is_nan(value);
@@ -86,7 +86,7 @@ const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::i
   const auto* bytes = static_cast<const std::uint8_t*>(s.stash.data);
   if (s.how.kind == encoding_kind::sign_mask) return bytes + tile * (tile_elements / 8);
   if (!tiled(s.how)) {
-    float values[tile_elements];
+    alignas(run_alignment) float values[tile_elements];
     load_dense_tile(s, tile, length, values);
     loops().pass_bits(values, length, s.rule, buffer);
     return buffer;
@@ -97,7 +97,7 @@ const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::i
     or_bits(s.stash.report->status, decode_presence(layout, s.stash, tile, buffer).status);
     return buffer;
   }
-  float values[tile_elements];
+  alignas(run_alignment) float values[tile_elements];
   or_bits(s.stash.report->status, decode_tile(layout, s.stash, tile, values, buffer).status);
   bits_of_present(values, length, s.rule, buffer);
   return buffer;
@@ -117,7 +117,7 @@ const std::uint8_t* read_range_bits(const map_stash& s, float lower, float upper
   if (s.how.kind == encoding_kind::range_mask) {
     return static_cast<const std::uint8_t*>(s.stash.data) + tile * (tile_elements / 8);
   }
-  float values[tile_elements];
+  alignas(run_alignment) float values[tile_elements];
   if (tiled(s.how)) {
     const tile_layout layout = layout_of(s.how, s.type, s.elements);
     const tile_contents contents = decode_tile(layout, s.stash, tile, values, nullptr);

@@ -20,7 +20,7 @@ void decode_tiled(const tile_layout& layout, const const_encoded_view& input, co
                   const execution_context& context) {
   const rounding how = layout.values.format == value_format::source ? rounding::exact : rounding::stored;
   for_each_tile(context, layout.elements, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
     float* values = value_target(output, first, buffer);
     or_bits(input.report->status, decode_tile(layout, input, tile, values, nullptr).status);
     write_values(output, first, length, values, how);
@@ -37,7 +37,7 @@ tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& inp
     std::size_t bytes = 0;
     std::uint64_t count = 0;
     for (std::int64_t tile = begin; tile < end; ++tile) {
-      float buffer[tile_elements];
+      alignas(run_alignment) float buffer[tile_elements];
       std::uint8_t bits[tile_elements / 8];
       const std::int64_t length = layout.length(tile);
       const float* values = read_values(input, tile * tile_elements, length, buffer);
@@ -56,8 +56,8 @@ std::uint64_t checksum_tiled(const tile_layout& layout, const const_encoded_view
   std::atomic<std::uint64_t> total{0};
   const dtype type = layout.values.source;
   for_each_tile(context, layout.elements, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-    float buffer[tile_elements];
-    std::uint32_t bits[tile_elements];
+    alignas(run_alignment) float buffer[tile_elements];
+    alignas(run_alignment) std::uint32_t bits[tile_elements];
     const tensor_view run{bits, type, memory_space::host, shape{length}, 0};
     float* values = value_target(run, 0, buffer);
     decode_tile(layout, input, tile, values, nullptr);

@@ -41,7 +41,7 @@ void narrow_all(const float* __restrict values, std::int64_t count, std::uint8_t
 /// Three codes to a word.
 template <underflow_rule Underflow>
 void narrow_words(const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
-  std::uint16_t codes[run_elements + 2];
+  alignas(run_alignment) std::uint16_t codes[run_elements + 2];
   narrow_all<fp10_format, Underflow>(values, count, reinterpret_cast<std::uint8_t*>(codes));
   codes[count] = codes[count + 1] = 0;
   auto* words = reinterpret_cast<std::uint32_t*>(stored);
@@ -88,7 +88,7 @@ void widen_all(const std::uint8_t* stored, std::int64_t count, float* __restrict
 
 void widen_words(const std::uint8_t* stored, std::int64_t count, float* values) noexcept {
   const auto* words = reinterpret_cast<const std::uint32_t*>(stored);
-  std::uint16_t codes[run_elements + 2];
+  alignas(run_alignment) std::uint16_t codes[run_elements + 2];
   for (std::int64_t w = 0; w < (count + 2) / 3; ++w) {
     codes[3 * w] = words[w] & 0x3ff;
     codes[3 * w + 1] = (words[w] >> 10) & 0x3ff;

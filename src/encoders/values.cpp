@@ -54,7 +54,7 @@ void round_results(dtype type, const float* from, std::int64_t count, std::uint1
 const float* read_values(const const_tensor_view& view, std::int64_t first, std::int64_t length,
                          float* buffer) noexcept {
   if (view.type == dtype::f32) return read_run(view, first, length, buffer);
-  std::uint16_t copy[run_elements];
+  alignas(run_alignment) std::uint16_t copy[run_elements];
   widen_exactly(view.type, read_run(view, first, length, copy), length, buffer);
   return buffer;
 }
@@ -62,7 +62,7 @@ const float* read_values(const const_tensor_view& view, std::int64_t first, std:
 void write_values(const tensor_view& view, std::int64_t first, std::int64_t length, const float* values,
                   rounding how) noexcept {
   if (view.type == dtype::f32) return write_run(view, first, length, values);
-  std::uint16_t copy[run_elements];
+  alignas(run_alignment) std::uint16_t copy[run_elements];
   std::uint16_t* target = write_target(view, first, copy);
   narrow_run(view.type, how, values, length, target);
   write_run(view, first, length, target);
