@@ -229,7 +229,6 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   std::int64_t i = 0;
   for (; i + group_lanes <= count; i += group_lanes) {
     fetch_ahead<1>(packed);
-    fetch_ahead<1>(values + i);
     const unsigned group = group_bits(bits, i);
     hn::StoreU(spread(hn::LoadU(d, packed), group), d, values + i);
     packed += std::popcount(group);

@@ -285,7 +285,6 @@ void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, s
   const element_values<Elements> found;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<group_bytes>(elements);
-    fetch_ahead<mx_group * sizeof(float)>(values);
     const std::uint8_t scale = *scales++;
     if (scale < lowest_exponent || scale > highest_exponent) {
       widen_group<Elements>(scale, elements, mx_group, values);

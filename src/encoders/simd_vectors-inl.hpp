@@ -66,7 +66,6 @@ HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Out* to, co
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
     fetch_ahead<step * sizeof(In)>(from + i);
-    fetch_ahead<step * sizeof(Out)>(to + i);
     for (std::int64_t j = 0; j < step; j += lanes())
       whole(i + j);
   }
@@ -83,7 +82,7 @@ HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, cons
   std::int64_t i = 0;
   for (; i + Block <= count; i += Block) {
     fetch_ahead<Block * sizeof(In)>(from + i);
-    fetch_ahead<Block * sizeof(Out)>(to + i);
+    if constexpr (sizeof(Out) < sizeof(In)) fetch_ahead<Block * sizeof(Out)>(to + i);
     convert(from + i, to + i);
   }
   if (i == count) return;

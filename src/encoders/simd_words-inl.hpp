@@ -202,7 +202,6 @@ void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* va
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
     fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
-    fetch_ahead<block * sizeof(float)>(values + i);
     convert(stored + i / 3, values + i);
   }
   if (i == count) return;
