@@ -117,7 +117,7 @@ bool block_sums::add(const pooled_run& run, const run_cells& winners, const cons
   float copy[run_elements], passing[run_elements];
   const float* gradient = read_values(dy, run.first, count, copy);
   if (winners.passes != nullptr) {
-    loops().keep(gradient, winners.passes, count, passing);
+    loops().keep(gradient, winners.passes, count, passing, destination::caches);
     gradient = passing;
   }
   const std::int64_t y_first = r.cell_from(run.oy, block_.y_begin);

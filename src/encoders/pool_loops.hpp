@@ -351,7 +351,7 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
     std::array<float, run_elements> passing;
     if (winners.passes != nullptr) {
       const float* all = read_values(dy, run.first, run.count(), passing.data());
-      loops().keep(all, winners.passes, run.count(), passing.data());
+      loops().keep(all, winners.passes, run.count(), passing.data(), destination::caches);
       gradient = passing.data();
       gradient_pitch = run.channels;
     }

@@ -29,29 +29,34 @@ constexpr std::int64_t streamed_elements = std::int64_t{8} << 20;
 class tile_output {
  public:
   tile_output(const tensor_view& y, rounding how)
-      : y_(y), how_(how), streamed_(y.type == dtype::f32 && y.dense() && y.elements() >= streamed_elements) {}
-
-  float* target(std::int64_t first, float* buffer) const {
-    return streamed_ ? buffer : value_target(y_, first, buffer);
+      : y_(y),
+        how_(how),
+        where_(y.type == dtype::f32 && y.dense() && y.elements() >= streamed_elements ? destination::memory
+                                                                                      : destination::caches) {
   }
-  void write(std::int64_t first, std::int64_t length, const float* values) const {
-    if (!streamed_) return write_values(y_, first, length, values, how_);
-    loops().stream(values, length, y_.as<float>() + first);
+
+  /// compute(to, where) writes the values of a tile.
+  template <class Compute>
+  void fill(std::int64_t first, std::int64_t length, const Compute& compute) const {
+    alignas(run_alignment) float buffer[tile_elements];
+    float* to = value_target(y_, first, buffer);
+    compute(to, where_);
+    write_values(y_, first, length, to, how_);
   }
   /// Behind the tiles of a thread.
   void finish() const {
-    if (streamed_) finish_streams();
+    if (where_ == destination::memory) finish_streams();
   }
 
  private:
   const tensor_view& y_;
   rounding how_;
-  bool streamed_;
+  destination where_;
 };
 
-/// y = f(x) and, where asked for, a mask. write(values, length, target, bits) computes a run and its mask's
-/// bits, which are null where nobody asks; `target` may be `values`. `how` says whether y's values are exact
-/// in its type.
+/// y = f(x) and, where asked for, a mask. write(values, length, target, where, bits) computes a run and its
+/// mask's bits, which are null where nobody asks; `target` may be `values`. `how` says whether y's values are
+/// exact in its type.
 template <class Write>
 void forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, rounding how,
              const execution_context& context, const Write& write) {
@@ -60,11 +65,10 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
   const tile_output output(y, how);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float in[tile_elements];
-    alignas(run_alignment) float out[tile_elements];
-    float* target = output.target(first, out);
     const float* values = read_values(x, first, length, in);
-    write(values, length, target, plane == nullptr ? nullptr : plane + first / 8);
-    output.write(first, length, target);
+    output.fill(first, length, [&](float* to, destination where) {
+      write(values, length, to, where, plane == nullptr ? nullptr : plane + first / 8);
+    });
   };
   for_each_tile(context, elements, tile, [&] { output.finish(); });
   if (plane == nullptr) return;
@@ -75,25 +79,23 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
 }
 
 /// make_bits(tile, first, length, buffer) returns the bits of a tile, in `buffer` if they lie nowhere yet;
-/// write(dy, bits, length, dx) computes a run.
+/// write(dy, bits, length, dx, where) computes a run.
 template <class MakeBits, class Write>
 void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
               const execution_context& context, const MakeBits& make_bits, const Write& write) {
   const tile_output output(dx, how);
   const auto tile = [&](std::int64_t index, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float in[tile_elements];
-    alignas(run_alignment) float out[tile_elements];
     std::uint8_t buffer[tile_elements / 8];
     const std::uint8_t* bits = make_bits(index, first, length, buffer);
-    float* target = output.target(first, out);
-    write(read_values(dy, first, length, in), bits, length, target);
-    output.write(first, length, target);
+    const float* values = read_values(dy, first, length, in);
+    output.fill(first, length, [&](float* to, destination where) { write(values, bits, length, to, where); });
   };
   for_each_tile(context, dx.elements(), tile, [&] { output.finish(); });
 }
 
-void keep(const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
-  loops().keep(from, bits, length, to);
+void keep(const float* from, const std::uint8_t* bits, std::int64_t length, float* to, destination where) {
+  loops().keep(from, bits, length, to, where);
 }
 
 void check_slope(std::string_view function, float slope) {
@@ -134,14 +136,15 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   if (on_device(context)) return device::relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
   // The gradient passes for x exactly where it passes for y.
-  forward(x, y, mask, rounding::exact, context,
-          [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
-            if (bits == nullptr) {
-              fast.rectify(values, length, target);
-            } else {
-              fast.rectify_with_bits(values, length, rule, target, bits);
-            }
-          });
+  forward(
+      x, y, mask, rounding::exact, context,
+      [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
+        if (bits == nullptr) {
+          fast.rectify(values, length, target, where);
+        } else {
+          fast.rectify_with_bits(values, length, rule, target, bits, where);
+        }
+      });
 }
 
 void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
@@ -182,13 +185,14 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   check_mask(function, mask, x.elements());
   if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
-  forward(x, y, mask, rounding::result, context,
-          [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
-            std::uint8_t unwanted[tile_elements / 8];
-            if (bits == nullptr) bits = unwanted;
-            fast.pass_bits(values, length, framework_rule::tensorflow, bits);
-            fast.keep_or_scale(values, bits, length, slope, target);
-          });
+  forward(
+      x, y, mask, rounding::result, context,
+      [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
+        std::uint8_t unwanted[tile_elements / 8];
+        if (bits == nullptr) bits = unwanted;
+        fast.pass_bits(values, length, framework_rule::tensorflow, bits);
+        fast.keep_or_scale(values, bits, length, slope, target, where);
+      });
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
@@ -204,9 +208,8 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
         return read_pass_bits(source, tile, length, buffer);
       },
-      [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
-        loops().keep_or_scale(from, bits, length, slope, to);
-      });
+      [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to,
+              destination where) { loops().keep_or_scale(from, bits, length, slope, to, where); });
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -221,9 +224,8 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
                          [](const float* values, std::int64_t length, std::uint8_t* bits) {
                            loops().pass_bits(values, length, framework_rule::tensorflow, bits);
                          }),
-           [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to) {
-             loops().keep_or_scale(from, bits, length, slope, to);
-           });
+           [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to,
+                   destination where) { loops().keep_or_scale(from, bits, length, slope, to, where); });
 }
 
 void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
@@ -239,12 +241,13 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // The bounds exist in the type, but a NaN of 16 bits becomes the one that rounding writes.
-  forward(x, y, mask, rounding::result, context,
-          [&](const float* values, std::int64_t length, float* target, std::uint8_t* bits) {
-            // y may be x, so what needs x comes first.
-            if (bits != nullptr) fast.range_bits(values, length, lower, upper, rule, bits);
-            fast.clip(values, length, lower, upper, target);
-          });
+  forward(
+      x, y, mask, rounding::result, context,
+      [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
+        // y may be x, so what needs x comes first.
+        if (bits != nullptr) fast.range_bits(values, length, lower, upper, rule, bits);
+        fast.clip(values, length, lower, upper, target, where);
+      });
 }
 
 void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,

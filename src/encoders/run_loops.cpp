@@ -123,7 +123,7 @@ bool gradient_passes(float value, bool nan_passes) noexcept {
   return nan_passes ? passes<framework_rule::pytorch>(value) : passes<framework_rule::tensorflow>(value);
 }
 
-void rectify(const float* x, std::int64_t count, float* y) {
+void rectify(const float* x, std::int64_t count, float* y, destination) {
   // Positive or NaN is exactly what passes under the pytorch rule; selecting bits keeps a NaN's payload.
   for (std::int64_t i = rectify_groups(x, count, y); i < count; ++i)
     y[i] = masked(x[i], passes<framework_rule::pytorch>(x[i]) ? 1 : 0);
@@ -139,14 +139,14 @@ void pass_bits(const float* values, std::int64_t count, framework_rule rule, std
   bits[whole / 8] = static_cast<std::uint8_t>(last);
 }
 
-void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y,
-                       std::uint8_t* bits) {
+void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y, std::uint8_t* bits,
+                       destination) {
   // y may be x.
   pass_bits(x, count, rule, bits);
-  rectify(x, count, y);
+  rectify(x, count, y, destination::caches);
 }
 
-void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
+void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to, destination) {
   for (std::int64_t i = keep_groups(from, bits, count, to); i < count; ++i)
     to[i] = masked(from[i], bit_at(bits, i) ? 1 : 0);
 }
@@ -221,10 +221,6 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   }
 }
 
-void stream(const float* values, std::int64_t count, float* to) {
-  std::copy_n(values, count, to);
-}
-
 void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits) {
   std::memset(bits, 0, csr_row_elements / 8);
   for (std::int64_t i = 0; i < count; ++i)
@@ -245,7 +241,7 @@ void range_bits(const float* values, std::int64_t count, float lower, float uppe
   pack_flags(flags, count, bits);
 }
 
-void clip(const float* x, std::int64_t count, float lower, float upper, float* y) {
+void clip(const float* x, std::int64_t count, float lower, float upper, float* y, destination) {
   const std::int32_t low = ordered(lower);
   const std::int32_t high = ordered(upper);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -259,7 +255,8 @@ void clip(const float* x, std::int64_t count, float lower, float upper, float* y
   }
 }
 
-void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to) {
+void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to,
+                   destination) {
   alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, count, flags);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -335,7 +332,6 @@ const run_loops scalar_loops = {
     .find_and_compact = find_and_compact,
     .find_and_list = find_and_list,
     .expand = expand,
-    .stream = stream,
     .mark_columns = mark_columns,
     .narrow = general::narrow_values,
     .widen = general::widen_values,

@@ -67,26 +67,30 @@ inline constexpr std::uint8_t no_gradient_code = 15;
 using max_function = void (*)(const float* x, const window_cells& w, std::int64_t channels, float* y,
                               std::uint8_t* cells);
 
+/// Where a loop writes: into the caches, or past them to memory, which other threads see after
+/// finish_streams().
+enum class destination : std::uint8_t { caches, memory };
+
 /// Every count lies in 1..run_elements, where nothing else is said.
 struct run_loops {
   /// y = x > 0 or NaN ? x : +0; y may be x.
-  void (*rectify)(const float* x, std::int64_t count, float* y);
+  void (*rectify)(const float* x, std::int64_t count, float* y, destination to);
   /// Bit i of `bits` = the gradient passes for values[i]; unused bits of the last byte are zero.
   void (*pass_bits)(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* bits);
   /// rectify() and the pass_bits() of x in one go over memory; y may be x.
   void (*rectify_with_bits)(const float* x, std::int64_t count, framework_rule rule, float* y,
-                            std::uint8_t* bits);
+                            std::uint8_t* bits, destination to);
   /// to[i] = bit i ? from[i] : +0; `to` may be `from`.
-  void (*keep)(const float* from, const std::uint8_t* bits, std::int64_t count, float* to);
+  void (*keep)(const float* from, const std::uint8_t* bits, std::int64_t count, float* to, destination where);
 
   /// Bit i of `bits` = lower < values[i] < upper, or values[i] is NaN and the rule is pytorch's.
   void (*range_bits)(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
                      std::uint8_t* bits);
   /// y = x below lower: lower; above upper: upper; else x, NaN included; y may be x.
-  void (*clip)(const float* x, std::int64_t count, float lower, float upper, float* y);
+  void (*clip)(const float* x, std::int64_t count, float lower, float upper, float* y, destination to);
   /// to[i] = bit i ? from[i] : slope * from[i]; `to` may be `from`.
   void (*keep_or_scale)(const float* from, const std::uint8_t* bits, std::int64_t count, float slope,
-                        float* to);
+                        float* to, destination where);
 
   /// Bit i of `bits` = word i mod 4 of block first_block + i div 4 is at least `threshold`; unused bits of
   /// the last byte are zero.
@@ -112,9 +116,6 @@ struct run_loops {
                                 std::uint16_t* row_ends);
   /// Inverse of compact: +0 where the bit is not set.
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
-
-  /// Copies past the caches; finish_streams() makes it visible to other threads.
-  void (*stream)(const float* values, std::int64_t count, float* to);
 
   /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,
   /// among the 256 bits of `bits`. count may be 0.

@@ -118,7 +118,7 @@ HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t
   }
 }
 
-void rectify(const float* x, std::int64_t count, float* y) {
+HWY_INLINE void rectify_values(const float* x, std::int64_t count, float* y) {
   in_vectors(
       x, count, y,
       [&](std::int64_t i) HWY_ATTR {
@@ -126,6 +126,12 @@ void rectify(const float* x, std::int64_t count, float* y) {
         store(hn::IfThenElseZero(passes_lane(v, true), v), y + i);
       },
       [&](std::int64_t i) { y[i] = masked(x[i], passes<framework_rule::pytorch>(x[i]) ? 1 : 0); });
+}
+
+void rectify(const float* x, std::int64_t count, float* y, destination to) {
+  write_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+    rectify_values(x + first, n, values);
+  });
 }
 
 void pass_bits(const float* values, std::int64_t count, framework_rule rule, std::uint8_t* bits) {
@@ -141,14 +147,12 @@ void pass_bits(const float* values, std::int64_t count, framework_rule rule, std
   }
 }
 
-void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y,
-                       std::uint8_t* bits) {
+HWY_INLINE void rectify_values_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y,
+                                         std::uint8_t* bits) {
   const bool nan_passes = rule == framework_rule::pytorch;
   write_bits(
       x, count, bits,
       [&](word_vector v, std::int64_t i) HWY_ATTR {
-        constexpr std::int64_t line = 64 / sizeof(float);
-        if (i % line == 0) fetch_ahead<64>(y + i);
         const word_mask kept = passes_lane(v, true);
         store(hn::IfThenElseZero(kept, v), y + i);
         return nan_passes ? kept : passes_lane(v, false);
@@ -160,12 +164,25 @@ void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, 
       });
 }
 
-void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
+void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y, std::uint8_t* bits,
+                       destination to) {
+  write_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+    rectify_values_with_bits(x + first, n, rule, values, bits + first / 8);
+  });
+}
+
+HWY_INLINE void keep_values(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
   in_vectors(
       from, count, to,
       [&](std::int64_t i)
           HWY_ATTR { store(hn::IfThenElseZero(mask_of_bits(bits, i), load(from + i)), to + i); },
       [&](std::int64_t i) { to[i] = masked(from[i], bit_at(bits, i) ? 1 : 0); });
+}
+
+void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to, destination where) {
+  write_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+    keep_values(from + first, bits + first / 8, n, values);
+  });
 }
 
 void range_bits(const float* values, std::int64_t count, float lower, float upper, framework_rule rule,
@@ -191,7 +208,7 @@ void range_bits(const float* values, std::int64_t count, float lower, float uppe
   }
 }
 
-void clip(const float* x, std::int64_t count, float lower, float upper, float* y) {
+HWY_INLINE void clip_values(const float* x, std::int64_t count, float lower, float upper, float* y) {
   const integers di;
   const words du;
   const std::int32_t low = ordered(lower), high = ordered(upper);
@@ -216,7 +233,14 @@ void clip(const float* x, std::int64_t count, float lower, float upper, float* y
       });
 }
 
-void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to) {
+void clip(const float* x, std::int64_t count, float lower, float upper, float* y, destination to) {
+  write_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+    clip_values(x + first, n, lower, upper, values);
+  });
+}
+
+HWY_INLINE void keep_or_scale_values(const float* from, const std::uint8_t* bits, std::int64_t count,
+                                     float slope, float* to) {
   const floats df;
   in_vectors(
       from, count, to,
@@ -227,6 +251,13 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
         store(hn::IfThenElse(kept, v, hn::BitCast(words(), scaled)), to + i);
       },
       [&](std::int64_t i) { to[i] = bit_at(bits, i) || is_nan(from[i]) ? from[i] : slope * from[i]; });
+}
+
+void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to,
+                   destination where) {
+  write_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+    keep_or_scale_values(from + first, bits + first / 8, n, slope, values);
+  });
 }
 
 /// Philox counters, as many as a vector has 64-bit lanes: every other lane of 32 bits holds a word, as the

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -60,20 +61,54 @@ INSTANTIATE_TEST_SUITE_P(targets, run_loops_test,
                          ::testing::ValuesIn(simd_targets().begin(), simd_targets().end()),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-TEST_P(run_loops_test, streamed_values) {
-  for (const std::int64_t n : counts_) {
+// What goes past the caches is what goes through them, and nothing behind it is touched. `y` may be `x`.
+TEST_P(run_loops_test, written_past_the_caches) {
+  for (const std::int64_t n : {1, 7, 12, 15, 16, 17, 63, 127, 128, 129, 144, 255, 257, 1000, 1023, 1024}) {
     const std::vector<float> x = values(n);
-    for (const std::int64_t offset : {0, 1, 3, 8, 15}) {
-      alignas(64) float to[1100];
+    const std::vector<std::uint8_t> bits = bytes(128);
+    const auto check = [&](const char* loop, const auto& run) {
+      std::vector<float> expected(x.size());
+      run(plain_, x.data(), expected.data(), destination::caches);
       for (const run_loops* version : {&plain_, fast_}) {
-        std::fill(std::begin(to), std::end(to), 5.0F);
-        version->stream(x.data(), n, to + offset);
-        const std::vector<float> got(to + offset, to + offset + n);
-        EXPECT_EQ(bits_of(got), bits_of(x)) << n << ' ' << offset;
-        const auto is_untouched = [](float value) { return value == 5.0F; };
-        EXPECT_TRUE(std::all_of(to, to + offset, is_untouched)) << n << ' ' << offset;
-        EXPECT_TRUE(std::all_of(to + offset + n, std::end(to), is_untouched)) << n << ' ' << offset;
+        for (const std::int64_t behind : {0, 1, 4, 8, 15}) {
+          for (const bool in_place : {false, true}) {
+            alignas(run_alignment) float all[1100];
+            std::fill(std::begin(all), std::end(all), 5.0F);
+            float* const to = all + 16 + behind;
+            if (in_place) std::copy(x.begin(), x.end(), to);
+            run(*version, in_place ? to : x.data(), to, destination::memory);
+            finish_streams();
+            const auto is_untouched = [](float value) { return value == 5.0F; };
+            EXPECT_EQ(bits_of({to, to + n}), bits_of(expected))
+                << loop << ' ' << n << ' ' << behind << in_place;
+            EXPECT_TRUE(std::all_of(all, to, is_untouched)) << loop << ' ' << n << ' ' << behind;
+            EXPECT_TRUE(std::all_of(to + n, std::end(all), is_untouched))
+                << loop << ' ' << n << ' ' << behind;
+          }
+        }
       }
+    };
+    check("rectify", [&](const run_loops& version, const float* from, float* to, destination where) {
+      version.rectify(from, n, to, where);
+    });
+    check("keep", [&](const run_loops& version, const float* from, float* to, destination where) {
+      version.keep(from, bits.data(), n, to, where);
+    });
+    check("clip", [&](const run_loops& version, const float* from, float* to, destination where) {
+      version.clip(from, n, -1, 1.5F, to, where);
+    });
+    check("keep_or_scale", [&](const run_loops& version, const float* from, float* to, destination where) {
+      version.keep_or_scale(from, bits.data(), n, 0.25F, to, where);
+    });
+    for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
+      std::vector<std::uint8_t> expected(130, 0xee);
+      plain_.pass_bits(x.data(), n, rule, expected.data());
+      check("rectify_with_bits",
+            [&](const run_loops& version, const float* from, float* to, destination where) {
+              std::vector<std::uint8_t> got(130, 0xee);
+              version.rectify_with_bits(from, n, rule, to, got.data(), where);
+              EXPECT_EQ(got, expected) << n;
+            });
     }
   }
 }
@@ -82,10 +117,10 @@ TEST_P(run_loops_test, relu) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
     std::vector<float> expected(x.size()), got(x.size(), 5.0F), in_place = x, plain_in_place = x;
-    plain_.rectify(x.data(), n, expected.data());
-    fast_->rectify(x.data(), n, got.data());
-    fast_->rectify(in_place.data(), n, in_place.data());
-    plain_.rectify(plain_in_place.data(), n, plain_in_place.data());
+    plain_.rectify(x.data(), n, expected.data(), destination::caches);
+    fast_->rectify(x.data(), n, got.data(), destination::caches);
+    fast_->rectify(in_place.data(), n, in_place.data(), destination::caches);
+    plain_.rectify(plain_in_place.data(), n, plain_in_place.data(), destination::caches);
     EXPECT_EQ(bits_of(got), bits_of(expected)) << n;
     EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
     EXPECT_EQ(bits_of(plain_in_place), bits_of(expected)) << n;
@@ -98,13 +133,14 @@ TEST_P(run_loops_test, relu_with_bits) {
     for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
       std::vector<float> expected(x.size());
       std::vector<std::uint8_t> expected_bits(130, 0xee);
-      plain_.rectify(x.data(), n, expected.data());
+      plain_.rectify(x.data(), n, expected.data(), destination::caches);
       plain_.pass_bits(x.data(), n, rule, expected_bits.data());
       for (const run_loops* tested : {&plain_, static_cast<const run_loops*>(fast_)}) {
         std::vector<float> y(x.size(), 5.0F), in_place = x;
         std::vector<std::uint8_t> bits(130, 0xee), bits_in_place(130, 0xee);
-        tested->rectify_with_bits(x.data(), n, rule, y.data(), bits.data());
-        tested->rectify_with_bits(in_place.data(), n, rule, in_place.data(), bits_in_place.data());
+        tested->rectify_with_bits(x.data(), n, rule, y.data(), bits.data(), destination::caches);
+        tested->rectify_with_bits(in_place.data(), n, rule, in_place.data(), bits_in_place.data(),
+                                  destination::caches);
         EXPECT_EQ(bits_of(y), bits_of(expected)) << n;
         EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
         EXPECT_EQ(bits, expected_bits) << n;
@@ -125,10 +161,10 @@ TEST_P(run_loops_test, bits_and_what_they_keep) {
     }
     const std::vector<std::uint8_t> bits = bytes(130);
     std::vector<float> expected(x.size()), got(x.size(), 5.0F), in_place = x, plain_in_place = x;
-    plain_.keep(x.data(), bits.data(), n, expected.data());
-    fast_->keep(x.data(), bits.data(), n, got.data());
-    fast_->keep(in_place.data(), bits.data(), n, in_place.data());
-    plain_.keep(plain_in_place.data(), bits.data(), n, plain_in_place.data());
+    plain_.keep(x.data(), bits.data(), n, expected.data(), destination::caches);
+    fast_->keep(x.data(), bits.data(), n, got.data(), destination::caches);
+    fast_->keep(in_place.data(), bits.data(), n, in_place.data(), destination::caches);
+    plain_.keep(plain_in_place.data(), bits.data(), n, plain_in_place.data(), destination::caches);
     EXPECT_EQ(bits_of(got), bits_of(expected)) << n;
     EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
     EXPECT_EQ(bits_of(plain_in_place), bits_of(expected)) << n;
@@ -139,7 +175,7 @@ TEST_P(run_loops_test, nonzero_values) {
   for (const std::int64_t n : counts_) {
     for (const bool positive : {false, true}) {
       std::vector<float> x = values(n);
-      if (positive) plain_.rectify(x.data(), n, x.data());
+      if (positive) plain_.rectify(x.data(), n, x.data(), destination::caches);
       std::vector<std::uint8_t> expected(130, 0xee), got(130, 0xee);
       const nonzero_bits plain = plain_.find_nonzero(x.data(), n, expected.data());
       const nonzero_bits fast = fast_->find_nonzero(x.data(), n, got.data());
@@ -348,14 +384,14 @@ TEST_P(run_loops_test, ranges) {
         }
       }
       std::vector<float> expected(x.size()), got(x.size());
-      plain_.clip(x.data(), n, lower, upper, expected.data());
-      fast_->clip(x.data(), n, lower, upper, got.data());
+      plain_.clip(x.data(), n, lower, upper, expected.data(), destination::caches);
+      fast_->clip(x.data(), n, lower, upper, got.data(), destination::caches);
       ASSERT_EQ(bits_of(got), bits_of(expected)) << n << ' ' << lower;
     }
     const std::vector<std::uint8_t> bits = bytes(130);
     std::vector<float> expected(x.size()), got(x.size());
-    plain_.keep_or_scale(x.data(), bits.data(), n, 0.01F, expected.data());
-    fast_->keep_or_scale(x.data(), bits.data(), n, 0.01F, got.data());
+    plain_.keep_or_scale(x.data(), bits.data(), n, 0.01F, expected.data(), destination::caches);
+    fast_->keep_or_scale(x.data(), bits.data(), n, 0.01F, got.data(), destination::caches);
     ASSERT_EQ(bits_of(got), bits_of(expected)) << n;
   }
 }
