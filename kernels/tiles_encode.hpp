@@ -118,9 +118,12 @@ STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std
   }
 }
 
+template <unsigned Most>
+inline constexpr unsigned encode_blocks = Most > 1 ? tuning::encode_blocks_of_many : tuning::encode_blocks;
+
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, tuning::encode_blocks)
+STASH_KERNEL(tile_threads, encode_blocks<Most>)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);
@@ -138,58 +141,60 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   const std::uint64_t tile = block * tile_warps + warp;
   const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
 
-  group<Element> in[tile_rows];
+  packed_group<Element> in[tile_rows];
   if (job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = load_halves<Element>(job.dense, first + r * row_groups);
+      in[r] = packed(load_halves<Element>(job.dense, first + r * row_groups));
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = shared_halves(first + r * row_groups, in[r]);
+      in[r] = packed(shared_halves(first + r * row_groups, unpacked(in[r])));
   } else {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = load_elements<Element>(job.dense, first + r * row_groups);
+      in[r] = packed(load_elements<Element>(job.dense, first + r * row_groups));
   }
   tile_bits bits;
-  bool negative = false;
+  std::uint32_t largest = 0;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    bits.byte[r] = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const Element value = in[r].value[i];
-      bits.byte[r] |= (value != 0 ? 1U : 0U) << i;
-      negative |= value != 0 && !passes(value, job.type, false);
-    }
+    bits.byte[r] = nonzero_bits(in[r]);
+    largest = larger_of(in[r], largest);
   }
+  // What is no number above zero, and not +0, is above infinity.
+  const bool negative = any_above<Element>(largest, job.type.infinity);
   rank_bits(bits);
   const std::uint32_t count = bits.count();
 
   vector16* const vectors = images + warp * (bytes / 16);
   auto* const image = reinterpret_cast<std::uint8_t*>(vectors);
+  std::uint8_t* const columns = image + value_bytes<Element, Narrow>(job, count);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    for_each_set(bits.byte[r], bits.rank[r], [&](unsigned i, std::uint32_t rank) {
-      if constexpr (Narrow) {
-        reinterpret_cast<float*>(image)[rank] = to_f32(in[r].value[i], job.type);
-      } else {
-        reinterpret_cast<Element*>(image)[rank] = in[r].value[i];
-      }
-    });
-  }
-  sync_warp();
-  if constexpr (Narrow) narrow_image(job, image, count);
-  if constexpr (Columns) {
-    std::uint8_t* const columns = image + job.values.bytes(count);
-    STASH_UNROLL
-    for (unsigned r = 0; r < tile_rows; ++r) {
-      for_each_set(bits.byte[r], bits.rank[r], [&](unsigned i, std::uint32_t rank) {
-        columns[rank] = static_cast<std::uint8_t>(lane * group_elements + i);
+    if constexpr (Narrow) {
+      auto* to = reinterpret_cast<float*>(image) + bits.rank[r];
+      for_each_nonzero(in[r], [&](unsigned, Element value) { *to++ = to_f32(value, job.type); });
+    } else {
+      auto* to = reinterpret_cast<Element*>(image) + bits.rank[r];
+      std::uint8_t* column = columns + bits.rank[r];
+      for_each_nonzero(in[r], [&](unsigned i, Element value) {
+        *to++ = value;
+        if constexpr (Columns) *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
       });
     }
   }
-  const std::uint32_t used = payload_bytes<Columns>(job, count);
+  sync_warp();
+  if constexpr (Narrow) {
+    narrow_image(job, image, count);
+    STASH_UNROLL
+    for (unsigned r = 0; Columns && r < tile_rows; ++r) {
+      std::uint8_t* column = columns + bits.rank[r];
+      for_each_nonzero(in[r], [&](unsigned i, Element) {
+        *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
+      });
+    }
+  }
+  const std::uint32_t used = payload_bytes<Element, Narrow, Columns>(job, count);
   const std::uint32_t units = (used + 15) / 16;
   if (used + lane < units * 16) image[used + lane] = 0;
   const std::uint32_t any_negative = ballot(all_lanes, negative);
