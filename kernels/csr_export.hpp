@@ -51,7 +51,7 @@ struct place_row {
 template <class Element, bool Narrow>
 STASH_KERNEL(tile_threads)
 list_entries(device_tiles job, device_csr32 out) {
-  constexpr unsigned bytes = image_bytes<Element, Narrow, true>;
+  constexpr unsigned bytes = image_bytes<Element, true>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
@@ -60,7 +60,7 @@ list_entries(device_tiles job, device_csr32 out) {
   if (tile >= job.tiles() || out.row_offsets[0] != 0) return;
   vector16* const image = images + warp * (bytes / 16);
   tile_seen seen;
-  see_tile<true>(job, tile, true, image, marks + warp * mark_vectors, seen);
+  see_tile<Element, Narrow, true>(job, tile, true, image, marks + warp * mark_vectors, seen);
   const std::uint64_t first_row = tile * tile_rows;
   const std::uint64_t end_row = first_row + tile_rows < job.rows() ? first_row + tile_rows : job.rows();
   const std::uint64_t begin = out.row_offsets[first_row];
@@ -78,7 +78,7 @@ list_entries(device_tiles job, device_csr32 out) {
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     const packed_group<Element> dense =
-        read_row<Element, Narrow>(job, seen, r, reinterpret_cast<const std::uint8_t*>(image));
+        spread(seen.bits.byte[r], reinterpret_cast<const Element*>(image) + seen.bits.rank[r]);
     for_each_set(packed.byte[r], packed.rank[r], [&](unsigned i, std::uint32_t rank) {
       out.columns[begin + rank] = lane * group_elements + i;
       values[begin + rank] = dense.value(i);

@@ -27,7 +27,7 @@ STASH_DEVICE bool stored_value_passes(const device_tiles& job, const std::uint8_
     const std::uint32_t magnitude = value & job.type.magnitudes;
     return magnitude > job.type.infinity ? nan_passes : value == magnitude;
   }
-  const std::uint32_t bits = as_bits(image_value(job, payload, count, rank));
+  const std::uint32_t bits = as_bits(stored_value(job, payload, count, rank));
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   return magnitude > 0x7f800000U ? nan_passes : bits == magnitude;
 }

@@ -74,16 +74,11 @@ template <bool Columns>
 STASH_DEVICE std::uint32_t payload_bytes(const device_tiles& job, std::uint32_t count) {
   return value_bytes(job, count) + (Columns ? count : 0);
 }
-template <class Element, bool Narrow, bool Columns>
-STASH_DEVICE std::uint32_t payload_bytes(const device_tiles& job, std::uint32_t count) {
-  return value_bytes<Element, Narrow>(job, count) + (Columns ? count : 0);
-}
 
-/// Shared memory of a warp: a payload, or before narrowing the f32 values.
-template <class Element, bool Narrow, bool Columns>
+/// Shared memory of a warp: elements, and behind them columns.
+template <class Element, bool Columns>
 inline constexpr unsigned image_bytes = static_cast<unsigned>(tile_elements) *
-                                        ((Narrow ? 4 : static_cast<unsigned>(sizeof(Element))) +
-                                         (Columns && !Narrow ? 1 : 0));
+                                        (static_cast<unsigned>(sizeof(Element)) + (Columns ? 1 : 0));
 
 /// The bits of a lane's four groups, and how many of a tile come before each of them.
 struct tile_bits {

@@ -8,6 +8,7 @@
 #include "common/jobs.hpp"
 #include "relu.hpp"
 #include "tiles.hpp"
+#include "tiles_narrow.hpp"
 
 namespace stash::kernels {
 
@@ -67,9 +68,8 @@ STASH_DEVICE void copy_payload(const std::uint8_t* payload, std::uint32_t bytes,
   sync_warp();
 }
 
-/// A tile of a bitmap. With `values` its payload comes into the image.
-STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
-                                  tile_seen& seen) {
+/// The mask of a bitmap's tile.
+STASH_DEVICE void see_mask(const device_tiles& job, std::uint64_t tile, tile_seen& seen) {
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
   if ((tile + 1) * tile_elements <= job.dense.elements) {
     STASH_UNROLL
@@ -85,10 +85,19 @@ STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, b
   }
   rank_bits(seen.bits);
   seen.count = seen.bits.count();
+}
+
+/// A tile of a bitmap. With `values` they come into the image.
+template <class Element, bool Narrow>
+STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
+                                  tile_seen& seen) {
+  see_mask(job, tile, seen);
   if (!values || seen.count == 0) return;
   const std::uint8_t* payload = find_payload<false>(job, tile, seen.count, seen.status);
   if (payload == nullptr) return seen.nothing();
-  copy_payload(payload, payload_bytes<false>(job, seen.count), image);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
+  copy_payload(payload, stored, image + place_to_read<Element, Narrow>(stored) / 16);
+  if constexpr (Narrow) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
 }
 
 /// The row ends of a tile, checked.
@@ -118,9 +127,10 @@ STASH_DEVICE void read_row_ends(const device_tiles& job, std::uint64_t tile, row
 /// Shared memory of a warp that takes a tile of csr apart: a byte for each element.
 inline constexpr unsigned mark_vectors = static_cast<unsigned>(tile_elements) / 16;
 
-/// A tile of csr; `marks` are mark_vectors.
-STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vector16* image, vector16* marks,
-                               tile_seen& seen) {
+/// A tile of csr; `marks` are mark_vectors. With `values` they are elements in the image.
+template <class Element, bool Narrow>
+STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
+                               vector16* marks, tile_seen& seen) {
   const unsigned lane = thread_rank() % warp_lanes;
   row_counts rows;
   read_row_ends(job, tile, rows);
@@ -137,8 +147,10 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vect
   STASH_UNROLL
   for (unsigned v = 0; v < mark_vectors; v += warp_lanes)
     marks[v + lane] = {};
-  copy_payload(payload, payload_bytes<true>(job, seen.count), image);
-  const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(image) + value_bytes(job, seen.count);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
+  vector16* const read = image + place_to_read<Element, Narrow>(stored) / 16;
+  copy_payload(payload, stored + seen.count, read);
+  const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(read) + stored;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     std::uint8_t* const of_row = reinterpret_cast<std::uint8_t*>(marks) + r * csr_row_elements;
@@ -164,6 +176,7 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vect
       return;
     }
   }
+  if (Narrow && values) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
   rank_bits(seen.bits);
   // A column that comes twice must not move the values of other rows.
   STASH_UNROLL
@@ -171,40 +184,8 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vect
     seen.bits.rank[r] += end[r - 1] - seen.bits.row_end[r - 1];
 }
 
-/// The narrow value `rank` of an image of `count`, as f32.
-STASH_DEVICE float image_value(const device_tiles& job, const std::uint8_t* image, std::uint32_t count,
-                               std::uint32_t rank) {
-  const unsigned bits = job.code_bits;
-  if (bits == 10) {
-    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(image)[rank / 3];
-    return value_of(word >> (10 * (rank % 3)) & 0x3ff, job.conversion);
-  }
-  const std::uint8_t* codes = image + (job.scaled ? (count + scaled_group - 1) / scaled_group : 0);
-  const std::uint32_t bit = rank * bits;
-  std::uint32_t code = codes[bit / 8];
-  if (bit % 8 + bits > 8) code |= std::uint32_t{codes[bit / 8 + 1]} << 8;
-  code = code >> (bit % 8) & ((1U << bits) - 1);
-  if (job.scaled) return scaled_value_of(code, image[rank / scaled_group], job.conversion);
-  return value_of(code, job.conversion);
-}
-
-/// Group r of a lane, decoded; +0 where no bit is set.
-template <class Element, bool Narrow>
-STASH_DEVICE packed_group<Element> read_row(const device_tiles& job, const tile_seen& seen, unsigned r,
-                                            const std::uint8_t* image) {
-  if constexpr (Narrow) {
-    group<Element> g = {};
-    for_each_set(seen.bits.byte[r], seen.bits.rank[r], [&](unsigned i, std::uint32_t rank) {
-      g.value[i] = from_f32<Element>(image_value(job, image, seen.count, rank), job.type);
-    });
-    return packed(g);
-  } else {
-    return spread(seen.bits.byte[r], reinterpret_cast<const Element*>(image) + seen.bits.rank[r]);
-  }
-}
-
 /// Looks at a warp's tile. Nothing behind the last tile.
-template <bool Columns>
+template <class Element, bool Narrow, bool Columns>
 STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
                            vector16* marks, tile_seen& seen) {
   if (tile >= job.tiles()) {
@@ -212,9 +193,9 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
     return;
   }
   if constexpr (Columns) {
-    see_csr_tile(job, tile, image, marks, seen);
+    see_csr_tile<Element, Narrow>(job, tile, values, image, marks, seen);
   } else {
-    see_bitmap_tile(job, tile, values, image, seen);
+    see_bitmap_tile<Element, Narrow>(job, tile, values, image, seen);
   }
   if (seen.status != status_ok && thread_rank() % warp_lanes == 0)
     atomic_or(&job.report->status, seen.status);
@@ -229,14 +210,14 @@ STASH_KERNEL(tile_threads, decode_blocks<Most>)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);
-  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
   const std::uint64_t tile = block * tile_warps + warp;
   vector16* const image = images + warp * (bytes / 16);
   tile_seen seen;
-  see_tile<Columns>(job, tile, true, image, marks + warp * mark_vectors, seen);
+  see_tile<Element, Narrow, Columns>(job, tile, true, image, marks + warp * mark_vectors, seen);
   if (tile >= job.tiles()) return;
 
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
@@ -244,8 +225,8 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     const std::uint64_t number = first + r * row_groups;
-    const group<Element> out =
-        unpacked(read_row<Element, Narrow>(job, seen, r, reinterpret_cast<const std::uint8_t*>(image)));
+    const auto* values = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
+    const group<Element> out = unpacked(spread(seen.bits.byte[r], values));
     if (whole) {
       store_halves(job.dense, number, shared_halves(number, out));
     } else {
@@ -300,7 +281,7 @@ struct value_test {
 template <class Element, bool Narrow, bool Columns, class Test>
 STASH_KERNEL(tile_threads, tuning::gate_blocks)
 gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
-  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
@@ -319,15 +300,14 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   }
   const bool values = !Test::presence_can_do || (job.report->flags & flag_mask_is_not_sign) != 0;
   tile_seen seen;
-  see_tile<Columns>(job, tile, values, image, marks + warp * mark_vectors, seen);
+  see_tile<Element, Narrow, Columns>(job, tile, values, image, marks + warp * mark_vectors, seen);
   if (tile >= job.tiles()) return;
 
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     std::uint32_t bits = seen.bits.byte[r];
     if (values && seen.status == status_ok) {
-      bits = test(bits, unpacked(read_row<Element, Narrow>(job, seen, r,
-                                                           reinterpret_cast<const std::uint8_t*>(image))));
+      bits = test(bits, unpacked(spread(bits, reinterpret_cast<const Element*>(image) + seen.bits.rank[r])));
     }
     const std::uint64_t number = first + r * row_groups;
     if (whole) bits = shared_bits<Element>(number, static_cast<std::uint8_t>(bits));

@@ -7,6 +7,7 @@
 
 #include "common/jobs.hpp"
 #include "tiles.hpp"
+#include "tiles_narrow.hpp"
 
 namespace stash::kernels {
 
@@ -67,57 +68,6 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
   if (rest != 0) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
 }
 
-/// Turns the `count` f32 values of an image into stored ones, in place: codes lie before the values that are
-/// still to be read. All lanes come.
-STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  const value_conversion& c = job.conversion;
-  const auto* values = reinterpret_cast<const float*>(image);
-  if (job.code_bits == 10) {
-    for (std::uint32_t base = 0; base < count; base += 3 * warp_lanes) {
-      const std::uint32_t first = base + 3 * lane;
-      std::uint32_t word = 0;
-      STASH_UNROLL
-      for (unsigned i = 0; i < 3; ++i) {
-        if (first + i < count) word |= code_of(values[first + i], c) << (10 * i);
-      }
-      sync_warp();
-      if (first < count) reinterpret_cast<std::uint32_t*>(image)[first / 3] = word;
-      sync_warp();
-    }
-    return;
-  }
-  // Four values to a lane: eight lanes share a scale.
-  const std::uint32_t scales = job.scaled ? (count + scaled_group - 1) / scaled_group : 0;
-  for (std::uint32_t base = 0; base < count; base += 4 * warp_lanes) {
-    const std::uint32_t first = base + 4 * lane;
-    float value[4];
-    group_extremes extremes;
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      value[i] = first + i < count ? values[first + i] : 0.0F;
-      extremes.see(value[i]);
-    }
-    group_scale scale{};
-    if (job.scaled) scale = scale_of(merge(extremes, scaled_group / 4), c);
-    std::uint64_t packed = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      const std::uint64_t code = job.scaled ? scaled_code_of(value[i], scale, c) : code_of(value[i], c);
-      packed |= code << (job.code_bits * i);
-    }
-    sync_warp();
-    if (first < count) {
-      const std::uint32_t have = count - first < 4 ? count - first : 4;
-      const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
-      for (std::uint32_t b = 0; b < bytes; ++b)
-        image[scales + first * job.code_bits / 8 + b] = static_cast<std::uint8_t>(packed >> (8 * b));
-      if (job.scaled && lane % 8 == 0) image[first / scaled_group] = scale.byte;
-    }
-    sync_warp();
-  }
-}
-
 template <unsigned Most>
 inline constexpr unsigned encode_blocks = Most > 1 ? tuning::encode_blocks_of_many : tuning::encode_blocks;
 
@@ -127,7 +77,7 @@ STASH_KERNEL(tile_threads, encode_blocks<Most>)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);
-  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  constexpr unsigned bytes = image_bytes<Element, Columns> + (Narrow ? 16 : 0);
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(std::uint32_t, sizes, tile_warps);
   STASH_SHARED(std::uint32_t, counts, tile_warps);
@@ -168,35 +118,22 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
 
   vector16* const vectors = images + warp * (bytes / 16);
   auto* const image = reinterpret_cast<std::uint8_t*>(vectors);
-  std::uint8_t* const columns = image + value_bytes<Element, Narrow>(job, count);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, count);
+  const std::uint32_t place = place_to_write<Element, Narrow>(stored);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    if constexpr (Narrow) {
-      auto* to = reinterpret_cast<float*>(image) + bits.rank[r];
-      for_each_nonzero(in[r], [&](unsigned, Element value) { *to++ = to_f32(value, job.type); });
-    } else {
-      auto* to = reinterpret_cast<Element*>(image) + bits.rank[r];
-      std::uint8_t* column = columns + bits.rank[r];
-      for_each_nonzero(in[r], [&](unsigned i, Element value) {
-        *to++ = value;
-        if constexpr (Columns) *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
-      });
-    }
+    auto* to = reinterpret_cast<Element*>(image) + bits.rank[r];
+    std::uint8_t* column = image + place + stored + bits.rank[r];
+    for_each_nonzero(in[r], [&](unsigned i, Element value) {
+      *to++ = value;
+      if constexpr (Columns) *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
+    });
   }
   sync_warp();
-  if constexpr (Narrow) {
-    narrow_image(job, image, count);
-    STASH_UNROLL
-    for (unsigned r = 0; Columns && r < tile_rows; ++r) {
-      std::uint8_t* column = columns + bits.rank[r];
-      for_each_nonzero(in[r], [&](unsigned i, Element) {
-        *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
-      });
-    }
-  }
-  const std::uint32_t used = payload_bytes<Element, Narrow, Columns>(job, count);
+  if constexpr (Narrow) narrow_image<Element>(job, image, count);
+  const std::uint32_t used = stored + (Columns ? count : 0);
   const std::uint32_t units = (used + 15) / 16;
-  if (used + lane < units * 16) image[used + lane] = 0;
+  if (used + lane < units * 16) image[place + used + lane] = 0;
   const std::uint32_t any_negative = ballot(all_lanes, negative);
   if (lane == 0) {
     sizes[warp] = units;
@@ -231,7 +168,7 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
                                                             : job.host;
     auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
     for (std::uint32_t u = lane; u < units; u += warp_lanes)
-      store_once(payload + u, vectors[u]);
+      store_once(payload + u, vectors[place / 16 + u]);
   }
   if (lane == 0) job.table()[tile] = entry;
   if constexpr (Columns) {
