@@ -37,7 +37,7 @@ measure_tiles(device_tiles from, device_tiles to) {
     if (lane < tile_rows && row < from.rows()) to.row_ends()[row] = from.row_ends()[row];
   } else {
     tile_seen seen;
-    see_bitmap_tile(from, tile, false, nullptr, seen);
+    see_mask(from, tile, seen);
     count = seen.count;
     const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
     STASH_UNROLL
@@ -88,7 +88,7 @@ copy_payloads(device_tiles from, device_tiles to) {
     count = rows.legal ? rows.end[tile_rows - 1] : 0;
   } else {
     tile_seen seen;
-    see_bitmap_tile(from, tile, false, nullptr, seen);
+    see_mask(from, tile, seen);
     count = seen.count;
   }
   const std::uint32_t entry = to.table()[tile];

@@ -1,6 +1,7 @@
 #include "cast.hpp"
 
 #include "dispatch.hpp"
+#include "encoders/value_codec.hpp"
 
 namespace stash::kernels {
 

@@ -27,7 +27,7 @@ struct cast_encode_body {
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     const value_conversion& c = output.conversion;
     code_group g{};
-    if constexpr (sizeof(Element) == 2 && Bits == 8 && !Scaled && has_fp8_instructions) {
+    if constexpr (Bits == 8 && !Scaled && has_fp8_instructions) {
       fp8_codes_of(in, type, c, g.words);
       return store_codes<Bits, Scaled>(output, index, g);
     }
@@ -46,7 +46,7 @@ struct cast_encode_body {
       float scaled[group_elements];
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
-        scaled[i] = Scaled ? values[i] * scale.factor : values[i];
+        scaled[i] = values[i] * scale.factor;
       fp8_codes_of(scaled, values, c, g.words);
     } else {
       STASH_UNROLL
@@ -117,7 +117,28 @@ struct cast_fp10_body {
   }
 };
 
-/// The values of a cast, rounded to the tensor's type.
+/// The values of a group's codes, rounded to the tensor's type.
+template <class Element, unsigned Bits, bool Scaled>
+STASH_DEVICE group<Element> values_of(const code_group& codes, const element_type& type,
+                                      const value_conversion& c) {
+  // Numbers, and groups without any other, have shorter ways.
+  if constexpr (Bits == 8 && !Scaled && has_fp8_instructions) {
+    if (!any_special_fp8(codes.words, c)) return fp8_values_of<Element>(codes.words, type, c);
+  } else if constexpr (sizeof(Element) == 2 && Scaled) {
+    const bool special =
+        codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
+    if (!special) return scaled_elements_of<Bits>(codes, type, c);
+  } else if constexpr (sizeof(Element) == 2 && Bits == 10) {
+    if (!type.bf16) return halves_of_fp10(codes);
+  }
+  float values[group_elements];
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    values[i] = value_at<Bits, Scaled>(codes, i, c);
+  return from_f32s<Element>(values, type);
+}
+
+/// The values of a cast.
 template <class Element, unsigned Bits, bool Scaled>
 struct cast_decode_body {
   using loaded = code_group;
@@ -131,24 +152,7 @@ struct cast_decode_body {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE group<Element> values(const loaded& codes) const {
-    const value_conversion& c = input.conversion;
-    if constexpr (sizeof(Element) == 2) {
-      // Numbers, and groups without any other, have shorter ways.
-      if constexpr (Scaled) {
-        const bool special =
-            codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
-        if (!special) return scaled_elements_of<Bits>(codes, type, c);
-      } else if constexpr (Bits == 8 && has_fp8_instructions) {
-        if (!any_special_fp8(codes.words, c)) return fp8_values_of(codes.words, type, c);
-      } else if constexpr (Bits == 10) {
-        if (!type.bf16) return halves_of_fp10(codes);
-      }
-    }
-    float values[group_elements];
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      values[i] = value_at<Bits, Scaled>(codes, i, c);
-    return from_f32s<Element>(values, type);
+    return values_of<Element, Bits, Scaled>(codes, type, input.conversion);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& codes) const {
     store_halves(output, index, shared_halves(index, values(codes)));

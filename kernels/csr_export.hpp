@@ -51,16 +51,16 @@ struct place_row {
 template <class Element, bool Narrow>
 STASH_KERNEL(tile_threads)
 list_entries(device_tiles job, device_csr32 out) {
-  constexpr unsigned bytes = image_bytes<Element, Narrow, true>;
+  constexpr unsigned bytes = image_bytes<Element, true>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
-  STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
+  STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
   const unsigned lane = thread_rank() % warp_lanes;
   const std::uint64_t tile = block_rank() * tile_warps + warp;
   if (tile >= job.tiles() || out.row_offsets[0] != 0) return;
   vector16* const image = images + warp * (bytes / 16);
   tile_seen seen;
-  see_tile<true>(job, tile, true, image, marks + warp * warp_lanes, seen);
+  see_tile<Element, Narrow, true>(job, tile, true, image, marks + warp * mark_vectors, seen);
   const std::uint64_t first_row = tile * tile_rows;
   const std::uint64_t end_row = first_row + tile_rows < job.rows() ? first_row + tile_rows : job.rows();
   const std::uint64_t begin = out.row_offsets[first_row];
@@ -75,13 +75,13 @@ list_entries(device_tiles job, device_csr32 out) {
     out.columns[i] = 0;
     values[i] = Element{0};
   }
-  group<Element> dense[tile_rows];
-  read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), dense);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
+    const packed_group<Element> dense =
+        spread(seen.bits.byte[r], reinterpret_cast<const Element*>(image) + seen.bits.rank[r]);
     for_each_set(packed.byte[r], packed.rank[r], [&](unsigned i, std::uint32_t rank) {
       out.columns[begin + rank] = lane * group_elements + i;
-      values[begin + rank] = dense[r].value[i];
+      values[begin + rank] = dense.value(i);
     });
   }
 }

@@ -33,9 +33,10 @@ device_tiles device_tiles_of(const encoding& e, const const_tensor_view& dense, 
   device_tiles job{};
   job.dense = device_tensor_of(dense);
   job.type = element_type_of(dense.type);
-  job.values = {e.values, e.underflow, dense.type};
   job.conversion = conversion_of(e.values, e.underflow);
+  job.code_bits = static_cast<unsigned>(8 * size_of(dense.type));
   with_code_size(e.values, [&](auto bits, auto scaled) {
+    job.narrow = true;
     job.code_bits = bits;
     job.scaled = scaled;
   });

@@ -22,12 +22,12 @@ struct tiled_winners : encoded_winners {
 template <class Bits>
 STASH_DEVICE bool stored_value_passes(const device_tiles& job, const std::uint8_t* payload,
                                       std::uint32_t count, std::uint32_t rank, bool nan_passes) {
-  if (job.values.format == value_format::source) {
+  if (!job.narrow) {
     const Bits value = reinterpret_cast<const Bits*>(payload)[rank];
     const std::uint32_t magnitude = value & job.type.magnitudes;
     return magnitude > job.type.infinity ? nan_passes : value == magnitude;
   }
-  const std::uint32_t bits = as_bits(image_value(job, payload, count, rank));
+  const std::uint32_t bits = as_bits(stored_value(job, payload, count, rank));
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   return magnitude > 0x7f800000U ? nan_passes : bits == magnitude;
 }
@@ -85,7 +85,7 @@ STASH_DEVICE std::uint32_t csr_passes(const device_tiles& job, std::uint64_t fir
   if (count == 0) return 0;
   const std::uint8_t* payload = find_payload<true>(job, tile, count, status);
   if (payload == nullptr) return 0;
-  const std::uint8_t* columns = payload + job.values.bytes(count);
+  const std::uint8_t* columns = payload + value_bytes(job, count);
   // The last row of a tensor may be shorter: what lies behind its end makes the tile corrupt.
   const auto ragged = static_cast<std::uint32_t>(job.dense.elements % csr_row_elements);
   if (ragged != 0 && tile + 1 == job.tiles()) {

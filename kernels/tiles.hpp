@@ -8,9 +8,9 @@
 
 #include "common/elements.hpp"
 #include "common/look_back.hpp"
+#include "common/packed.hpp"
 #include "common/stored_values.hpp"
 #include "common/tuning.hpp"
-#include "encoders/value_codec.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -24,9 +24,9 @@ inline constexpr unsigned row_groups = 32;  ///< groups of eight: one per lane
 struct device_tiles {
   device_tensor dense;
   element_type type;
-  detail::value_codec values;
   value_conversion conversion;  ///< of narrow values
-  unsigned code_bits;           ///< of narrow values; 10 means three to a word
+  unsigned code_bits;           ///< of a stored value; 10 means three to a word
+  bool narrow;                  ///< values are not stored as elements
   bool scaled;
   std::uint8_t* data;                       ///< the slot
   std::uint64_t table_offset, fixed_bytes;  ///< docs/format.md: where the table and the payloads start
@@ -56,17 +56,29 @@ STASH_DEVICE std::uint32_t make_entry(std::uint32_t where, std::uint64_t bytes) 
   return where << 30 | static_cast<std::uint32_t>(bytes / 16);
 }
 
+/// Bytes of the values of a payload, and of the scales before them.
+STASH_DEVICE std::uint32_t scale_bytes(const device_tiles& job, std::uint32_t count) {
+  return job.scaled ? (count + scaled_group - 1) / scaled_group : 0;
+}
+STASH_DEVICE std::uint32_t value_bytes(const device_tiles& job, std::uint32_t count) {
+  const std::uint32_t codes = job.code_bits == 10 ? (count + 2) / 3 * 4 : (count * job.code_bits + 7) / 8;
+  return scale_bytes(job, count) + codes;
+}
+/// The same where it is known whether values are narrow.
+template <class Element, bool Narrow>
+STASH_DEVICE std::uint32_t value_bytes(const device_tiles& job, std::uint32_t count) {
+  return Narrow ? value_bytes(job, count) : count * static_cast<std::uint32_t>(sizeof(Element));
+}
 /// Bytes of a payload without padding.
 template <bool Columns>
 STASH_DEVICE std::uint32_t payload_bytes(const device_tiles& job, std::uint32_t count) {
-  return static_cast<std::uint32_t>(job.values.bytes(count)) + (Columns ? count : 0);
+  return value_bytes(job, count) + (Columns ? count : 0);
 }
 
-/// Shared memory of a warp: a payload, or before narrowing the f32 values.
-template <class Element, bool Narrow, bool Columns>
+/// Shared memory of a warp: elements, and behind them columns.
+template <class Element, bool Columns>
 inline constexpr unsigned image_bytes = static_cast<unsigned>(tile_elements) *
-                                        ((Narrow ? 4 : static_cast<unsigned>(sizeof(Element))) +
-                                         (Columns && !Narrow ? 1 : 0));
+                                        (static_cast<unsigned>(sizeof(Element)) + (Columns ? 1 : 0));
 
 /// The bits of a lane's four groups, and how many of a tile come before each of them.
 struct tile_bits {
@@ -80,30 +92,31 @@ struct tile_bits {
 /// Completes `bits.byte`. All lanes come.
 STASH_DEVICE void rank_bits(tile_bits& bits) {
   const unsigned lane = thread_rank() % warp_lanes;
-  // Two rows to a word: a row has at most 256.
-  std::uint32_t pair[2];
+  // A byte for each row: before the last group of a row are at most 248.
+  std::uint32_t own = 0;
   STASH_UNROLL
-  for (unsigned p = 0; p < 2; ++p) {
-    pair[p] = static_cast<std::uint32_t>(count_ones(bits.byte[2 * p])) |
-              static_cast<std::uint32_t>(count_ones(bits.byte[2 * p + 1])) << 16;
-    const std::uint32_t own = pair[p];
-    STASH_UNROLL
-    for (unsigned distance = 1; distance < warp_lanes; distance *= 2) {
-      const std::uint32_t below = shuffle_up(all_lanes, pair[p], distance);
-      if (lane >= distance) pair[p] += below;
-    }
-    const std::uint32_t totals = shuffle(all_lanes, pair[p], warp_lanes - 1);
-    const std::uint32_t before = pair[p] - own;
-    bits.rank[2 * p] = before & 0xffff;
-    bits.rank[2 * p + 1] = before >> 16;
-    bits.row_end[2 * p] = totals & 0xffff;
-    bits.row_end[2 * p + 1] = totals >> 16;
-  }
+  for (unsigned r = 0; r < tile_rows; ++r)
+    own |= static_cast<std::uint32_t>(count_ones(bits.byte[r])) << (8 * r);
+  std::uint32_t before = shuffle_up(all_lanes, own, 1);
+  if (lane == 0) before = 0;
   STASH_UNROLL
-  for (unsigned r = 1; r < tile_rows; ++r) {
-    bits.row_end[r] += bits.row_end[r - 1];
-    bits.rank[r] += bits.row_end[r - 1];
+  for (unsigned distance = 1; distance < warp_lanes; distance *= 2) {
+    const std::uint32_t below = shuffle_up(all_lanes, before, distance);
+    if (lane >= distance) before += below;
   }
+  const std::uint32_t last = shuffle(all_lanes, before, warp_lanes - 1);
+  const std::uint32_t last_own = shuffle(all_lanes, own, warp_lanes - 1);
+  // Rows have up to 256.
+  constexpr std::uint32_t bytes = 0x00ff00ffU;
+  const std::uint32_t even = (last & bytes) + (last_own & bytes);
+  const std::uint32_t odd = (last >> 8 & bytes) + (last_own >> 8 & bytes);
+  bits.row_end[0] = even & 0xffff;
+  bits.row_end[1] = bits.row_end[0] + (odd & 0xffff);
+  bits.row_end[2] = bits.row_end[1] + (even >> 16);
+  bits.row_end[3] = bits.row_end[2] + (odd >> 16);
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r)
+    bits.rank[r] = (before >> (8 * r) & 0xff) + (r == 0 ? 0 : bits.row_end[r - 1]);
 }
 
 /// Calls body(index of a bit, its rank) for every set bit of a lane's group.

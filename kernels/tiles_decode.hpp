@@ -8,6 +8,7 @@
 #include "common/jobs.hpp"
 #include "relu.hpp"
 #include "tiles.hpp"
+#include "tiles_narrow.hpp"
 
 namespace stash::kernels {
 
@@ -51,7 +52,7 @@ struct tile_seen {
   STASH_DEVICE void nothing() {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      bits.byte[r] = 0;
+      bits.byte[r] = bits.rank[r] = 0;
   }
 };
 
@@ -67,22 +68,36 @@ STASH_DEVICE void copy_payload(const std::uint8_t* payload, std::uint32_t bytes,
   sync_warp();
 }
 
-/// A tile of a bitmap. With `values` its payload comes into the image.
-STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
-                                  tile_seen& seen) {
+/// The mask of a bitmap's tile.
+STASH_DEVICE void see_mask(const device_tiles& job, std::uint64_t tile, tile_seen& seen) {
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
-  STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r) {
-    const std::uint64_t at = first + r * row_groups;
-    const std::uint32_t there = existing(job, at);
-    seen.bits.byte[r] = there == 0 ? 0 : job.data[at] & there;
+  if ((tile + 1) * tile_elements <= job.dense.elements) {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      seen.bits.byte[r] = job.data[first + r * row_groups];
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r) {
+      const std::uint64_t at = first + r * row_groups;
+      const std::uint32_t there = existing(job, at);
+      seen.bits.byte[r] = there == 0 ? 0 : job.data[at] & there;
+    }
   }
   rank_bits(seen.bits);
   seen.count = seen.bits.count();
+}
+
+/// A tile of a bitmap. With `values` they come into the image.
+template <class Element, bool Narrow>
+STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
+                                  tile_seen& seen) {
+  see_mask(job, tile, seen);
   if (!values || seen.count == 0) return;
   const std::uint8_t* payload = find_payload<false>(job, tile, seen.count, seen.status);
   if (payload == nullptr) return seen.nothing();
-  copy_payload(payload, payload_bytes<false>(job, seen.count), image);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
+  copy_payload(payload, stored, image + place_to_read<Element, Narrow>(stored) / 16);
+  if constexpr (Narrow) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
 }
 
 /// The row ends of a tile, checked.
@@ -91,25 +106,31 @@ struct row_counts {
   bool legal = true;
 };
 STASH_DEVICE void read_row_ends(const device_tiles& job, std::uint64_t tile, row_counts& rows) {
+  const std::uint64_t left = job.dense.elements - tile * tile_elements;
+  const std::uint32_t here =
+      left < tile_elements ? static_cast<std::uint32_t>(left) : static_cast<std::uint32_t>(tile_elements);
+  // The padding completes the four of the last tile.
+  const std::uint64_t ends = reinterpret_cast<const std::uint64_t*>(job.row_ends())[tile];
   std::uint32_t before = 0;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    const std::uint64_t row = tile * tile_rows + r;
-    const std::uint64_t row_first = row * csr_row_elements;
-    rows.end[r] = before;
-    if (row_first >= job.dense.elements) continue;
-    const std::uint64_t left = job.dense.elements - row_first;
-    const std::uint32_t most = left < csr_row_elements ? static_cast<std::uint32_t>(left)
-                                                       : static_cast<std::uint32_t>(csr_row_elements);
-    rows.end[r] = job.row_ends()[row];
-    rows.legal = rows.legal && rows.end[r] >= before && rows.end[r] - before <= most;
+    constexpr auto row = static_cast<std::uint32_t>(csr_row_elements);
+    const std::uint32_t rest = here < r * row ? 0 : here - r * row;
+    const std::uint32_t most = rest < row ? rest : row;
+    rows.end[r] = rest == 0 ? before : static_cast<std::uint32_t>(ends >> (16 * r)) & 0xffff;
+    // A fall is more than any row has, too.
+    rows.legal = rows.legal && rows.end[r] - before <= most;
     before = rows.end[r];
   }
 }
 
-/// A tile of csr; `marks` are eight words for each row.
-STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vector16* image,
-                               std::uint32_t* marks, tile_seen& seen) {
+/// Shared memory of a warp that takes a tile of csr apart: a byte for each element.
+inline constexpr unsigned mark_vectors = static_cast<unsigned>(tile_elements) / 16;
+
+/// A tile of csr; `marks` are mark_vectors. With `values` they are elements in the image.
+template <class Element, bool Narrow>
+STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
+                               vector16* marks, tile_seen& seen) {
   const unsigned lane = thread_rank() % warp_lanes;
   row_counts rows;
   read_row_ends(job, tile, rows);
@@ -123,26 +144,39 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vect
   if (seen.count == 0) return;
   const std::uint8_t* payload = find_payload<true>(job, tile, seen.count, seen.status);
   if (payload == nullptr) return;
-  marks[lane] = 0;
-  copy_payload(payload, payload_bytes<true>(job, seen.count), image);
-  const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(image) + job.values.bytes(seen.count);
-  for (std::uint32_t i = lane; i < seen.count; i += warp_lanes) {
-    const unsigned row = (i >= end[0] ? 1U : 0U) + (i >= end[1] ? 1U : 0U) + (i >= end[2] ? 1U : 0U);
-    atomic_or(marks + row * 8 + columns[i] / 32, 1U << (columns[i] % 32));
-  }
-  sync_warp();
-  const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
-  bool behind = false;
+  STASH_UNROLL
+  for (unsigned v = 0; v < mark_vectors; v += warp_lanes)
+    marks[v + lane] = {};
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
+  vector16* const read = image + place_to_read<Element, Narrow>(stored) / 16;
+  copy_payload(payload, stored + seen.count, read);
+  const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(read) + stored;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    seen.bits.byte[r] = marks[r * 8 + lane / 4] >> (8 * (lane % 4)) & 0xff;
-    behind |= (seen.bits.byte[r] & ~existing(job, first + r * row_groups)) != 0;
+    std::uint8_t* const of_row = reinterpret_cast<std::uint8_t*>(marks) + r * csr_row_elements;
+    for (std::uint32_t i = (r == 0 ? 0 : end[r - 1]) + lane; i < end[r]; i += warp_lanes)
+      of_row[columns[i]] = 1;
   }
-  if (ballot(all_lanes, behind) != 0) {
-    seen.status = status_corrupt;
-    seen.nothing();
-    return;
+  sync_warp();
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r) {
+    const std::uint64_t bytes = reinterpret_cast<const std::uint64_t*>(marks)[r * row_groups + lane];
+    seen.bits.byte[r] =
+        bits_of_bytes(static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes >> 32));
   }
+  if ((tile + 1) * tile_elements > job.dense.elements) {
+    const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
+    bool behind = false;
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      behind |= (seen.bits.byte[r] & ~existing(job, first + r * row_groups)) != 0;
+    if (ballot(all_lanes, behind) != 0) {
+      seen.status = status_corrupt;
+      seen.nothing();
+      return;
+    }
+  }
+  if (Narrow && values) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
   rank_bits(seen.bits);
   // A column that comes twice must not move the values of other rows.
   STASH_UNROLL
@@ -150,85 +184,53 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, vect
     seen.bits.rank[r] += end[r - 1] - seen.bits.row_end[r - 1];
 }
 
-/// The narrow value `rank` of an image of `count`, as f32.
-STASH_DEVICE float image_value(const device_tiles& job, const std::uint8_t* image, std::uint32_t count,
-                               std::uint32_t rank) {
-  const unsigned bits = job.code_bits;
-  if (bits == 10) {
-    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(image)[rank / 3];
-    return value_of(word >> (10 * (rank % 3)) & 0x3ff, job.conversion);
-  }
-  const std::uint8_t* codes = image + (job.scaled ? (count + scaled_group - 1) / scaled_group : 0);
-  const std::uint32_t bit = rank * bits;
-  std::uint32_t code = codes[bit / 8];
-  if (bit % 8 + bits > 8) code |= std::uint32_t{codes[bit / 8 + 1]} << 8;
-  code = code >> (bit % 8) & ((1U << bits) - 1);
-  if (job.scaled) return scaled_value_of(code, image[rank / scaled_group], job.conversion);
-  return value_of(code, job.conversion);
-}
-
-/// A lane's groups, decoded; +0 where no bit is set.
-template <class Element, bool Narrow>
-STASH_DEVICE void read_rows(const device_tiles& job, const tile_seen& seen, const std::uint8_t* image,
-                            group<Element> (&out)[tile_rows]) {
-  STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r) {
-    out[r] = {};
-    for_each_set(seen.bits.byte[r], seen.bits.rank[r], [&](unsigned i, std::uint32_t rank) {
-      if constexpr (Narrow) {
-        out[r].value[i] = from_f32<Element>(image_value(job, image, seen.count, rank), job.type);
-      } else {
-        out[r].value[i] = reinterpret_cast<const Element*>(image)[rank];
-      }
-    });
-  }
-}
-
 /// Looks at a warp's tile. Nothing behind the last tile.
-template <bool Columns>
+template <class Element, bool Narrow, bool Columns>
 STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
-                           std::uint32_t* marks, tile_seen& seen) {
+                           vector16* marks, tile_seen& seen) {
   if (tile >= job.tiles()) {
     seen.nothing();
     return;
   }
   if constexpr (Columns) {
-    see_csr_tile(job, tile, image, marks, seen);
+    see_csr_tile<Element, Narrow>(job, tile, values, image, marks, seen);
   } else {
-    see_bitmap_tile(job, tile, values, image, seen);
+    see_bitmap_tile<Element, Narrow>(job, tile, values, image, seen);
   }
   if (seen.status != status_ok && thread_rank() % warp_lanes == 0)
     atomic_or(&job.report->status, seen.status);
 }
 
+template <unsigned Most>
+inline constexpr unsigned decode_blocks = Most > 1 ? tuning::decode_blocks_of_many : tuning::decode_blocks;
+
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, tuning::decode_blocks)
+STASH_KERNEL(tile_threads, decode_blocks<Most>)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);
-  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
-  STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
+  STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
   const std::uint64_t tile = block * tile_warps + warp;
   vector16* const image = images + warp * (bytes / 16);
   tile_seen seen;
-  see_tile<Columns>(job, tile, true, image, marks + warp * warp_lanes, seen);
+  see_tile<Element, Narrow, Columns>(job, tile, true, image, marks + warp * mark_vectors, seen);
   if (tile >= job.tiles()) return;
 
-  group<Element> out[tile_rows];
-  read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), out);
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
-  const bool whole =
-      has_halves<Element> && job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
+  const bool whole = job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     const std::uint64_t number = first + r * row_groups;
+    const auto* values = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
+    const group<Element> out = unpacked(spread(seen.bits.byte[r], values));
     if (whole) {
-      store_halves(job.dense, number, shared_halves(number, out[r]));
+      store_halves(job.dense, number, shared_halves(number, out));
     } else {
-      store_elements(job.dense, number, out[r]);
+      store_elements(job.dense, number, out);
     }
   }
 }
@@ -277,11 +279,11 @@ struct value_test {
 
 /// dx = gate(dy, bit) with the bits of a bitmap or csr. job.dense is dx.
 template <class Element, bool Narrow, bool Columns, class Test>
-STASH_KERNEL(tile_threads)
+STASH_KERNEL(tile_threads, tuning::gate_blocks)
 gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
-  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
-  STASH_SHARED(std::uint32_t, marks, tile_warps * warp_lanes);
+  STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
   const std::uint64_t tile = block_rank() * tile_warps + warp;
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
@@ -298,15 +300,15 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   }
   const bool values = !Test::presence_can_do || (job.report->flags & flag_mask_is_not_sign) != 0;
   tile_seen seen;
-  see_tile<Columns>(job, tile, values, image, marks + warp * warp_lanes, seen);
+  see_tile<Element, Narrow, Columns>(job, tile, values, image, marks + warp * mark_vectors, seen);
   if (tile >= job.tiles()) return;
 
-  group<Element> map[tile_rows];
-  if (values) read_rows<Element, Narrow>(job, seen, reinterpret_cast<const std::uint8_t*>(image), map);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     std::uint32_t bits = seen.bits.byte[r];
-    if (values && seen.status == status_ok) bits = test(bits, map[r]);
+    if (values && seen.status == status_ok) {
+      bits = test(bits, unpacked(spread(bits, reinterpret_cast<const Element*>(image) + seen.bits.rank[r])));
+    }
     const std::uint64_t number = first + r * row_groups;
     if (whole) bits = shared_bits<Element>(number, static_cast<std::uint8_t>(bits));
     group<Element> out;

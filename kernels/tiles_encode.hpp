@@ -7,6 +7,7 @@
 
 #include "common/jobs.hpp"
 #include "tiles.hpp"
+#include "tiles_narrow.hpp"
 
 namespace stash::kernels {
 
@@ -67,64 +68,16 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
   if (rest != 0) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
 }
 
-/// Turns the `count` f32 values of an image into stored ones, in place: codes lie before the values that are
-/// still to be read. All lanes come.
-STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  const value_conversion& c = job.conversion;
-  const auto* values = reinterpret_cast<const float*>(image);
-  if (job.code_bits == 10) {
-    for (std::uint32_t base = 0; base < count; base += 3 * warp_lanes) {
-      const std::uint32_t first = base + 3 * lane;
-      std::uint32_t word = 0;
-      STASH_UNROLL
-      for (unsigned i = 0; i < 3; ++i) {
-        if (first + i < count) word |= code_of(values[first + i], c) << (10 * i);
-      }
-      sync_warp();
-      if (first < count) reinterpret_cast<std::uint32_t*>(image)[first / 3] = word;
-      sync_warp();
-    }
-    return;
-  }
-  // Four values to a lane: eight lanes share a scale.
-  const std::uint32_t scales = job.scaled ? (count + scaled_group - 1) / scaled_group : 0;
-  for (std::uint32_t base = 0; base < count; base += 4 * warp_lanes) {
-    const std::uint32_t first = base + 4 * lane;
-    float value[4];
-    group_extremes extremes;
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      value[i] = first + i < count ? values[first + i] : 0.0F;
-      extremes.see(value[i]);
-    }
-    group_scale scale{};
-    if (job.scaled) scale = scale_of(merge(extremes, scaled_group / 4), c);
-    std::uint64_t packed = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      const std::uint64_t code = job.scaled ? scaled_code_of(value[i], scale, c) : code_of(value[i], c);
-      packed |= code << (job.code_bits * i);
-    }
-    sync_warp();
-    if (first < count) {
-      const std::uint32_t have = count - first < 4 ? count - first : 4;
-      const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
-      for (std::uint32_t b = 0; b < bytes; ++b)
-        image[scales + first * job.code_bits / 8 + b] = static_cast<std::uint8_t>(packed >> (8 * b));
-      if (job.scaled && lane % 8 == 0) image[first / scaled_group] = scale.byte;
-    }
-    sync_warp();
-  }
-}
+template <unsigned Most>
+inline constexpr unsigned encode_blocks = Most > 1 ? tuning::encode_blocks_of_many : tuning::encode_blocks;
 
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, tuning::encode_blocks)
+STASH_KERNEL(tile_threads, encode_blocks<Most>)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
   const device_tiles job = job_of_block(list, block);
-  constexpr unsigned bytes = image_bytes<Element, Narrow, Columns>;
+  constexpr unsigned bytes = image_bytes<Element, Columns> + (Narrow ? 16 : 0);
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(std::uint32_t, sizes, tile_warps);
   STASH_SHARED(std::uint32_t, counts, tile_warps);
@@ -138,60 +91,49 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   const std::uint64_t tile = block * tile_warps + warp;
   const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
 
-  group<Element> in[tile_rows];
+  packed_group<Element> in[tile_rows];
   if (job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = load_halves<Element>(job.dense, first + r * row_groups);
+      in[r] = packed(load_halves<Element>(job.dense, first + r * row_groups));
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = shared_halves(first + r * row_groups, in[r]);
+      in[r] = packed(shared_halves(first + r * row_groups, unpacked(in[r])));
   } else {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = load_elements<Element>(job.dense, first + r * row_groups);
+      in[r] = packed(load_elements<Element>(job.dense, first + r * row_groups));
   }
   tile_bits bits;
-  bool negative = false;
+  std::uint32_t largest = 0;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    bits.byte[r] = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const Element value = in[r].value[i];
-      bits.byte[r] |= (value != 0 ? 1U : 0U) << i;
-      negative |= value != 0 && !passes(value, job.type, false);
-    }
+    bits.byte[r] = nonzero_bits(in[r]);
+    largest = larger_of(in[r], largest);
   }
+  // What is no number above zero, and not +0, is above infinity.
+  const bool negative = any_above<Element>(largest, job.type.infinity);
   rank_bits(bits);
   const std::uint32_t count = bits.count();
 
   vector16* const vectors = images + warp * (bytes / 16);
   auto* const image = reinterpret_cast<std::uint8_t*>(vectors);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, count);
+  const std::uint32_t place = place_to_write<Element, Narrow>(stored);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    for_each_set(bits.byte[r], bits.rank[r], [&](unsigned i, std::uint32_t rank) {
-      if constexpr (Narrow) {
-        reinterpret_cast<float*>(image)[rank] = to_f32(in[r].value[i], job.type);
-      } else {
-        reinterpret_cast<Element*>(image)[rank] = in[r].value[i];
-      }
+    auto* to = reinterpret_cast<Element*>(image) + bits.rank[r];
+    std::uint8_t* column = image + place + stored + bits.rank[r];
+    for_each_nonzero(in[r], [&](unsigned i, Element value) {
+      *to++ = value;
+      if constexpr (Columns) *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
     });
   }
   sync_warp();
-  if constexpr (Narrow) narrow_image(job, image, count);
-  if constexpr (Columns) {
-    std::uint8_t* const columns = image + job.values.bytes(count);
-    STASH_UNROLL
-    for (unsigned r = 0; r < tile_rows; ++r) {
-      for_each_set(bits.byte[r], bits.rank[r], [&](unsigned i, std::uint32_t rank) {
-        columns[rank] = static_cast<std::uint8_t>(lane * group_elements + i);
-      });
-    }
-  }
-  const std::uint32_t used = payload_bytes<Columns>(job, count);
+  if constexpr (Narrow) narrow_image<Element>(job, image, count);
+  const std::uint32_t used = stored + (Columns ? count : 0);
   const std::uint32_t units = (used + 15) / 16;
-  if (used + lane < units * 16) image[used + lane] = 0;
+  if (used + lane < units * 16) image[place + used + lane] = 0;
   const std::uint32_t any_negative = ballot(all_lanes, negative);
   if (lane == 0) {
     sizes[warp] = units;
@@ -226,7 +168,7 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
                                                             : job.host;
     auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
     for (std::uint32_t u = lane; u < units; u += warp_lanes)
-      store_once(payload + u, vectors[u]);
+      store_once(payload + u, vectors[place / 16 + u]);
   }
   if (lane == 0) job.table()[tile] = entry;
   if constexpr (Columns) {

@@ -69,6 +69,21 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
   return __byte_perm(a, b, which);
 }
 
+/// Of each half of two words the smaller, without signs, and the larger.
+STASH_DEVICE std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b) {
+  return __vminu2(a, b);
+}
+STASH_DEVICE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
+  return __vmaxu2(a, b);
+}
+/// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
+/// words add up to.
+template <class T>
+STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
+  const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+  return static_cast<const T*>(__cvta_shared_to_generic(__dp4a(a, b, from)));
+}
+
 #if __CUDA_ARCH__ >= 890
 
 /// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.
@@ -151,6 +166,24 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
   for (unsigned i = 0; i < 4; ++i)
     picked |= static_cast<std::uint32_t>(all >> (8 * (which >> (4 * i) & 7)) & 0xff) << (8 * i);
   return picked;
+}
+
+/// Of each half of two words the smaller, without signs, and the larger.
+STASH_DEVICE std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t low = (a & 0xffff) < (b & 0xffff) ? a : b, high = a >> 16 < b >> 16 ? a : b;
+  return (low & 0xffff) | (high & 0xffff0000U);
+}
+STASH_DEVICE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
+  return ~smaller_halves(~a, ~b);
+}
+/// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
+/// words add up to.
+template <class T>
+STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
+  std::uint32_t bytes = 0;
+  for (unsigned bit = 0; bit < 32; bit += 8)
+    bytes += (a >> bit & 0xff) * (b >> bit & 0xff);
+  return reinterpret_cast<const T*>(reinterpret_cast<const std::uint8_t*>(place) + bytes);
 }
 
 /// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.

@@ -279,6 +279,17 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
   return g;
 }
 
+/// Eight 8-bit codes.
+STASH_DEVICE code_group fp8_codes(std::uint64_t word) {
+  code_group g{};
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    g.code[i] = static_cast<std::uint32_t>(word >> (8 * i)) & 0xff;
+  g.words[0] = static_cast<std::uint32_t>(word);
+  g.words[1] = static_cast<std::uint32_t>(word >> 32);
+  return g;
+}
+
 template <unsigned Bits, bool Scaled>
 STASH_DEVICE float value_at(const code_group& g, unsigned i, const value_conversion& c) {
   if constexpr (Scaled) return scaled_value_of<Bits>(g.code[i], g.scale, c);
@@ -386,25 +397,39 @@ STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
   }
 }
 
+/// The codes of eight f32.
+STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type& type,
+                               const value_conversion& c, std::uint32_t (&words)[4]) {
+  float values[group_elements];
+  to_f32s(g, type, values);
+  fp8_codes_of(values, values, c, words);
+}
+
 /// True if there is a code among eight that is no finite number.
 STASH_DEVICE bool any_special_fp8(const std::uint32_t (&words)[4], const value_conversion& c) {
   const std::uint32_t step = c.e5m2 ? 0x04040404U : 0x01010101U;
   return ((((words[0] & 0x7f7f7f7fU) + step) | ((words[1] & 0x7f7f7f7fU) + step)) & 0x80808080U) != 0;
 }
-/// Eight 16-bit elements from finite codes.
-STASH_DEVICE group<std::uint16_t> fp8_values_of(const std::uint32_t (&words)[4], const element_type& type,
-                                                const value_conversion& c) {
-  group<std::uint16_t> g;
+/// Eight elements from finite codes.
+template <class Element>
+STASH_DEVICE group<Element> fp8_values_of(const std::uint32_t (&words)[4], const element_type& type,
+                                          const value_conversion& c) {
+  group<Element> g;
   STASH_UNROLL
   for (unsigned pair = 0; pair < group_elements / 2; ++pair) {
     const std::uint32_t halves = fp8_to_halves(words[pair / 2] >> (16 * (pair % 2)) & 0xffff, c.e5m2);
-    std::uint16_t* v = g.value + 2 * pair;
-    v[0] = static_cast<std::uint16_t>(halves);
-    v[1] = static_cast<std::uint16_t>(halves >> 16);
-    if (type.bf16) {
+    const auto low = static_cast<std::uint16_t>(halves), high = static_cast<std::uint16_t>(halves >> 16);
+    Element* v = g.value + 2 * pair;
+    if constexpr (sizeof(Element) == 4) {
+      v[0] = as_bits(half_to_float(low));
+      v[1] = as_bits(half_to_float(high));
+    } else if (type.bf16) {
       // Three mantissa bits are in the upper half.
-      v[0] = static_cast<std::uint16_t>(as_bits(half_to_float(v[0])) >> 16);
-      v[1] = static_cast<std::uint16_t>(as_bits(half_to_float(v[1])) >> 16);
+      v[0] = static_cast<Element>(as_bits(half_to_float(low)) >> 16);
+      v[1] = static_cast<Element>(as_bits(half_to_float(high)) >> 16);
+    } else {
+      v[0] = low;
+      v[1] = high;
     }
   }
   return g;

@@ -195,9 +195,13 @@ void check_words(dtype dtype, value_format format) {
       }
       ASSERT_EQ(any_special_fp8(words, c), special) << std::hex << words[0] << ' ' << words[1];
       if (special) continue;
-      const group<std::uint16_t> back = fp8_values_of(words, type, c);
-      for (unsigned i = 0; i < group_elements; ++i)
+      const auto back = fp8_values_of<std::uint16_t>(words, type, c);
+      const auto exact = fp8_values_of<std::uint32_t>(words, type, c);
+      for (unsigned i = 0; i < group_elements; ++i) {
+        const float value = widen<Format>(static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4))));
         ASSERT_EQ(back.value[i], g.value[i]) << std::hex << words[i / 4];
+        ASSERT_EQ(exact.value[i], as_bits(value)) << std::hex << words[i / 4];
+      }
     }
   }
 }

@@ -1,0 +1,130 @@
+#pragma once
+/// \file
+/// Groups of elements as the words that they are in memory, 16-bit elements two to a word, and what is done
+/// to all elements of a word at once.
+
+#include <cstdint>
+
+#include "common/elements.hpp"
+
+namespace stash::kernels {
+
+/// Elements of a word.
+template <class Bits>
+inline constexpr unsigned per_word = 4 / sizeof(Bits);
+template <class Bits>
+inline constexpr unsigned group_words = group_elements / per_word<Bits>;
+
+template <class Bits>
+struct packed_group {
+  std::uint32_t word[group_words<Bits>];
+
+  STASH_DEVICE Bits value(unsigned i) const {
+    return static_cast<Bits>(word[i / per_word<Bits>] >> (8 * sizeof(Bits) * (i % per_word<Bits>)));
+  }
+};
+
+template <class Bits>
+STASH_DEVICE packed_group<Bits> packed(const group<Bits>& g) {
+  packed_group<Bits> p = {};
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    p.word[i / per_word<Bits>] |= static_cast<std::uint32_t>(g.value[i])
+                                  << (8 * sizeof(Bits) * (i % per_word<Bits>));
+  }
+  return p;
+}
+
+template <class Bits>
+STASH_DEVICE group<Bits> unpacked(const packed_group<Bits>& p) {
+  group<Bits> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    g.value[i] = p.value(i);
+  return g;
+}
+
+/// Bit i from byte i of eight that are 0 or 1.
+STASH_DEVICE std::uint32_t bits_of_bytes(std::uint32_t first, std::uint32_t second) {
+  // Each of the eight bits comes to its place in the highest byte by one of the four ones of the factor, and
+  // no two products to the same place.
+  return ((first | second << 4) * 0x01020408U) >> 24;
+}
+
+/// Bit i: element i is not zero.
+template <class Bits>
+STASH_DEVICE std::uint32_t nonzero_bits(const packed_group<Bits>& g) {
+  std::uint32_t bits = 0;
+  if constexpr (sizeof(Bits) == 4) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      bits |= (g.word[i] != 0 ? 1U : 0U) << i;
+    return bits;
+  } else {
+    static_assert(sizeof(Bits) == 2);
+    // The bits of the first elements of the words are two apart, those of the second ones are 15 above them.
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<Bits>; ++w)
+      bits |= smaller_halves(g.word[w], 0x00010001) << (2 * w);
+    return (bits | bits >> 15) & 0xff;
+  }
+}
+
+/// Calls body(i, element i) for every element that is not zero.
+template <class Bits, class Body>
+STASH_DEVICE void for_each_nonzero(const packed_group<Bits>& g, const Body& body) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    if (g.value(i) != 0) body(i, g.value(i));
+  }
+}
+
+/// The largest element without signs, of this group and `other`; of 16 bits one for each half.
+template <class Bits>
+STASH_DEVICE std::uint32_t larger_of(const packed_group<Bits>& g, std::uint32_t other) {
+  STASH_UNROLL
+  for (unsigned w = 0; w < group_words<Bits>; ++w) {
+    if constexpr (sizeof(Bits) == 4) {
+      other = g.word[w] > other ? g.word[w] : other;
+    } else {
+      other = larger_halves(g.word[w], other);
+    }
+  }
+  return other;
+}
+/// Whether larger_of() is above a limit.
+template <class Bits>
+STASH_DEVICE bool any_above(std::uint32_t largest, std::uint32_t limit) {
+  return sizeof(Bits) == 4 ? largest > limit : (largest & 0xffff) > limit || largest >> 16 > limit;
+}
+
+/// Takes the elements whose bits are set from shared memory, where they lie one after the other; +0 for the
+/// others. The place behind the last of them may be read too.
+template <class Bits>
+STASH_DEVICE packed_group<Bits> spread(std::uint32_t bits, const Bits* from) {
+  packed_group<Bits> g = {};
+  STASH_UNROLL
+  for (unsigned first = 0; first < group_elements; first += 4) {
+    // A byte for each of four bits. Before an element lie as many others as there are ones in the bytes
+    // before its own.
+    const std::uint32_t ones = (bits >> first & 0xf) * 0x00204081U & 0x01010101U;
+    const std::uint32_t mask = ones * 0xff;
+    constexpr std::uint32_t each = sizeof(Bits) * 0x01010101U;
+    const std::uint32_t value[4] = {*from, *behind(from, ones, each & 0xff),
+                                    *behind(from, ones, each & 0xffff), *behind(from, ones, each & 0xffffff)};
+    if (first + 4 < group_elements) from = behind(from, ones, each);
+    if constexpr (sizeof(Bits) == 4) {
+      STASH_UNROLL
+      for (unsigned i = 0; i < 4; ++i)
+        g.word[first + i] = value[i] & pick_bytes(mask, 0, 0x1111 * i);
+    } else {
+      STASH_UNROLL
+      for (unsigned i = 0; i < 4; i += 2) {
+        g.word[(first + i) / 2] = (value[i] | value[i + 1] << 16) & pick_bytes(mask, 0, 0x1100 + 0x1111 * i);
+      }
+    }
+  }
+  return g;
+}
+
+}  // namespace stash::kernels

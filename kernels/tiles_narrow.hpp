@@ -1,0 +1,197 @@
+#pragma once
+/// \file
+/// Narrow values of a tile in shared memory: an image of elements becomes one of stored values, or the other
+/// way round, in place. The elements lie at the front and the stored values, which are never larger, near the
+/// end. So going from the last values to the first, codes are written behind all elements that are still to
+/// be read, and going from the first to the last, elements before all codes; what a warp handles at once it
+/// reads before it writes. Scales are few, and a lane holds one.
+
+#include <cstdint>
+
+#include "cast.hpp"
+#include "tiles.hpp"
+
+namespace stash::kernels {
+
+/// Where the payload of `stored` bytes of values is made. Columns lie behind all elements, because they are
+/// written together with them.
+template <class Element, bool Narrow>
+STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
+  constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
+  return Narrow ? elements - stored / 16 * 16 : 0;
+}
+/// Where it comes to be read.
+template <class Element, bool Narrow>
+STASH_DEVICE std::uint32_t place_to_read(std::uint32_t stored) {
+  constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
+  return Narrow ? elements - (stored + 15) / 16 * 16 : 0;
+}
+
+/// Calls body(first value) for every `each` of `count` values, from the last to the first.
+template <class Body>
+STASH_DEVICE void for_each_backwards(std::uint32_t count, std::uint32_t each, const Body& body) {
+  for (std::uint32_t pieces = (count + each - 1) / each; pieces != 0; --pieces)
+    body((pieces - 1) * each);
+}
+
+/// The group of elements at `from`, in shared memory.
+template <class Element>
+STASH_DEVICE group<Element> group_at(const Element* from) {
+  vector16 v[group_vectors<Element>];
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_vectors<Element>; ++i)
+    v[i] = reinterpret_cast<const vector16*>(from)[i];
+  return unpacked<Element>(v);
+}
+
+/// Eight-bit codes without scales, where there are instructions for them.
+template <class Element>
+STASH_DEVICE void narrow_to_fp8(const device_tiles& job, const Element* values, std::uint32_t count,
+                                std::uint8_t* stored) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  for_each_backwards(count, group_elements * warp_lanes, [&](std::uint32_t base) {
+    const std::uint32_t first = base + group_elements * lane;
+    std::uint32_t words[4] = {};
+    if (first < count) fp8_codes_of(group_at(values + first), job.type, job.conversion, words);
+    sync_warp();
+    const std::uint64_t codes = words[0] | std::uint64_t{words[1]} << 32;
+    if (first + group_elements <= count) {
+      *reinterpret_cast<std::uint64_t*>(stored + first) = codes;
+    } else {
+      for (std::uint32_t i = 0; first + i < count; ++i)
+        stored[first + i] = static_cast<std::uint8_t>(codes >> (8 * i));
+    }
+    sync_warp();
+  });
+}
+
+/// fp10: three to a word.
+template <class Element>
+STASH_DEVICE void narrow_to_fp10(const device_tiles& job, const Element* values, std::uint32_t count,
+                                 std::uint8_t* stored) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  for_each_backwards(count, 3 * warp_lanes, [&](std::uint32_t base) {
+    const std::uint32_t first = base + 3 * lane;
+    std::uint32_t word = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 3; ++i) {
+      if (first + i < count) word |= code_of(to_f32(values[first + i], job.type), job.conversion) << (10 * i);
+    }
+    sync_warp();
+    if (first < count) reinterpret_cast<std::uint32_t*>(stored)[first / 3] = word;
+    sync_warp();
+  });
+}
+
+/// Any other codes.
+template <class Element>
+STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
+                                  std::uint8_t* stored) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  const value_conversion& c = job.conversion;
+  const std::uint32_t scales = scale_bytes(job, count);
+  std::uint8_t* const codes = stored + scales;
+  std::uint32_t own_scale = 0;
+  // Four values to a lane: eight lanes share a scale.
+  for_each_backwards(count, 4 * warp_lanes, [&](std::uint32_t base) {
+    const std::uint32_t first = base + 4 * lane;
+    float value[4];
+    group_extremes extremes;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      value[i] = first + i < count ? to_f32(values[first + i], job.type) : 0.0F;
+      extremes.see(value[i]);
+    }
+    group_scale scale{};
+    if (job.scaled) {
+      scale = scale_of(merge(extremes, scaled_group / 4), c);
+      const std::uint32_t got = shuffle(all_lanes, std::uint32_t{scale.byte}, lane % 4 * 8);
+      if (lane / 4 == base / (4 * scaled_group)) own_scale = got;
+    }
+    std::uint64_t packed = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      const std::uint64_t code = job.scaled ? scaled_code_of(value[i], scale, c) : code_of(value[i], c);
+      packed |= code << (job.code_bits * i);
+    }
+    sync_warp();
+    if (first < count) {
+      const std::uint32_t have = count - first < 4 ? count - first : 4;
+      const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
+      for (std::uint32_t b = 0; b < bytes; ++b)
+        codes[first * job.code_bits / 8 + b] = static_cast<std::uint8_t>(packed >> (8 * b));
+    }
+    sync_warp();
+  });
+  if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
+}
+
+/// Turns the `count` elements of an image into stored values. All lanes come.
+template <class Element>
+STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
+  const auto* values = reinterpret_cast<const Element*>(image);
+  std::uint8_t* const stored = image + place_to_write<Element, true>(value_bytes(job, count));
+  if (has_fp8_instructions && job.code_bits == 8 && !job.scaled) {
+    narrow_to_fp8(job, values, count, stored);
+  } else if (job.code_bits == 10) {
+    narrow_to_fp10(job, values, count, stored);
+  } else {
+    narrow_to_codes(job, values, count, stored);
+  }
+}
+
+/// Code `rank` of those at `codes`.
+STASH_DEVICE std::uint32_t stored_code(const device_tiles& job, const std::uint8_t* codes,
+                                       std::uint32_t rank) {
+  const unsigned bits = job.code_bits;
+  if (bits == 10) return reinterpret_cast<const std::uint32_t*>(codes)[rank / 3] >> (10 * (rank % 3)) & 0x3ff;
+  const std::uint32_t bit = rank * bits;
+  std::uint32_t code = codes[bit / 8];
+  if (bit % 8 + bits > 8) code |= std::uint32_t{codes[bit / 8 + 1]} << 8;
+  return code >> (bit % 8) & ((1U << bits) - 1);
+}
+/// The narrow value `rank` of a payload of `count`, as f32.
+STASH_DEVICE float stored_value(const device_tiles& job, const std::uint8_t* payload, std::uint32_t count,
+                                std::uint32_t rank) {
+  const std::uint32_t code = stored_code(job, payload + scale_bytes(job, count), rank);
+  if (job.scaled) return scaled_value_of(code, payload[rank / scaled_group], job.conversion);
+  return value_of(code, job.conversion);
+}
+
+/// Turns the `count` stored values of an image into elements. All lanes come.
+template <class Element>
+STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  const std::uint8_t* const stored = image + place_to_read<Element, true>(value_bytes(job, count));
+  auto* const values = reinterpret_cast<Element*>(image);
+  if (job.code_bits == 8 && !job.scaled) {
+    for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {
+      const std::uint32_t first = base + group_elements * lane;
+      group<Element> g = {};
+      if (first < count) {
+        const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(stored + first);
+        g = values_of<Element, 8, false>(fp8_codes(word), job.type, job.conversion);
+      }
+      sync_warp();
+      if (first < count) store_group(values + first, g);
+      sync_warp();
+    }
+    return;
+  }
+  const std::uint32_t scales = scale_bytes(job, count);
+  const std::uint32_t own_scale = lane < scales ? stored[lane] : 0;
+  for (std::uint32_t base = 0; base < count; base += scaled_group) {
+    const auto scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, base / scaled_group));
+    const std::uint32_t rank = base + lane;
+    float value = 0;
+    if (rank < count) {
+      const std::uint32_t code = stored_code(job, stored + scales, rank);
+      value = job.scaled ? scaled_value_of(code, scale, job.conversion) : value_of(code, job.conversion);
+    }
+    sync_warp();
+    if (rank < count) values[rank] = from_f32<Element>(value, job.type);
+    sync_warp();
+  }
+}
+
+}  // namespace stash::kernels
