@@ -28,7 +28,7 @@ inline constexpr unsigned encode_blocks_of_many = 2;
 // Left to itself, ptxas squeezes one more block in and spills.
 inline constexpr unsigned decode_blocks = 4;
 inline constexpr unsigned decode_blocks_of_many = 3;
-inline constexpr unsigned gate_blocks = 2;
+inline constexpr unsigned gate_blocks = 3;
 
 // Pooling.
 inline constexpr unsigned pool_threads = 256;
