@@ -1,7 +1,6 @@
 #include "masks.hpp"
 
 #include "dispatch.hpp"
-#include "encoders/convert.hpp"
 
 namespace stash::kernels {
 namespace {
@@ -25,8 +24,8 @@ void encode_mask(const encode_item& item, launches& to) {
     } else {
       encode_with<decltype(bits)>(
           item, to,
-          range_predicate{type, detail::rounded_to(item.input.type, item.how.lower),
-                          detail::rounded_to(item.input.type, item.how.upper), nan_passes});
+          range_predicate_of(item.input.type, detail::rounded_to(item.input.type, item.how.lower),
+                             detail::rounded_to(item.input.type, item.how.upper), nan_passes));
     }
   });
 }

@@ -7,6 +7,8 @@
 
 #include "common/each_group.hpp"
 #include "common/elements.hpp"
+#include "common/host.hpp"
+#include "common/pairs.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -32,9 +34,9 @@ struct sign_predicate {
   element_type type;
   bool nan_passes;
 
-  template <class Bits>
-  STASH_DEVICE bool operator()(Bits bits) const {
-    return passes(bits, type, nan_passes);
+  STASH_DEVICE bool operator()(std::uint32_t bits) const { return passes(bits, type, nan_passes); }
+  STASH_DEVICE std::uint32_t flags(std::uint32_t pair) const {
+    return ruled_flags(positive_flags(pair), pair, type, nan_passes);
   }
 };
 
@@ -51,22 +53,47 @@ struct range_predicate {
   element_type type;
   float lower, upper;
   bool nan_passes;
+  pair_bound above_lower, below_upper;  ///< of 16 bits
 
-  template <class Bits>
-  STASH_DEVICE bool operator()(Bits bits) const {
-    const float value = to_f32(bits, type);
+  STASH_DEVICE bool operator()(std::uint32_t bits) const {
+    const float value = as_float(bits);
     return (value > lower && value < upper) || (nan_passes && value != value);
   }
+  STASH_DEVICE std::uint32_t flags(std::uint32_t pair) const {
+    return ruled_flags(above_lower.flags(pair) & below_upper.flags(pair), pair, type, nan_passes);
+  }
 };
+/// The bounds are numbers of the type.
+inline range_predicate range_predicate_of(dtype dtype, float lower, float upper, bool nan_passes) {
+  return {element_type_of(dtype),
+          lower,
+          upper,
+          nan_passes,
+          pair_bound_of(bits_in(dtype, lower), true),
+          pair_bound_of(bits_in(dtype, upper), false)};
+}
+
+/// A bit for each element of a group.
+template <class Bits, class Predicate>
+STASH_DEVICE std::uint32_t predicate_bits(const group<Bits>& g, const Predicate& predicate) {
+  if constexpr (sizeof(Bits) == 2) {
+    const packed_group<Bits> pairs = packed(g);
+    const std::uint32_t flags[4] = {predicate.flags(pairs.word[0]), predicate.flags(pairs.word[1]),
+                                    predicate.flags(pairs.word[2]), predicate.flags(pairs.word[3])};
+    return bits_of_flags(flags);
+  } else {
+    std::uint32_t bits = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      bits |= (predicate(g.value[i]) ? 1U : 0U) << i;
+    return bits;
+  }
+}
 
 /// The mask byte of a group; bits behind `length` are zero.
 template <class Bits, class Predicate>
 STASH_DEVICE std::uint8_t mask_byte(const group<Bits>& g, unsigned length, const Predicate& predicate) {
-  unsigned bits = 0;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i)
-    bits |= (predicate(g.value[i]) ? 1U : 0U) << i;
-  return static_cast<std::uint8_t>(bits & ((1U << length) - 1));
+  return static_cast<std::uint8_t>(predicate_bits(g, predicate) & ((1U << length) - 1));
 }
 
 /// Writes the plane of a tensor, padding included.

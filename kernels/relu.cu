@@ -18,14 +18,6 @@ void forward(const char* name, const const_tensor_view& x, const tensor_view& y,
   });
 }
 
-/// A number rounded to an element type.
-std::uint32_t bits_in(dtype type, float value) {
-  constexpr auto to_zero = underflow_rule::to_zero;
-  if (type == dtype::f16) return detail::narrow<detail::fp16_format, to_zero>(value);
-  if (type == dtype::bf16) return detail::narrow<detail::bf16_format, to_zero>(value);
-  return std::bit_cast<std::uint32_t>(value);
-}
-
 /// What a backward call works on.
 struct gradient_call {
   const char* name;
@@ -160,10 +152,8 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
 
 void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
                   float upper, framework_rule rule, const execution_context& context) {
-  const element_type type = element_type_of(x.type);
-  forward("clip_forward", x, y, mask,
-          clip{type, lower, upper, bits_in(x.type, lower), bits_in(x.type, upper)},
-          range_predicate{type, lower, upper, rule == framework_rule::pytorch}, context);
+  forward("clip_forward", x, y, mask, clip_of(x.type, lower, upper),
+          range_predicate_of(x.type, lower, upper, rule == framework_rule::pytorch), context);
 }
 
 void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
@@ -171,7 +161,7 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
                    const execution_context& context) {
   const element_type type = element_type_of(dy.type);
   backward_from_range({"clip_backward", dy, dx, {type, false, 0}, context}, e, stash,
-                      range_predicate{type, lower, upper, rule == framework_rule::pytorch});
+                      range_predicate_of(dy.type, lower, upper, rule == framework_rule::pytorch));
 }
 
 void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -179,8 +169,8 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
   const element_type type = element_type_of(dy.type);
   const gradient_call call{"clip_backward", dy, dx, {type, false, 0}, context};
   with_element(dy.type, [&](auto bits) {
-    backward_from_dense<decltype(bits)>(call, x,
-                                        range_predicate{type, lower, upper, rule == framework_rule::pytorch});
+    backward_from_dense<decltype(bits)>(
+        call, x, range_predicate_of(dy.type, lower, upper, rule == framework_rule::pytorch));
   });
 }
 

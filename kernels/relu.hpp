@@ -8,13 +8,19 @@
 
 namespace stash::kernels {
 
+// Of 16-bit elements, functions take a group of pairs.
+using element_pairs = packed_group<std::uint16_t>;
+
 /// x > 0 or NaN ? x : +0.
 struct rectify {
   element_type type;
 
-  template <class Bits>
-  STASH_DEVICE Bits operator()(Bits x) const {
-    return passes(x, type, true) ? x : Bits{0};
+  STASH_DEVICE std::uint32_t operator()(std::uint32_t x) const { return passes(x, type, true) ? x : 0; }
+  STASH_DEVICE element_pairs pairs(element_pairs x) const {
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
+      x.word[w] &= sign_masks(positive_flags(x.word[w]) | nan_flags(x.word[w], type));
+    return x;
   }
 };
 
@@ -28,9 +34,15 @@ struct leak {
   element_type type;
   float slope;
 
-  template <class Bits>
-  STASH_DEVICE Bits operator()(Bits x) const {
-    return passes(x, type, false) ? x : result_from_f32<Bits>(scaled(to_f32(x, type), slope), type);
+  STASH_DEVICE std::uint32_t operator()(std::uint32_t x) const {
+    return passes(x, type, false) ? x : as_bits(scaled(as_float(x), slope));
+  }
+  STASH_DEVICE element_pairs pairs(const element_pairs& x) const {
+    element_pairs positive;
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
+      positive.word[w] = sign_masks(positive_flags(x.word[w]));
+    return leaked(x, positive, slope, type);
   }
 };
 
@@ -38,19 +50,37 @@ struct leak {
 struct clip {
   element_type type;
   float lower, upper;
-  std::uint32_t lower_bits, upper_bits;  ///< rounded to the element type
+  std::uint32_t lower_bits, upper_bits;  ///< of 16 bits, in both halves
+  pair_bound below, above;
 
-  template <class Bits>
-  STASH_DEVICE Bits operator()(Bits x) const {
-    const float value = to_f32(x, type);
-    std::uint32_t bits = value < lower ? lower_bits : value > upper ? upper_bits : std::uint32_t{x};
-    if constexpr (sizeof(Bits) == 2) {
+  STASH_DEVICE std::uint32_t operator()(std::uint32_t x) const {
+    const float value = as_float(x);
+    return value < lower ? as_bits(lower) : value > upper ? as_bits(upper) : x;
+  }
+  STASH_DEVICE element_pairs pairs(element_pairs x) const {
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w) {
+      const std::uint32_t pair = x.word[w];
+      std::uint32_t result = select_bits(sign_masks(below.flags(pair)), lower_bits, pair);
+      result = select_bits(sign_masks(above.flags(pair)), upper_bits, result);
       // What is rounded is a NaN that rounding writes.
-      bits = value != value ? (bits & 0x8000U) | type.nan : bits;
+      const std::uint32_t nan = (pair & pair_signs) | both(type.nan);
+      x.word[w] = select_bits(sign_masks(nan_flags(pair, type)), nan, result);
     }
-    return static_cast<Bits>(bits);
+    return x;
   }
 };
+/// The bounds are numbers of the type.
+inline clip clip_of(dtype dtype, float lower, float upper) {
+  const std::uint32_t lower_bits = bits_in(dtype, lower), upper_bits = bits_in(dtype, upper);
+  return {element_type_of(dtype),
+          lower,
+          upper,
+          both(lower_bits),
+          both(upper_bits),
+          pair_bound_of(lower_bits, false),
+          pair_bound_of(upper_bits, true)};
+}
 
 /// y = f(x), and the mask of x under a predicate unless plane.data is null.
 template <class Bits, class Function, class Predicate>
@@ -67,11 +97,15 @@ struct activation_body {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(x, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(x, index); }
   STASH_DEVICE loaded apply(const loaded& in) const {
-    loaded out;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      out.value[i] = function(in.value[i]);
-    return out;
+    if constexpr (sizeof(Bits) == 2) {
+      return unpacked(function.pairs(packed(in)));
+    } else {
+      loaded out;
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        out.value[i] = function(in.value[i]);
+      return out;
+    }
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
     store_halves(y, index, apply(halves));
@@ -96,11 +130,26 @@ struct gate {
   float slope;
 
   template <class Bits>
-  STASH_DEVICE Bits operator()(Bits dy, bool pass) const {
-    if (!leaky) return pass ? dy : Bits{0};
-    // What passes is rounded too: a NaN of 16 bits becomes the one that rounding writes.
-    const float value = to_f32(dy, type);
-    return result_from_f32<Bits>(pass ? value : scaled(value, slope), type);
+  STASH_DEVICE packed_group<Bits> operator()(packed_group<Bits> dy, std::uint32_t bits) const {
+    if constexpr (sizeof(Bits) == 2) {
+      const element_pairs masks = masks_of_bits<Bits>(bits);
+      // What passes is rounded too: a NaN becomes the one that rounding writes.
+      if (leaky) return leaked(dy, masks, slope, type);
+      STASH_UNROLL
+      for (unsigned w = 0; w < group_words<Bits>; ++w)
+        dy.word[w] &= masks.word[w];
+    } else {
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i) {
+        const bool pass = (bits >> i & 1) != 0;
+        if (leaky) {
+          dy.word[i] = pass ? dy.word[i] : as_bits(scaled(as_float(dy.word[i]), slope));
+        } else {
+          dy.word[i] = pass ? dy.word[i] : 0;
+        }
+      }
+    }
+    return dy;
   }
 };
 
@@ -152,19 +201,13 @@ struct gradient_body {
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return {load_elements<Bits>(dy, index), source.load_any(index, dy.elements)};
   }
-  STASH_DEVICE group<Bits> apply(const loaded& in, unsigned bits) const {
-    group<Bits> out;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      out.value[i] = function(in.dy.value[i], (bits >> i & 1) != 0);
-    return out;
-  }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
     const std::uint8_t bits = source.bits(in.bits);
-    store_halves(dx, index, apply(in, Source::of_halves ? bits : shared_bits<Bits>(index, bits)));
+    const std::uint8_t own = Source::of_halves ? bits : shared_bits<Bits>(index, bits);
+    store_halves(dx, index, unpacked(function(packed(in.dy), own)));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
-    store_elements(dx, index, apply(in, source.bits(in.bits)));
+    store_elements(dx, index, unpacked(function(packed(in.dy), source.bits(in.bits))));
   }
   STASH_DEVICE void finish(bool) const {}
 };

@@ -251,17 +251,16 @@ struct present_test {
   bool nan_passes;
   static constexpr bool presence_can_do = true;
 
+  STASH_DEVICE bool operator()(std::uint32_t value) const {
+    const std::uint32_t magnitude = value & type.magnitudes;
+    return magnitude > type.infinity ? nan_passes : value == magnitude;
+  }
+  STASH_DEVICE std::uint32_t flags(std::uint32_t pair) const {
+    return ruled_flags(~pair, pair, type, nan_passes);
+  }
   template <class Element>
-  STASH_DEVICE std::uint32_t operator()(std::uint32_t present, const group<Element>& g) const {
-    std::uint32_t bits = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const std::uint32_t magnitude = g.value[i] & type.magnitudes;
-      const bool nan = magnitude > type.infinity;
-      const bool pass = nan ? nan_passes : g.value[i] == magnitude;
-      bits |= (pass ? 1U : 0U) << i;
-    }
-    return bits & present;
+  STASH_DEVICE std::uint32_t bits(std::uint32_t present, const group<Element>& g) const {
+    return predicate_bits(g, *this) & present;
   }
 };
 
@@ -272,8 +271,8 @@ struct value_test {
   static constexpr bool presence_can_do = false;
 
   template <class Element>
-  STASH_DEVICE std::uint32_t operator()(std::uint32_t, const group<Element>& g) const {
-    return mask_byte(g, group_elements, predicate);
+  STASH_DEVICE std::uint32_t bits(std::uint32_t, const group<Element>& g) const {
+    return predicate_bits(g, predicate);
   }
 };
 
@@ -289,32 +288,38 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
   vector16* const image = images + warp * (bytes / 16);
 
-  // csr's kernels have no registers left for it.
-  const bool whole = has_halves<Element> && !Columns && dy.vectors && job.dense.vectors &&
-                     (tile + 1) * tile_elements <= job.dense.elements;
-  group<Element> in[tile_rows];
-  STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r) {
-    const std::uint64_t number = first + r * row_groups;
-    in[r] = whole ? load_halves<Element>(dy, number) : load_elements<Element>(dy, number);
+  // csr's kernels have no registers left for halves.
+  constexpr bool usual = !has_halves<Element> || !Columns;
+  const bool whole =
+      usual && dy.vectors && job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
+  packed_group<Element> in[tile_rows];
+  if (whole) {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      in[r] = packed(load_halves<Element>(dy, first + r * row_groups));
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      in[r] = packed(load_elements<Element>(dy, first + r * row_groups));
   }
   const bool values = !Test::presence_can_do || (job.report->flags & flag_mask_is_not_sign) != 0;
   tile_seen seen;
   see_tile<Element, Narrow, Columns>(job, tile, values, image, marks + warp * mark_vectors, seen);
   if (tile >= job.tiles()) return;
 
+  std::uint32_t(&bits)[tile_rows] = seen.bits.byte;
+  if (values && seen.status == status_ok) {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r) {
+      const auto* stored = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
+      bits[r] = test.bits(bits[r], unpacked(spread(bits[r], stored)));
+    }
+  }
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    std::uint32_t bits = seen.bits.byte[r];
-    if (values && seen.status == status_ok) {
-      bits = test(bits, unpacked(spread(bits, reinterpret_cast<const Element*>(image) + seen.bits.rank[r])));
-    }
     const std::uint64_t number = first + r * row_groups;
-    if (whole) bits = shared_bits<Element>(number, static_cast<std::uint8_t>(bits));
-    group<Element> out;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      out.value[i] = function(in[r].value[i], (bits >> i & 1) != 0);
+    if (whole) bits[r] = shared_bits<Element>(number, static_cast<std::uint8_t>(bits[r]));
+    const group<Element> out = unpacked(function(in[r], bits[r]));
     if (whole) {
       store_halves(job.dense, number, out);
     } else {

@@ -2,11 +2,13 @@
 /// \file
 /// From the public views to what kernels take, and from run-time types to template arguments.
 
+#include <bit>
 #include <cstdint>
 
 #include "common/each_group.hpp"
 #include "common/elements.hpp"
 #include "common/launches.hpp"
+#include "encoders/convert.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -29,6 +31,14 @@ inline element_type element_type_of(dtype type) {
   if (type == dtype::f16) return {0x7c00, 0x7fff, false, 0x477fe000, 0x7e00};
   if (type == dtype::bf16) return {0x7f80, 0x7fff, true, 0x7f7f0000, 0x7fc0};
   return {};
+}
+
+/// A number rounded to an element type.
+inline std::uint32_t bits_in(dtype type, float value) {
+  constexpr auto to_zero = underflow_rule::to_zero;
+  if (type == dtype::f16) return detail::narrow<detail::fp16_format, to_zero>(value);
+  if (type == dtype::bf16) return detail::narrow<detail::bf16_format, to_zero>(value);
+  return std::bit_cast<std::uint32_t>(value);
 }
 
 /// Calls body with a zero of the bits of a floating-point type.

@@ -69,6 +69,18 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
   return __byte_perm(a, b, which);
 }
 
+/// The highest bit of each half, in all its places.
+STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
+  std::uint32_t masks;
+  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(masks) : "r"(halves));
+  return masks;
+}
+/// Bits of a where those of the mask are set, else of b.
+STASH_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+  std::uint32_t selected;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(selected) : "r"(mask), "r"(a), "r"(b));
+  return selected;
+}
 /// Of each half of two words the smaller, without signs, and the larger.
 STASH_DEVICE std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b) {
   return __vminu2(a, b);
@@ -168,6 +180,14 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
   return picked;
 }
 
+/// The highest bit of each half, in all its places.
+STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
+  return (halves >> 15 & 0x00010001U) * 0xffffU;
+}
+/// Bits of a where those of the mask are set, else of b.
+STASH_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+  return (a & mask) | (b & ~mask);
+}
 /// Of each half of two words the smaller, without signs, and the larger.
 STASH_DEVICE std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b) {
   const std::uint32_t low = (a & 0xffff) < (b & 0xffff) ? a : b, high = a >> 16 < b >> 16 ? a : b;

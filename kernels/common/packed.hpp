@@ -98,6 +98,26 @@ STASH_DEVICE bool any_above(std::uint32_t largest, std::uint32_t limit) {
   return sizeof(Bits) == 4 ? largest > limit : (largest & 0xffff) > limit || largest >> 16 > limit;
 }
 
+/// A byte, 0 or 1, for each of the four lowest bits.
+STASH_DEVICE std::uint32_t ones_of_bits(std::uint32_t bits) {
+  return (bits & 0xf) * 0x00204081U & 0x01010101U;
+}
+/// The mask of word w of four elements, from a byte for each of them.
+template <class Bits>
+STASH_DEVICE std::uint32_t word_mask(std::uint32_t byte_masks, unsigned w) {
+  return pick_bytes(byte_masks, 0, sizeof(Bits) == 4 ? 0x1111 * w : 0x1100 + 0x2222 * w);
+}
+/// All bits of the elements whose bit is set.
+template <class Bits>
+STASH_DEVICE packed_group<Bits> masks_of_bits(std::uint32_t bits) {
+  packed_group<Bits> masks = {};
+  constexpr unsigned words = 4 / per_word<Bits>;
+  STASH_UNROLL
+  for (unsigned w = 0; w < group_words<Bits>; ++w)
+    masks.word[w] = word_mask<Bits>(ones_of_bits(bits >> (w / words * 4)) * 0xff, w % words);
+  return masks;
+}
+
 /// Takes the elements whose bits are set from shared memory, where they lie one after the other; +0 for the
 /// others. The place behind the last of them may be read too.
 template <class Bits>
@@ -105,23 +125,16 @@ STASH_DEVICE packed_group<Bits> spread(std::uint32_t bits, const Bits* from) {
   packed_group<Bits> g = {};
   STASH_UNROLL
   for (unsigned first = 0; first < group_elements; first += 4) {
-    // A byte for each of four bits. Before an element lie as many others as there are ones in the bytes
-    // before its own.
-    const std::uint32_t ones = (bits >> first & 0xf) * 0x00204081U & 0x01010101U;
-    const std::uint32_t mask = ones * 0xff;
+    // Before an element lie as many others as there are ones in the bytes before its own.
+    const std::uint32_t ones = ones_of_bits(bits >> first);
     constexpr std::uint32_t each = sizeof(Bits) * 0x01010101U;
     const std::uint32_t value[4] = {*from, *behind(from, ones, each & 0xff),
                                     *behind(from, ones, each & 0xffff), *behind(from, ones, each & 0xffffff)};
     if (first + 4 < group_elements) from = behind(from, ones, each);
-    if constexpr (sizeof(Bits) == 4) {
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; ++i)
-        g.word[first + i] = value[i] & pick_bytes(mask, 0, 0x1111 * i);
-    } else {
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; i += 2) {
-        g.word[(first + i) / 2] = (value[i] | value[i + 1] << 16) & pick_bytes(mask, 0, 0x1100 + 0x1111 * i);
-      }
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4 / per_word<Bits>; ++w) {
+      const std::uint32_t word = sizeof(Bits) == 4 ? value[w] : value[2 * w] | value[2 * w + 1] << 16;
+      g.word[first / per_word<Bits> + w] = word & word_mask<Bits>(ones * 0xff, w);
     }
   }
   return g;

@@ -16,7 +16,8 @@ inline constexpr unsigned group_threads = 256;
 inline constexpr unsigned loads_in_flight = 4;
 /// For many small maps; left alone, the compiler would rather spill.
 inline constexpr unsigned group_blocks_of_many = 1;
-/// 16-bit elements go through f32 one by one, each in a register of its own.
+/// Two maps of 16-bit elements, or a map and codes that are taken apart, want more registers than three
+/// blocks leave.
 inline constexpr unsigned narrow_gradient_blocks = 2;
 
 // Tiles: a warp has one, and those of a block claim their place at once.
@@ -27,7 +28,7 @@ inline constexpr unsigned encode_blocks_of_many = 2;
 // Left to itself, ptxas squeezes one more block in and spills.
 inline constexpr unsigned decode_blocks = 4;
 inline constexpr unsigned decode_blocks_of_many = 3;
-inline constexpr unsigned gate_blocks = 2;
+inline constexpr unsigned gate_blocks = 3;
 
 // Pooling.
 inline constexpr unsigned pool_threads = 256;
