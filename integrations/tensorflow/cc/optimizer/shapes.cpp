@@ -1,7 +1,10 @@
 #include "optimizer/shapes.hpp"
 
+#include <map>
+#include <memory>
 #include <set>
 
+#include "optimizer/list_shapes.hpp"
 #include "optimizer/needs.hpp"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
@@ -11,6 +14,7 @@ namespace stash_tf {
 namespace {
 
 using tensorflow::grappler::GraphProperties;
+using tensorflow::grappler::GrapplerItem;
 
 // Grappler writes unknown dimensions as symbols below -1, and the batch of a step's input is the first it
 // finds.
@@ -18,6 +22,7 @@ constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
 constexpr std::int64_t most_elements = std::int64_t{1} << 46;
 constexpr std::int64_t unknown = -1;
+constexpr int most_rounds = 4;  // of inference: lists may hold what was computed from others
 constexpr std::int64_t more_than_most = -2;
 
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
@@ -59,6 +64,13 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
   return s;
 }
 
+absl::Status infer_shapes(GraphProperties* properties) {
+  return properties->InferStatically(/*assume_valid_feeds=*/false,
+                                     /*aggressive_shape_inference=*/false,
+                                     /*include_input_tensor_values=*/false,
+                                     /*include_output_tensor_values=*/false);
+}
+
 }  // namespace
 
 std::int64_t element_bytes(tensorflow::DataType type) {
@@ -81,24 +93,36 @@ std::int64_t tensor_size::sample_elements(std::int64_t batch) const {
   return batch_dims == 1 ? elements / batch : 0;
 }
 
-absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
-                                 std::int64_t batch, tensor_sizes* result) {
-  GraphProperties properties(item);
-  absl::Status status = properties.InferStatically(/*assume_valid_feeds=*/false,
-                                                   /*aggressive_shape_inference=*/false,
-                                                   /*include_input_tensor_values=*/false,
-                                                   /*include_output_tensor_values=*/false);
-  if (!status.ok()) return status;
+absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& graph, std::int64_t batch,
+                                 tensor_sizes* result) {
   result->batch_ = batch > 0 ? batch : nominal_batch;
+  auto with_lists = std::make_unique<GrapplerItem>(item.WithGraph(tensorflow::GraphDef(item.graph)));
+  auto properties = std::make_unique<GraphProperties>(*with_lists);
+  if (absl::Status s = infer_shapes(properties.get()); !s.ok()) return s;
+  std::set<std::int64_t> symbols = batch_symbols(*properties, graph);
+  std::map<source, listed_shape> listed;
+  for (int k = 0; k < most_rounds; ++k) {
+    if (!add_shapes_out_of_lists(graph, *properties, symbols, &listed)) break;
+    properties.reset();
+    with_lists = std::make_unique<GrapplerItem>(item.WithGraph(with_stand_ins(item.graph, graph, listed)));
+    properties = std::make_unique<GraphProperties>(*with_lists);
+    if (absl::Status s = infer_shapes(properties.get()); !s.ok()) return s;
+    symbols = batch_symbols(*properties, graph);
+    add_symbols_of_stand_ins(*properties, listed, &symbols);
+  }
   result->of_node_.assign(at(graph.size()), {});
-  const std::set<std::int64_t> symbols = batch_symbols(properties, graph);
+  const auto add = [&](int node, const tensorflow::OpInfo::TensorProperties& p) {
+    tensor_size s = size_of(p, symbols, result->batch_);
+    result->too_large_ = result->too_large_ || (batch > 0 && s.per_sample && s.elements == more_than_most);
+    result->batch_open_ = result->batch_open_ || s.per_sample;
+    result->of_node_[at(node)].push_back(std::move(s));
+  };
   for (int i = 0; i < graph.size(); ++i) {
-    if (!properties.HasOutputProperties(graph.name(i))) continue;
-    for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
-      tensor_size s = size_of(p, symbols, result->batch_);
-      result->too_large_ = result->too_large_ || (batch > 0 && s.per_sample && s.elements == more_than_most);
-      result->batch_open_ = result->batch_open_ || s.per_sample;
-      result->of_node_[at(i)].push_back(std::move(s));
+    if (!properties->HasOutputProperties(graph.name(i))) continue;
+    const auto& outputs = properties->GetOutputProperties(graph.name(i));
+    for (std::size_t port = 0; port < outputs.size(); ++port) {
+      const auto it = listed.find({i, static_cast<int>(port)});
+      add(i, it == listed.end() ? outputs[port] : properties->GetOutputProperties(it->second.stand_in)[0]);
     }
   }
   result->batch_known_ = !result->batch_open_ || batch > 0;
