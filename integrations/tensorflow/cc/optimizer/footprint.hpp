@@ -20,7 +20,7 @@ namespace stash_tf {
 struct footprint {
   std::int64_t peak_bytes = 0;
   std::int64_t host_bytes = 0;  ///< the most that lies on the host at a time, not in peak_bytes
-  /// Whether there are loops with lists whose size the graph does not say; of these one iteration counts.
+  /// Whether there are loops with lists whose size the graph does not say; of these only a part counts.
   bool unknown_lists = false;
   /// Tensors whose encoded values are there at the peak though all of their decoders have run: their last
   /// readers want bits alone.

@@ -35,9 +35,7 @@ class finder {
         if (count < 0) continue;
         shape->dims.insert(shape->dims.begin(), count);
       }
-      shape->stand_in = "stash_shape_of_" + std::to_string(i);
-      while (graph_.find(shape->stand_in) >= 0)
-        shape->stand_in += "_";
+      shape->stand_in = stand_in_name(graph_, tensor);
       found.emplace(tensor, std::move(*shape));
     }
     shapes_->insert(found.begin(), found.end());
@@ -104,6 +102,13 @@ class finder {
 };
 
 }  // namespace
+
+std::string stand_in_name(const graph_view& graph, const source& tensor) {
+  std::string name = "stash_shape_of_" + std::to_string(tensor.node) + "_" + std::to_string(tensor.port);
+  while (graph.find(name) >= 0)
+    name += "_";
+  return name;
+}
 
 bool add_shapes_out_of_lists(const graph_view& graph, const GraphProperties& known,
                              const std::set<std::int64_t>& symbols, std::map<source, listed_shape>* shapes) {

@@ -25,6 +25,9 @@ struct listed_shape {
   tensorflow::DataType type = tensorflow::DT_INVALID;
 };
 
+/// A name that no node has.
+std::string stand_in_name(const graph_view& graph, const source& tensor);
+
 /// Adds those tensors whose shape the inference left open and which can be told from what the list was given;
 /// `symbols` stand for the batch. False if there are no more.
 bool add_shapes_out_of_lists(const graph_view& graph, const tensorflow::grappler::GraphProperties& known,

@@ -28,15 +28,23 @@ bool is_whole_loop(const std::string& op) {
   return op == "While" || op == "StatelessWhile";
 }
 
+bool is_loop_variable(const graph_view& graph, int merge) {
+  const std::vector<source>& inputs = graph.inputs(merge);
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](const source& s) { return is_next_iteration(graph.op(s.node)); });
+}
+
 }  // namespace
 
 loop_plan::loop_plan(const graph_view& graph, const loops& all) : loops_(all) {
   std::vector<std::int64_t> nodes(at(all.size()), 0);
   std::vector<bool> has_lists(at(all.size()), false);
+  std::vector<bool> has_branches(at(all.size()), false);
   bool whole_loops = false;
   bool lists = false;
   for (int i = 0; i < graph.size(); ++i) {
     ++nodes[at(all.of(i))];
+    if (is_merge(graph.op(i)) && !is_loop_variable(graph, i)) has_branches[at(all.of(i))] = true;
     const bool on_list = is_list_op(graph.op(i));
     lists = lists || on_list;
     whole_loops = whole_loops || is_whole_loop(graph.op(i));
@@ -47,7 +55,7 @@ loop_plan::loop_plan(const graph_view& graph, const loops& all) : loops_(all) {
   // Without lists one iteration is as good as many.
   for (int k = 0; k < all.size(); ++k) {
     const bool known = all[k].trips >= 0;
-    unknown_ = unknown_ || (has_lists[at(k)] && !known);
+    unknown_ = unknown_ || (has_lists[at(k)] && (!known || has_branches[at(k)]));
     trips_.push_back(has_lists[at(k)] && known ? std::max<std::int64_t>(all[k].trips, 1) : 1);
   }
   const auto tasks = [&] {

@@ -24,7 +24,8 @@ class loop_plan {
   /// For how many of `count` iterations or elements the one at `position` of those simulated stands.
   double weight(std::int64_t position, std::int64_t count) const;
   std::int64_t simulated(std::int64_t count) const { return count <= most_ ? count : most_; }
-  /// Loops with lists, of which nothing says how often they run, or loops that are not lowered.
+  /// Loops with lists, of which nothing says how often they run or which have branches, or that are not
+  /// lowered.
   bool is_unknown() const { return unknown_; }
 
  private:

@@ -269,8 +269,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     step of = analysed(given);
     log->left = of.left;
     log->unknown_layers = unknown_layers(given, wanted.keep);
-    if (of.blocks.empty())
-      return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
+    if (of.place < 0) return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
     if (lies_where_no_kernel_runs(given, of, wanted))
       return nothing_to_do(
           "its tensors lie on a GPU, and this stash_tf was built without CUDA (build_wheel --cuda)");
@@ -290,7 +289,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       wanted.swap = false;
       log->swap = "nothing moves to the host: the tensors of this step lie in its memory already";
     }
-    const DeviceProperties* device = properties_of(cluster, graph.node(of.blocks.front().root.node).device());
+    const DeviceProperties* device = properties_of(cluster, graph.node(of.place).device());
     const std::int64_t device_bytes = wanted.device_bytes > 0 ? wanted.device_bytes
                                       : device != nullptr     ? device->memory_size()
                                                               : 0;  // not known
@@ -341,8 +340,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    // Later batches may be larger than the one that the plan is for.
-    const bool watch = sizes.batch_open() && (wanted.budget_bytes > 0 || wanted.swap) && log->reason.empty();
+    // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
+    // one sample takes.
+    const bool matters = wanted.budget_bytes > 0 || wanted.swap || log->loops > 0;
+    const bool watch = sizes.batch_open() && matters && log->reason.empty();
     log->counts_samples = encoders_tell || (watch && count_samples(graph, of, sizes, flow, &result.graph));
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();

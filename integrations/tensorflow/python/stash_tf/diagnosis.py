@@ -51,7 +51,7 @@ UNPLANNED = (
 )
 LOOPS = (
     "The step has loops that keep tensors in lists, and nothing says how often they run or how large these tensors "
-    "are: predicted peaks count one iteration, and the budget of {budget} bytes may not be kept."
+    "are: predicted peaks count only a part of them, and the budget of {budget} bytes may not be kept."
 )
 MISFIT = (
     "Values of {tensor}{others} do not suit {form}: storing them changes them by {change}, and with them the "
