@@ -13,7 +13,7 @@
 #include "optimizer/lists.hpp"
 #include "optimizer/loops.hpp"
 #include "optimizer/needs.hpp"
-#include "optimizer/rewrite.hpp"
+#include "optimizer/output_sizes.hpp"
 #include "optimizer/runs.hpp"
 #include "optimizer/scratch.hpp"
 #include "optimizer/work.hpp"
@@ -34,12 +34,6 @@ bool is_result(const std::string& op) {
   return op == "_Retval" || op == "_DeviceRetval";
 }
 
-// Encoders on CPUs guess how much room a sparse form takes, and a little more.
-std::int64_t guessed_in_vain(const block_choice& c) {
-  const bool sparse = absl::StartsWith(c.encoding, "bitmap") || absl::StartsWith(c.encoding, "csr");
-  return sparse ? c.stored_bytes / 32 : 0;
-}
-
 bool may_take_input(const std::string& op) {
   return may_write_in_place(op) || op == "StashReluGrad" || op == "StashRelu6Grad" ||
          op == "StashLeakyReluGrad";
@@ -53,22 +47,13 @@ class simulation {
         original_(original),
         sizes_(sizes),
         step_(of),
+        outputs_(graph, original, sizes, of, chosen),
         order_(order),
         ran_(ran),
         loops_(graph, graph.topological_order()),
         plan_(graph, loops_),
         runs_(graph, loops_, plan_.simulated()),
-        lists_(graph, sizes, loops_, plan_, &runs_, &buffers_) {
-    for (std::size_t k = 0; k < of.blocks.size() && k < chosen.blocks.size(); ++k) {
-      const std::string name = original.tensor_name(of.blocks[k].tensor);
-      dense_[name] = of.blocks[k].size.bytes();
-      stored_[name] = chosen.blocks[k].stored_bytes;
-      if (!of.on_device) stored_[name] += guessed_in_vain(chosen.blocks[k]);
-      stored_[name + bits_suffix] = chosen.blocks[k].bits_bytes;
-    }
-    for (std::size_t k = 0; k < of.poolings.size() && k < chosen.pooling_bytes.size(); ++k)
-      stored_[original.name(of.poolings[k].forward) + ":cells"] = chosen.pooling_bytes[k];
-  }
+        lists_(graph, sizes, loops_, plan_, &runs_, &buffers_) {}
 
   footprint run() {
     find_encoders();
@@ -96,26 +81,7 @@ class simulation {
  private:
   static constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
 
-  static bool is_move(const std::string& op) { return op == "StashSwapOut" || op == "StashSwapIn"; }
-
-  std::int64_t bytes_of(const source& tensor) const {
-    const tensorflow::NodeDef& n = graph_.node(tensor.node);
-    if (is_move(n.op())) return bytes_of(graph_.inputs(tensor.node)[0]);
-    const auto named = n.attr().find("tensor");
-    if (named != n.attr().end()) {
-      const std::string& name = named->second.s();
-      const bool stored =
-          (n.op() == "StashEncode" && tensor.port == 0) || (n.op() == "StashMaxPool" && tensor.port == 1);
-      const auto& table = n.op() == "StashDecode" ? dense_ : stored_;
-      if (stored || n.op() == "StashDecode") {
-        const auto it = table.find(name);
-        return it == table.end() ? 0 : it->second;
-      }
-    }
-    if (tensor.node >= original_.size()) return 0;
-    const tensor_size* size = sizes_.find(tensor);
-    return size == nullptr ? 0 : size->bytes();
-  }
+  std::int64_t bytes_of(const source& tensor) const { return outputs_.bytes(tensor); }
 
   void begin(task t) {
     const int i = t.node;
@@ -344,9 +310,9 @@ class simulation {
   const graph_view& original_;
   const tensor_sizes& sizes_;
   const step& step_;
+  const output_sizes outputs_;
   run_order order_;
   std::vector<simulated_op>* ran_;
-  std::map<std::string, std::int64_t> dense_, stored_;
   std::vector<int> encoders_;    // with decoders
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder

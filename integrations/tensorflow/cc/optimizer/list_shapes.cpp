@@ -45,7 +45,8 @@ class finder {
  private:
   const OpInfo::TensorProperties* properties_of(const source& tensor) const {
     const auto listed = shapes_->find(tensor);
-    if (listed != shapes_->end()) return &known_.GetOutputProperties(listed->second.stand_in)[0];
+    if (listed != shapes_->end() && known_.HasOutputProperties(listed->second.stand_in))
+      return &known_.GetOutputProperties(listed->second.stand_in)[0];
     if (tensor.is_control() || !known_.HasOutputProperties(graph_.name(tensor.node))) return nullptr;
     const auto& all = known_.GetOutputProperties(graph_.name(tensor.node));
     return at(tensor.port) < all.size() ? &all[at(tensor.port)] : nullptr;
@@ -139,6 +140,7 @@ tensorflow::GraphDef with_stand_ins(const tensorflow::GraphDef& graph, const gra
 void add_symbols_of_stand_ins(const GraphProperties& known, const std::map<source, listed_shape>& shapes,
                               std::set<std::int64_t>* symbols) {
   for (const auto& [tensor, s] : shapes) {
+    if (!known.HasOutputProperties(s.stand_in)) continue;
     const auto& shape = known.GetOutputProperties(s.stand_in)[0].shape();
     for (int k = 0; k < shape.dim_size(); ++k)
       if (s.dims[at(k)] == listed_shape::batch && shape.dim(k).size() < listed_shape::unknown)

@@ -137,8 +137,7 @@ bool list_ops::run(task t) {
       get(t, first);
       return true;
     case kind::join:
-      set_output(t, 0, writable(t, first));
-      if (graph_.op(t.node) == "TensorListConcatLists") share(input(t, 1), running_->output(t, 0));
+      join(t, first);
       return true;
     case kind::like:
       return memory_->is_list(first) && copy(t, first);
@@ -173,6 +172,12 @@ void list_ops::share(int from, int to) {
   const std::vector<int> elements = memory_->elements(from);
   for (const int e : elements)
     memory_->append(to, e, 1);
+}
+
+void list_ops::join(task t, int list) {
+  const int joined = writable(t, list);
+  if (graph_.op(t.node) == "TensorListConcatLists") share(input(t, 1), joined);
+  set_output(t, 0, joined);
 }
 
 bool list_ops::copy(task t, int list) {

@@ -55,6 +55,7 @@ class list_ops {
   void set_output(task t, int port, int value);
   int writable(task t, int list);
   void share(int from, int to);
+  void join(task t, int list);
   bool copy(task t, int list);
   void from_tensor(task t);
   void write(task t, int list);
