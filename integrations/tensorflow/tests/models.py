@@ -154,6 +154,14 @@ def lstm_unrolled():
     return model, cross_entropy(), images((steps, features))
 
 
+def recurrent(layer, steps=96, features=32, width=96):
+    """Two layers in loops, whose steps are kept in lists, and one between them that is not."""
+    inputs = keras.Input((steps, features))
+    x = L.Dense(width, activation="relu")(layer(width, return_sequences=True)(inputs))
+    model = keras.Model(inputs, L.Dense(CLASSES, dtype="float32")(layer(width)(x)))
+    return model, cross_entropy(), images((steps, features))
+
+
 def transformer(dropout=0.1):
     tokens, steps, width = 60, 48, 48
     inputs = keras.Input((steps,), dtype="int32")
@@ -218,6 +226,8 @@ MODELS = {
     "seq2seq": Entry(functools.partial(seq2seq, False), 8),
     "seq2seq_unrolled": Entry(functools.partial(seq2seq, True), 8),
     "lstm_unrolled": Entry(lstm_unrolled, 16),
+    "lstm": Entry(functools.partial(recurrent, L.LSTM), 32),
+    "gru": Entry(functools.partial(recurrent, L.GRU), 32),
     "transformer": Entry(transformer, 8),
     "activation_zoo": Entry(activation_zoo, 8),
     "pooling_zoo": Entry(pooling_zoo, 8),

@@ -403,7 +403,7 @@ def stash_facts():
         executions[counter["op"]] += counter["executions"]
     facts = {key: getattr(report, key) for key in ("rewritten", "batch", "predicted_plain_bytes",
                                                    "predicted_peak_bytes", "total_dense_bytes",
-                                                   "total_stored_bytes", "total_host_bytes", "predicted_host_bytes")}
+                                                   "total_stored_bytes", "total_host_bytes", "predicted_host_bytes", "loops")}
     return facts | {
         "executions": dict(executions),
         "choices": dict(collections.Counter(tensor["choice"] for tensor in tensors)),

@@ -33,6 +33,7 @@ BATCH, CLASSES = 8, 10
 SIZE = int(os.environ.get("STEPS_SIZE", "24"))  # of the pictures; larger ones for peaks
 STEPS: dict[str, Callable[[], "Task"]] = {}
 IDLE: dict[str, str] = {}  # steps in which there is nothing to do, and why
+LOOPS: list[str] = []  # steps in which there is at most the order of loops to change
 FORWARD = ("only_forward",)  # steps that do not train
 
 
@@ -42,11 +43,13 @@ class Task:
     variables: Callable[[], list[Any]]
 
 
-def step(function=None, *, idle=""):
+def step(function=None, *, idle="", loops=False):
     """Enters a function that returns a Task under its name."""
     if function is None:
-        return lambda function: step(function, idle=idle)
+        return lambda function: step(function, idle=idle, loops=loops)
     STEPS[function.__name__] = function
+    if loops:
+        LOOPS.append(function.__name__)
     if idle:
         IDLE[function.__name__] = idle
     return function
@@ -384,17 +387,17 @@ def recurrent(layer, **options):
     return fitted(network(body, (32,), "int32"), tokens(32))
 
 
-@step(idle="lists of tensors in a loop")
+@step(loops=True)
 def lstm_loop():
     return recurrent(L.LSTM(32, return_sequences=True))
 
 
-@step(idle="lists of tensors in a loop")
+@step(loops=True)
 def gru_loop():
     return recurrent(L.GRU(32, return_sequences=True))
 
 
-@step(idle="lists of tensors in a loop")
+@step(loops=True)
 def lstm_both_ways_masked():
     return recurrent(L.Bidirectional(L.LSTM(24, return_sequences=True)), mask_zero=True)
 
@@ -1303,6 +1306,7 @@ def measure(name, policy="lossless", steps=3, peak=False, **options):
     rewritten = [graph for graph in graphs if graph["rewritten"]]
     record |= {
         "nothing_to_do": IDLE.get(name, ""),
+        "loops": name in LOOPS,
         "forward": name in FORWARD,
         "same_losses": plain[0] == stash[0],
         "same_weights": plain[1] == stash[1],

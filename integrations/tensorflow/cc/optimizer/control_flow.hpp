@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optimizer/graph_view.hpp"
+#include "optimizer/loops.hpp"
 
 namespace stash_tf {
 
@@ -20,12 +21,16 @@ class control_flow {
   /// too.
   bool may_wait(int second, int first) const;
 
+  /// The same where `next` is a NextIteration and `first` belongs to the body of its loop: whether `first`
+  /// runs in every iteration after which another one may come.
+  bool may_hold_back(int next, int first) const;
+
   /// Loop in which a node runs; 0: none.
-  int frame(int node) const { return frame_[at(node)]; }
+  int frame(int node) const { return loops_.of(node); }
 
  private:
   const graph_view& graph_;
-  std::vector<int> frame_;
+  const loops loops_;
   std::vector<std::vector<int>> conditions_;  // sorted: 4 * Switch + output, for all that decide about a node
 };
 

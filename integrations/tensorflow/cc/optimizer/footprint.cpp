@@ -4,13 +4,19 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "absl/strings/match.h"
+#include "optimizer/buffers.hpp"
+#include "optimizer/lists.hpp"
+#include "optimizer/loops.hpp"
 #include "optimizer/needs.hpp"
-#include "optimizer/rewrite.hpp"
+#include "optimizer/output_sizes.hpp"
+#include "optimizer/runs.hpp"
 #include "optimizer/scratch.hpp"
+#include "optimizer/work.hpp"
 
 namespace stash_tf {
 
@@ -28,12 +34,6 @@ bool is_result(const std::string& op) {
   return op == "_Retval" || op == "_DeviceRetval";
 }
 
-// Encoders on CPUs guess how much room a sparse form takes, and a little more.
-std::int64_t guessed_in_vain(const block_choice& c) {
-  const bool sparse = absl::StartsWith(c.encoding, "bitmap") || absl::StartsWith(c.encoding, "csr");
-  return sparse ? c.stored_bytes / 32 : 0;
-}
-
 bool may_take_input(const std::string& op) {
   return may_write_in_place(op) || op == "StashReluGrad" || op == "StashRelu6Grad" ||
          op == "StashLeakyReluGrad";
@@ -43,135 +43,141 @@ class simulation {
  public:
   simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
              const choices& chosen, run_order order, std::vector<simulated_op>* ran)
-      : graph_(graph), original_(original), sizes_(sizes), step_(of), order_(order), ran_(ran) {
-    for (std::size_t k = 0; k < of.blocks.size() && k < chosen.blocks.size(); ++k) {
-      const std::string name = original.tensor_name(of.blocks[k].tensor);
-      dense_[name] = of.blocks[k].size.bytes();
-      stored_[name] = chosen.blocks[k].stored_bytes;
-      if (!of.on_device) stored_[name] += guessed_in_vain(chosen.blocks[k]);
-      stored_[name + bits_suffix] = chosen.blocks[k].bits_bytes;
-    }
-    for (std::size_t k = 0; k < of.poolings.size() && k < chosen.pooling_bytes.size(); ++k)
-      stored_[original.name(of.poolings[k].forward) + ":cells"] = chosen.pooling_bytes[k];
-  }
+      : graph_(graph),
+        original_(original),
+        sizes_(sizes),
+        step_(of),
+        outputs_(graph, original, sizes, of, chosen),
+        order_(order),
+        ran_(ran),
+        loops_(graph, graph.topological_order()),
+        plan_(graph, loops_),
+        runs_(graph, loops_, plan_.simulated()),
+        lists_(graph, sizes, loops_, plan_, &runs_, &buffers_) {}
 
   footprint run() {
     find_encoders();
-    waiting_.assign(at(graph_.size()), 0);
-    for (int i = 0; i < graph_.size(); ++i) {
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node))) ++waiting_[at(i)];
-      if (waiting_[at(i)] == 0) queue_.push_back(i);
-    }
+    for (int i = 0; i < graph_.size(); ++i)
+      cheap_.push_back(is_cheap(graph_.op(i)) || is_found_cheap(i));
+    for (const task& t : runs_.first())
+      queue_.push_back(t);
     while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
-      std::deque<int>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
+      std::deque<task>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
       if (&from == &queue_ && order_ != run_order::as_executor) bring_best_to_front();
-      const int i = from.front();
+      const task t = from.front();
       from.pop_front();
       const bool ends = &from == &copies_;
-      if (!ends) begin(i);
-      if (!ends && is_move(graph_.op(i))) {
-        copies_.push_back(i);
+      if (!ends) begin(t);
+      if (!ends && is_move(graph_.op(t.node))) {
+        copies_.push_back(t);
       } else {
-        end(i);
+        end(t);
       }
     }
+    peak_.unknown_lists = plan_.is_unknown() || (loops_.size() > 1 && lists_.is_unknown());
     return peak_;
   }
 
  private:
   static constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
 
-  struct buffer {
-    std::int64_t bytes = 0;
-    int holders = 0;
-    bool on_host = false;
-  };
+  std::int64_t bytes_of(const source& tensor) const { return outputs_.bytes(tensor); }
 
-  static bool is_move(const std::string& op) { return op == "StashSwapOut" || op == "StashSwapIn"; }
-
-  std::int64_t& live_in(const buffer& b) { return b.on_host ? live_.host_bytes : live_.peak_bytes; }
-
-  std::int64_t bytes_of(const source& tensor) const {
-    const tensorflow::NodeDef& n = graph_.node(tensor.node);
-    if (is_move(n.op())) return bytes_of(graph_.inputs(tensor.node)[0]);
-    const auto named = n.attr().find("tensor");
-    if (named != n.attr().end()) {
-      const std::string& name = named->second.s();
-      const bool stored =
-          (n.op() == "StashEncode" && tensor.port == 0) || (n.op() == "StashMaxPool" && tensor.port == 1);
-      const auto& table = n.op() == "StashDecode" ? dense_ : stored_;
-      if (stored || n.op() == "StashDecode") {
-        const auto it = table.find(name);
-        return it == table.end() ? 0 : it->second;
-      }
-    }
-    if (tensor.node >= original_.size()) return 0;
-    const tensor_size* size = sizes_.find(tensor);
-    return size == nullptr ? 0 : size->bytes();
-  }
-
-  void begin(int i) {
+  void begin(task t) {
+    const int i = t.node;
     const std::string& op = graph_.op(i);
     const bool has_scratch = !step_.on_device && i < original_.size() && op == original_.op(i);
     const std::int64_t scratch = has_scratch ? scratch_bytes(original_, i, sizes_, step_.threads) : 0;
-    simulated_op now{i, scratch, largest_input(i)};
-    std::map<int, int> readers;  // by port
-    for (const reader& r : graph_.readers(i))
-      if (r.port >= 0) ++readers[r.port];
-    for (const auto& [port, count] : readers) {
-      const source tensor{i, port};
-      if (is_given(op)) continue;
-      if ((is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty()) {
-        const auto it = buffer_of_.find(graph_.inputs(i)[0]);
-        if (it == buffer_of_.end()) continue;
-        buffer_of_[tensor] = it->second;
-        buffers_[at(it->second)].holders += count;
-        continue;
-      }
-      const std::int64_t bytes = bytes_of(tensor);
-      if (bytes == 0) continue;
-      const int taken = port == 0 && may_take_input(op) ? dying_input(i, bytes) : -1;
-      if (taken >= 0) {
-        // Earlier, while others still read that buffer, it would have taken one of its own.
-        if (shared(i)) now.takes += bytes;
-        buffer_of_[tensor] = taken;
-        buffers_[at(taken)].holders += count;
-        continue;
-      }
-      buffer_of_[tensor] = static_cast<int>(buffers_.size());
-      buffers_.push_back({bytes, count, op == "StashSwapOut"});
-      live_in(buffers_.back()) += bytes;
-      if (!buffers_.back().on_host) now.takes += bytes;
-    }
+    const std::int64_t before = buffers_.live_bytes();
+    simulated_op now{i, 0, largest_input(t)};
+    if (!lists_.run(t)) now.takes = make_outputs(t);
+    now.takes += scratch + buffers_.live_bytes() - before;
     now.holds = std::max(now.holds, now.takes);
-    if (ran_ != nullptr) ran_->push_back(now);
-    if (live_.peak_bytes + scratch > peak_.peak_bytes) {
-      peak_.peak_bytes = live_.peak_bytes + scratch;
+    if (ran_ != nullptr && runs_.number(t.run) == 0) ran_->push_back(now);
+    if (buffers_.live_bytes() + scratch > peak_.peak_bytes) {
+      peak_.peak_bytes = buffers_.live_bytes() + scratch;
       peak_.kept_for_bits = kept_for_bits();
     }
-    peak_.host_bytes = std::max(peak_.host_bytes, live_.host_bytes);
+    peak_.host_bytes = std::max(peak_.host_bytes, buffers_.host_bytes());
   }
 
-  void end(int i) {
-    if (const auto decoder = decodes_.find(i); decoder != decodes_.end()) --decoding_[decoder->second];
-    for (const source& s : graph_.inputs(i)) {
-      // Results stay until the caller has them, behind the end.
-      if (s.is_control() || is_result(graph_.op(i))) continue;
-      const auto it = buffer_of_.find(s);
-      if (it == buffer_of_.end()) continue;
-      buffer& b = buffers_[at(it->second)];
-      if (--b.holders == 0) live_in(b) -= b.bytes;
+  // The executor measures what kernels take, and lets those that turn out to take little follow at once as
+  // well. Outside of loops that is hundreds of steps later.
+  bool is_found_cheap(int i) const {
+    constexpr std::int64_t often = 16;
+    constexpr double little_work = 128 * 1024;     // multiplications and additions
+    constexpr std::int64_t few_bytes = 96 * 1024;  // read and written
+    if (i >= original_.size() || loops_[loops_.of(i)].trips < often) return false;
+    if (flops_of(original_, i, sizes_) > little_work) return false;
+    std::int64_t bytes = bytes_of({i, 0});
+    for (const source& s : graph_.inputs(i))
+      if (!s.is_control()) bytes += bytes_of(s);
+    return bytes <= few_bytes;
+  }
+
+  // Returns how much more it would have taken if others still read what it writes over.
+  std::int64_t make_outputs(task t) {
+    const int i = t.node;
+    const std::string& op = graph_.op(i);
+    std::int64_t more = 0;
+    std::set<int> ports;
+    for (const reader& r : graph_.readers(i))
+      if (r.port >= 0) ports.insert(r.port);
+    if (is_given(op)) return 0;
+    const bool hands_on = (is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty();
+    for (const int port : ports) {
+      const int count = runs_.readers(t, port);
+      if (count == 0) continue;
+      if (hands_on) {
+        const int b = handed_on(t);
+        buffers_.hold(b, count);
+        runs_.set_value(t, port, b);
+        continue;
+      }
+      const std::int64_t bytes = bytes_of({i, port});
+      if (bytes == 0) continue;
+      const int taken = port == 0 && may_take_input(op) ? dying_input(t, bytes) : buffers::none;
+      if (taken >= 0) {
+        // Earlier, while others still read that buffer, it would have taken one of its own.
+        if (shared(i)) more += bytes;
+        buffers_.hold(taken, count);
+      }
+      runs_.set_value(t, port, taken >= 0 ? taken : buffers_.add(bytes, count, op == "StashSwapOut"));
     }
-    release(i);
+    return more;
+  }
+
+  // The first input, or the one that the iteration begins with.
+  int handed_on(task t) const {
+    const std::vector<source>& inputs = graph_.inputs(t.node);
+    if (!is_merge(graph_.op(t.node))) return runs_.value(t, inputs[0]);
+    for (const source& s : inputs)
+      if (const int b = runs_.value(t, s); b >= 0) return b;
+    return buffers::none;
+  }
+
+  void end(task t) {
+    const int i = t.node;
+    const bool first = runs_.number(t.run) == 0;
+    if (const auto decoder = decodes_.find(i); first && decoder != decodes_.end())
+      --decoding_[decoder->second];
+    if (first && decoding_.count(i) != 0) encoder_run_[i] = t.run;
+    // Results stay until the caller has them, behind the end.
+    if (!is_result(graph_.op(i)))
+      for (const source& s : graph_.inputs(i))
+        if (!runs_.holds(s)) buffers_.release(runs_.value(t, s));
+    release(t);
+    for (const int b : runs_.left())
+      buffers_.release(b);
   }
 
   // Encoded tensors whose decoders have run all, so that only readers of bits are left.
   std::vector<std::string> kept_for_bits() const {
     std::vector<std::string> names;
     for (const int encoder : encoders_) {
-      const auto it = buffer_of_.find({encoder, 0});
-      if (it == buffer_of_.end() || buffers_[at(it->second)].holders == 0) continue;
+      const auto run = encoder_run_.find(encoder);
+      const int b = run == encoder_run_.end() ? buffers::none : runs_.output({encoder, run->second}, 0);
+      if (b < 0 || buffers_.holders(b) == 0) continue;
       const auto decoding = decoding_.find(encoder);
       if (decoding != decoding_.end() && decoding->second == 0)
         names.push_back(graph_.node(encoder).attr().at("tensor").s());
@@ -192,12 +198,10 @@ class simulation {
     }
   }
 
-  std::int64_t largest_input(int i) const {
+  std::int64_t largest_input(task t) const {
     std::int64_t largest = 0;
-    for (const source& s : graph_.inputs(i)) {
-      const auto it = buffer_of_.find(s);
-      if (it != buffer_of_.end()) largest = std::max(largest, buffers_[at(it->second)].bytes);
-    }
+    for (const source& s : graph_.inputs(t.node))
+      largest = std::max(largest, buffers_.bytes(runs_.value(t, s)));
     return largest;
   }
 
@@ -217,87 +221,88 @@ class simulation {
 
   // By how many bytes memory would grow, or fall, if the node ran now, and behind it the one that alone reads
   // its result and has waited for that only: a gradient that is added to a sum at once costs nothing.
-  std::int64_t growth(int i) const {
-    std::int64_t sum = own_growth(i);
-    const std::int64_t result = bytes_of({i, 0});
-    int next = only_reader(i);
+  std::int64_t growth(task t) const {
+    std::int64_t sum = own_growth(t);
+    const std::int64_t result = bytes_of({t.node, 0});
+    int next = only_reader(t);
     while (next >= 0 && is_alias(graph_.op(next)))
-      next = only_reader(next);
-    if (next >= 0) sum += std::min<std::int64_t>(0, own_growth(next) - result);
+      next = only_reader({next, t.run});
+    if (next >= 0) sum += std::min<std::int64_t>(0, own_growth({next, t.run}) - result);
     return sum;
   }
 
   // -1: there is none, or it waits for others, too.
-  int only_reader(int i) const {
-    const std::vector<reader>& readers = graph_.readers(i);
+  int only_reader(task t) const {
+    const std::vector<reader>& readers = graph_.readers(t.node);
     if (readers.size() != 1 || readers[0].port < 0) return -1;
-    return waiting_[at(readers[0].node)] == 1 ? readers[0].node : -1;
+    const int next = readers[0].node;
+    return loops_.of(next) == loops_.of(t.node) && runs_.waits_for_one({next, t.run}) ? next : -1;
   }
 
-  std::int64_t own_growth(int i) const {
-    if (is_alias(graph_.op(i)) || is_control_flow(graph_.op(i))) return 0;
+  std::int64_t own_growth(task t) const {
+    if (is_alias(graph_.op(t.node)) || is_control_flow(graph_.op(t.node))) return 0;
     std::set<int> ports;
-    for (const reader& r : graph_.readers(i))
+    for (const reader& r : graph_.readers(t.node))
       if (r.port >= 0) ports.insert(r.port);
     std::int64_t sum = 0;
     for (const int port : ports)
-      sum += bytes_of({i, port});
+      sum += bytes_of({t.node, port});
     std::map<int, int> held;  // how often, by buffer
-    for (const source& s : graph_.inputs(i)) {
-      const auto it = s.is_control() ? buffer_of_.end() : buffer_of_.find(s);
-      if (it != buffer_of_.end()) ++held[it->second];
-    }
+    for (const source& s : graph_.inputs(t.node))
+      if (const int b = runs_.value(t, s); b >= 0) ++held[b];
     for (const auto& [number, times] : held)
-      if (buffers_[at(number)].holders == times) sum -= buffers_[at(number)].bytes;
+      if (buffers_.holders(number) == times) sum -= buffers_.bytes(number);
     return sum;
   }
 
-  // The forward pass stays before the backward pass. Thousands may be ready in an unrolled loop.
+  // The forward pass stays before the backward pass, and loops run as TensorFlow runs them.
+  std::int64_t rank(task t) const {
+    constexpr std::int64_t few = 8;
+    return is_backward(t.node) && runs_.trips(t.run) <= few ? growth(t) : lowest;
+  }
+
+  // Thousands may be ready in an unrolled loop.
   void bring_best_to_front() {
     constexpr std::size_t most = 64;
     std::size_t best = 0;
-    std::int64_t least = is_backward(queue_.front()) ? growth(queue_.front()) : lowest;
+    std::int64_t least = rank(queue_.front());
     for (std::size_t k = 1; k < std::min(queue_.size(), most) && least > lowest; ++k) {
-      const std::int64_t now = is_backward(queue_[k]) ? growth(queue_[k]) : lowest;
+      const std::int64_t now = rank(queue_[k]);
       if (now >= least || (now > 0 && order_ == run_order::frees_first)) continue;
       best = k;
       least = now;
     }
-    const int i = queue_[best];
+    const task t = queue_[best];
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(best));
-    queue_.push_front(i);
+    queue_.push_front(t);
   }
 
-  int dying_input(int i, std::int64_t bytes) const {
-    for (const source& s : graph_.inputs(i)) {
+  int dying_input(task t, std::int64_t bytes) const {
+    for (const source& s : graph_.inputs(t.node)) {
       if (s.is_control()) continue;
-      const auto it = buffer_of_.find(s);
-      if (it == buffer_of_.end()) continue;
-      const buffer& b = buffers_[at(it->second)];
-      if (b.holders == 1 && b.bytes == bytes) return it->second;
+      const int b = runs_.value(t, s);
+      if (b >= 0 && buffers_.holders(b) == 1 && buffers_.bytes(b) == bytes) return b;
     }
-    return -1;
+    return buffers::none;
   }
 
   // As the executor: cheap nodes follow at once; of the others all but the last go to the front of the queue,
   // and so does that one if a cheap node goes before.
-  void release(int i) {
-    if (is_next_iteration(graph_.op(i))) return;
-    int last = -1;
-    for (const reader& r : graph_.readers(i)) {
-      if (--waiting_[at(r.node)] != 0) continue;
-      if (is_cheap(graph_.op(r.node))) {
-        at_once_.push_back(r.node);
+  void release(task t) {
+    std::optional<task> last;
+    for (const task& next : runs_.end(t)) {
+      if (cheap_[at(next.node)]) {
+        at_once_.push_back(next);
       } else {
-        if (last >= 0) queue_.push_front(last);
-        last = r.node;
+        if (last) queue_.push_front(*last);
+        last = next;
       }
     }
-    if (last < 0) return;
+    if (!last) return;
     if (at_once_.empty() && order_ == run_order::as_executor) {
-      at_once_.push_back(last);
+      at_once_.push_back(*last);
     } else {
-      queue_.push_front(last);
+      queue_.push_front(*last);
     }
   }
 
@@ -305,17 +310,21 @@ class simulation {
   const graph_view& original_;
   const tensor_sizes& sizes_;
   const step& step_;
+  const output_sizes outputs_;
   run_order order_;
   std::vector<simulated_op>* ran_;
-  std::map<std::string, std::int64_t> dense_, stored_;
   std::vector<int> encoders_;    // with decoders
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder
-  std::vector<int> waiting_;
-  std::deque<int> at_once_, queue_, copies_;
-  std::map<source, int> buffer_of_;
-  std::vector<buffer> buffers_;
-  footprint live_, peak_;
+  std::map<int, int> encoder_run_;
+  std::vector<bool> cheap_;
+  std::deque<task> at_once_, queue_, copies_;
+  const loops loops_;
+  const loop_plan plan_;
+  runs runs_;
+  buffers buffers_;
+  list_ops lists_;
+  footprint peak_;
 };
 
 }  // namespace

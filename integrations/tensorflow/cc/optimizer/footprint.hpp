@@ -2,7 +2,9 @@
 /// \file
 /// How much memory TensorFlow's executor will take for a step: a simulation of one worker thread that takes
 /// nodes as the executor does, allocates outputs, forwards buffers that nobody else reads, and frees what all
-/// have read. Copies to the host and back end as late as they can: when nothing else is left to run.
+/// have read. Loops run as often as the graph says, with as many iterations at a time as TensorFlow allows,
+/// and what they put into lists stays there. Copies to the host and back end as late as they can: when
+/// nothing else is left to run.
 
 #include <cstdint>
 #include <string>
@@ -18,6 +20,8 @@ namespace stash_tf {
 struct footprint {
   std::int64_t peak_bytes = 0;
   std::int64_t host_bytes = 0;  ///< the most that lies on the host at a time, not in peak_bytes
+  /// Whether there are loops with lists whose size the graph does not say; of these only a part counts.
+  bool unknown_lists = false;
   /// Tensors whose encoded values are there at the peak though all of their decoders have run: their last
   /// readers want bits alone.
   std::vector<std::string> kept_for_bits;

@@ -61,6 +61,7 @@ nlohmann::json to_json(const logged_graph& g) {
           {"swap", g.swap},
           {"budget", g.budget},
           {"sums", g.sums},
+          {"loops", g.loops},
           {"unknown_layers", g.unknown_layers},
           {"seconds", g.seconds},
           {"tensors", std::move(tensors)},

@@ -33,7 +33,7 @@ struct logged_graph {
   std::string policy;
   std::int64_t batch = 0;
   bool batch_open = false;      ///< the graph leaves the batch to its inputs
-  bool lists_in_loops = false;  ///< it has loops and lists of tensors: what these hold is not simulated
+  bool lists_in_loops = false;  ///< it has loops with lists of tensors whose size is not known
   bool counts_samples = false;  ///< counters of its ops tell how large that is
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;
@@ -42,6 +42,7 @@ struct logged_graph {
   std::string swap;     ///< what became of the wish to move tensors to the host; empty without one
   std::string budget;   ///< that the data need more than an accepted budget; empty where they do not
   int sums = 0;         ///< of gradients, that are added up as they come
+  int loops = 0;        ///< of the backward pass, whose iterations run one by one
   std::vector<std::string> unknown_layers;  ///< that were to be kept, but are not in this graph
   double seconds = 0;
   std::vector<logged_tensor> tensors;

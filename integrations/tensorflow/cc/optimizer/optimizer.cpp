@@ -75,18 +75,6 @@ bool draws_with_seeds(const GraphDef& graph) {
                                                 [](const auto& f) { return has_seeds(f.node_def()); });
 }
 
-// Whether what loops hand on in lists of tensors, as the tape of a loop does, is part of the step.
-bool has_lists_in_loops(const graph_view& graph) {
-  bool loops = false;
-  bool lists = false;
-  for (int i = 0; i < graph.size(); ++i) {
-    const std::string& op = graph.op(i);
-    loops = loops || is_next_iteration(op) || op == "While" || op == "StatelessWhile";
-    lists = lists || absl::StartsWith(op, "TensorList") || op == "EmptyTensorList";
-  }
-  return loops && lists;
-}
-
 // Without the bodies of functions, which every graph on the way would copy.
 GrapplerItem without_bodies(const GrapplerItem& item) {
   GraphDef graph = item.graph;
@@ -251,7 +239,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     }
     log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log.rewritten = status.ok();
-    if (!log.rewritten) log.sums = 0;
+    if (!log.rewritten) log.sums = log.loops = 0;
     if (!status.ok() && log.reason.empty()) log.reason = std::string(status.message());
     log_graph(std::move(log));
     return status;
@@ -264,7 +252,6 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
-    log->lists_in_loops = has_lists_in_loops(given);
     log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     if (sizes.too_large())
@@ -282,14 +269,15 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     step of = analysed(given);
     log->left = of.left;
     log->unknown_layers = unknown_layers(given, wanted.keep);
-    if (of.blocks.empty())
-      return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
+    if (of.place < 0) return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
     if (lies_where_no_kernel_runs(given, of, wanted))
       return nothing_to_do(
           "its tensors lie on a GPU, and this stash_tf was built without CUDA (build_wheel --cuda)");
     if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
-    const std::int64_t plain = simulated_footprint(given, given, sizes, of, {}).peak_bytes;
+    const footprint untouched = simulated_footprint(given, given, sizes, of, {});
+    const std::int64_t plain = untouched.peak_bytes;
+    log->lists_in_loops = untouched.unknown_lists;
     GraphDef apart;
     log->sums = take_sums_apart(item.graph, given, of, plain / parts_of_peak, &sizes, &apart);
     const GraphDef& original = log->sums > 0 ? apart : item.graph;
@@ -301,7 +289,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       wanted.swap = false;
       log->swap = "nothing moves to the host: the tensors of this step lie in its memory already";
     }
-    const DeviceProperties* device = properties_of(cluster, graph.node(of.blocks.front().root.node).device());
+    const DeviceProperties* device = properties_of(cluster, graph.node(of.place).device());
     const std::int64_t device_bytes = wanted.device_bytes > 0 ? wanted.device_bytes
                                       : device != nullptr     ? device->memory_size()
                                                               : 0;  // not known
@@ -311,6 +299,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
     const control_flow flow(graph, of.order);
     const ordering ordered = order_backward_pass(graph, of, sizes, flow);
+    log->loops = ordered.loops_held_back;
     const step_context context{original, graph, of, sizes, flow, ordered, wanted, device_bytes};
     const std::int64_t unit =
         sizes.batch_known() ? 1 : sizes.batch();  // of one sample where that is all one knows
@@ -339,7 +328,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       }
     } else if (wanted.budget_bytes == 0) {
       const bool lower = log->predicted_peak_bytes < log->predicted_plain_bytes;
-      const bool nothing = result.graph.stashes == 0 && (log->sums == 0 || !lower);
+      const bool ordered_only = log->sums > 0 || ordered.loops_held_back > 0;
+      const bool nothing = result.graph.stashes == 0 && !(ordered_only && lower);
       const bool higher = !nothing && log->predicted_peak_bytes > log->predicted_plain_bytes;
       if (higher) log->tensors.clear();
       if (nothing || higher) {
@@ -350,8 +340,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
-    // Later batches may be larger than the one that the plan is for.
-    const bool watch = sizes.batch_open() && (wanted.budget_bytes > 0 || wanted.swap) && log->reason.empty();
+    // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
+    // one sample takes.
+    const bool matters = wanted.budget_bytes > 0 || wanted.swap || log->loops > 0;
+    const bool watch = sizes.batch_open() && matters && log->reason.empty();
     log->counts_samples = encoders_tell || (watch && count_samples(graph, of, sizes, flow, &result.graph));
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();

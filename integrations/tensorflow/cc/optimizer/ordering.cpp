@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -12,6 +13,7 @@ namespace stash_tf {
 namespace {
 
 constexpr std::int64_t smallest_update = 64 * 1024;  // bytes; edges cost time, too
+constexpr std::int64_t smallest_sum = 4 * 1024;      // of an iteration, of which many may be under way
 
 // Input of the gradient that a layer got from above; -1 for other ops.
 int used_up(const std::string& op) {
@@ -41,11 +43,13 @@ class orderer {
   ordering run() {
     weight_gradients_first();
     readers_before_updates();
+    iterations_one_by_one();
     find_what_goes_on();
     result_.order = simulate();
     if (result_.order.size() != step_.order.size()) {
       // The graph has another order of its own.
       result_.pairs.clear();
+      result_.loops_held_back = 0;
       result_.order = simulate();
     }
     update_early();
@@ -85,6 +89,51 @@ class orderer {
               flow_.may_wait(i, r.node))
             result_.pairs.emplace_back(r.node, i);
     }
+  }
+
+  void iterations_one_by_one() {
+    std::map<int, std::vector<int>> ends;  // NextIterations by loop
+    for (int i = 0; i < graph_.size(); ++i)
+      if (is_next_iteration(graph_.op(i)) && flow_.frame(i) > 0) ends[flow_.frame(i)].push_back(i);
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (graph_.op(i) != "LoopCond" || flow_.frame(i) == 0) continue;
+      const int deciding = deciding_variable(i);
+      bool held = false;
+      for (const int end : ends[flow_.frame(i)]) {
+        const int last = graph_.inputs(end)[0].node;
+        if (deciding < 0 || end == deciding || !is_large_sum(last) || !flow_.may_hold_back(deciding, last))
+          continue;
+        result_.pairs.emplace_back(last, deciding);
+        held = true;
+      }
+      if (held) ++result_.loops_held_back;
+    }
+  }
+
+  // The NextIteration of a variable that decides whether the loop goes on; -1: none was found.
+  int deciding_variable(int condition) const {
+    std::vector<int> queue = {condition};
+    std::set<int> seen = {condition};
+    while (!queue.empty()) {
+      const int i = queue.back();
+      queue.pop_back();
+      for (const source& s : graph_.inputs(i)) {
+        if (is_next_iteration(graph_.op(s.node))) {
+          const source& value = graph_.inputs(s.node)[0];
+          if (!is_control_flow(graph_.op(value.node))) return s.node;
+        } else if (flow_.frame(s.node) == flow_.frame(condition) && seen.insert(s.node).second) {
+          queue.push_back(s.node);
+        }
+      }
+    }
+    return -1;
+  }
+
+  bool is_large_sum(int i) const {
+    if (!step_.backward[at(i)]) return false;
+    if (absl::StartsWith(graph_.op(i), "TensorList")) return graph_.op(i) == "TensorListSetItem";
+    const tensor_size* size = sizes_.find({i, 0});
+    return size != nullptr && size->bytes() >= smallest_sum;
   }
 
   source variable_of(int node) const {

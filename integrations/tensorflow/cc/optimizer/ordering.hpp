@@ -16,6 +16,8 @@ struct ordering {
   std::vector<std::pair<int, int>> pairs;
   /// All nodes: the forward pass, then the backward pass.
   std::vector<int> order;
+  /// Loops of the backward pass whose next iteration waits for what one adds up.
+  int loops_held_back = 0;
 };
 
 /// - What a layer's gradient is only *used up* by (gradients of weights and biases) runs before what carries
@@ -25,6 +27,11 @@ struct ordering {
 /// a layer,
 ///   or the gradients of all weights would wait for the end of the step. Where updates need all gradients (a
 ///   norm over all of them) that is impossible, and left alone.
+///
+/// - What a loop of the backward pass adds up over its iterations, as gradients of weights, is added before
+/// the next
+///   iteration begins, or the terms of all iterations that TensorFlow has under way at a time would lie
+///   there.
 ///
 /// There is never a path from a bias gradient to the weight gradient of the same layer: oneDNN makes one op
 /// of the two later.

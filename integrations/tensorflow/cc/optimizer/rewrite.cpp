@@ -53,7 +53,7 @@ class rewriter {
   void refuse(const std::string& message) {
     // It has no inputs and stands outside of loops and branches, so that it runs first and always; whatever
     // writes, or begins a loop in which something may, waits for it.
-    NodeDef* n = add_node("stash/refused", "StashRefuse", step_.blocks.front().root.node);
+    NodeDef* n = add_node("stash/refused", "StashRefuse", step_.place);
     (*n->mutable_attr())["message"].set_s(message);
     const std::string name = n->name();
     for (int i = 0; i < graph_.size(); ++i) {

@@ -1,7 +1,12 @@
 #include "optimizer/shapes.hpp"
 
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
 
+#include "absl/strings/match.h"
+#include "optimizer/list_shapes.hpp"
 #include "optimizer/needs.hpp"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
@@ -11,6 +16,7 @@ namespace stash_tf {
 namespace {
 
 using tensorflow::grappler::GraphProperties;
+using tensorflow::grappler::GrapplerItem;
 
 // Grappler writes unknown dimensions as symbols below -1, and the batch of a step's input is the first it
 // finds.
@@ -18,6 +24,7 @@ constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
 constexpr std::int64_t most_elements = std::int64_t{1} << 46;
 constexpr std::int64_t unknown = -1;
+constexpr int most_rounds = 4;  // of inference: lists may hold what was computed from others
 constexpr std::int64_t more_than_most = -2;
 
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
@@ -59,6 +66,76 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
   return s;
 }
 
+// Shapes of the graph, of what comes out of lists, too.
+class inference {
+ public:
+  // `given`: shapes of tensors that take the place of those inferred. With `values`, what is computed from
+  // them is followed as well, as a shape that a tensor is made in.
+  absl::Status run(const GrapplerItem& item, const graph_view& graph, std::map<source, listed_shape> given,
+                   bool values) {
+    listed_ = std::move(given);
+    for (int k = 0; k < most_rounds; ++k) {
+      properties_.reset();
+      item_ = std::make_unique<GrapplerItem>(item.WithGraph(with_stand_ins(item.graph, graph, listed_)));
+      properties_ = std::make_unique<GraphProperties>(*item_);
+      absl::Status status = properties_->InferStatically(/*assume_valid_feeds=*/false,
+                                                         /*aggressive_shape_inference=*/values,
+                                                         /*include_input_tensor_values=*/false,
+                                                         /*include_output_tensor_values=*/false);
+      if (!status.ok()) return status;
+      symbols_ = batch_symbols(*properties_, graph);
+      add_symbols_of_stand_ins(*properties_, listed_, &symbols_);
+      if (!add_shapes_out_of_lists(graph, *properties_, symbols_, &listed_)) break;
+    }
+    return absl::OkStatus();
+  }
+
+  // By port.
+  std::vector<tensor_size> sizes_of(const graph_view& graph, int node, std::int64_t batch) const {
+    std::vector<tensor_size> sizes;
+    if (!properties_->HasOutputProperties(graph.name(node))) return sizes;
+    for (const auto& p : properties_->GetOutputProperties(graph.name(node))) {
+      const auto it = listed_.find({node, static_cast<int>(sizes.size())});
+      const bool known = it != listed_.end() && properties_->HasOutputProperties(it->second.stand_in);
+      sizes.push_back(
+          size_of(known ? properties_->GetOutputProperties(it->second.stand_in)[0] : p, symbols_, batch));
+    }
+    return sizes;
+  }
+
+ private:
+  std::map<source, listed_shape> listed_;
+  std::unique_ptr<GrapplerItem> item_;
+  std::unique_ptr<GraphProperties> properties_;
+  std::set<std::int64_t> symbols_;
+};
+
+// The step's inputs with a number for the batch. Shapes that are computed from that of an input, as of the
+// state that a recurrent layer begins with, are known then.
+std::map<source, listed_shape> inputs_with_batch(const graph_view& graph,
+                                                 const std::vector<std::vector<tensor_size>>& sizes) {
+  std::map<source, listed_shape> inputs;
+  for (int i = 0; i < graph.size(); ++i) {
+    for (std::size_t port = 0; is_given(graph.op(i)) && port < sizes[at(i)].size(); ++port) {
+      const tensor_size& s = sizes[at(i)][port];
+      if (s.elements < 0 || !s.per_sample) continue;
+      const source tensor{i, static_cast<int>(port)};
+      inputs[tensor] = {stand_in_name(graph, tensor), s.dims, s.type};
+    }
+  }
+  return inputs;
+}
+
+bool has_lists_and_loops(const graph_view& graph) {
+  bool lists = false;
+  bool loops = false;
+  for (int i = 0; i < graph.size(); ++i) {
+    lists = lists || absl::StartsWith(graph.op(i), "TensorList");
+    loops = loops || graph.op(i) == "LoopCond";
+  }
+  return lists && loops;
+}
+
 }  // namespace
 
 std::int64_t element_bytes(tensorflow::DataType type) {
@@ -81,27 +158,28 @@ std::int64_t tensor_size::sample_elements(std::int64_t batch) const {
   return batch_dims == 1 ? elements / batch : 0;
 }
 
-absl::Status tensor_sizes::infer(const tensorflow::grappler::GrapplerItem& item, const graph_view& graph,
-                                 std::int64_t batch, tensor_sizes* result) {
-  GraphProperties properties(item);
-  absl::Status status = properties.InferStatically(/*assume_valid_feeds=*/false,
-                                                   /*aggressive_shape_inference=*/false,
-                                                   /*include_input_tensor_values=*/false,
-                                                   /*include_output_tensor_values=*/false);
-  if (!status.ok()) return status;
+absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& graph, std::int64_t batch,
+                                 tensor_sizes* result) {
   result->batch_ = batch > 0 ? batch : nominal_batch;
-  result->of_node_.assign(at(graph.size()), {});
-  const std::set<std::int64_t> symbols = batch_symbols(properties, graph);
+  inference with_symbols;
+  if (absl::Status s = with_symbols.run(item, graph, {}, false); !s.ok()) return s;
   for (int i = 0; i < graph.size(); ++i) {
-    if (!properties.HasOutputProperties(graph.name(i))) continue;
-    for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
-      tensor_size s = size_of(p, symbols, result->batch_);
+    result->of_node_.push_back(with_symbols.sizes_of(graph, i, result->batch_));
+    for (const tensor_size& s : result->of_node_.back()) {
       result->too_large_ = result->too_large_ || (batch > 0 && s.per_sample && s.elements == more_than_most);
       result->batch_open_ = result->batch_open_ || s.per_sample;
-      result->of_node_[at(i)].push_back(std::move(s));
     }
   }
   result->batch_known_ = !result->batch_open_ || batch > 0;
+  if (!result->batch_open_ || !has_lists_and_loops(graph)) return absl::OkStatus();
+  inference with_batch;
+  const absl::Status status = with_batch.run(item, graph, inputs_with_batch(graph, result->of_node_), true);
+  for (int i = 0; i < graph.size() && status.ok(); ++i) {
+    std::vector<tensor_size> sizes = with_batch.sizes_of(graph, i, result->batch_);
+    std::vector<tensor_size>& known = result->of_node_[at(i)];
+    for (std::size_t port = 0; port < std::min(sizes.size(), known.size()); ++port)
+      if (known[port].elements == unknown) known[port] = std::move(sizes[port]);
+  }
   return absl::OkStatus();
 }
 

@@ -77,10 +77,18 @@ class analyser {
       step_.on_device = step_.on_device || is_apart(b);
     }
     find_poolings();
+    step_.place = place();
     return std::move(step_);
   }
 
  private:
+  int place() const {
+    if (!step_.blocks.empty()) return step_.blocks.front().root.node;
+    for (const int node : step_.order)
+      if (step_.backward[at(node)] && flow_->frame(node) > 0) return node;
+    return -1;
+  }
+
   void add_reader(int node, int input) {
     const source read = graph_.inputs(node)[at(input)];
     if (read.is_control() || step_.backward[at(read.node)]) return;

@@ -59,6 +59,9 @@ struct step {
   std::map<source, int> block_of;  ///< by root
   std::vector<pooling> poolings;
   std::vector<left_node> left;
+  /// A node whose device stands for the step's: of the first block, or, without blocks, in a loop of the
+  /// backward pass; -1: there is nothing to do.
+  int place = -1;
   bool on_device = false;  ///< its tensors live in another memory than the host's
   int threads = 1;         ///< that share the work of one kernel on the CPU
 };

@@ -50,8 +50,8 @@ UNPLANNED = (
     "{budget} bytes. Give the largest batch as batch=."
 )
 LOOPS = (
-    "The step has loops that keep tensors in lists, which predicted peaks do not count: the budget of {budget} bytes "
-    "may not be kept."
+    "The step has loops that keep tensors in lists, and nothing says how often they run or how large these tensors "
+    "are: predicted peaks count only a part of them, and the budget of {budget} bytes may not be kept."
 )
 MISFIT = (
     "Values of {tensor}{others} do not suit {form}: storing them changes them by {change}, and with them the "
@@ -154,7 +154,7 @@ def unknown_layers(graphs: Iterable[Entry]) -> list[str]:
 def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
     """What strict=True raises in the middle of training: only what is certain by then."""
     rewritten = [graph for graph in graphs if graph["rewritten"]]
-    if rewritten and not _executions(counters) and not within_budget(graphs):
+    if rewritten and not _executions(counters) and not within_budget(graphs) and not only_ordered(graphs):
         reasons = dict.fromkeys(graph["reason"] for graph in rewritten if graph.get("reason"))
         return REFUSED.format(reasons="; ".join(reasons)) if reasons else FELL_BACK
     if rewritten:
@@ -169,6 +169,15 @@ def within_budget(graphs: Sequence[Entry]) -> bool:
         tensor["choice"] in AS_IT_IS for graph in done for tensor in graph.get("tensors", ())
     )
     return bool(done) and kept and not any(graph.get("reason") for graph in done)
+
+
+def only_ordered(graphs: Iterable[Entry]) -> bool:
+    """Whether all that was done to training steps is that loops were told when to go on: none of our kernels runs."""
+    done = [graph for graph in graphs if graph["rewritten"]]
+    plain = all(tensor["choice"] in AS_IT_IS for graph in done for tensor in graph.get("tensors", ()))
+    refused = any(graph.get("reason") for graph in done)
+    loops = all(graph.get("loops") and not graph.get("sums") for graph in done)
+    return bool(done) and plain and loops and not refused
 
 
 def trains(graph: Entry) -> bool:

@@ -32,7 +32,7 @@ def better(
     counters = list(counters)
     encoded = [counter for counter in counters if counter["op"] in ENCODERS and counter["executions"] > 0]
     batch = used.batch
-    if wishes.batch == 0 and _batch_matters(wishes):
+    if wishes.batch == 0 and (_batch_matters(wishes) or any(graph.get("loops") for graph in rewritten)):
         unknown = [graph for graph in rewritten if not graph.get("batch")]
         batch = max(measured_batch(unknown, counters), used.batch)
         if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):

@@ -51,6 +51,7 @@ class Report:
     predicted_host_bytes: int = 0
     sums: int = 0  # of gradients, that were added up as they came
     summed_gradients: int = 0
+    loops: int = 0  # of backward passes, whose iterations run one by one
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for json.dumps()."""
@@ -70,6 +71,9 @@ class Report:
             each = "is" if self.sums == 1 else "are"
             sums = f"{self.sums} sum{'s' * (self.sums > 1)} of {self.summed_gradients} gradients"
             lines.append(f"{sums} {each} added up term by term, as the gradients come.")
+        if self.loops:
+            many = "loops wait" if self.loops > 1 else "loop waits"
+            lines.append(f"{self.loops} {many} with each iteration until the gradients of the last are added up.")
         if self.total_dense_bytes:
             share = _share(self.total_dense_bytes, self.total_stored_bytes)
             moved = f"{size(self.total_dense_bytes)} -> {size(self.total_stored_bytes)}"
@@ -148,7 +152,7 @@ def build(
         policy=policy,
         settings=dict(settings or {}),
         rows=tuple(rows),
-        rewritten=any(graph["rewritten"] for graph in newest) and worked,
+        rewritten=any(graph["rewritten"] for graph in newest) and (worked or diagnosis.only_ordered(newest)),
         total_dense_bytes=sum(row.dense_bytes for row in ran),
         total_stored_bytes=sum(row.stored_bytes for row in ran),
         predicted_plain_bytes=main.get("predicted_plain_bytes", 0),
@@ -157,6 +161,7 @@ def build(
         predicted_host_bytes=main.get("predicted_host_bytes", 0),
         sums=len(summed),
         summed_gradients=sum(summed),
+        loops=sum(graph.get("loops", 0) for graph in newest if graph["rewritten"] and not graph.get("reason")),
         batch=main.get("batch", 0),
         measured_plain_bytes=measured_plain_bytes,
         measured_peak_bytes=measured_peak_bytes,
