@@ -12,9 +12,6 @@ bool is_outside(const std::string& op) {
   return op == "_Arg" || op == "_DeviceArg" || op == "_Retval" || op == "_DeviceRetval";
 }
 
-// Conditions are numbers: a Switch, and which of its outputs.
-constexpr int most_outputs = 4;
-
 }  // namespace
 
 control_flow::control_flow(const graph_view& graph, const std::vector<int>& order)
@@ -22,16 +19,16 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
   conditions_.resize(at(graph.size()));
   for (const int i : order) {
     const std::string& op = graph.op(i);
-    std::vector<int> conditions;
+    std::vector<condition> conditions;
     bool first = true;
     for (const source& s : graph.inputs(i)) {
       if (is_next_iteration(graph.op(s.node))) continue;
-      std::vector<int> of_input = conditions_[at(s.node)];
+      std::vector<condition> of_input = conditions_[at(s.node)];
       if (is_switch(graph.op(s.node)) && !s.is_control()) {
-        const int condition = most_outputs * s.node + std::min(s.port, most_outputs - 1);
-        of_input.insert(std::lower_bound(of_input.begin(), of_input.end(), condition), condition);
+        const condition decided = {s.node, s.port};
+        of_input.insert(std::lower_bound(of_input.begin(), of_input.end(), decided), decided);
       }
-      std::vector<int> joined;
+      std::vector<condition> joined;
       if (first) {
         joined = std::move(of_input);
       } else if (is_merge(op)) {
@@ -48,7 +45,7 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
       // Every loop that begins comes to its end.
       const int outside = frame(i);
       conditions.erase(std::remove_if(conditions.begin(), conditions.end(),
-                                      [&](int c) { return frame(c / most_outputs) > outside; }),
+                                      [&](const condition& c) { return frame(c.first) > outside; }),
                        conditions.end());
     }
     conditions_[at(i)] = std::move(conditions);
@@ -60,7 +57,7 @@ bool control_flow::may_wait(int second, int first) const {
     return false;
   for (const std::string& op : {graph_.op(first), graph_.op(second)})
     if (is_control_flow(op) || is_outside(op)) return false;
-  const std::vector<int>& c = conditions_[at(second)];
+  const std::vector<condition>& c = conditions_[at(second)];
   return std::includes(c.begin(), c.end(), conditions_[at(first)].begin(), conditions_[at(first)].end());
 }
 
@@ -69,16 +66,17 @@ bool control_flow::may_hold_back(int next, int first) const {
       graph_.node(next).device() != graph_.node(first).device())
     return false;
   // The body of a loop lies behind the Switches of its variables, one for each.
-  const auto of_loop = [&](int condition) {
-    const int node = condition / most_outputs;
+  const auto of_loop = [&](const condition& decided) {
+    const auto [node, output] = decided;
     const std::vector<source>& inputs = graph_.inputs(node);
-    return condition % most_outputs == 1 && frame(node) == frame(first) && inputs.size() > 1 &&
+    return output == 1 && frame(node) == frame(first) && inputs.size() > 1 &&
            graph_.op(inputs[1].node) == "LoopCond" && frame(inputs[1].node) == frame(first);
   };
-  const std::vector<int>& c = conditions_[at(next)];
-  return std::all_of(conditions_[at(first)].begin(), conditions_[at(first)].end(), [&](int condition) {
-    return of_loop(condition) || std::binary_search(c.begin(), c.end(), condition);
-  });
+  const std::vector<condition>& c = conditions_[at(next)];
+  return std::all_of(conditions_[at(first)].begin(), conditions_[at(first)].end(),
+                     [&](const condition& decided) {
+                       return of_loop(decided) || std::binary_search(c.begin(), c.end(), decided);
+                     });
 }
 
 }  // namespace stash_tf

@@ -3,6 +3,7 @@
 /// Loops and branches of a graph whose control flow has been lowered to Switch, Merge, Enter and Exit: which
 /// nodes may wait for which without changing what runs.
 
+#include <utility>
 #include <vector>
 
 #include "optimizer/graph_view.hpp"
@@ -29,9 +30,11 @@ class control_flow {
   int frame(int node) const { return loops_.of(node); }
 
  private:
+  using condition = std::pair<int, int>;  // a Switch, and which of its outputs
+
   const graph_view& graph_;
   const loops loops_;
-  std::vector<std::vector<int>> conditions_;  // sorted: 4 * Switch + output, for all that decide about a node
+  std::vector<std::vector<condition>> conditions_;  // sorted: all that decide about a node
 };
 
 }  // namespace stash_tf

@@ -74,7 +74,8 @@ class simulation {
         end(t);
       }
     }
-    peak_.unknown_lists = plan_.is_unknown() || (loops_.size() > 1 && lists_.is_unknown());
+    peak_.unknown_lists =
+        plan_.is_unknown() || (loops_.size() > 1 && (lists_.is_unknown() || !runs_.is_complete()));
     return peak_;
   }
 

@@ -31,7 +31,7 @@ class condition_reader {
  public:
   condition_reader(const graph_view& graph, const loops& all) : graph_(graph), all_(all) {}
 
-  // How often a loop with this condition runs, or at most.
+  // How often a loop with this condition runs; -1: that is not known.
   std::int64_t trips(const source& condition, int loop_number, int depth = 0) const {
     const std::string& op = graph_.op(condition.node);
     const std::vector<source>& inputs = graph_.inputs(condition.node);
@@ -41,7 +41,7 @@ class condition_reader {
     if (op == "LogicalAnd") {
       const std::int64_t a = trips(inputs[0], loop_number, depth + 1);
       const std::int64_t b = trips(inputs[1], loop_number, depth + 1);
-      return a < 0 || b < 0 ? std::max(a, b) : std::min(a, b);
+      return std::min(a, b);  // what only one side limits may end long before
     }
     const bool less = op == "Less" || op == "LessEqual";
     if (!less && op != "Greater" && op != "GreaterEqual") return -1;

@@ -20,7 +20,7 @@ bool is_exit(const std::string& op);
 struct loop {
   int parent = 0;
   int parallel_iterations = 1;
-  std::int64_t trips = -1;       ///< how often its body runs, or the most that it may; -1: not known
+  std::int64_t trips = -1;       ///< how often its body runs; -1: not known
   std::vector<int> enters = {};  ///< what brings values in
 };
 

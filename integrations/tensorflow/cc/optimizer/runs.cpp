@@ -77,6 +77,7 @@ std::vector<task> runs::first() {
   for (int i = 0; i < graph_.size(); ++i)
     if (loops_.of(i) == 0 && waiting({i, 0}) == 0) ready.push_back({i, 0});
   all_[0].under_way = static_cast<int>(ready.size());
+  to_come_ = static_cast<int>(waiting_first_[0].size());
   return ready;
 }
 
@@ -87,17 +88,27 @@ std::vector<task> runs::end(task t) {
     a.arrived.push_back(t);
     const std::vector<int> iterations = a.iterations;
     for (const int run : iterations)
-      for (const reader& r : graph_.readers(t.node))
-        arrive({r.node, run}, &ready);
+      bring({t.node, run}, &ready);
   } else if (role_[at(t.node)] == role::next) {
     hand_on(t, &ready);
   } else {
-    for (const reader& r : graph_.readers(t.node))
-      if (const int run = run_of_reader(t, r, &ready); run >= 0) arrive({r.node, run}, &ready);
+    bring(t, &ready);
   }
+  if (t.run == 0) --to_come_;
   if (is_enter(graph_.op(t.node))) --activations_[at(all_[at(t.run)].activation)].enters_to_come;
   finish(t.run, &ready);
   return ready;
+}
+
+// To all that read what a task made.
+void runs::bring(task t, std::vector<task>* ready) {
+  for (const reader& r : graph_.readers(t.node))
+    if (const int run = run_of_reader(t, r, ready); run >= 0) arrive({r.node, run}, ready);
+}
+
+bool runs::is_complete() const {
+  return to_come_ == 0 &&
+         std::all_of(activations_.begin(), activations_.end(), [](const activation& a) { return a.is_over; });
 }
 
 int runs::value(task t, const source& input) const {
@@ -133,7 +144,12 @@ int runs::parent_of(int run) const {
 // The iteration in which the value was made that a task reads; -1: there is none for it.
 int runs::run_of_value(task t, const source& input) const {
   const role reading = role_[at(t.node)];
-  if (reading == role::enter || reading == role::constant) return parent_of(t.run);
+  if (reading == role::enter || reading == role::constant) {
+    const int outside = parent_of(t.run);
+    const int around = outside < 0 ? -1 : all_[at(outside)].activation;
+    return around >= 0 && role_[at(input.node)] == role::constant ? activations_[at(around)].iterations[0]
+                                                                  : outside;
+  }
   if (reading == role::exit) {
     const auto from = leaving_.find({t.run, t.node});
     return from == leaving_.end() ? -1 : from->second;
@@ -155,6 +171,8 @@ int runs::run_of_reader(task t, const reader& r, std::vector<task>* ready) {
   const int loop = loops_.of(r.node);
   if (is_enter(graph_.op(r.node))) {
     if (loops_[loop].parent != all_[at(t.run)].loop) return -1;
+    // What is there for all iterations is there for the last one, too, which only finds that it is over.
+    if (role_[at(t.node)] == role::constant && number(t.run) >= trips(t.run)) return -1;
     return activations_[at(enter(loop, t.run, ready))].iterations[0];
   }
   if (role_[at(r.node)] == role::exit && all_[at(t.run)].loop != loop) {
@@ -187,8 +205,7 @@ int runs::begin_iteration(int number, std::vector<task>* ready) {
                   std::vector<int>(at(slots_[at(a.loop)]), buffers::none)});
   a.iterations.push_back(run);
   for (const task& t : a.arrived)
-    for (const reader& r : graph_.readers(t.node))
-      arrive({r.node, run}, ready);
+    bring({t.node, run}, ready);
   return run;
 }
 

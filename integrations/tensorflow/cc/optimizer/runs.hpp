@@ -4,6 +4,7 @@
 /// iterations may be under way at a time, as TensorFlow's executor has it. Branches are taken to run both.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -44,6 +45,8 @@ class runs {
   int readers(task t, int port) const;
   /// Whether a loop holds this output itself.
   bool holds(const source& s) const { return role_[at(s.node)] == role::constant; }
+  /// Whether everything outside of loops has run, and every loop that was entered has ended.
+  bool is_complete() const;
   /// Buffers that loops which have ended since the last call held themselves.
   std::vector<int> left() { return std::exchange(left_, {}); }
 
@@ -80,6 +83,7 @@ class runs {
   int enter(int loop, int parent, std::vector<task>* ready);
   int begin_iteration(int activation, std::vector<task>* ready);
   void hand_on(task next, std::vector<task>* ready);
+  void bring(task t, std::vector<task>* ready);
   void arrive(task t, std::vector<task>* ready);
   void finish(int run, std::vector<task>* ready);
 
@@ -91,10 +95,11 @@ class runs {
   std::vector<std::vector<int>> waiting_first_, waiting_later_;  // by loop and index
   std::vector<int> slots_;                                       // by loop
   std::vector<iteration> all_;
-  std::vector<activation> activations_;
+  std::deque<activation> activations_;          // references stay valid when another loop is entered
   std::map<std::pair<int, int>, int> entered_;  // activation by iteration and loop
   std::map<std::pair<int, int>, int> leaving_;  // iteration from which a value comes, by iteration and Exit
   std::vector<int> left_;
+  int to_come_ = 0;  ///< nodes outside of loops that have not run
 };
 
 }  // namespace stash_tf
