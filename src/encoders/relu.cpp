@@ -94,10 +94,6 @@ void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
   for_each_tile(context, dx.elements(), tile, [&] { output.finish(); });
 }
 
-void keep(const float* from, const std::uint8_t* bits, std::int64_t length, float* to, destination where) {
-  loops().keep(from, bits, length, to, where);
-}
-
 void check_slope(std::string_view function, float slope) {
   if (!std::isfinite(slope)) {
     fail(errc::invalid_argument, function, "slope", "a finite number", fmt::format("{}", slope));
@@ -160,7 +156,7 @@ void relu_backward(const const_tensor_view& dy, const encoding& e, const const_e
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
         return read_pass_bits(source, tile, length, buffer);
       },
-      keep);
+      loops().keep);
 }
 
 void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
@@ -173,7 +169,7 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(y, [rule](const float* values, std::int64_t length,
                                    std::uint8_t* bits) { loops().pass_bits(values, length, rule, bits); }),
-           keep);
+           loops().keep);
 }
 
 void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
@@ -267,7 +263,7 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
       [&](std::int64_t tile, std::int64_t, std::int64_t length, std::uint8_t* buffer) {
         return read_range_bits(source, lower, upper, tile, length, buffer);
       },
-      keep);
+      loops().keep);
 }
 
 void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
@@ -285,7 +281,7 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
                          [=](const float* values, std::int64_t length, std::uint8_t* bits) {
                            loops().range_bits(values, length, lower, upper, rule, bits);
                          }),
-           keep);
+           loops().keep);
 }
 
 }  // namespace stash

@@ -120,7 +120,7 @@ HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t
 
 HWY_INLINE void rectify_values(const float* x, std::int64_t count, float* y) {
   in_vectors(
-      x, count, y,
+      x, count,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(x + i);
         store(hn::IfThenElseZero(passes_lane(v, true), v), y + i);
@@ -129,7 +129,7 @@ HWY_INLINE void rectify_values(const float* x, std::int64_t count, float* y) {
 }
 
 void rectify(const float* x, std::int64_t count, float* y, destination to) {
-  write_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+  fill_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
     rectify_values(x + first, n, values);
   });
 }
@@ -166,21 +166,21 @@ HWY_INLINE void rectify_values_with_bits(const float* x, std::int64_t count, fra
 
 void rectify_with_bits(const float* x, std::int64_t count, framework_rule rule, float* y, std::uint8_t* bits,
                        destination to) {
-  write_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+  fill_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
     rectify_values_with_bits(x + first, n, rule, values, bits + first / 8);
   });
 }
 
 HWY_INLINE void keep_values(const float* from, const std::uint8_t* bits, std::int64_t count, float* to) {
   in_vectors(
-      from, count, to,
+      from, count,
       [&](std::int64_t i)
           HWY_ATTR { store(hn::IfThenElseZero(mask_of_bits(bits, i), load(from + i)), to + i); },
       [&](std::int64_t i) { to[i] = masked(from[i], bit_at(bits, i) ? 1 : 0); });
 }
 
 void keep(const float* from, const std::uint8_t* bits, std::int64_t count, float* to, destination where) {
-  write_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+  fill_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
     keep_values(from + first, bits + first / 8, n, values);
   });
 }
@@ -216,7 +216,7 @@ HWY_INLINE void clip_values(const float* x, std::int64_t count, float lower, flo
   const auto at_lower = hn::Set(du, std::bit_cast<std::uint32_t>(lower));
   const auto at_upper = hn::Set(du, std::bit_cast<std::uint32_t>(upper));
   in_vectors(
-      x, count, y,
+      x, count,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(x + i);
         const auto key = strict_key_lane(v);
@@ -234,7 +234,7 @@ HWY_INLINE void clip_values(const float* x, std::int64_t count, float lower, flo
 }
 
 void clip(const float* x, std::int64_t count, float lower, float upper, float* y, destination to) {
-  write_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+  fill_run(count, y, to, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
     clip_values(x + first, n, lower, upper, values);
   });
 }
@@ -243,7 +243,7 @@ HWY_INLINE void keep_or_scale_values(const float* from, const std::uint8_t* bits
                                      float slope, float* to) {
   const floats df;
   in_vectors(
-      from, count, to,
+      from, count,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(from + i);
         const auto scaled = hn::Mul(hn::BitCast(df, v), hn::Set(df, slope));
@@ -255,7 +255,7 @@ HWY_INLINE void keep_or_scale_values(const float* from, const std::uint8_t* bits
 
 void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to,
                    destination where) {
-  write_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+  fill_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
     keep_or_scale_values(from + first, bits + first / 8, n, slope, values);
   });
 }
@@ -345,7 +345,7 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
 void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
   const floats df;
   in_vectors(
-      from, count, to,
+      from, count,
       [&](std::int64_t i) HWY_ATTR {
         const auto scaled = hn::Mul(hn::LoadU(df, from + i), hn::Set(df, scale));
         store(hn::IfThenElseZero(mask_of_bits(bits, i), hn::BitCast(words(), scaled)), to + i);

@@ -120,7 +120,7 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
   const integers di;
   const hn::Rebind<std::uint16_t, floats> du16;
   in_vectors(
-      stored, count, values,
+      stored, count,
       [&](std::int64_t i) HWY_ATTR {
         const auto half = hn::LoadU(halves(), reinterpret_cast<const hwy::float16_t*>(stored) + i);
         const auto wide = hn::BitCast(di, hn::PromoteTo(floats(), half));

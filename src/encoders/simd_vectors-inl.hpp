@@ -33,9 +33,11 @@ constexpr std::int64_t lanes() {
   return static_cast<std::int64_t>(hn::MaxLanes(floats()));
 }
 
-/// Fetches what a later run will read or write while this one is worked on: a run of f32 is as long as a
-/// page, and the processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a
-/// loop reads or writes; past the end of the tensor nothing happens.
+/// Fetches what a later run will need while this one is worked on: a run of f32 is as long as a page, and the
+/// processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a loop reads;
+/// past the end of the tensor nothing happens. What a loop writes is worth fetching only where its stores are
+/// shorter than lines: whole ones are written without being read first, and fetching them took a tenth of
+/// the speed.
 template <std::size_t Bytes, class T>
 HWY_INLINE void fetch_ahead(const T* at) {
   constexpr std::size_t distance = prefetch_distance;
@@ -50,14 +52,14 @@ HWY_INLINE void fetch_ahead(const T* at) {
 /// (64 on Zen 4), and the last ones would wait until the first ones reach memory. Pieces of 512 values took
 /// up to 1.5 times as long as these.
 template <class Compute>
-HWY_INLINE void write_run(std::int64_t count, float* to, destination where, const Compute& compute) {
+HWY_INLINE void fill_run(std::int64_t count, float* to, destination where, const Compute& compute) {
   if (where == destination::caches) return compute(0, count, to);
   constexpr std::int64_t piece = 128;
   constexpr std::int64_t line = 16;
   alignas(run_alignment) float values[piece + line];  // begins with a line of `to`
   const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float) % line);
-  std::int64_t begin =
-      behind;  // of what is computed next: before it lie values of a line that is not full yet
+  // Of what is computed next: before it lie values of a line that is not full yet.
+  std::int64_t begin = behind;
   for (std::int64_t i = 0; i < count; i += piece) {
     const std::int64_t n = std::min(piece, count - i);
     compute(i, n, values + begin);
@@ -77,10 +79,9 @@ HWY_INLINE void write_run(std::int64_t count, float* to, destination where, cons
   if (begin != 0) std::copy_n(values, begin, to + (count - begin));
 }
 
-/// Runs whole(first) for vectors of values and rest(i) for single ones; they read `from` and write `to`.
-template <class In, class Out, class Whole, class Rest>
-HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Out* to, const Whole& whole,
-                           const Rest& rest) {
+/// Runs whole(first) for vectors of values and rest(i) for single ones, which read `from`.
+template <class In, class Whole, class Rest>
+HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whole, const Rest& rest) {
   constexpr std::int64_t step = 16;
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "optimizer/loops.hpp"
 
 namespace stash_tf {
@@ -22,6 +23,10 @@ std::size_t lists_handed_on(const std::string& op, std::size_t inputs) {
 }
 
 }  // namespace
+
+bool is_list_op(const std::string& op) {
+  return absl::StartsWith(op, "TensorList") || op == "EmptyTensorList";
+}
 
 list_sources sources_of_list(const graph_view& graph, const source& list) {
   list_sources found;

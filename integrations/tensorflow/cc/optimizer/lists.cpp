@@ -1,10 +1,12 @@
 #include "optimizer/lists.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
-#include "tensorflow/core/framework/tensor.h"
+#include "optimizer/constants.hpp"
+#include "optimizer/list_sources.hpp"
 
 namespace stash_tf {
 
@@ -13,10 +15,6 @@ namespace {
 constexpr std::int64_t most_tasks = 40'000;     // that a simulation is worth
 constexpr std::int64_t fewest_iterations = 96;  // several times as many as run at once
 constexpr std::int64_t most_elements = 1 << 16;
-
-bool is_list_op(const std::string& op) {
-  return absl::StartsWith(op, "TensorList") || op == "EmptyTensorList";
-}
 
 // A few numbers, however many.
 bool is_shape(const std::string& op) {
@@ -252,15 +250,9 @@ void list_ops::get(task t, int list) {
 // A loop is taken to go through a list one by one, unless it always takes the same.
 std::size_t list_ops::position(task t) const {
   const source& index = graph_.inputs(t.node)[1];
-  const auto& attr = graph_.node(index.node).attr();
-  const auto value = attr.find("value");
-  tensorflow::Tensor constant;
-  if (graph_.op(index.node) != "Const" || value == attr.end() ||
-      !constant.FromProto(value->second.tensor()) || constant.NumElements() != 1 ||
-      constant.dtype() != tensorflow::DT_INT32)
-    return static_cast<std::size_t>(running_->number(t.run));
-  const std::int64_t k = constant.flat<std::int32_t>()(0);
-  return static_cast<std::size_t>(std::clamp<std::int64_t>(k, 0, most_elements));
+  const std::optional<std::int64_t> constant = constant_integer(graph_, index.node);
+  if (!constant) return static_cast<std::size_t>(running_->number(t.run));
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(*constant, 0, most_elements));
 }
 
 }  // namespace stash_tf

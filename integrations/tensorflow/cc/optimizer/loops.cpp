@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "optimizer/constants.hpp"
 #include "optimizer/list_sources.hpp"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace stash_tf {
 
@@ -15,8 +15,7 @@ namespace {
 
 using number = std::optional<std::int64_t>;
 
-constexpr int most_steps = 64;  // between a limit and what gives it
-
+constexpr int most_steps = 64;                              // between a limit and what gives it
 constexpr int most_depth = 8;                               // of counters that begin where others have ended
 constexpr std::int64_t most_trips = std::int64_t{1} << 24;  // more stand for "no limit"
 
@@ -60,18 +59,6 @@ class condition_reader {
     return s;
   }
 
-  number constant(const source& s) const {
-    const auto& attr = graph_.node(s.node).attr();
-    const auto value = attr.find("value");
-    tensorflow::Tensor t;
-    if (graph_.op(s.node) != "Const" || value == attr.end() || !t.FromProto(value->second.tensor()) ||
-        t.NumElements() != 1)
-      return std::nullopt;
-    if (t.dtype() == tensorflow::DT_INT32) return t.flat<std::int32_t>()(0);
-    if (t.dtype() == tensorflow::DT_INT64) return t.flat<std::int64_t>()(0);
-    return std::nullopt;
-  }
-
   // What a loop begins with in this variable, and what its body makes of it.
   std::optional<std::pair<source, source>> variable(const source& merge) const {
     if (!is_merge(graph_.op(merge.node))) return std::nullopt;
@@ -112,7 +99,7 @@ class condition_reader {
   number value_of(source s, int depth = 0) const {
     for (int k = 0; k < most_steps && depth < most_depth; ++k) {
       s = behind_identities(s);
-      if (const number value = constant(s)) return value;
+      if (const number value = constant_integer(graph_, s.node)) return value;
       const std::string& op = graph_.op(s.node);
       if (is_enter(op)) {
         s = graph_.inputs(s.node)[0];

@@ -21,17 +21,13 @@ struct ordering {
 };
 
 /// - What a layer's gradient is only *used up* by (gradients of weights and biases) runs before what carries
-/// it on to
-///   the layer below: the gradient, and the decoded input of the layer, die early.
+///   it on to the layer below: the gradient, and the decoded input of the layer, die early.
 /// - Variables are updated when their old values have been read, and before the backward pass has gone on for
-/// a layer,
-///   or the gradients of all weights would wait for the end of the step. Where updates need all gradients (a
-///   norm over all of them) that is impossible, and left alone.
-///
+///   a layer, or the gradients of all weights would wait for the end of the step. Where updates need all
+///   gradients (a norm over all of them) that is impossible, and left alone.
 /// - What a loop of the backward pass adds up over its iterations, as gradients of weights, is added before
-/// the next
-///   iteration begins, or the terms of all iterations that TensorFlow has under way at a time would lie
-///   there.
+///   the next iteration begins, or the terms of all iterations that TensorFlow has under way at a time would
+///   lie there.
 ///
 /// There is never a path from a bias gradient to the weight gradient of the same layer: oneDNN makes one op
 /// of the two later.

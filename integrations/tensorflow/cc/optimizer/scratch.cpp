@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tensorflow/core/framework/tensor.h"
+#include "optimizer/constants.hpp"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/util.h"
 #include "unsupported/Eigen/CXX11/Tensor"
@@ -173,15 +173,9 @@ bool is_reduction(const std::string& op) {
 std::vector<bool> reduced_dims(const graph_view& graph, const source& axes, const tensor_size& x,
                                const tensor_size& y) {
   std::vector<bool> reduced(x.dims.size(), false);
-  tensorflow::Tensor list;
-  const auto& attr = graph.node(axes.node).attr();
-  const auto value = attr.find("value");
-  if (graph.op(axes.node) == "Const" && value != attr.end() && list.FromProto(value->second.tensor()) &&
-      (list.dtype() == tensorflow::DT_INT32 || list.dtype() == tensorflow::DT_INT64)) {
+  if (const auto numbers = constant_integers(graph, axes.node)) {
     const auto rank = static_cast<std::int64_t>(reduced.size());
-    for (std::int64_t i = 0; i < list.NumElements(); ++i) {
-      const std::int64_t axis =
-          list.dtype() == tensorflow::DT_INT32 ? list.flat<std::int32_t>()(i) : list.flat<std::int64_t>()(i);
+    for (const std::int64_t axis : *numbers) {
       if (axis >= -rank && axis < rank)
         reduced[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)] = true;
     }

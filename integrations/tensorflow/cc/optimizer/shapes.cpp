@@ -5,8 +5,8 @@
 #include <memory>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "optimizer/list_shapes.hpp"
+#include "optimizer/list_sources.hpp"
 #include "optimizer/needs.hpp"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
@@ -69,15 +69,17 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
 // Shapes of the graph, of what comes out of lists, too.
 class inference {
  public:
-  // `given`: shapes of tensors that take the place of those inferred. With `values`, what is computed from
-  // them is followed as well, as a shape that a tensor is made in.
+  // `item` has to outlive this. `given`: shapes of tensors that take the place of those inferred. With
+  // `values`, what is computed from them is followed as well, as a shape that a tensor is made in.
   absl::Status run(const GrapplerItem& item, const graph_view& graph, std::map<source, listed_shape> given,
                    bool values) {
     listed_ = std::move(given);
     for (int k = 0; k < most_rounds; ++k) {
       properties_.reset();
-      item_ = std::make_unique<GrapplerItem>(item.WithGraph(with_stand_ins(item.graph, graph, listed_)));
-      properties_ = std::make_unique<GraphProperties>(*item_);
+      // Most graphs have no lists, and need no copy.
+      if (!listed_.empty())
+        item_ = std::make_unique<GrapplerItem>(item.WithGraph(with_stand_ins(item.graph, graph, listed_)));
+      properties_ = std::make_unique<GraphProperties>(listed_.empty() ? item : *item_);
       absl::Status status = properties_->InferStatically(/*assume_valid_feeds=*/false,
                                                          /*aggressive_shape_inference=*/values,
                                                          /*include_input_tensor_values=*/false,
@@ -130,7 +132,7 @@ bool has_lists_and_loops(const graph_view& graph) {
   bool lists = false;
   bool loops = false;
   for (int i = 0; i < graph.size(); ++i) {
-    lists = lists || absl::StartsWith(graph.op(i), "TensorList");
+    lists = lists || is_list_op(graph.op(i));
     loops = loops || graph.op(i) == "LoopCond";
   }
   return lists && loops;
