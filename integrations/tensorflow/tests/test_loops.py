@@ -181,6 +181,71 @@ def test_unusual_loops(python):
     assert all(abs(ratio - 1) <= 1.5 * FORETOLD for ratio in known.values()), known
 
 
+@pytest.mark.parametrize("layer", ("LSTM", "GRU"))
+def test_recurrent_layers_in_a_loop(python, layer):
+    """A loop within a loop, both with a backward pass. What is made is well formed at the first go."""
+    code = """
+    def make():
+        keras.utils.set_random_seed(1)
+        layer = getattr(L, LAYER)(32, return_sequences=True)
+        layer.build((8, 24, 32))
+        def forward(x):
+            h = x
+            for _ in tf.range(4):
+                h = tf.tanh(layer(h))
+            return h
+        return stepped(tf.autograph.to_graph(forward), layer.trainable_variables), layer.trainable_variables
+    found = trained(make, random(8, 24, 32), min_bytes=256)
+    out([found, [g["reason"] for g in stash_tf.report().graphs]])
+    """
+    found, reasons = python(f"LAYER = {layer!r}", LOOPS, code, **EIGEN)
+    assert found["same"] and found["rewritten"] and found["loops"], found
+    assert not any("malformed" in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize("inter", (1, 2))
+def test_training_in_a_loop(python, inter):
+    """An iteration leaves nothing behind, not even what its loss is computed from."""
+    code = """
+    tf.config.threading.set_inter_op_parallelism_threads(INTER)
+    def dense(count):
+        weights = [variable(64, 64) for _ in range(4)]
+        def forward(h):
+            for w in weights:
+                h = tf.nn.relu(h @ w)
+            return h
+        once = stepped(forward, weights).python_function
+        @tf.function
+        def step(x):
+            value = 0.0
+            for _ in tf.range(count):
+                value = once(x)
+            return value
+        return step, weights
+
+    def convolutions(count):
+        keras.utils.set_random_seed(1)
+        x = images = keras.Input((32, 32, 8))
+        for _ in range(4):
+            x = L.Conv2D(16, 3, padding="same", activation="relu")(x)
+        model = keras.Model(images, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+        once = stepped(model, model.trainable_variables).python_function
+        @tf.function
+        def step(x):
+            value = 0.0
+            for _ in tf.range(count):
+                value = once(x)
+            return value
+        return step, model.trainable_variables
+    out([trained(lambda: dense(count), random(2048, 64), warm=20) for count in (1, 3, 40)]
+        + [trained(lambda: convolutions(count), random(16, 32, 32, 8)) for count in (1, 3, 40)])
+    """
+    for found in python(f"INTER = {inter}", LOOPS, code, **EIGEN):
+        assert found["same"] and found["rewritten"], found
+        assert abs(found["peak"] / found["predicted"] - 1) <= FORETOLD, found
+        assert found["peak"] < found["plain_peak"], found
+
+
 def test_what_data_end_keeps_its_budget(python):
     """A loop that may run 5000 times and runs a few times is not refused for what 5000 would take."""
     code = """

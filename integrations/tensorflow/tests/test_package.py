@@ -848,6 +848,16 @@ def test_report_shows_what_ran_and_what_did_not():
     json.dumps(report.as_dict())
 
 
+def test_the_newest_plan_counts():
+    """With the batch that was measured, the step is left alone; a graph of the same plan is not rewritten twice."""
+    unknown = graph(predicted_plain_bytes=64, predicted_peak_bytes=32)
+    known = graph(batch=8, predicted_plain_bytes=4096, predicted_peak_bytes=2048)
+    left = graph(batch=8, predicted_plain_bytes=4096, predicted_peak_bytes=4096, rewritten=False, reason="not lower")
+    for graphs, batch, peak in (([unknown, left], 8, 4096), ([known, left], 8, 2048), ([left, known], 8, 2048), ([left, unknown], 0, 32)):
+        report = reporting.build(graphs, [counter()])
+        assert (report.batch, report.predicted_peak_bytes) == (batch, peak)
+
+
 def test_report_adds_what_several_encoders_store_of_a_tensor():
     both = [counter(dense=800, stored=80), counter(op="StashMaxPool", dense=800, stored=20)]
     row = reporting.build([graph(tensors=[tensor()])], both).rows[0]

@@ -1,9 +1,12 @@
 #include "optimizer/check.hpp"
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "optimizer/graph_view.hpp"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/op.h"
@@ -28,6 +31,35 @@ std::string check_node(const NodeDef& n) {
   if (const absl::Status s = tensorflow::ValidateNodeDef(complete, *op); !s.ok())
     return absl::StrCat("'", n.name(), "': ", s.message());
   return "";
+}
+
+// One of the cycles of a graph whose topological order leaves nodes out; its middle may be left out, too.
+std::string cycle_of(const graph_view& view, const std::vector<int>& order) {
+  constexpr std::size_t most = 8;
+  std::vector<bool> ordered(at(view.size()), false);
+  for (const int i : order)
+    ordered[at(i)] = true;
+  const auto before = [&](int i) {
+    for (const source& s : view.inputs(i))
+      if (!ordered[at(s.node)] && !is_next_iteration(view.op(s.node))) return s.node;
+    return -1;
+  };
+  int i = 0;
+  while (ordered[at(i)])
+    ++i;
+  // Whoever goes back from node to node, as often as there are nodes, is on a cycle.
+  for (int k = 0; k < view.size(); ++k)
+    i = before(i);
+  std::vector<std::string> names;
+  for (int k = before(i); k != i; k = before(k))
+    names.push_back(view.name(k));
+  std::reverse(names.begin(), names.end());
+  if (names.size() > most) {
+    names.erase(names.begin() + most / 2, names.end() - most / 2);
+    names.insert(names.begin() + most / 2, "...");
+  }
+  return absl::StrCat("'", view.name(i), "' waits for itself", names.empty() ? "" : ", through ",
+                      absl::StrJoin(names, ", "));
 }
 
 }  // namespace
@@ -57,7 +89,8 @@ std::string check_output(const GraphDef& original, const GraphDef& graph) {
       if (n.attr().count("_stash") == 0) continue;
       if (std::string fault = check_node(n); !fault.empty()) return fault;
     }
-    if (view.topological_order().size() != static_cast<std::size_t>(view.size())) return "there is a cycle";
+    const std::vector<int> order = view.topological_order();
+    if (order.size() != at(view.size())) return cycle_of(view, order);
   } catch (const std::exception& e) {
     return e.what();
   }

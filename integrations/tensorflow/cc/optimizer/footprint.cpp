@@ -94,7 +94,7 @@ class simulation {
     if (!lists_.run(t)) now.takes = make_outputs(t);
     now.takes += scratch + buffers_.live_bytes() - before;
     now.holds = std::max(now.holds, now.takes);
-    if (ran_ != nullptr && runs_.number(t.run) == 0) ran_->push_back(now);
+    if (ran_ != nullptr && runs_.is_first(t.run)) ran_->push_back(now);
     if (buffers_.live_bytes() + scratch > peak_.peak_bytes) {
       peak_.peak_bytes = buffers_.live_bytes() + scratch;
       peak_.kept_for_bits = kept_for_bits();
@@ -159,7 +159,7 @@ class simulation {
 
   void end(task t) {
     const int i = t.node;
-    const bool first = runs_.number(t.run) == 0;
+    const bool first = runs_.is_first(t.run);
     if (const auto decoder = decodes_.find(i); first && decoder != decodes_.end())
       --decoding_[decoder->second];
     if (first && decoding_.count(i) != 0) encoder_run_[i] = t.run;

@@ -15,6 +15,9 @@ namespace {
 constexpr std::int64_t most_tasks = 40'000;     // that a simulation is worth
 constexpr std::int64_t fewest_iterations = 96;  // several times as many as run at once
 constexpr std::int64_t most_elements = 1 << 16;
+// Of loops without lists, or of which nobody knows how often they run: what an iteration leaves behind lies
+// beside what the next ones make.
+constexpr std::int64_t few_iterations = 2;
 
 // A few numbers, however many.
 bool is_shape(const std::string& op) {
@@ -50,11 +53,11 @@ loop_plan::loop_plan(const graph_view& graph, const loops& all) : loops_(all) {
       has_lists[at(k)] = true;
   }
   unknown_ = lists && whole_loops;
-  // Without lists one iteration is as good as many.
   for (int k = 0; k < all.size(); ++k) {
     const bool known = all[k].trips >= 0;
     unknown_ = unknown_ || (has_lists[at(k)] && (!known || has_branches[at(k)]));
-    trips_.push_back(has_lists[at(k)] && known ? std::max<std::int64_t>(all[k].trips, 1) : 1);
+    const std::int64_t trips = known ? std::max<std::int64_t>(all[k].trips, 1) : few_iterations;
+    trips_.push_back(has_lists[at(k)] ? trips : std::min(trips, few_iterations));
   }
   const auto tasks = [&] {
     double sum = 0;

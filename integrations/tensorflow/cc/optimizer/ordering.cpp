@@ -93,18 +93,24 @@ class orderer {
 
   void iterations_one_by_one() {
     std::map<int, std::vector<int>> ends;  // NextIterations by loop
-    for (int i = 0; i < graph_.size(); ++i)
+    std::set<int> training;                // loops that update variables
+    for (int i = 0; i < graph_.size(); ++i) {
       if (is_next_iteration(graph_.op(i)) && flow_.frame(i) > 0) ends[flow_.frame(i)].push_back(i);
+      if (step_.backward[at(i)] && writes_variable(graph_.op(i))) training.insert(flow_.frame(i));
+    }
     for (int i = 0; i < graph_.size(); ++i) {
       if (graph_.op(i) != "LoopCond" || flow_.frame(i) == 0) continue;
       const int deciding = deciding_variable(i);
       bool held = false;
       for (const int end : ends[flow_.frame(i)]) {
         const int last = graph_.inputs(end)[0].node;
-        if (deciding < 0 || end == deciding || !is_large_sum(last) || !flow_.may_hold_back(deciding, last))
+        const bool sum = is_large_sum(last);
+        // Updates hold the next iteration back as it is; what a loss is computed from would stay for several.
+        const bool result = training.count(flow_.frame(i)) != 0;
+        if (deciding < 0 || end == deciding || !(sum || result) || !flow_.may_hold_back(deciding, last))
           continue;
         result_.pairs.emplace_back(last, deciding);
-        held = true;
+        held = held || sum;
       }
       if (held) ++result_.loops_held_back;
     }

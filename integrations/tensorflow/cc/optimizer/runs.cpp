@@ -136,6 +136,12 @@ bool runs::is_chosen(task t, int port) const {
   return role_[at(t.node)] != role::switches || port < 0 || (port > 0) == goes_on;
 }
 
+bool runs::is_first(int run) const {
+  while (run >= 0 && number(run) == 0)
+    run = parent_of(run);
+  return run < 0;
+}
+
 int runs::parent_of(int run) const {
   const int activation = all_[at(run)].activation;
   return activation < 0 ? -1 : activations_[at(activation)].parent;

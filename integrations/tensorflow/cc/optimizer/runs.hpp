@@ -35,6 +35,8 @@ class runs {
 
   /// Number of the iteration.
   std::int64_t number(int run) const { return all_[at(run)].number; }
+  /// Whether it is the first iteration of its loop, within first iterations of all loops around it.
+  bool is_first(int run) const;
   std::int64_t trips(int run) const { return trips_[at(all_[at(run)].loop)]; }
 
   /// What was set for an input that a task reads; `none` where nothing was.

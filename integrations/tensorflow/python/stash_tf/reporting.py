@@ -181,12 +181,18 @@ def size(count: float) -> str:
 
 
 def _newest(graphs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """One entry per function: TensorFlow optimizes each twice or more; a rewritten one counts before others."""
+    """One entry per function: TensorFlow optimizes each twice or more, and each time that its plan changes. Of one plan
+    a graph that was rewritten counts before others."""
     found: dict[str, Mapping[str, Any]] = {}
     for graph in graphs:
-        if graph["rewritten"] or not found.get(graph["id"], {}).get("rewritten"):
+        last = found.get(graph["id"])
+        if graph["rewritten"] or last is None or not last["rewritten"] or _plan(graph) != _plan(last):
             found[graph["id"]] = graph
     return list(found.values())
+
+
+def _plan(graph: Mapping[str, Any]) -> tuple[Any, Any]:
+    return graph.get("generation"), graph.get("batch")
 
 
 def _row(
