@@ -16,7 +16,7 @@
 #include "door.hpp"
 #include "optimizer/budget.hpp"
 #include "optimizer/check.hpp"
-#include "optimizer/choices.hpp"
+#include "optimizer/choice_log.hpp"
 #include "optimizer/control_flow.hpp"
 #include "optimizer/footprint.hpp"
 #include "optimizer/log.hpp"
@@ -84,90 +84,6 @@ GrapplerItem without_bodies(const GrapplerItem& item) {
     f.clear_control_ret();
   }
   return item.WithGraph(std::move(graph));
-}
-
-// Says in one sentence what becomes of the wish to move tensors to the host.
-std::string word_on_swapping(const step_context& c, const outcome& o) {
-  if (!c.sizes.batch_known()) return "nothing moves to the host before the batch is known";
-  if (!o.graph.moved.empty())
-    return absl::StrCat(o.graph.moved.size(), " tensors go to the host and come back");
-  const bool asked = c.wanted.budget_bytes > 0 || o.simulated.peak_bytes > c.device_bytes;
-  if (!asked) return "nothing moves to the host: no budget asks for it, and the device has enough memory";
-  if (c.wanted.budget_bytes >= o.simulated.peak_bytes)
-    return "nothing moves to the host: the budget is kept without";
-  return "nothing moves to the host: it would not make the peak lower";
-}
-
-void log_choices(const graph_view& graph, const tensor_sizes& sizes, const step& of, const outcome& result,
-                 logged_graph* log) {
-  const choices& chosen = result.chosen;
-  const std::int64_t batch = sizes.batch_known() ? 1 : sizes.batch();
-  const auto move = [&](logged_tensor* t) {
-    if (result.graph.moved.count(t->tensor) == 0) return;
-    t->host_bytes = t->stored_bytes;
-    t->choice = t->choice == "raw" ? "swap" : t->choice + "+swap";
-  };
-  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
-    const stashed_block& b = of.blocks[k];
-    const block_choice& c = chosen.blocks[k];
-    logged_tensor t;
-    t.tensor = graph.tensor_name(b.tensor);
-    t.layer = layer_of(graph.name(b.root.node));
-    t.op = graph.op(b.root.node);
-    t.type = tensorflow::DataType_Name(b.size.type);
-    t.elements = b.size.elements / b.size.growth(batch);
-    t.elements_per_sample = b.size.sample_elements(sizes.batch());
-    t.dense_bytes = b.size.bytes() / b.size.growth(batch);
-    t.stored_bytes = c.stored_bytes / b.size.growth(batch);
-    std::set<std::string> needs;
-    for (const stash_reader& r : b.readers) {
-      t.readers.push_back(graph.name(r.node));
-      needs.insert(r.needs.begin(), r.needs.end());
-    }
-    t.needs.assign(needs.begin(), needs.end());
-    t.choice = c.encoding.empty() ? (c.stored_bytes == 0 ? "not needed" : "raw") : c.encoding;
-    t.reason = c.reason;
-    logged_tensor bits = t;
-    move(&t);
-    log->tensors.push_back(std::move(t));
-    if (c.bit_readers.empty()) continue;
-    bits.tensor += bits_suffix;
-    bits.dense_bytes = 0;
-    bits.stored_bytes = c.bits_bytes / b.size.growth(batch);
-    bits.needs = {b.bits == "range_mask" ? "range" : "sign"};
-    bits.choice = b.bits;
-    bits.reason =
-        "one bit for each value is enough for some readers, and the others need no exact values or are done "
-        "earlier";
-    bits.readers.clear();
-    for (const int reader : c.bit_readers)
-      bits.readers.push_back(graph.name(reader));
-    move(&bits);
-    log->tensors.push_back(std::move(bits));
-  }
-  for (std::size_t k = 0; k < of.poolings.size(); ++k) {
-    if (chosen.poolings[k] == pooling_choice::from_maps) continue;
-    const pooling& p = of.poolings[k];
-    const tensor_size* y = sizes.find({p.forward, 0});
-    logged_tensor t;
-    t.tensor = graph.name(p.forward) + ":cells";
-    t.layer = layer_of(graph.name(p.forward));
-    t.op = graph.op(p.forward);
-    t.type = "cells";
-    if (y != nullptr) {
-      t.elements = y->elements / y->growth(batch);
-      t.elements_per_sample = y->sample_elements(sizes.batch());
-    }
-    t.stored_bytes = chosen.pooling_bytes[k] / batch;
-    const bool joint = chosen.poolings[k] == pooling_choice::joint;
-    t.needs = {joint ? "sign_window" : "window"};
-    t.choice = joint ? "relu_pool" : "window_index";
-    t.reason =
-        joint ? "the winning cell and the sign serve the pooling and the ReLU" : "the winning cell is enough";
-    t.readers = {graph.name(p.backward)};
-    move(&t);
-    log->tensors.push_back(std::move(t));
-  }
 }
 
 // The machine of docs/machines.md that is nearest to a device's model, as its driver names that.
@@ -308,7 +224,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const std::int64_t peak = result.simulated.peak_bytes;
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
-    log_choices(graph, sizes, of, result, log);
+    log_choices(context, result, log);
     if (wanted.swap) log->swap = word_on_swapping(context, result);
     // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
     const bool must_learn = !sizes.batch_known() && (wanted.budget_bytes > 0 || wanted.swap);

@@ -1,0 +1,19 @@
+#pragma once
+/// \file
+/// What a plan does with every tensor, in the words of the log.
+
+#include <string>
+
+#include "optimizer/budget.hpp"
+#include "optimizer/log.hpp"
+
+namespace stash_tf {
+
+/// Adds a record for every tensor that could be stored and every pooling that keeps its winners. Bytes are
+/// those of one sample where the batch is not known.
+void log_choices(const step_context& context, const outcome& result, logged_graph* log);
+
+/// Says in one sentence what becomes of the wish to move tensors to the host.
+std::string word_on_swapping(const step_context& context, const outcome& result);
+
+}  // namespace stash_tf
