@@ -14,7 +14,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 ENTRY = re.compile(r"^(?:\.visible |\.weak )?\.entry (\w+)\(", re.MULTILINE)
 LABEL = re.compile(r"^(\$?\w+):$")
-INSTRUCTION = re.compile(r"^(?:@(!?%p\d+) )?([a-z][\w.:]*)\s*(.*);$")
+INSTRUCTION = re.compile(r"^(?:@(!?%?\w+) )?([a-z][\w.:]*)\s*(.*);$")
 ACCESS = re.compile(r"^(ld|st)\..*?\b(global|shared)\b(?:\.\w+(?:::\w+)?)*?(?:\.v(\d))?\.[bufs](\d+)$")
 
 # The most instructions of a side branch that is taken for the work on one element.

@@ -157,6 +157,11 @@ class PathTest(unittest.TestCase):
         main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{10 * COMPUTE}$on:\nret;")
         self.assertEqual(main.instructions, 15 / 4)
 
+    def test_predicated_work_counts(self):
+        # By nvcc's predicates and by those of inline assembly.
+        main, _ = self.check(f"{WIDE}@!%p1 st.shared.u16 [%r1], %r2;\n@there add.u32 %r1, %r1, 2;\nret;", shared_stores=1)
+        self.assertEqual(main.instructions, 6 / 4)
+
     def test_work_inside_of_skipped_work_counts(self):
         main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{COMPUTE}@!%p2 bra $in;\n{COMPUTE}$in:\n{COMPUTE}$on:\nret;")
         self.assertEqual(main.instructions, 9 / 4)
