@@ -82,6 +82,32 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
   return piece;
 }
 
+/// fp10 of f16: six to two words.
+STASH_DEVICE void narrow_halves_to_fp10(const device_tiles& job, const std::uint16_t* values,
+                                        std::uint32_t count, std::uint8_t* stored) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  for_each_backwards(count, 6 * warp_lanes, [&](std::uint32_t base) {
+    const std::uint32_t first = base + 6 * lane;
+    std::uint32_t words[2] = {};
+    if (first < count) {
+      std::uint32_t pairs[3];
+      STASH_UNROLL
+      for (unsigned i = 0; i < 3; ++i) {
+        const std::uint32_t have = count - first;
+        const std::uint32_t there = have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
+        pairs[i] =
+            fp10_of_halves(reinterpret_cast<const std::uint32_t*>(values + first)[i] & there, job.conversion);
+      }
+      pack_fp10(pairs, words);
+    }
+    sync_warp();
+    auto* const to = reinterpret_cast<std::uint32_t*>(stored) + first / 3;
+    if (first < count) to[0] = words[0];
+    if (first + 3 < count) to[1] = words[1];
+    sync_warp();
+  });
+}
+
 /// fp10: three to a word.
 template <class Element>
 STASH_DEVICE void narrow_to_fp10(const device_tiles& job, const Element* values, std::uint32_t count,
@@ -149,11 +175,11 @@ template <class Element>
 STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
   const auto* values = reinterpret_cast<const Element*>(image);
   std::uint8_t* const stored = image + place_to_write<Element, true>(value_bytes(job, count));
-  if (job.code_bits == 10) {
-    narrow_to_fp10(job, values, count, stored);
-  } else {
-    narrow_to_codes(job, values, count, stored);
+  if (job.code_bits != 10) return narrow_to_codes(job, values, count, stored);
+  if constexpr (sizeof(Element) == 2) {
+    if (!job.type.bf16) return narrow_halves_to_fp10(job, values, count, stored);
   }
+  narrow_to_fp10(job, values, count, stored);
 }
 
 /// Code `rank` of those at `codes`.

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "common/elements.hpp"
+#include "common/pairs.hpp"
 #include "encoders/mx.hpp"
 #include "stash/encoding.hpp"
 
@@ -480,6 +481,23 @@ STASH_DEVICE group<std::uint16_t> scaled_elements_of(const code_group& codes, co
     g.value[i + 1] = static_cast<std::uint16_t>(two >> 16);
   }
   return g;
+}
+
+/// fp10 of two f16: f16 without its last six bits, rounded. In the places of those bits may be anything.
+STASH_DEVICE std::uint32_t fp10_of_halves(std::uint32_t pair, const value_conversion& c) {
+  const std::uint32_t magnitudes = pair & pair_magnitudes;
+  const std::uint32_t rounded = magnitudes + both(0x1f) + (magnitudes >> 6 & both(1));
+  // No number may round to infinity.
+  std::uint32_t codes = smaller_halves(rounded, larger_halves(magnitudes, both(0x7bff)));
+  codes = larger_halves(codes, nonzero_masks(pair) & c.keep * both(0x40));
+  codes = select_bits(sign_masks(magnitudes + both(0x3ff)), both(0x7e00), codes);
+  return select_bits(pair_signs, pair, codes);
+}
+/// Six codes of fp10, as fp10_of_halves() leaves them, in two words of three.
+STASH_DEVICE void pack_fp10(const std::uint32_t* pairs, std::uint32_t* words) {
+  constexpr std::uint32_t first = 0x3ff, second = first << 10, third = second << 10;
+  words[0] = select_bits(first, pairs[0] >> 6, select_bits(second, pairs[0] >> 12, pairs[1] << 14 & third));
+  words[1] = select_bits(first, pairs[1] >> 22, select_bits(second, pairs[2] << 4, pairs[2] >> 2 & third));
 }
 
 /// Eight f16 from fp10, which is f16 without its last bits.

@@ -207,6 +207,31 @@ void check_words(dtype dtype, value_format format) {
   }
 }
 
+TEST(device_conversions, of_f16_to_fp10) {
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(value_format::fp10, rule);
+    for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+      std::uint32_t pairs[3];
+      std::uint32_t expected[6];
+      for (unsigned i = 0; i < 6; ++i) {
+        const auto element = static_cast<std::uint16_t>(bits + i * 0x1357 * (bits & 1));
+        pairs[i / 2] = i % 2 == 0 ? element : pairs[i / 2] | std::uint32_t{element} << 16;
+        const float value = widen<detail::fp16_format>(element);
+        expected[i] = rule == underflow_rule::to_zero
+                          ? narrow<detail::fp10_format, underflow_rule::to_zero>(value)
+                          : narrow<detail::fp10_format, underflow_rule::keep_nonzero>(value);
+      }
+      for (std::uint32_t& pair : pairs)
+        pair = fp10_of_halves(pair, c);
+      std::uint32_t words[2];
+      pack_fp10(pairs, words);
+      for (unsigned i = 0; i < 6; ++i)
+        ASSERT_EQ(words[i / 3] >> (10 * (i % 3)) & 0x3ff, expected[i]) << std::hex << bits << ' ' << i;
+      ASSERT_EQ((words[0] | words[1]) >> 30, 0U);
+    }
+  }
+}
+
 /// Groups of f32 as words, from all magnitudes, and scaled codes as elements.
 template <class Format>
 void check_float_words(value_format format) {
