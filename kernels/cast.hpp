@@ -28,7 +28,10 @@ struct cast_encode_body {
     const value_conversion& c = output.conversion;
     code_group g{};
     if constexpr (Bits == 8 && !Scaled && has_fp8_instructions) {
-      fp8_codes_of(in, type, c, g.words);
+      std::uint32_t words[2];
+      fp8_codes_of(in, type, c, words);
+      g.words[0] = words[0];
+      g.words[1] = words[1];
       return store_codes<Bits, Scaled>(output, index, g);
     }
     float values[group_elements];
@@ -47,7 +50,10 @@ struct cast_encode_body {
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
         scaled[i] = values[i] * scale.factor;
-      fp8_codes_of(scaled, values, c, g.words);
+      std::uint32_t words[2];
+      fp8_codes_of(scaled, values, c, words);
+      g.words[0] = words[0];
+      g.words[1] = words[1];
     } else {
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
@@ -94,22 +100,38 @@ struct cast_fp10_body {
     return in;
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
-    vector16 words[2] = {};
-    float values[3][group_elements];
-    STASH_UNROLL
-    for (unsigned p = 0; p < 3; ++p)
-      to_f32s(in.part[p], type, values[p]);
-    STASH_UNROLL
-    for (unsigned i = 0; i < 3 * group_elements; ++i) {
-      const float value = values[i / group_elements][i % group_elements];
-      words[i / 12].word[i / 3 % 4] |= code_of<10>(value, output.conversion) << (10 * (i % 3));
+    std::uint32_t words[group_elements] = {};
+    if (sizeof(Element) == 2 && !type.bf16) {
+      words_of_halves(in, words);
+    } else {
+      float values[3][group_elements];
+      STASH_UNROLL
+      for (unsigned p = 0; p < 3; ++p)
+        to_f32s(in.part[p], type, values[p]);
+      STASH_UNROLL
+      for (unsigned i = 0; i < 3 * group_elements; ++i) {
+        const float value = values[i / group_elements][i % group_elements];
+        words[i / 3] |= code_of<10>(value, output.conversion) << (10 * (i % 3));
+      }
     }
     STASH_UNROLL
     for (unsigned w = 0; w < 2; ++w) {
       if (index * 32 + w * 16 < output.bytes) {
-        store_once(reinterpret_cast<vector16*>(output.codes + index * 32) + w, words[w]);
+        store_once(reinterpret_cast<vector16*>(output.codes + index * 32) + w,
+                   {{words[4 * w], words[4 * w + 1], words[4 * w + 2], words[4 * w + 3]}});
       }
     }
+  }
+  STASH_DEVICE void words_of_halves(const loaded& in, std::uint32_t (&words)[group_elements]) const {
+    std::uint32_t pairs[3 * group_elements / 2];
+    STASH_UNROLL
+    for (unsigned i = 0; i < 3 * group_elements; i += 2) {
+      const Element* const v = in.part[i / group_elements].value + i % group_elements;
+      pairs[i / 2] = fp10_of_halves(v[0] | std::uint32_t{v[1]} << 16, output.conversion);
+    }
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_elements; w += 2)
+      pack_fp10(pairs + w / 2 * 3, words + w);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const { store_any(index, in); }
   STASH_DEVICE void finish(bool first) const {

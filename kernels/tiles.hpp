@@ -100,10 +100,8 @@ STASH_DEVICE void rank_bits(tile_bits& bits) {
   std::uint32_t before = shuffle_up(all_lanes, own, 1);
   if (lane == 0) before = 0;
   STASH_UNROLL
-  for (unsigned distance = 1; distance < warp_lanes; distance *= 2) {
-    const std::uint32_t below = shuffle_up(all_lanes, before, distance);
-    if (lane >= distance) before += below;
-  }
+  for (unsigned distance = 1; distance < warp_lanes; distance *= 2)
+    add_from_below(before, distance);
   const std::uint32_t last = shuffle(all_lanes, before, warp_lanes - 1);
   const std::uint32_t last_own = shuffle(all_lanes, own, warp_lanes - 1);
   // Rows have up to 256.

@@ -68,6 +68,18 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
   if (rest != 0) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
 }
 
+/// What a lane moves of the four rows of a whole tile, the first group being number `first`.
+template <class Element>
+STASH_DEVICE void load_rows(const device_tensor& from, std::uint64_t first,
+                            packed_group<Element> (&in)[tile_rows]) {
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r)
+    in[r] = packed(load_halves<Element>(from, first + r * row_groups));
+  STASH_UNROLL
+  for (unsigned r = 0; r < tile_rows; ++r)
+    in[r] = packed(shared_halves(first + r * row_groups, unpacked(in[r])));
+}
+
 template <unsigned Most>
 inline constexpr unsigned encode_blocks = Most > 1 ? tuning::encode_blocks_of_many : tuning::encode_blocks;
 
@@ -95,12 +107,11 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
 
   packed_group<Element> in[tile_rows];
   if (job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements) {
-    STASH_UNROLL
-    for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = packed(load_halves<Element>(job.dense, first + r * row_groups));
-    STASH_UNROLL
-    for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = packed(shared_halves(first + r * row_groups, unpacked(in[r])));
+    if (job.dense.inner == job.dense.pitch) {
+      load_rows(without_pitch(job.dense), first, in);
+    } else {
+      load_rows(job.dense, first, in);
+    }
   } else {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
@@ -124,15 +135,19 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   const std::uint32_t place = place_to_write<Element, Narrow>(stored);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    auto* to = reinterpret_cast<Element*>(image) + bits.rank[r];
-    std::uint8_t* column = image + place + stored + bits.rank[r];
-    for_each_nonzero(in[r], [&](unsigned i, Element value) {
-      *to++ = value;
-      if constexpr (Columns) *column++ = static_cast<std::uint8_t>(lane * group_elements + i);
+    shared_place to(reinterpret_cast<Element*>(image) + bits.rank[r]);
+    shared_place column(image + place + stored + bits.rank[r]);
+    for_each_element(in[r], [&](unsigned i, std::uint32_t value, std::uint32_t there) {
+      if constexpr (Columns) {
+        append(to, value, column, lane * group_elements + i, there);
+      } else {
+        append(to, value, there);
+      }
     });
   }
   sync_warp();
-  if constexpr (Narrow) narrow_image<Element>(job, image, count);
+  const bool as_fp8 = Narrow && leave_as_fp8(job);
+  if (Narrow && !as_fp8) narrow_image<Element>(job, image, count);
   const std::uint32_t used = stored + (Columns ? count : 0);
   const std::uint32_t units = (used + 15) / 16;
   if (used + lane < units * 16) image[place + used + lane] = 0;
@@ -169,8 +184,17 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
                                : entry >> 30 == entry_arena ? job.arena
                                                             : job.host;
     auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
-    for (std::uint32_t u = lane; u < units; u += warp_lanes)
-      store_once(payload + u, vectors[place / 16 + u]);
+    const vector16* const from = vectors + place / 16;
+    std::uint32_t u = lane;
+    if (as_fp8) {
+      for (; u * 16 < count; u += warp_lanes) {
+        const Element* const values = reinterpret_cast<const Element*>(image) + u * 16;
+        store_once(payload + u, fp8_piece(job, values, count - u * 16, from[u]));
+      }
+    }
+    STASH_NO_UNROLL
+    for (; u < units; u += warp_lanes)
+      store_once(payload + u, from[u]);
   }
   if (lane == 0) job.table()[tile] = entry;
   if constexpr (Columns) {

@@ -44,23 +44,66 @@ STASH_DEVICE group<Element> group_at(const Element* from) {
   return unpacked<Element>(v);
 }
 
-/// Eight-bit codes without scales, where there are instructions for them.
+/// Eight-bit codes without scales, where there are instructions for them, need no image of their own:
+/// elements become codes when they leave shared memory.
+STASH_DEVICE bool leave_as_fp8(const device_tiles& job) {
+  return has_fp8_instructions && job.code_bits == 8 && !job.scaled;
+}
+
+/// Sixteen bytes of a payload: the codes of the `count` elements at `values`, and where those end what the
+/// image has.
 template <class Element>
-STASH_DEVICE void narrow_to_fp8(const device_tiles& job, const Element* values, std::uint32_t count,
-                                std::uint8_t* stored) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  for_each_backwards(count, group_elements * warp_lanes, [&](std::uint32_t base) {
-    const std::uint32_t first = base + group_elements * lane;
-    std::uint32_t words[4] = {};
-    if (first < count) fp8_codes_of(group_at(values + first), job.type, job.conversion, words);
-    sync_warp();
-    const std::uint64_t codes = words[0] | std::uint64_t{words[1]} << 32;
-    if (first + group_elements <= count) {
-      *reinterpret_cast<std::uint64_t*>(stored + first) = codes;
-    } else {
-      for (std::uint32_t i = 0; first + i < count; ++i)
-        stored[first + i] = static_cast<std::uint8_t>(codes >> (8 * i));
+STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, std::uint32_t count,
+                                vector16 rest) {
+  std::uint32_t words[4];
+  if constexpr (sizeof(Element) == 2) {
+    const auto* const v = reinterpret_cast<const vector16*>(values);
+    const vector16 one = v[0], two = v[1];
+    const std::uint32_t pairs[8] = {one.word[0], one.word[1], one.word[2], one.word[3],
+                                    two.word[0], two.word[1], two.word[2], two.word[3]};
+    fp8_words_of(pairs, job.type, job.conversion, words);
+  } else {
+    STASH_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      std::uint32_t codes[2];
+      fp8_codes_of(group_at(values + half * group_elements), job.type, job.conversion, codes);
+      words[2 * half] = codes[0];
+      words[2 * half + 1] = codes[1];
     }
+  }
+  // Of bytes that are no codes the highest bits are set.
+  const std::uint32_t ends = (count < 16 ? count : 16) * 0x01010101U;
+  vector16 piece;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    const std::uint32_t places = 0x83828180U + w * 0x04040404U;
+    piece.word[w] = select_bits(sign_masks_of_bytes(places - ends), rest.word[w], words[w]);
+  }
+  return piece;
+}
+
+/// fp10 of f16: six to two words.
+STASH_DEVICE void narrow_halves_to_fp10(const device_tiles& job, const std::uint16_t* values,
+                                        std::uint32_t count, std::uint8_t* stored) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  for_each_backwards(count, 6 * warp_lanes, [&](std::uint32_t base) {
+    const std::uint32_t first = base + 6 * lane;
+    std::uint32_t words[2] = {};
+    if (first < count) {
+      std::uint32_t pairs[3];
+      STASH_UNROLL
+      for (unsigned i = 0; i < 3; ++i) {
+        const std::uint32_t have = count - first;
+        const std::uint32_t there = have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
+        pairs[i] =
+            fp10_of_halves(reinterpret_cast<const std::uint32_t*>(values + first)[i] & there, job.conversion);
+      }
+      pack_fp10(pairs, words);
+    }
+    sync_warp();
+    auto* const to = reinterpret_cast<std::uint32_t*>(stored) + first / 3;
+    if (first < count) to[0] = words[0];
+    if (first + 3 < count) to[1] = words[1];
     sync_warp();
   });
 }
@@ -126,18 +169,17 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
   if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
 }
 
-/// Turns the `count` elements of an image into stored values. All lanes come.
+/// Turns the `count` elements of an image into stored values, but for those that leave as fp8. All lanes
+/// come.
 template <class Element>
 STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
   const auto* values = reinterpret_cast<const Element*>(image);
   std::uint8_t* const stored = image + place_to_write<Element, true>(value_bytes(job, count));
-  if (has_fp8_instructions && job.code_bits == 8 && !job.scaled) {
-    narrow_to_fp8(job, values, count, stored);
-  } else if (job.code_bits == 10) {
-    narrow_to_fp10(job, values, count, stored);
-  } else {
-    narrow_to_codes(job, values, count, stored);
+  if (job.code_bits != 10) return narrow_to_codes(job, values, count, stored);
+  if constexpr (sizeof(Element) == 2) {
+    if (!job.type.bf16) return narrow_halves_to_fp10(job, values, count, stored);
   }
+  narrow_to_fp10(job, values, count, stored);
 }
 
 /// Code `rank` of those at `codes`.

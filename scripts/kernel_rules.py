@@ -24,6 +24,7 @@ PATH_KEYS = {"name", "elements", "instructions", "narrow", *ACCESSES, *SHARED_AC
 class Main:
     """What was found out about the main path, for each element."""
     instructions: float
+    at_most: float  # instructions where of two sides the dearer one is taken
     bytes: float
 
     @property
@@ -79,7 +80,11 @@ def main_of(blocks, entry):
     accesses = {kind: entry.get(kind, 0) for kind in ACCESSES}
     accesses |= {kind: entry[kind] for kind in SHARED_ACCESSES if kind in entry}
     path = ptx.main_path(blocks, accesses)
-    return path and Main(path.instructions / entry["elements"], path.bytes / entry["elements"])
+    if path is None:
+        return None
+    dearer = ptx.main_path(blocks, accesses, max)
+    return Main(path.instructions / entry["elements"], dearer.instructions / entry["elements"],
+                path.bytes / entry["elements"])
 
 
 def check_path(name, blocks, entry, main):

@@ -14,7 +14,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 ENTRY = re.compile(r"^(?:\.visible |\.weak )?\.entry (\w+)\(", re.MULTILINE)
 LABEL = re.compile(r"^(\$?\w+):$")
-INSTRUCTION = re.compile(r"^(?:@(!?%p\d+) )?([a-z][\w.:]*)\s*(.*);$")
+INSTRUCTION = re.compile(r"^(?:@(!?%?\w+) )?([a-z][\w.:]*)\s*(.*);$")
 ACCESS = re.compile(r"^(ld|st)\..*?\b(global|shared)\b(?:\.\w+(?:::\w+)?)*?(?:\.v(\d))?\.[bufs](\d+)$")
 
 # The most instructions of a side branch that is taken for the work on one element.
@@ -90,7 +90,7 @@ class Block:
             self.accesses[kind] = self.accesses.get(kind, 0) + count
 
     def only_computes(self):
-        return not self.apart and not self.leaves and not self.bytes and self.instructions <= SIDE
+        return not self.apart and not self.leaves and not self.bytes
 
 
 def access_of(opcode):
@@ -158,10 +158,10 @@ def blocks_of(text, name):
     return blocks
 
 
-def condense(blocks):
+def condense(blocks, of_two=min):
     """Fewer blocks, by number, with every way through the kernel that matters. What a thread may skip, a warp runs as
-    soon as one of its lanes does: a side branch that only computes counts as always taken. Of two such sides the cheaper
-    one counts: where kernels have two, they are for two element types or formats."""
+    soon as one of its lanes does: a side branch that only computes counts as always taken. Where there are two such sides,
+    for two element types or formats, by a flag or for groups with a NaN, `of_two` picks by instructions."""
     blocks = {number: replace(block, accesses=dict(block.accesses), next=list(dict.fromkeys(block.next)))
               for number, block in enumerate(blocks)}
     sources = {number: 0 for number in blocks}
@@ -193,12 +193,12 @@ def condense(blocks):
             one, two = block.next
             if side(two) and blocks[two].next[0] == one:
                 one, two = two, one
-            if side(one) and blocks[one].next[0] == two and two != number:
+            if side(one) and blocks[one].instructions <= SIDE and blocks[one].next[0] == two and two != number:
                 block.take(blocks[one])
                 block.next = [two]
                 drop(one)
             elif side(one) and side(two) and blocks[one].next == blocks[two].next != [number]:
-                block.take(min(blocks[one], blocks[two], key=lambda arm: arm.instructions))
+                block.take(of_two(blocks[one], blocks[two], key=lambda arm: arm.instructions))
                 block.next = list(blocks[one].next)
                 sources[block.next[0]] += 1
                 drop(one)
@@ -225,10 +225,11 @@ def packed(counts):
     return sum(count << COUNT_BITS * place for place, count in enumerate(counts))
 
 
-def main_path(blocks, accesses):
+def main_path(blocks, accesses, of_two=min):
     """The cheapest way through a kernel with exactly these accesses ({kind: count}; other kinds do not matter), None if
-    there is none. What handles borders, odd pitches or small pieces is longer or has other accesses."""
-    blocks = condense(blocks)
+    there is none; `of_two` is for condense(). What handles borders, odd pitches or small pieces is longer or has other
+    accesses."""
+    blocks = condense(blocks, of_two)
     kinds = sorted(accesses)
     goal = packed(accesses[kind] for kind in kinds)
     tops = packed(1 << COUNT_BITS - 1 for _ in kinds)

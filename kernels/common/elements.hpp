@@ -106,6 +106,11 @@ STASH_DEVICE std::uint64_t place_of(const device_tensor& t, std::uint64_t first)
   return first / t.inner * t.pitch + first % t.inner;
 }
 
+/// The same tensor where it is known that its pitch is `inner`: then places need no arithmetic.
+STASH_DEVICE device_tensor without_pitch(const device_tensor& t) {
+  return {t.data, t.elements, 1, 1, t.vectors};
+}
+
 /// Sixteen bytes of elements, or eight of bytes.
 template <class Bits>
 struct group {

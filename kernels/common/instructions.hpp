@@ -75,6 +75,12 @@ STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
   asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(masks) : "r"(halves));
   return masks;
 }
+/// The same of each byte.
+STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
+  std::uint32_t masks;
+  asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(masks) : "r"(bytes));
+  return masks;
+}
 /// Bits of a where those of the mask are set, else of b.
 STASH_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
   std::uint32_t selected;
@@ -88,12 +94,87 @@ STASH_DEVICE std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b) {
 STASH_DEVICE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
   return __vmaxu2(a, b);
 }
+/// All bits of the halves that are not zero as numbers, of f16 and bf16 alike.
+STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
+  std::uint32_t masks;
+  asm("set.neu.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(halves), "r"(0));
+  return masks;
+}
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
 STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
   const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
   return static_cast<const T*>(__cvta_shared_to_generic(__dp4a(a, b, from)));
+}
+
+/// A place in shared memory where values are appended.
+template <class T>
+struct shared_place {
+  std::uint32_t at;
+
+  STASH_DEVICE explicit shared_place(T* to) : at(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))) {}
+};
+/// Appends a value if `there` is not zero. A branch would cost a copy of the place for every value.
+template <class T>
+STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, std::uint32_t there) {
+  if constexpr (sizeof(T) == 4) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred there;\n\t"
+        "setp.ne.u32 there, %2, 0;\n\t"
+        "@there st.shared.u32 [%0], %1;\n\t"
+        "@there add.u32 %0, %0, 4;\n\t"
+        "}"
+        : "+r"(to.at)
+        : "r"(value), "r"(there)
+        : "memory");
+  } else {
+    static_assert(sizeof(T) == 2);
+    asm volatile(
+        "{\n\t"
+        ".reg .pred there;\n\t"
+        "setp.ne.u32 there, %2, 0;\n\t"
+        "@there st.shared.u16 [%0], %1;\n\t"
+        "@there add.u32 %0, %0, 2;\n\t"
+        "}"
+        : "+r"(to.at)
+        : "r"(value), "r"(there)
+        : "memory");
+  }
+}
+/// The same, and a byte elsewhere.
+template <class T>
+STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<std::uint8_t>& bytes,
+                         std::uint32_t byte, std::uint32_t there) {
+  if constexpr (sizeof(T) == 4) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred there;\n\t"
+        "setp.ne.u32 there, %4, 0;\n\t"
+        "@there st.shared.u32 [%0], %2;\n\t"
+        "@there add.u32 %0, %0, 4;\n\t"
+        "@there st.shared.u8 [%1], %3;\n\t"
+        "@there add.u32 %1, %1, 1;\n\t"
+        "}"
+        : "+r"(to.at), "+r"(bytes.at)
+        : "r"(value), "r"(byte), "r"(there)
+        : "memory");
+  } else {
+    static_assert(sizeof(T) == 2);
+    asm volatile(
+        "{\n\t"
+        ".reg .pred there;\n\t"
+        "setp.ne.u32 there, %4, 0;\n\t"
+        "@there st.shared.u16 [%0], %2;\n\t"
+        "@there add.u32 %0, %0, 2;\n\t"
+        "@there st.shared.u8 [%1], %3;\n\t"
+        "@there add.u32 %1, %1, 1;\n\t"
+        "}"
+        : "+r"(to.at), "+r"(bytes.at)
+        : "r"(value), "r"(byte), "r"(there)
+        : "memory");
+  }
 }
 
 #if __CUDA_ARCH__ >= 890
@@ -184,6 +265,10 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
   return (halves >> 15 & 0x00010001U) * 0xffffU;
 }
+/// The same of each byte.
+STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
+  return (bytes >> 7 & 0x01010101U) * 0xffU;
+}
 /// Bits of a where those of the mask are set, else of b.
 STASH_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
   return (a & mask) | (b & ~mask);
@@ -196,6 +281,10 @@ STASH_DEVICE std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b) {
 STASH_DEVICE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
   return ~smaller_halves(~a, ~b);
 }
+/// All bits of the halves that are not zero as numbers, of f16 and bf16 alike.
+STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
+  return sign_masks((halves & 0x7fff7fffU) + 0x7fff7fffU);
+}
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
@@ -204,6 +293,26 @@ STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
   for (unsigned bit = 0; bit < 32; bit += 8)
     bytes += (a >> bit & 0xff) * (b >> bit & 0xff);
   return reinterpret_cast<const T*>(reinterpret_cast<const std::uint8_t*>(place) + bytes);
+}
+
+/// A place in shared memory where values are appended.
+template <class T>
+struct shared_place {
+  T* at;
+
+  STASH_DEVICE explicit shared_place(T* to) : at(to) {}
+};
+/// Appends a value if `there` is not zero.
+template <class T>
+STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, std::uint32_t there) {
+  if (there != 0) *to.at++ = static_cast<T>(value);
+}
+/// The same, and a byte elsewhere.
+template <class T>
+STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<std::uint8_t>& bytes,
+                         std::uint32_t byte, std::uint32_t there) {
+  append(to, value, there);
+  append(bytes, byte, there);
 }
 
 /// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.

@@ -54,28 +54,30 @@ STASH_DEVICE std::uint32_t bits_of_bytes(std::uint32_t first, std::uint32_t seco
 /// Bit i: element i is not zero.
 template <class Bits>
 STASH_DEVICE std::uint32_t nonzero_bits(const packed_group<Bits>& g) {
-  std::uint32_t bits = 0;
   if constexpr (sizeof(Bits) == 4) {
+    std::uint32_t bits = 0;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
       bits |= (g.word[i] != 0 ? 1U : 0U) << i;
     return bits;
   } else {
     static_assert(sizeof(Bits) == 2);
-    // The bits of the first elements of the words are two apart, those of the second ones are 15 above them.
+    std::uint32_t ones[group_words<Bits>];
     STASH_UNROLL
     for (unsigned w = 0; w < group_words<Bits>; ++w)
-      bits |= smaller_halves(g.word[w], 0x00010001) << (2 * w);
-    return (bits | bits >> 15) & 0xff;
+      ones[w] = smaller_halves(g.word[w], 0x00010001);
+    return bits_of_bytes(pick_bytes(ones[0], ones[1], 0x6420), pick_bytes(ones[2], ones[3], 0x6420));
   }
 }
 
-/// Calls body(i, element i) for every element that is not zero.
+/// Calls body(i, value, there) for every element: the low bits of `value` are the element's, and `there` is
+/// not zero where it is not.
 template <class Bits, class Body>
-STASH_DEVICE void for_each_nonzero(const packed_group<Bits>& g, const Body& body) {
+STASH_DEVICE void for_each_element(const packed_group<Bits>& g, const Body& body) {
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements; ++i) {
-    if (g.value(i) != 0) body(i, g.value(i));
+    const std::uint32_t value = g.word[i / per_word<Bits>] >> (8 * sizeof(Bits) * (i % per_word<Bits>));
+    body(i, value, value & (sizeof(Bits) == 4 ? 0xffffffffU : 0xffffU));
   }
 }
 

@@ -28,6 +28,8 @@
 #define STASH_PARAMETER(...) const __grid_constant__ __VA_ARGS__
 #define STASH_DEVICE __device__ __forceinline__
 #define STASH_UNROLL _Pragma("unroll")
+/// For loops that go round once or twice.
+#define STASH_NO_UNROLL _Pragma("unroll 1")
 /// Uninitialised shared memory of the block: an array `name` of `count` elements.
 #define STASH_SHARED(type, name, count) __shared__ type name[count]
 #else
@@ -35,6 +37,7 @@
 #define STASH_PARAMETER(...) const __VA_ARGS__
 #define STASH_DEVICE inline
 #define STASH_UNROLL
+#define STASH_NO_UNROLL
 #define STASH_SHARED(type, name, count)                                                                     \
   auto* const name = static_cast<type*>(simt::static_shared(sizeof(type) * static_cast<std::size_t>(count), \
                                                             alignof(type), simt::place{__FILE__, __LINE__}))
@@ -78,6 +81,18 @@ STASH_DEVICE T shuffle(std::uint32_t mask, T value, unsigned from) {
 template <class T>
 STASH_DEVICE T shuffle_up(std::uint32_t mask, T value, unsigned distance) {
   return __shfl_up_sync(mask, value, distance);
+}
+/// Adds what the lane `distance` below brought, where there is one.
+STASH_DEVICE void add_from_below(std::uint32_t& value, unsigned distance) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred inside;\n\t"
+      ".reg .u32 below;\n\t"
+      "shfl.sync.up.b32 below|inside, %0, %1, 0, 0xffffffff;\n\t"
+      "@inside add.u32 %0, %0, below;\n\t"
+      "}"
+      : "+r"(value)
+      : "r"(distance));
 }
 /// What the lane with these bits flipped brought.
 template <class T>
@@ -201,6 +216,12 @@ template <class T>
 STASH_DEVICE T shuffle_up(std::uint32_t mask, T value, unsigned distance, const char* file = __builtin_FILE(),
                           int line = __builtin_LINE()) {
   return exchange(mask, value, thread_rank() % warp_lanes - distance, "shuffle_up", {file, line});
+}
+/// Adds what the lane `distance` below brought, where there is one.
+STASH_DEVICE void add_from_below(std::uint32_t& value, unsigned distance, const char* file = __builtin_FILE(),
+                                 int line = __builtin_LINE()) {
+  const std::uint32_t below = shuffle_up(all_lanes, value, distance, file, line);
+  if (thread_rank() % warp_lanes >= distance) value += below;
 }
 /// What the lane with these bits flipped brought.
 template <class T>

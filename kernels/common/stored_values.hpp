@@ -9,8 +9,10 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/elements.hpp"
+#include "common/pairs.hpp"
 #include "encoders/mx.hpp"
 #include "stash/encoding.hpp"
 
@@ -338,68 +340,89 @@ STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const 
 
 // 8-bit formats, four codes to a word, by the instructions that there are for them.
 
-/// Completes four codes without signs that the instructions gave: NaN; where `there`, the sign bits of their
-/// bytes say which values are not zero, and must not become zero; the sign bits of `signs`.
-STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t there, std::uint32_t signs,
-                                         const value_conversion& c) {
+/// Completes four codes that the instructions gave: what they forget of NaN; a sign bit in `kept` for each
+/// value that must not become zero; the sign bits of `signs`.
+template <bool E5m2>
+STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t kept, std::uint32_t signs) {
   constexpr std::uint32_t sign_bits = 0x80808080U, others = 0x7f7f7f7fU;
-  codes &= others;
-  if (c.e5m2) {
+  const std::uint32_t magnitudes = codes & others;
+  codes |= (kept & ~(magnitudes + others)) >> 7;
+  if constexpr (E5m2) {
     // There is no infinity among them, so what lies above the numbers is NaN.
-    const std::uint32_t nan = ((codes + 0x04040404U) & sign_bits) >> 7;
-    codes = (codes & ~(nan * 0xff)) | nan * 0x7e;
+    const std::uint32_t nan = ((magnitudes + 0x04040404U) & sign_bits) >> 7;
+    codes = (codes | nan << 1) & ~nan;
   }
-  codes |= (there & ~(codes + others) & sign_bits) >> 7;
-  return codes | (signs & sign_bits);
+  return select_bits(sign_bits, signs, codes);
+}
+
+/// Words of the codes of 16-bit elements, from two words of elements each.
+template <unsigned Words>
+STASH_DEVICE void fp8_words_of(const std::uint32_t (&pairs)[2 * Words], const element_type& type,
+                               const value_conversion& c, std::uint32_t (&words)[Words]) {
+  const auto convert = [&](auto bf16, auto e5m2) {
+    const std::uint32_t keep = c.keep * 0x80808080U;
+    STASH_UNROLL
+    for (unsigned w = 0; w < Words; ++w) {
+      const std::uint32_t one = pairs[2 * w], two = pairs[2 * w + 1];
+      std::uint32_t codes;
+      if constexpr (bf16) {
+        codes = floats_to_fp8(as_float(one << 16), as_float(one & 0xffff0000U), e5m2) |
+                floats_to_fp8(as_float(two << 16), as_float(two & 0xffff0000U), e5m2) << 16;
+      } else {
+        codes = halves_to_fp8(one, e5m2) | halves_to_fp8(two, e5m2) << 16;
+      }
+      const std::uint32_t kept = pick_bytes(nonzero_masks(one), nonzero_masks(two), 0x7531) & keep;
+      words[w] = completed_fp8<e5m2>(codes, kept, pick_bytes(one, two, 0x7531));
+    }
+  };
+  // Asked once for all words.
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  if (type.bf16) {
+    c.e5m2 ? convert(yes, yes) : convert(yes, no);
+  } else {
+    c.e5m2 ? convert(no, yes) : convert(no, no);
+  }
 }
 
 /// The codes of eight 16-bit elements.
 STASH_DEVICE void fp8_codes_of(const group<std::uint16_t>& g, const element_type& type,
-                               const value_conversion& c, std::uint32_t (&words)[4]) {
-  constexpr std::uint32_t magnitudes = 0x7fff7fffU;
+                               const value_conversion& c, std::uint32_t (&words)[2]) {
+  std::uint32_t pairs[group_elements / 2];
   STASH_UNROLL
-  for (unsigned w = 0; w < 2; ++w) {
-    const std::uint16_t* v = g.value + 4 * w;
-    const std::uint32_t one = v[0] | std::uint32_t{v[1]} << 16, two = v[2] | std::uint32_t{v[3]} << 16;
-    std::uint32_t codes;
-    if (type.bf16) {
-      codes = floats_to_fp8(as_float(one << 16), as_float(one & 0xffff0000U), c.e5m2) |
-              floats_to_fp8(as_float(two << 16), as_float(two & 0xffff0000U), c.e5m2) << 16;
-    } else {
-      codes = halves_to_fp8(one, c.e5m2) | halves_to_fp8(two, c.e5m2) << 16;
-    }
-    std::uint32_t there = 0;
-    if (c.keep != 0)
-      there = pick_bytes((one & magnitudes) + magnitudes, (two & magnitudes) + magnitudes, 0x7531);
-    words[w] = completed_fp8(codes, there, pick_bytes(one, two, 0x7531), c);
-  }
+  for (unsigned i = 0; i < group_elements / 2; ++i)
+    pairs[i] = g.value[2 * i] | std::uint32_t{g.value[2 * i + 1]} << 16;
+  fp8_words_of(pairs, type, c, words);
 }
 
 /// The codes of eight values, which stand for numbers with the signs of `originals` that are zero where those
 /// are.
 STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
                                const float (&originals)[group_elements], const value_conversion& c,
-                               std::uint32_t (&words)[4]) {
-  STASH_UNROLL
-  for (unsigned w = 0; w < 2; ++w) {
-    const float* v = values + 4 * w;
-    const float* o = originals + 4 * w;
-    const std::uint32_t codes = floats_to_fp8(v[0], v[1], c.e5m2) | floats_to_fp8(v[2], v[3], c.e5m2) << 16;
-    std::uint32_t there = 0;
-    if (c.keep != 0) {
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; ++i)
-        there |= (as_bits(o[i]) & 0x7fffffffU) != 0 ? 0x80U << (8 * i) : 0;
+                               std::uint32_t (&words)[2]) {
+  const auto convert = [&](auto e5m2) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 2; ++w) {
+      const float* v = values + 4 * w;
+      const float* o = originals + 4 * w;
+      const std::uint32_t codes = floats_to_fp8(v[0], v[1], e5m2) | floats_to_fp8(v[2], v[3], e5m2) << 16;
+      std::uint32_t kept = 0;
+      if (c.keep != 0) {
+        STASH_UNROLL
+        for (unsigned i = 0; i < 4; ++i)
+          kept |= (as_bits(o[i]) & 0x7fffffffU) != 0 ? 0x80U << (8 * i) : 0;
+      }
+      const std::uint32_t signs = pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
+                                             pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
+      words[w] = completed_fp8<e5m2>(codes, kept, signs);
     }
-    const std::uint32_t signs = pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
-                                           pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
-    words[w] = completed_fp8(codes, there, signs, c);
-  }
+  };
+  c.e5m2 ? convert(std::true_type{}) : convert(std::false_type{});
 }
 
 /// The codes of eight f32.
 STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type& type,
-                               const value_conversion& c, std::uint32_t (&words)[4]) {
+                               const value_conversion& c, std::uint32_t (&words)[2]) {
   float values[group_elements];
   to_f32s(g, type, values);
   fp8_codes_of(values, values, c, words);
@@ -458,6 +481,23 @@ STASH_DEVICE group<std::uint16_t> scaled_elements_of(const code_group& codes, co
     g.value[i + 1] = static_cast<std::uint16_t>(two >> 16);
   }
   return g;
+}
+
+/// fp10 of two f16: f16 without its last six bits, rounded. In the places of those bits may be anything.
+STASH_DEVICE std::uint32_t fp10_of_halves(std::uint32_t pair, const value_conversion& c) {
+  const std::uint32_t magnitudes = pair & pair_magnitudes;
+  const std::uint32_t rounded = magnitudes + both(0x1f) + (magnitudes >> 6 & both(1));
+  // No number may round to infinity.
+  std::uint32_t codes = smaller_halves(rounded, larger_halves(magnitudes, both(0x7bff)));
+  codes = larger_halves(codes, nonzero_masks(pair) & c.keep * both(0x40));
+  codes = select_bits(sign_masks(magnitudes + both(0x3ff)), both(0x7e00), codes);
+  return select_bits(pair_signs, pair, codes);
+}
+/// Six codes of fp10, as fp10_of_halves() leaves them, in two words of three.
+STASH_DEVICE void pack_fp10(const std::uint32_t* pairs, std::uint32_t* words) {
+  constexpr std::uint32_t first = 0x3ff, second = first << 10, third = second << 10;
+  words[0] = select_bits(first, pairs[0] >> 6, select_bits(second, pairs[0] >> 12, pairs[1] << 14 & third));
+  words[1] = select_bits(first, pairs[1] >> 22, select_bits(second, pairs[2] << 4, pairs[2] >> 2 & third));
 }
 
 /// Eight f16 from fp10, which is f16 without its last bits.

@@ -157,6 +157,11 @@ class PathTest(unittest.TestCase):
         main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{10 * COMPUTE}$on:\nret;")
         self.assertEqual(main.instructions, 15 / 4)
 
+    def test_predicated_work_counts(self):
+        # By nvcc's predicates and by those of inline assembly.
+        main, _ = self.check(f"{WIDE}@!%p1 st.shared.u16 [%r1], %r2;\n@there add.u32 %r1, %r1, 2;\nret;", shared_stores=1)
+        self.assertEqual(main.instructions, 6 / 4)
+
     def test_work_inside_of_skipped_work_counts(self):
         main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{COMPUTE}@!%p2 bra $in;\n{COMPUTE}$in:\n{COMPUTE}$on:\nret;")
         self.assertEqual(main.instructions, 9 / 4)
@@ -165,6 +170,14 @@ class PathTest(unittest.TestCase):
         main, _ = self.check(
             f"{WIDE}@%p1 bra $two;\n{10 * COMPUTE}bra.uni $on;\n$two:\n{3 * COMPUTE}$on:\nret;")
         self.assertEqual(main.instructions, 8 / 4)
+        self.assertEqual(main.at_most, 16 / 4)
+
+    def test_a_long_side_is_no_work_on_an_element_but_one_of_two(self):
+        main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{200 * COMPUTE}$on:\nret;")
+        self.assertEqual((main.instructions, main.at_most), (5 / 4, 5 / 4))
+        main, _ = self.check(
+            f"{WIDE}@%p1 bra $two;\n{200 * COMPUTE}bra.uni $on;\n$two:\n{3 * COMPUTE}$on:\nret;")
+        self.assertEqual((main.instructions, main.at_most), (8 / 4, 206 / 4))
 
     def test_what_only_some_warps_do_does_not_count(self):
         for rare in ("atom.global.add.u64 %rd3, [%rd4], 1;", "div.u64 %rd3, %rd4, %rd5;",

@@ -180,11 +180,12 @@ void check_words(dtype dtype, value_format format) {
         expected[i] = rule == underflow_rule::to_zero ? narrow<Format, underflow_rule::to_zero>(value)
                                                       : narrow<Format, underflow_rule::keep_nonzero>(value);
       }
-      std::uint32_t words[4] = {};
-      fp8_codes_of(g, type, c, words);
+      std::uint32_t codes[2];
+      fp8_codes_of(g, type, c, codes);
       for (unsigned i = 0; i < group_elements; ++i)
-        ASSERT_EQ(words[i / 4] >> (8 * (i % 4)) & 0xff, expected[i]) << std::hex << g.value[i];
+        ASSERT_EQ(codes[i / 4] >> (8 * (i % 4)) & 0xff, expected[i]) << std::hex << g.value[i];
       // And back, with any eight codes.
+      std::uint32_t words[4] = {};
       for (unsigned w = 0; w < 2; ++w)
         words[w] = bits * 0x01010101U + w * 0x10203040U * (bits >> 8);
       bool special = false;
@@ -206,6 +207,31 @@ void check_words(dtype dtype, value_format format) {
   }
 }
 
+TEST(device_conversions, of_f16_to_fp10) {
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(value_format::fp10, rule);
+    for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+      std::uint32_t pairs[3];
+      std::uint32_t expected[6];
+      for (unsigned i = 0; i < 6; ++i) {
+        const auto element = static_cast<std::uint16_t>(bits + i * 0x1357 * (bits & 1));
+        pairs[i / 2] = i % 2 == 0 ? element : pairs[i / 2] | std::uint32_t{element} << 16;
+        const float value = widen<detail::fp16_format>(element);
+        expected[i] = rule == underflow_rule::to_zero
+                          ? narrow<detail::fp10_format, underflow_rule::to_zero>(value)
+                          : narrow<detail::fp10_format, underflow_rule::keep_nonzero>(value);
+      }
+      for (std::uint32_t& pair : pairs)
+        pair = fp10_of_halves(pair, c);
+      std::uint32_t words[2];
+      pack_fp10(pairs, words);
+      for (unsigned i = 0; i < 6; ++i)
+        ASSERT_EQ(words[i / 3] >> (10 * (i % 3)) & 0x3ff, expected[i]) << std::hex << bits << ' ' << i;
+      ASSERT_EQ((words[0] | words[1]) >> 30, 0U);
+    }
+  }
+}
+
 /// Groups of f32 as words, from all magnitudes, and scaled codes as elements.
 template <class Format>
 void check_float_words(value_format format) {
@@ -216,7 +242,7 @@ void check_float_words(value_format format) {
     for_each_f32([&](std::uint32_t bits) {
       values[next++ % group_elements] = as_float(bits);
       if (next % group_elements != 0) return;
-      std::uint32_t words[4] = {};
+      std::uint32_t words[2];
       fp8_codes_of(values, values, c, words);
       for (unsigned i = 0; i < group_elements; ++i) {
         const std::uint32_t expected = rule == underflow_rule::to_zero
