@@ -12,6 +12,16 @@ namespace stash::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
+/// Past the caches `to` has to be aligned to a vector.
+HWY_INLINE void store_words(lane_vector words, std::uint32_t* to, destination where) {
+  auto* const place = reinterpret_cast<std::int32_t*>(to);
+  if (where == destination::memory) {
+    hn::Stream(words, lane_integers(), place);
+  } else {
+    hn::StoreU(words, lane_integers(), place);
+  }
+}
+
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 
 /// From `values` values to words, for magnitudes that anchored_sum takes. `largest` becomes the largest
@@ -23,14 +33,15 @@ class word_block {
 
   HWY_INLINE word_block() : sign_(held(hn::Set(unsigned_shorts(), 1 << 9))), origin_(origin_of<format>()) {}
 
-  HWY_INLINE void convert(const float* from, std::uint32_t* to, lane_vector& largest) const {
+  HWY_INLINE void convert(const float* from, std::uint32_t* to, destination where,
+                          lane_vector& largest) const {
     const short_vector first = codes_of(load_lanes_of(from), load_lanes_of(from + lane_count), largest);
     const short_vector second =
         codes_of(load_lanes_of(from + 2 * lane_count), load_lanes_of(from + 3 * lane_count), largest);
     const short_vector third =
         codes_of(load_lanes_of(from + 4 * lane_count), load_lanes_of(from + 5 * lane_count), largest);
-    combine(first, second, 0, to);
-    combine(second, third, 1, to + lane_count);
+    combine(first, second, 0, to, where);
+    combine(second, third, 1, to + lane_count, where);
   }
 
  private:
@@ -41,12 +52,6 @@ class word_block {
     largest = hn::Max(largest, pair.largest);
     const auto sign = hn::And(hn::ShiftRight<6>(hn::BitCast(unsigned_shorts(), pair.signs)), sign_);
     return hn::Or(pair.codes, hn::BitCast(shorts(), sign));
-  }
-
-  /// `pairs`: the first two codes of each word; `thirds`: its last one in the upper half.
-  HWY_INLINE void store_words(lane_vector pairs, lane_vector thirds, std::uint32_t* to) const {
-    hn::StoreU(hn::Or(words_(pairs), hn::ShiftLeft<4>(thirds)), lane_integers(),
-               reinterpret_cast<std::int32_t*>(to));
   }
 
   using places = std::array<std::int16_t, 2 * static_cast<std::size_t>(lane_count)>;
@@ -71,10 +76,11 @@ class word_block {
     const short_vector at = hn::Load(shorts(), from.data());
     return lane_vector{_mm512_permutex2var_epi16(first.raw, at.raw, second.raw)};
   }
-  HWY_INLINE void combine(short_vector first, short_vector second, std::size_t half,
-                          std::uint32_t* to) const {
-    const lane_vector thirds = pick(first, second, third_places[half]);
-    store_words(pick(first, second, pair_places[half]), hn::And(thirds, set_lanes(-0x10000)), to);
+  HWY_INLINE void combine(short_vector first, short_vector second, std::size_t half, std::uint32_t* to,
+                          destination where) const {
+    const lane_vector pairs = words_(pick(first, second, pair_places[half]));
+    const lane_vector thirds = hn::And(pick(first, second, third_places[half]), set_lanes(-0x10000));
+    store_words(hn::Or(pairs, hn::ShiftLeft<4>(thirds)), to, where);
   }
 
   hn::Vec<unsigned_shorts> sign_;
@@ -101,9 +107,10 @@ class word_block {
         height_(held(hn::Set(lane_floats(), steps))),
         negative_height_(held(hn::Set(lane_floats(), steps + sign_steps))) {}
 
-  HWY_INLINE void convert(const float* from, std::uint32_t* to, lane_vector& largest) const {
-    convert_half(from, to, largest);
-    convert_half(from + values / 2, to + lane_count, largest);
+  HWY_INLINE void convert(const float* from, std::uint32_t* to, destination where,
+                          lane_vector& largest) const {
+    convert_half(from, to, where, largest);
+    convert_half(from + values / 2, to + lane_count, where, largest);
   }
 
  private:
@@ -118,13 +125,14 @@ class word_block {
       static_cast<std::uint32_t>(smallest_normal_bits<format> / (1 << 23) + anchor_height<format>) << 4;
   static constexpr std::uint32_t origin = anchor + (anchor << 10) + (anchor << 20);
 
-  HWY_INLINE void convert_half(const float* from, std::uint32_t* to, lane_vector& largest) const {
+  HWY_INLINE void convert_half(const float* from, std::uint32_t* to, destination where,
+                               lane_vector& largest) const {
     lane_vector first, second, third;
     load_triples(from, first, second, third);
     const lane_vector low =
         hn::Add(hn::ShiftRight<3>(first_(rounded(first, largest))), second_(rounded(second, largest)));
     const lane_vector high = hn::Sub(hn::ShiftLeft<6>(third_(rounded(third, largest))), origin_);
-    hn::StoreU(in_order(hn::Add(low, high)), lane_integers(), reinterpret_cast<std::int32_t*>(to));
+    store_words(in_order(hn::Add(low, high)), to, where);
   }
 
   /// As anchored_sum; the low half counts the sign, too.
@@ -136,9 +144,20 @@ class word_block {
       magnitude = hn::Max(magnitude, smallest_if_nonzero(magnitude));
     const auto power =
         hn::Max(hn::BitCast(shorts(), hn::And(v, exponent_)), hn::BitCast(shorts(), smallest_normal_));
-    const auto height = hn::IfNegativeThenElse(hn::BitCast(df, v), negative_height_, height_);
+    const auto height = height_of(v);
     return hn::BitCast(lane_integers(),
                        hn::MulAdd(hn::BitCast(df, power), height, hn::BitCast(df, magnitude)));
+  }
+
+  HWY_INLINE hn::Vec<lane_floats> height_of(lane_vector v) const {
+    const lane_floats df;
+#if HWY_TARGET == HWY_AVX2
+    return hn::IfNegativeThenElse(hn::BitCast(df, v), negative_height_, height_);
+#else
+    // Highway 1.0 has an IfNegativeThenElse() for SSSE3 that looks at all bits.
+    const auto negative = hn::RebindMask(df, hn::Lt(v, hn::Zero(lane_integers())));
+    return hn::IfThenElse(negative, negative_height_, height_);
+#endif
   }
 
   HWY_INLINE lane_vector smallest_if_nonzero(lane_vector magnitude) const {
@@ -209,22 +228,22 @@ HWY_NOINLINE void mend_words(const float* values, std::int64_t count, std::int32
 }
 
 template <underflow_rule Underflow>
-void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* stored) {
+void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* stored, destination where) {
   using blocks = word_block<Underflow>;
   constexpr std::int32_t limit = largest_finite_bits<fp10_format> + 1;
   const blocks block;
+  if (reinterpret_cast<std::uintptr_t>(stored) % sizeof(lane_vector) != 0) where = destination::caches;
   lane_vector largest = hn::Zero(lane_integers());
   std::int64_t i = 0;
   for (; i + blocks::values <= count; i += blocks::values) {
     fetch_ahead<blocks::values * sizeof(float)>(values + i);
-    fetch_ahead<blocks::values / 3 * sizeof(std::uint32_t)>(stored + i / 3);
-    block.convert(values + i, stored + i / 3, largest);
+    block.convert(values + i, stored + i / 3, where, largest);
   }
   if (i != count) {
     float in[blocks::values] = {};
     std::uint32_t out[blocks::values / 3];
     std::memcpy(in, values + i, static_cast<std::size_t>(count - i) * sizeof(float));
-    block.convert(in, out, largest);
+    block.convert(in, out, destination::caches, largest);
     std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
   }
   if (!all_below(largest, limit)) mend_words<Underflow>(values, count, limit, stored);
