@@ -15,13 +15,15 @@ run_place place_of_run(const value_codec& codec, std::int64_t elements, std::int
   return {codec.scale_bytes(first), pad16(codec.scale_bytes(elements)) + codec.element_bytes(first)};
 }
 
-template <class Body>
+/// finish() runs on each thread behind its runs.
+template <class Body, class Finish>
 void for_each_cast_run(const value_codec& codec, std::int64_t elements, const execution_context& context,
-                       const Body& body) {
+                       const Body& body, const Finish& finish) {
   const std::int64_t run = cast_run_elements(codec);
   parallel_for(context, (elements + run - 1) / run, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
       body(r * run, std::min(run, elements - r * run));
+    finish();
   });
 }
 
@@ -34,10 +36,15 @@ std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept
 void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
                  const execution_context& context) {
   const std::int64_t elements = input.elements();
-  for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
+  const destination to = elements >= streamed_elements ? destination::memory : destination::caches;
+  const auto store_run = [&](std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float buffer[tile_elements];
     const run_place at = place_of_run(codec, elements, first);
-    codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements);
+    codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements,
+                to);
+  };
+  for_each_cast_run(codec, elements, context, store_run, [&] {
+    if (to == destination::memory) finish_streams();
   });
   const std::size_t scales = codec.scale_bytes(elements);
   std::memset(stored + scales, 0, pad16(scales) - scales);
@@ -53,12 +60,13 @@ void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::in
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context) {
   const std::int64_t elements = output.elements();
-  for_each_cast_run(codec, elements, context, [&](std::int64_t first, std::int64_t length) {
+  const auto load_run = [&](std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float buffer[tile_elements];
     float* values = value_target(output, first, buffer);
     load_cast_run(codec, stored, elements, first, length, values);
     write_values(output, first, length, values, rounding::stored);
-  });
+  };
+  for_each_cast_run(codec, elements, context, load_run, [] {});
 }
 
 }  // namespace stash::detail

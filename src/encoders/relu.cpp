@@ -21,10 +21,6 @@ void check_mask(std::string_view function, const encoded_view& mask, std::int64_
   if (mask.data != nullptr) check_encoded(function, "mask", mask, plane_bytes(elements, 1));
 }
 
-/// Maps of this size are written past the caches, which would have lost their beginning by the time of their
-/// end: what is written into a cache is read from memory first, a third of the traffic of a ReLU.
-constexpr std::int64_t streamed_elements = std::int64_t{8} << 20;
-
 /// Where a tile of `y` is computed, and how it gets into `y`.
 class tile_output {
  public:

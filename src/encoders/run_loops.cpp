@@ -279,6 +279,11 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
   pack_flags(flags, count, bits);
 }
 
+void narrow(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
+            std::uint8_t* stored, destination) {
+  general::narrow_values(values, count, format, underflow, stored);
+}
+
 void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
   alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, count, flags);
@@ -333,7 +338,7 @@ const run_loops scalar_loops = {
     .find_and_list = find_and_list,
     .expand = expand,
     .mark_columns = mark_columns,
-    .narrow = general::narrow_values,
+    .narrow = narrow,
     .widen = general::widen_values,
     .narrow_exactly = general::narrow_values_exactly,
     .narrow_mx = narrow_groups,

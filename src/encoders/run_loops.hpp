@@ -71,6 +71,10 @@ using max_function = void (*)(const float* x, const window_cells& w, std::int64_
 /// finish_streams().
 enum class destination : std::uint8_t { caches, memory };
 
+/// Maps of this size are written past the caches, which would have lost their beginning by the time of their
+/// end: what is written into a cache is read from memory first, a third of the traffic of a ReLU.
+inline constexpr std::int64_t streamed_elements = std::int64_t{8} << 20;
+
 /// Every count lies in 1..run_elements, where nothing else is said.
 struct run_loops {
   /// y = x > 0 or NaN ? x : +0; y may be x.
@@ -122,9 +126,9 @@ struct run_loops {
   void (*mark_columns)(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits);
 
   /// Packs values in a narrower format (not an MX one), and back. `stored` is aligned to the stored type,
-  /// 4 bytes for fp10.
+  /// 4 bytes for fp10, which alone ever goes past the caches.
   void (*narrow)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                 std::uint8_t* stored);
+                 std::uint8_t* stored, destination to);
   void (*widen)(const std::uint8_t* stored, std::int64_t count, value_format format, float* values);
   /// Inverse of widening f16 or bf16: a NaN keeps its payload.
   void (*narrow_exactly)(const float* values, std::int64_t count, dtype type, std::uint16_t* out);

@@ -20,6 +20,25 @@ using element_lanes = hn::CappedTag<std::uint8_t, mx_group>;
 using element_vector = hn::Vec<element_lanes>;
 constexpr std::int64_t element_count = hn::MaxLanes(element_lanes());
 
+/// Pairs of codes of Bits bits, one behind the other in 16.
+template <int Bits>
+HWY_INLINE short_vector join_pairs(code_vector codes) {
+#if HWY_ARCH_X86
+  const short_vector weights = held(hn::Set(shorts(), (1 << (8 + Bits)) + 1));
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return short_vector{_mm512_maddubs_epi16(codes.raw, weights.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return short_vector{_mm256_maddubs_epi16(codes.raw, weights.raw)};
+#else
+  return short_vector{_mm_maddubs_epi16(codes.raw, weights.raw)};
+#endif
+#else
+  const short_vector pairs = hn::BitCast(shorts(), codes);
+  return hn::Or(hn::And(pairs, hn::Set(shorts(), (1 << Bits) - 1)),
+                hn::ShiftLeft<Bits>(hn::ShiftRight<8>(pairs)));
+#endif
+}
+
 /// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, unpack()
 /// gives element_count codes of the group at `in`, from code `first` on.
 template <int Bits>
@@ -33,11 +52,8 @@ struct group_packing<8> {
 template <>
 struct group_packing<4> {
   static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
-    const hn::Repartition<std::int16_t, code_bytes> d16;
-    const hn::Rebind<std::uint8_t, decltype(d16)> d8;
-    const auto pairs = hn::BitCast(d16, codes);
-    const auto joined = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, 0xff));
-    hn::StoreU(hn::DemoteTo(d8, joined), d8, out);
+    const hn::Rebind<std::uint8_t, shorts> d8;
+    hn::StoreU(hn::DemoteTo(d8, join_pairs<4>(codes)), d8, out);
   }
   static HWY_INLINE element_vector unpack(const std::uint8_t* in, std::int64_t first) {
     const hn::Repartition<std::uint16_t, element_lanes> d16;
@@ -54,7 +70,7 @@ struct group_packing<6> {
   static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
     const code_bytes d8;
     const lane_integers d32;
-    const lane_vector joined = join(hn::BitCast(d32, codes));
+    const lane_vector joined = half_sum<0, 12>()(hn::BitCast(d32, join_pairs<6>(codes)));
     alignas(16) static constexpr places together = {0,  1,  2,  4,  5,    6,    8,    9,
                                                     10, 12, 13, 14, none, none, none, none};
     const lane_vector twelve =
@@ -104,11 +120,6 @@ struct group_packing<6> {
     } else {
       return hn::LoadU(d8, in + first / 2);
     }
-  }
-  static HWY_INLINE lane_vector join(lane_vector codes) {
-    const lane_vector pairs = hn::Or(hn::And(codes, set_lanes(0x003f003f)),
-                                     hn::ShiftRight<2>(hn::And(codes, set_lanes(0x3f003f00))));
-    return half_sum<0, 12>()(pairs);
   }
   /// Eight bytes of a vector of 16.
   template <class V>

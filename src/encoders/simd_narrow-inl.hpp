@@ -174,13 +174,14 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
 #endif
 
 template <underflow_rule Underflow>
-void narrow_with(const float* values, std::int64_t count, value_format format, std::uint8_t* stored) {
+void narrow_with(const float* values, std::int64_t count, value_format format, std::uint8_t* stored,
+                 destination to) {
   if (format == value_format::fp8_e4m3) {
     narrow_to_bytes<fp8_e4m3_format, Underflow>(values, count, stored);
   } else if (format == value_format::fp8_e5m2) {
     narrow_to_bytes<fp8_e5m2_format, Underflow>(values, count, stored);
   } else if (format == value_format::fp10) {
-    narrow_to_words<Underflow>(values, count, reinterpret_cast<std::uint32_t*>(stored));
+    narrow_to_words<Underflow>(values, count, reinterpret_cast<std::uint32_t*>(stored), to);
   } else if (format == value_format::bf16) {
     narrow_to_bf16<Underflow>(values, count, reinterpret_cast<std::uint16_t*>(stored));
   } else if (format == value_format::fp16) {
@@ -191,11 +192,11 @@ void narrow_with(const float* values, std::int64_t count, value_format format, s
 }
 
 void narrow_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                 std::uint8_t* stored) {
+                 std::uint8_t* stored, destination to) {
   if (underflow == underflow_rule::keep_nonzero) {
-    narrow_with<underflow_rule::keep_nonzero>(values, count, format, stored);
+    narrow_with<underflow_rule::keep_nonzero>(values, count, format, stored, to);
   } else {
-    narrow_with<underflow_rule::to_zero>(values, count, format, stored);
+    narrow_with<underflow_rule::to_zero>(values, count, format, stored, to);
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace stash::detail {
 
-void value_codec::store(const float* values, std::int64_t count, std::uint8_t* scales,
-                        std::uint8_t* elements) const noexcept {
+void value_codec::store(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
+                        destination to) const noexcept {
   if (format == value_format::source) {
     if (source == dtype::f32) {
       std::memcpy(elements, values, static_cast<std::size_t>(count) * sizeof(float));
@@ -18,7 +18,7 @@ void value_codec::store(const float* values, std::int64_t count, std::uint8_t* s
   } else if (is_mx(format)) {
     loops().narrow_mx(values, count, format, underflow, scales, elements);
   } else {
-    loops().narrow(values, count, format, underflow, elements);
+    loops().narrow(values, count, format, underflow, elements, to);
   }
 }
 

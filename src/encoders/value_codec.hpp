@@ -2,6 +2,7 @@
 /// \file
 /// How the values of a cast, bitmap or csr are stored: sizes, and runs of f32 to bytes and back.
 
+#include "run_loops.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::detail {
@@ -65,8 +66,8 @@ struct value_codec {
     load(stored, stored + scale_bytes(count), count, values);
   }
   /// The same with scales (MX formats only) and elements apart.
-  void store(const float* values, std::int64_t count, std::uint8_t* scales,
-             std::uint8_t* elements) const noexcept;
+  void store(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
+             destination to = destination::caches) const noexcept;
   void load(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
             float* values) const noexcept;
 };

@@ -31,7 +31,7 @@ void narrow_exactly(dtype type, const float* from, std::int64_t count, std::uint
 
 void round_values(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept {
   loops().narrow(from, count, type == dtype::f16 ? value_format::fp16 : value_format::bf16,
-                 underflow_rule::to_zero, reinterpret_cast<std::uint8_t*>(to));
+                 underflow_rule::to_zero, reinterpret_cast<std::uint8_t*>(to), destination::caches);
 }
 
 void round_results(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept {

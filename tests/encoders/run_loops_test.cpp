@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -234,10 +235,19 @@ TEST_P(run_loops_test, narrow_values) {
     for (const std::int64_t n : counts_) {
       const std::vector<float> x = values(n);
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
-        std::vector<std::uint8_t> expected(2 * x.size() + 8, 0xee), got(expected);
-        plain_.narrow(x.data(), n, format, underflow, expected.data());
-        fast_->narrow(x.data(), n, format, underflow, got.data());
-        EXPECT_EQ(got, expected) << n;
+        std::vector<std::uint8_t> expected(2 * x.size() + 8, 0xee);
+        plain_.narrow(x.data(), n, format, underflow, expected.data(), destination::caches);
+        for (const destination to : {destination::caches, destination::memory}) {
+          // A cache line long more than needed, so that what is stored may begin with one.
+          std::vector<std::uint8_t> got(expected.size() + run_alignment, 0xee);
+          void* aligned = got.data();
+          std::size_t space = got.size();
+          std::align(run_alignment, expected.size(), aligned, space);
+          auto* const stored = static_cast<std::uint8_t*>(aligned);
+          fast_->narrow(x.data(), n, format, underflow, stored, to);
+          finish_streams();
+          EXPECT_TRUE(std::equal(expected.begin(), expected.end(), stored)) << n;
+        }
       }
       const std::vector<std::uint8_t> stored = bytes(2 * n + 8);
       std::vector<float> expected(x.size()), got(x.size());
