@@ -127,7 +127,8 @@ HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, co
   for (std::int64_t i = 0; i < four_groups; i += block_values) {
     const auto codes = block.convert(values + i, origins.of(first + i / mx_group),
                                      origins.of(first + (i + block_values / 2) / mx_group), unused);
-    group_packing<Elements::bits>::store(codes, elements + i * Elements::bits / 8);
+    group_packing<Elements::bits>::store(codes, elements + i * Elements::bits / 8,
+                                         i + block_values < four_groups);
   }
 }
 

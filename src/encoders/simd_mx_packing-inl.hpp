@@ -39,19 +39,22 @@ HWY_INLINE short_vector join_pairs(code_vector codes) {
 #endif
 }
 
-/// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, unpack()
+/// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, and may
+/// write up to four bytes behind them if `more` follow; unpack()
 /// gives element_count codes of the group at `in`, from code `first` on.
 template <int Bits>
 struct group_packing;
 
 template <>
 struct group_packing<8> {
-  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) { hn::StoreU(codes, code_bytes(), out); }
+  static HWY_INLINE void store(code_vector codes, std::uint8_t* out, bool) {
+    hn::StoreU(codes, code_bytes(), out);
+  }
 };
 
 template <>
 struct group_packing<4> {
-  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
+  static HWY_INLINE void store(code_vector codes, std::uint8_t* out, bool) {
     const hn::Rebind<std::uint8_t, shorts> d8;
     hn::StoreU(hn::DemoteTo(d8, join_pairs<4>(codes)), d8, out);
   }
@@ -67,7 +70,7 @@ struct group_packing<4> {
 /// Four codes are three bytes: joined to pairs of 12 bits, then to 24, which a table then brings together.
 template <>
 struct group_packing<6> {
-  static HWY_INLINE void store(code_vector codes, std::uint8_t* out) {
+  static HWY_INLINE void store(code_vector codes, std::uint8_t* out, bool more) {
     const code_bytes d8;
     const lane_integers d32;
     const lane_vector joined = half_sum<0, 12>()(hn::BitCast(d32, join_pairs<6>(codes)));
@@ -85,15 +88,10 @@ struct group_packing<6> {
       const hn::Half<decltype(half8)> quarter8;
       hn::StoreU(hn::LowerHalf(quarter8, hn::BitCast(half8, hn::UpperHalf(half, all))), quarter8, out + 32);
     } else if constexpr (lane_count == 8) {
-      // Twelve bytes of each half of the vector, and the store must not go behind them.
-      alignas(32) static constexpr std::int32_t order[8] = {0, 1, 2, 4, 5, 6, 3, 7};
-      const lane_vector all = hn::TableLookupLanes(twelve, hn::SetTableIndices(d32, order));
-      hn::StoreU(hn::BitCast(hn::Half<code_bytes>(), hn::LowerHalf(half, all)), hn::Half<code_bytes>(), out);
-      store_lower(hn::UpperHalf(half, all), out + 16);
+      store_twelve(hn::LowerHalf(half, twelve), out, true);
+      store_twelve(hn::UpperHalf(half, twelve), out + 12, more);
     } else {
-      store_lower(twelve, out);
-      const std::int32_t rest = hn::ExtractLane(twelve, 2);
-      std::memcpy(out + 8, &rest, sizeof rest);
+      store_twelve(twelve, out, more);
     }
   }
   static HWY_INLINE element_vector unpack(const std::uint8_t* in, std::int64_t first) {
@@ -121,11 +119,15 @@ struct group_packing<6> {
       return hn::LoadU(d8, in + first / 2);
     }
   }
-  /// Eight bytes of a vector of 16.
+  /// Twelve bytes of a vector of 16, or all of it.
   template <class V>
-  static HWY_INLINE void store_lower(V v, std::uint8_t* out) {
-    const hn::Half<bytes16> d8;
-    hn::StoreU(hn::LowerHalf(d8, hn::BitCast(bytes16(), v)), d8, out);
+  static HWY_INLINE void store_twelve(V v, std::uint8_t* out, bool more) {
+    const bytes16 d8;
+    if (more) return hn::StoreU(hn::BitCast(d8, v), d8, out);
+    const hn::Half<bytes16> half;
+    hn::StoreU(hn::LowerHalf(half, hn::BitCast(d8, v)), half, out);
+    const std::int32_t rest = hn::ExtractLane(v, 2);
+    std::memcpy(out + 8, &rest, sizeof rest);
   }
   static HWY_INLINE element_vector split(element_vector joined) {
     const hn::Repartition<std::uint32_t, element_lanes> d32;

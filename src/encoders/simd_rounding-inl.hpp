@@ -155,19 +155,17 @@ HWY_INLINE lane_vector untangle(lane_vector joined) {
 
 /// Two joined vectors.
 struct pair_codes {
-  short_vector codes;   ///< of the magnitudes
-  short_vector signs;   ///< in the highest bits
-  lane_vector largest;  ///< magnitudes
+  short_vector codes;       ///< of the magnitudes, below 2^13, but perhaps beyond the format's largest
+  short_vector magnitudes;  ///< zero where these are
+  short_vector signs;       ///< in the highest bits
+  lane_vector largest;      ///< magnitudes
 };
 
 /// Rounds magnitudes that anchored_sum takes.
-template <class Format, underflow_rule Underflow>
+template <class Format>
 class pair_rounding {
  public:
-  HWY_INLINE pair_rounding()
-      : magnitude_(held(set_lanes(f32_magnitude_mask))),
-        largest_(held(hn::Set(shorts(), Format::largest_finite))),
-        smallest_(held(hn::Set(shorts(), 1))) {}
+  HWY_INLINE pair_rounding() : magnitude_(held(set_lanes(f32_magnitude_mask))) {}
 
   HWY_INLINE pair_codes operator()(lane_vector v0, lane_vector v1, const code_origin& origin) const {
     const lane_vector magnitude0 = hn::And(v0, magnitude_);
@@ -176,10 +174,8 @@ class pair_rounding {
                                       count_(sum_(magnitude1, origin.smallest_normal)));
     // Bits of an unsigned number, so that whatever other magnitudes become stays a code, too.
     const auto code = hn::ShiftRight<moved>(hn::BitCast(unsigned_shorts(), hn::Sub(counted, origin.anchor)));
-    short_vector codes = hn::Min(hn::BitCast(shorts(), code), largest_);
-    if constexpr (Underflow == underflow_rule::keep_nonzero)
-      codes = hn::Max(codes, hn::Min(join(magnitude0, magnitude1), smallest_));
-    return {codes, join(v0, v1), hn::Max(magnitude0, magnitude1)};
+    return {hn::BitCast(shorts(), code), join(magnitude0, magnitude1), join(v0, v1),
+            hn::Max(magnitude0, magnitude1)};
   }
 
  private:
@@ -187,9 +183,28 @@ class pair_rounding {
   static constexpr int moved = 7 - Format::mantissa_bits;
 
   lane_vector magnitude_;
-  short_vector largest_, smallest_;
   anchored_sum<Format> sum_;
   half_sum<moved, 0> count_;
+};
+
+/// Codes up to the format's largest, and above zero where an underflow must not become that. Neither argument
+/// has negative numbers.
+template <class Format, underflow_rule Underflow, class D>
+class code_bounds {
+ public:
+  HWY_INLINE code_bounds()
+      : largest_(held(hn::Set(D(), static_cast<hn::TFromD<D>>(Format::largest_finite)))),
+        smallest_(held(hn::Set(D(), 1))) {}
+
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> codes, hn::Vec<D> magnitudes) const {
+    codes = hn::Min(codes, largest_);
+    if constexpr (Underflow == underflow_rule::keep_nonzero)
+      codes = hn::Max(codes, hn::Min(magnitudes, smallest_));
+    return codes;
+  }
+
+ private:
+  hn::Vec<D> largest_, smallest_;
 };
 
 /// From block_values values to one code in each byte. The halves of a block may be of two groups.
@@ -211,15 +226,17 @@ class byte_block {
     const bytes d8;
     const auto signs = hn::BitCast(unsigned_shorts(), join(first.signs, second.signs));
     const auto sign = hn::And(hn::BitCast(d8, hn::ShiftRight<7 - sign_bit>(signs)), sign_);
-    const auto codes = hn::Or(hn::BitCast(d8, join(first.codes, second.codes)), sign);
-    return hn::BitCast(d8, untangle<4>(hn::BitCast(lane_integers(), codes)));
+    const auto codes = bounded_(hn::BitCast(d8, join(first.codes, second.codes)),
+                                hn::BitCast(d8, join(first.magnitudes, second.magnitudes)));
+    return hn::BitCast(d8, untangle<4>(hn::BitCast(lane_integers(), hn::Or(codes, sign))));
   }
 
  private:
   static constexpr int sign_bit = Format::bits - 1;
 
   byte_vector sign_;
-  pair_rounding<Format, Underflow> round_;
+  pair_rounding<Format> round_;
+  code_bounds<Format, Underflow, bytes> bounded_;
 };
 
 /// True if all magnitudes lie below `limit`, given as bits; those of infinity and NaN do not.

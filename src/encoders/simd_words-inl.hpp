@@ -51,7 +51,7 @@ class word_block {
     const pair_codes pair = round_(v0, v1, origin_);
     largest = hn::Max(largest, pair.largest);
     const auto sign = hn::And(hn::ShiftRight<6>(hn::BitCast(unsigned_shorts(), pair.signs)), sign_);
-    return hn::Or(pair.codes, hn::BitCast(shorts(), sign));
+    return hn::Or(bounded_(pair.codes, pair.magnitudes), hn::BitCast(shorts(), sign));
   }
 
   using places = std::array<std::int16_t, 2 * static_cast<std::size_t>(lane_count)>;
@@ -85,7 +85,8 @@ class word_block {
 
   hn::Vec<unsigned_shorts> sign_;
   code_origin origin_;
-  pair_rounding<format, Underflow> round_;
+  pair_rounding<format> round_;
+  code_bounds<format, Underflow, shorts> bounded_;
   half_sum<0, 10> words_;
 };
 
@@ -246,7 +247,9 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
     block.convert(in, out, destination::caches, largest);
     std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
   }
-  if (!all_below(largest, limit)) mend_words<Underflow>(values, count, limit, stored);
+  if (all_below(largest, limit)) return;
+  if (where == destination::memory) finish_streams();  // what is mended is written again
+  mend_words<Underflow>(values, count, limit, stored);
 }
 
 // Three vectors of values come from a vector of words.
