@@ -315,9 +315,7 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
   };
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
-    counter_vectors c[vectors];
-    for (counter_vectors& v : c)
-      v = next_counters();
+    counter_vectors c[vectors] = {next_counters(), next_counters()};
     philox_key key = stream.key;
     for (int round = 0; round < philox_rounds; ++round) {
       const auto key0 = hn::Set(du, key[0]);

@@ -13,12 +13,12 @@ namespace HWY_NAMESPACE {
 namespace {
 
 /// Past the caches `to` has to be aligned to a vector.
-HWY_INLINE void store_words(lane_vector words, std::uint32_t* to, destination where) {
+HWY_INLINE void store_words(lane_vector v, std::uint32_t* to, destination where) {
   auto* const place = reinterpret_cast<std::int32_t*>(to);
   if (where == destination::memory) {
-    hn::Stream(words, lane_integers(), place);
+    hn::Stream(v, lane_integers(), place);
   } else {
-    hn::StoreU(words, lane_integers(), place);
+    hn::StoreU(v, lane_integers(), place);
   }
 }
 
@@ -184,9 +184,9 @@ class word_block {
     second = load_every_third(from + 1);
     third = load_every_third(from + 2);
   }
-  static HWY_INLINE lane_vector in_order(lane_vector words) {
+  static HWY_INLINE lane_vector in_order(lane_vector v) {
     alignas(32) static constexpr lane_numbers lanes = {0, 3, 6, 2, 5, 1, 4, 7};
-    return hn::TableLookupLanes(words, hn::SetTableIndices(lane_integers(), lanes.data()));
+    return hn::TableLookupLanes(v, hn::SetTableIndices(lane_integers(), lanes.data()));
   }
 #else
   static HWY_INLINE void load_triples(const float* from, lane_vector& first, lane_vector& second,
@@ -198,8 +198,8 @@ class word_block {
     second = hn::BitCast(di, values[1]);
     third = hn::BitCast(di, values[2]);
   }
-  static HWY_INLINE lane_vector in_order(lane_vector words) {
-    return words;
+  static HWY_INLINE lane_vector in_order(lane_vector v) {
+    return v;
   }
 #endif
 
