@@ -15,7 +15,7 @@ BANDWIDTH = 4.3e12
 INSTRUCTIONS_PER_BYTE = MULTIPROCESSORS * LANES * CLOCK / BANDWIDTH
 
 ACCESSES = ("wide_loads", "wide_stores", "narrow_loads", "narrow_stores")
-SHARED_ACCESSES = ("shared_loads", "shared_stores")
+SHARED_ACCESSES = ("shared_loads", "shared_stores", "shared_wide_loads", "shared_wide_stores")  # all of them, wide ones
 LIMIT_KEYS = {"name", "registers", "shared"}
 PATH_KEYS = {"name", "elements", "instructions", "narrow", *ACCESSES, *SHARED_ACCESSES}
 
@@ -82,9 +82,11 @@ def main_of(blocks, entry):
     path = ptx.main_path(blocks, accesses)
     if path is None:
         return None
+    # With dearer sides there may be no such way, or one that leaves a side out because it has become too long to be work
+    # on one element.
     dearer = ptx.main_path(blocks, accesses, max)
-    return Main(path.instructions / entry["elements"], dearer.instructions / entry["elements"],
-                path.bytes / entry["elements"])
+    at_most = max(path.instructions, dearer.instructions if dearer else 0)
+    return Main(path.instructions / entry["elements"], at_most / entry["elements"], path.bytes / entry["elements"])
 
 
 def check_path(name, blocks, entry, main):

@@ -17,6 +17,8 @@ LABEL = re.compile(r"^(\$?\w+):$")
 INSTRUCTION = re.compile(r"^(?:@(!?%?\w+) )?([a-z][\w.:]*)\s*(.*);$")
 ACCESS = re.compile(r"^(ld|st)\..*?\b(global|shared)\b(?:\.\w+(?:::\w+)?)*?(?:\.v(\d))?\.[bufs](\d+)$")
 
+WIDE = 16  # bytes, from which on an access is wide
+
 # The most instructions of a side branch that is taken for the work on one element.
 SIDE = 128
 
@@ -94,8 +96,8 @@ class Block:
 
 
 def access_of(opcode):
-    """(kind, bytes) of an instruction that reads or writes memory, else None. Global accesses are wide from 16 bytes
-    on."""
+    """(kind, bytes) of an instruction that reads or writes memory, else None. Of shared memory, wide ones are of the same
+    kind as the others."""
     match = ACCESS.match(opcode)
     if not match:
         return None
@@ -103,7 +105,7 @@ def access_of(opcode):
     verb = "loads" if match[1] == "ld" else "stores"
     if match[2] == "shared":
         return f"shared_{verb}", bytes_
-    return ("wide_" if bytes_ >= 16 else "narrow_") + verb, bytes_
+    return ("wide_" if bytes_ >= WIDE else "narrow_") + verb, bytes_
 
 
 def kernels(text):
@@ -135,7 +137,11 @@ def blocks_of(text, name):
         block.instructions += 1
         if access := access_of(opcode):
             block.accesses[access[0]] = block.accesses.get(access[0], 0) + 1
-            block.bytes += 0 if access[0].startswith("shared") else access[1]
+            if access[0].startswith("shared"):
+                wide = access[0].replace("_", "_wide_")
+                block.accesses[wide] = block.accesses.get(wide, 0) + (access[1] >= WIDE)
+            else:
+                block.bytes += access[1]
         head = opcode.split(".")[0]
         if head in ("call", "brx"):
             raise SystemExit(f"kernel_facts: {name}: '{opcode}' is not understood")

@@ -179,6 +179,26 @@ class PathTest(unittest.TestCase):
             f"{WIDE}@%p1 bra $two;\n{200 * COMPUTE}bra.uni $on;\n$two:\n{3 * COMPUTE}$on:\nret;")
         self.assertEqual((main.instructions, main.at_most), (8 / 4, 206 / 4))
 
+    def test_the_dearer_way_is_never_the_cheaper_one(self):
+        # Two sides in a side that may be skipped: with the dearer of them it is too long to be work on an element.
+        main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{20 * COMPUTE}@%p2 bra $two;\n{120 * COMPUTE}bra.uni $in;\n"
+                             f"$two:\n{5 * COMPUTE}$in:\n{COMPUTE}$on:\nret;")
+        self.assertGreater(main.instructions, 30 / 4)
+        self.assertEqual(main.at_most, main.instructions)
+
+    def test_dearer_sides_with_other_accesses_are_no_way(self):
+        main, faults = self.check(f"{WIDE}@%p1 bra $two;\nld.shared.u32 %r1, [%r5];\nbra.uni $on;\n$two:\n{5 * COMPUTE}"
+                                  "$on:\nret;", shared_loads=1)
+        self.assertEqual(faults, [])
+        self.assertEqual(main.at_most, main.instructions)
+
+    def test_wide_accesses_of_shared_memory_tell_loops_apart(self):
+        loops = "".join(f"${name}:\n{access}{work * COMPUTE}@%p1 bra ${name};\n" for name, access, work in (
+            ("one", "st.shared.u32 [%r5], %r1;\n", 1), ("four", "st.shared.v4.u32 [%r5], {%r1, %r2, %r3, %r4};\n", 2)))
+        body = f"{loops}{WIDE}ret;"
+        self.assertEqual(self.check(body, shared_stores=5)[0].instructions, (4 * 3 + 4 + 4) / 4)
+        self.assertEqual(self.check(body, shared_stores=5, shared_wide_stores=4)[0].instructions, (3 + 4 * 4 + 4) / 4)
+
     def test_what_only_some_warps_do_does_not_count(self):
         for rare in ("atom.global.add.u64 %rd3, [%rd4], 1;", "div.u64 %rd3, %rd4, %rd5;",
                      "shfl.sync.up.b32 %r1|%p2, %r2, 1, 0, -1;", (ptx.SIDE + 1) * COMPUTE):
