@@ -43,8 +43,8 @@ struct simulated_op {
 };
 
 /// What the caller holds (weights, arguments) does not count. `graph` is the original,
-/// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order, those of
-/// loops once, as they run in first iterations.
+/// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order,
+/// those of loops once, as they run in first iterations.
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
                               const step& of, const choices& chosen, run_order order = run_order::as_executor,
                               std::vector<simulated_op>* ran = nullptr);
