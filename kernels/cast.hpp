@@ -28,10 +28,7 @@ struct cast_encode_body {
     const value_conversion& c = output.conversion;
     code_group g{};
     if constexpr (Bits == 8 && !Scaled && has_fp8_instructions) {
-      std::uint32_t words[2];
-      fp8_codes_of(in, type, c, words);
-      g.words[0] = words[0];
-      g.words[1] = words[1];
+      fp8_codes_of(in, type, c, g.words);
       return store_codes<Bits, Scaled>(output, index, g);
     }
     float values[group_elements];
@@ -50,10 +47,7 @@ struct cast_encode_body {
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
         scaled[i] = values[i] * scale.factor;
-      std::uint32_t words[2];
-      fp8_codes_of(scaled, values, c, words);
-      g.words[0] = words[0];
-      g.words[1] = words[1];
+      fp8_codes_of(scaled, values, c, g.words);
     } else {
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)

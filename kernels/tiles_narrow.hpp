@@ -61,15 +61,11 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
     const vector16 one = v[0], two = v[1];
     const std::uint32_t pairs[8] = {one.word[0], one.word[1], one.word[2], one.word[3],
                                     two.word[0], two.word[1], two.word[2], two.word[3]};
-    fp8_words_of(pairs, job.type, job.conversion, words);
+    fp8_words_of<4>(pairs, job.type, job.conversion, words);
   } else {
     STASH_UNROLL
-    for (unsigned half = 0; half < 2; ++half) {
-      std::uint32_t codes[2];
-      fp8_codes_of(group_at(values + half * group_elements), job.type, job.conversion, codes);
-      words[2 * half] = codes[0];
-      words[2 * half + 1] = codes[1];
-    }
+    for (unsigned half = 0; half < 2; ++half)
+      fp8_codes_of(group_at(values + half * group_elements), job.type, job.conversion, words + 2 * half);
   }
   // Of bytes that are no codes the highest bits are set.
   const std::uint32_t ends = (count < 16 ? count : 16) * 0x01010101U;

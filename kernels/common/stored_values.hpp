@@ -355,10 +355,10 @@ STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t kept
   return select_bits(sign_bits, signs, codes);
 }
 
-/// Words of the codes of 16-bit elements, from two words of elements each.
+/// Words of the codes of 16-bit elements, from two words of elements each, to `words`.
 template <unsigned Words>
 STASH_DEVICE void fp8_words_of(const std::uint32_t (&pairs)[2 * Words], const element_type& type,
-                               const value_conversion& c, std::uint32_t (&words)[Words]) {
+                               const value_conversion& c, std::uint32_t* words) {
   const auto convert = [&](auto bf16, auto e5m2) {
     const std::uint32_t keep = c.keep * 0x80808080U;
     STASH_UNROLL
@@ -385,21 +385,21 @@ STASH_DEVICE void fp8_words_of(const std::uint32_t (&pairs)[2 * Words], const el
   }
 }
 
-/// The codes of eight 16-bit elements.
+/// The codes of eight 16-bit elements, two words.
 STASH_DEVICE void fp8_codes_of(const group<std::uint16_t>& g, const element_type& type,
-                               const value_conversion& c, std::uint32_t (&words)[2]) {
+                               const value_conversion& c, std::uint32_t* words) {
   std::uint32_t pairs[group_elements / 2];
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements / 2; ++i)
     pairs[i] = g.value[2 * i] | std::uint32_t{g.value[2 * i + 1]} << 16;
-  fp8_words_of(pairs, type, c, words);
+  fp8_words_of<2>(pairs, type, c, words);
 }
 
 /// The codes of eight values, which stand for numbers with the signs of `originals` that are zero where those
 /// are.
 STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
                                const float (&originals)[group_elements], const value_conversion& c,
-                               std::uint32_t (&words)[2]) {
+                               std::uint32_t* words) {
   const auto convert = [&](auto e5m2) {
     STASH_UNROLL
     for (unsigned w = 0; w < 2; ++w) {
@@ -422,7 +422,7 @@ STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
 
 /// The codes of eight f32.
 STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type& type,
-                               const value_conversion& c, std::uint32_t (&words)[2]) {
+                               const value_conversion& c, std::uint32_t* words) {
   float values[group_elements];
   to_f32s(g, type, values);
   fp8_codes_of(values, values, c, words);

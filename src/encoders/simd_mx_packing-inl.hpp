@@ -40,8 +40,8 @@ HWY_INLINE short_vector join_pairs(code_vector codes) {
 }
 
 /// Between one code per byte and Bits bits each: store() packs the block_values codes of a vector, and may
-/// write up to four bytes behind them if `more` follow; unpack()
-/// gives element_count codes of the group at `in`, from code `first` on.
+/// write up to four bytes behind them if `more` follow; unpack() gives element_count codes of the group at
+/// `in`, from code `first` on.
 template <int Bits>
 struct group_packing;
 

@@ -16,7 +16,7 @@ constexpr std::int64_t most_tasks = 40'000;     // that a simulation is worth
 constexpr std::int64_t fewest_iterations = 96;  // several times as many as run at once
 constexpr std::int64_t most_elements = 1 << 16;
 // Of loops without lists, or of which nobody knows how often they run: what an iteration leaves behind lies
-// beside what the next ones make.
+// beside what the next one makes.
 constexpr std::int64_t few_iterations = 2;
 
 // A few numbers, however many.

@@ -27,7 +27,8 @@ struct ordering {
 ///   gradients (a norm over all of them) that is impossible, and left alone.
 /// - What a loop of the backward pass adds up over its iterations, as gradients of weights, is added before
 ///   the next iteration begins, or the terms of all iterations that TensorFlow has under way at a time would
-///   lie there.
+///   lie there. A loop that updates variables waits in the same way for all else that an iteration hands on,
+///   such as its loss, or what that is computed from would.
 ///
 /// There is never a path from a bias gradient to the weight gradient of the same layer: oneDNN makes one op
 /// of the two later.
