@@ -96,7 +96,7 @@ STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, b
   const std::uint8_t* payload = find_payload<false>(job, tile, seen.count, seen.status);
   if (payload == nullptr) return seen.nothing();
   const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
-  copy_payload(payload, stored, image + place_to_read<Element, Narrow>(stored) / 16);
+  copy_payload(payload, stored, image + place_to_read<Element, Narrow>(job, stored) / 16);
   if constexpr (Narrow) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
 }
 
@@ -148,7 +148,7 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool
   for (unsigned v = 0; v < mark_vectors; v += warp_lanes)
     marks[v + lane] = {};
   const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
-  vector16* const read = image + place_to_read<Element, Narrow>(stored) / 16;
+  vector16* const read = image + place_to_read<Element, Narrow>(job, stored) / 16;
   copy_payload(payload, stored + seen.count, read);
   const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(read) + stored;
   STASH_UNROLL
@@ -222,16 +222,29 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
 
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
   const bool whole = job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
-  STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r) {
+  const auto store = [&](unsigned r, const packed_group<Element>& g) {
     const std::uint64_t number = first + r * row_groups;
-    const auto* values = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
-    const group<Element> out = unpacked(spread(seen.bits.byte[r], values));
     if (whole) {
-      store_halves(job.dense, number, shared_halves(number, out));
+      store_halves(job.dense, number, shared_halves(number, unpacked(g)));
     } else {
-      store_elements(job.dense, number, out);
+      store_elements(job.dense, number, unpacked(g));
     }
+  };
+  if (Narrow && come_as_fp8(job)) {
+    // f32 of all rows at once would be too many registers.
+    constexpr unsigned at_once = has_halves<Element> ? 1 : tile_rows;
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; r += at_once) {
+      packed_group<Element> out[at_once];
+      groups_of_fp8(job, image, seen.bits.byte + r, seen.bits.rank + r, out);
+      STASH_UNROLL
+      for (unsigned i = 0; i < at_once; ++i)
+        store(r + i, out[i]);
+    }
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      store(r, group_of_elements<Element>(image, seen.bits.byte[r], seen.bits.rank[r]));
   }
 }
 
@@ -311,8 +324,8 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   if (values && seen.status == status_ok) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r) {
-      const auto* stored = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
-      bits[r] = test.bits(bits[r], unpacked(spread(bits[r], stored)));
+      bits[r] = test.bits(bits[r],
+                          unpacked(group_of_image<Element, Narrow>(job, image, bits[r], seen.bits.rank[r])));
     }
   }
   STASH_UNROLL

@@ -20,11 +20,15 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow ? elements - stored / 16 * 16 : 0;
 }
+/// Eight-bit codes without scales are read as they are: they become elements on their way out.
+STASH_DEVICE bool come_as_fp8(const device_tiles& job) {
+  return job.code_bits == 8 && !job.scaled;
+}
 /// Where it comes to be read.
 template <class Element, bool Narrow>
-STASH_DEVICE std::uint32_t place_to_read(std::uint32_t stored) {
+STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
-  return Narrow ? elements - (stored + 15) / 16 * 16 : 0;
+  return Narrow && !come_as_fp8(job) ? elements - (stored + 15) / 16 * 16 : 0;
 }
 
 /// Calls body(first value) for every `each` of `count` values, from the last to the first.
@@ -196,26 +200,13 @@ STASH_DEVICE float stored_value(const device_tiles& job, const std::uint8_t* pay
   return value_of(code, job.conversion);
 }
 
-/// Turns the `count` stored values of an image into elements. All lanes come.
+/// Turns the `count` stored values of an image into elements, but for those that come as fp8. All lanes come.
 template <class Element>
 STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
+  if (come_as_fp8(job)) return;
   const unsigned lane = thread_rank() % warp_lanes;
-  const std::uint8_t* const stored = image + place_to_read<Element, true>(value_bytes(job, count));
+  const std::uint8_t* const stored = image + place_to_read<Element, true>(job, value_bytes(job, count));
   auto* const values = reinterpret_cast<Element*>(image);
-  if (job.code_bits == 8 && !job.scaled) {
-    for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {
-      const std::uint32_t first = base + group_elements * lane;
-      group<Element> g = {};
-      if (first < count) {
-        const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(stored + first);
-        g = values_of<Element, 8, false>(fp8_codes(word), job.type, job.conversion);
-      }
-      sync_warp();
-      if (first < count) store_group(values + first, g);
-      sync_warp();
-    }
-    return;
-  }
   const std::uint32_t scales = scale_bytes(job, count);
   const std::uint32_t own_scale = lane < scales ? stored[lane] : 0;
   for (std::uint32_t base = 0; base < count; base += scaled_group) {
@@ -230,6 +221,32 @@ STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std:
     if (rank < count) values[rank] = from_f32<Element>(value, job.type);
     sync_warp();
   }
+}
+
+/// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8,
+/// and of one of elements.
+template <class Element, unsigned Groups>
+STASH_DEVICE void groups_of_fp8(const device_tiles& job, const vector16* image, const std::uint32_t* bits,
+                                const std::uint32_t* rank, packed_group<Element> (&out)[Groups]) {
+  std::uint32_t words[Groups][2];
+  STASH_UNROLL
+  for (unsigned g = 0; g < Groups; ++g)
+    spread_bytes(bits[g], image, rank[g], words[g]);
+  fp8_elements_of(words, job.type, job.conversion, out);
+}
+template <class Element>
+STASH_DEVICE packed_group<Element> group_of_elements(const vector16* image, std::uint32_t bits,
+                                                     std::uint32_t rank) {
+  return spread(bits, reinterpret_cast<const Element*>(image) + rank);
+}
+/// A group of either.
+template <class Element, bool Narrow>
+STASH_DEVICE packed_group<Element> group_of_image(const device_tiles& job, const vector16* image,
+                                                  std::uint32_t bits, std::uint32_t rank) {
+  if (!Narrow || !come_as_fp8(job)) return group_of_elements<Element>(image, bits, rank);
+  packed_group<Element> out[1];
+  groups_of_fp8(job, image, &bits, &rank, out);
+  return out[0];
 }
 
 }  // namespace stash::kernels

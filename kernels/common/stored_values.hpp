@@ -428,36 +428,6 @@ STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type
   fp8_codes_of(values, values, c, words);
 }
 
-/// True if there is a code among eight that is no finite number.
-STASH_DEVICE bool any_special_fp8(const std::uint32_t (&words)[4], const value_conversion& c) {
-  const std::uint32_t step = c.e5m2 ? 0x04040404U : 0x01010101U;
-  return ((((words[0] & 0x7f7f7f7fU) + step) | ((words[1] & 0x7f7f7f7fU) + step)) & 0x80808080U) != 0;
-}
-/// Eight elements from finite codes.
-template <class Element>
-STASH_DEVICE group<Element> fp8_values_of(const std::uint32_t (&words)[4], const element_type& type,
-                                          const value_conversion& c) {
-  group<Element> g;
-  STASH_UNROLL
-  for (unsigned pair = 0; pair < group_elements / 2; ++pair) {
-    const std::uint32_t halves = fp8_to_halves(words[pair / 2] >> (16 * (pair % 2)) & 0xffff, c.e5m2);
-    const auto low = static_cast<std::uint16_t>(halves), high = static_cast<std::uint16_t>(halves >> 16);
-    Element* v = g.value + 2 * pair;
-    if constexpr (sizeof(Element) == 4) {
-      v[0] = as_bits(half_to_float(low));
-      v[1] = as_bits(half_to_float(high));
-    } else if (type.bf16) {
-      // Three mantissa bits are in the upper half.
-      v[0] = static_cast<Element>(as_bits(half_to_float(low)) >> 16);
-      v[1] = static_cast<Element>(as_bits(half_to_float(high)) >> 16);
-    } else {
-      v[0] = low;
-      v[1] = high;
-    }
-  }
-  return g;
-}
-
 /// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
 template <unsigned Bits>
 STASH_DEVICE group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,

@@ -1,0 +1,109 @@
+#pragma once
+/// \file
+/// From 8-bit codes without scales to elements: four codes of a word become two words of f16, by
+/// instructions or by arithmetic that both have, and go on from there.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/stored_values.hpp"
+
+namespace stash::kernels {
+
+/// Four codes as two words of f16, which is exact. NaN becomes anything.
+template <bool E5m2, bool Instructions = has_fp8_instructions>
+STASH_DEVICE void halves_of_fp8(std::uint32_t codes, std::uint32_t (&halves)[2]) {
+  if constexpr (Instructions) return fp8_to_halves(codes, E5m2, halves);
+  STASH_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    halves[i] = pick_bytes(codes, 0, i == 0 ? 0x1404 : 0x3424);
+    // e5m2 is f16 without its last eight bits. Of e4m3 this is not yet the number, but an f16 in whose place
+    // it lies differs from it by 2^(15 - 7), also where it is subnormal.
+    if constexpr (!E5m2) {
+      constexpr std::uint32_t factor = (15 + 15 - 7) << 10;
+      const std::uint32_t numbers = multiply_halves((halves[i] & pair_magnitudes) >> 1, both(factor));
+      halves[i] = select_bits(pair_signs, halves[i], numbers);
+    }
+  }
+}
+
+/// True if there is a code among eight that is no finite number.
+STASH_DEVICE bool any_special_fp8(const std::uint32_t* words, const value_conversion& c) {
+  const std::uint32_t step = c.e5m2 ? 0x04040404U : 0x01010101U;
+  return ((((words[0] & 0x7f7f7f7fU) + step) | ((words[1] & 0x7f7f7f7fU) + step)) & 0x80808080U) != 0;
+}
+
+/// Groups of f32 from any codes, two words each.
+template <unsigned Groups>
+STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const element_type&,
+                                  const value_conversion& c, packed_group<std::uint32_t> (&out)[Groups]) {
+  const auto convert = [&](auto e5m2, unsigned g) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 2; ++w) {
+      std::uint32_t halves[2];
+      halves_of_fp8<e5m2>(words[g][w], halves);
+      STASH_UNROLL
+      for (unsigned i = 0; i < 4; ++i)
+        out[g].word[4 * w + i] =
+            as_bits(half_to_float(static_cast<std::uint16_t>(halves[i / 2] >> (16 * (i % 2)))));
+    }
+  };
+  STASH_UNROLL
+  for (unsigned g = 0; g < Groups; ++g) {
+    if (any_special_fp8(words[g], c)) {
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        out[g].word[i] = as_bits(value_of<8>(words[g][i / 4] >> (8 * (i % 4)) & 0xff, c));
+    } else if (c.e5m2) {
+      convert(std::true_type{}, g);
+    } else {
+      convert(std::false_type{}, g);
+    }
+  }
+}
+
+/// Groups of 16-bit elements from any codes.
+template <unsigned Groups>
+STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const element_type& type,
+                                  const value_conversion& c, packed_group<std::uint16_t> (&out)[Groups]) {
+  const auto convert = [&](auto bf16, auto e5m2) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 2 * Groups; ++w) {
+      std::uint32_t halves[2];
+      halves_of_fp8<e5m2>(words[w / 2][w % 2], halves);
+      STASH_UNROLL
+      for (unsigned i = 0; i < 2; ++i) {
+        if constexpr (bf16) {
+          // Three mantissa bits are in the upper half.
+          halves[i] = pick_bytes(as_bits(half_to_float(static_cast<std::uint16_t>(halves[i]))),
+                                 as_bits(half_to_float(static_cast<std::uint16_t>(halves[i] >> 16))), 0x7632);
+        }
+        out[w / 2].word[w % 2 * 2 + i] = halves[i];
+      }
+    }
+  };
+  // Asked once for all words.
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  if (type.bf16) {
+    c.e5m2 ? convert(yes, yes) : convert(yes, no);
+  } else {
+    c.e5m2 ? convert(no, yes) : convert(no, no);
+  }
+  // Of codes that are NaN, which lie above all others, the highest bits are set.
+  const std::uint32_t step = (0x7f - c.last_ordered) * 0x01010101U;
+  STASH_UNROLL
+  for (unsigned g = 0; g < Groups; ++g) {
+    const std::uint32_t nan[2] = {(words[g][0] & 0x7f7f7f7fU) + step, (words[g][1] & 0x7f7f7f7fU) + step};
+    if (((nan[0] | nan[1]) & 0x80808080U) == 0) continue;
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w) {
+      const bool lower = w % 2 == 0;
+      const std::uint32_t masks = lower ? sign_masks_of_lower(nan[w / 2]) : sign_masks_of_upper(nan[w / 2]);
+      const std::uint32_t signs = pick_bytes(words[g][w / 2], 0, lower ? 0x1404 : 0x3424);
+      out[g].word[w] = select_bits(masks, select_bits(pair_signs, signs, both(type.nan)), out[g].word[w]);
+    }
+  }
+}
+
+}  // namespace stash::kernels
