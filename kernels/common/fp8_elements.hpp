@@ -13,16 +13,19 @@ namespace stash::kernels {
 /// Four codes as two words of f16, which is exact. NaN becomes anything.
 template <bool E5m2, bool Instructions = has_fp8_instructions>
 STASH_DEVICE void halves_of_fp8(std::uint32_t codes, std::uint32_t (&halves)[2]) {
-  if constexpr (Instructions) return fp8_to_halves(codes, E5m2, halves);
-  STASH_UNROLL
-  for (unsigned i = 0; i < 2; ++i) {
-    halves[i] = pick_bytes(codes, 0, i == 0 ? 0x1404 : 0x3424);
-    // e5m2 is f16 without its last eight bits. Of e4m3 this is not yet the number, but an f16 in whose place
-    // it lies differs from it by 2^(15 - 7), also where it is subnormal.
-    if constexpr (!E5m2) {
-      constexpr std::uint32_t factor = (15 + 15 - 7) << 10;
-      const std::uint32_t numbers = multiply_halves((halves[i] & pair_magnitudes) >> 1, both(factor));
-      halves[i] = select_bits(pair_signs, halves[i], numbers);
+  if constexpr (Instructions) {
+    fp8_to_halves(codes, E5m2, halves);
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < 2; ++i) {
+      halves[i] = pick_bytes(codes, 0, i == 0 ? 0x1404 : 0x3424);
+      // e5m2 is f16 without its last eight bits. Of e4m3 this is not yet the number, but an f16 in whose
+      // place it lies differs from it by 2^(15 - 7), also where it is subnormal.
+      if constexpr (!E5m2) {
+        constexpr std::uint32_t factor = (15 + 15 - 7) << 10;
+        const std::uint32_t numbers = multiply_halves((halves[i] & pair_magnitudes) >> 1, both(factor));
+        halves[i] = select_bits(pair_signs, halves[i], numbers);
+      }
     }
   }
 }
@@ -42,10 +45,12 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
     for (unsigned w = 0; w < 2; ++w) {
       std::uint32_t halves[2];
       halves_of_fp8<e5m2>(words[g][w], halves);
+      float numbers[4];
+      halves_to_floats(halves[0], numbers);
+      halves_to_floats(halves[1], numbers + 2);
       STASH_UNROLL
       for (unsigned i = 0; i < 4; ++i)
-        out[g].word[4 * w + i] =
-            as_bits(half_to_float(static_cast<std::uint16_t>(halves[i / 2] >> (16 * (i % 2)))));
+        out[g].word[4 * w + i] = as_bits(numbers[i]);
     }
   };
   STASH_UNROLL
@@ -75,8 +80,9 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
       for (unsigned i = 0; i < 2; ++i) {
         if constexpr (bf16) {
           // Three mantissa bits are in the upper half.
-          halves[i] = pick_bytes(as_bits(half_to_float(static_cast<std::uint16_t>(halves[i]))),
-                                 as_bits(half_to_float(static_cast<std::uint16_t>(halves[i] >> 16))), 0x7632);
+          float numbers[2];
+          halves_to_floats(halves[i], numbers);
+          halves[i] = pick_bytes(as_bits(numbers[0]), as_bits(numbers[1]), 0x7632);
         }
         out[w / 2].word[w % 2 * 2 + i] = halves[i];
       }
@@ -92,17 +98,22 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
   }
   // Of codes that are NaN, which lie above all others, the highest bits are set.
   const std::uint32_t step = (0x7f - c.last_ordered) * 0x01010101U;
+  std::uint32_t nan[2 * Groups];
+  std::uint32_t any = 0;
   STASH_UNROLL
-  for (unsigned g = 0; g < Groups; ++g) {
-    const std::uint32_t nan[2] = {(words[g][0] & 0x7f7f7f7fU) + step, (words[g][1] & 0x7f7f7f7fU) + step};
-    if (((nan[0] | nan[1]) & 0x80808080U) == 0) continue;
-    STASH_UNROLL
-    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w) {
-      const bool lower = w % 2 == 0;
-      const std::uint32_t masks = lower ? sign_masks_of_lower(nan[w / 2]) : sign_masks_of_upper(nan[w / 2]);
-      const std::uint32_t signs = pick_bytes(words[g][w / 2], 0, lower ? 0x1404 : 0x3424);
-      out[g].word[w] = select_bits(masks, select_bits(pair_signs, signs, both(type.nan)), out[g].word[w]);
-    }
+  for (unsigned w = 0; w < 2 * Groups; ++w) {
+    nan[w] = (words[w / 2][w % 2] & 0x7f7f7f7fU) + step;
+    any |= nan[w];
+  }
+  if ((any & 0x80808080U) == 0) return;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 2 * Groups; ++w) {
+    const std::uint32_t codes = words[w / 2][w % 2];
+    std::uint32_t* const pairs = out[w / 2].word + w % 2 * 2;
+    const std::uint32_t lower = select_bits(pair_signs, pick_bytes(codes, 0, 0x1404), both(type.nan));
+    const std::uint32_t upper = select_bits(pair_signs, pick_bytes(codes, 0, 0x3424), both(type.nan));
+    pairs[0] = select_bits(sign_masks_of_lower(nan[w]), lower, pairs[0]);
+    pairs[1] = select_bits(sign_masks_of_upper(nan[w]), upper, pairs[1]);
   }
 }
 

@@ -25,6 +25,17 @@ STASH_DEVICE float half_to_float(std::uint16_t half) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
   return value;
 }
+/// Two at once.
+STASH_DEVICE void halves_to_floats(std::uint32_t halves, float* values) {
+  asm("{\n\t"
+      ".reg .b16 lower, upper;\n\t"
+      "mov.b32 {lower, upper}, %2;\n\t"
+      "cvt.f32.f16 %0, lower;\n\t"
+      "cvt.f32.f16 %1, upper;\n\t"
+      "}"
+      : "=f"(values[0]), "=f"(values[1])
+      : "r"(halves));
+}
 /// Infinity beyond the largest number.
 STASH_DEVICE std::uint16_t float_to_half(float value) {
   std::uint16_t half;
@@ -261,6 +272,11 @@ STASH_DEVICE void fp8_to_halves(std::uint32_t, bool, std::uint32_t*) {}
 
 STASH_DEVICE float half_to_float(std::uint16_t half) {
   return (half & 0x7fff) > 0x7c00 ? as_float(0x7fffffffU) : detail::widen<detail::fp16_format>(half);
+}
+/// Two at once.
+STASH_DEVICE void halves_to_floats(std::uint32_t halves, float* values) {
+  values[0] = half_to_float(static_cast<std::uint16_t>(halves));
+  values[1] = half_to_float(static_cast<std::uint16_t>(halves >> 16));
 }
 /// Infinity beyond the largest number.
 STASH_DEVICE std::uint16_t float_to_half(float value) {
