@@ -213,7 +213,7 @@ void check_words(dtype dtype, value_format format) {
 template <class Format, bool E5m2>
 void check_halves_of_fp8() {
   for (std::uint32_t code = 0; code < 256; ++code) {
-    const std::uint32_t codes = code | (code ^ 0x80) << 8 | (code + 1 & 0xff) << 16 | (code * 5 & 0xff) << 24;
+    const std::uint32_t codes = code | (code ^ 0x80) << 8 | ((code + 1) & 0xff) << 16 | code * 5 << 24;
     std::uint32_t found[2];
     std::uint32_t expected[2];
     halves_of_fp8<E5m2, false>(codes, found);
