@@ -349,8 +349,7 @@ STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t kept
   codes |= (kept & ~(magnitudes + others)) >> 7;
   if constexpr (E5m2) {
     // There is no infinity among them, so what lies above the numbers is NaN.
-    const std::uint32_t nan = ((magnitudes + 0x04040404U) & sign_bits) >> 7;
-    codes = (codes | nan << 1) & ~nan;
+    codes = select_bits(sign_masks_of_bytes(magnitudes + 0x04040404U), 0x7e7e7e7eU, codes);
   }
   return select_bits(sign_bits, signs, codes);
 }
