@@ -4,7 +4,8 @@
 /// way round, in place. The elements lie at the front and the stored values, which are never larger, near the
 /// end. So going from the last values to the first, codes are written behind all elements that are still to
 /// be read, and going from the first to the last, elements before all codes; what a warp handles at once it
-/// reads before it writes. Scales are few, and a lane holds one.
+/// reads before it writes. Scales are few, and a lane holds one. Codes of fp8 need none of this where they
+/// can be made, or read, on the way out of shared memory.
 
 #include <cstdint>
 
@@ -20,7 +21,7 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow ? elements - stored / 16 * 16 : 0;
 }
-/// Eight-bit codes without scales are read as they are: they become elements on their way out.
+/// Eight-bit codes without scales are read as they are: at the front, and as elements they are never there.
 STASH_DEVICE bool come_as_fp8(const device_tiles& job) {
   return job.code_bits == 8 && !job.scaled;
 }

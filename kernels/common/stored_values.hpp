@@ -281,17 +281,6 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
   return g;
 }
 
-/// Eight 8-bit codes.
-STASH_DEVICE code_group fp8_codes(std::uint64_t word) {
-  code_group g{};
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i)
-    g.code[i] = static_cast<std::uint32_t>(word >> (8 * i)) & 0xff;
-  g.words[0] = static_cast<std::uint32_t>(word);
-  g.words[1] = static_cast<std::uint32_t>(word >> 32);
-  return g;
-}
-
 template <unsigned Bits, bool Scaled>
 STASH_DEVICE float value_at(const code_group& g, unsigned i, const value_conversion& c) {
   if constexpr (Scaled) return scaled_value_of<Bits>(g.code[i], g.scale, c);
