@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "common/code_elements.hpp"
 #include "common/each_group.hpp"
-#include "common/fp8_elements.hpp"
 #include "common/stored_values.hpp"
 #include "stash/status.hpp"
 
@@ -148,8 +148,10 @@ STASH_DEVICE group<Element> values_of(const code_group& codes, const element_typ
     const bool special =
         codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
     if (!special) return scaled_elements_of<Bits>(codes, type, c);
-  } else if constexpr (sizeof(Element) == 2 && Bits == 10) {
-    if (!type.bf16) return halves_of_fp10(codes);
+  } else if constexpr (Bits == 10) {
+    packed_group<Element> g;
+    fp10_elements_of(codes, type, c, g);
+    return unpacked(g);
   }
   float values[group_elements];
   STASH_UNROLL

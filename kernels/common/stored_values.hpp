@@ -207,7 +207,8 @@ struct device_cast {
   value_conversion conversion;
 };
 
-/// Eight consecutive codes, each in the low bits, and as they lie in memory (not of 10 bits).
+/// Eight consecutive codes, each in the low bits, and as they lie in memory; of 10 bits three to a word, the
+/// first one in the lowest bits of the first, and above 30 bits of a word may be anything.
 struct code_group {
   std::uint32_t code[group_elements];
   std::uint32_t words[4];
@@ -229,16 +230,13 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       words[i] =
           (word + i) * 4 < from.bytes ? reinterpret_cast<const std::uint32_t*>(from.codes)[word + i] : 0;
     }
+    // Words of 30 bits become one row, from which those of the group are taken.
     STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const unsigned at = skipped + i;
-      const unsigned which = at / 3;
-      const std::uint32_t w = which == 0   ? words[0]
-                              : which == 1 ? words[1]
-                              : which == 2 ? words[2]
-                                           : words[3];
-      g.code[i] = w >> (10 * (at - which * 3)) & 0x3ff;
-    }
+    for (unsigned i = 0; i < 3; ++i)
+      g.words[i] = funnel_right(words[i] << 2, words[i + 1], 2 + 10 * skipped);
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.code[i] = g.words[i / 3] >> (10 * (i % 3)) & 0x3ff;
   } else {
     std::uint32_t words[4] = {};
     const std::uint8_t* at = from.codes + index * Bits;  // eight codes are as many bytes as a code has bits
@@ -461,13 +459,6 @@ STASH_DEVICE void pack_fp10(const std::uint32_t* pairs, std::uint32_t* words) {
 /// An f16 from fp10, which is f16 without its last bits.
 STASH_DEVICE std::uint32_t half_of_fp10(std::uint32_t code) {
   return (code & 0x1ff) > 0x1f0 ? (code & 0x200) << 6 | 0x7e00 : code << 6;
-}
-STASH_DEVICE group<std::uint16_t> halves_of_fp10(const code_group& codes) {
-  group<std::uint16_t> g;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i)
-    g.value[i] = static_cast<std::uint16_t>(half_of_fp10(codes.code[i]));
-  return g;
 }
 
 }  // namespace stash::kernels

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "common/fp8_elements.hpp"
+#include "common/code_elements.hpp"
 #include "common/host.hpp"
 #include "common/stored_values.hpp"
 #include "conversions.hpp"
@@ -338,13 +338,46 @@ TEST(device_conversions, of_groups) {
   check_scaled_elements<detail::e2m3_elements, detail::bf16_format, 6>(value_format::mxfp6_e2m3, dtype::bf16);
   check_scaled_elements<detail::e3m2_elements, detail::bf16_format, 6>(value_format::mxfp6_e3m2, dtype::bf16);
   check_scaled_elements<detail::e2m1_elements, detail::bf16_format, 4>(value_format::mxfp4_e2m1, dtype::bf16);
-  for (std::uint32_t code = 0; code < 1024; ++code) {
-    code_group codes{};
-    codes.code[code % group_elements] = code;
-    const std::uint16_t expected = narrow<detail::fp16_format, underflow_rule::to_zero>(
-        widen<detail::fp10_format>(static_cast<std::uint16_t>(code)));
-    ASSERT_EQ(halves_of_fp10(codes).value[code % group_elements], expected) << code;
+}
+
+/// Every code of fp10 at every place of eight words of memory, from where groups are taken.
+template <class Wide>
+void check_groups_of_fp10(dtype dtype) {
+  const element_type type = element_type_of(dtype);
+  device_cast cast{};
+  cast.conversion = conversion_of(value_format::fp10, underflow_rule::to_zero);
+  for (std::uint32_t first = 0; first < 1024; ++first) {
+    const auto code_at = [&](std::uint32_t i) { return (first + i * (i % 2 == 0 ? 37 : 411)) & 0x3ff; };
+    std::uint32_t memory[8];
+    // In the highest bits is anything.
+    for (std::uint32_t w = 0; w < 8; ++w)
+      memory[w] = code_at(3 * w) | code_at(3 * w + 1) << 10 | code_at(3 * w + 2) << 20 | first << 30;
+    cast.codes = reinterpret_cast<std::uint8_t*>(memory);
+    cast.bytes = sizeof(memory);
+    for (std::uint32_t index = 0; index < 3; ++index) {
+      const code_group codes = load_codes<10, false>(cast, index);
+      packed_group<std::uint16_t> found;
+      packed_group<std::uint32_t> exact;
+      fp10_elements_of(codes, type, cast.conversion, found);
+      fp10_elements_of(codes, type, cast.conversion, exact);
+      for (unsigned i = 0; i < group_elements; ++i) {
+        const std::uint32_t code = code_at(index * group_elements + i);
+        const float value = widen<detail::fp10_format>(static_cast<std::uint16_t>(code));
+        ASSERT_EQ(codes.code[i], code);
+        ASSERT_EQ(found.value(i), (narrow<Wide, underflow_rule::to_zero>(value))) << std::hex << code;
+        ASSERT_EQ(exact.value(i), as_bits(value)) << std::hex << code;
+      }
+    }
   }
+  for (std::uint32_t code = 0; code < 1024; ++code) {
+    const float value = widen<detail::fp10_format>(static_cast<std::uint16_t>(code));
+    ASSERT_EQ(half_of_fp10(code), (narrow<detail::fp16_format, underflow_rule::to_zero>(value))) << code;
+  }
+}
+
+TEST(device_conversions, of_groups_of_fp10) {
+  check_groups_of_fp10<detail::fp16_format>(dtype::f16);
+  check_groups_of_fp10<detail::bf16_format>(dtype::bf16);
 }
 
 TEST(device_conversions, of_words_of_8_bit_codes) {

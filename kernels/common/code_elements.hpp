@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// From 8-bit codes without scales to elements: four codes of a word become two words of f16, by
-/// instructions or by arithmetic that both have, and go on from there.
+/// From 8-bit and 10-bit codes without scales to elements: first they become f16, two to a word. Of 8-bit
+/// codes that is done by instructions, or by arithmetic.
 
 #include <cstdint>
 #include <type_traits>
@@ -67,6 +67,13 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
   }
 }
 
+/// Two f16 that have no more mantissa bits than bf16, which are in the upper half of an f32.
+STASH_DEVICE std::uint32_t bfloats_of_halves(std::uint32_t halves) {
+  float numbers[2];
+  halves_to_floats(halves, numbers);
+  return pick_bytes(as_bits(numbers[0]), as_bits(numbers[1]), 0x7632);
+}
+
 /// Groups of 16-bit elements from any codes.
 template <unsigned Groups>
 STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const element_type& type,
@@ -78,12 +85,7 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
       halves_of_fp8<e5m2>(words[w / 2][w % 2], halves);
       STASH_UNROLL
       for (unsigned i = 0; i < 2; ++i) {
-        if constexpr (bf16) {
-          // Three mantissa bits are in the upper half.
-          float numbers[2];
-          halves_to_floats(halves[i], numbers);
-          halves[i] = pick_bytes(as_bits(numbers[0]), as_bits(numbers[1]), 0x7632);
-        }
+        if constexpr (bf16) halves[i] = bfloats_of_halves(halves[i]);
         out[w / 2].word[w % 2 * 2 + i] = halves[i];
       }
     }
@@ -114,6 +116,57 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
     const std::uint32_t upper = select_bits(pair_signs, pick_bytes(codes, 0, 0x3424), both(type.nan));
     pairs[0] = select_bits(sign_masks_of_lower(nan[w]), lower, pairs[0]);
     pairs[1] = select_bits(sign_masks_of_upper(nan[w]), upper, pairs[1]);
+  }
+}
+
+/// Eight codes of fp10, three to a word, as f16: fp10 is f16 without its last six bits.
+STASH_DEVICE void halves_of_fp10(const std::uint32_t* words, std::uint32_t (&halves)[4]) {
+  constexpr std::uint32_t lower = 0xffc0U, upper = lower << 16;
+  halves[0] = select_bits(upper, words[0] << 12, words[0] << 6 & lower);
+  halves[1] = select_bits(upper, words[1] << 22, words[0] >> 14 & lower);
+  halves[2] = select_bits(upper, words[1] << 2, words[1] >> 4 & lower);
+  halves[3] = select_bits(upper, words[2] << 12, words[2] << 6 & lower);
+}
+/// Flags of those that are NaN.
+STASH_DEVICE std::uint32_t nan_flags_of_halves(std::uint32_t halves) {
+  return flags_above(halves, 0x7c00);
+}
+
+/// Eight f32 from any codes of fp10.
+STASH_DEVICE void fp10_elements_of(const code_group& codes, const element_type&, const value_conversion& c,
+                                   packed_group<std::uint32_t>& out) {
+  std::uint32_t halves[4];
+  halves_of_fp10(codes.words, halves);
+  std::uint32_t any = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    any |= nan_flags_of_halves(halves[w]);
+    float numbers[2];
+    halves_to_floats(halves[w], numbers);
+    out.word[2 * w] = as_bits(numbers[0]);
+    out.word[2 * w + 1] = as_bits(numbers[1]);
+  }
+  if ((any & pair_signs) == 0) return;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    out.word[i] = as_bits(value_of<10>(codes.code[i], c));
+}
+/// Eight 16-bit elements from any codes of fp10.
+STASH_DEVICE void fp10_elements_of(const code_group& codes, const element_type& type, const value_conversion&,
+                                   packed_group<std::uint16_t>& out) {
+  std::uint32_t halves[4];
+  halves_of_fp10(codes.words, halves);
+  std::uint32_t any = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    any |= nan_flags_of_halves(halves[w]);
+    out.word[w] = type.bf16 ? bfloats_of_halves(halves[w]) : halves[w];
+  }
+  if ((any & pair_signs) == 0) return;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    const std::uint32_t nan = select_bits(pair_signs, halves[w], both(type.nan));
+    out.word[w] = select_bits(sign_masks(nan_flags_of_halves(halves[w])), nan, out.word[w]);
   }
 }
 
