@@ -147,7 +147,7 @@ STASH_DEVICE group<Element> values_of(const code_group& codes, const element_typ
   } else if constexpr (sizeof(Element) == 2 && Scaled) {
     const bool special =
         codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
-    if (!special) return scaled_elements_of<Bits>(codes, type, c);
+    if (!special) return unpacked(scaled_elements_of<Bits>(codes, type, c));
   } else if constexpr (Bits == 10) {
     packed_group<Element> g;
     fp10_elements_of(codes, type, c, g);

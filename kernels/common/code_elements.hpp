@@ -1,7 +1,6 @@
 #pragma once
 /// \file
-/// From 8-bit and 10-bit codes without scales to elements: first they become f16, two to a word. Of 8-bit
-/// codes that is done by instructions, or by arithmetic.
+/// From codes to elements by way of f16, two to a word: what codes of up to ten bits stand for are f16, too.
 
 #include <cstdint>
 #include <type_traits>
@@ -168,6 +167,61 @@ STASH_DEVICE void fp10_elements_of(const code_group& codes, const element_type& 
     const std::uint32_t nan = select_bits(pair_signs, halves[w], both(type.nan));
     out.word[w] = select_bits(sign_masks(nan_flags_of_halves(halves[w])), nan, out.word[w]);
   }
+}
+
+/// Eight codes of an MX format as f16, without their scale. NaN becomes anything.
+template <unsigned Bits>
+STASH_DEVICE void halves_of_mx(const code_group& codes, const value_conversion& c,
+                               std::uint32_t (&halves)[4]) {
+  if constexpr (Bits == 8) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 2; ++w) {
+      std::uint32_t two[2];
+      c.e5m2 ? halves_of_fp8<true>(codes.words[w], two) : halves_of_fp8<false>(codes.words[w], two);
+      halves[2 * w] = two[0];
+      halves[2 * w + 1] = two[1];
+    }
+  } else if constexpr (Bits == 4) {
+    // The upper bytes of 0, 0.5, 1, 1.5, 2, 3, 4 and 6; the lower ones are 0.
+    constexpr std::uint32_t small = 0x3e3c3800U, large = 0x46444240U, minus = 0x8000U;
+    const std::uint32_t magnitudes = codes.words[0] & 0x77777777U, signs = codes.words[0] >> 3 & 0x11111111U;
+    STASH_UNROLL
+    for (unsigned four = 0; four < 2; ++four) {
+      const std::uint32_t bytes = pick_bytes_at(small, large, magnitudes >> (16 * four)) |
+                                  pick_bytes_at(minus, 0, signs >> (16 * four));
+      halves[2 * four] = pick_bytes(bytes, 0, 0x1404);
+      halves[2 * four + 1] = pick_bytes(bytes, 0, 0x3424);
+    }
+  } else {
+    // As e4m3 by arithmetic: 2^15 less the format's bias.
+    const std::uint32_t factor = both(((as_bits(c.rebias) >> 23) + 15 - 127 - 112) << 10);
+    const unsigned mantissa = 23 - c.shift;
+    STASH_UNROLL
+    for (unsigned p = 0; p < 4; ++p) {
+      const std::uint32_t pair = codes.code[2 * p] << 10 | codes.code[2 * p + 1] << 26;
+      const std::uint32_t numbers = multiply_halves((pair & pair_magnitudes) >> mantissa, factor);
+      halves[p] = select_bits(pair_signs, pair, numbers);
+    }
+  }
+}
+
+/// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
+template <unsigned Bits>
+STASH_DEVICE packed_group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,
+                                                            const value_conversion& c) {
+  std::uint32_t halves[4];
+  halves_of_mx<Bits>(codes, c, halves);
+  const float factor = scale_factor(codes.scale), largest = as_float(type.largest);
+  packed_group<std::uint16_t> g;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    float pair[2];
+    halves_to_floats(halves[w], pair);
+    // No number may round to infinity.
+    const float first = clamped(pair[0] * factor, largest), second = clamped(pair[1] * factor, largest);
+    g.word[w] = type.bf16 ? floats_to_bfloats(first, second) : floats_to_halves(first, second);
+  }
+  return g;
 }
 
 }  // namespace stash::kernels

@@ -4,6 +4,7 @@
 /// nearest, ties to even, and know denormals. Of NaN they forget sign and payload, so the C++ does too:
 /// whoever uses them has to add the sign, and tests show where it is missing.
 
+#include <cmath>
 #include <cstdint>
 
 #include "common/simt.hpp"
@@ -20,6 +21,10 @@ inline constexpr bool has_fp8_instructions = true;
 
 #if defined(__CUDACC__)
 
+/// A number, or the nearest one that has no larger magnitude than `largest`.
+STASH_DEVICE float clamped(float number, float largest) {
+  return fminf(fmaxf(number, -largest), largest);
+}
 STASH_DEVICE float half_to_float(std::uint16_t half) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
@@ -270,6 +275,10 @@ STASH_DEVICE void fp8_to_halves(std::uint32_t, bool, std::uint32_t*) {}
 
 #else
 
+/// A number, or the nearest one that has no larger magnitude than `largest`.
+STASH_DEVICE float clamped(float number, float largest) {
+  return std::fmin(std::fmax(number, -largest), largest);
+}
 STASH_DEVICE float half_to_float(std::uint16_t half) {
   return (half & 0x7fff) > 0x7c00 ? as_float(0x7fffffffU) : detail::widen<detail::fp16_format>(half);
 }

@@ -414,31 +414,6 @@ STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type
   fp8_codes_of(values, values, c, words);
 }
 
-/// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
-template <unsigned Bits>
-STASH_DEVICE group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,
-                                                     const value_conversion& c) {
-  const float factor = scale_factor(codes.scale);
-  group<std::uint16_t> g;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; i += 2) {
-    float pair[2];
-    STASH_UNROLL
-    for (unsigned k = 0; k < 2; ++k) {
-      const std::uint32_t code = codes.code[i + k];
-      const std::uint32_t moved = (code & ((1U << (Bits - 1)) - 1)) << c.shift;
-      const std::uint32_t bits = as_bits(as_float(moved) * c.rebias * factor);
-      // No number may round to infinity.
-      pair[k] = as_float((bits < type.largest ? bits : type.largest) | code >> (Bits - 1) << 31);
-    }
-    const std::uint32_t two =
-        type.bf16 ? floats_to_bfloats(pair[0], pair[1]) : floats_to_halves(pair[0], pair[1]);
-    g.value[i] = static_cast<std::uint16_t>(two);
-    g.value[i + 1] = static_cast<std::uint16_t>(two >> 16);
-  }
-  return g;
-}
-
 /// fp10 of two f16: f16 without its last six bits, rounded. In the places of those bits may be anything.
 STASH_DEVICE std::uint32_t fp10_of_halves(std::uint32_t pair, const value_conversion& c) {
   const std::uint32_t magnitudes = pair & pair_magnitudes;

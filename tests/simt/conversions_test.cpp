@@ -318,9 +318,10 @@ void check_scaled_elements(value_format format, dtype dtype) {
             narrow<Wide, underflow_rule::to_zero>(detail::scaled_up(element, static_cast<int>(scale) - 127));
       }
       if (special) continue;
-      const group<std::uint16_t> found = scaled_elements_of<Bits>(codes, type, c);
+      pack_codes<Bits>(codes);
+      const packed_group<std::uint16_t> found = scaled_elements_of<Bits>(codes, type, c);
       for (unsigned i = 0; i < group_elements; ++i)
-        ASSERT_EQ(found.value[i], expected[i]) << scale << ' ' << first + i;
+        ASSERT_EQ(found.value(i), expected[i]) << scale << ' ' << first + i;
     }
   }
 }
