@@ -136,9 +136,8 @@ class orderer {
       const int i = queue.back();
       queue.pop_back();
       if (i == other) return true;
-      if (is_next_iteration(graph_.op(i))) continue;
-      for (const reader& r : graph_.readers(i))
-        if (seen.insert(r.node).second) queue.push_back(r.node);
+      for (const int next : graph_.behind(i))
+        if (seen.insert(next).second) queue.push_back(next);
     }
     return false;
   }
@@ -216,8 +215,8 @@ class orderer {
     while (!queue.empty()) {
       const int i = queue.back();
       queue.pop_back();
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node))) add(s.node);
+      for (const int first : graph_.before(i))
+        add(first);
     }
   }
 
@@ -244,8 +243,7 @@ class orderer {
       (!step_.backward[at(i)] ? forward : goes_on_[at(i)] ? backward : updates).push_back(i);
     };
     for (int i = 0; i < graph_.size(); ++i) {
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node))) ++waiting[at(i)];
+      waiting[at(i)] += static_cast<int>(graph_.before(i).size());
       if (waiting[at(i)] == 0) enqueue(i);
     }
     std::vector<int> order;
@@ -255,9 +253,8 @@ class orderer {
       const int i = queue.front();
       queue.pop_front();
       order.push_back(i);
-      if (!is_next_iteration(graph_.op(i)))
-        for (const reader& r : graph_.readers(i))
-          if (--waiting[at(r.node)] == 0) enqueue(r.node);
+      for (const int next : graph_.behind(i))
+        if (--waiting[at(next)] == 0) enqueue(next);
       for (const int next : then[at(i)])
         if (--waiting[at(next)] == 0) enqueue(next);
     }

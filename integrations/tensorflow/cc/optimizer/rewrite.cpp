@@ -346,9 +346,8 @@ class rewriter {
       const int i = queue.back();
       queue.pop_back();
       if (i == first || !found.insert(i).second) continue;
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node)) && position_[at(s.node)] > position_[at(first)])
-          queue.push_back(s.node);
+      for (const int earlier : graph_.before(i))
+        if (position_[at(earlier)] > position_[at(first)]) queue.push_back(earlier);
     }
     return found;
   }

@@ -65,8 +65,8 @@ class slope_finder {
     while (!queue.empty()) {
       const int i = queue.back();
       queue.pop_back();
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node)) && seen.insert(s.node).second) queue.push_back(s.node);
+      for (const int first : graph_.before(i))
+        if (seen.insert(first).second) queue.push_back(first);
       for (const int first : before_[at(i)])
         if (seen.insert(first).second) queue.push_back(first);
     }
