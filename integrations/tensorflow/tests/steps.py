@@ -407,6 +407,62 @@ def lstm_unrolled():
     return recurrent(L.LSTM(32, unroll=True, return_sequences=True))
 
 
+@step(loops=True)
+def frames_and_lstms():
+    """The weights of the first ones are updated when their loops have ended, not when the layer behind goes back."""
+    def body(x):
+        x = L.Flatten()(L.MaxPooling2D(2)(conv(x)))
+        x = L.Reshape((4, -1))(x)
+        return L.Bidirectional(L.GRU(16))(L.Bidirectional(L.LSTM(16, return_sequences=True))(x))
+
+    return fitted(network(body), batch_size=6)
+
+
+class Windows(L.Layer):
+    """Attention within windows of 4 x 4, whose shapes are computed from the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = L.MultiHeadAttention(2, 8)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, x):
+        batch, side, channels = tf.shape(x)[0], x.shape[1] // 4, x.shape[-1]
+        x = tf.transpose(tf.reshape(x, (batch, side, 4, side, 4, channels)), (0, 1, 3, 2, 4, 5))
+        x = tf.reshape(x, (-1, 16, channels))
+        x = tf.reshape(self.attention(x, x), (-1, side, side, 4, 4, channels))
+        return tf.reshape(tf.transpose(x, (0, 1, 3, 2, 4, 5)), (batch, 4 * side, 4 * side, channels))
+
+
+@step
+def windows_of_open_batch():
+    return fitted(network(lambda x: conv(Windows()(conv(x, 16)))), batch_size=6)
+
+
+@step
+def noise_of_open_batch():
+    """A generator that draws as many pictures as it is given."""
+    generator = keras.Sequential([
+        keras.Input((12,)), L.Dense(6 * 6 * 16, activation="relu"), L.Reshape((6, 6, 16)), L.UpSampling2D(4),
+        L.Conv2D(8, 3, padding="same", activation="relu"), L.Conv2D(3, 3, padding="same"),
+    ])
+
+    class Drawing(keras.Model):
+        def train_step(self, data):
+            count = tf.shape(data[0])[0]
+            noise = tf.random.stateless_normal((count, 12), (1, 2))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(generator(noise) - tf.image.resize(data[0], (24, 24))))
+            gradients = tape.gradient(loss, generator.trainable_variables)
+            self.optimizer.apply(gradients, generator.trainable_variables)
+            return {"loss": loss}
+
+    model = Drawing(generator.inputs, generator.outputs)
+    return fitted(model, batch_size=6)
+
+
 @step
 def attention_masked():
     def body(x):

@@ -40,8 +40,8 @@ std::string cycle_of(const graph_view& view, const std::vector<int>& order) {
   for (const int i : order)
     ordered[at(i)] = true;
   const auto before = [&](int i) {
-    for (const source& s : view.inputs(i))
-      if (!ordered[at(s.node)] && !is_next_iteration(view.op(s.node))) return s.node;
+    for (const int first : view.before(i))
+      if (!ordered[at(first)]) return first;
     return -1;
   };
   int i = 0;

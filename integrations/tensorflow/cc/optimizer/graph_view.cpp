@@ -39,6 +39,48 @@ graph_view::graph_view(const tensorflow::GraphDef& graph) {
       readers_[at(from)].push_back({static_cast<int>(i), k, port});
     }
   }
+  find_loop_ends();
+}
+
+// Each variable of a loop is a Merge, of which a Switch hands the value on as the LoopCond says.
+void graph_view::find_loop_ends() {
+  for (int i = 0; i < size(); ++i) {
+    if (op(i) != "LoopCond") continue;
+    loop_ends& ends = loop_ends_[i];
+    for (const reader& decided : readers(i)) {
+      if (decided.input != 1 || inputs(decided.node)[0].is_control()) continue;
+      for (const source& s : inputs(inputs(decided.node)[0].node))
+        if (is_next_iteration(op(s.node))) ends.next_iterations.push_back(s.node);
+      for (const reader& r : readers(decided.node))
+        if (r.port >= 0 && (op(r.node) == "Exit" || op(r.node) == "RefExit")) ends.exits.push_back(r.node);
+    }
+    for (const auto* nodes : {&ends.next_iterations, &ends.exits})
+      for (const int end : *nodes)
+        loop_of_end_[end] = i;
+  }
+}
+
+std::vector<int> graph_view::before(int i) const {
+  std::vector<int> nodes;
+  for (const source& s : inputs(i))
+    if (!is_next_iteration(op(s.node))) nodes.push_back(s.node);
+  const auto loop = is_next_iteration(op(i)) ? loop_of_end_.end() : loop_of_end_.find(i);
+  if (loop != loop_of_end_.end()) {
+    const std::vector<int>& last = loop_ends_.at(loop->second).next_iterations;
+    nodes.insert(nodes.end(), last.begin(), last.end());
+  }
+  return nodes;
+}
+
+std::vector<int> graph_view::behind(int i) const {
+  if (is_next_iteration(op(i))) {
+    const auto loop = loop_of_end_.find(i);
+    return loop == loop_of_end_.end() ? std::vector<int>() : loop_ends_.at(loop->second).exits;
+  }
+  std::vector<int> nodes;
+  for (const reader& r : readers(i))
+    nodes.push_back(r.node);
+  return nodes;
 }
 
 int graph_view::find(std::string_view name) const {
@@ -55,8 +97,7 @@ std::vector<int> graph_view::topological_order() const {
   std::vector<int> waiting(nodes_.size(), 0);
   std::deque<int> ready;
   for (int i = 0; i < size(); ++i) {
-    for (const source& s : inputs(i))
-      if (!is_next_iteration(op(s.node))) ++waiting[at(i)];
+    waiting[at(i)] = static_cast<int>(before(i).size());
     if (waiting[at(i)] == 0) ready.push_back(i);
   }
   std::vector<int> order;
@@ -65,9 +106,8 @@ std::vector<int> graph_view::topological_order() const {
     const int i = ready.front();
     ready.pop_front();
     order.push_back(i);
-    if (is_next_iteration(op(i))) continue;
-    for (const reader& r : readers(i))
-      if (--waiting[at(r.node)] == 0) ready.push_back(r.node);
+    for (const int next : behind(i))
+      if (--waiting[at(next)] == 0) ready.push_back(next);
   }
   return order;
 }

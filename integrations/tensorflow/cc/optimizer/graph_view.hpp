@@ -57,15 +57,30 @@ class graph_view {
   /// "a/b", or "a/b:1".
   std::string tensor_name(const source& tensor) const;
 
-  /// Every node behind its inputs, where the edges out of NextIteration do not count; among those that are
-  /// ready, the one that became ready first. Shorter than size() if there is a cycle.
+  /// Nodes that have run when `i` does; one that `i` reads twice is there twice. What the iteration before
+  /// hands on does not count, and an Exit runs when the last iteration has: behind the NextIterations of its
+  /// loop, though it may read none of them.
+  std::vector<int> before(int i) const;
+  /// The other way round: j is in before(i) as often as i is in behind(j).
+  std::vector<int> behind(int i) const;
+
+  /// Every node behind those before it; among those that are ready, the one that became ready first. Shorter
+  /// than size() if there is a cycle.
   std::vector<int> topological_order() const;
 
  private:
+  struct loop_ends {
+    std::vector<int> next_iterations, exits;
+  };
+
+  void find_loop_ends();
+
   std::vector<const tensorflow::NodeDef*> nodes_;
   std::unordered_map<std::string_view, int> by_name_;
   std::vector<std::vector<source>> inputs_;
   std::vector<std::vector<reader>> readers_;
+  std::unordered_map<int, loop_ends> loop_ends_;  // by LoopCond
+  std::unordered_map<int, int> loop_of_end_;      // LoopCond, by NextIteration or Exit
 };
 
 bool is_next_iteration(std::string_view op);

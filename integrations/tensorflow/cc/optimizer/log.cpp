@@ -51,6 +51,8 @@ nlohmann::json to_json(const logged_graph& g) {
           {"batch", g.batch},
           {"batch_open", g.batch_open},
           {"lists_in_loops", g.lists_in_loops},
+          {"unknown_sizes", g.unknown_sizes},
+          {"unknown_size", g.unknown_size},
           {"counts_samples", g.counts_samples},
           {"budget_bytes", g.budget_bytes},
           {"predicted_peak_bytes", g.predicted_peak_bytes},

@@ -34,6 +34,10 @@ struct logged_graph {
   std::int64_t batch = 0;
   bool batch_open = false;      ///< the graph leaves the batch to its inputs
   bool lists_in_loops = false;  ///< it has loops with lists of tensors whose size is not known
+  /// How often its backward pass reads tensors whose size is not known before it runs, and one of them;
+  /// predicted peaks count nothing for them.
+  int unknown_sizes = 0;
+  std::string unknown_size;
   bool counts_samples = false;  ///< counters of its ops tell how large that is
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;

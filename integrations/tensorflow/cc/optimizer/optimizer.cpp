@@ -194,6 +194,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const footprint untouched = simulated_footprint(given, given, sizes, of, {});
     const std::int64_t plain = untouched.peak_bytes;
     log->lists_in_loops = untouched.unknown_lists;
+    log->unknown_sizes = of.unknown_sizes;
+    log->unknown_size = of.unknown_size;
     GraphDef apart;
     log->sums = take_sums_apart(item.graph, given, of, plain / parts_of_peak, &sizes, &apart);
     const GraphDef& original = log->sums > 0 ? apart : item.graph;
@@ -238,7 +240,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
                        wanted.swap ? " with swap" : "");
       if (wanted.accepted) {
         log->budget = word;
-      } else if (!log->lists_in_loops) {  // else the step may well fit: the report says that nobody knows
+      } else if (!log->lists_in_loops &&
+                 log->unknown_sizes == 0) {  // else the step may well fit: the report says that nobody knows
         log->reason = word;
         result.graph = refuse(original, graph, of, flow, absl::StrCat("Stash: ", word));
       }

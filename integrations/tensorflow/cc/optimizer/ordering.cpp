@@ -1,5 +1,6 @@
 #include "optimizer/ordering.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <set>
@@ -7,6 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "optimizer/backward.hpp"
+#include "optimizer/needs.hpp"
+#include "optimizer/slopes.hpp"
 
 namespace stash_tf {
 
@@ -31,6 +34,11 @@ int carried_on(const std::string& op) {
   return -1;
 }
 
+// With the value of a variable, they carry a gradient on as well.
+bool is_product(const std::string& op) {
+  return op == "MatMul" || op == "Einsum" || absl::StartsWith(op, "BatchMatMul");
+}
+
 bool writes_variable(const std::string& op) {
   return absl::StartsWith(op, "Assign") || absl::StartsWith(op, "ResourceApply");
 }
@@ -41,9 +49,11 @@ class orderer {
       : graph_(graph), step_(of), sizes_(sizes), flow_(flow) {}
 
   ordering run() {
+    find_carriers();
     weight_gradients_first();
     readers_before_updates();
     iterations_one_by_one();
+    result_.slopes = slopes_before_readers(graph_, step_, sizes_, flow_);
     find_what_goes_on();
     result_.order = simulate();
     if (result_.order.size() != step_.order.size()) {
@@ -57,6 +67,20 @@ class orderer {
   }
 
  private:
+  // What carries a gradient on through a layer with weights.
+  void find_carriers() {
+    carries_on_.assign(at(graph_.size()), false);
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (!step_.backward[at(i)]) continue;
+      const std::vector<source>& inputs = graph_.inputs(i);
+      carries_on_[at(i)] =
+          carried_on(graph_.op(i)) >= 0 ||
+          (is_product(graph_.op(i)) && std::any_of(inputs.begin(), inputs.end(), [&](const source& s) {
+             return !s.is_control() && graph_.op(root_of(graph_, s).node) == "ReadVariableOp";
+           }));
+    }
+  }
+
   void weight_gradients_first() {
     std::map<source, std::vector<int>> users, carriers;
     for (int i = 0; i < graph_.size(); ++i) {
@@ -84,11 +108,38 @@ class orderer {
       const auto values = reads.find(variable_of(i));
       if (values == reads.end()) continue;
       for (const int value : values->second)
-        for (const reader& r : graph_.readers(value))
-          if (r.port >= 0 && step_.backward[at(r.node)] && carried_on(graph_.op(r.node)) >= 0 &&
-              flow_.may_wait(i, r.node))
-            result_.pairs.emplace_back(r.node, i);
+        for (const int carrier : carriers_with(value))
+          if (flow_.may_wait(i, carrier) && !leads_to(i, carrier)) result_.pairs.emplace_back(carrier, i);
     }
+  }
+
+  // Those that read this node or views of it.
+  std::vector<int> carriers_with(int value) const {
+    std::vector<int> found, views = {value};
+    while (!views.empty()) {
+      const int view = views.back();
+      views.pop_back();
+      for (const reader& r : graph_.readers(view)) {
+        if (r.port < 0) continue;
+        if (carries_on_[at(r.node)]) found.push_back(r.node);
+        if (is_alias(graph_.op(r.node))) views.push_back(r.node);
+      }
+    }
+    return found;
+  }
+
+  // A step may go on behind an update, with the value from before it.
+  bool leads_to(int update, int other) const {
+    std::vector<int> queue = {update};
+    std::set<int> seen = {update};
+    while (!queue.empty()) {
+      const int i = queue.back();
+      queue.pop_back();
+      if (i == other) return true;
+      for (const int next : graph_.behind(i))
+        if (seen.insert(next).second) queue.push_back(next);
+    }
+    return false;
   }
 
   void iterations_one_by_one() {
@@ -157,16 +208,15 @@ class orderer {
       queue.push_back(i);
     };
     for (int i = 0; i < graph_.size(); ++i)
-      if (step_.backward[at(i)] && (gradient_input(graph_.op(i)) >= 0 || carried_on(graph_.op(i)) >= 0))
-        add(i);
+      if (step_.backward[at(i)] && (gradient_input(graph_.op(i)) >= 0 || carries_on_[at(i)])) add(i);
     for (const stashed_block& b : step_.blocks)
       for (const stash_reader& r : b.readers)
         add(r.node);
     while (!queue.empty()) {
       const int i = queue.back();
       queue.pop_back();
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node))) add(s.node);
+      for (const int first : graph_.before(i))
+        add(first);
     }
   }
 
@@ -175,9 +225,11 @@ class orderer {
   std::vector<int> simulate() const {
     std::vector<int> waiting(at(graph_.size()), 0);
     std::vector<std::vector<int>> then(at(graph_.size()));
-    for (const auto& [first, second] : result_.pairs) {
-      then[at(first)].push_back(second);
-      ++waiting[at(second)];
+    for (const auto* pairs : {&result_.pairs, &result_.slopes}) {
+      for (const auto& [first, second] : *pairs) {
+        then[at(first)].push_back(second);
+        ++waiting[at(second)];
+      }
     }
     for (const stashed_block& b : step_.blocks) {
       for (const stash_reader& r : b.readers) {
@@ -191,8 +243,7 @@ class orderer {
       (!step_.backward[at(i)] ? forward : goes_on_[at(i)] ? backward : updates).push_back(i);
     };
     for (int i = 0; i < graph_.size(); ++i) {
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node))) ++waiting[at(i)];
+      waiting[at(i)] += static_cast<int>(graph_.before(i).size());
       if (waiting[at(i)] == 0) enqueue(i);
     }
     std::vector<int> order;
@@ -202,9 +253,8 @@ class orderer {
       const int i = queue.front();
       queue.pop_front();
       order.push_back(i);
-      if (!is_next_iteration(graph_.op(i)))
-        for (const reader& r : graph_.readers(i))
-          if (--waiting[at(r.node)] == 0) enqueue(r.node);
+      for (const int next : graph_.behind(i))
+        if (--waiting[at(next)] == 0) enqueue(next);
       for (const int next : then[at(i)])
         if (--waiting[at(next)] == 0) enqueue(next);
     }
@@ -224,7 +274,7 @@ class orderer {
     std::vector<int> updates;
     for (const int i : result_.order) {
       if (is_large_update(i) && !goes_on_[at(i)]) updates.push_back(i);
-      if (!step_.backward[at(i)] || carried_on(graph_.op(i)) < 0) continue;
+      if (!carries_on_[at(i)]) continue;
       for (const int update : updates)
         if (flow_.may_wait(i, update)) result_.pairs.emplace_back(update, i);
       updates.clear();
@@ -235,7 +285,7 @@ class orderer {
   const step& step_;
   const tensor_sizes& sizes_;
   const control_flow& flow_;
-  std::vector<bool> goes_on_;
+  std::vector<bool> carries_on_, goes_on_;
   ordering result_;
 };
 

@@ -14,6 +14,8 @@ namespace stash_tf {
 struct ordering {
   /// (first, then): control edges to add. All go forward in `order`, so they make no cycle.
   std::vector<std::pair<int, int>> pairs;
+  /// Likewise, of slopes_before_readers(); all in the forward pass.
+  std::vector<std::pair<int, int>> slopes;
   /// All nodes: the forward pass, then the backward pass.
   std::vector<int> order;
   /// Loops of the backward pass whose next iteration waits for what one adds up.

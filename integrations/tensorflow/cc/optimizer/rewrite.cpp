@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "optimizer/forward_readers.hpp"
 #include "optimizer/host_moves.hpp"
 #include "optimizer/needs.hpp"
 #include "tensorflow/core/framework/types.h"
@@ -33,6 +34,7 @@ class rewriter {
 
   void apply(const choices& chosen, const ordering& ordered, const std::vector<int>& op_nodes) {
     moves_ = std::make_unique<host_moves>(graph_, flow_, ordered, op_nodes);
+    slopes_ = ordered.slopes;
     // Pooling first: it changes who reads the maps.
     for (std::size_t k = 0; k < step_.poolings.size(); ++k)
       if (chosen.poolings[k] != pooling_choice::from_maps)
@@ -46,8 +48,9 @@ class rewriter {
         move_raw(step_.blocks[k], choice);
       }
     }
-    for (const auto& [first, second] : ordered.pairs)
-      wait_for(second, graph_.name(first));
+    for (const auto* pairs : {&ordered.pairs, &ordered.slopes})
+      for (const auto& [first, second] : *pairs)
+        wait_for(second, graph_.name(first));
   }
 
   void refuse(const std::string& message) {
@@ -110,7 +113,7 @@ class rewriter {
   bool may_wait_for_input(int reader, int input) const {
     const std::string& op = graph_.op(reader);
     return graph_.node(reader).device() == graph_.node(input).device() && op != "Shape" && op != "ShapeN" &&
-           op != "Size" && !is_alias(op) && !is_fused_later(reader) && flow_.may_wait(reader, reader);
+           op != "Size" && !is_alias(op) && !is_fused_later(graph_, reader) && flow_.may_wait(reader, reader);
   }
 
   NodeDef* node(int i) { return result_.graph.mutable_node(i); }
@@ -325,23 +328,14 @@ class rewriter {
     n->mutable_attr()->erase("_output_shapes");
   }
 
-  // oneDNN makes one op of these and what they feed; a control edge on either keeps it from that.
-  bool is_fused_later(int i) const {
-    const std::string& op = graph_.op(i);
-    if (op == "Sigmoid" || op == "Pad") return true;
-    if (op != "Mul") return false;
-    for (const source& s : graph_.inputs(i))
-      if (graph_.op(s.node) == "Sigmoid") return true;
-    return false;
-  }
-
   void hurry(const stashed_block& b, const std::string& stored) {
-    std::vector<int> waiting;
-    collect_forward_readers(b.root.node, &waiting, 0);
     // The shape of a view comes from the tensor itself: what leads to the view cannot wait for its encoder.
     const std::set<int> before = between(b.root.node, b.tensor.node);
-    for (const int i : waiting)
+    for (const int i : forward_readers(graph_, step_, b.root.node))
       if (before.count(i) == 0 && flow_.may_wait(i, b.tensor.node)) wait_for(i, stored);
+    // What waits for a slope waits for the form in which it is kept.
+    for (const auto& [first, second] : slopes_)
+      if (first == b.root.node) wait_for(second, stored);
   }
 
   // What `last` is computed from, up to `first`.
@@ -352,25 +346,10 @@ class rewriter {
       const int i = queue.back();
       queue.pop_back();
       if (i == first || !found.insert(i).second) continue;
-      for (const source& s : graph_.inputs(i))
-        if (!is_next_iteration(graph_.op(s.node)) && position_[at(s.node)] > position_[at(first)])
-          queue.push_back(s.node);
+      for (const int earlier : graph_.before(i))
+        if (position_[at(earlier)] > position_[at(first)]) queue.push_back(earlier);
     }
     return found;
-  }
-
-  void collect_forward_readers(int from, std::vector<int>* waiting, int depth) const {
-    constexpr int deepest = 4;
-    for (const reader& r : graph_.readers(from)) {
-      if (r.port < 0 || step_.backward[at(r.node)] || is_control_flow(graph_.op(r.node))) continue;
-      if (graph_.node(r.node).device() != graph_.node(from).device()) continue;
-      // Views hold the same memory: it is what reads them that must wait. The encoder itself may read one.
-      if (is_alias(graph_.op(r.node)) || is_fused_later(r.node)) {
-        if (depth < deepest) collect_forward_readers(r.node, waiting, depth + 1);
-      } else {
-        waiting->push_back(r.node);
-      }
-    }
   }
 
   const graph_view& graph_;
@@ -378,6 +357,7 @@ class rewriter {
   const control_flow& flow_;
   std::unique_ptr<host_moves> moves_;
   rewritten result_;
+  std::vector<std::pair<int, int>> slopes_;
   std::vector<int> position_;  // in the topological order
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;

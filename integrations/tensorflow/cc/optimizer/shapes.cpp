@@ -18,8 +18,7 @@ namespace {
 using tensorflow::grappler::GraphProperties;
 using tensorflow::grappler::GrapplerItem;
 
-// Grappler writes unknown dimensions as symbols below -1, and the batch of a step's input is the first it
-// finds.
+// Grappler writes unknown dimensions as symbols below -1; the first it finds is mostly the batch of an input.
 constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
 constexpr std::int64_t most_elements = std::int64_t{1} << 46;
@@ -28,14 +27,19 @@ constexpr int most_rounds = 4;  // of inference: lists may hold what was compute
 constexpr std::int64_t more_than_most = -2;
 
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
-// batch: where they are not, plans are of a wrong size, but no values are.
+// batch: where they are not, plans are of a wrong size, but no values are. So is the first symbol where an
+// input has it elsewhere, as for the length of a sequence; where none has, it is of something else, as how
+// many values a mask leaves.
 std::set<std::int64_t> batch_symbols(const GraphProperties& properties, const graph_view& graph) {
-  std::set<std::int64_t> symbols = {first_symbol};
+  std::set<std::int64_t> symbols;
   for (int i = 0; i < graph.size(); ++i) {
     if (!is_given(graph.op(i)) || !properties.HasOutputProperties(graph.name(i))) continue;
-    for (const auto& p : properties.GetOutputProperties(graph.name(i)))
-      if (p.shape().dim_size() > 0 && p.shape().dim(0).size() <= first_symbol)
-        symbols.insert(p.shape().dim(0).size());
+    for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
+      for (int k = 0; k < p.shape().dim_size(); ++k) {
+        const std::int64_t n = p.shape().dim(k).size();
+        if (n == first_symbol || (k == 0 && n < first_symbol)) symbols.insert(n);
+      }
+    }
   }
   return symbols;
 }
@@ -113,13 +117,15 @@ class inference {
 };
 
 // The step's inputs with a number for the batch. Shapes that are computed from that of an input, as of the
-// state that a recurrent layer begins with, are known then.
-std::map<source, listed_shape> inputs_with_batch(const graph_view& graph,
-                                                 const std::vector<std::vector<tensor_size>>& sizes) {
+// state that a recurrent layer begins with or of noise that is drawn for each sample, are known then.
+std::map<source, listed_shape> inputs_with_batch(const graph_view& graph, const inference& with_symbols,
+                                                 std::int64_t batch) {
   std::map<source, listed_shape> inputs;
   for (int i = 0; i < graph.size(); ++i) {
-    for (std::size_t port = 0; is_given(graph.op(i)) && port < sizes[at(i)].size(); ++port) {
-      const tensor_size& s = sizes[at(i)][port];
+    if (!is_given(graph.op(i))) continue;
+    const std::vector<tensor_size> sizes = with_symbols.sizes_of(graph, i, batch);
+    for (std::size_t port = 0; port < sizes.size(); ++port) {
+      const tensor_size& s = sizes[port];
       if (s.elements < 0 || !s.per_sample) continue;
       const source tensor{i, static_cast<int>(port)};
       inputs[tensor] = {stand_in_name(graph, tensor), s.dims, s.type};
@@ -136,6 +142,18 @@ bool has_lists_and_loops(const graph_view& graph) {
     loops = loops || graph.op(i) == "LoopCond";
   }
   return lists && loops;
+}
+
+bool is_unknown(const tensor_size& s) {
+  return s.elements == unknown && tensorflow::DataTypeIsFloating(s.type);
+}
+
+// Of a size that was found with one number of samples, what is the batch: whatever is twice as large with
+// twice as many.
+void find_batch(const std::vector<std::int64_t>& twice, tensor_size* s) {
+  for (std::size_t k = 0; k < std::min(twice.size(), s->dims.size()); ++k)
+    if (s->dims[k] > 0 && twice[k] == 2 * s->dims[k]) ++s->batch_dims;
+  s->per_sample = s->batch_dims > 0;
 }
 
 }  // namespace
@@ -173,16 +191,36 @@ absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& gra
     }
   }
   result->batch_known_ = !result->batch_open_ || batch > 0;
-  if (!result->batch_open_ || !has_lists_and_loops(graph)) return absl::OkStatus();
-  inference with_batch;
-  const absl::Status status = with_batch.run(item, graph, inputs_with_batch(graph, result->of_node_), true);
-  for (int i = 0; i < graph.size() && status.ok(); ++i) {
-    std::vector<tensor_size> sizes = with_batch.sizes_of(graph, i, result->batch_);
+  if (!result->batch_open_ || !(has_lists_and_loops(graph) || result->has_unknown())) return absl::OkStatus();
+  inference with_batch, with_two;
+  for (const auto& [found, samples] :
+       {std::pair(&with_batch, result->batch_), {&with_two, 2 * result->batch_}}) {
+    const auto inputs = inputs_with_batch(graph, with_symbols, samples);
+    if (!found->run(item, graph, inputs, true).ok()) return absl::OkStatus();
+  }
+  for (int i = 0; i < graph.size(); ++i) {
+    const std::vector<tensor_size> sizes = with_batch.sizes_of(graph, i, result->batch_);
+    const std::vector<tensor_size> twice = with_two.sizes_of(graph, i, result->batch_);
     std::vector<tensor_size>& known = result->of_node_[at(i)];
-    for (std::size_t port = 0; port < std::min(sizes.size(), known.size()); ++port)
-      if (known[port].elements == unknown) known[port] = std::move(sizes[port]);
+    for (std::size_t port = 0; port < std::min({sizes.size(), twice.size(), known.size()}); ++port) {
+      // What is open still is not the batch.
+      if (known[port].elements != unknown || sizes[port].per_sample) continue;
+      known[port] = sizes[port];
+      find_batch(twice[port].dims, &known[port]);
+    }
   }
   return absl::OkStatus();
+}
+
+bool tensor_sizes::has_unknown() const {
+  return std::any_of(of_node_.begin(), of_node_.end(), [](const std::vector<tensor_size>& outputs) {
+    return std::any_of(outputs.begin(), outputs.end(), is_unknown);
+  });
+}
+
+bool tensor_sizes::is_unknown_number(const source& tensor) const {
+  return at(tensor.node) < of_node_.size() && at(tensor.port) < of_node_[at(tensor.node)].size() &&
+         is_unknown(of_node_[at(tensor.node)][at(tensor.port)]);
 }
 
 const tensor_size* tensor_sizes::find(const source& tensor) const {

@@ -40,6 +40,8 @@ class tensor_sizes {
 
   /// Null if not known, as of nodes that were added later.
   const tensor_size* find(const source& tensor) const;
+  /// Whether it holds floating-point numbers, and the graph does not say how many.
+  bool is_unknown_number(const source& tensor) const;
   /// Samples that sizes were computed with; `batch_known()` says whether that is more than a guess.
   std::int64_t batch() const { return batch_; }
   bool batch_known() const { return batch_known_; }
@@ -49,6 +51,8 @@ class tensor_sizes {
   bool batch_open() const { return batch_open_; }
 
  private:
+  bool has_unknown() const;
+
   std::vector<std::vector<tensor_size>> of_node_;  // elements below 0: not known
   std::int64_t batch_ = 0;
   bool batch_known_ = true;

@@ -98,6 +98,8 @@ class analyser {
     if (size == nullptr) {
       if (is_control_flow(graph_.op(node)) || is_control_flow(graph_.op(root.node))) return;
       step_.left.push_back({graph_.name(node), graph_.op(node), "the size of what it reads is not known"});
+      if (flow_->frame(node) == 0 && sizes_.is_unknown_number(read) && step_.unknown_sizes++ == 0)
+        step_.unknown_size = graph_.tensor_name(root);
       return;
     }
     if (!is_storable(size->type)) return;
@@ -192,9 +194,10 @@ class analyser {
     while (!queue.empty()) {
       const int i = queue.back();
       queue.pop_back();
+      for (const int next : graph_.behind(i))
+        add(next);
       if (is_next_iteration(graph_.op(i))) continue;
       for (const reader& r : graph_.readers(i)) {
-        add(r.node);
         if (late_[at(i)] || !late_[at(r.node)]) continue;
         for (const source& s : graph_.inputs(r.node))
           if (!s.is_control() && late_[at(s.node)]) meeting.push_back(s.node);

@@ -59,6 +59,9 @@ struct step {
   std::map<source, int> block_of;  ///< by root
   std::vector<pooling> poolings;
   std::vector<left_node> left;
+  /// Readings of the backward pass, outside of loops, of tensors whose size is not known; and one of these.
+  int unknown_sizes = 0;
+  std::string unknown_size;
   /// A node whose device stands for the step's: of the first block, or, without blocks, in a loop of the
   /// backward pass; -1: there is nothing to do.
   int place = -1;

@@ -53,6 +53,10 @@ LOOPS = (
     "The step has loops that keep tensors in lists, and nothing says how often they run or how large these tensors "
     "are: predicted peaks count only a part of them, and the budget of {budget} bytes may not be kept."
 )
+SIZES = (
+    "The backward pass reads tensors whose size is not known before they are there ({name}{others}): predicted peaks "
+    "count nothing for them, and the budget of {budget} bytes may not be kept."
+)
 MISFIT = (
     "Values of {tensor}{others} do not suit {form}: storing them changes them by {change}, and with them the "
     "gradients of the weights that read them. Scale the inputs, use norms, a format with a wider range, or name the "
@@ -77,7 +81,7 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
-    doubts = budget_doubts(graphs, counters) + lists_in_loops(graphs)
+    doubts = budget_doubts(graphs, counters) + lists_in_loops(graphs) + unknown_sizes(graphs)
     words = moves(graphs) + over_budget(graphs) + doubts + misfits(graphs, counters) + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
@@ -142,6 +146,17 @@ def lists_in_loops(graphs: Iterable[Entry]) -> list[str]:
     found = [graph for graph in graphs if graph["rewritten"] and graph.get("lists_in_loops")]
     budgets = [graph["budget_bytes"] for graph in found if graph.get("budget_bytes") and not graph.get("reason")]
     return [LOOPS.format(budget=budgets[-1])] if budgets else []
+
+
+def unknown_sizes(graphs: Iterable[Entry]) -> list[str]:
+    """That a budget is for steps with tensors of a size that only their data tell: at most one sentence."""
+    found = [graph for graph in graphs if graph["rewritten"] and graph.get("unknown_sizes")]
+    found = [graph for graph in found if graph.get("budget_bytes") and not graph.get("reason")]
+    if not found:
+        return []
+    graph = found[-1]
+    others = " and others" if graph["unknown_sizes"] > 1 else ""
+    return [SIZES.format(name=graph["unknown_size"], others=others, budget=graph["budget_bytes"])]
 
 
 def unknown_layers(graphs: Iterable[Entry]) -> list[str]:

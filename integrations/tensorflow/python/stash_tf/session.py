@@ -138,6 +138,7 @@ class Session:
                 raise StashError(f"{doubt} (strict=True)")
             self._warn("budget", diagnosis.over_budget(certain))
             self._warn("loops", diagnosis.lists_in_loops(certain))
+            self._warn("sizes", diagnosis.unknown_sizes(certain))
             if replanning.seeded(known):
                 # Another form of the function would draw the same numbers again.
                 self.replans_left = self.repairs_left = 0

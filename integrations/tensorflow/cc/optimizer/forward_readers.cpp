@@ -1,0 +1,39 @@
+#include "optimizer/forward_readers.hpp"
+
+#include "optimizer/needs.hpp"
+
+namespace stash_tf {
+
+namespace {
+
+void collect(const graph_view& graph, const step& of, int from, int depth, std::vector<int>* found) {
+  constexpr int deepest = 4;
+  for (const reader& r : graph.readers(from)) {
+    if (r.port < 0 || of.backward[at(r.node)] || is_control_flow(graph.op(r.node))) continue;
+    if (graph.node(r.node).device() != graph.node(from).device()) continue;
+    if (is_alias(graph.op(r.node)) || is_fused_later(graph, r.node)) {
+      if (depth < deepest) collect(graph, of, r.node, depth + 1, found);
+    } else {
+      found->push_back(r.node);
+    }
+  }
+}
+
+}  // namespace
+
+bool is_fused_later(const graph_view& graph, int node) {
+  const std::string& op = graph.op(node);
+  if (op == "Sigmoid" || op == "Pad") return true;
+  if (op != "Mul") return false;
+  for (const source& s : graph.inputs(node))
+    if (graph.op(s.node) == "Sigmoid") return true;
+  return false;
+}
+
+std::vector<int> forward_readers(const graph_view& graph, const step& of, int node) {
+  std::vector<int> found;
+  collect(graph, of, node, 0, &found);
+  return found;
+}
+
+}  // namespace stash_tf

@@ -1,0 +1,20 @@
+#pragma once
+/// \file
+/// Who reads a tensor in the forward pass.
+
+#include <vector>
+
+#include "optimizer/graph_view.hpp"
+#include "optimizer/step.hpp"
+
+namespace stash_tf {
+
+/// Whether oneDNN will make one op of this one and what it feeds or is fed by: a control edge to either keeps
+/// it from that.
+bool is_fused_later(const graph_view& graph, int node);
+
+/// Ops of the forward pass on the same device that read what `node` computes, and may wait for something.
+/// Views hold the same memory: in their place, and in that of what is_fused_later(), stand their readers.
+std::vector<int> forward_readers(const graph_view& graph, const step& of, int node);
+
+}  // namespace stash_tf
