@@ -94,7 +94,8 @@ copy_payloads(device_tiles from, device_tiles to) {
   const std::uint32_t entry = to.table()[tile];
   if (count == 0 || entry >> 30 != entry_slot) return;
   std::uint32_t status = status_ok;
-  const std::uint8_t* payload = find_payload<Columns>(from, tile, count, status);
+  const std::uint32_t used = payload_bytes<Columns>(from, count);
+  const std::uint8_t* payload = find_payload(from, tile, used, status);
   if (payload == nullptr) {
     sync_warp();  // all lanes have read the entry
     if (lane == 0) {
@@ -103,7 +104,6 @@ copy_payloads(device_tiles from, device_tiles to) {
     }
     return;
   }
-  const std::uint32_t used = payload_bytes<Columns>(from, count);
   const auto* source = reinterpret_cast<const vector16*>(payload);
   auto* const target = reinterpret_cast<vector16*>(to.data) + (entry & 0x3fffffff);
   for (std::uint32_t u = lane; u < (used + 15) / 16; u += warp_lanes) {

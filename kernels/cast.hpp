@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/code_elements.hpp"
 #include "common/each_group.hpp"
 #include "common/stored_values.hpp"
 #include "stash/status.hpp"
@@ -138,14 +139,19 @@ template <class Element, unsigned Bits, bool Scaled>
 STASH_DEVICE group<Element> values_of(const code_group& codes, const element_type& type,
                                       const value_conversion& c) {
   // Numbers, and groups without any other, have shorter ways.
-  if constexpr (Bits == 8 && !Scaled && has_fp8_instructions) {
-    if (!any_special_fp8(codes.words, c)) return fp8_values_of<Element>(codes.words, type, c);
+  if constexpr (Bits == 8 && !Scaled) {
+    const std::uint32_t words[1][2] = {{codes.words[0], codes.words[1]}};
+    packed_group<Element> g[1];
+    fp8_elements_of(words, type, c, g);
+    return unpacked(g[0]);
   } else if constexpr (sizeof(Element) == 2 && Scaled) {
     const bool special =
         codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
-    if (!special) return scaled_elements_of<Bits>(codes, type, c);
-  } else if constexpr (sizeof(Element) == 2 && Bits == 10) {
-    if (!type.bf16) return halves_of_fp10(codes);
+    if (!special) return unpacked(scaled_elements_of<Bits>(codes, type, c));
+  } else if constexpr (Bits == 10) {
+    packed_group<Element> g;
+    fp10_elements_of(codes, type, c, g);
+    return unpacked(g);
   }
   float values[group_elements];
   STASH_UNROLL

@@ -78,7 +78,7 @@ list_entries(device_tiles job, device_csr32 out) {
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     const packed_group<Element> dense =
-        spread(seen.bits.byte[r], reinterpret_cast<const Element*>(image) + seen.bits.rank[r]);
+        group_of_image<Element, Narrow>(job, image, seen.bits.byte[r], seen.bits.rank[r]);
     for_each_set(packed.byte[r], packed.rank[r], [&](unsigned i, std::uint32_t rank) {
       out.columns[begin + rank] = lane * group_elements + i;
       values[begin + rank] = dense.value(i);

@@ -60,7 +60,7 @@ STASH_DEVICE std::uint32_t bitmap_passes(const device_tiles& job, std::uint64_t 
   if (present == 0 || (job.report->flags & flag_mask_is_not_sign) == 0) return present;
   const std::uint64_t tile = first / tile_elements;
   const mask_counts counts = count_mask(job, tile, static_cast<std::uint32_t>(first % tile_elements));
-  const std::uint8_t* payload = find_payload<false>(job, tile, counts.all, status);
+  const std::uint8_t* payload = find_payload(job, tile, payload_bytes<false>(job, counts.all), status);
   if (payload == nullptr) return 0;
   std::uint32_t bits = 0;
   std::uint32_t rank = counts.before;
@@ -83,7 +83,7 @@ STASH_DEVICE std::uint32_t csr_passes(const device_tiles& job, std::uint64_t fir
   }
   const std::uint32_t count = rows.end[tile_rows - 1];
   if (count == 0) return 0;
-  const std::uint8_t* payload = find_payload<true>(job, tile, count, status);
+  const std::uint8_t* payload = find_payload(job, tile, payload_bytes<true>(job, count), status);
   if (payload == nullptr) return 0;
   const std::uint8_t* columns = payload + value_bytes(job, count);
   // The last row of a tensor may be shorter: what lies behind its end makes the tile corrupt.

@@ -12,10 +12,9 @@
 
 namespace stash::kernels {
 
-/// Where the payload of a tile with `count` > 0 non-zeros lies, or null and the reason in `status`.
-template <bool Columns>
+/// Where the payload of a tile with `bytes` > 0 of it lies, or null and the reason in `status`.
 STASH_DEVICE const std::uint8_t* find_payload(const device_tiles& job, std::uint64_t tile,
-                                              std::uint32_t count, std::uint32_t& status) {
+                                              std::uint32_t bytes, std::uint32_t& status) {
   const std::uint32_t entry = job.table()[tile];
   const std::uint64_t offset = std::uint64_t{entry & 0x3fffffff} * 16;
   const std::uint32_t where = entry >> 30;
@@ -35,7 +34,7 @@ STASH_DEVICE const std::uint8_t* find_payload(const device_tiles& job, std::uint
     base = job.host;
     end = job.host_end;
   }
-  const std::uint64_t size = (payload_bytes<Columns>(job, count) + std::uint64_t{15}) / 16 * 16;
+  const std::uint64_t size = (bytes + std::uint64_t{15}) / 16 * 16;
   if (base == nullptr || offset + size > end) {
     status = status_corrupt;
     return nullptr;
@@ -61,10 +60,24 @@ STASH_DEVICE std::uint32_t existing(const device_tiles& job, std::uint64_t index
   return (1U << group_length(job.dense.elements, index)) - 1;
 }
 
+/// Loads of a lane are in flight together. Narrow values rarely take more than two.
+template <bool Narrow>
 STASH_DEVICE void copy_payload(const std::uint8_t* payload, std::uint32_t bytes, vector16* image) {
+  constexpr unsigned at_once = Narrow ? 2 : 4;
   const auto* from = reinterpret_cast<const vector16*>(payload);
-  for (std::uint32_t u = thread_rank() % warp_lanes; u < (bytes + 15) / 16; u += warp_lanes)
-    image[u] = load_once(from + u);
+  const std::uint32_t vectors = (bytes + 15) / 16;
+  STASH_NO_UNROLL
+  for (std::uint32_t u = thread_rank() % warp_lanes; u < vectors; u += at_once * warp_lanes) {
+    vector16 v[at_once];
+    STASH_UNROLL
+    for (unsigned i = 0; i < at_once; ++i) {
+      if (i == 0 || u + i * warp_lanes < vectors) v[i] = load_once(from + u + i * warp_lanes);
+    }
+    STASH_UNROLL
+    for (unsigned i = 0; i < at_once; ++i) {
+      if (i == 0 || u + i * warp_lanes < vectors) image[u + i * warp_lanes] = v[i];
+    }
+  }
   sync_warp();
 }
 
@@ -93,10 +106,10 @@ STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, b
                                   tile_seen& seen) {
   see_mask(job, tile, seen);
   if (!values || seen.count == 0) return;
-  const std::uint8_t* payload = find_payload<false>(job, tile, seen.count, seen.status);
-  if (payload == nullptr) return seen.nothing();
   const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
-  copy_payload(payload, stored, image + place_to_read<Element, Narrow>(stored) / 16);
+  const std::uint8_t* payload = find_payload(job, tile, stored, seen.status);
+  if (payload == nullptr) return seen.nothing();
+  copy_payload<Narrow>(payload, stored, image + place_to_read<Element, Narrow>(job, stored) / 16);
   if constexpr (Narrow) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
 }
 
@@ -142,27 +155,27 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool
     return;
   }
   if (seen.count == 0) return;
-  const std::uint8_t* payload = find_payload<true>(job, tile, seen.count, seen.status);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
+  const std::uint8_t* payload = find_payload(job, tile, stored + seen.count, seen.status);
   if (payload == nullptr) return;
   STASH_UNROLL
   for (unsigned v = 0; v < mark_vectors; v += warp_lanes)
     marks[v + lane] = {};
-  const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
-  vector16* const read = image + place_to_read<Element, Narrow>(stored) / 16;
-  copy_payload(payload, stored + seen.count, read);
+  vector16* const read = image + place_to_read<Element, Narrow>(job, stored) / 16;
+  copy_payload<Narrow>(payload, stored + seen.count, read);
   const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(read) + stored;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     std::uint8_t* const of_row = reinterpret_cast<std::uint8_t*>(marks) + r * csr_row_elements;
-    for (std::uint32_t i = (r == 0 ? 0 : end[r - 1]) + lane; i < end[r]; i += warp_lanes)
-      of_row[columns[i]] = 1;
+    const std::uint8_t* column = columns + (r == 0 ? 0 : end[r - 1]) + lane;
+    for (; column < columns + end[r]; column += warp_lanes)
+      of_row[*column] = 1;
   }
   sync_warp();
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    const std::uint64_t bytes = reinterpret_cast<const std::uint64_t*>(marks)[r * row_groups + lane];
-    seen.bits.byte[r] =
-        bits_of_bytes(static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes >> 32));
+    const vector8 bytes = reinterpret_cast<const vector8*>(marks)[r * row_groups + lane];
+    seen.bits.byte[r] = bits_of_bytes(bytes.word[0], bytes.word[1]);
   }
   if ((tile + 1) * tile_elements > job.dense.elements) {
     const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
@@ -222,16 +235,29 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
 
   const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
   const bool whole = job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
-  STASH_UNROLL
-  for (unsigned r = 0; r < tile_rows; ++r) {
+  const auto store = [&](unsigned r, const packed_group<Element>& g) {
     const std::uint64_t number = first + r * row_groups;
-    const auto* values = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
-    const group<Element> out = unpacked(spread(seen.bits.byte[r], values));
     if (whole) {
-      store_halves(job.dense, number, shared_halves(number, out));
+      store_halves(job.dense, number, shared_halves(number, unpacked(g)));
     } else {
-      store_elements(job.dense, number, out);
+      store_elements(job.dense, number, unpacked(g));
     }
+  };
+  if (Narrow && come_as_fp8(job)) {
+    // f32 of all rows at once would be too many registers.
+    constexpr unsigned at_once = has_halves<Element> ? 1 : tile_rows;
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; r += at_once) {
+      packed_group<Element> out[at_once];
+      groups_of_fp8(job, image, seen.bits.byte + r, seen.bits.rank + r, out);
+      STASH_UNROLL
+      for (unsigned i = 0; i < at_once; ++i)
+        store(r + i, out[i]);
+    }
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      store(r, group_of_elements<Element>(image, seen.bits.byte[r], seen.bits.rank[r]));
   }
 }
 
@@ -311,8 +337,8 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   if (values && seen.status == status_ok) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r) {
-      const auto* stored = reinterpret_cast<const Element*>(image) + seen.bits.rank[r];
-      bits[r] = test.bits(bits[r], unpacked(spread(bits[r], stored)));
+      bits[r] = test.bits(bits[r],
+                          unpacked(group_of_image<Element, Narrow>(job, image, bits[r], seen.bits.rank[r])));
     }
   }
   STASH_UNROLL

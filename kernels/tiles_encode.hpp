@@ -200,10 +200,9 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   if constexpr (Columns) {
     const std::uint64_t row = tile * tile_rows + lane;
     if (lane < tile_rows && row < job.rows()) {
-      const std::uint32_t end = lane == 0   ? bits.row_end[0]
-                                : lane == 1 ? bits.row_end[1]
-                                : lane == 2 ? bits.row_end[2]
-                                            : bits.row_end[3];
+      const std::uint32_t first_two = pick_bytes(bits.row_end[0], bits.row_end[1], 0x5410);
+      const std::uint32_t last_two = pick_bytes(bits.row_end[2], bits.row_end[3], 0x5410);
+      const std::uint32_t end = pick_bytes_at(first_two, last_two, 0x10 + 0x22 * lane);
       job.row_ends()[row] = static_cast<std::uint16_t>(end);
     }
   } else {

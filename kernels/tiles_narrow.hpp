@@ -4,7 +4,8 @@
 /// way round, in place. The elements lie at the front and the stored values, which are never larger, near the
 /// end. So going from the last values to the first, codes are written behind all elements that are still to
 /// be read, and going from the first to the last, elements before all codes; what a warp handles at once it
-/// reads before it writes. Scales are few, and a lane holds one.
+/// reads before it writes. Scales are few, and a lane holds one. Codes of fp8 need none of this where they
+/// can be made, or read, on the way out of shared memory.
 
 #include <cstdint>
 
@@ -20,11 +21,15 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow ? elements - stored / 16 * 16 : 0;
 }
+/// Eight-bit codes without scales are read as they are: at the front, and as elements they are never there.
+STASH_DEVICE bool come_as_fp8(const device_tiles& job) {
+  return job.code_bits == 8 && !job.scaled;
+}
 /// Where it comes to be read.
 template <class Element, bool Narrow>
-STASH_DEVICE std::uint32_t place_to_read(std::uint32_t stored) {
+STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
-  return Narrow ? elements - (stored + 15) / 16 * 16 : 0;
+  return Narrow && !come_as_fp8(job) ? elements - (stored + 15) / 16 * 16 : 0;
 }
 
 /// Calls body(first value) for every `each` of `count` values, from the last to the first.
@@ -196,40 +201,105 @@ STASH_DEVICE float stored_value(const device_tiles& job, const std::uint8_t* pay
   return value_of(code, job.conversion);
 }
 
-/// Turns the `count` stored values of an image into elements. All lanes come.
+/// fp10: a word to a lane.
 template <class Element>
-STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  const std::uint8_t* const stored = image + place_to_read<Element, true>(value_bytes(job, count));
-  auto* const values = reinterpret_cast<Element*>(image);
-  if (job.code_bits == 8 && !job.scaled) {
-    for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {
-      const std::uint32_t first = base + group_elements * lane;
-      group<Element> g = {};
-      if (first < count) {
-        const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(stored + first);
-        g = values_of<Element, 8, false>(fp8_codes(word), job.type, job.conversion);
-      }
-      sync_warp();
-      if (first < count) store_group(values + first, g);
-      sync_warp();
+STASH_DEVICE void widen_fp10(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
+                             Element* values) {
+  for (std::uint32_t base = 0; base < count; base += 3 * warp_lanes) {
+    const std::uint32_t first = base + 3 * (thread_rank() % warp_lanes);
+    const std::uint32_t word = first < count ? reinterpret_cast<const std::uint32_t*>(stored)[first / 3] : 0;
+    Element element[3];
+    STASH_UNROLL
+    for (unsigned i = 0; i < 3; ++i) {
+      const std::uint32_t code = word >> (10 * i) & 0x3ff;
+      element[i] = sizeof(Element) == 2 && !job.type.bf16
+                       ? static_cast<Element>(half_of_fp10(code))
+                       : from_f32<Element>(value_of<10>(code, job.conversion), job.type);
     }
-    return;
+    sync_warp();
+    STASH_UNROLL
+    for (unsigned i = 0; i < 3; ++i) {
+      if (first + i < count) values[first + i] = element[i];
+    }
+    sync_warp();
   }
+}
+
+/// Any other codes, four to a lane.
+template <class Element>
+STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
+                              Element* values) {
+  const unsigned lane = thread_rank() % warp_lanes;
+  const unsigned bits = job.code_bits;
   const std::uint32_t scales = scale_bytes(job, count);
   const std::uint32_t own_scale = lane < scales ? stored[lane] : 0;
-  for (std::uint32_t base = 0; base < count; base += scaled_group) {
-    const auto scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, base / scaled_group));
-    const std::uint32_t rank = base + lane;
-    float value = 0;
-    if (rank < count) {
-      const std::uint32_t code = stored_code(job, stored + scales, rank);
-      value = job.scaled ? scaled_value_of(code, scale, job.conversion) : value_of(code, job.conversion);
+  for (std::uint32_t base = 0; base < count; base += 4 * warp_lanes) {
+    const std::uint32_t first = base + 4 * lane;
+    const auto scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, first / scaled_group));
+    Element element[4] = {};
+    if (first < count) {
+      std::uint64_t codes = 0;
+      if (bits == 16) {
+        codes = *reinterpret_cast<const std::uint64_t*>(stored + first * 2);
+      } else {
+        // Scales put them anywhere, and behind the last one may be the end of shared memory.
+        const std::uint32_t have = count - first < 4 ? count - first : 4;
+        const std::uint8_t* const from = stored + scales + first * bits / 8;
+        for (std::uint32_t b = 0; b < (have * bits + 7) / 8; ++b)
+          codes |= std::uint64_t{from[b]} << (8 * b);
+      }
+      STASH_UNROLL
+      for (unsigned i = 0; i < 4; ++i) {
+        const std::uint32_t code = static_cast<std::uint32_t>(codes >> (bits * i)) & ((1U << bits) - 1);
+        const float value =
+            job.scaled ? scaled_value_of(code, scale, job.conversion) : value_of(code, job.conversion);
+        element[i] = from_f32<Element>(value, job.type);
+      }
     }
     sync_warp();
-    if (rank < count) values[rank] = from_f32<Element>(value, job.type);
+    if (first < count) {
+      STASH_UNROLL
+      for (unsigned i = 0; i < 4; ++i)
+        values[first + i] = element[i];
+    }
     sync_warp();
   }
+}
+
+/// Turns the `count` stored values of an image into elements, but for those that come as fp8. All lanes come.
+template <class Element>
+STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
+  if (come_as_fp8(job)) return;
+  const std::uint8_t* const stored = image + place_to_read<Element, true>(job, value_bytes(job, count));
+  auto* const values = reinterpret_cast<Element*>(image);
+  if (job.code_bits == 10) return widen_fp10(job, stored, count, values);
+  widen_codes(job, stored, count, values);
+}
+
+/// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8,
+/// and of one of elements.
+template <class Element, unsigned Groups>
+STASH_DEVICE void groups_of_fp8(const device_tiles& job, const vector16* image, const std::uint32_t* bits,
+                                const std::uint32_t* rank, packed_group<Element> (&out)[Groups]) {
+  std::uint32_t words[Groups][2];
+  STASH_UNROLL
+  for (unsigned g = 0; g < Groups; ++g)
+    spread_bytes(bits[g], image, rank[g], words[g]);
+  fp8_elements_of(words, job.type, job.conversion, out);
+}
+template <class Element>
+STASH_DEVICE packed_group<Element> group_of_elements(const vector16* image, std::uint32_t bits,
+                                                     std::uint32_t rank) {
+  return spread(bits, reinterpret_cast<const Element*>(image) + rank);
+}
+/// A group of either.
+template <class Element, bool Narrow>
+STASH_DEVICE packed_group<Element> group_of_image(const device_tiles& job, const vector16* image,
+                                                  std::uint32_t bits, std::uint32_t rank) {
+  if (!Narrow || !come_as_fp8(job)) return group_of_elements<Element>(image, bits, rank);
+  packed_group<Element> out[1];
+  groups_of_fp8(job, image, &bits, &rank, out);
+  return out[0];
 }
 
 }  // namespace stash::kernels

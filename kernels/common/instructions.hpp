@@ -4,6 +4,7 @@
 /// nearest, ties to even, and know denormals. Of NaN they forget sign and payload, so the C++ does too:
 /// whoever uses them has to add the sign, and tests show where it is missing.
 
+#include <cmath>
 #include <cstdint>
 
 #include "common/simt.hpp"
@@ -20,10 +21,25 @@ inline constexpr bool has_fp8_instructions = true;
 
 #if defined(__CUDACC__)
 
+/// A number, or the nearest one that has no larger magnitude than `largest`.
+STASH_DEVICE float clamped(float number, float largest) {
+  return fminf(fmaxf(number, -largest), largest);
+}
 STASH_DEVICE float half_to_float(std::uint16_t half) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
   return value;
+}
+/// Two at once.
+STASH_DEVICE void halves_to_floats(std::uint32_t halves, float* values) {
+  asm("{\n\t"
+      ".reg .b16 lower, upper;\n\t"
+      "mov.b32 {lower, upper}, %2;\n\t"
+      "cvt.f32.f16 %0, lower;\n\t"
+      "cvt.f32.f16 %1, upper;\n\t"
+      "}"
+      : "=f"(values[0]), "=f"(values[1])
+      : "r"(halves));
 }
 /// Infinity beyond the largest number.
 STASH_DEVICE std::uint16_t float_to_half(float value) {
@@ -68,6 +84,12 @@ STASH_DEVICE std::uint32_t floats_to_bfloats(float first, float second) {
 STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t which) {
   return __byte_perm(a, b, which);
 }
+/// The same where it is known that no digit is above 7, which __byte_perm() sees to.
+STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
+  std::uint32_t picked;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(a), "r"(b), "r"(places));
+  return picked;
+}
 
 /// The highest bit of each half, in all its places.
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
@@ -79,6 +101,17 @@ STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
 STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
   std::uint32_t masks;
   asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(masks) : "r"(bytes));
+  return masks;
+}
+/// The same of the two lower bytes, or of the two upper ones, in the places of halves.
+STASH_DEVICE std::uint32_t sign_masks_of_lower(std::uint32_t bytes) {
+  std::uint32_t masks;
+  asm("prmt.b32 %0, %1, 0, 0x9988;" : "=r"(masks) : "r"(bytes));
+  return masks;
+}
+STASH_DEVICE std::uint32_t sign_masks_of_upper(std::uint32_t bytes) {
+  std::uint32_t masks;
+  asm("prmt.b32 %0, %1, 0, 0xbbaa;" : "=r"(masks) : "r"(bytes));
   return masks;
 }
 /// Bits of a where those of the mask are set, else of b.
@@ -99,6 +132,12 @@ STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
   std::uint32_t masks;
   asm("set.neu.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(halves), "r"(0));
   return masks;
+}
+/// Products of f16, two at once.
+STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t products;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
+  return products;
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
@@ -198,16 +237,27 @@ STASH_DEVICE std::uint32_t floats_to_fp8(float first, float second, bool e5m2) {
   }
   return codes;
 }
-/// Exact.
-STASH_DEVICE std::uint32_t fp8_to_halves(std::uint32_t codes, bool e5m2) {
-  std::uint32_t halves;
-  const auto pair = static_cast<std::uint16_t>(codes);
+/// Four codes as two words of f16, exact.
+STASH_DEVICE void fp8_to_halves(std::uint32_t codes, bool e5m2, std::uint32_t* halves) {
   if (e5m2) {
-    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(pair));
+    asm("{\n\t"
+        ".reg .b16 lower, upper;\n\t"
+        "mov.b32 {lower, upper}, %2;\n\t"
+        "cvt.rn.f16x2.e5m2x2 %0, lower;\n\t"
+        "cvt.rn.f16x2.e5m2x2 %1, upper;\n\t"
+        "}"
+        : "=r"(halves[0]), "=r"(halves[1])
+        : "r"(codes));
   } else {
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+    asm("{\n\t"
+        ".reg .b16 lower, upper;\n\t"
+        "mov.b32 {lower, upper}, %2;\n\t"
+        "cvt.rn.f16x2.e4m3x2 %0, lower;\n\t"
+        "cvt.rn.f16x2.e4m3x2 %1, upper;\n\t"
+        "}"
+        : "=r"(halves[0]), "=r"(halves[1])
+        : "r"(codes));
   }
-  return halves;
 }
 
 #else
@@ -219,16 +269,23 @@ STASH_DEVICE std::uint32_t halves_to_fp8(std::uint32_t, bool) {
 STASH_DEVICE std::uint32_t floats_to_fp8(float, float, bool) {
   return 0;
 }
-STASH_DEVICE std::uint32_t fp8_to_halves(std::uint32_t, bool) {
-  return 0;
-}
+STASH_DEVICE void fp8_to_halves(std::uint32_t, bool, std::uint32_t*) {}
 
 #endif
 
 #else
 
+/// A number, or the nearest one that has no larger magnitude than `largest`.
+STASH_DEVICE float clamped(float number, float largest) {
+  return std::fmin(std::fmax(number, -largest), largest);
+}
 STASH_DEVICE float half_to_float(std::uint16_t half) {
   return (half & 0x7fff) > 0x7c00 ? as_float(0x7fffffffU) : detail::widen<detail::fp16_format>(half);
+}
+/// Two at once.
+STASH_DEVICE void halves_to_floats(std::uint32_t halves, float* values) {
+  values[0] = half_to_float(static_cast<std::uint16_t>(halves));
+  values[1] = half_to_float(static_cast<std::uint16_t>(halves >> 16));
 }
 /// Infinity beyond the largest number.
 STASH_DEVICE std::uint16_t float_to_half(float value) {
@@ -260,6 +317,10 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
     picked |= static_cast<std::uint32_t>(all >> (8 * (which >> (4 * i) & 7)) & 0xff) << (8 * i);
   return picked;
 }
+/// The same where it is known that no digit is above 7.
+STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
+  return pick_bytes(a, b, places);
+}
 
 /// The highest bit of each half, in all its places.
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
@@ -268,6 +329,13 @@ STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
 /// The same of each byte.
 STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
   return (bytes >> 7 & 0x01010101U) * 0xffU;
+}
+/// The same of the two lower bytes, or of the two upper ones, in the places of halves.
+STASH_DEVICE std::uint32_t sign_masks_of_lower(std::uint32_t bytes) {
+  return pick_bytes(sign_masks_of_bytes(bytes), 0, 0x1100);
+}
+STASH_DEVICE std::uint32_t sign_masks_of_upper(std::uint32_t bytes) {
+  return pick_bytes(sign_masks_of_bytes(bytes), 0, 0x3322);
 }
 /// Bits of a where those of the mask are set, else of b.
 STASH_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
@@ -284,6 +352,13 @@ STASH_DEVICE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
 /// All bits of the halves that are not zero as numbers, of f16 and bf16 alike.
 STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
   return sign_masks((halves & 0x7fff7fffU) + 0x7fff7fffU);
+}
+/// Products of f16, two at once.
+STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
+  return floats_to_halves(
+      half_to_float(static_cast<std::uint16_t>(a)) * half_to_float(static_cast<std::uint16_t>(b)),
+      half_to_float(static_cast<std::uint16_t>(a >> 16)) *
+          half_to_float(static_cast<std::uint16_t>(b >> 16)));
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
@@ -328,14 +403,15 @@ STASH_DEVICE std::uint32_t halves_to_fp8(std::uint32_t halves, bool e5m2) {
   return floats_to_fp8(half_to_float(static_cast<std::uint16_t>(halves)),
                        half_to_float(static_cast<std::uint16_t>(halves >> 16)), e5m2);
 }
-/// Exact.
-STASH_DEVICE std::uint32_t fp8_to_halves(std::uint32_t codes, bool e5m2) {
+/// Four codes as two words of f16, exact.
+STASH_DEVICE void fp8_to_halves(std::uint32_t codes, bool e5m2, std::uint32_t* halves) {
   const auto half = [e5m2](std::uint32_t code) -> std::uint32_t {
     const auto byte = static_cast<std::uint8_t>(code);
     return float_to_half(e5m2 ? detail::widen<detail::fp8_e5m2_format>(byte)
                               : detail::widen<detail::fp8_e4m3_format>(byte));
   };
-  return half(codes) | half(codes >> 8) << 16;
+  halves[0] = half(codes) | half(codes >> 8) << 16;
+  halves[1] = half(codes >> 16) | half(codes >> 24) << 16;
 }
 
 #endif

@@ -142,4 +142,23 @@ STASH_DEVICE packed_group<Bits> spread(std::uint32_t bits, const Bits* from) {
   return g;
 }
 
+/// The same of bytes, those from number `first` on, in two words; 0 for the others. Up to eleven bytes behind
+/// that one may be read.
+STASH_DEVICE void spread_bytes(std::uint32_t bits, const vector16* bytes, std::uint32_t first,
+                               std::uint32_t (&words)[2]) {
+  const auto* const from = reinterpret_cast<const std::uint32_t*>(bytes) + first / 4;
+  const std::uint32_t next[3] = {from[0], from[1], from[2]};
+  const std::uint32_t low = funnel_right(next[0], next[1], first % 4 * 8);
+  const std::uint32_t high = funnel_right(next[1], next[2], first % 4 * 8);
+  // A hexadecimal digit, 0 or 1, for each bit. Before a byte lie as many others as the digits before its own
+  // add up to.
+  std::uint32_t ones = bits * 0x1001U & 0x000f000fU;
+  ones = ones * 0x41U & 0x03030303U;
+  ones = ones * 0x9U & 0x11111111U;
+  const std::uint32_t places = ones * 0x11111110U;
+  // Of a word whose second byte alone is full, ones pick bytes that are masks.
+  words[0] = pick_bytes_at(low, high, places) & pick_bytes_at(0xff00, 0, ones);
+  words[1] = pick_bytes_at(low, high, places >> 16) & pick_bytes_at(0xff00, 0, ones >> 16);
+}
+
 }  // namespace stash::kernels

@@ -52,6 +52,10 @@ inline constexpr std::uint32_t all_lanes = 0xffffffffU;
 struct alignas(16) vector16 {
   std::uint32_t word[4];
 };
+/// Eight, likewise.
+struct alignas(8) vector8 {
+  std::uint32_t word[2];
+};
 
 #if defined(__CUDACC__)
 

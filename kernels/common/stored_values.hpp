@@ -207,7 +207,8 @@ struct device_cast {
   value_conversion conversion;
 };
 
-/// Eight consecutive codes, each in the low bits, and as they lie in memory (not of 10 bits).
+/// Eight consecutive codes, each in the low bits, and as they lie in memory; of 10 bits three to a word, the
+/// first one in the lowest bits of the first, and above 30 bits of a word may be anything.
 struct code_group {
   std::uint32_t code[group_elements];
   std::uint32_t words[4];
@@ -229,16 +230,13 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       words[i] =
           (word + i) * 4 < from.bytes ? reinterpret_cast<const std::uint32_t*>(from.codes)[word + i] : 0;
     }
+    // Words of 30 bits become one row, from which those of the group are taken.
     STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const unsigned at = skipped + i;
-      const unsigned which = at / 3;
-      const std::uint32_t w = which == 0   ? words[0]
-                              : which == 1 ? words[1]
-                              : which == 2 ? words[2]
-                                           : words[3];
-      g.code[i] = w >> (10 * (at - which * 3)) & 0x3ff;
-    }
+    for (unsigned i = 0; i < 3; ++i)
+      g.words[i] = funnel_right(words[i] << 2, words[i + 1], 2 + 10 * skipped);
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.code[i] = g.words[i / 3] >> (10 * (i % 3)) & 0x3ff;
   } else {
     std::uint32_t words[4] = {};
     const std::uint8_t* at = from.codes + index * Bits;  // eight codes are as many bytes as a code has bits
@@ -278,17 +276,6 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       g.words[i] = words[i];
     if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
-  return g;
-}
-
-/// Eight 8-bit codes.
-STASH_DEVICE code_group fp8_codes(std::uint64_t word) {
-  code_group g{};
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i)
-    g.code[i] = static_cast<std::uint32_t>(word >> (8 * i)) & 0xff;
-  g.words[0] = static_cast<std::uint32_t>(word);
-  g.words[1] = static_cast<std::uint32_t>(word >> 32);
   return g;
 }
 
@@ -349,8 +336,7 @@ STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t kept
   codes |= (kept & ~(magnitudes + others)) >> 7;
   if constexpr (E5m2) {
     // There is no infinity among them, so what lies above the numbers is NaN.
-    const std::uint32_t nan = ((magnitudes + 0x04040404U) & sign_bits) >> 7;
-    codes = (codes | nan << 1) & ~nan;
+    codes = select_bits(sign_masks_of_bytes(magnitudes + 0x04040404U), 0x7e7e7e7eU, codes);
   }
   return select_bits(sign_bits, signs, codes);
 }
@@ -428,61 +414,6 @@ STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type
   fp8_codes_of(values, values, c, words);
 }
 
-/// True if there is a code among eight that is no finite number.
-STASH_DEVICE bool any_special_fp8(const std::uint32_t (&words)[4], const value_conversion& c) {
-  const std::uint32_t step = c.e5m2 ? 0x04040404U : 0x01010101U;
-  return ((((words[0] & 0x7f7f7f7fU) + step) | ((words[1] & 0x7f7f7f7fU) + step)) & 0x80808080U) != 0;
-}
-/// Eight elements from finite codes.
-template <class Element>
-STASH_DEVICE group<Element> fp8_values_of(const std::uint32_t (&words)[4], const element_type& type,
-                                          const value_conversion& c) {
-  group<Element> g;
-  STASH_UNROLL
-  for (unsigned pair = 0; pair < group_elements / 2; ++pair) {
-    const std::uint32_t halves = fp8_to_halves(words[pair / 2] >> (16 * (pair % 2)) & 0xffff, c.e5m2);
-    const auto low = static_cast<std::uint16_t>(halves), high = static_cast<std::uint16_t>(halves >> 16);
-    Element* v = g.value + 2 * pair;
-    if constexpr (sizeof(Element) == 4) {
-      v[0] = as_bits(half_to_float(low));
-      v[1] = as_bits(half_to_float(high));
-    } else if (type.bf16) {
-      // Three mantissa bits are in the upper half.
-      v[0] = static_cast<Element>(as_bits(half_to_float(low)) >> 16);
-      v[1] = static_cast<Element>(as_bits(half_to_float(high)) >> 16);
-    } else {
-      v[0] = low;
-      v[1] = high;
-    }
-  }
-  return g;
-}
-
-/// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
-template <unsigned Bits>
-STASH_DEVICE group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,
-                                                     const value_conversion& c) {
-  const float factor = scale_factor(codes.scale);
-  group<std::uint16_t> g;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; i += 2) {
-    float pair[2];
-    STASH_UNROLL
-    for (unsigned k = 0; k < 2; ++k) {
-      const std::uint32_t code = codes.code[i + k];
-      const std::uint32_t moved = (code & ((1U << (Bits - 1)) - 1)) << c.shift;
-      const std::uint32_t bits = as_bits(as_float(moved) * c.rebias * factor);
-      // No number may round to infinity.
-      pair[k] = as_float((bits < type.largest ? bits : type.largest) | code >> (Bits - 1) << 31);
-    }
-    const std::uint32_t two =
-        type.bf16 ? floats_to_bfloats(pair[0], pair[1]) : floats_to_halves(pair[0], pair[1]);
-    g.value[i] = static_cast<std::uint16_t>(two);
-    g.value[i + 1] = static_cast<std::uint16_t>(two >> 16);
-  }
-  return g;
-}
-
 /// fp10 of two f16: f16 without its last six bits, rounded. In the places of those bits may be anything.
 STASH_DEVICE std::uint32_t fp10_of_halves(std::uint32_t pair, const value_conversion& c) {
   const std::uint32_t magnitudes = pair & pair_magnitudes;
@@ -500,16 +431,9 @@ STASH_DEVICE void pack_fp10(const std::uint32_t* pairs, std::uint32_t* words) {
   words[1] = select_bits(first, pairs[1] >> 22, select_bits(second, pairs[2] << 4, pairs[2] >> 2 & third));
 }
 
-/// Eight f16 from fp10, which is f16 without its last bits.
-STASH_DEVICE group<std::uint16_t> halves_of_fp10(const code_group& codes) {
-  group<std::uint16_t> g;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i) {
-    const std::uint32_t code = codes.code[i];
-    const std::uint32_t half = (code & 0x1ff) > 0x1f0 ? (code & 0x200) << 6 | 0x7e00 : code << 6;
-    g.value[i] = static_cast<std::uint16_t>(half);
-  }
-  return g;
+/// An f16 from fp10, which is f16 without its last bits.
+STASH_DEVICE std::uint32_t half_of_fp10(std::uint32_t code) {
+  return (code & 0x1ff) > 0x1f0 ? (code & 0x200) << 6 | 0x7e00 : code << 6;
 }
 
 }  // namespace stash::kernels

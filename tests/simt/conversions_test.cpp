@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "common/code_elements.hpp"
 #include "common/host.hpp"
 #include "common/stored_values.hpp"
 #include "conversions.hpp"
@@ -184,24 +185,68 @@ void check_words(dtype dtype, value_format format) {
       fp8_codes_of(g, type, c, codes);
       for (unsigned i = 0; i < group_elements; ++i)
         ASSERT_EQ(codes[i / 4] >> (8 * (i % 4)) & 0xff, expected[i]) << std::hex << g.value[i];
-      // And back, with any eight codes.
-      std::uint32_t words[4] = {};
-      for (unsigned w = 0; w < 2; ++w)
-        words[w] = bits * 0x01010101U + w * 0x10203040U * (bits >> 8);
-      bool special = false;
-      for (unsigned i = 0; i < group_elements; ++i) {
-        const float value = widen<Format>(static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4))));
-        special = special || !(std::fabs(value) <= 57344.0F);
-        g.value[i] = narrow<Wide, underflow_rule::to_zero>(value);
+      // And back, with any eight codes, which may have NaN and infinity among them.
+      std::uint32_t words[2][2];
+      for (unsigned w = 0; w < 4; ++w)
+        words[w / 2][w % 2] = bits * 0x01010101U + w * 0x10203040U * (bits >> 8);
+      packed_group<std::uint16_t> back[2];
+      packed_group<std::uint32_t> exact[2];
+      fp8_elements_of(words, type, c, back);
+      fp8_elements_of(words, type, c, exact);
+      for (unsigned at = 0; at < 2; ++at) {
+        bool special = false;
+        for (unsigned i = 0; i < group_elements; ++i) {
+          const auto code = static_cast<std::uint8_t>(words[at][i / 4] >> (8 * (i % 4)));
+          const float value = widen<Format>(code);
+          special = special || !(std::fabs(value) <= 57344.0F);
+          const std::uint16_t rounded = narrow<Wide, underflow_rule::to_zero>(value);
+          ASSERT_EQ(back[at].value(i), rounded) << std::hex << words[at][i / 4];
+          ASSERT_EQ(exact[at].value(i), as_bits(value)) << std::hex << words[at][i / 4];
+        }
+        ASSERT_EQ(any_special_fp8(words[at], c), special) << std::hex << words[at][0] << ' ' << words[at][1];
       }
-      ASSERT_EQ(any_special_fp8(words, c), special) << std::hex << words[0] << ' ' << words[1];
-      if (special) continue;
-      const auto back = fp8_values_of<std::uint16_t>(words, type, c);
-      const auto exact = fp8_values_of<std::uint32_t>(words, type, c);
+    }
+  }
+}
+
+/// What devices without instructions for 8-bit codes do is what the others do, but for NaN.
+template <class Format, bool E5m2>
+void check_halves_of_fp8() {
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    const std::uint32_t codes = code | (code ^ 0x80) << 8 | ((code + 1) & 0xff) << 16 | code * 5 << 24;
+    std::uint32_t found[2];
+    std::uint32_t expected[2];
+    halves_of_fp8<E5m2, false>(codes, found);
+    halves_of_fp8<E5m2, true>(codes, expected);
+    for (unsigned i = 0; i < 4; ++i) {
+      const float value = widen<Format>(static_cast<std::uint8_t>(codes >> (8 * i)));
+      if (value != value) continue;
+      const auto half = static_cast<std::uint16_t>(found[i / 2] >> (16 * (i % 2)));
+      ASSERT_EQ(half, (narrow<detail::fp16_format, underflow_rule::to_zero>(value))) << std::hex << codes;
+      ASSERT_EQ(half, static_cast<std::uint16_t>(expected[i / 2] >> (16 * (i % 2)))) << std::hex << codes;
+    }
+  }
+}
+
+TEST(device_conversions, of_8_bit_codes_by_arithmetic) {
+  check_halves_of_fp8<detail::fp8_e4m3_format, false>();
+  check_halves_of_fp8<detail::fp8_e5m2_format, true>();
+}
+
+/// Every mask of a group, from every place, against one byte after the other.
+TEST(device_bytes, are_spread_by_a_mask) {
+  vector16 bytes[3];
+  for (unsigned i = 0; i < 12; ++i)
+    bytes[i / 4].word[i % 4] = 0x03020100U + 0x04040404U * i + 0xc5000000U * (i % 3);
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(bytes);
+  for (std::uint32_t first = 0; first < 36; ++first) {
+    for (std::uint32_t bits = 0; bits < 256; ++bits) {
+      std::uint32_t words[2];
+      spread_bytes(bits, bytes, first, words);
+      std::uint32_t next = first;
       for (unsigned i = 0; i < group_elements; ++i) {
-        const float value = widen<Format>(static_cast<std::uint8_t>(words[i / 4] >> (8 * (i % 4))));
-        ASSERT_EQ(back.value[i], g.value[i]) << std::hex << words[i / 4];
-        ASSERT_EQ(exact.value[i], as_bits(value)) << std::hex << words[i / 4];
+        const std::uint32_t expected = (bits >> i & 1) != 0 ? from[next++] : 0;
+        ASSERT_EQ(words[i / 4] >> (8 * (i % 4)) & 0xff, expected) << first << ' ' << bits << ' ' << i;
       }
     }
   }
@@ -273,9 +318,10 @@ void check_scaled_elements(value_format format, dtype dtype) {
             narrow<Wide, underflow_rule::to_zero>(detail::scaled_up(element, static_cast<int>(scale) - 127));
       }
       if (special) continue;
-      const group<std::uint16_t> found = scaled_elements_of<Bits>(codes, type, c);
+      pack_codes<Bits>(codes);
+      const packed_group<std::uint16_t> found = scaled_elements_of<Bits>(codes, type, c);
       for (unsigned i = 0; i < group_elements; ++i)
-        ASSERT_EQ(found.value[i], expected[i]) << scale << ' ' << first + i;
+        ASSERT_EQ(found.value(i), expected[i]) << scale << ' ' << first + i;
     }
   }
 }
@@ -293,13 +339,46 @@ TEST(device_conversions, of_groups) {
   check_scaled_elements<detail::e2m3_elements, detail::bf16_format, 6>(value_format::mxfp6_e2m3, dtype::bf16);
   check_scaled_elements<detail::e3m2_elements, detail::bf16_format, 6>(value_format::mxfp6_e3m2, dtype::bf16);
   check_scaled_elements<detail::e2m1_elements, detail::bf16_format, 4>(value_format::mxfp4_e2m1, dtype::bf16);
-  for (std::uint32_t code = 0; code < 1024; ++code) {
-    code_group codes{};
-    codes.code[code % group_elements] = code;
-    const std::uint16_t expected = narrow<detail::fp16_format, underflow_rule::to_zero>(
-        widen<detail::fp10_format>(static_cast<std::uint16_t>(code)));
-    ASSERT_EQ(halves_of_fp10(codes).value[code % group_elements], expected) << code;
+}
+
+/// Every code of fp10 at every place of eight words of memory, from where groups are taken.
+template <class Wide>
+void check_groups_of_fp10(dtype dtype) {
+  const element_type type = element_type_of(dtype);
+  device_cast cast{};
+  cast.conversion = conversion_of(value_format::fp10, underflow_rule::to_zero);
+  for (std::uint32_t first = 0; first < 1024; ++first) {
+    const auto code_at = [&](std::uint32_t i) { return (first + i * (i % 2 == 0 ? 37 : 411)) & 0x3ff; };
+    std::uint32_t memory[8];
+    // In the highest bits is anything.
+    for (std::uint32_t w = 0; w < 8; ++w)
+      memory[w] = code_at(3 * w) | code_at(3 * w + 1) << 10 | code_at(3 * w + 2) << 20 | first << 30;
+    cast.codes = reinterpret_cast<std::uint8_t*>(memory);
+    cast.bytes = sizeof(memory);
+    for (std::uint32_t index = 0; index < 3; ++index) {
+      const code_group codes = load_codes<10, false>(cast, index);
+      packed_group<std::uint16_t> found;
+      packed_group<std::uint32_t> exact;
+      fp10_elements_of(codes, type, cast.conversion, found);
+      fp10_elements_of(codes, type, cast.conversion, exact);
+      for (unsigned i = 0; i < group_elements; ++i) {
+        const std::uint32_t code = code_at(index * group_elements + i);
+        const float value = widen<detail::fp10_format>(static_cast<std::uint16_t>(code));
+        ASSERT_EQ(codes.code[i], code);
+        ASSERT_EQ(found.value(i), (narrow<Wide, underflow_rule::to_zero>(value))) << std::hex << code;
+        ASSERT_EQ(exact.value(i), as_bits(value)) << std::hex << code;
+      }
+    }
   }
+  for (std::uint32_t code = 0; code < 1024; ++code) {
+    const float value = widen<detail::fp10_format>(static_cast<std::uint16_t>(code));
+    ASSERT_EQ(half_of_fp10(code), (narrow<detail::fp16_format, underflow_rule::to_zero>(value))) << code;
+  }
+}
+
+TEST(device_conversions, of_groups_of_fp10) {
+  check_groups_of_fp10<detail::fp16_format>(dtype::f16);
+  check_groups_of_fp10<detail::bf16_format>(dtype::bf16);
 }
 
 TEST(device_conversions, of_words_of_8_bit_codes) {
