@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "optimizer/list_shapes.hpp"
 #include "optimizer/list_sources.hpp"
 #include "optimizer/needs.hpp"
@@ -18,7 +19,8 @@ namespace {
 using tensorflow::grappler::GraphProperties;
 using tensorflow::grappler::GrapplerItem;
 
-// Grappler writes unknown dimensions as symbols below -1; the first it finds is mostly the batch of an input.
+// Grappler writes unknown dimensions as symbols below -1; the first that it finds is mostly the batch of an
+// input.
 constexpr std::int64_t first_symbol = -2;
 constexpr std::int64_t nominal_batch = 32;
 constexpr std::int64_t most_elements = std::int64_t{1} << 46;
@@ -26,21 +28,31 @@ constexpr std::int64_t unknown = -1;
 constexpr int most_rounds = 4;  // of inference: lists may hold what was computed from others
 constexpr std::int64_t more_than_most = -2;
 
+// Of how many values these ops put out, only the data tell.
+bool counts_values(const std::string& op) {
+  for (const char* beginning :
+       {"Where", "Unique", "DynamicPartition", "ListDiff", "NonMaxSuppression", "Ragged"})
+    if (absl::StartsWith(op, beginning)) return true;
+  return false;
+}
+
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
-// batch: where they are not, plans are of a wrong size, but no values are. So is the first symbol where an
-// input has it elsewhere, as for the length of a sequence; where none has, it is of something else, as how
-// many values a mask leaves.
+// batch: where they are not, plans are of a wrong size, but no values are. So is the first symbol, unless it
+// stands for how many values a mask leaves.
 std::set<std::int64_t> batch_symbols(const GraphProperties& properties, const graph_view& graph) {
   std::set<std::int64_t> symbols;
+  bool first_is_batch = true;
   for (int i = 0; i < graph.size(); ++i) {
-    if (!is_given(graph.op(i)) || !properties.HasOutputProperties(graph.name(i))) continue;
+    const bool given = is_given(graph.op(i));
+    if (!(given || counts_values(graph.op(i))) || !properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
-      for (int k = 0; k < p.shape().dim_size(); ++k) {
-        const std::int64_t n = p.shape().dim(k).size();
-        if (n == first_symbol || (k == 0 && n < first_symbol)) symbols.insert(n);
-      }
+      if (p.shape().dim_size() == 0) continue;
+      const std::int64_t n = p.shape().dim(0).size();
+      if (given && n <= first_symbol) symbols.insert(n);
+      first_is_batch = first_is_batch && (given || n != first_symbol);
     }
   }
+  if (first_is_batch) symbols.insert(first_symbol);
   return symbols;
 }
 
