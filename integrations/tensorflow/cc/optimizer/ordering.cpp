@@ -274,7 +274,7 @@ class orderer {
     std::vector<int> updates;
     for (const int i : result_.order) {
       if (is_large_update(i) && !goes_on_[at(i)]) updates.push_back(i);
-      if (!carries_on_[at(i)]) continue;
+      if (!step_.backward[at(i)] || carried_on(graph_.op(i)) < 0) continue;
       for (const int update : updates)
         if (flow_.may_wait(i, update)) result_.pairs.emplace_back(update, i);
       updates.clear();
