@@ -137,3 +137,22 @@ def test_sizes_that_only_data_tell_are_doubted_under_a_budget(python):
     assert len(limited["words"]) == 1 and "whose size is not known" in limited["words"][0], limited
     assert "whose size is not known" in limited["explanations"][0], limited
     assert not free["words"] and not any("size is not known" in word for word in free["explanations"]), free
+
+
+def test_lossless_plans_are_made_again_with_the_batch(python):
+    """Where the first steps show densities, another plan is made, and what it takes is told for the whole step."""
+    code = """
+    start = keras.Input((32, 32, 3))
+    model = keras.Model(start, L.Dense(1)(L.GlobalAveragePooling2D()(conv(conv(start, 16), 16))))
+    model.compile("sgd", "mse")
+    pictures, wanted = np.random.default_rng(1).random((20, 32, 32, 3), "float32"), np.ones((20, 1), "float32")
+    with stash_tf.enabled("lossless"):
+        for _ in range(4):
+            model.fit(pictures, wanted, batch_size=8, verbose=0)
+        report = stash_tf.report()
+        peak = stash_tf.peak_bytes(model.train_on_batch, pictures[:8], wanted[:8])
+    out({"peak": peak, "predicted": report.predicted_peak_bytes, "batches": [g["batch"] for g in report.graphs if g["rewritten"]]})
+    """
+    found = python(STEP, code, **ALLOCATORS["eigen"], INTER="1")
+    assert found["batches"][-1] == 8, found
+    assert abs(found["peak"] - found["predicted"]) <= FORETOLD * found["predicted"], found

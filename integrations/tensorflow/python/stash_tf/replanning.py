@@ -31,18 +31,22 @@ def better(
         return None
     counters = list(counters)
     encoded = [counter for counter in counters if counter["op"] in ENCODERS and counter["executions"] > 0]
-    batch = used.batch
-    if wishes.batch == 0 and (_batch_matters(wishes) or any(graph.get("loops") for graph in rewritten)):
-        unknown = [graph for graph in rewritten if not graph.get("batch")]
-        batch = max(measured_batch(unknown, counters), used.batch)
-        if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):
-            batch = max(larger_batch(rewritten, counters), batch)
     shares = dict(used.densities)
     if _densities_matter(wishes):
         for tensor, share in measured_densities(encoded).items():
             if abs(shares.get(tensor, 2.0) - share) > CHANGE:
                 shares[tensor] = share
-    found = used.measured(batch, shares, needs_of_misfits(dict(used.needs), rewritten, encoded))
+    needs = needs_of_misfits(dict(used.needs), rewritten, encoded)
+    # A plan that is made again anyway is made with the batch: its predicted peak is that of a step then.
+    again = used.measured(used.batch, shares, needs) != used
+    matters = again or _batch_matters(wishes) or any(graph.get("loops") for graph in rewritten)
+    batch = used.batch
+    if wishes.batch == 0 and matters:
+        unknown = [graph for graph in rewritten if not graph.get("batch")]
+        batch = max(measured_batch(unknown, counters), used.batch)
+        if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):
+            batch = max(larger_batch(rewritten, counters), batch)
+    found = used.measured(batch, shares, needs)
     if found == used:
         return None
     # Whether the budget is enough was decided with an assumption about densities: that stands.
