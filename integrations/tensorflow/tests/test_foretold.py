@@ -46,6 +46,7 @@ MIDDLES = {
     "clip": "(lambda x: keras.ops.clip(x, 0.1, 0.2))",
     "hard_tanh": "keras.activations.hard_tanh",
     "maximum": "(lambda x: keras.ops.maximum(x, 0.5 - x))",
+    "mirror_pad": "(lambda x: keras.ops.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)), mode='reflect'))",
     "clip_twice": "(lambda x: keras.ops.clip(keras.ops.clip(x, 0.1, 0.5) * 2, 0.3, 0.9))",
 }
 

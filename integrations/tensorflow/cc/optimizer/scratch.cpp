@@ -156,6 +156,12 @@ std::int64_t of_convolution(convolution kind, const graph_view& graph, int node,
   return rank == 4 ? of_gradient_2d(*y, *w) : of_gradient_3d(*x, *y, *w, filter);
 }
 
+// It folds the padding into a copy of the gradient.
+std::int64_t of_padding_gradient(const graph_view& graph, int node, const tensor_sizes& sizes) {
+  const tensor_size* dy = sizes.find(graph.inputs(node)[0]);
+  return dy == nullptr ? 0 : dy->bytes();
+}
+
 // Its own forward pass, with the places that won as 64-bit numbers.
 std::int64_t of_pooling_gradient(const graph_view& graph, int node, const tensor_sizes& sizes) {
   const auto& inputs = graph.inputs(node);
@@ -216,6 +222,7 @@ std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes
   const std::string& op = graph.op(node);
   if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
   if (is_reduction(op)) return of_reduction(graph, node, sizes);
+  if (op == "MirrorPadGrad") return of_padding_gradient(graph, node, sizes);
   const convolution kind = kind_of(op);
   return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes, threads);
 }
