@@ -240,8 +240,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
                        wanted.swap ? " with swap" : "");
       if (wanted.accepted) {
         log->budget = word;
-      } else if (!log->lists_in_loops &&
-                 log->unknown_sizes == 0) {  // else the step may well fit: the report says that nobody knows
+      } else if (!log->lists_in_loops) {  // else the step may well fit: the report says that nobody knows
         log->reason = word;
         result.graph = refuse(original, graph, of, flow, absl::StrCat("Stash: ", word));
       }
