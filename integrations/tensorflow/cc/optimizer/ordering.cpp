@@ -98,34 +98,24 @@ class orderer {
     }
   }
 
-  // A variable that is written while somebody still holds its old value is copied.
+  // A variable that is written while somebody still holds its old value, or a view of it, is copied.
   void readers_before_updates() {
-    std::map<source, std::vector<int>> reads;
-    for (int i = 0; i < graph_.size(); ++i)
-      if (graph_.op(i) == "ReadVariableOp" && !step_.backward[at(i)]) reads[variable_of(i)].push_back(i);
+    std::map<source, std::vector<int>> carriers;  // by variable
     for (int i = 0; i < graph_.size(); ++i) {
-      if (!is_large_update(i)) continue;
-      const auto values = reads.find(variable_of(i));
-      if (values == reads.end()) continue;
-      for (const int value : values->second)
-        for (const int carrier : carriers_with(value))
-          if (flow_.may_wait(i, carrier) && !leads_to(i, carrier)) result_.pairs.emplace_back(carrier, i);
-    }
-  }
-
-  // Those that read this node or views of it.
-  std::vector<int> carriers_with(int value) const {
-    std::vector<int> found, views = {value};
-    while (!views.empty()) {
-      const int view = views.back();
-      views.pop_back();
-      for (const reader& r : graph_.readers(view)) {
-        if (r.port < 0) continue;
-        if (carries_on_[at(r.node)]) found.push_back(r.node);
-        if (is_alias(graph_.op(r.node))) views.push_back(r.node);
+      if (!carries_on_[at(i)]) continue;
+      for (const source& s : graph_.inputs(i)) {
+        const int value = s.is_control() ? -1 : root_of(graph_, s).node;
+        if (value >= 0 && graph_.op(value) == "ReadVariableOp" && !step_.backward[at(value)])
+          carriers[variable_of(value)].push_back(i);
       }
     }
-    return found;
+    for (int i = 0; i < graph_.size(); ++i) {
+      if (!is_large_update(i)) continue;
+      const auto found = carriers.find(variable_of(i));
+      if (found == carriers.end()) continue;
+      for (const int carrier : found->second)
+        if (flow_.may_wait(i, carrier) && !leads_to(i, carrier)) result_.pairs.emplace_back(carrier, i);
+    }
   }
 
   // A step may go on behind an update, with the value from before it.
