@@ -89,14 +89,7 @@ STASH_DEVICE void fp8_elements_of(const std::uint32_t (&words)[Groups][2], const
       }
     }
   };
-  // Asked once for all words.
-  constexpr std::true_type yes;
-  constexpr std::false_type no;
-  if (type.bf16) {
-    c.e5m2 ? convert(yes, yes) : convert(yes, no);
-  } else {
-    c.e5m2 ? convert(no, yes) : convert(no, no);
-  }
+  for_kinds(type, c, convert);
   // Of codes that are NaN, which lie above all others, the highest bits are set.
   const std::uint32_t step = (0x7f - c.last_ordered) * 0x01010101U;
   std::uint32_t nan[2 * Groups];

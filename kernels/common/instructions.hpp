@@ -91,28 +91,28 @@ STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::
   return picked;
 }
 
+/// Four bytes, each the highest bit of one of the word in all its places: Digits, the first one the lowest,
+/// are 8 plus the numbers of those.
+template <unsigned Digits>
+STASH_DEVICE std::uint32_t signs_of_bytes(std::uint32_t word) {
+  std::uint32_t masks;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(masks) : "r"(word), "n"(Digits));
+  return masks;
+}
 /// The highest bit of each half, in all its places.
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
-  std::uint32_t masks;
-  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(masks) : "r"(halves));
-  return masks;
+  return signs_of_bytes<0xbb99>(halves);
 }
 /// The same of each byte.
 STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
-  std::uint32_t masks;
-  asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(masks) : "r"(bytes));
-  return masks;
+  return signs_of_bytes<0xba98>(bytes);
 }
 /// The same of the two lower bytes, or of the two upper ones, in the places of halves.
 STASH_DEVICE std::uint32_t sign_masks_of_lower(std::uint32_t bytes) {
-  std::uint32_t masks;
-  asm("prmt.b32 %0, %1, 0, 0x9988;" : "=r"(masks) : "r"(bytes));
-  return masks;
+  return signs_of_bytes<0x9988>(bytes);
 }
 STASH_DEVICE std::uint32_t sign_masks_of_upper(std::uint32_t bytes) {
-  std::uint32_t masks;
-  asm("prmt.b32 %0, %1, 0, 0xbbaa;" : "=r"(masks) : "r"(bytes));
-  return masks;
+  return signs_of_bytes<0xbbaa>(bytes);
 }
 /// Bits of a where those of the mask are set, else of b.
 STASH_DEVICE std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {

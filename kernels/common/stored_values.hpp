@@ -341,6 +341,18 @@ STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t kept
   return select_bits(sign_bits, signs, codes);
 }
 
+/// Calls convert(bf16, e5m2), whose arguments are constants: asked once for all words.
+template <class Convert>
+STASH_DEVICE void for_kinds(const element_type& type, const value_conversion& c, const Convert& convert) {
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  if (type.bf16) {
+    c.e5m2 ? convert(yes, yes) : convert(yes, no);
+  } else {
+    c.e5m2 ? convert(no, yes) : convert(no, no);
+  }
+}
+
 /// Words of the codes of 16-bit elements, from two words of elements each, to `words`.
 template <unsigned Words>
 STASH_DEVICE void fp8_words_of(const std::uint32_t (&pairs)[2 * Words], const element_type& type,
@@ -361,14 +373,7 @@ STASH_DEVICE void fp8_words_of(const std::uint32_t (&pairs)[2 * Words], const el
       words[w] = completed_fp8<e5m2>(codes, kept, pick_bytes(one, two, 0x7531));
     }
   };
-  // Asked once for all words.
-  constexpr std::true_type yes;
-  constexpr std::false_type no;
-  if (type.bf16) {
-    c.e5m2 ? convert(yes, yes) : convert(yes, no);
-  } else {
-    c.e5m2 ? convert(no, yes) : convert(no, no);
-  }
+  for_kinds(type, c, convert);
 }
 
 /// The codes of eight 16-bit elements, two words.
