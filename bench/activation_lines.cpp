@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -89,6 +91,53 @@ prepared_call prepare(const encoding& with, direction way, const map_list& maps)
   return call;
 }
 
+// What a plan does in the forward pass: each map in the form that its readers need, a joint op's code while
+// the map is pooled. What is kept as it is costs no time.
+prepared_call prepare_kept(const map_list& maps) {
+  struct kept_map {
+    encoded form;
+    std::optional<tensor> pooled;
+  };
+  auto forms = std::make_shared<std::vector<kept_map>>();
+  prepared_call call;
+  forms->reserve(maps.size());
+  for (const auto& map : maps) {
+    if (!map->kept) {
+      forms->push_back({encoded({}, 0), {}});
+      continue;
+    }
+    if (map->pooled_dims.empty()) {
+      forms->push_back({encoded(*map->kept, map->values, {}), {}});
+    } else {
+      encoding e = *map->kept;
+      e.window_cells = static_cast<std::uint16_t>(map->pooling.cells());
+      tensor pooled{shape(std::span<const std::int64_t>(map->pooled_dims))};
+      const std::size_t bytes = encoded_bytes_bound(e, dtype::f32, pooled.elements());
+      forms->push_back({encoded(e, bytes), std::move(pooled)});
+      call.moved_bytes += forms->back().pooled->bytes();
+    }
+    const std::int64_t bytes = forms->back().form.bytes();
+    call.encoded_bytes += bytes;
+    if (map->kept->kind != encoding_kind::raw) call.moved_bytes += map->values.bytes() + bytes;
+  }
+  call.run = [=] {
+    for (std::size_t i = 0; i < maps.size(); ++i) {
+      const activation& map = *maps[i];
+      kept_map& to = (*forms)[i];
+      if (to.pooled) {
+        const bool has_sign = map.kept->kind == encoding_kind::relu_pool;
+        const encoded_view form = to.form.write();
+        relu_max_pool_forward(map.values.read(), to.pooled->view(), map.pooling,
+                              has_sign ? form : encoded_view{}, has_sign ? encoded_view{} : form,
+                              framework_rule::tensorflow, {});
+      } else if (map.kept && map.kept->kind != encoding_kind::raw) {
+        encode(*map.kept, map.values.read(), to.form.write(), {}, {});
+      }
+    }
+  };
+  return call;
+}
+
 template <class Method>
 void register_method(const std::string& where, const std::string& name, const Method& with,
                      const compressor& rival, const map_list& maps) {
@@ -110,6 +159,10 @@ void register_maps(const std::string& where, const map_list& maps) {
   }
   for (const compressor& c : general)
     register_method(where, c.name, c, general.front(), maps);
+  register_work(fmt::format("activations/{}/encode/kept", where), [=, rival = general.front()] {
+    return timed_work{
+        prepare_kept(maps), dense_bytes(maps), {"lz4_speedup", prepare(rival, direction::encode, maps).run}};
+  });
 }
 
 }  // namespace

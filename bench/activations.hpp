@@ -2,6 +2,7 @@
 /// \file
 /// Feature maps of trained networks, as `stash train --dump-activations` writes them.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,11 @@ struct activation {
   std::string name;  ///< of the op that made it
   std::vector<std::int64_t> dims;
   tensor values;
+  /// What the plan it was trained with keeps of it; nothing if it keeps nothing.
+  std::optional<encoding> kept;
+  /// kept->kind relu_pool or window_index: the pooling, and the shape of what it puts out.
+  pool_window pooling;
+  std::vector<std::int64_t> pooled_dims;
 };
 
 struct network_activations {

@@ -6,6 +6,9 @@
 #include <bit>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "files.hpp"
 #include "stash/error.hpp"
@@ -22,11 +25,49 @@ bool puts_out_relu(const planner::op& o) {
          (o.kind == planner::op_kind::batch_norm && o.attributes.fused_relu);
 }
 
-std::string file_of(const std::string& op_name) {
-  std::string file = op_name + ".f32";
-  std::replace(file.begin(), file.end(), '/', '.');
-  return file;
+// What the plan keeps of a storage for the backward pass.
+std::string kept_form(const planner::plan& p, planner::storage_id s) {
+  const planner::stash_choice& c = p.choices.at(static_cast<std::size_t>(s));
+  return c.kind == planner::stash_kind::encoded ? to_string(c.stored)
+                                                : std::string(planner::to_string(c.kind));
 }
+
+// The same of what a joint op pools: its code or index, or the map itself.
+std::string kept_of_pooled(const planner::plan& p, const planner::op& o) {
+  for (const planner::storage_id s : o.optional_outputs) {
+    if (p.choices.at(static_cast<std::size_t>(s)).kind != planner::stash_kind::none) return kept_form(p, s);
+  }
+  return kept_form(p, o.inputs[0].storage);
+}
+
+// Writes maps into a folder, one file each, and describes them.
+class map_writer {
+ public:
+  map_writer(const std::string& folder, const planner::graph& g) : folder_(folder), graph_(g) {}
+
+  nlohmann::ordered_json write(const std::string& name, planner::op_kind op, planner::storage_id storage,
+                               std::span<const float> values, const std::string& kept) const {
+    std::string file = name + ".f32";
+    std::replace(file.begin(), file.end(), '/', '.');
+    write_file((folder_ / file).string(),
+               std::string(reinterpret_cast<const char*>(values.data()), values.size_bytes()));
+    return {{"name", name},
+            {"op", planner::to_string(op)},
+            {"shape", shape_of(storage)},
+            {"file", file},
+            {"kept", kept}};
+  }
+
+  std::vector<std::int64_t> shape_of(planner::storage_id s) const {
+    std::vector<std::int64_t> shape{graph_.batch};
+    shape.insert(shape.end(), graph_.at(s).shape.begin(), graph_.at(s).shape.end());
+    return shape;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  const planner::graph& graph_;
+};
 
 }  // namespace
 
@@ -53,20 +94,30 @@ int write_activations(const std::string& folder, training_run& run, const traini
   executor::executor& e = t.current();
   const planner::graph& g = e.current_plan().network;
   nlohmann::ordered_json maps = nlohmann::ordered_json::array();
-  // Right behind its op an output is whole and dense, whatever the plan does with it later.
+  const map_writer files(folder, g);
+  // Right behind its op an operand is whole and dense, whatever the plan does with it later.
   e.after_step = [&](std::size_t i) {
     const planner::step& s = e.current_plan().steps[i];
     if (s.kind != planner::step_kind::run || !puts_out_relu(g.op_at(s.op))) return;
     const planner::op& o = g.op_at(s.op);
-    const std::span<const std::byte> bytes = e.buffer_bytes(s.outputs[0]);
-    const planner::storage& map = g.at(o.outputs[0].storage);
-    const auto size = static_cast<std::size_t>(map.bytes(g.batch));
-    std::vector<std::int64_t> shape{g.batch};
-    shape.insert(shape.end(), map.shape.begin(), map.shape.end());
-    write_file((std::filesystem::path(folder) / file_of(o.name)).string(),
-               std::string(reinterpret_cast<const char*>(bytes.data()), size));
-    maps.push_back(
-        {{"name", o.name}, {"op", planner::to_string(o.kind)}, {"shape", shape}, {"file", file_of(o.name)}});
+    const auto values = [&](planner::storage_id storage, planner::buffer_id buffer) {
+      return std::span(reinterpret_cast<const float*>(e.buffer_bytes(buffer).data()),
+                       static_cast<std::size_t>(g.at(storage).bytes(g.batch)) / sizeof(float));
+    };
+    if (o.kind == planner::op_kind::relu_max_pool && o.inputs[0].whole()) {
+      // The joint op never writes what its ReLU puts out; other frameworks keep it.
+      const std::span<const float> x = values(o.inputs[0].storage, s.inputs[0]);
+      std::vector<float> rectified(x.size());
+      std::ranges::transform(x, rectified.begin(), [](float v) { return v > 0 ? v : 0.0F; });
+      nlohmann::ordered_json map = files.write(o.name + "/relu", planner::op_kind::relu, o.inputs[0].storage,
+                                               rectified, kept_of_pooled(e.current_plan(), o));
+      const planner::op_attributes& a = o.attributes;
+      map["pooled_by"] = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
+      map["pooled_shape"] = files.shape_of(o.outputs[0].storage);
+      maps.push_back(std::move(map));
+    }
+    const planner::storage_id y = o.outputs[0].storage;
+    maps.push_back(files.write(o.name, o.kind, y, values(y, s.outputs[0]), kept_form(e.current_plan(), y)));
   };
   image_batch batch;
   source.fill(t.steps(), options.batch, options.seed, batch);

@@ -1,6 +1,7 @@
 """stash train and stash compare, on generated images and on small files made here."""
 
 import gzip
+import itertools
 import math
 import struct
 import time
@@ -104,16 +105,23 @@ class Train(CommandTest):
         self.assertEqual(tight["final_weights_sha256"], full["final_weights_sha256"])
 
     def test_activations_are_what_the_relus_put_out(self):
-        for network, wanted in [("lenet", {"relu": 1, "relu_max_pool": 2}), ("vgg_small", {"relu": 4, "relu_max_pool": 3}),
+        for network, wanted in [("lenet", {"relu": 3, "relu_max_pool": 2}), ("vgg_small", {"relu": 7, "relu_max_pool": 3}),
                                 ("resnet20", {"relu": 9, "batch_norm": 10})]:
             maps = {}
             for policy in ["none", "lossless"]:
+                pooled_maps = []
                 out = self.done("train", network, *SHORT, "--policy", policy, "--dump-activations", f"maps/{network}")
                 self.assertRegex(out, rf"{sum(wanted.values())} feature maps in maps/{network}\n\Z")
                 index = self.read_json(f"maps/{network}/activations.json")
                 self.assertEqual((index["network"], index["batch"], index["steps"]), (network, 16, 3))
                 self.assertEqual(Counter(m["op"] for m in index["maps"]), wanted)
                 maps[policy] = {}
+                kept = {m["name"]: m["kept"] for m in index["maps"]}
+                if policy == "none":
+                    self.assertEqual(set(kept.values()), {"raw"}, kept)
+                elif network == "vgg_small":
+                    self.assertEqual((kept["conv1_1/relu"], kept["pool1/relu"], kept["pool1"]),
+                                     ("bitmap", "window_index", "bitmap"))
                 for m in index["maps"]:
                     values = array("f", (self.folder / "maps" / network / m["file"]).read_bytes())
                     self.assertEqual(len(values), math.prod(m["shape"]), m)
@@ -121,7 +129,25 @@ class Train(CommandTest):
                     positive = sum(v > 0 for v in values) / len(values)
                     self.assertTrue(min(values) == 0 and 0 < positive < 1, (m, positive))
                     maps[policy][m["name"]] = values
+                    if "pooled_by" in m:
+                        pooled_maps.append((m, values))
+                for m, values in pooled_maps:
+                    self.check_pooled(m, values, maps[policy][m["name"].removesuffix("/relu")])
             self.assertEqual(maps["none"], maps["lossless"])
+
+    def check_pooled(self, m, values, pooled):
+        self.assertEqual(m["pooled_by"], [2, 2, 2, 2, 0, 0])
+        (n, h, w, c), (_, pooled_h, pooled_w, _) = m["shape"], m["pooled_shape"]
+
+        def at(sample, row, column, channel):
+            return values[((sample * h + row) * w + column) * c + channel]
+
+        places = list(itertools.product(range(n), range(pooled_h), range(pooled_w), range(c)))
+        self.assertEqual(len(places), len(pooled))
+        for i in range(0, len(places), 7):
+            s, y, x, k = places[i]
+            window = [at(s, 2 * y + dy, 2 * x + dx, k) for dy in (0, 1) for dx in (0, 1)]
+            self.assertEqual(max(window), pooled[i], (m["name"], places[i]))
 
     def test_dumping_activations_changes_nothing_else(self):
         plain = self.train("--seed", 3)[0]["final_weights_sha256"]
