@@ -214,15 +214,12 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
     atomic_or(&job.report->status, seen.status);
 }
 
-template <unsigned Most>
-inline constexpr unsigned decode_blocks = Most > 1 ? tuning::decode_blocks_of_many : tuning::decode_blocks;
-
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, decode_blocks<Most>)
+STASH_KERNEL(tile_threads, tuning::decode_blocks)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
-  const device_tiles job = job_of_block(list, block);
+  const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);

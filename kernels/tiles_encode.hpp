@@ -80,15 +80,16 @@ STASH_DEVICE void load_rows(const device_tensor& from, std::uint64_t first,
     in[r] = packed(shared_halves(first + r * row_groups, unpacked(in[r])));
 }
 
-template <unsigned Most>
-inline constexpr unsigned encode_blocks = Most > 1 ? tuning::encode_blocks_of_many : tuning::encode_blocks;
+template <bool Narrow, unsigned Most>
+inline constexpr unsigned encode_blocks =
+    Narrow&& Most > 1 ? tuning::narrow_encode_blocks_of_many : tuning::encode_blocks;
 
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
-STASH_KERNEL(tile_threads, encode_blocks<Most>)
+STASH_KERNEL(tile_threads, encode_blocks<Narrow, Most>)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   std::uint64_t block;
-  const device_tiles job = job_of_block(list, block);
+  const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Columns> + (Narrow ? 16 : 0);
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(std::uint32_t, sizes, tile_warps);

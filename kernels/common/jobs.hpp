@@ -4,6 +4,7 @@
 /// jobs; a block looks up which of them it works on, and which of that job's blocks it is.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/simt.hpp"
 #include "common/tuning.hpp"
@@ -19,9 +20,12 @@ struct job_list {
   std::uint32_t end[Most];
 };
 
-/// Finds the job of this block and its number within the job. The same for all threads of a block.
+/// Finds the job of this block and its number within the job. The same for all threads of a block. Of several
+/// jobs it is a reference: what is used late is read again from constant memory, which saves a copy's
+/// registers.
 template <class Job, unsigned Most>
-STASH_DEVICE Job job_of_block(const job_list<Job, Most>& list, std::uint64_t& block) {
+STASH_DEVICE std::conditional_t<Most == 1, Job, const Job&> job_of_block(const job_list<Job, Most>& list,
+                                                                         std::uint64_t& block) {
   block = block_rank();
   if constexpr (Most == 1) {
     return list.job[0];

@@ -25,11 +25,10 @@ inline constexpr unsigned narrow_gradient_blocks = 2;
 // Tiles: a warp has one, and those of a block claim their place at once.
 inline constexpr unsigned tile_warps = 8;
 inline constexpr unsigned encode_blocks = 3;
-/// For many small maps three would spill.
-inline constexpr unsigned encode_blocks_of_many = 2;
+/// For many small maps with narrow values three would spill on sm_120.
+inline constexpr unsigned narrow_encode_blocks_of_many = 2;
 // Left to itself, ptxas squeezes one more block in and spills.
 inline constexpr unsigned decode_blocks = 4;
-inline constexpr unsigned decode_blocks_of_many = 3;
 inline constexpr unsigned gate_blocks = 3;
 
 // Pooling.
