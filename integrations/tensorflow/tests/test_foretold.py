@@ -74,6 +74,46 @@ def test_comparisons_of_gradients_do_not_hold_maps(python, mode, inter):
         check(result, name)
 
 
+BRANCH = """
+class Branch(L.Layer):
+    def __init__(self, many):
+        super().__init__()
+        self.many = many
+    def build(self, shape):
+        self.kernels = [self.add_weight(shape=(3, 3, shape[-1], shape[-1]), name=f"k{i}") for i in range(self.many)]
+    def compute_output_shape(self, shape):
+        return shape
+    def call(self, x):
+        kernels = [tf.convert_to_tensor(k) for k in self.kernels]
+        def deep():
+            y = x
+            for kernel in kernels:
+                y = tf.nn.relu(tf.nn.conv2d(y, kernel, 1, "SAME"))
+            return y
+        return tf.cond(tf.reduce_mean(x) > -1, deep, lambda: x)
+"""
+
+
+@pytest.mark.parametrize("mode", ALLOCATORS)
+def test_what_a_branch_keeps_for_its_gradient_counts(python, mode):
+    """It travels in optionals, which counted nothing: with eight convolutions 12 MB for 4.8 with oneDNN."""
+    body = "lambda x: L.GlobalAveragePooling2D()(conv(Branch({many})(conv(x))))"
+    names = ", ".join(f"{many}: peaks({body.format(many=many)})" for many in (1, 8))
+    for many, result in python(STEP, BRANCH, f"out({{{names}}})", **ALLOCATORS[mode], INTER="1").items():
+        check(result, f"{many} convolutions in a branch")
+
+
+def test_order_alone_is_worth_a_rewrite(python):
+    """Nothing here can be stored in another form; updates in place and early gradients are most of the peak."""
+    body = ("lambda x: L.Dense(256, activation='tanh')(L.Dense(256, activation='tanh')(L.Flatten()("
+            "L.AveragePooling2D(2)(L.Conv2D(8, 3, padding='same', activation='gelu')(x)))))")
+    code = f"result = peaks({body}); found = stash_tf.report(); out([result, found.rewritten, found.ordered, str(found)])"
+    result, rewritten, ordered, text = python(STEP, code, **ALLOCATORS["onednn"], INTER="1")
+    check(result, "dense layers with tanh")
+    assert result[1] < 0.6 * result[0], result
+    assert rewritten and ordered and "ops run in an order in which memory is freed earlier" in text, text
+
+
 OPEN = """
 class Rows(L.Layer):
     "Attention over rows, whose shapes are computed from the batch."

@@ -428,7 +428,7 @@ def test_reports_after_enabling_again(python):
     assert none == no_more == none_again == inference == [False, []]
     assert first == again == off and first[0] and any(row[1:] == ["ran", 2] for row in first[1])
     assert explanations == [
-        "The step keeps its budget as it is: no tensor had to be stored in another form."
+        "The step keeps its budget: no tensor had to be stored in another form."
     ]
 
 
@@ -935,7 +935,7 @@ def test_a_budget_that_is_kept_anyway(python):
     """
     rewritten, explanations = python(code)
     assert not rewritten
-    assert explanations == ["The step keeps its budget as it is: no tensor had to be stored in another form."]
+    assert explanations == ["The step keeps its budget: no tensor had to be stored in another form."]
 
 
 def test_a_budget_that_cannot_be_kept(python):

@@ -111,6 +111,8 @@ list_ops::kind list_ops::kind_of(const std::string& op) {
   if (op == "TensorListGetItem") return kind::get;
   if (op == "TensorListSetItem") return kind::set;
   if (op == "TensorListResize" || op == "TensorListConcatLists") return kind::join;
+  if (op == "OptionalFromValue") return kind::wrap;
+  if (op == "OptionalGetValue") return kind::unwrap;
   // Of lists they make lists.
   if (op == "ZerosLike" || op == "AddN") return kind::like;
   return kind::none;
@@ -142,6 +144,11 @@ bool list_ops::run(task t) {
       return true;
     case kind::like:
       return memory_->is_list(first) && copy(t, first);
+    case kind::wrap:
+      wrap(t);
+      return true;
+    case kind::unwrap:
+      return unwrap(t, first);
   }
   return false;
 }
@@ -235,6 +242,27 @@ void list_ops::pop(task t, int list) {
   }
   set_output(t, 0, rest);
   set_output(t, 1, std::max(element, buffers::none));
+}
+
+void list_ops::wrap(task t) {
+  const int optional = writable(t, buffers::none);
+  set_output(t, 0, optional);
+  if (optional < 0) return;
+  for (const source& s : graph_.inputs(t.node))
+    if (!s.is_control()) memory_->append(optional, running_->value(t, s), 1);
+}
+
+// False for those of iterators, which hold what they give.
+bool list_ops::unwrap(task t, int optional) {
+  if (!memory_->is_list(optional)) return false;
+  const std::vector<int> components = memory_->elements(optional);
+  for (int port = 0; port < static_cast<int>(components.size()); ++port) {
+    const int readers = running_->readers(t, port);
+    if (readers == 0 || components[at(port)] < 0) continue;
+    memory_->hold(components[at(port)], readers);
+    running_->set_value(t, port, components[at(port)]);
+  }
+  return true;
 }
 
 void list_ops::get(task t, int list) {

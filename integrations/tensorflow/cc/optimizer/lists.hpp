@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Lists of tensors in a simulated step: what the ops on them keep alive. Loops hand such lists from one
-/// iteration to the next and from a forward to its backward pass.
+/// iteration to the next and from a forward to its backward pass. So do branches with optionals, which here
+/// are lists of their components.
 
 #include <cstdint>
 #include <vector>
@@ -48,7 +49,7 @@ class list_ops {
   bool is_unknown() const { return unknown_; }
 
  private:
-  enum class kind { none, begin, from_tensor, push, pop, get, set, join, like };
+  enum class kind { none, begin, from_tensor, push, pop, get, set, join, like, wrap, unwrap };
 
   static kind kind_of(const std::string& op);
   int input(task t, std::size_t k) const;
@@ -61,6 +62,8 @@ class list_ops {
   void write(task t, int list);
   void pop(task t, int list);
   void get(task t, int list);
+  void wrap(task t);
+  bool unwrap(task t, int optional);
   std::size_t position(task t) const;
 
   const graph_view& graph_;

@@ -64,6 +64,7 @@ nlohmann::json to_json(const logged_graph& g) {
           {"budget", g.budget},
           {"sums", g.sums},
           {"loops", g.loops},
+          {"ordered", g.ordered},
           {"unknown_layers", g.unknown_layers},
           {"seconds", g.seconds},
           {"tensors", std::move(tensors)},

@@ -224,6 +224,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_plain_bytes = plain / unit;
     outcome result = best_graph(context);
     const std::int64_t peak = result.simulated.peak_bytes;
+    const bool lower = peak + plain / parts_of_peak <= plain;
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
     log_choices(context, result, log);
@@ -245,12 +246,11 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         result.graph = refuse(original, graph, of, flow, absl::StrCat("Stash: ", word));
       }
     } else if (wanted.budget_bytes == 0) {
-      const bool lower = log->predicted_peak_bytes < log->predicted_plain_bytes;
-      const bool ordered_only = log->sums > 0 || ordered.loops_held_back > 0;
-      const bool nothing = result.graph.stashes == 0 && !(ordered_only && lower);
-      const bool higher = !nothing && log->predicted_peak_bytes > log->predicted_plain_bytes;
+      const bool nothing = result.graph.stashes == 0 && !lower;
+      const bool higher = !nothing && peak > plain;
       if (higher) log->tensors.clear();
       if (nothing || higher) {
+        log->predicted_peak_bytes = log->predicted_plain_bytes;
         if (!must_learn)
           return nothing_to_do(nothing ? "no tensor is smaller in another form"
                                        : "the peak of this step would not be lower");
@@ -258,6 +258,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         encoders_tell = false;
       }
     }
+    log->ordered = result.graph.stashes == 0 && log->sums == 0 && lower && log->reason.empty();
     // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
     // one sample takes.
     const bool matters = wanted.budget_bytes > 0 || wanted.swap || log->loops > 0;

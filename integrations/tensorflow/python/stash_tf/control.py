@@ -99,7 +99,7 @@ def is_enabled() -> bool:
 def check() -> None:
     """Raises StashError, with the reasons, if no rewritten training function has run since enable().
 
-    A step that keeps its budget as it is needs no rewriting and is fine.
+    A step that keeps its budget without is fine.
     """
     from .reporting import report
 

@@ -52,6 +52,7 @@ class Report:
     sums: int = 0  # of gradients, that were added up as they came
     summed_gradients: int = 0
     loops: int = 0  # of backward passes, whose iterations run one by one
+    ordered: bool = False  # all that was changed is the order of ops
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for json.dumps()."""
@@ -71,6 +72,8 @@ class Report:
             each = "is" if self.sums == 1 else "are"
             sums = f"{self.sums} sum{'s' * (self.sums > 1)} of {self.summed_gradients} gradients"
             lines.append(f"{sums} {each} added up term by term, as the gradients come.")
+        if self.ordered:
+            lines.append("No tensor is stored in another form: ops run in an order in which memory is freed earlier.")
         if self.loops:
             many = "loops wait" if self.loops > 1 else "loop waits"
             lines.append(f"{self.loops} {many} with each iteration until the gradients of the last are added up.")
@@ -162,6 +165,7 @@ def build(
         sums=len(summed),
         summed_gradients=sum(summed),
         loops=sum(graph.get("loops", 0) for graph in newest if graph["rewritten"] and not graph.get("reason")),
+        ordered=diagnosis.only_ordered(newest),
         batch=main.get("batch", 0),
         measured_plain_bytes=measured_plain_bytes,
         measured_peak_bytes=measured_peak_bytes,
