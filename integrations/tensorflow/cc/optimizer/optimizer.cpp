@@ -224,7 +224,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_plain_bytes = plain / unit;
     outcome result = best_graph(context);
     const std::int64_t peak = result.simulated.peak_bytes;
-    const bool lower = peak + plain / parts_of_peak <= plain;
+    // Gradients that are added up as they come, and iterations that wait for it, are worth any gain.
+    const bool ordered_sums = log->sums > 0 || ordered.loops_held_back > 0;
+    const bool lower = ordered_sums ? peak < plain : peak + plain / parts_of_peak <= plain;
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
     log_choices(context, result, log);
