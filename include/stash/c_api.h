@@ -15,7 +15,8 @@
  *
  *     stash_encoding how = STASH_INIT(stash_encoding);
  *
- * In arrays of structures all must have the same size. A zero means the default that is given at the member.
+ * In arrays of structures all must have the same size. A zero means the default that is given at the member;
+ * reserved members of arguments must be zero (else STASH_INVALID_ARGUMENT).
  * stash_encode_report has no size: it lies where encoders run, and its layout is fixed for ever.
  *
  * Errors. Functions return STASH_OK or one of the numbers below, which never change their meaning. The text

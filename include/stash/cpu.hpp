@@ -5,8 +5,8 @@
 /// several), so this is for tests, measurements and workarounds.
 ///
 /// The environment variable STASH_CPU_TARGET chooses at the first call, by the same names. A name that this
-/// processor or build does not have makes every call that computes throw error(invalid_argument) until
-/// set_cpu_target() has been called.
+/// processor or build does not have makes every call that computes throw error(invalid_argument), in the
+/// text of which the variable stands for the argument, until set_cpu_target() has been called.
 
 #include <string>
 #include <string_view>

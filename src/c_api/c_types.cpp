@@ -64,7 +64,15 @@ shape to_shape(std::string_view function, std::string_view argument, std::int32_
   if (rank < 0 || rank > STASH_MAX_RANK) {
     refuse(function, argument, fmt::format("0 to {} dimensions", STASH_MAX_RANK), std::to_string(rank));
   }
-  return shape(std::span(dims, static_cast<std::size_t>(rank)));
+  try {
+    return shape(std::span(dims, static_cast<std::size_t>(rank)));
+  } catch (const error& e) {
+    // A shape does not know which argument of which function it is for.
+    constexpr std::string_view known = "shape: dims";
+    const std::string_view text = e.what();
+    if (!text.starts_with(known)) throw;
+    throw error(e.code(), fmt::format("{}: {}{}", function, argument, text.substr(known.size())));
+  }
 }
 
 tensor_view to_view(std::string_view function, std::string_view argument, const stash_tensor_view* view) {

@@ -34,4 +34,9 @@ void check_unknown(std::string_view function, std::string_view argument, const v
   }
 }
 
+void check_reserved(std::string_view function, std::string_view argument, std::string_view member,
+                    std::int64_t value) {
+  if (value != 0) refuse(function, fmt::format("{}.{}", argument, member), "0", fmt::format("{}", value));
+}
+
 }  // namespace stash::c_api

@@ -64,6 +64,10 @@ std::size_t checked_size(std::string_view function, std::string_view argument, c
 void check_unknown(std::string_view function, std::string_view argument, const void* data, std::size_t known,
                    std::size_t size);
 
+/// Refuses a reserved member that is not zero: a later version may give it a meaning.
+void check_reserved(std::string_view function, std::string_view argument, std::string_view member,
+                    std::int64_t value);
+
 /// The caller's structure in this version: members that the caller does not have are zero.
 template <class Struct>
 Struct read(std::string_view function, std::string_view argument, const Struct* from) {
@@ -72,6 +76,9 @@ Struct read(std::string_view function, std::string_view argument, const Struct* 
   check_unknown(function, argument, from, sizeof(Struct), size);
   Struct known{};
   std::memcpy(&known, from, std::min(size, sizeof(Struct)));
+  if constexpr (requires { known.reserved; }) check_reserved(function, argument, "reserved", known.reserved);
+  if constexpr (requires { known.reserved_end; })
+    check_reserved(function, argument, "reserved_end", known.reserved_end);
   return known;
 }
 

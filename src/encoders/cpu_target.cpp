@@ -79,9 +79,9 @@ const run_loops& loops() noexcept {
   return version != nullptr ? *version : *first().version;
 }
 
-void check_cpu_target() {
+void check_cpu_target(std::string_view function) {
   if (chosen().load(std::memory_order_acquire) != nullptr || first().unknown == nullptr) return;
-  fail(errc::invalid_argument, "STASH_CPU_TARGET", "environment variable", "one of " + list_of_targets(),
+  fail(errc::invalid_argument, function, "STASH_CPU_TARGET", "one of " + list_of_targets(),
        fmt::format("\"{}\"", first().unknown));
 }
 
@@ -96,7 +96,7 @@ std::vector<std::string> cpu_targets() {
 }
 
 std::string cpu_target() {
-  detail::check_cpu_target();
+  detail::check_cpu_target("cpu_target");
   for (const detail::simd_target& target : detail::simd_targets()) {
     if (target.version == &detail::loops()) return detail::lower_case(target.name);
   }

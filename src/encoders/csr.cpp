@@ -6,6 +6,7 @@
 
 #include "codecs.hpp"
 #include "device.hpp"
+#include "encoding_checks.hpp"
 #include "run_loops.hpp"
 #include "values.hpp"
 
@@ -173,7 +174,7 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
   constexpr std::string_view function = "csr_export32";
   check_context(function, context);
   if (e.kind != encoding_kind::csr) fail(errc::invalid_argument, function, "encoding", "csr", to_string(e));
-  encoded_bytes_bound(e, out.type, elements);  // checks encoding, type and count
+  checked_bytes_bound(function, "out.type", e, out.type, elements);
   const tile_layout layout = layout_of(e, out.type, elements);
   check_encoded(function, "input", input, elements == 0 ? 0 : layout.fixed_bytes());
   check_arena(function, input.overflow, context.space);

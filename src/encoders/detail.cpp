@@ -12,7 +12,13 @@ bool aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
-std::string_view name(dtype type) {
+bool is_known(memory_space space) noexcept {
+  return space == memory_space::host || space == memory_space::device || space == memory_space::pinned_host;
+}
+
+}  // namespace
+
+std::string_view type_name(dtype type) noexcept {
   switch (type) {
     case dtype::f32:
       return "f32";
@@ -28,8 +34,6 @@ std::string_view name(dtype type) {
   return "an unknown type";
 }
 
-}  // namespace
-
 void fail(errc code, std::string_view function, std::string_view argument, std::string_view expected,
           std::string_view got) {
   throw error(code, fmt::format("{}: {}: expected {}, got {}", function, argument, expected, got));
@@ -41,13 +45,18 @@ void check_context(std::string_view function, const execution_context& context) 
     fail(errc::invalid_argument, function, "context", "one of the host or of a device",
          fmt::format("one of memory space {}", static_cast<unsigned>(context.space)));
   }
-  check_cpu_target();
+  check_cpu_target(function);
 }
 
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                 dtype type, memory_space where) {
-  if (view.type != type) fail(errc::invalid_argument, function, argument, name(type), name(view.type));
-  if (size_of(type) == 0) fail(errc::invalid_argument, function, argument, "a known type", name(type));
+  if (view.type != type)
+    fail(errc::invalid_argument, function, argument, type_name(type), type_name(view.type));
+  if (size_of(type) == 0) fail(errc::invalid_argument, function, argument, "a known type", type_name(type));
+  if (!is_known(view.space)) {
+    fail(errc::invalid_argument, function, argument, "memory of the host or of a device",
+         fmt::format("memory space {}", static_cast<unsigned>(view.space)));
+  }
   if (where == memory_space::host && view.space == memory_space::device) {
     fail(errc::unsupported, function, argument, "host memory", "device memory");
   }
@@ -77,7 +86,7 @@ void check_view(std::string_view function, std::string_view argument, const cons
 void check_float_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                       memory_space where) {
   if (view.type == dtype::u8 || view.type == dtype::s32 || size_of(view.type) == 0) {
-    fail(errc::invalid_argument, function, argument, "f32, f16 or bf16", name(view.type));
+    fail(errc::invalid_argument, function, argument, "f32, f16 or bf16", type_name(view.type));
   }
   check_view(function, argument, view, view.type, where);
 }

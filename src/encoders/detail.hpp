@@ -43,6 +43,9 @@ constexpr std::int64_t tile_count(std::int64_t elements) noexcept {
 [[noreturn]] void fail(errc code, std::string_view function, std::string_view argument,
                        std::string_view expected, std::string_view got);
 
+/// "f32", "f16", ...
+std::string_view type_name(dtype type) noexcept;
+
 /// The context must be one of the host, or of a device if this build has a back end for it.
 void check_context(std::string_view function, const execution_context& context);
 
@@ -50,8 +53,9 @@ constexpr bool on_device(const execution_context& context) noexcept {
   return context.space == memory_space::device;
 }
 
-/// `view` must have type `type`, lie in memory that a call in `where` can reach, be aligned to its elements,
-/// and have a pitch of at least its inner length; its data may be null only if it has no elements.
+/// `view` must have type `type`, lie in a known memory space that a call in `where` can reach, be aligned to
+/// its elements, and have a pitch of at least its inner length; its data may be null only if it has no
+/// elements.
 void check_view(std::string_view function, std::string_view argument, const const_tensor_view& view,
                 dtype type, memory_space where = memory_space::host);
 

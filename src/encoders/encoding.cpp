@@ -51,8 +51,8 @@ void check_encoding(std::string_view function, const encoding& e) {
   }
 }
 
-/// Checks that `source` can be encoded so.
-void check_source(std::string_view function, const encoding& e, dtype source) {
+/// Checks that `source`, the type of `argument`, can be encoded so.
+void check_source(std::string_view function, std::string_view argument, const encoding& e, dtype source) {
   check_encoding(function, e);
   std::string_view types = "f32, f16 or bf16";
   bool legal = is_float(source);
@@ -67,9 +67,8 @@ void check_source(std::string_view function, const encoding& e, dtype source) {
     legal = size_of(source) != 0;
   }
   if (legal) return;
-  fail(errc::invalid_argument, function, "source",
-       fmt::format("a type that {} encodes ({})", to_string(e), types),
-       fmt::format("dtype {}", static_cast<unsigned>(source)));
+  fail(errc::invalid_argument, function, argument,
+       fmt::format("a type that {} encodes ({})", to_string(e), types), type_name(source));
 }
 
 void check_count(std::string_view function, std::int64_t elements) {
@@ -77,13 +76,13 @@ void check_count(std::string_view function, std::int64_t elements) {
   fail(errc::invalid_argument, function, "elements", "0 to 2^56", fmt::format("{}", elements));
 }
 
-void check_kind_has_values(std::string_view function, const encoding& e, dtype source,
-                           bool shape_only_is_legal) {
+void check_kind_has_values(std::string_view function, std::string_view argument, const encoding& e,
+                           dtype source, bool shape_only_is_legal) {
   check_encoding(function, e);
   if (is_pool_code(e.kind) || (e.kind == encoding_kind::shape_only && !shape_only_is_legal)) {
     fail(errc::unsupported, function, "encoding", "one of dense values", to_string(e));
   }
-  check_source(function, e, source);
+  check_source(function, argument, e, source);
 }
 
 /// Leaves zeros between the last byte in use and the next multiple of 16.
@@ -141,9 +140,9 @@ std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements)
   return bytes_bound(e, source, elements);
 }
 
-std::size_t checked_bytes_bound(std::string_view function, const encoding& e, dtype source,
-                                std::int64_t elements) {
-  check_source(function, e, source);
+std::size_t checked_bytes_bound(std::string_view function, std::string_view argument, const encoding& e,
+                                dtype source, std::int64_t elements) {
+  check_source(function, argument, e, source);
   check_count(function, elements);
   return bytes_bound(e, source, elements);
 }
@@ -151,14 +150,14 @@ std::size_t checked_bytes_bound(std::string_view function, const encoding& e, dt
 void check_encode_input(std::string_view function, const encoding& e, const const_tensor_view& input,
                         const execution_context& context) {
   check_context(function, context);
-  check_kind_has_values(function, e, input.type, true);
+  check_kind_has_values(function, "input", e, input.type, true);
   check_view(function, "input", input, input.type, context.space);
 }
 
 void check_count_input(std::string_view function, const encoding& e, const const_tensor_view& input,
                        const execution_context& context) {
   check_context(function, context);
-  check_source(function, e, input.type);
+  check_source(function, "input", e, input.type);
   check_view(function, "input", input, input.type, context.space);
 }
 
@@ -230,7 +229,7 @@ void check_decode(std::string_view function, const decode_item& item, const exec
   check_context(function, context);
   // A mask becomes u8, whatever it was taken from.
   const dtype source = is_mask(e.kind) ? dtype::f32 : item.output.type;
-  check_kind_has_values(function, e, source, false);
+  check_kind_has_values(function, "output", e, source, false);
   check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type, context.space);
   check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
   if (tiled(e.kind)) check_arena(function, item.input.overflow, context.space);
@@ -267,12 +266,12 @@ bool is_lossless(const encoding& e) noexcept {
 }
 
 std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
-  return checked_bytes_bound("encoded_bytes_bound", e, source, elements);
+  return checked_bytes_bound("encoded_bytes_bound", "source", e, source, elements);
 }
 
 std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements, double density) {
   constexpr std::string_view function = "encoded_bytes_at_density";
-  const std::size_t bound = checked_bytes_bound(function, e, source, elements);
+  const std::size_t bound = checked_bytes_bound(function, "source", e, source, elements);
   if (!(density >= 0 && density <= 1)) {
     fail(errc::invalid_argument, function, "density", "0 to 1", fmt::format("{}", density));
   }
@@ -294,7 +293,7 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
 
 std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
                             const execution_context& context) {
-  checked_bytes_bound("workspace_bytes", e, source, elements);
+  checked_bytes_bound("workspace_bytes", "source", e, source, elements);
   if (!on_device(context) || !context.canonical || !tiled(e.kind)) return 0;
   return canonical_workspace_bytes(elements);
 }
@@ -318,7 +317,7 @@ void canonicalise(const encoding& e, dtype source, std::int64_t elements, const 
                   const encoded_view& output, const execution_context& context) {
   constexpr std::string_view function = "canonicalise";
   check_context(function, context);
-  check_source(function, e, source);
+  check_source(function, "source", e, source);
   check_count(function, elements);
   const std::size_t needed = bytes_needed(e, source, elements);
   check_encoded(function, "input", input, needed);

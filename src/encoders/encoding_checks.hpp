@@ -19,9 +19,9 @@ std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements);
 /// What a buffer must hold at least: all of it, or for bitmap and csr what stands before the payloads.
 std::size_t bytes_needed(const encoding& e, dtype source, std::int64_t elements);
 
-/// The bound, after the checks of encoding, source type and count.
-std::size_t checked_bytes_bound(std::string_view function, const encoding& e, dtype source,
-                                std::int64_t elements);
+/// The bound, after the checks of encoding, source type and count; `argument` is what has that type.
+std::size_t checked_bytes_bound(std::string_view function, std::string_view argument, const encoding& e,
+                                dtype source, std::int64_t elements);
 
 /// The checks of encode() but for the output.
 void check_encode_input(std::string_view function, const encoding& e, const const_tensor_view& input,

@@ -157,6 +157,6 @@ const run_loops& loops() noexcept;
 /// What this thread wrote with run_loops::stream becomes visible with its next release.
 void finish_streams() noexcept;
 /// Throws error(invalid_argument) if STASH_CPU_TARGET names no target and none was set since.
-void check_cpu_target();
+void check_cpu_target(std::string_view function);
 
 }  // namespace stash::detail

@@ -5,6 +5,7 @@
 #include "bits.hpp"
 #include "codecs.hpp"
 #include "detail.hpp"
+#include "encoding_checks.hpp"
 #include "run_loops.hpp"
 #include "sign.hpp"
 #include "values.hpp"
@@ -18,7 +19,7 @@ bool tiled(const encoding& e) noexcept {
 
 void check_stash(std::string_view function, const map_stash& s, memory_space where) {
   if (tiled(s.how)) check_arena(function, s.stash.overflow, where);
-  const std::size_t bound = encoded_bytes_bound(s.how, s.type, s.elements);
+  const std::size_t bound = checked_bytes_bound(function, "dy", s.how, s.type, s.elements);
   const bool grows = tiled(s.how) && s.elements != 0;
   check_encoded(function, "stash", s.stash,
                 grows ? layout_of(s.how, s.type, s.elements).fixed_bytes() : bound);

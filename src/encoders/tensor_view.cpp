@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "detail.hpp"
 
@@ -24,7 +25,8 @@ shape::shape(std::span<const std::int64_t> dims) {
     }
     const std::int64_t factor = std::max<std::int64_t>(dim, 1);
     if (factor > detail::max_elements / product) {
-      detail::fail(errc::invalid_argument, function, "dims", "at most 2^56 elements", "more");
+      detail::fail(errc::invalid_argument, function, "dims", "at most 2^56 elements",
+                   fmt::format("{}", fmt::join(dims, " x ")));
     }
     product *= factor;
     dims_[static_cast<std::size_t>(rank_++)] = dim;

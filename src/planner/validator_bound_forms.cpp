@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "planner/names.hpp"
 #include "planner/validator_bound.hpp"
 #include "stash/error.hpp"
 
@@ -16,6 +17,8 @@ constexpr std::array narrow_formats{
     value_format::fp16,       value_format::fp8_e4m3,   value_format::bf16,       value_format::fp10,
     value_format::fp8_e5m2,   value_format::mxfp8_e4m3, value_format::mxfp8_e5m2, value_format::mxfp6_e2m3,
     value_format::mxfp6_e3m2, value_format::mxfp4_e2m1};
+// A form that is missing here would not be proven against.
+static_assert(narrow_formats.size() + 1 == names_of<value_format>.size());
 
 bool keeps_dense(policy p) {
   return p == policy::none || p == policy::swap_only || p == policy::lms || p == policy::layrub;

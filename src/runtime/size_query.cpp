@@ -67,7 +67,7 @@ size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
                        const const_encoded_view& stored, const execution_context& context) {
   constexpr std::string_view function = "size_query";
   detail::check_context(function, context);
-  size_.bytes = detail::checked_bytes_bound(function, e, source, elements);
+  size_.bytes = detail::checked_bytes_bound(function, "source", e, source, elements);
   detail::check_encoded(function, "stored", stored, detail::bytes_needed(e, source, elements));
   if (detail::on_device(context)) {
     pending_ = std::make_shared<pending>(e, elements, stored.report, context.stream);

@@ -162,7 +162,7 @@ stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const sh
                                        const stash_options& options, const execution_context& context) {
   constexpr std::string_view function = "stashed_tensor::reserve";
   detail::check_context(function, context);
-  const std::size_t bound = detail::checked_bytes_bound(function, e, source, dims.elements());
+  const std::size_t bound = detail::checked_bytes_bound(function, "source", e, source, dims.elements());
   const bool sized = sparse(e) && options.capacity != 0;
   const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
   return {e, source, dims, bytes, options, context};

@@ -132,6 +132,89 @@ TEST(c_structs, newer_structures_serve_while_unknown_members_are_zero) {
   EXPECT_EQ(e.unknown[2], 0U);
 }
 
+TEST(c_structs, reserved_members_are_zero) {
+  // What is read through one structure of each type that has such a member.
+  const std::vector<float> x(4, 1.0F);
+  std::vector<float> y(4);
+  stash_tensor_view view = c_view(x), pixels = c_view(x.data(), STASH_DTYPE_F32, {1, 2, 2, 1});
+  const stash_tensor_view out = c_view(y), pooled = c_view(y.data(), STASH_DTYPE_F32, {1, 1, 1, 1});
+  stash_encoding e = c_encoding("csr");
+  c_room room(512);
+  size_t bytes = 0;
+  const auto refused = [](int32_t status, const std::string& text) {
+    EXPECT_EQ(status, STASH_INVALID_ARGUMENT);
+    EXPECT_EQ(last_error(), text);
+  };
+  e.reserved = 7;
+  refused(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes),
+          "stash_encoded_bytes_bound: encoding.reserved: expected 0, got 7");
+  e.reserved = 0;
+  view.reserved = -1;
+  refused(stash_encode(&e, &view, &room.view, nullptr, nullptr),
+          "stash_encode: input.reserved: expected 0, got -1");
+  view.reserved = 0;
+  ASSERT_EQ(stash_encode(&e, &view, &room.view, nullptr, nullptr), STASH_OK) << last_error();
+
+  stash_csr32_view csr = STASH_INIT(stash_csr32_view);
+  csr.reserved = 1;
+  int64_t nonzeros = 0;
+  refused(stash_csr_export32(&e, &room.view, 4, &csr, nullptr, &nonzeros),
+          "stash_csr_export32: output.reserved: expected 0, got 1");
+  stash_pool_window window = STASH_INIT(stash_pool_window);
+  window.reserved = 1;
+  refused(stash_max_pool_forward(&pixels, &pooled, &window, nullptr, STASH_RULE_PYTORCH, nullptr),
+          "stash_max_pool_forward: window.reserved: expected 0, got 1");
+  stash_dropout_key key = STASH_INIT(stash_dropout_key);
+  key.reserved = UINT32_MAX;
+  refused(stash_dropout_backward_key(&view, &out, 0.5F, &key, nullptr),
+          "stash_dropout_backward_key: key.reserved: expected 0, got 4294967295");
+
+  stash_memory_callbacks memory = STASH_INIT(stash_memory_callbacks);
+  memory.reserved = 1;
+  stash_handle_options options = STASH_INIT(stash_handle_options);
+  options.memory = &memory;
+  stash_handle* handle = nullptr;
+  refused(stash_handle_create(&e, &view, &options, nullptr, &handle),
+          "stash_handle_create: options.memory.reserved: expected 0, got 1");
+
+  stash_swapper_options swapping = STASH_INIT(stash_swapper_options);
+  swapping.reserved = 1;
+  stash_swapper* swapper = nullptr;
+  refused(stash_swapper_create(&swapping, &swapper),
+          "stash_swapper_create: options.reserved: expected 0, got 1");
+  swapping.reserved = 0;
+  ASSERT_EQ(stash_swapper_create(&swapping, &swapper), STASH_OK) << last_error();
+  stash_swap_request request = STASH_INIT(stash_swap_request);
+  request.reserved = 1;
+  stash_swapped* swapped = nullptr;
+  refused(stash_swapper_out(swapper, x.data(), 16, &request, nullptr, &swapped),
+          "stash_swapper_out: request.reserved: expected 0, got 1");
+  stash_swapper_destroy(swapper);
+
+  stash_plan_options planning = STASH_INIT(stash_plan_options);
+  char* text = nullptr;
+  planning.reserved = 1;
+  refused(stash_plan("{}", &planning, &text), "stash_plan: options.reserved: expected 0, got 1");
+  planning.reserved = 0;
+  planning.reserved_end = 1;
+  refused(stash_plan("{}", &planning, &text), "stash_plan: options.reserved_end: expected 0, got 1");
+}
+
+TEST(c_structs, shapes_name_the_argument_that_has_them) {
+  const stash_encoding raw = c_encoding("raw");
+  c_room room(16);
+  stash_tensor_view view = c_view(nullptr, STASH_DTYPE_F32, {int64_t{1} << 32, int64_t{1} << 32});
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encode: input: expected at most 2^56 elements, got 4294967296 x 4294967296");
+  view.dims[1] = -3;
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encode: input: expected no negative dimension, got -3");
+  stash_handle* handle = nullptr;
+  EXPECT_EQ(stash_handle_reserve(&raw, STASH_DTYPE_F32, 2, view.dims, nullptr, nullptr, &handle),
+            STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_handle_reserve: dims: expected no negative dimension, got -3");
+}
+
 TEST(c_structs, numbers_out_of_range_are_refused_before_they_are_cut) {
   size_t bytes = 0;
   for (const int32_t wrong : {-1, 256, 261}) {  // 261 % 256 would be bitmap

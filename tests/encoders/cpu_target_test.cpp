@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "stash/encoding.hpp"
 #include "stash/error.hpp"
 
 namespace stash {
@@ -12,6 +17,29 @@ TEST(cpu_target, is_one_of_the_list) {
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.back(), "scalar");
   EXPECT_EQ(cpu_target(), all.front());
+}
+
+// Run by encoders_cpu_target_unknown: what the environment says is read once.
+TEST(cpu_target, an_unknown_name_in_the_environment_is_told_by_the_call_that_computes) {
+  const char* wanted = std::getenv("STASH_CPU_TARGET");
+  if (wanted == nullptr || std::string_view(wanted) != "mmx") GTEST_SKIP() << "needs STASH_CPU_TARGET=mmx";
+  const auto expect_refusal = [](std::string_view function, const auto& call) {
+    try {
+      call();
+      ADD_FAILURE() << function;
+    } catch (const error& wrong) {
+      EXPECT_EQ(wrong.code(), errc::invalid_argument);
+      const std::string_view text = wrong.what();
+      EXPECT_TRUE(text.starts_with(std::string(function) + ": STASH_CPU_TARGET: expected one of ")) << text;
+      EXPECT_TRUE(text.ends_with("scalar, got \"mmx\"")) << text;
+    }
+  };
+  const float value = 1;
+  const const_tensor_view input{&value, dtype::f32, memory_space::host, {1}, 0};
+  expect_refusal("cpu_target", [] { cpu_target(); });
+  expect_refusal("encoded_bytes_exact", [&] { encoded_bytes_exact(parse_encoding("csr"), input, {}); });
+  set_cpu_target("scalar");
+  EXPECT_EQ(encoded_bytes_exact(parse_encoding("sign_mask"), input, {}), 16U);
 }
 
 TEST(cpu_target, can_be_set) {

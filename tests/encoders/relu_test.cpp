@@ -149,7 +149,8 @@ TEST(ReluBackward, FromDenseAndFromEveryStash) {
                                 make_encoding("bitmap_fp8"),
                                 make_encoding("bitmap_fp8", underflow_rule::keep_nonzero),
                                 make_encoding("fp16", underflow_rule::keep_nonzero),
-                                make_encoding("fp8", underflow_rule::keep_nonzero)};
+                                make_encoding("fp8", underflow_rule::keep_nonzero),
+                                make_encoding("raw")};
   for (const framework_rule rule : rules) {
     for (const std::int64_t count : counts) {
       // `special` has NaN, -0 and negative values, so the bitmap's flag is set; `positive` leaves it clear.

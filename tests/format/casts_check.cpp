@@ -44,9 +44,19 @@ struct cast_under_test {
 };
 
 int emax_of(value_format format) {
-  if (format == value_format::mxfp8_e4m3) return 8;
-  if (format == value_format::mxfp8_e5m2) return 15;
-  return format == value_format::mxfp6_e3m2 ? 4 : 2;
+  switch (format) {
+    case value_format::mxfp8_e4m3:
+      return 8;
+    case value_format::mxfp8_e5m2:
+      return 15;
+    case value_format::mxfp6_e3m2:
+      return 4;
+    case value_format::mxfp6_e2m3:
+    case value_format::mxfp4_e2m1:
+      return 2;
+    default:
+      throw std::logic_error("no emax");
+  }
 }
 
 int bits_of(value_format format) {
@@ -56,14 +66,20 @@ int bits_of(value_format format) {
       return 16;
     case value_format::fp10:
       return 10;
+    case value_format::fp8_e4m3:
+    case value_format::fp8_e5m2:
+    case value_format::mxfp8_e4m3:
+    case value_format::mxfp8_e5m2:
+      return 8;
     case value_format::mxfp6_e2m3:
     case value_format::mxfp6_e3m2:
       return 6;
     case value_format::mxfp4_e2m1:
       return 4;
-    default:
-      return 8;
+    case value_format::source:
+      break;
   }
+  throw std::logic_error("no bits of a code");
 }
 
 cast_under_test make_cast(const std::string& name, underflow_rule underflow) {

@@ -97,7 +97,16 @@ int emax_of(value_format format) {
 }
 
 bool is_mx(value_format format) {
-  return static_cast<int>(format) >= static_cast<int>(value_format::mxfp8_e4m3);
+  switch (format) {
+    case value_format::mxfp8_e4m3:
+    case value_format::mxfp8_e5m2:
+    case value_format::mxfp6_e2m3:
+    case value_format::mxfp6_e3m2:
+    case value_format::mxfp4_e2m1:
+      return true;
+    default:
+      return false;
+  }
 }
 
 /// Value of a finite code without sign.
