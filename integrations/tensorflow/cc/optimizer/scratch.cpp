@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "optimizer/constants.hpp"
+#include "optimizer/einsum_copies.hpp"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/util.h"
 #include "unsupported/Eigen/CXX11/Tensor"
@@ -222,6 +223,7 @@ std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes
   const std::string& op = graph.op(node);
   if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
   if (is_reduction(op)) return of_reduction(graph, node, sizes);
+  if (op == "Einsum") return einsum_scratch_bytes(graph, node, sizes);
   if (op == "MirrorPadGrad") return of_padding_gradient(graph, node, sizes);
   const convolution kind = kind_of(op);
   return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes, threads);
