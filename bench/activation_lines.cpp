@@ -92,7 +92,7 @@ prepared_call prepare(const encoding& with, direction way, const map_list& maps)
 }
 
 // What a plan does in the forward pass: each map in the form that its readers need, a joint op's code while
-// the map is pooled. What is kept as it is costs no time.
+// the map is pooled. What is kept as it is, or not at all, costs no time.
 prepared_call prepare_kept(const map_list& maps) {
   struct kept_map {
     encoded form;
@@ -101,24 +101,22 @@ prepared_call prepare_kept(const map_list& maps) {
   auto forms = std::make_shared<std::vector<kept_map>>();
   prepared_call call;
   forms->reserve(maps.size());
+  const auto is_written = [](const encoding& e) {
+    return e.kind != encoding_kind::raw && e.kind != encoding_kind::shape_only;
+  };
   for (const auto& map : maps) {
-    if (!map->kept) {
-      forms->push_back({encoded({}, 0), {}});
-      continue;
-    }
+    const encoding& e = *map->kept;
     if (map->pooled_dims.empty()) {
-      forms->push_back({encoded(*map->kept, map->values, {}), {}});
+      forms->push_back({encoded(e, map->values, {}), {}});
     } else {
-      encoding e = *map->kept;
-      e.window_cells = static_cast<std::uint16_t>(map->pooling.cells());
       tensor pooled{shape(std::span<const std::int64_t>(map->pooled_dims))};
       const std::size_t bytes = encoded_bytes_bound(e, dtype::f32, pooled.elements());
+      call.moved_bytes += pooled.bytes();
       forms->push_back({encoded(e, bytes), std::move(pooled)});
-      call.moved_bytes += forms->back().pooled->bytes();
     }
     const std::int64_t bytes = forms->back().form.bytes();
     call.encoded_bytes += bytes;
-    if (map->kept->kind != encoding_kind::raw) call.moved_bytes += map->values.bytes() + bytes;
+    if (is_written(e)) call.moved_bytes += map->values.bytes() + bytes;
   }
   call.run = [=] {
     for (std::size_t i = 0; i < maps.size(); ++i) {
@@ -130,7 +128,7 @@ prepared_call prepare_kept(const map_list& maps) {
         relu_max_pool_forward(map.values.read(), to.pooled->view(), map.pooling,
                               has_sign ? form : encoded_view{}, has_sign ? encoded_view{} : form,
                               framework_rule::tensorflow, {});
-      } else if (map.kept && map.kept->kind != encoding_kind::raw) {
+      } else if (is_written(*map.kept)) {
         encode(*map.kept, map.values.read(), to.form.write(), {}, {});
       }
     }
@@ -159,6 +157,7 @@ void register_maps(const std::string& where, const map_list& maps) {
   }
   for (const compressor& c : general)
     register_method(where, c.name, c, general.front(), maps);
+  if (!std::ranges::all_of(maps, [](const auto& map) { return map->kept.has_value(); })) return;
   register_work(fmt::format("activations/{}/encode/kept", where), [=, rival = general.front()] {
     return timed_work{
         prepare_kept(maps), dense_bytes(maps), {"lz4_speedup", prepare(rival, direction::encode, maps).run}};

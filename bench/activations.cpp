@@ -33,16 +33,15 @@ tensor read_values(const fs::path& path, const std::vector<std::int64_t>& dims) 
   return result;
 }
 
-// "recompute" is refused: what it costs is no encoding's to show.
-std::optional<encoding> read_kept(const std::string& name) {
-  if (name == "none") return std::nullopt;
-  return parse_encoding(name);
-}
-
-void read_pooling(const nlohmann::json& map, activation& into) {
+void read_kept(const nlohmann::json& map, activation& into) {
+  const auto name = map.at("kept").get<std::string>();
+  if (name == "recompute") return;
+  into.kept = parse_encoding(name == "none" ? "shape_only" : name);
+  if (into.kept->kind != encoding_kind::relu_pool && into.kept->kind != encoding_kind::window_index) return;
   const auto by = map.at("pooled_by").get<std::array<std::int32_t, 6>>();
   into.pooling = {by[0], by[1], by[2], by[3], by[4], by[5]};
   into.pooled_dims = map.at("pooled_shape").get<std::vector<std::int64_t>>();
+  into.kept->window_cells = static_cast<std::uint16_t>(into.pooling.cells());
 }
 
 network_activations read_network(const fs::path& folder) {
@@ -54,13 +53,9 @@ network_activations read_network(const fs::path& folder) {
     for (const auto& map : index.at("maps")) {
       auto dims = map.at("shape").get<std::vector<std::int64_t>>();
       tensor values = read_values(folder / map.at("file").get<std::string>(), dims);
-      result.maps.push_back({map.at("name").get<std::string>(),
-                             std::move(dims),
-                             std::move(values),
-                             read_kept(map.at("kept").get<std::string>()),
-                             {},
-                             {}});
-      if (map.contains("pooled_by")) read_pooling(map, result.maps.back());
+      result.maps.push_back(
+          {map.at("name").get<std::string>(), std::move(dims), std::move(values), {}, {}, {}});
+      read_kept(map, result.maps.back());
     }
     if (result.maps.empty()) throw error(errc::bad_format, fmt::format("{}: no maps", path.string()));
     return result;

@@ -14,9 +14,9 @@ struct activation {
   std::string name;  ///< of the op that made it
   std::vector<std::int64_t> dims;
   tensor values;
-  /// What the plan it was trained with keeps of it; nothing if it keeps nothing.
+  /// What the plan that it was trained with keeps of it; none if that is no encoding: it is computed again.
   std::optional<encoding> kept;
-  /// kept->kind relu_pool or window_index: the pooling, and the shape of what it puts out.
+  /// If that is what pooling writes: the pooling, and the shape of what it puts out.
   pool_window pooling;
   std::vector<std::int64_t> pooled_dims;
 };
