@@ -43,50 +43,11 @@ struct cast_under_test {
   bool nan = true;  ///< NaN is under test (in groups without a NaN of their own it would change the scale)
 };
 
-int emax_of(value_format format) {
-  switch (format) {
-    case value_format::mxfp8_e4m3:
-      return 8;
-    case value_format::mxfp8_e5m2:
-      return 15;
-    case value_format::mxfp6_e3m2:
-      return 4;
-    case value_format::mxfp6_e2m3:
-    case value_format::mxfp4_e2m1:
-      return 2;
-    default:
-      throw std::logic_error("no emax");
-  }
-}
-
-int bits_of(value_format format) {
-  switch (format) {
-    case value_format::fp16:
-    case value_format::bf16:
-      return 16;
-    case value_format::fp10:
-      return 10;
-    case value_format::fp8_e4m3:
-    case value_format::fp8_e5m2:
-    case value_format::mxfp8_e4m3:
-    case value_format::mxfp8_e5m2:
-      return 8;
-    case value_format::mxfp6_e2m3:
-    case value_format::mxfp6_e3m2:
-      return 6;
-    case value_format::mxfp4_e2m1:
-      return 4;
-    case value_format::source:
-      break;
-  }
-  throw std::logic_error("no bits of a code");
-}
-
 cast_under_test make_cast(const std::string& name, underflow_rule underflow) {
   cast_under_test c{name + (underflow == underflow_rule::to_zero ? " to_zero" : " keep_nonzero"),
                     parse_encoding(name)};
   c.how.underflow = underflow;
-  c.bits = bits_of(c.how.values);
+  c.bits = reference::code_bits(c.how.values);
   return c;
 }
 
@@ -100,7 +61,7 @@ std::vector<cast_under_test> casts() {
   for (const underflow_rule underflow : rules) {
     for (const char* name : {"mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp6_e3m2", "mxfp4_e2m1"}) {
       cast_under_test c = make_cast(name, underflow);
-      const int emax = emax_of(c.how.values);
+      const int emax = reference::emax_of(c.how.values);
       const std::string unscaled = c.name;
       c.scaled = true;
       c.nan = c.bits == 8;

@@ -80,22 +80,6 @@ layout layout_of(value_format format) {
   throw std::logic_error("no layout");
 }
 
-int emax_of(value_format format) {
-  switch (format) {
-    case value_format::mxfp8_e4m3:
-      return 8;
-    case value_format::mxfp8_e5m2:
-      return 15;
-    case value_format::mxfp6_e2m3:
-    case value_format::mxfp4_e2m1:
-      return 2;
-    case value_format::mxfp6_e3m2:
-      return 4;
-    default:
-      throw std::logic_error("no emax");
-  }
-}
-
 bool is_mx(value_format format) {
   switch (format) {
     case value_format::mxfp8_e4m3:
@@ -439,6 +423,26 @@ std::uint32_t product(std::uint32_t bits, float factor) {
 }
 
 }  // namespace
+
+int code_bits(value_format format) {
+  return layout_of(format).bits();
+}
+
+int emax_of(value_format format) {
+  switch (format) {
+    case value_format::mxfp8_e4m3:
+      return 8;
+    case value_format::mxfp8_e5m2:
+      return 15;
+    case value_format::mxfp6_e2m3:
+    case value_format::mxfp4_e2m1:
+      return 2;
+    case value_format::mxfp6_e3m2:
+      return 4;
+    default:
+      throw std::logic_error("no emax");
+  }
+}
 
 std::uint32_t widen(value_format format, std::uint32_t code) {
   const layout l = layout_of(format);

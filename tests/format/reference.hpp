@@ -62,6 +62,11 @@ struct dropped {
 };
 dropped drop(const tensor& t, float probability, const dropout_key& key);
 
+/// Bits of a stored code of a narrow format, sign included.
+int code_bits(value_format format);
+/// The exponent of the largest number of an MX format's elements.
+int emax_of(value_format format);
+
 /// The f32 bits of a stored code, and the code of f32 bits, of a format that stands alone (not an MX one).
 std::uint32_t widen(value_format format, std::uint32_t code);
 std::uint32_t narrow(value_format format, underflow_rule underflow, std::uint32_t f32_bits);
