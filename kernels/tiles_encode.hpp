@@ -81,8 +81,8 @@ STASH_DEVICE void load_rows(const device_tensor& from, std::uint64_t first,
 }
 
 template <bool Narrow, unsigned Most>
-inline constexpr unsigned encode_blocks =
-    Narrow&& Most > 1 ? tuning::narrow_encode_blocks_of_many : tuning::encode_blocks;
+inline constexpr unsigned encode_blocks = (Narrow && Most > 1) ? tuning::narrow_encode_blocks_of_many
+                                                               : tuning::encode_blocks;
 
 /// Encodes a tensor as bitmap, or with Columns as csr. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
