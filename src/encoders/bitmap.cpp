@@ -55,7 +55,8 @@ tile_contents count_bitmap_tile(const tile_layout& layout, const const_encoded_v
 }
 
 tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,
-                                 std::int64_t tile, float* values, std::uint8_t* present) noexcept {
+                                 std::int64_t tile, float* values, std::uint8_t* present,
+                                 destination to) noexcept {
   const auto* mask = static_cast<const std::uint8_t*>(input.data) + tile * (tile_elements / 8);
   const std::int64_t length = layout.length(tile);
   const auto mask_bytes = static_cast<std::size_t>((length + 7) / 8);
@@ -73,7 +74,7 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
     return contents;
   }
   alignas(run_alignment) float buffer[tile_elements + packed_slack];
-  fast.expand(packed_values(layout, input, payload, contents.count, buffer), mask, length, values);
+  fast.expand(packed_values(layout, input, payload, contents.count, buffer), mask, length, values, to);
   return contents;
 }
 

@@ -52,21 +52,21 @@ void encode_cast(const value_codec& codec, const const_tensor_view& input, std::
 }
 
 void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
-                   std::int64_t first, std::int64_t length, float* values) noexcept {
+                   std::int64_t first, std::int64_t length, float* values, destination to) noexcept {
   const run_place at = place_of_run(codec, elements, first);
-  codec.load(stored + at.scales, stored + at.elements, length, values);
+  codec.load(stored + at.scales, stored + at.elements, length, values, to);
 }
 
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context) {
   const std::int64_t elements = output.elements();
+  const value_output values(output, rounding::stored);
   const auto load_run = [&](std::int64_t first, std::int64_t length) {
-    alignas(run_alignment) float buffer[tile_elements];
-    float* values = value_target(output, first, buffer);
-    load_cast_run(codec, stored, elements, first, length, values);
-    write_values(output, first, length, values, rounding::stored);
+    values.fill(first, length, [&](float* to, destination where) {
+      load_cast_run(codec, stored, elements, first, length, to, where);
+    });
   };
-  for_each_cast_run(codec, elements, context, load_run, [] {});
+  for_each_cast_run(codec, elements, context, load_run, [&] { values.finish(); });
 }
 
 }  // namespace stash::detail

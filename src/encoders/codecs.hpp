@@ -30,7 +30,8 @@ void decode_cast(const value_codec& codec, const std::uint8_t* stored, const ten
 /// Values [first, first + length) of a cast of `elements` values; length <= run_elements, and `first` is a
 /// multiple of what cast_run_elements() says.
 void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
-                   std::int64_t first, std::int64_t length, float* values) noexcept;
+                   std::int64_t first, std::int64_t length, float* values,
+                   destination to = destination::caches) noexcept;
 /// Runs that start at whole bytes of what is stored: 1,024 values, or for fp10 a multiple of three, which is
 /// one of the blocks of its loops and of a cache line, too.
 constexpr std::int64_t cast_run_elements(const value_codec& codec) noexcept {
@@ -53,7 +54,8 @@ std::size_t csr_row_end_bytes(std::int64_t elements) noexcept;
 // For decode_tile(), decode_presence() and count_tile() of tile_container.hpp; `values` or `present` may be
 // null here.
 tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,
-                                 std::int64_t tile, float* values, std::uint8_t* present) noexcept;
+                                 std::int64_t tile, float* values, std::uint8_t* present,
+                                 destination to) noexcept;
 tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
                               float* values, std::uint8_t* present) noexcept;
 tile_contents count_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,

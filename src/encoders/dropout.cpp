@@ -45,15 +45,17 @@ void draw_mask(const dropout_key& key, std::uint32_t threshold, std::int64_t fir
 template <class BitsOf>
 void apply(const const_tensor_view& in, const tensor_view& out, float scale, const execution_context& context,
            const BitsOf& bits_of) {
-  for_each_tile(context, in.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
-    std::array<std::uint8_t, tile_elements / 8> bits_buffer;
-    std::array<float, tile_elements> in_buffer, out_buffer;
-    const std::uint8_t* bits = bits_of(first, length, bits_buffer.data());
+  const value_output output(out, rounding::result);
+  const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
+    std::array<std::uint8_t, tile_elements / 8> buffer;
+    alignas(run_alignment) std::array<float, tile_elements> in_buffer;
+    const std::uint8_t* bits = bits_of(first, length, buffer.data());
     const float* from = read_values(in, first, length, in_buffer.data());
-    float* to = value_target(out, first, out_buffer.data());
-    loops().scale_kept(from, bits, length, scale, to);
-    write_values(out, first, length, to, rounding::result);
-  });
+    output.fill(first, length, [&](float* to, destination where) {
+      loops().scale_kept(from, bits, length, scale, to, where);
+    });
+  };
+  for_each_tile(context, in.elements(), tile, [&] { output.finish(); });
 }
 
 constexpr std::string_view backward_name = "dropout_backward";

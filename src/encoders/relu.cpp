@@ -21,35 +21,6 @@ void check_mask(std::string_view function, const encoded_view& mask, std::int64_
   if (mask.data != nullptr) check_encoded(function, "mask", mask, plane_bytes(elements, 1));
 }
 
-/// Where a tile of `y` is computed, and how it gets into `y`.
-class tile_output {
- public:
-  tile_output(const tensor_view& y, rounding how)
-      : y_(y),
-        how_(how),
-        where_(y.type == dtype::f32 && y.dense() && y.elements() >= streamed_elements ? destination::memory
-                                                                                      : destination::caches) {
-  }
-
-  /// compute(to, where) writes the values of a tile.
-  template <class Compute>
-  void fill(std::int64_t first, std::int64_t length, const Compute& compute) const {
-    alignas(run_alignment) float buffer[tile_elements];
-    float* to = value_target(y_, first, buffer);
-    compute(to, where_);
-    write_values(y_, first, length, to, how_);
-  }
-  /// Behind the tiles of a thread.
-  void finish() const {
-    if (where_ == destination::memory) finish_streams();
-  }
-
- private:
-  const tensor_view& y_;
-  rounding how_;
-  destination where_;
-};
-
 /// y = f(x) and, where asked for, a mask. write(values, length, target, where, bits) computes a run and its
 /// mask's bits, which are null where nobody asks; `target` may be `values`. `how` says whether y's values are
 /// exact in its type.
@@ -58,7 +29,7 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
              const execution_context& context, const Write& write) {
   const std::int64_t elements = x.elements();
   auto* plane = static_cast<std::uint8_t*>(mask.data);
-  const tile_output output(y, how);
+  const value_output output(y, how);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float in[tile_elements];
     const float* values = read_values(x, first, length, in);
@@ -79,7 +50,7 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
 template <class MakeBits, class Write>
 void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
               const execution_context& context, const MakeBits& make_bits, const Write& write) {
-  const tile_output output(dx, how);
+  const value_output output(dx, how);
   const auto tile = [&](std::int64_t index, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float in[tile_elements];
     std::uint8_t buffer[tile_elements / 8];

@@ -213,7 +213,7 @@ nonzero_bits find_and_list(const float* values, std::int64_t count, float* packe
   return all;
 }
 
-void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
+void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values, destination) {
   for (std::int64_t i = expand_groups(packed, bits, count, values); i < count; ++i) {
     const bool set = bit_at(bits, i);
     values[i] = masked(*packed, set ? 1 : 0);
@@ -284,7 +284,12 @@ void narrow(const float* values, std::int64_t count, value_format format, underf
   general::narrow_values(values, count, format, underflow, stored);
 }
 
-void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
+void widen(const std::uint8_t* stored, std::int64_t count, value_format format, float* values, destination) {
+  general::widen_values(stored, count, format, values);
+}
+
+void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to,
+                destination) {
   alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, count, flags);
   for (std::int64_t i = 0; i < count; ++i)
@@ -292,7 +297,7 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
 }
 
 void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                   std::uint8_t* scales, std::uint8_t* elements) {
+                   std::uint8_t* scales, std::uint8_t* elements, destination) {
   with_mx_elements(format, [&](auto form) {
     using element = decltype(form);
     for (std::int64_t i = 0; i < count; i += mx_group) {
@@ -306,7 +311,7 @@ void narrow_groups(const float* values, std::int64_t count, value_format format,
 }
 
 void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-                  value_format format, float* values) {
+                  value_format format, float* values, destination) {
   with_mx_elements(format, [&](auto form) {
     using element = decltype(form);
     for (std::int64_t i = 0; i < count; i += mx_group) {
@@ -339,7 +344,7 @@ const run_loops scalar_loops = {
     .expand = expand,
     .mark_columns = mark_columns,
     .narrow = narrow,
-    .widen = general::widen_values,
+    .widen = widen,
     .narrow_exactly = general::narrow_values_exactly,
     .narrow_mx = narrow_groups,
     .widen_mx = widen_groups,

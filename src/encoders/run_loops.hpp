@@ -29,6 +29,10 @@ inline constexpr std::size_t prefetch_distance = 8192;
 inline void fetch_line(const void* at) noexcept {
   __builtin_prefetch(at, 0, 2);
 }
+/// The same for a line that will be written in parts.
+inline void fetch_line_to_write(const void* at) noexcept {
+  __builtin_prefetch(at, 1, 2);
+}
 
 /// Values that expand() may read and find_and_compact() may write, and columns that find_and_list() may
 /// write, behind the last one.
@@ -101,7 +105,8 @@ struct run_loops {
   void (*draw_bits)(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
                     std::uint32_t threshold, std::uint8_t* bits);
   /// to[i] = bit i ? scale * from[i] : +0; `to` may be `from`.
-  void (*scale_kept)(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to);
+  void (*scale_kept)(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to,
+                     destination where);
 
   /// Bit i of `bits` = values[i] is not +0.
   nonzero_bits (*find_nonzero)(const float* values, std::int64_t count, std::uint8_t* bits);
@@ -119,24 +124,26 @@ struct run_loops {
   nonzero_bits (*find_and_list)(const float* values, std::int64_t count, float* packed, std::uint8_t* columns,
                                 std::uint16_t* row_ends);
   /// Inverse of compact: +0 where the bit is not set.
-  void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values);
+  void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
+                 destination to);
 
   /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,
   /// among the 256 bits of `bits`. count may be 0.
   void (*mark_columns)(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits);
 
   /// Packs values in a narrower format (not an MX one), and back. `stored` is aligned to the stored type,
-  /// 4 bytes for fp10, which alone ever goes past the caches.
+  /// 4 bytes for fp10.
   void (*narrow)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
                  std::uint8_t* stored, destination to);
-  void (*widen)(const std::uint8_t* stored, std::int64_t count, value_format format, float* values);
+  void (*widen)(const std::uint8_t* stored, std::int64_t count, value_format format, float* values,
+                destination to);
   /// Inverse of widening f16 or bf16: a NaN keeps its payload.
   void (*narrow_exactly)(const float* values, std::int64_t count, dtype type, std::uint16_t* out);
   /// The same for the MX formats; groups start at the first value.
   void (*narrow_mx)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                    std::uint8_t* scales, std::uint8_t* elements);
+                    std::uint8_t* scales, std::uint8_t* elements, destination to);
   void (*widen_mx)(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-                   value_format format, float* values);
+                   value_format format, float* values, destination to);
 
   /// Maximum of one window for a run of channels: [rule][joined with ReLU][with cells].
   max_function maximum[2][2][2];

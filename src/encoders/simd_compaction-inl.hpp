@@ -18,104 +18,137 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Values are packed and spread by groups of lanes. AVX-512 has instructions for that, of which only the forms
-// between registers are fast. Elsewhere a table of 2 KiB holds the order of at most eight lanes (set_bits,
-// for packing); Highway's own Compress is slower there, and Expand is missing.
+// between registers are fast. Elsewhere tables say where each lane comes from; Highway's own Compress is
+// slower there, and Expand is missing.
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 
-using group_floats = hn::CappedTag<float, 16>;
-using group_words = hn::RebindToUnsigned<group_floats>;
-using group_vector = hn::Vec<group_floats>;
-
 /// Keeps the compiler from making one instruction of a load or store and what is done with the vector.
-HWY_INLINE group_vector in_register(group_vector v) {
+HWY_INLINE float_vector in_register(float_vector v) {
   asm("" : "+v"(v.raw));
   return v;
 }
 
-HWY_INLINE unsigned bits_of_group(hn::Mask<group_words> m) {
-  // In a register of its own: of a mask that waits on the stack g++ 12 stores 16 bits and then counts 32.
-  unsigned bits = m.raw;
-  asm("" : "+r"(bits));
-  return bits;
-}
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   std::uint16_t two;
   std::memcpy(&two, bits + i / 8, sizeof two);
   return two;
 }
+HWY_INLINE int count_of_group(unsigned bits) {
+  return std::popcount(bits);
+}
 /// The lanes whose bit is set, in order, from lane 0.
-HWY_INLINE group_vector pack(group_vector v, unsigned bits) {
-  return in_register(group_vector{_mm512_maskz_compress_ps(static_cast<__mmask16>(bits), v.raw)});
+HWY_INLINE float_vector pack(float_vector v, unsigned bits) {
+  return in_register(float_vector{_mm512_maskz_compress_ps(static_cast<__mmask16>(bits), v.raw)});
 }
 /// Inverse of pack(): +0 where the bit is not set.
-HWY_INLINE group_vector spread(group_vector v, unsigned bits) {
-  return group_vector{_mm512_maskz_expand_ps(static_cast<__mmask16>(bits), in_register(v).raw)};
+HWY_INLINE float_vector spread(float_vector v, unsigned bits) {
+  return float_vector{_mm512_maskz_expand_ps(static_cast<__mmask16>(bits), in_register(v).raw)};
 }
 
-#else
+#elif HWY_TARGET == HWY_AVX2
 
-using group_floats = hn::CappedTag<float, 8>;
-using group_words = hn::RebindToUnsigned<group_floats>;
-using group_vector = hn::Vec<group_floats>;
-
-/// For every mask of eight lanes: for each lane, how many set ones are before it.
+/// For every mask of eight lanes: for each lane, how many set ones are before it, or -1 if it is not set.
 constexpr auto lanes_before = [] {
   std::array<std::uint64_t, 256> table{};
   for (unsigned mask = 0; mask < 256; ++mask) {
     unsigned before = 0;
     for (unsigned lane = 0; lane < 8; ++lane) {
-      // Seven is as far as a vector of eight reaches; a lane without a value is cleared anyway.
-      table[mask] |= std::uint64_t{std::min(before, 7U)} << (8 * lane);
-      before += mask >> lane & 1;
+      const bool set = (mask >> lane & 1) != 0;
+      table[mask] |= std::uint64_t{set ? before : 0xffU} << (8 * lane);
+      before += set ? 1 : 0;
     }
   }
   return table;
 }();
 
-/// `entry` is one of the tables' words.
-HWY_INLINE auto lane_order(const std::uint64_t& entry) {
-  const hn::RebindToSigned<group_floats> di;
-  const hn::Rebind<std::uint8_t, decltype(di)> d8;
-  auto order = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(&entry)));
-  // The words of masks of four lanes say "up to four before" where there is no value.
-  if constexpr (hn::MaxLanes(group_floats()) < 8) order = hn::Min(order, hn::Set(di, 3));
-  return hn::IndicesFromVec(group_floats(), order);
-}
-
-HWY_INLINE unsigned bits_of_group(hn::Mask<group_words> m) {
-  std::uint8_t stored[8];
-  hn::StoreMaskBits(group_words(), m, stored);
-  return stored[0];
-}
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
-  if constexpr (hn::MaxLanes(group_floats()) < 8) {
-    return (bits[i / 8] >> (i % 8)) & 0xFU;
-  } else {
-    return bits[i / 8];
-  }
+  return bits[i / 8];
+}
+HWY_INLINE int count_of_group(unsigned bits) {
+  return std::popcount(bits);
+}
+/// Lanes by the bytes of a table's word, of which the lowest three bits count.
+HWY_INLINE __m256i lane_order(const std::uint64_t& entry) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&entry)));
 }
 /// The lanes whose bit is set, in order, from lane 0.
-HWY_INLINE group_vector pack(group_vector v, unsigned bits) {
-  return hn::TableLookupLanes(v, lane_order(set_bits[bits]));
+HWY_INLINE float_vector pack(float_vector v, unsigned bits) {
+  return float_vector{_mm256_permutevar8x32_ps(v.raw, lane_order(set_bits[bits]))};
 }
 /// Inverse of pack(): +0 where the bit is not set.
-HWY_INLINE group_vector spread(group_vector v, unsigned bits) {
-  const group_words du;
-  const std::uint8_t one[8] = {static_cast<std::uint8_t>(bits)};
-  const auto moved = hn::TableLookupLanes(v, lane_order(lanes_before[bits]));
-  const auto kept = hn::LoadMaskBits(du, one);
-  return hn::BitCast(group_floats(), hn::IfThenElseZero(kept, hn::BitCast(du, moved)));
+HWY_INLINE float_vector spread(float_vector v, unsigned bits) {
+  const __m256i order = lane_order(lanes_before[bits]);
+  const __m256 moved = _mm256_permutevar8x32_ps(v.raw, order);
+  return float_vector{_mm256_blendv_ps(moved, _mm256_setzero_ps(), _mm256_castsi256_ps(order))};
+}
+
+#else
+
+using lane_bytes = std::array<std::uint8_t, 16>;
+
+/// The bytes of lane `from` in lane `to`.
+constexpr void move_lane(lane_bytes& bytes, unsigned from, unsigned to) {
+  for (unsigned i = 0; i < 4; ++i)
+    bytes[4 * to + i] = static_cast<std::uint8_t>(4 * from + i);
+}
+constexpr lane_bytes no_lanes = [] {
+  lane_bytes bytes{};
+  bytes.fill(0x80);
+  return bytes;
+}();
+
+/// For every mask of four lanes, where the bytes of pack() and of spread() come from.
+alignas(16) constexpr auto packed_bytes = [] {
+  std::array<lane_bytes, 16> table{};
+  for (unsigned mask = 0; mask < 16; ++mask) {
+    table[mask] = no_lanes;
+    unsigned before = 0;
+    for (unsigned lane = 0; lane < 4; ++lane)
+      if ((mask >> lane & 1) != 0) move_lane(table[mask], lane, before++);
+  }
+  return table;
+}();
+alignas(16) constexpr auto spread_bytes = [] {
+  std::array<lane_bytes, 16> table{};
+  for (unsigned mask = 0; mask < 16; ++mask) {
+    table[mask] = no_lanes;
+    unsigned before = 0;
+    for (unsigned lane = 0; lane < 4; ++lane)
+      if ((mask >> lane & 1) != 0) move_lane(table[mask], before++, lane);
+  }
+  return table;
+}();
+
+HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
+  return (bits[i / 8] >> (i % 8)) & 0xFU;
+}
+/// SSSE3 has no instruction that counts.
+HWY_INLINE int count_of_group(unsigned bits) {
+  constexpr std::uint64_t counts = 0x4332322132212110;
+  return static_cast<int>(counts >> (4 * bits) & 0xF);
+}
+HWY_INLINE float_vector move_bytes(float_vector v, const lane_bytes& from) {
+  const hn::Repartition<std::uint8_t, floats> d8;
+  return hn::BitCast(floats(), hn::TableLookupBytesOr0(hn::BitCast(d8, v), hn::Load(d8, from.data())));
+}
+/// The lanes whose bit is set, in order, from lane 0.
+HWY_INLINE float_vector pack(float_vector v, unsigned bits) {
+  return move_bytes(v, packed_bytes[bits]);
+}
+/// Inverse of pack(): +0 where the bit is not set.
+HWY_INLINE float_vector spread(float_vector v, unsigned bits) {
+  return move_bytes(v, spread_bytes[bits]);
 }
 
 #endif
 
-constexpr std::int64_t group_lanes = hn::MaxLanes(group_floats());
+constexpr std::int64_t group_lanes = hn::MaxLanes(floats());
 
 /// Vectors are stored whole while they end before `end`; what comes then waits in a buffer.
 void compact(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
              std::int64_t kept) {
-  const group_floats d;
+  const floats d;
   const float* const end = packed + kept;
   float tail[2 * group_lanes];
   float* waiting = tail;
@@ -123,13 +156,13 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   for (; i + group_lanes <= count && packed + group_lanes <= end; i += group_lanes) {
     const unsigned group = group_bits(bits, i);
     hn::StoreU(pack(hn::LoadU(d, values + i), group), d, packed);
-    packed += std::popcount(group);
+    packed += count_of_group(group);
   }
   const std::int64_t rest = end - packed;
   for (; i + group_lanes <= count && waiting - tail < rest; i += group_lanes) {
     const unsigned group = group_bits(bits, i);
     hn::StoreU(pack(hn::LoadU(d, values + i), group), d, waiting);
-    waiting += std::popcount(group);
+    waiting += count_of_group(group);
   }
   for (; i < count && waiting - tail < rest; ++i) {
     if (bit_at(bits, i)) *waiting++ = values[i];
@@ -137,22 +170,20 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   std::memcpy(packed, tail, static_cast<std::size_t>(rest) * sizeof(float));
 }
 
-using group_word_vector = hn::Vec<group_words>;
-
 /// Stores the non-zeros of a group of values and returns their bits. `largest` takes in all patterns.
-HWY_INLINE unsigned pack_nonzero(const float* values, float* packed, group_word_vector& largest) {
-  const group_floats d;
-  const group_words du;
+HWY_INLINE unsigned pack_nonzero(const float* values, float* packed, word_vector& largest) {
+  const floats d;
+  const words du;
   const auto v = hn::LoadU(d, values);
   const auto v_bits = hn::BitCast(du, v);
   largest = hn::Max(largest, v_bits);
-  const unsigned group = bits_of_group(hn::Ne(v_bits, hn::Zero(du)));
+  const unsigned group = bits_of_mask(hn::Ne(v_bits, hn::Zero(du)));
   hn::StoreU(pack(v, group), d, packed);
   return group;
 }
 
-HWY_INLINE bool above_infinity(group_word_vector largest) {
-  const group_words du;
+HWY_INLINE bool above_infinity(word_vector largest) {
+  const words du;
   const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
   return !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
 }
@@ -160,7 +191,7 @@ HWY_INLINE bool above_infinity(group_word_vector largest) {
 nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
   constexpr std::int64_t block = std::max<std::int64_t>(8, group_lanes);
   const float* const begin = packed;
-  auto largest = hn::Zero(group_words());
+  auto largest = hn::Zero(words());
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
     fetch_ahead<block * sizeof(float)>(values + i);
@@ -168,7 +199,7 @@ nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint
     unsigned all = 0;
     for (std::int64_t j = 0; j < block; j += group_lanes) {
       const unsigned group = pack_nonzero(values + i + j, packed, largest);
-      packed += std::popcount(group);
+      packed += count_of_group(group);
       all |= group << j;
     }
     for (std::int64_t k = 0; k < block / 8; ++k)
@@ -193,19 +224,20 @@ nonzero_bits find_and_list(const float* values, std::int64_t count, float* packe
                            std::uint16_t* row_ends) {
   constexpr std::uint64_t ones = 0x0101010101010101;
   const std::uint8_t* const begin = columns;
-  auto largest = hn::Zero(group_words());
+  auto largest = hn::Zero(words());
   for (std::int64_t row = 0; row < count; row += csr_row_elements) {
     std::uint64_t first_column = 0;
     const auto list_group = [&](const float* from) HWY_ATTR {
       const unsigned group = pack_nonzero(from, packed, largest);
-      for (std::int64_t k = 0; k < group_lanes; k += 8) {
-        const unsigned eight = group >> k & 0xff;
-        const std::uint64_t listed = set_bits[eight] + first_column;
+      constexpr std::int64_t listed_at_once = std::min<std::int64_t>(8, group_lanes);
+      for (std::int64_t k = 0; k < group_lanes; k += listed_at_once) {
+        const unsigned some = group >> k & ((1U << listed_at_once) - 1);
+        const std::uint64_t listed = set_bits[some] + first_column;
         std::memcpy(columns, &listed, sizeof listed);
-        columns += std::popcount(eight);
-        first_column += std::min<std::int64_t>(8, group_lanes) * ones;
+        columns += count_of_group(some);
+        first_column += listed_at_once * ones;
       }
-      packed += std::popcount(group);
+      packed += count_of_group(group);
     };
     const std::int64_t end = std::min(row + csr_row_elements, count);
     std::int64_t i = row;
@@ -224,19 +256,36 @@ nonzero_bits find_and_list(const float* values, std::int64_t count, float* packe
   return {static_cast<std::uint32_t>(columns - begin), above_infinity(largest)};
 }
 
-void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values) {
-  const group_floats d;
+/// put(i, v) takes the values of a whole group.
+template <class Put>
+HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std::int64_t count,
+                              float* values, const Put& put) {
+  const floats d;
   std::int64_t i = 0;
   for (; i + group_lanes <= count; i += group_lanes) {
     fetch_ahead<1>(packed);
     const unsigned group = group_bits(bits, i);
-    hn::StoreU(spread(hn::LoadU(d, packed), group), d, values + i);
-    packed += std::popcount(group);
+    put(i, spread(hn::LoadU(d, packed), group));
+    packed += count_of_group(group);
   }
   for (; i < count; ++i) {
     const bool set = bit_at(bits, i);
     values[i] = masked(*packed, set ? 1 : 0);
     packed += set ? 1 : 0;
+  }
+}
+
+// Not by way of fill_pieces(): twice as many stores would wait behind those to memory, and this loop has to
+// run far ahead of them.
+void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
+            destination to) {
+  const floats d;
+  if (to == destination::memory && reinterpret_cast<std::uintptr_t>(values) % sizeof(float_vector) == 0) {
+    expand_values(packed, bits, count, values,
+                  [d, values](std::int64_t i, float_vector v) HWY_ATTR { hn::Stream(v, d, values + i); });
+  } else {
+    expand_values(packed, bits, count, values,
+                  [d, values](std::int64_t i, float_vector v) HWY_ATTR { hn::StoreU(v, d, values + i); });
   }
 }
 

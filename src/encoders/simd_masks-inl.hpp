@@ -58,14 +58,6 @@ constexpr std::int32_t highest_key(float bound) {
   return ordered(bound) == 0 ? strict_key(0.0F) : strict_key(bound);
 }
 
-/// One bit per lane, from bit 0.
-HWY_INLINE std::uint32_t bits_of_mask(word_mask m) {
-  std::uint8_t bytes[8] = {};
-  hn::StoreMaskBits(words(), m, bytes);
-  std::uint32_t bits;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return bits;
-}
 /// Lanes whose bit is set; `at` is a multiple of the lanes.
 HWY_INLINE word_mask mask_of_bits(const std::uint8_t* bits, std::int64_t at) {
   const words du;
@@ -300,7 +292,7 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
   constexpr std::size_t blocks = hn::MaxLanes(d64);
   constexpr std::int64_t some = 2 * hn::MaxLanes(words());  // values
   // A round waits for the one before, so several vectors are mixed side by side.
-  constexpr std::size_t vectors = 2;
+  constexpr std::size_t vectors = lanes() == 16 ? 4 : 2;
   constexpr std::int64_t step = vectors * some;
   alignas(64) std::uint64_t offsets[blocks];
   for (std::size_t i = 0; i < blocks; ++i)
@@ -313,17 +305,21 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
     block = hn::Add(block, hn::Set(d64, blocks));
     return next;
   };
+  // From memory a key becomes a vector on its way in; from a register it would take two more instructions.
+  philox_key keys[philox_rounds] = {stream.key};
+  for (std::size_t round = 1; round < philox_rounds; ++round)
+    for (std::size_t w = 0; w < 2; ++w)
+      keys[round][w] = keys[round - 1][w] + philox_increments[w];
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
-    counter_vectors c[vectors] = {next_counters(), next_counters()};
-    philox_key key = stream.key;
-    for (int round = 0; round < philox_rounds; ++round) {
+    counter_vectors c[vectors];
+    for (counter_vectors& v : c)
+      v = next_counters();
+    for (const philox_key& key : keys) {
       const auto key0 = hn::Set(du, key[0]);
       const auto key1 = hn::Set(du, key[1]);
       for (counter_vectors& v : c)
         v.mix(key0, key1);
-      key[0] += philox_increments[0];
-      key[1] += philox_increments[1];
     }
     for (std::size_t v = 0; v < vectors; ++v) {
       const std::uint32_t kept = c[v].at_least(least);
@@ -340,7 +336,8 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
   }
 }
 
-void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to) {
+HWY_INLINE void scale_kept_values(const float* from, const std::uint8_t* bits, std::int64_t count,
+                                  float scale, float* to) {
   const floats df;
   in_vectors(
       from, count,
@@ -349,6 +346,13 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
         store(hn::IfThenElseZero(mask_of_bits(bits, i), hn::BitCast(words(), scaled)), to + i);
       },
       [&](std::int64_t i) { to[i] = masked(from[i] * scale, bit_at(bits, i) ? 1 : 0); });
+}
+
+void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to,
+                destination where) {
+  fill_run(count, to, where, [&](std::int64_t first, std::int64_t n, float* values) HWY_ATTR {
+    scale_kept_values(from + first, bits + first / 8, n, scale, values);
+  });
 }
 
 std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {

@@ -135,7 +135,8 @@ HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, co
 // First all scales of a run, then its elements: a group's elements would have to wait for its scale. The
 // second loop takes longer and fetches what the next runs read, too, so that memory is asked at an even pace.
 template <class Elements, underflow_rule Underflow>
-void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
+void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
+                      destination where) {
   constexpr std::int64_t bytes = four_groups * Elements::bits / 8;
   const std::int64_t whole = count / four_groups * four_groups;
   const auto rest = static_cast<std::size_t>(count - whole);
@@ -145,12 +146,15 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
     search.find(values + i, scales + i / mx_group, origins, i / mx_group);
   }
   const byte_block<Elements, Underflow> block;
-  for (std::int64_t i = 0; i < whole; i += four_groups) {
-    std::uint8_t* const to = elements + i / four_groups * bytes;
-    fetch_ahead<four_groups * sizeof(float)>(values + i);
-    fetch_ahead<bytes>(to);
-    narrow_elements(block, values + i, origins, i / mx_group, to);
-  }
+  const auto convert = [&](std::int64_t first, std::int64_t n, std::uint8_t* some) HWY_ATTR {
+    for (std::int64_t at = 0; at < n; at += bytes) {
+      const std::int64_t i = (first + at) / bytes * four_groups;
+      fetch_ahead<four_groups * sizeof(float)>(values + i);
+      if (where == destination::caches) fetch_ahead<bytes>(some + at);
+      narrow_elements(block, values + i, origins, i / mx_group, some + at);
+    }
+  };
+  fill_pieces<2 * bytes>(whole / four_groups * bytes, elements, where, convert);
   if (rest != 0) {
     // Zeros behind the last value change neither its group's scale nor the bytes of other elements.
     float in[four_groups] = {};
@@ -161,17 +165,19 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
     std::memcpy(scales + whole / mx_group, out_scales, (rest + mx_group - 1) / mx_group);
     std::memcpy(elements + whole / four_groups * bytes, out, (rest * Elements::bits + 7) / 8);
   }
-  if (!search.all_were_common()) mend_groups<Elements, Underflow>(values, count, scales, elements);
+  if (search.all_were_common()) return;
+  if (where == destination::memory) finish_streams();  // what is mended is written again
+  mend_groups<Elements, Underflow>(values, count, scales, elements);
 }
 
 void narrow_mx_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                    std::uint8_t* scales, std::uint8_t* elements) {
+                    std::uint8_t* scales, std::uint8_t* elements, destination to) {
   with_mx_elements(format, [&](auto form) HWY_ATTR {
     using element = decltype(form);
     if (underflow == underflow_rule::keep_nonzero) {
-      narrow_groups_of<element, underflow_rule::keep_nonzero>(values, count, scales, elements);
+      narrow_groups_of<element, underflow_rule::keep_nonzero>(values, count, scales, elements, to);
     } else {
-      narrow_groups_of<element, underflow_rule::to_zero>(values, count, scales, elements);
+      narrow_groups_of<element, underflow_rule::to_zero>(values, count, scales, elements, to);
     }
   });
 }
@@ -280,10 +286,9 @@ using element_values =
     std::conditional_t<Elements::bits == 8, byte_elements<Elements>, small_elements<Elements>>;
 
 template <class Elements>
-void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-                     float* values) {
+HWY_INLINE void widen_groups_of(const element_values<Elements>& found, const std::uint8_t* scales,
+                                const std::uint8_t* elements, std::int64_t count, float* values) {
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
-  const element_values<Elements> found;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<group_bytes>(elements);
     const std::uint8_t scale = *scales++;
@@ -297,9 +302,15 @@ void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, s
 }
 
 void widen_mx_fast(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-                   value_format format, float* values) {
-  with_mx_elements(
-      format, [&](auto form) HWY_ATTR { widen_groups_of<decltype(form)>(scales, elements, count, values); });
+                   value_format format, float* values, destination to) {
+  with_mx_elements(format, [&](auto form) HWY_ATTR {
+    using format_type = decltype(form);
+    const element_values<format_type> found;
+    fill_run(count, values, to, [&](std::int64_t first, std::int64_t n, float* some) HWY_ATTR {
+      widen_groups_of<format_type>(found, scales + first / mx_group, elements + first * format_type::bits / 8,
+                                   n, some);
+    });
+  });
 }
 
 }  // namespace

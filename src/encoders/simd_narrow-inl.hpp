@@ -26,20 +26,27 @@ HWY_NOINLINE void mend_bytes(const float* values, std::int64_t count, std::int32
 }
 
 template <class Format, underflow_rule Underflow>
-void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stored) {
+void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stored, destination where) {
   using codes = byte_block<Format, Underflow>;
   constexpr std::int32_t limit = (127 + 100) << 23;
   const codes block;
   const code_origin origin = origin_of<Format>();
   lane_vector largest = hn::Zero(lane_integers());
-  convert_blocks<block_values>(values, count, stored, [&](const float* from, std::uint8_t* to) HWY_ATTR {
-    hn::StoreU(block.convert(from, origin, origin, largest), typename codes::bytes(), to);
-  });
-  if (!all_below(largest, limit)) mend_bytes<Format, Underflow>(values, count, limit, stored);
+  fill_pieces<256>(
+      count, stored, where, [&](std::int64_t first, std::int64_t n, std::uint8_t* some) HWY_ATTR {
+        convert_blocks<block_values>(
+            values + first, n, some, where, [&](const float* from, std::uint8_t* to) HWY_ATTR {
+              hn::StoreU(block.convert(from, origin, origin, largest), typename codes::bytes(), to);
+            });
+      });
+  if (all_below(largest, limit)) return;
+  if (where == destination::memory) finish_streams();  // what is mended is written again
+  mend_bytes<Format, Underflow>(values, count, limit, stored);
 }
 
 template <underflow_rule Underflow>
-void narrow_to_bf16(const float* values, std::int64_t count, std::uint16_t* stored) {
+HWY_INLINE void narrow_to_bf16(const float* values, std::int64_t count, std::uint16_t* stored,
+                               destination where) {
   using format = bf16_format;
   constexpr std::int64_t block = 2 * lane_count;
   const lane_integers di;
@@ -48,7 +55,7 @@ void narrow_to_bf16(const float* values, std::int64_t count, std::uint16_t* stor
     const lane_vector odd = hn::And(hn::ShiftRight<16>(v), set_lanes(1));
     return hn::ShiftRight<16>(hn::Add(hn::Add(v, set_lanes(0x7fff)), odd));
   };
-  convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
+  convert_blocks<block>(values, count, stored, where, [&](const float* from, std::uint16_t* to) HWY_ATTR {
     // What saturates, infinities and NaN are left to the general form.
     if (!all_below(largest_magnitudes<2>(from), largest_finite_bits<format> + 1)) {
       narrow_all<format, Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
@@ -70,19 +77,21 @@ template <class Format>
 void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) {
   const lane_vector rebias = set_lanes(widening_rebias<Format>);
   const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
-  convert_blocks<block_values>(stored, count, values, [&](const std::uint8_t* from, float* to) HWY_ATTR {
-    widen_block<Format, block_values>(from, rebias, smallest, to);
-  });
+  convert_blocks<block_values>(stored, count, values, destination::caches,
+                               [&](const std::uint8_t* from, float* to) HWY_ATTR {
+                                 widen_block<Format, block_values>(from, rebias, smallest, to);
+                               });
 }
 
 void widen_from_bf16(const std::uint16_t* stored, std::int64_t count, float* values) {
   const hn::Rebind<std::uint16_t, lane_integers> d16;
-  convert_blocks<2 * lane_count>(stored, count, values, [&](const std::uint16_t* from, float* to) HWY_ATTR {
-    for (std::int64_t i = 0; i < 2 * lane_count; i += lane_count) {
-      const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(d16, from + i));
-      store_lanes_to(hn::ShiftLeft<16>(code), to + i);
-    }
-  });
+  convert_blocks<2 * lane_count>(
+      stored, count, values, destination::caches, [&](const std::uint16_t* from, float* to) HWY_ATTR {
+        for (std::int64_t i = 0; i < 2 * lane_count; i += lane_count) {
+          const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(d16, from + i));
+          store_lanes_to(hn::ShiftLeft<16>(code), to + i);
+        }
+      });
 }
 
 // The processor's conversions to and from f16 round as the format says from AVX2 on; what differs is mended
@@ -92,11 +101,12 @@ void widen_from_bf16(const std::uint16_t* stored, std::int64_t count, float* val
 using halves = hn::Rebind<hwy::float16_t, floats>;
 
 template <underflow_rule Underflow>
-void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored) {
+HWY_INLINE void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored,
+                                 destination where) {
   constexpr std::int32_t smallest = 0x33800000;  // 2^-24
   constexpr std::int64_t block = 2 * lane_count;
   const hn::Rebind<hwy::float16_t, lane_floats> dh;
-  convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
+  convert_blocks<block>(values, count, stored, where, [&](const float* from, std::uint16_t* to) HWY_ATTR {
     // What saturates, infinities and NaN are left to the general form.
     if (!all_below(largest_magnitudes<2>(from), largest_finite_bits<fp16_format> + 1)) {
       narrow_all<fp16_format, Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
@@ -138,7 +148,8 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
 #else
 
 template <underflow_rule Underflow>
-void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored) {
+HWY_INLINE void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored,
+                                 destination where) {
   using format = fp16_format;
   constexpr std::int64_t block = 2 * lane_count;
   constexpr std::int32_t smallest = smallest_normal_bits<format>;
@@ -148,7 +159,7 @@ void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* st
   const auto round = [&](lane_vector magnitude) HWY_ATTR {
     return hn::Sub(count_steps(add_anchor(magnitude, set_lanes(smallest))), set_lanes(anchor >> 13));
   };
-  convert_blocks<block>(values, count, stored, [&](const float* from, std::uint16_t* to) HWY_ATTR {
+  convert_blocks<block>(values, count, stored, where, [&](const float* from, std::uint16_t* to) HWY_ATTR {
     // What saturates, infinities and NaN are left to the general form.
     if (!all_below(largest_magnitudes<2>(from), largest_finite_bits<format> + 1)) {
       narrow_all<format, Underflow>(from, block, reinterpret_cast<std::uint8_t*>(to));
@@ -176,16 +187,21 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
 template <underflow_rule Underflow>
 void narrow_with(const float* values, std::int64_t count, value_format format, std::uint8_t* stored,
                  destination to) {
+  constexpr std::int64_t piece = 128;
   if (format == value_format::fp8_e4m3) {
-    narrow_to_bytes<fp8_e4m3_format, Underflow>(values, count, stored);
+    narrow_to_bytes<fp8_e4m3_format, Underflow>(values, count, stored, to);
   } else if (format == value_format::fp8_e5m2) {
-    narrow_to_bytes<fp8_e5m2_format, Underflow>(values, count, stored);
+    narrow_to_bytes<fp8_e5m2_format, Underflow>(values, count, stored, to);
   } else if (format == value_format::fp10) {
     narrow_to_words<Underflow>(values, count, reinterpret_cast<std::uint32_t*>(stored), to);
   } else if (format == value_format::bf16) {
-    narrow_to_bf16<Underflow>(values, count, reinterpret_cast<std::uint16_t*>(stored));
+    fill_pieces<piece>(count, reinterpret_cast<std::uint16_t*>(stored), to,
+                       [&](std::int64_t first, std::int64_t n, std::uint16_t* some)
+                           HWY_ATTR { narrow_to_bf16<Underflow>(values + first, n, some, to); });
   } else if (format == value_format::fp16) {
-    narrow_to_halves<Underflow>(values, count, reinterpret_cast<std::uint16_t*>(stored));
+    fill_pieces<piece>(count, reinterpret_cast<std::uint16_t*>(stored), to,
+                       [&](std::int64_t first, std::int64_t n, std::uint16_t* some)
+                           HWY_ATTR { narrow_to_halves<Underflow>(values + first, n, some, to); });
   } else {
     narrow_values(values, count, format, Underflow, stored);
   }
@@ -200,13 +216,12 @@ void narrow_fast(const float* values, std::int64_t count, value_format format, u
   }
 }
 
-void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format format, float* values) {
+HWY_INLINE void widen_some(const std::uint8_t* stored, std::int64_t count, value_format format,
+                           float* values) {
   if (format == value_format::fp8_e4m3) {
     widen_bytes<fp8_e4m3_format>(stored, count, values);
   } else if (format == value_format::fp8_e5m2) {
     widen_bytes<fp8_e5m2_format>(stored, count, values);
-  } else if (format == value_format::fp10) {
-    widen_from_words(reinterpret_cast<const std::uint32_t*>(stored), count, values);
   } else if (format == value_format::bf16) {
     widen_from_bf16(reinterpret_cast<const std::uint16_t*>(stored), count, values);
   } else if (format == value_format::fp16) {
@@ -214,6 +229,21 @@ void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format for
   } else {
     widen_values(stored, count, format, values);
   }
+}
+
+void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format format, float* values,
+                destination to) {
+  if (format == value_format::fp10) {
+    constexpr std::int64_t piece = 96;  // whole words, and whole lines of values
+    fill_pieces<piece>(count, values, to, [&](std::int64_t first, std::int64_t n, float* some) HWY_ATTR {
+      widen_from_words(reinterpret_cast<const std::uint32_t*>(stored) + first / 3, n, some);
+    });
+    return;
+  }
+  const std::int64_t bytes = value_bits(format, dtype::f32) / 8;
+  fill_run(count, values, to, [&](std::int64_t first, std::int64_t n, float* some) HWY_ATTR {
+    widen_some(stored + first * bytes, n, format, some);
+  });
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using floats = hn::CappedTag<float, 16>;
 using words = hn::RebindToUnsigned<floats>;
 using integers = hn::RebindToSigned<floats>;
+using float_vector = hn::Vec<floats>;
 using word_vector = hn::Vec<words>;
 using word_mask = hn::Mask<words>;
 
@@ -47,36 +48,45 @@ HWY_INLINE void fetch_ahead(const T* at) {
     fetch_line(ahead + b);
 }
 
-/// compute(i, n, values) computes values [i, i + n), which are then written to `to`. Past the caches they go
-/// in pieces: computed together, the lines of a whole run would not fit into the processor's queue of stores
-/// (64 on Zen 4), and the last ones would wait until the first ones reach memory. Pieces of 512 values took
-/// up to 1.5 times as long as these.
-template <class Compute>
-HWY_INLINE void fill_run(std::int64_t count, float* to, destination where, const Compute& compute) {
-  if (where == destination::caches) return compute(0, count, to);
-  constexpr std::int64_t piece = 128;
-  constexpr std::int64_t line = 16;
-  alignas(run_alignment) float values[piece + line];  // begins with a line of `to`
-  const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(float) % line);
-  // Of what is computed next: before it lie values of a line that is not full yet.
+/// compute(i, n, some) computes elements [i, i + n) of a run, which are then written to `to`. Past the caches
+/// they go in pieces: computed together, the lines of a whole run would not fit into the processor's queue of
+/// stores (64 on Zen 4), and the last ones would wait until the first ones reach memory. Pieces of 512 values
+/// of f32 took up to 1.5 times as long as those of 128. `i` is a multiple of Piece, which is one of a line's
+/// elements.
+template <std::int64_t Piece, class T, class Compute>
+HWY_INLINE void fill_pieces(std::int64_t count, T* to, destination where, const Compute& compute) {
+  if (where == destination::caches || count == 0) return compute(0, count, to);
+  constexpr std::int64_t line = run_alignment / sizeof(T);
+  constexpr std::int64_t vector = hn::MaxLanes(floats()) * sizeof(float) / sizeof(T);
+  static_assert(Piece % line == 0);
+  alignas(run_alignment) T some[Piece + line];  // begins with a line of `to`
+  const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T) % line);
+  // Of what is computed next: before it lie elements of a line that is not full yet.
   std::int64_t begin = behind;
-  for (std::int64_t i = 0; i < count; i += piece) {
-    const std::int64_t n = std::min(piece, count - i);
-    compute(i, n, values + begin);
+  for (std::int64_t i = 0; i < count; i += Piece) {
+    const std::int64_t n = std::min(Piece, count - i);
+    compute(i, n, some + begin);
     const std::int64_t end = begin + n;
     std::int64_t j = 0;
     if (i == 0 && behind != 0) {
       j = std::min(line, end);
-      std::copy_n(values + behind, j - behind, to);
+      std::copy_n(some + behind, j - behind, to);
     }
     for (; j + line <= end; j += line) {
-      for (std::int64_t k = j; k < j + line; k += lanes())
-        hn::Stream(hn::Load(floats(), values + k), floats(), to + (i - begin + k));
+      for (std::int64_t k = j; k < j + line; k += vector) {
+        hn::Stream(hn::Load(floats(), reinterpret_cast<const float*>(some + k)), floats(),
+                   reinterpret_cast<float*>(to + (i - begin + k)));
+      }
     }
     begin = end - j;
-    if (begin != 0) std::copy_n(values + j, begin, values);
+    if (begin != 0) std::copy_n(some + j, begin, some);
   }
-  if (begin != 0) std::copy_n(values, begin, to + (count - begin));
+  if (begin != 0) std::copy_n(some, begin, to + (count - begin));
+}
+
+template <class Compute>
+HWY_INLINE void fill_run(std::int64_t count, float* to, destination where, const Compute& compute) {
+  fill_pieces<128>(count, to, where, compute);
 }
 
 /// Runs whole(first) for vectors of values and rest(i) for single ones, which read `from`.
@@ -96,13 +106,15 @@ HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whol
 }
 
 /// Runs convert(from, to) for blocks of so many values; a last, shorter one goes through copies, so that
-/// convert() always reads and writes a whole block.
+/// convert() always reads and writes a whole block. `where` is where the values go in the end.
 template <std::int64_t Block, class In, class Out, class Convert>
-HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, const Convert& convert) {
+HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, destination where,
+                               const Convert& convert) {
+  const bool fetches = sizeof(Out) < sizeof(In) && where == destination::caches;
   std::int64_t i = 0;
   for (; i + Block <= count; i += Block) {
     fetch_ahead<Block * sizeof(In)>(from + i);
-    if constexpr (sizeof(Out) < sizeof(In)) fetch_ahead<Block * sizeof(Out)>(to + i);
+    if (fetches) fetch_ahead<Block * sizeof(Out)>(to + i);
     convert(from + i, to + i);
   }
   if (i == count) return;
@@ -113,6 +125,26 @@ HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, cons
   std::memcpy(in, from + i, rest * sizeof(In));
   convert(in, out);
   std::memcpy(to + i, out, rest * sizeof(Out));
+}
+
+/// One bit per lane, from bit 0. Highway 1.0 stores them, and reading them back waits for the store.
+HWY_INLINE std::uint32_t bits_of_mask(word_mask m) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // In a register of its own: of a mask that waits on the stack g++ 12 stores 16 bits and then counts 32.
+  std::uint32_t bits = m.raw;
+  asm("" : "+r"(bits));
+  return bits;
+#elif HWY_TARGET == HWY_AVX2
+  return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(m.raw)));
+#elif HWY_ARCH_X86
+  return static_cast<std::uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(m.raw)));
+#else
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(words(), m, bytes);
+  std::uint32_t bits;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return bits;
+#endif
 }
 
 bool bit_at(const std::uint8_t* bits, std::int64_t i) {

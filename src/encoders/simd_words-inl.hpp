@@ -267,7 +267,7 @@ constexpr lane_numbers shifts_of(std::int64_t r) {
   return shifts;
 }
 
-void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
+HWY_INLINE void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
   using format = fp10_format;
   const lane_integers di;
   constexpr std::int64_t block = 3 * lane_count;

@@ -219,15 +219,15 @@ const float* packed_values(const tile_layout& layout, const const_encoded_view& 
 }
 
 tile_contents decode_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
-                          float* values, std::uint8_t* present) noexcept {
+                          float* values, std::uint8_t* present, destination to) noexcept {
   return layout.columns ? decode_csr_tile(layout, input, tile, values, present)
-                        : decode_bitmap_tile(layout, input, tile, values, present);
+                        : decode_bitmap_tile(layout, input, tile, values, present, to);
 }
 
 tile_contents decode_presence(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
                               std::uint8_t* present) noexcept {
   return layout.columns ? decode_csr_tile(layout, input, tile, nullptr, present)
-                        : decode_bitmap_tile(layout, input, tile, nullptr, present);
+                        : decode_bitmap_tile(layout, input, tile, nullptr, present, destination::caches);
 }
 
 tile_contents count_tile(const tile_layout& layout, const const_encoded_view& input,

@@ -195,7 +195,8 @@ struct tile_contents {
 /// null, one bit per element that has a value (tile_elements / 8 bytes; bits behind the last element mean
 /// nothing). On an error all values are +0 and nothing is present.
 tile_contents decode_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
-                          float* values, std::uint8_t* present) noexcept;
+                          float* values, std::uint8_t* present,
+                          destination to = destination::caches) noexcept;
 /// Only which elements have a value; payloads of a bitmap are not looked at.
 tile_contents decode_presence(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
                               std::uint8_t* present) noexcept;

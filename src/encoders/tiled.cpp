@@ -19,12 +19,13 @@ void encode_tiled(const tile_layout& layout, const const_tensor_view& input, con
 void decode_tiled(const tile_layout& layout, const const_encoded_view& input, const tensor_view& output,
                   const execution_context& context) {
   const rounding how = layout.values.format == value_format::source ? rounding::exact : rounding::stored;
-  for_each_tile(context, layout.elements, [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
-    alignas(run_alignment) float buffer[tile_elements];
-    float* values = value_target(output, first, buffer);
-    or_bits(input.report->status, decode_tile(layout, input, tile, values, nullptr).status);
-    write_values(output, first, length, values, how);
-  });
+  const value_output values(output, how);
+  const auto decode = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
+    values.fill(first, length, [&](float* to, destination where) {
+      or_bits(input.report->status, decode_tile(layout, input, tile, to, nullptr, where).status);
+    });
+  };
+  for_each_tile(context, layout.elements, decode, [&] { values.finish(); });
 }
 
 tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& input,

@@ -68,8 +68,8 @@ struct value_codec {
   /// The same with scales (MX formats only) and elements apart.
   void store(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
              destination to = destination::caches) const noexcept;
-  void load(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
-            float* values) const noexcept;
+  void load(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count, float* values,
+            destination to = destination::caches) const noexcept;
 };
 
 }  // namespace stash::detail

@@ -22,7 +22,7 @@ void narrow_run(dtype type, rounding how, const float* from, std::int64_t count,
 
 void widen_exactly(dtype type, const std::uint16_t* from, std::int64_t count, float* to) noexcept {
   loops().widen(reinterpret_cast<const std::uint8_t*>(from), count,
-                type == dtype::f16 ? value_format::fp16 : value_format::bf16, to);
+                type == dtype::f16 ? value_format::fp16 : value_format::bf16, to, destination::caches);
 }
 
 void narrow_exactly(dtype type, const float* from, std::int64_t count, std::uint16_t* to) noexcept {

@@ -4,6 +4,7 @@
 /// so one set of inner loops serves all three types. Internal to the encoders room.
 
 #include "detail.hpp"
+#include "run_loops.hpp"
 
 namespace stash::detail {
 
@@ -39,5 +40,34 @@ enum class rounding : std::uint8_t { exact, stored, result };
 /// Completes value_target(). `how` matters for 16-bit types.
 void write_values(const tensor_view& view, std::int64_t first, std::int64_t length, const float* values,
                   rounding how) noexcept;
+
+/// A whole tensor that is written run by run, past the caches where it is large.
+class value_output {
+ public:
+  value_output(const tensor_view& y, rounding how)
+      : y_(y),
+        how_(how),
+        where_(y.type == dtype::f32 && y.dense() && y.elements() >= streamed_elements ? destination::memory
+                                                                                      : destination::caches) {
+  }
+
+  /// compute(to, where) writes the values of elements [first, first + length), length <= run_elements.
+  template <class Compute>
+  void fill(std::int64_t first, std::int64_t length, const Compute& compute) const {
+    alignas(run_alignment) float buffer[run_elements];
+    float* to = value_target(y_, first, buffer);
+    compute(to, where_);
+    write_values(y_, first, length, to, how_);
+  }
+  /// Behind the runs of a thread.
+  void finish() const noexcept {
+    if (where_ == destination::memory) finish_streams();
+  }
+
+ private:
+  const tensor_view& y_;
+  rounding how_;
+  destination where_;
+};
 
 }  // namespace stash::detail

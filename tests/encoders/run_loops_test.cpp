@@ -3,6 +3,7 @@
 
 #include "encoders/run_loops.hpp"
 #include "encoders/simd_loops.hpp"
+#include "encoders/value_codec.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,6 +23,12 @@ constexpr std::uint32_t telling[] = {0x00000000, 0x80000000, 0x00000001, 0x80000
                                      0x33000000, 0x33000001, 0x38800000, 0x3a800000, 0x3f800000, 0xbf800000,
                                      0x43e00000, 0x43f00001, 0x477fe000, 0x477fefff, 0x477ff000, 0x7f7fffff,
                                      0x7f800000, 0xff800000, 0x7f800001, 0x7fc00000, 0xffc12345, 0xffffffff};
+
+constexpr value_format plain_formats[] = {value_format::fp16, value_format::bf16, value_format::fp10,
+                                          value_format::fp8_e4m3, value_format::fp8_e5m2};
+constexpr value_format mx_formats[] = {value_format::mxfp8_e4m3, value_format::mxfp8_e5m2,
+                                       value_format::mxfp6_e2m3, value_format::mxfp6_e3m2,
+                                       value_format::mxfp4_e2m1};
 
 class run_loops_test : public ::testing::TestWithParam<simd_target> {
  protected:
@@ -101,6 +108,24 @@ TEST_P(run_loops_test, written_past_the_caches) {
     check("keep_or_scale", [&](const run_loops& version, const float* from, float* to, destination where) {
       version.keep_or_scale(from, bits.data(), n, 0.25F, to, where);
     });
+    check("scale_kept", [&](const run_loops& version, const float* from, float* to, destination where) {
+      version.scale_kept(from, bits.data(), n, 1.25F, to, where);
+    });
+    const std::vector<float> packed = values(n + packed_slack);
+    check("expand", [&](const run_loops& version, const float*, float* to, destination where) {
+      version.expand(packed.data(), bits.data(), n, to, where);
+    });
+    const std::vector<std::uint8_t> stored = bytes(2 * n + 8), scales = bytes(40);
+    for (const value_format format : plain_formats) {
+      check("widen", [&](const run_loops& version, const float*, float* to, destination where) {
+        version.widen(stored.data(), n, format, to, where);
+      });
+    }
+    for (const value_format format : mx_formats) {
+      check("widen_mx", [&](const run_loops& version, const float*, float* to, destination where) {
+        version.widen_mx(scales.data(), stored.data(), n, format, to, where);
+      });
+    }
     for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
       std::vector<std::uint8_t> expected(130, 0xee);
       plain_.pass_bits(x.data(), n, rule, expected.data());
@@ -110,6 +135,56 @@ TEST_P(run_loops_test, written_past_the_caches) {
               version.rectify_with_bits(from, n, rule, to, got.data(), where);
               EXPECT_EQ(got, expected) << n;
             });
+    }
+  }
+}
+
+// The same for what is stored, which starts anywhere in a line; values that saturate are among them.
+TEST_P(run_loops_test, stored_past_the_caches) {
+  const auto check = [&](std::size_t size, std::int64_t n, const auto& run) {
+    std::vector<std::uint8_t> expected(size + 1, 0xee);
+    run(plain_, expected.data(), destination::caches);
+    for (const run_loops* version : {&plain_, fast_}) {
+      for (const std::size_t behind : {0U, 4U, 16U, 32U, 48U, 60U}) {
+        alignas(run_alignment) std::uint8_t all[4096];
+        std::memset(all, 0xee, sizeof all);
+        run(*version, all + run_alignment + behind, destination::memory);
+        finish_streams();
+        const auto is_untouched = [](std::uint8_t byte) { return byte == 0xee; };
+        std::uint8_t* const begin = all + run_alignment + behind;
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), begin)) << n << ' ' << behind;
+        ASSERT_TRUE(std::all_of(all, begin, is_untouched)) << n << ' ' << behind;
+        ASSERT_TRUE(std::all_of(begin + size, std::end(all), is_untouched)) << n << ' ' << behind;
+      }
+    }
+  };
+  for (const std::int64_t n : {1, 15, 16, 33, 95, 96, 127, 128, 129, 255, 256, 257, 640, 960, 1023, 1024}) {
+    for (const bool saturates : {false, true}) {
+      std::vector<float> x = values(n);
+      if (!saturates)
+        for (float& value : x)
+          if (!(std::abs(value) < 400)) value = 0.75F;
+      for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
+        for (const value_format format : plain_formats) {
+          const value_codec codec{format, underflow, dtype::f32};
+          check(codec.element_bytes(n), n,
+                [&](const run_loops& version, std::uint8_t* to, destination where) {
+                  version.narrow(x.data(), n, format, underflow, to, where);
+                });
+        }
+        for (const value_format format : mx_formats) {
+          const value_codec codec{format, underflow, dtype::f32};
+          std::vector<std::uint8_t> scales(33, 0xee);
+          plain_.narrow_mx(x.data(), n, format, underflow, scales.data(),
+                           std::vector<std::uint8_t>(2048).data(), destination::caches);
+          check(codec.element_bytes(n), n,
+                [&](const run_loops& version, std::uint8_t* to, destination where) {
+                  std::vector<std::uint8_t> got(33, 0xee);
+                  version.narrow_mx(x.data(), n, format, underflow, got.data(), to, where);
+                  EXPECT_EQ(got, scales) << n;
+                });
+        }
+      }
     }
   }
 }
@@ -205,8 +280,8 @@ TEST_P(run_loops_test, nonzero_values) {
       // What lies behind the last packed value must not show.
       packed.resize(x.size() + packed_slack, 7.0F);
       std::vector<float> expanded(x.size(), 5.0F), fast_expanded(x.size(), 5.0F);
-      plain_.expand(packed.data(), got.data(), n, expanded.data());
-      fast_->expand(packed.data(), got.data(), n, fast_expanded.data());
+      plain_.expand(packed.data(), got.data(), n, expanded.data(), destination::caches);
+      fast_->expand(packed.data(), got.data(), n, fast_expanded.data(), destination::caches);
       EXPECT_EQ(bits_of(expanded), bits_of(x)) << n;
       EXPECT_EQ(bits_of(fast_expanded), bits_of(x)) << n;
     }
@@ -251,8 +326,8 @@ TEST_P(run_loops_test, narrow_values) {
       }
       const std::vector<std::uint8_t> stored = bytes(2 * n + 8);
       std::vector<float> expected(x.size()), got(x.size());
-      plain_.widen(stored.data(), n, format, expected.data());
-      fast_->widen(stored.data(), n, format, got.data());
+      plain_.widen(stored.data(), n, format, expected.data(), destination::caches);
+      fast_->widen(stored.data(), n, format, got.data(), destination::caches);
       EXPECT_EQ(bits_of(got), bits_of(expected)) << n;
     }
   }
@@ -266,7 +341,8 @@ TEST_P(run_loops_test, values_that_were_wide) {
       all[i] = static_cast<std::uint16_t>(i);
     for (std::size_t i = 0; i < all.size(); i += run_elements) {
       std::vector<float> wide(run_elements);
-      plain_.widen(reinterpret_cast<const std::uint8_t*>(all.data() + i), run_elements, format, wide.data());
+      plain_.widen(reinterpret_cast<const std::uint8_t*>(all.data() + i), run_elements, format, wide.data(),
+                   destination::caches);
       for (const run_loops* version : {&plain_, fast_}) {
         version->narrow_exactly(wide.data(), run_elements, type, got.data());
         ASSERT_TRUE(std::equal(got.begin(), got.end(), all.data() + i)) << i;
@@ -287,15 +363,16 @@ TEST_P(run_loops_test, groups_with_a_scale) {
           if (i / 32 % 2 == 0 && std::isnan(x[i])) x[i] = 0.75F;
         std::vector<std::uint8_t> scales(40, 0xee), got_scales(scales), elements(x.size() + 8, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
+                         destination::caches);
         ASSERT_EQ(got_scales, scales) << f << ' ' << n;
         ASSERT_EQ(got_elements, elements) << f << ' ' << n;
       }
       const std::vector<std::uint8_t> stored = bytes(n + 8), scales = bytes(40);
       std::vector<float> expected(x.size()), got(x.size());
-      plain_.widen_mx(scales.data(), stored.data(), n, format, expected.data());
-      fast_->widen_mx(scales.data(), stored.data(), n, format, got.data());
+      plain_.widen_mx(scales.data(), stored.data(), n, format, expected.data(), destination::caches);
+      fast_->widen_mx(scales.data(), stored.data(), n, format, got.data(), destination::caches);
       ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << n;
     }
   }
@@ -322,13 +399,14 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         std::vector<std::uint8_t> scales(4, 0xee), got_scales(scales), elements(n + 8, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
+                         destination::caches);
         ASSERT_EQ(got_scales, scales) << f << ' ' << exponent;
         ASSERT_EQ(got_elements, elements) << f << ' ' << exponent;
         std::vector<float> expected(x.size()), got(x.size());
-        plain_.widen_mx(scales.data(), elements.data(), n, format, expected.data());
-        fast_->widen_mx(scales.data(), elements.data(), n, format, got.data());
+        plain_.widen_mx(scales.data(), elements.data(), n, format, expected.data(), destination::caches);
+        fast_->widen_mx(scales.data(), elements.data(), n, format, got.data(), destination::caches);
         ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << exponent;
       }
     }
@@ -352,8 +430,9 @@ TEST_P(run_loops_test, groups_beside_rare_ones) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         std::vector<std::uint8_t> scales(8, 0xee), got_scales(scales), elements(n, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
+                         destination::caches);
         ASSERT_EQ(got_scales, scales) << f;
         ASSERT_EQ(got_elements, elements) << f;
       }
@@ -370,8 +449,10 @@ TEST_P(run_loops_test, every_code_with_every_scale) {
     for (int scale = 0; scale < 256; ++scale) {
       const std::vector<std::uint8_t> scales(8, static_cast<std::uint8_t>(scale));
       std::vector<float> expected(256), got(256);
-      plain_.widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), expected.data());
-      fast_->widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), got.data());
+      plain_.widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), expected.data(),
+                      destination::caches);
+      fast_->widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), got.data(),
+                      destination::caches);
       ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << scale;
     }
   }
@@ -487,9 +568,9 @@ TEST_P(run_loops_test, scaling_what_is_kept) {
     const std::vector<std::uint8_t> bits = bytes((count + 7) / 8);
     for (const float scale : {1.0F, 1.25F, 1e30F}) {
       std::vector<float> expected(from.size()), got(from.size()), in_place = from;
-      plain_.scale_kept(from.data(), bits.data(), count, scale, expected.data());
-      fast_->scale_kept(from.data(), bits.data(), count, scale, got.data());
-      fast_->scale_kept(in_place.data(), bits.data(), count, scale, in_place.data());
+      plain_.scale_kept(from.data(), bits.data(), count, scale, expected.data(), destination::caches);
+      fast_->scale_kept(from.data(), bits.data(), count, scale, got.data(), destination::caches);
+      fast_->scale_kept(in_place.data(), bits.data(), count, scale, in_place.data(), destination::caches);
       for (std::size_t i = 0; i < from.size(); ++i) {
         const bool kept = (bits[i / 8] >> i % 8 & 1) != 0;
         EXPECT_TRUE(kept || std::bit_cast<std::uint32_t>(expected[i]) == 0) << i;
