@@ -27,11 +27,15 @@ inline constexpr std::int64_t map_channels = 64;
 
 /// (1, H, 16, 64).
 shape map_shape(std::int64_t bytes);
+/// What is pooled: large maps have rows as long as those of networks, which decides how memory is read. The
+/// last row of windows is whole, so a few bytes may be missing.
+shape pool_map_shape(std::int64_t bytes);
 /// The same after pooling by two.
 shape pooled_shape(std::int64_t bytes);
 
 /// The map before and after the ReLU. Shared, because prepared calls are copied.
 std::shared_ptr<tensor> map_before_relu(const case_setup& setup);
+std::shared_ptr<tensor> pool_map_before_relu(const case_setup& setup);
 std::shared_ptr<tensor> map_after_relu(const case_setup& setup);
 
 }  // namespace stash::bench

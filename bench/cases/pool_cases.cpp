@@ -29,7 +29,7 @@ void forward(pooling kind, const pool_window& window, const const_tensor_view& x
 
 prepared_call prepare_forward(pooling kind, const pool_window& window, bool writes_form,
                               const case_setup& setup) {
-  const auto x = map_before_relu(setup);
+  const auto x = pool_map_before_relu(setup);
   const auto y = std::make_shared<tensor>(pooled_shape(setup.bytes));
   const execution_context context = setup.context;
   if (!writes_form) {
@@ -45,7 +45,7 @@ prepared_call prepare_forward(pooling kind, const pool_window& window, bool writ
 }
 
 prepared_call prepare_backward(pooling kind, const pool_window& window, const case_setup& setup) {
-  const auto x = map_before_relu(setup);
+  const auto x = pool_map_before_relu(setup);
   const auto dy = std::make_shared<tensor>(pooled_shape(setup.bytes));
   const encoding e = form_of(kind, window);
   const auto form = std::make_shared<encoded>(e, encoded_bytes_bound(e, dtype::f32, dy->elements()));
@@ -65,8 +65,8 @@ prepared_call prepare_backward(pooling kind, const pool_window& window, const ca
 
 // What an unplanned run does: the winners are found again.
 prepared_call prepare_dense_backward(pooling kind, const pool_window& window, const case_setup& setup) {
-  const auto x = map_before_relu(setup);
-  const auto dx = std::make_shared<tensor>(map_shape(setup.bytes));
+  const auto x = pool_map_before_relu(setup);
+  const auto dx = std::make_shared<tensor>(pool_map_shape(setup.bytes));
   const auto dy = std::make_shared<tensor>(pooled_shape(setup.bytes));
   const execution_context context = setup.context;
   return {[=] {
@@ -83,7 +83,7 @@ prepared_call prepare_dense_backward(pooling kind, const pool_window& window, co
 
 // The joint layer from the window index and the dense pooled output.
 prepared_call prepare_indexed_backward(const pool_window& window, const case_setup& setup) {
-  const auto x = map_before_relu(setup);
+  const auto x = pool_map_before_relu(setup);
   const auto y = std::make_shared<tensor>(pooled_shape(setup.bytes));
   const auto dy = std::make_shared<tensor>(pooled_shape(setup.bytes));
   const encoding e = form_of(pooling::plain, window);

@@ -175,10 +175,11 @@ void window_search::find_in_place(const pooled_run& run, const box& b, float* be
                        static_cast<std::ptrdiff_t>(r.dilation * c.in * pitch_),
                        static_cast<std::ptrdiff_t>(c.dilation * pitch_)};
   const float* from = x_.as<float>() + offset(run, b.z_begin, b.y_begin, b.x_begin);
-  for (std::int64_t p = 0; p < run.pixels; ++p, from += c.stride * pitch_, best += run.channels) {
-    maximum_(from, w, run.channels, best, cells);
-    if (cells != nullptr) cells += run.channels;
-  }
+  const window_row row{run.pixels,
+                       static_cast<std::ptrdiff_t>(c.stride * pitch_),
+                       static_cast<std::ptrdiff_t>(run.channels),
+                       {0, 0}};
+  maximum_(from, w, row, run.channels, best, cells, destination::caches);
 }
 
 /// Cuts a run so that the cells of each part fit a copy.
@@ -210,7 +211,7 @@ void window_search::find_in_copy(const pooled_run& run, const box& b, float* bes
   std::int64_t filled = 0;
   const auto find_maximum = [&] {
     const window_cells w{0, 1, 0, filled, filled, 0, static_cast<std::ptrdiff_t>(count + skew)};
-    maximum_(copy, w, count, best, cells);
+    maximum_(copy, w, {1, 0, 0, {0, 0}}, count, best, cells, destination::caches);
   };
   for (std::int64_t kz = b.z_begin; kz < b.z_end; ++kz) {
     for (std::int64_t ky = b.y_begin; ky < b.y_end; ++ky) {

@@ -137,8 +137,8 @@ bool block_sums::add(const pooled_run& run, const run_cells& winners, const cons
                    static_cast<std::ptrdiff_t>(c.dilation * phase_length_)};
     if (window_steps_ == 1 && c.reach() < phases_) {
       // Every cell has a phase of its own.
-      scatter(gradient, winners.cells, count, w, {never, never},
-              rows + (run.ox - block_.step_begin) * run.channels);
+      scatter(gradient, winners.cells, count, w, {1, 0, 0, {never, never}},
+              rows + (run.ox - block_.step_begin) * run.channels, destination::caches);
       continue;
     }
     // A position's windows in row-major order have falling cells.
@@ -150,9 +150,11 @@ bool block_sums::add(const pooled_run& run, const run_cells& winners, const cons
       w.x_begin = kx;
       w.x_end = kx + 1;
       const std::int64_t skipped = begin * run.channels;
-      scatter(gradient + skipped, winners.cells + skipped, (end - begin) * run.channels, w, {never, never},
+      scatter(gradient + skipped, winners.cells + skipped, (end - begin) * run.channels, w,
+              {1, 0, 0, {never, never}},
               rows + phase_of_[static_cast<std::size_t>(kx)] * phase_length_ +
-                  (step + begin - block_.step_begin) * run.channels);
+                  (step + begin - block_.step_begin) * run.channels,
+              destination::caches);
     }
   }
   return any_outside(run, winners);

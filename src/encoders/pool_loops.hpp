@@ -36,6 +36,29 @@ inline std::int64_t window_offset(const pool_shape& s, const window_cells& w, st
   return (row * s.columns.in + s.columns.origin(ox) + w.x_begin) * pitch;
 }
 
+/// What windows (oy, ox) visit first when they are gone through in row-major order.
+inline first_visits visits_of(const pool_shape& s, std::int64_t oy, std::int64_t ox) noexcept {
+  return {oy == 0 ? 0 : s.rows.kernel - s.rows.stride, ox == 0 ? 0 : s.columns.kernel - s.columns.stride};
+}
+
+/// Window (oy, ox) and those behind it, at most `most`, that have its cells and visit the same ones first.
+/// The pitches are those of the map with the windows and of the pooled one.
+inline window_row windows_like(const pool_shape& s, std::int64_t oy, std::int64_t ox, std::int64_t most,
+                               std::int64_t pitch, std::int64_t pooled_pitch) noexcept {
+  const pool_axis& columns = s.columns;
+  const bool first_of_all = ox == 0 && columns.stride < columns.kernel;
+  const bool whole = columns.first_cell(ox) == 0 && columns.last_cell(ox) == columns.kernel;
+  // The rows that follow a row at its end are read already, up to those that the next windows below read
+  // first.
+  const std::int64_t row_elements = columns.in * pitch;
+  const bool ends = columns.origin(ox) * pitch + window_fetch_distance >= row_elements;
+  const std::int64_t skipped = ends ? (s.rows.stride - 1) * row_elements : 0;
+  const std::int64_t last_whole = (columns.in - columns.kernel + columns.pad) / columns.stride;
+  return {first_of_all || !whole ? 1 : std::min(most, last_whole - ox + 1),
+          static_cast<std::ptrdiff_t>(columns.stride * pitch), static_cast<std::ptrdiff_t>(pooled_pitch),
+          visits_of(s, oy, ox), static_cast<std::ptrdiff_t>(window_fetch_distance + skipped)};
+}
+
 inline max_function maximum_for(framework_rule rule, bool relu, bool cells) noexcept {
   return loops().maximum[rule == framework_rule::pytorch ? 1 : 0][relu ? 1 : 0][cells ? 1 : 0];
 }
@@ -132,6 +155,11 @@ class cell_stage {
   alignas(run_alignment) std::array<std::uint8_t, capacity + group_elements> cells_;
 };
 
+/// As many whole pixels as a run has room for, or one.
+inline std::int64_t pixels_of_run(const pool_shape& s) noexcept {
+  return std::max<std::int64_t>(1, run_elements / s.channels);
+}
+
 /// Forward, joined with a ReLU or not.
 inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view& x, const tensor_view& y,
                          const pool_planes& planes, framework_rule rule, const execution_context& context) {
@@ -142,6 +170,10 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
   const max_function maximum = wants_cells && holds == winner_bytes::codes
                                    ? maximum_with_codes_for(rule)
                                    : maximum_for(rule, relu, wants_cells);
+  // Maps that are larger than the caches push y out of them, too, unless the cells need it once more.
+  const bool reads_y = planes.code != nullptr && holds == winner_bytes::cells;
+  const destination where =
+      x.elements() >= streamed_elements && !reads_y ? destination::memory : destination::caches;
   if (planes.index != nullptr) clear_tail(planes.index, y.elements(), planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, y.elements(), planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, y.elements(), 1);
@@ -156,17 +188,22 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
     std::int64_t ox = pixel % s.columns.out;
     std::int64_t oy = pixel / s.columns.out % s.rows.out;
     std::int64_t sample = pixel / s.columns.out / s.rows.out;
-    for (; pixel < last; ++pixel) {
+    const std::int64_t most = pixels_of_run(s);
+    while (pixel < last) {
+      const window_row row =
+          windows_like(s, oy, ox, std::min({most, last - pixel, s.columns.out - ox}), x.pitch(), y.pitch());
       const window_cells w = clipped_window(s, oy, ox, x.pitch());
       const float* from = x.as<float>() + window_offset(s, w, sample, oy, ox, x.pitch());
       float* to = y.as<float>() + pixel * y.pitch();
       for (std::int64_t c = 0; c < s.channels; c += run_elements) {
         const std::int64_t count = std::min(run_elements, s.channels - c);
-        std::uint8_t* cells = wants_cells ? stage.cells(count) : nullptr;
-        maximum(from + c, w, count, to + c, cells);
-        if (wants_cells) stage.advance(count);
+        std::uint8_t* cells = wants_cells ? stage.cells(row.windows * count) : nullptr;
+        maximum(from + c, w, row, count, to + c, cells, where);
+        if (wants_cells) stage.advance(row.windows * count);
       }
-      if (++ox == s.columns.out) {
+      pixel += row.windows;
+      ox += row.windows;
+      if (ox == s.columns.out) {
         ox = 0;
         if (++oy == s.rows.out) {
           oy = 0;
@@ -175,6 +212,7 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
       }
     }
     if (wants_cells) stage.finish();
+    if (where == destination::memory) finish_streams();
   };
   parallel_for(context, (pixels + group - 1) / group, grain, body);
 }
@@ -258,12 +296,15 @@ class search_source {
         codes_(relu && s.rows.kernel * s.columns.kernel <= no_gradient_code),
         maximum_(codes_ ? maximum_with_codes_for(rule) : maximum_for(rule, relu, true)) {}
   run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
-    for (std::int64_t p = 0; p < run.pixels; ++p) {
+    for (std::int64_t p = 0; p < run.pixels;) {
+      const window_row row =
+          windows_like(*shape_, run.oy, run.ox + p, run.pixels - p, x_.pitch(), run.channels);
       const window_cells w = clipped_window(*shape_, run.oy, run.ox + p, x_.pitch());
       const float* from = x_.as<float>() + run.channel +
                           window_offset(*shape_, w, run.sample, run.oy, run.ox + p, x_.pitch());
-      maximum_(from, w, run.channels, buffers.values.data() + p * run.channels,
-               buffers.cells.data() + p * run.channels);
+      maximum_(from, w, row, run.channels, buffers.values.data() + p * run.channels,
+               buffers.cells.data() + p * run.channels, destination::caches);
+      p += row.windows;
     }
     if (codes_ || !relu_) return {buffers.cells.data(), nullptr, codes_};
     loops().pass_bits(buffers.values.data(), run.count(), rule_, buffers.passes.data());
@@ -336,12 +377,12 @@ inline void clear_unreached(const pool_shape& s, std::int64_t iy, float* row,
 template <class Source>
 void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source& source,
                         const tensor_view& dx, std::int64_t sample, std::int64_t row_begin,
-                        std::int64_t row_end, std::uint32_t& status) {
+                        std::int64_t row_end, destination where, std::uint32_t& status) {
   float* base = dx.as<float>();
   for (std::int64_t iy = row_begin; iy < row_end; ++iy) {
     clear_unreached(s, iy, base + (sample * s.rows.in + iy) * s.columns.in * dx.pitch(), dx);
   }
-  const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
+  const std::int64_t run_pixels = pixels_of_run(s);
   const auto scatter_run = loops().scatter;
   run_buffers buffers;
   const auto scatter = [&](const pooled_run& run) {
@@ -356,18 +397,19 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
       gradient_pitch = run.channels;
     }
     if (any_unknown(winners, run.count(), s.rows.kernel * s.columns.kernel)) status |= status_corrupt;
-    for (std::int64_t p = 0; p < run.pixels; ++p) {
+    for (std::int64_t p = 0; p < run.pixels;) {
       const std::int64_t ox = run.ox + p;
       const std::int64_t at = p * run.channels;
+      const window_row row = windows_like(s, run.oy, ox, run.pixels - p, dx.pitch(), gradient_pitch);
       window_cells w = clipped_window(s, run.oy, ox, dx.pitch());
-      if (any_outside(winners.cells + at, run.channels, w, s.rows.kernel)) status |= status_corrupt;
+      if (any_outside(winners.cells + at, row.windows * run.channels, w, s.rows.kernel))
+        status |= status_corrupt;
       const std::int64_t origin = s.rows.origin(run.oy);
       w.y_begin = std::max(w.y_begin, row_begin - origin);
       w.y_end = std::min(w.y_end, row_end - origin);
-      const first_visits visits{run.oy == 0 ? 0 : s.rows.kernel - s.rows.stride,
-                                ox == 0 ? 0 : s.columns.kernel - s.columns.stride};
-      scatter_run(gradient + p * gradient_pitch, winners.cells + at, run.channels, w, visits,
-                  base + run.channel + window_offset(s, w, sample, run.oy, ox, dx.pitch()));
+      scatter_run(gradient + p * gradient_pitch, winners.cells + at, run.channels, w, row,
+                  base + run.channel + window_offset(s, w, sample, run.oy, ox, dx.pitch()), where);
+      p += row.windows;
     }
   };
   for (std::int64_t oy = s.rows.first_window(row_begin); oy < s.rows.last_window(row_end - 1); ++oy) {
@@ -391,6 +433,9 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
   // Cuts cost the windows across them a second look, so ranges are long in terms of the kernel.
   const std::int64_t row_elements = s.columns.in * s.channels;
   const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
+  const bool apart = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
+  const destination where =
+      apart && dx.elements() >= streamed_elements ? destination::memory : destination::caches;
   parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
     Source own = source;
     std::uint32_t found = 0;
@@ -398,9 +443,10 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
       const std::int64_t sample = begin / s.rows.in;
       const std::int64_t row = begin % s.rows.in;
       const std::int64_t rows = std::min(s.rows.in - row, end - begin);
-      pool_backward_rows(s, dy, own, dx, sample, row, row + rows, found);
+      pool_backward_rows(s, dy, own, dx, sample, row, row + rows, where, found);
       begin += rows;
     }
+    if (where == destination::memory) finish_streams();
     or_bits(status, found);
   });
 }

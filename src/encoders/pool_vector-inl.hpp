@@ -3,12 +3,15 @@
 // which their loop vectorisers do not achieve.
 //
 // Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
-// of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); and
-// STASH_LOOPS_ATTR, what lambdas need to be compiled for that instruction set.
+// of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); STASH_LOOPS_ATTR,
+// what lambdas need to be compiled for that instruction set; and store_past_caches(p, v), which writes a
+// vector of floats to a place that is aligned to it.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
@@ -68,12 +71,27 @@ inline void store_lanes(float* p, V v) noexcept {
   std::memcpy(p, &v, sizeof v);
 }
 
-/// Fetches what a later window will read or write: the processor's own prefetchers stop at the end of a page.
-/// Windows go through several rows at once, so it takes twice as long until a window comes by there. Past the
-/// end of the tensor nothing happens.
+/// The same, past the caches if asked, which the place has to be aligned for.
+template <class V>
+inline void store_lanes(float* p, V v, bool past) noexcept {
+  if (past) {
+    store_past_caches(p, v);
+  } else {
+    store_lanes(p, v);
+  }
+}
+
+/// True if a place and these steps of elements are made of whole vectors.
+inline bool are_aligned(const float* p, std::initializer_list<std::int64_t> steps) noexcept {
+  constexpr auto lanes = static_cast<std::int64_t>(lanes_of<float_lanes>::count);
+  return reinterpret_cast<std::uintptr_t>(p) % sizeof(float_lanes) == 0 &&
+         std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % lanes == 0; });
+}
+
+/// Fetches what a later window will read or write, `distance` elements behind a cell: the processor's own
+/// prefetchers stop at the end of a page. Past the end of the tensor nothing happens.
 template <std::size_t Floats>
-inline void fetch_later_window(const float* cell) noexcept {
-  constexpr std::size_t distance = 2 * prefetch_distance / sizeof(float);
+inline void fetch_later_window(const float* cell, std::ptrdiff_t distance) noexcept {
   constexpr std::size_t line = 64 / sizeof(float);
   for (std::size_t i = 0; i < Floats; i += line)
     fetch_line(cell + distance + i);
@@ -84,14 +102,18 @@ template <framework_rule Rule, bool Relu, winner_bytes Winner>
 struct max_kernel {
   static constexpr bool wants_winner = Winner != winner_bytes::none;
 
-  /// y[c] = maximum over the window, cells[c] = its cell. `x` points to the first cell that lies in x.
-  static void run(const float* x, const window_cells& w, std::int64_t channels, float* y,
-                  std::uint8_t* cells) {
+  /// What max_function says.
+  static void run(const float* x, const window_cells& w, const window_row& row, std::int64_t channels,
+                  float* y, std::uint8_t* cells, destination to) {
     // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
     alignas(run_alignment) std::int32_t winners[run_elements];
-    in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c)
-                            STASH_LOOPS_ATTR { block<V, Blocks>(x + c, w, y + c, winners + c); });
-    if constexpr (wants_winner) store_bytes(winners, channels, cells);
+    const bool past = to == destination::memory && are_aligned(y, {channels, row.y_step});
+    for (std::int64_t i = 0; i < row.windows; ++i, x += row.x_step, y += row.y_step) {
+      std::int32_t* const found = winners + i * channels;
+      in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c)
+                              STASH_LOOPS_ATTR { block<V, Blocks>(x + c, w, row, y + c, found + c, past); });
+    }
+    if constexpr (wants_winner) store_bytes(winners, row.windows * channels, cells);
   }
 
  private:
@@ -107,7 +129,8 @@ struct max_kernel {
   /// is not positive, the ReLU makes it and every smaller value +0, so that the first cell stays the winner;
   /// a candidate that is positive or NaN replaces the maximum with or without ReLU.
   template <class V, std::size_t Blocks>
-  static void block(const float* x, window_cells w, float* y, std::int32_t* winners) noexcept {
+  static void block(const float* x, window_cells w, const window_row& row, float* y, std::int32_t* winners,
+                    bool past) noexcept {
     using ints = typename lanes_of<V>::ints;
     constexpr std::size_t lanes = lanes_of<V>::count;
     const ints first = ints{} + static_cast<std::int32_t>(w.y_begin * w.kernel_w + w.x_begin);
@@ -122,7 +145,7 @@ struct max_kernel {
       // The first cell of all meets itself, which changes nothing.
       for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
         const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
-        fetch_later_window<Blocks * lanes>(p);
+        if (row.visits.contain(ky, kx)) fetch_later_window<Blocks * lanes>(p, row.fetch_distance);
         for (std::size_t b = 0; b < Blocks; ++b) {
           const V candidate = load_lanes<V>(p + b * lanes);
           if constexpr (Rule == framework_rule::pytorch) {
@@ -152,7 +175,7 @@ struct max_kernel {
           winner[b] = kept ? winner[b] : first;
         }
       }
-      store_lanes(y + b * lanes, best[b]);
+      store_lanes(y + b * lanes, best[b], past);
       if constexpr (wants_winner) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
     };
     [&]<std::size_t... B>(std::index_sequence<B...>) STASH_LOOPS_ATTR {
@@ -174,7 +197,7 @@ struct max_kernel {
 /// in x.
 template <class V, std::size_t Blocks>
 inline void scatter_block(const float* gradient, const std::int32_t* winners, window_cells w,
-                          first_visits visits, float* dx) noexcept {
+                          const window_row& row, float* dx, bool past) noexcept {
   using ints = typename lanes_of<V>::ints;
   constexpr std::size_t lanes = lanes_of<V>::count;
   V value[Blocks];
@@ -187,10 +210,11 @@ inline void scatter_block(const float* gradient, const std::int32_t* winners, wi
     float* p = dx;
     for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
       const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
-      fetch_later_window<Blocks * lanes>(p);
-      if (ky >= visits.y_store && kx >= visits.x_store) {
+      if (row.visits.contain(ky, kx)) {
+        if (!past) fetch_later_window<Blocks * lanes>(p, row.fetch_distance);
         for (std::size_t b = 0; b < Blocks; ++b) {
-          store_lanes(p + b * lanes, winner[b] == cell ? value[b] : V{});
+          const V passed = winner[b] == cell ? value[b] : V{};
+          store_lanes(p + b * lanes, passed, past);
         }
       } else {
         for (std::size_t b = 0; b < Blocks; ++b) {
@@ -203,13 +227,18 @@ inline void scatter_block(const float* gradient, const std::int32_t* winners, wi
 }
 
 void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
-                 const window_cells& w, const first_visits& visits, float* dx) {
+                 const window_cells& w, const window_row& row, float* dx, destination to) {
   alignas(run_alignment) std::int32_t winners[run_elements];
-  for (std::int64_t i = 0; i < channels; ++i)
+  for (std::int64_t i = 0; i < row.windows * channels; ++i)
     winners[i] = cells[i];
-  in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {
-    scatter_block<V, Blocks>(gradient + c, winners + c, w, visits, dx + c);
-  });
+  const bool past =
+      to == destination::memory && are_aligned(dx, {channels, row.x_step, w.row_pitch, w.pixel_pitch});
+  for (std::int64_t i = 0; i < row.windows; ++i, gradient += row.y_step, dx += row.x_step) {
+    const std::int32_t* const found = winners + i * channels;
+    in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {
+      scatter_block<V, Blocks>(gradient + c, found + c, w, row, dx + c, past);
+    });
+  }
 }
 
 }  // namespace

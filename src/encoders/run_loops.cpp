@@ -14,6 +14,17 @@
 #include "sign.hpp"
 #include "value_codec.hpp"
 
+namespace stash::detail::general {
+namespace {
+
+template <class V>
+void store_past_caches(float* p, V v) noexcept {
+  std::memcpy(p, &v, sizeof v);  // not that anyone asks
+}
+
+}  // namespace
+}  // namespace stash::detail::general
+
 #define STASH_LOOPS_NAMESPACE general
 #define STASH_LOOPS_LANES 4
 #define STASH_LOOPS_ATTR

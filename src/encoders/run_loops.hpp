@@ -49,6 +49,10 @@ struct window_cells {
 /// others are added to.
 struct first_visits {
   std::int64_t y_store, x_store;
+
+  constexpr bool contain(std::int64_t ky, std::int64_t kx) const noexcept {
+    return ky >= y_store && kx >= x_store;
+  }
 };
 
 struct nonzero_bits {
@@ -66,10 +70,17 @@ enum class winner_bytes {
 /// The code of relu_pool for "no gradient" where codes have four bits.
 inline constexpr std::uint8_t no_gradient_code = 15;
 
-/// y[c] = maximum over the window and, where asked for, cells[c] = its cell. `x` points to the first cell
-/// that lies in x.
-using max_function = void (*)(const float* x, const window_cells& w, std::int64_t channels, float* y,
-                              std::uint8_t* cells);
+/// How far ahead in a row of a map: windows go through several rows at once, so it takes longer than
+/// elsewhere until they come by there.
+inline constexpr std::ptrdiff_t window_fetch_distance = prefetch_distance / 2 / sizeof(float);
+
+/// Windows side by side that have the same cells.
+struct window_row {
+  std::int64_t windows;
+  std::ptrdiff_t x_step, y_step;  ///< between their first cells and between their pooled values, in elements
+  first_visits visits;
+  std::ptrdiff_t fetch_distance = window_fetch_distance;  ///< how far ahead loops fetch, in elements
+};
 
 /// Where a loop writes: into the caches, or past them to memory, which other threads see after
 /// finish_streams().
@@ -78,6 +89,12 @@ enum class destination : std::uint8_t { caches, memory };
 /// Maps of this size are written past the caches, which would have lost their beginning by the time of their
 /// end: what is written into a cache is read from memory first, a third of the traffic of a ReLU.
 inline constexpr std::int64_t streamed_elements = std::int64_t{8} << 20;
+
+/// y[c] = maximum over the window and, where asked for, cells[c] = its cell, of `channels` channels of each
+/// window; all together at most run_elements, of which the cells lie densely. `x` points to the first cell of
+/// the first window that lies in x.
+using max_function = void (*)(const float* x, const window_cells& w, const window_row& row,
+                              std::int64_t channels, float* y, std::uint8_t* cells, destination to);
 
 /// Every count lies in 1..run_elements, where nothing else is said.
 struct run_loops {
@@ -145,15 +162,16 @@ struct run_loops {
   void (*widen_mx)(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                    value_format format, float* values, destination to);
 
-  /// Maximum of one window for a run of channels: [rule][joined with ReLU][with cells].
+  /// Maxima of windows: [rule][joined with ReLU][with cells].
   max_function maximum[2][2][2];
   /// The same for relu_pool, of windows of at most no_gradient_code cells: joined with ReLU, with codes
   /// instead of cells; [rule].
   max_function maximum_with_codes[2];
-  /// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window. `dx` points
-  /// to the first cell in x.
+  /// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of each window; counts and
+  /// steps are those of max_function, with the gradient for y. `dx` points to the first cell in x. Past the
+  /// caches go cells that are visited once.
   void (*scatter)(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
-                  const window_cells& w, const first_visits& visits, float* dx);
+                  const window_cells& w, const window_row& row, float* dx, destination to);
 };
 
 /// Plain C++.

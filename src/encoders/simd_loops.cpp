@@ -42,6 +42,24 @@ HWY_BEFORE_NAMESPACE();
 #else
 #define STASH_LOOPS_LANES 4
 #endif
+
+namespace stash::detail {
+namespace HWY_NAMESPACE {
+namespace {
+
+/// For the vectors of g++ and clang, of any size.
+template <class V>
+HWY_INLINE void store_past_caches(float* p, V v) {
+  const hwy::HWY_NAMESPACE::CappedTag<float, sizeof(V) / sizeof(float)> d;
+  alignas(sizeof(V)) float values[sizeof(V) / sizeof(float)];
+  std::memcpy(values, &v, sizeof v);
+  hwy::HWY_NAMESPACE::Stream(hwy::HWY_NAMESPACE::Load(d, values), d, p);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace stash::detail
+
 #include "pool_vector-inl.hpp"
 #include "value_loops-inl.hpp"
 

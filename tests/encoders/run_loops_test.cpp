@@ -582,6 +582,7 @@ TEST_P(run_loops_test, scaling_what_is_kept) {
 }
 
 TEST_P(run_loops_test, windows) {
+  const window_row one_window{1, 0, 0, {0, 0}};
   constexpr std::int64_t pixels = 4;  // per row, of which windows see up to three by three
   for (const std::int64_t channels : {1, 3, 6, 8, 16, 20, 64, 1024}) {
     for (const window_cells w : {window_cells{0, 2, 0, 2, 2, pixels * channels, channels},
@@ -596,8 +597,10 @@ TEST_P(run_loops_test, windows) {
         const auto rule = static_cast<std::size_t>(variant / 4),
                    relu = static_cast<std::size_t>(variant / 2 % 2),
                    cells = static_cast<std::size_t>(variant % 2);
-        plain_.maximum[rule][relu][cells](x.data(), w, channels, expected.data(), expected_cells.data());
-        fast_->maximum[rule][relu][cells](x.data(), w, channels, got.data(), got_cells.data());
+        plain_.maximum[rule][relu][cells](x.data(), w, one_window, channels, expected.data(),
+                                          expected_cells.data(), destination::caches);
+        fast_->maximum[rule][relu][cells](x.data(), w, one_window, channels, got.data(), got_cells.data(),
+                                          destination::caches);
         EXPECT_EQ(bits_of(got), bits_of(expected)) << channels << ' ' << variant;
         EXPECT_EQ(got_cells, expected_cells) << channels << ' ' << variant;
         if (cells == 1) last = got_cells;
@@ -606,7 +609,8 @@ TEST_P(run_loops_test, windows) {
         const auto r = static_cast<std::size_t>(rule == framework_rule::pytorch ? 1 : 0);
         std::vector<float> expected(c);
         std::vector<std::uint8_t> cells(c), pass_bits((c + 7) / 8);
-        plain_.maximum[r][1][1](x.data(), w, channels, expected.data(), cells.data());
+        plain_.maximum[r][1][1](x.data(), w, one_window, channels, expected.data(), cells.data(),
+                                destination::caches);
         plain_.pass_bits(expected.data(), channels, rule, pass_bits.data());
         for (std::size_t i = 0; i < c; ++i) {
           if ((pass_bits[i / 8] >> i % 8 & 1) == 0) cells[i] = no_gradient_code;
@@ -614,7 +618,8 @@ TEST_P(run_loops_test, windows) {
         for (const run_loops* version : {&plain_, fast_}) {
           std::vector<float> got(c);
           std::vector<std::uint8_t> codes(c, 0xee);
-          version->maximum_with_codes[r](x.data(), w, channels, got.data(), codes.data());
+          version->maximum_with_codes[r](x.data(), w, one_window, channels, got.data(), codes.data(),
+                                         destination::caches);
           EXPECT_EQ(bits_of(got), bits_of(expected)) << channels << ' ' << r;
           EXPECT_EQ(codes, cells) << channels << ' ' << r;
         }
@@ -622,12 +627,56 @@ TEST_P(run_loops_test, windows) {
       const std::vector<float> gradient = values(channels);
       for (const first_visits visits : {first_visits{0, 0}, first_visits{1, 0}, first_visits{1, 1}}) {
         std::vector<float> expected = values(pixels * pixels * channels), got = expected;
-        plain_.scatter(gradient.data(), last.data(), channels, w, visits, expected.data());
-        fast_->scatter(gradient.data(), last.data(), channels, w, visits, got.data());
+        plain_.scatter(gradient.data(), last.data(), channels, w, {1, 0, 0, visits}, expected.data(),
+                       destination::caches);
+        fast_->scatter(gradient.data(), last.data(), channels, w, {1, 0, 0, visits}, got.data(),
+                       destination::caches);
         for (std::size_t i = 0; i < got.size(); ++i) {
           // Which of two NaNs a sum hands on is the processor's business.
           if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
           ASSERT_EQ(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(expected[i])) << i;
+        }
+      }
+    }
+  }
+}
+
+// A row of windows is as good as one after the other, and past the caches as good as through them.
+TEST_P(run_loops_test, windows_side_by_side) {
+  for (const std::int64_t channels : {1, 3, 8, 16, 20, 64, 256}) {
+    for (const std::int64_t windows : {1, 2, 4}) {
+      const std::int64_t pixels = 2 * windows + 1;
+      const auto count = static_cast<std::size_t>(windows * channels);
+      const window_cells w{0, 2, 0, 2, 2, pixels * channels, channels};
+      const window_row row{windows, 2 * channels, channels, {0, 0}};
+      const window_row one_window{1, 0, 0, {0, 0}};
+      const std::vector<float> x = values(2 * pixels * channels);
+      const std::vector<float> gradient = values(windows * channels);
+      std::vector<float> maxima(count), dx = values(2 * pixels * channels);
+      const std::vector<float> dx_before = dx;
+      std::vector<std::uint8_t> cells(count);
+      for (std::int64_t i = 0; i < windows; ++i) {
+        plain_.maximum[0][1][1](x.data() + i * 2 * channels, w, one_window, channels,
+                                maxima.data() + i * channels, cells.data() + i * channels,
+                                destination::caches);
+        plain_.scatter(gradient.data() + i * channels, cells.data() + i * channels, channels, w, one_window,
+                       dx.data() + i * 2 * channels, destination::caches);
+      }
+      for (const run_loops* version : {&plain_, fast_}) {
+        for (const destination to : {destination::caches, destination::memory}) {
+          for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
+            alignas(run_alignment) float y[1100], target[4700];
+            std::vector<std::uint8_t> got_cells(count, 0xee);
+            version->maximum[0][1][1](x.data(), w, row, channels, y + behind, got_cells.data(), to);
+            std::copy(dx_before.begin(), dx_before.end(), target + behind);
+            version->scatter(gradient.data(), cells.data(), channels, w, row, target + behind, to);
+            finish_streams();
+            const std::vector<float> got(y + behind, y + behind + count);
+            const std::vector<float> got_dx(target + behind, target + behind + dx.size());
+            ASSERT_EQ(bits_of(got), bits_of(maxima)) << channels << ' ' << windows << ' ' << behind;
+            ASSERT_EQ(got_cells, cells) << channels << ' ' << windows << ' ' << behind;
+            ASSERT_EQ(bits_of(got_dx), bits_of(dx)) << channels << ' ' << windows << ' ' << behind;
+          }
         }
       }
     }
