@@ -280,7 +280,7 @@ HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
             destination to) {
   const floats d;
-  if (to == destination::memory && reinterpret_cast<std::uintptr_t>(values) % sizeof(float_vector) == 0) {
+  if (goes_past(values, to)) {
     expand_values(packed, bits, count, values,
                   [d, values](std::int64_t i, float_vector v) HWY_ATTR { hn::Stream(v, d, values + i); });
   } else {

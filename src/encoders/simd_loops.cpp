@@ -71,6 +71,8 @@ HWY_INLINE void store_past_caches(float* p, V v) {
 #include "simd_masks-inl.hpp"
 #include "simd_rounding-inl.hpp"
 
+#include "simd_widening-inl.hpp"
+
 #include "simd_words-inl.hpp"
 
 #include "simd_narrow-inl.hpp"

@@ -186,12 +186,73 @@ void narrow_mx_fast(const float* values, std::int64_t count, value_format format
 template <class Elements>
 class byte_elements {
  public:
+  template <bool Past>
   HWY_INLINE void widen(std::uint8_t scale, const std::uint8_t* elements, float* values) const {
-    const std::int32_t moved = (scale - 127) * (1 << 23);
-    widen_block<Elements, mx_group>(elements, set_lanes(widening_rebias<Elements> + moved),
-                                    set_lanes(smallest_normal_bits<Elements> + moved), values);
+    const byte_values<Elements, true> scaled((scale - 127) * (1 << 23));
+    scaled.template widen<mx_group, Past>(elements, values);
   }
 };
+
+#if STASH_WIDENS_BY_HALVES
+
+/// Values of groups of six-bit elements: each is moved to the upper end of 16 bits by a multiplication and
+/// from there, with its sign, to its place in f16.
+template <class Elements>
+class six_bit_elements {
+ public:
+  HWY_INLINE six_bit_elements() : moves_(hn::LoadDup128(shorts(), moves)) {
+    for (std::size_t i = 0; i < parts; ++i)
+      bytes_[i] = hn::Load(code_bytes(), places.data() + i * hn::MaxLanes(code_bytes()));
+  }
+
+  template <bool Past>
+  HWY_INLINE void widen(std::uint8_t scale, const std::uint8_t* elements, float* values) const {
+    const auto factor =
+        hn::BitCast(lane_floats(), set_lanes(half_rebias<Elements> + (scale - 127) * (1 << 23)));
+    for (std::size_t i = 0; i < parts; ++i) {
+      const auto found = hn::TableLookupBytes(load(elements, i), bytes_[i]);
+      const auto moved = hn::Mul(hn::BitCast(shorts(), found), moves_);
+      // Copies of the sign come between it and the magnitude.
+      const auto halves =
+          hn::And(hn::ShiftRight<Elements::mantissa_bits>(moved), hn::Set(shorts(), used_bits));
+      widen_halves_to<Past, true>(halves, factor, values + static_cast<std::int64_t>(i) * half_count);
+    }
+  }
+
+ private:
+  static constexpr std::size_t parts = mx_group / half_count;
+  static constexpr auto used_bits =
+      static_cast<std::int16_t>(0x8000 | (0x1f << (10 - Elements::mantissa_bits)));
+
+  /// Four codes are three bytes: code v % 4 begins with bit 0, 6, 4 (of the second byte) or 2 (of the third).
+  alignas(16) static constexpr std::int16_t moves[8] = {1024, 16, 64, 256, 1024, 16, 64, 256};
+  /// For each of the 16 bits of a group the two bytes with its code. The second half of the group finds them
+  /// from byte 8 on.
+  alignas(64) static constexpr std::array<std::uint8_t, 2 * mx_group> places = [] {
+    std::array<std::uint8_t, 2 * mx_group> bytes{};
+    constexpr std::uint8_t first_byte[4] = {0, 0, 1, 2}, none = 0x80;
+    for (std::size_t v = 0; v < mx_group; ++v) {
+      const std::size_t from = v / 4 * 3 + first_byte[v % 4] - (v < mx_group / 2 ? 0 : 8);
+      bytes[2 * v] = static_cast<std::uint8_t>(from);
+      bytes[2 * v + 1] = v % 4 == 1 || v % 4 == 2 ? static_cast<std::uint8_t>(from + 1) : none;
+    }
+    return bytes;
+  }();
+
+  static HWY_INLINE code_vector load(const std::uint8_t* elements, std::size_t part) {
+    if constexpr (parts == 1) {
+      const hn::Half<code_bytes> half;
+      return hn::Combine(code_bytes(), hn::LoadDup128(half, elements + 8), hn::LoadDup128(half, elements));
+    } else {
+      return hn::LoadDup128(code_bytes(), elements + part * 8);
+    }
+  }
+
+  short_vector moves_;
+  code_vector bytes_[parts];
+};
+
+#endif
 
 using byte_table = std::array<std::uint8_t, 16>;
 
@@ -218,10 +279,12 @@ class small_elements {
     }
   }
 
+  template <bool Past>
   HWY_INLINE void widen(std::uint8_t scale, const std::uint8_t* elements, float* values) const {
     const auto factor = hn::BitCast(value_lanes(), hn::Set(word_lanes(), scale * (1 << 23)));
     for (std::int64_t i = 0; i < mx_group; i += element_count)
-      widen(alternate_blocks(group_packing<Elements::bits>::unpack(elements, i)), factor, values + i);
+      widen_codes_of<Past>(alternate_blocks(group_packing<Elements::bits>::unpack(elements, i)), factor,
+                           values + i);
   }
 
  private:
@@ -245,7 +308,8 @@ class small_elements {
                        hn::TableLookupLanes(hn::BitCast(d32, codes), hn::SetTableIndices(d32, order)));
   }
 
-  HWY_INLINE void widen(element_vector codes, hn::Vec<value_lanes> factor, float* values) const {
+  template <bool Past>
+  HWY_INLINE void widen_codes_of(element_vector codes, hn::Vec<value_lanes> factor, float* values) const {
     const element_lanes d8;
     const half_lanes d16;
     element_vector upper, lower;
@@ -266,36 +330,51 @@ class small_elements {
     const auto even = hn::BitCast(d16, hn::InterleaveLower(d8, lower, upper));
     const auto odd = hn::BitCast(d16, hn::InterleaveUpper(d8, lower, upper));
     const auto zero = hn::Zero(d16);
-    store_products(hn::InterleaveLower(d16, zero, even), factor, values);
-    store_products(hn::InterleaveUpper(d16, zero, even), factor, values + element_count / 4);
-    store_products(hn::InterleaveLower(d16, zero, odd), factor, values + element_count / 2);
-    store_products(hn::InterleaveUpper(d16, zero, odd), factor, values + element_count / 4 * 3);
+    store_products<Past>(hn::InterleaveLower(d16, zero, even), factor, values);
+    store_products<Past>(hn::InterleaveUpper(d16, zero, even), factor, values + element_count / 4);
+    store_products<Past>(hn::InterleaveLower(d16, zero, odd), factor, values + element_count / 2);
+    store_products<Past>(hn::InterleaveUpper(d16, zero, odd), factor, values + element_count / 4 * 3);
   }
 
+  template <bool Past>
   static HWY_INLINE void store_products(hn::Vec<half_lanes> elements, hn::Vec<value_lanes> factor,
                                         float* values) {
     const value_lanes df;
-    hn::StoreU(hn::Mul(hn::BitCast(df, elements), factor), df, values);
+    const auto product = hn::Mul(hn::BitCast(df, elements), factor);
+    if constexpr (Past) {
+      hn::Stream(product, df, values);
+    } else {
+      hn::StoreU(product, df, values);
+    }
   }
 
   element_vector upper_[tables], lower_[tables];
 };
 
+#if STASH_WIDENS_BY_HALVES
+template <class Elements>
+using packed_elements =
+    std::conditional_t<Elements::bits == 6, six_bit_elements<Elements>, small_elements<Elements>>;
+#else
+template <class Elements>
+using packed_elements = small_elements<Elements>;
+#endif
 template <class Elements>
 using element_values =
-    std::conditional_t<Elements::bits == 8, byte_elements<Elements>, small_elements<Elements>>;
+    std::conditional_t<Elements::bits == 8, byte_elements<Elements>, packed_elements<Elements>>;
 
-template <class Elements>
-HWY_INLINE void widen_groups_of(const element_values<Elements>& found, const std::uint8_t* scales,
-                                const std::uint8_t* elements, std::int64_t count, float* values) {
+template <class Elements, bool Past>
+void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
+                     float* values) {
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  const element_values<Elements> found;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<group_bytes>(elements);
     const std::uint8_t scale = *scales++;
     if (scale < lowest_exponent || scale > highest_exponent) {
       widen_group<Elements>(scale, elements, mx_group, values);
     } else {
-      found.widen(scale, elements, values);
+      found.template widen<Past>(scale, elements, values);
     }
   }
   if (count != 0) widen_group<Elements>(*scales, elements, count, values);
@@ -304,12 +383,11 @@ HWY_INLINE void widen_groups_of(const element_values<Elements>& found, const std
 void widen_mx_fast(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                    value_format format, float* values, destination to) {
   with_mx_elements(format, [&](auto form) HWY_ATTR {
-    using format_type = decltype(form);
-    const element_values<format_type> found;
-    fill_run(count, values, to, [&](std::int64_t first, std::int64_t n, float* some) HWY_ATTR {
-      widen_groups_of<format_type>(found, scales + first / mx_group, elements + first * format_type::bits / 8,
-                                   n, some);
-    });
+    if (goes_past(values, to)) {
+      widen_groups_of<decltype(form), true>(scales, elements, count, values);
+    } else {
+      widen_groups_of<decltype(form), false>(scales, elements, count, values);
+    }
   });
 }
 

@@ -1,4 +1,4 @@
-// Runs of f32 to the narrow formats and back.
+// Runs of f32 to the narrow formats.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_words-inl.hpp, so it has no guard.
 
@@ -73,32 +73,9 @@ HWY_INLINE void narrow_to_bf16(const float* values, std::int64_t count, std::uin
   });
 }
 
-template <class Format>
-void widen_bytes(const std::uint8_t* stored, std::int64_t count, float* values) {
-  const lane_vector rebias = set_lanes(widening_rebias<Format>);
-  const lane_vector smallest = set_lanes(smallest_normal_bits<Format>);
-  convert_blocks<block_values>(stored, count, values, destination::caches,
-                               [&](const std::uint8_t* from, float* to) HWY_ATTR {
-                                 widen_block<Format, block_values>(from, rebias, smallest, to);
-                               });
-}
-
-void widen_from_bf16(const std::uint16_t* stored, std::int64_t count, float* values) {
-  const hn::Rebind<std::uint16_t, lane_integers> d16;
-  convert_blocks<2 * lane_count>(
-      stored, count, values, destination::caches, [&](const std::uint16_t* from, float* to) HWY_ATTR {
-        for (std::int64_t i = 0; i < 2 * lane_count; i += lane_count) {
-          const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(d16, from + i));
-          store_lanes_to(hn::ShiftLeft<16>(code), to + i);
-        }
-      });
-}
-
-// The processor's conversions to and from f16 round as the format says from AVX2 on; what differs is mended
+// The processor's conversion to f16 rounds as the format says from AVX2 on; what differs is mended
 // around them. Below, Highway truncates.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-
-using halves = hn::Rebind<hwy::float16_t, floats>;
 
 template <underflow_rule Underflow>
 HWY_INLINE void narrow_to_halves(const float* values, std::int64_t count, std::uint16_t* stored,
@@ -124,25 +101,6 @@ HWY_INLINE void narrow_to_halves(const float* values, std::int64_t count, std::u
       hn::StoreU(half, dh, reinterpret_cast<hwy::float16_t*>(to) + i);
     }
   });
-}
-
-void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
-  const integers di;
-  const hn::Rebind<std::uint16_t, floats> du16;
-  in_vectors(
-      stored, count,
-      [&](std::int64_t i) HWY_ATTR {
-        const auto half = hn::LoadU(halves(), reinterpret_cast<const hwy::float16_t*>(stored) + i);
-        const auto wide = hn::BitCast(di, hn::PromoteTo(floats(), half));
-        // The processor makes a signalling NaN quiet; all other bits are those of the format.
-        const auto bits = hn::PromoteTo(di, hn::LoadU(du16, stored + i));
-        const auto magnitude = hn::And(bits, hn::Set(di, 0x7fff));
-        const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000)));
-        const auto nan = hn::Or(sign, hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(di, f32_infinity)));
-        const auto result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7c00)), nan, wide);
-        store(hn::BitCast(words(), result), values + i);
-      },
-      [&](std::int64_t i) { values[i] = widen<fp16_format>(stored[i]); });
 }
 
 #else
@@ -178,10 +136,6 @@ HWY_INLINE void narrow_to_halves(const float* values, std::int64_t count, std::u
   });
 }
 
-void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
-  widen_values(reinterpret_cast<const std::uint8_t*>(stored), count, value_format::fp16, values);
-}
-
 #endif
 
 template <underflow_rule Underflow>
@@ -214,36 +168,6 @@ void narrow_fast(const float* values, std::int64_t count, value_format format, u
   } else {
     narrow_with<underflow_rule::to_zero>(values, count, format, stored, to);
   }
-}
-
-HWY_INLINE void widen_some(const std::uint8_t* stored, std::int64_t count, value_format format,
-                           float* values) {
-  if (format == value_format::fp8_e4m3) {
-    widen_bytes<fp8_e4m3_format>(stored, count, values);
-  } else if (format == value_format::fp8_e5m2) {
-    widen_bytes<fp8_e5m2_format>(stored, count, values);
-  } else if (format == value_format::bf16) {
-    widen_from_bf16(reinterpret_cast<const std::uint16_t*>(stored), count, values);
-  } else if (format == value_format::fp16) {
-    widen_halves(reinterpret_cast<const std::uint16_t*>(stored), count, values);
-  } else {
-    widen_values(stored, count, format, values);
-  }
-}
-
-void widen_fast(const std::uint8_t* stored, std::int64_t count, value_format format, float* values,
-                destination to) {
-  if (format == value_format::fp10) {
-    constexpr std::int64_t piece = 96;  // whole words, and whole lines of values
-    fill_pieces<piece>(count, values, to, [&](std::int64_t first, std::int64_t n, float* some) HWY_ATTR {
-      widen_from_words(reinterpret_cast<const std::uint32_t*>(stored) + first / 3, n, some);
-    });
-    return;
-  }
-  const std::int64_t bytes = value_bits(format, dtype::f32) / 8;
-  fill_run(count, values, to, [&](std::int64_t first, std::int64_t n, float* some) HWY_ATTR {
-    widen_some(stored + first * bytes, n, format, some);
-  });
 }
 
 }  // namespace

@@ -252,56 +252,6 @@ HWY_INLINE lane_vector largest_magnitudes(const float* from) {
   return largest;
 }
 
-/// Value of a magnitude of Format. `rebias` moves the exponent, and `smallest` is the bits of the smallest
-/// normal number; both may be those of a product with a power of two.
-///
-/// The exponent is moved as if every number were normal, f. That of a subnormal is 2 f - smallest then, which
-/// is below f; of every other number f is below that.
-template <class Format>
-HWY_INLINE hn::Vec<lane_floats> widen_magnitude(lane_vector magnitude, lane_vector rebias,
-                                                lane_vector smallest) {
-  const lane_floats df;
-  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
-  const auto as_normal = hn::BitCast(df, hn::Add(moved, rebias));
-  const auto as_subnormal = hn::Add(hn::Sub(as_normal, hn::BitCast(df, smallest)), as_normal);
-  return hn::Min(as_normal, as_subnormal);
-}
-
-/// Value of codes in the low bits of 32, for exponents moved as in widen_magnitude(); infinities and NaN stay
-/// what they are. Bits above the code are ignored.
-template <class Format>
-HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
-  const lane_integers di;
-  const lane_vector magnitude = hn::And(codes, set_lanes(magnitude_mask<Format>));
-  lane_vector result = hn::BitCast(di, widen_magnitude<Format>(magnitude, rebias, smallest));
-  if constexpr (Format::ieee) {
-    const lane_vector special =
-        hn::Or(hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude), set_lanes(f32_infinity));
-    result = hn::IfThenElse(hn::Gt(magnitude, set_lanes(Format::largest_finite)), special, result);
-  } else if constexpr (Format::nan != 0) {
-    result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
-  }
-  const lane_vector sign = hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
-  return hn::Or(result, sign);
-}
-
-template <class Format>
-constexpr std::int32_t widening_rebias = (127 - Format::bias) << 23;
-
-HWY_INLINE void store_lanes_to(lane_vector v, float* to) {
-  hn::StoreU(hn::BitCast(lane_floats(), v), lane_floats(), to);
-}
-
-/// The values of so many codes of one byte each.
-template <class Format, std::int64_t Values>
-HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_vector smallest, float* to) {
-  const hn::Rebind<std::uint8_t, lane_integers> du8;
-  for (std::int64_t k = 0; k < Values; k += lane_count) {
-    const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(du8, codes + k));
-    store_lanes_to(widen_codes<Format>(code, rebias, smallest), to + k);
-  }
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace stash::detail

@@ -89,6 +89,11 @@ HWY_INLINE void fill_run(std::int64_t count, float* to, destination where, const
   fill_pieces<128>(count, to, where, compute);
 }
 
+/// True if whole vectors may be written to a place past the caches.
+HWY_INLINE bool goes_past(const float* values, destination to) {
+  return to == destination::memory && reinterpret_cast<std::uintptr_t>(values) % sizeof(float_vector) == 0;
+}
+
 /// Runs whole(first) for vectors of values and rest(i) for single ones, which read `from`.
 template <class In, class Whole, class Rest>
 HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whole, const Rest& rest) {

@@ -252,51 +252,6 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   mend_words<Underflow>(values, count, limit, stored);
 }
 
-// Three vectors of values come from a vector of words.
-/// For the lanes of the r-th vector: in which word the code is, and where it begins there.
-constexpr lane_numbers words_of(std::int64_t r) {
-  lane_numbers places{};
-  for (std::int64_t j = 0; j < lane_count; ++j)
-    places[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) / 3);
-  return places;
-}
-constexpr lane_numbers shifts_of(std::int64_t r) {
-  lane_numbers shifts{};
-  for (std::int64_t j = 0; j < lane_count; ++j)
-    shifts[static_cast<std::size_t>(j)] = static_cast<std::int32_t>((r * lane_count + j) % 3 * 10);
-  return shifts;
-}
-
-HWY_INLINE void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
-  using format = fp10_format;
-  const lane_integers di;
-  constexpr std::int64_t block = 3 * lane_count;
-  static constexpr lane_numbers places[3] = {words_of(0), words_of(1), words_of(2)};
-  static constexpr lane_numbers shifts[3] = {shifts_of(0), shifts_of(1), shifts_of(2)};
-  const lane_vector rebias = set_lanes(widening_rebias<format>);
-  const lane_vector smallest = set_lanes(smallest_normal_bits<format>);
-  const auto convert = [&](const std::uint32_t* from, float* to) HWY_ATTR {
-    const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
-    for (std::size_t r = 0; r < 3; ++r) {
-      const auto codes = hn::TableLookupLanes(three, hn::SetTableIndices(di, places[r].data()));
-      const auto shifted = hn::Shr(codes, hn::LoadU(di, shifts[r].data()));
-      store_lanes_to(widen_codes<format>(shifted, rebias, smallest),
-                     to + static_cast<std::int64_t>(r) * lane_count);
-    }
-  };
-  std::int64_t i = 0;
-  for (; i + block <= count; i += block) {
-    fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
-    convert(stored + i / 3, values + i);
-  }
-  if (i == count) return;
-  std::uint32_t in[lane_count] = {};
-  float out[block];
-  std::memcpy(in, stored + i / 3, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
-  convert(in, out);
-  std::memcpy(values + i, out, static_cast<std::size_t>(count - i) * sizeof(float));
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace stash::detail
