@@ -132,25 +132,28 @@ HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, co
   }
 }
 
-// First all scales of a run, then its elements: a group's elements would have to wait for its scale. The
-// second loop takes longer and fetches what the next runs read, too, so that memory is asked at an even pace.
+// Scales are found four groups ahead of the elements, which would have to wait for them.
 template <class Elements, underflow_rule Underflow>
 void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
                       destination where) {
   constexpr std::int64_t bytes = four_groups * Elements::bits / 8;
+  // Narrower vectors compute for so long that they do better without stores that wait for memory.
+  if constexpr (lane_count < 16) where = destination::caches;
   const std::int64_t whole = count / four_groups * four_groups;
   const auto rest = static_cast<std::size_t>(count - whole);
   group_origins origins;
   scale_search<Elements> search;
-  for (std::int64_t i = 0; i < whole; i += four_groups) {
-    search.find(values + i, scales + i / mx_group, origins, i / mx_group);
-  }
+  const auto find = [&](std::int64_t i) HWY_ATTR {
+    if (i < whole) search.find(values + i, scales + i / mx_group, origins, i / mx_group);
+  };
+  find(0);
   const byte_block<Elements, Underflow> block;
   const auto convert = [&](std::int64_t first, std::int64_t n, std::uint8_t* some) HWY_ATTR {
     for (std::int64_t at = 0; at < n; at += bytes) {
       const std::int64_t i = (first + at) / bytes * four_groups;
       fetch_ahead<four_groups * sizeof(float)>(values + i);
       if (where == destination::caches) fetch_ahead<bytes>(some + at);
+      find(i + four_groups);
       narrow_elements(block, values + i, origins, i / mx_group, some + at);
     }
   };
