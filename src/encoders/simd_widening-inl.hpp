@@ -239,7 +239,11 @@ void widen_from_bf16(const std::uint16_t* stored, std::int64_t count, float* val
       });
 }
 
-// fp10: three codes to a word, three vectors of values from a vector of words.
+// fp10: three codes to a word.
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+
+// Three vectors of values come from a vector of words.
 
 /// For the lanes of the r-th vector: in which word the code is, and where it begins there.
 constexpr lane_numbers words_of(std::int64_t r) {
@@ -267,25 +271,6 @@ class word_values {
 
   template <bool Past>
   HWY_INLINE void widen(const std::uint32_t* from, float* to) const {
-#if HWY_TARGET == HWY_AVX2
-    const eight_halves first = halves_of(from, 0), second = halves_of(from, 1), third = halves_of(from, 2);
-    const shorts8 d16;
-    const auto magnitude = hn::Set(d16, 0x7fff);
-    const auto largest =
-        hn::Max(hn::Max(hn::And(first, magnitude), hn::And(second, magnitude)), hn::And(third, magnitude));
-    if (!hn::AllFalse(d16, hn::Gt(largest, hn::Set(d16, 0x7c00)))) return widen_any<Past>(from, to);
-    const hn::Rebind<hwy::float16_t, lane_floats> dh;
-    store_values_to<Past>(hn::PromoteTo(lane_floats(), hn::BitCast(dh, first)), to);
-    store_values_to<Past>(hn::PromoteTo(lane_floats(), hn::BitCast(dh, second)), to + 8);
-    store_values_to<Past>(hn::PromoteTo(lane_floats(), hn::BitCast(dh, third)), to + 16);
-#else
-    widen_any<Past>(from, to);
-#endif
-  }
-
- private:
-  template <bool Past>
-  HWY_INLINE void widen_any(const std::uint32_t* from, float* to) const {
     const lane_integers di;
     const lane_vector three = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(from));
     for (std::size_t r = 0; r < 3; ++r) {
@@ -296,23 +281,67 @@ class word_values {
     }
   }
 
-#if HWY_TARGET == HWY_AVX2
-  using shorts8 = hn::CappedTag<std::int16_t, 8>;
+ private:
+  lane_vector rebias_, smallest_;
+};
+
+#else
+
+/// A code is the upper end of f16. Eight of them lie in 16 bytes: the two with a code are brought together,
+/// and a multiplication moves it to the upper end.
+class word_values {
+ public:
+  static constexpr std::int64_t values = 24;  // three times eight, of eight words
+
+  HWY_INLINE word_values()
+      : rebias_(set_lanes(widening_rebias<fp10_format>)),
+        smallest_(set_lanes(smallest_normal_bits<fp10_format>)) {}
+
+  template <bool Past>
+  HWY_INLINE void widen(const std::uint32_t* from, float* to) const {
+    for (std::size_t third = 0; third < 3; ++third)
+      widen_eight<Past>(halves_of(from, third), to + 8 * third);
+  }
+
+ private:
+  using shorts8 = hn::CappedTag<std::uint16_t, 8>;
   using eight_halves = hn::Vec<shorts8>;
 
-  /// A code of fp10 is the upper end of f16. Eight of them lie in 16 bytes: the two with a code are brought
-  /// together, and a multiplication moves it to the upper end.
   static HWY_INLINE eight_halves halves_of(const std::uint32_t* from, std::size_t third) {
     const shorts8 d16;
     const hn::Repartition<std::uint8_t, shorts8> d8;
     const auto words = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from) + 8 * third);
     const auto bytes = hn::TableLookupBytes(words, hn::Load(d8, places[third].data()));
     const auto moved = hn::Mul(hn::BitCast(d16, bytes), hn::Load(d16, moves[third].data()));
-    return hn::And(moved, hn::Set(d16, -64));
+    return hn::And(moved, hn::Set(d16, 0xffc0));
   }
+
+  template <bool Past>
+  HWY_INLINE void widen_eight(eight_halves halves, float* to) const {
+#if HWY_TARGET == HWY_AVX2
+    const shorts8 d16;
+    const hn::RebindToSigned<shorts8> di16;
+    const auto magnitude = hn::BitCast(di16, hn::And(halves, hn::Set(d16, 0x7fff)));
+    if (hn::AllFalse(di16, hn::Gt(magnitude, hn::Set(di16, 0x7c00)))) {
+      const hn::Rebind<hwy::float16_t, lane_floats> dh;
+      return store_values_to<Past>(hn::PromoteTo(lane_floats(), hn::BitCast(dh, halves)), to);
+    }
+    widen_lanes<Past>(halves, to);
+#else
+    const hn::Half<shorts8> half;
+    widen_lanes<Past>(hn::LowerHalf(half, halves), to);
+    widen_lanes<Past>(hn::UpperHalf(half, halves), to + lane_count);
+#endif
+  }
+  template <bool Past>
+  HWY_INLINE void widen_lanes(hn::Vec<hn::Rebind<std::uint16_t, lane_integers> > halves, float* to) const {
+    const lane_vector codes = hn::ShiftRight<6>(hn::PromoteTo(lane_integers(), halves));
+    store_lanes_to<Past>(widen_codes<fp10_format>(codes, rebias_, smallest_), to);
+  }
+
   alignas(16) static constexpr auto places = [] {
     std::array<std::array<std::uint8_t, 16>, 3> bytes{};
-    for (std::size_t v = 0; v < 24; ++v) {
+    for (std::size_t v = 0; v < values; ++v) {
       const auto from = static_cast<std::uint8_t>(v / 3 * 4 + v % 3 - v / 8 * 8);
       bytes[v / 8][v % 8 * 2] = from;
       bytes[v / 8][v % 8 * 2 + 1] = static_cast<std::uint8_t>(from + 1);
@@ -321,15 +350,16 @@ class word_values {
   }();
   /// Codes begin with bit 0, 2 (of the second byte) or 4 (of the third).
   alignas(16) static constexpr auto moves = [] {
-    std::array<std::array<std::int16_t, 8>, 3> powers{};
-    for (std::size_t v = 0; v < 24; ++v)
-      powers[v / 8][v % 8] = static_cast<std::int16_t>(64 >> (v % 3 * 2));
+    std::array<std::array<std::uint16_t, 8>, 3> powers{};
+    for (std::size_t v = 0; v < values; ++v)
+      powers[v / 8][v % 8] = static_cast<std::uint16_t>(64 >> (v % 3 * 2));
     return powers;
   }();
-#endif
 
   lane_vector rebias_, smallest_;
 };
+
+#endif
 
 template <bool Past>
 void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
@@ -341,7 +371,7 @@ void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* va
     words.widen<Past>(stored + i / 3, values + i);
   }
   if (i == count) return;
-  std::uint32_t in[lane_count] = {};
+  std::uint32_t in[block / 3] = {};
   float out[block];
   std::memcpy(in, stored + i / 3, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
   words.widen<false>(in, out);
