@@ -18,6 +18,7 @@ STASH_DEVICE std::uint64_t place_piece(std::uint32_t where, std::uint64_t* claim
                                        std::uint32_t* entries) {
   if (claimed == nullptr || wanted == 0) return wanted;
   std::uint64_t at = atomic_add(claimed, wanted);
+  if (at > end) return wanted;  // sums from there on might go through zero
   std::uint64_t rest = 0;
   for (unsigned w = 0; w < tile_warps; ++w) {
     if (entries[w] >> 30 != entry_never_stored) continue;

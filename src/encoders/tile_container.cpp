@@ -127,6 +127,7 @@ std::uint64_t tile_placer::place_piece(place_kind where, std::uint64_t* claimed,
                                        std::uint64_t wanted) noexcept {
   if (claimed == nullptr || wanted == 0) return wanted;
   std::uint64_t end = claim(*claimed, wanted);
+  if (end > usable(bytes)) return wanted;  // sums from there on might go through zero
   std::uint64_t rest = 0;
   for (std::int64_t tile = 0; tile < layout_.tiles(); ++tile) {
     if (kind_of(table_[tile]) != place_kind::never_stored) continue;

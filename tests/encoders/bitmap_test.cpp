@@ -170,6 +170,29 @@ TEST(Overflow, ReportsAccumulateWithTheCallersZero) {
   EXPECT_EQ(report.slot_bytes, 96u);
 }
 
+// A counter that others left there, so high that it goes through zero: nothing of the region is free then.
+TEST(Overflow, ACounterThatWrapsFindsNoRoom) {
+  const std::vector<float> values = make_values(4 * 1024, 0.5, flavour::positive, 12);
+  for (const char* name : {"bitmap", "csr_fp8"}) {
+    const encoding e = parse_encoding(name);
+    const std::size_t bound = encoded_bytes_bound(e, dtype::f32, 4 * 1024);
+    for (const std::uint64_t left : {16U, 2048U, 8192U}) {
+      for (const bool on_host : {false, true}) {
+        guarded_buffer slot(1024), memory(bound);
+        std::uint64_t claimed = std::uint64_t{0} - left;
+        const overflow_arena arena =
+            on_host ? overflow_arena{nullptr, 0, nullptr, memory.data(), memory.size(), &claimed}
+                    : overflow_arena{memory.data(), memory.size(), &claimed};
+        encode_report report;
+        encode(e, view_of(values), {slot.data(), slot.size(), &arena, &report}, {}, {});
+        EXPECT_EQ(report.status, status_capacity) << name << ' ' << left;
+        for (std::size_t i = 0; i < memory.size(); ++i)
+          ASSERT_EQ(memory.data()[i], 0xcd) << name << ' ' << left << ' ' << i;
+      }
+    }
+  }
+}
+
 // --- hostile bytes ---------------------------------------------------------------------------------------
 
 TEST(Corrupt, EachKindOfBadEntryIsReportedAndTheOtherTilesSurvive) {

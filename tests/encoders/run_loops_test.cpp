@@ -333,6 +333,47 @@ TEST_P(run_loops_test, narrow_values) {
   }
 }
 
+// Alone among numbers, so that no other code takes it to the general form, in every place of a block, and
+// beside codes that do.
+TEST_P(run_loops_test, every_code) {
+  constexpr std::int64_t n = 192;  // of whole words
+  for (const value_format format : plain_formats) {
+    const unsigned codes = format == value_format::fp10           ? 1U << 10
+                           : value_bits(format, dtype::f32) == 16 ? 1U << 16
+                                                                  : 1U << 8;
+    for (unsigned first = 0; first < codes; first += format == value_format::fp10 ? 1U : unsigned{n}) {
+      std::vector<std::uint8_t> stored(2 * n);
+      for (unsigned i = 0; i < n; ++i) {
+        const unsigned code = (first + i) % codes;
+        if (format == value_format::fp10) {
+          std::uint32_t word;
+          std::memcpy(&word, stored.data() + i / 3 * 4, 4);
+          // This one in one place of every block, zeros elsewhere.
+          word |= (i % 24 == first % 24 ? first : 0) << (i % 3 * 10);
+          std::memcpy(stored.data() + i / 3 * 4, &word, 4);
+        } else if (codes == 1U << 8) {
+          stored[i] = static_cast<std::uint8_t>(code);
+        } else {
+          const auto half = static_cast<std::uint16_t>(code);
+          std::memcpy(stored.data() + 2 * i, &half, 2);
+        }
+      }
+      std::vector<float> expected(n), got(n);
+      plain_.widen(stored.data(), n, format, expected.data(), destination::caches);
+      fast_->widen(stored.data(), n, format, got.data(), destination::caches);
+      ASSERT_EQ(bits_of(got), bits_of(expected)) << static_cast<int>(format) << ' ' << first;
+      if (codes != 1U << 8) continue;
+      for (unsigned code = 0; code < codes; ++code) {
+        std::vector<std::uint8_t> alone(n);
+        alone[code % n] = static_cast<std::uint8_t>(code);
+        plain_.widen(alone.data(), n, format, expected.data(), destination::caches);
+        fast_->widen(alone.data(), n, format, got.data(), destination::caches);
+        ASSERT_EQ(bits_of(got), bits_of(expected)) << static_cast<int>(format) << ' ' << code;
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, values_that_were_wide) {
   for (const dtype type : {dtype::f16, dtype::bf16}) {
     const value_format format = type == dtype::f16 ? value_format::fp16 : value_format::bf16;

@@ -161,6 +161,26 @@ TEST_P(device_random, many_blocks_overflow_at_once) {
   simt::set_schedule({});
 }
 
+/// A counter so high that it goes through zero: what claims there finds no room.
+TEST_P(device_random, a_counter_that_wraps_finds_no_room) {
+  if (!is_sparse()) GTEST_SKIP() << "of fixed size";
+  const dtype type = GetParam().type;
+  generator random(4711);
+  const encoding e = random_form(random);
+  const std::int64_t n = 20000;
+  placed in(type, n, n, 0, 0);
+  in.put(random.make(type, n));
+  for (const std::uint64_t left : {16U, 2048U, 8192U}) {
+    const buffer slot(bytes_before_payloads(GetParam(), n));
+    buffer arena(encoded_bytes_bound(e, type, n));
+    std::uint64_t claimed = std::uint64_t{0} - left;
+    const overflow_arena beside{arena.data(), arena.size(), &claimed};
+    encode_report report{};
+    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), &beside, &report}, {}, device);
+    EXPECT_EQ(report.status, status_capacity) << left;
+  }
+}
+
 /// Any bytes: nothing outside the buffers is touched, and the kernels make of them what the CPU makes.
 TEST_P(device_random, mutated_bytes) {
   const dtype type = GetParam().type;
