@@ -130,6 +130,18 @@ def test_operands_that_products_copy_are_counted(python, inter):
     check(python(STEP, windows, code, **ALLOCATORS["onednn"], INTER=str(inter), TESTS=str(HERE)), "windows")
 
 
+@pytest.mark.parametrize("inter", (1, 2))
+def test_gradients_of_inputs_unfold_one_image(python, inter):
+    """They do where an image is work enough for every thread: 26.4 MB in the report for 12.3 when all counted as many
+    images as the filter's gradient unfolds, which frozen layers do not have."""
+    frozen = """
+    def frozen(x):
+        return L.Conv2D(16, 3, padding="same", activation="relu", trainable=False)(x)
+    """
+    body = "lambda x: L.GlobalAveragePooling2D()(frozen(frozen(L.Dense(16)(x))))"
+    check(python(STEP, frozen, f"out(peaks({body}))", **ALLOCATORS["eigen"], INTER=str(inter)), "frozen")
+
+
 OPEN = """
 class Rows(L.Layer):
     "Attention over rows, whose shapes are computed from the batch."

@@ -61,12 +61,15 @@ std::int64_t images_at_once(std::int64_t working_bytes, std::int64_t element, co
   return (working_bytes / element + image.work - 1) / image.work;
 }
 
-// As many images at once are unfolded as fit 30 MiB together with what they are multiplied with.
-std::int64_t of_gradient_2d(const tensor_size& dy, const tensor_size& w) {
+// As many images at once are unfolded as fit 30 MiB together with what they are multiplied with; for the
+// gradient of an input one, where that is work enough for all threads.
+std::int64_t of_gradient_2d(const tensor_size& dy, const tensor_size& w, bool filter, int threads) {
   constexpr std::int64_t working_bytes = std::int64_t{30} << 20;
+  constexpr std::int64_t enough_bytes = std::int64_t{256} << 10;  // for a thread
   const std::int64_t element = element_bytes(dy.type);
   const unfolded image(dy, w);
-  return images_at_once(working_bytes, element, image) * image.patches * element;
+  const bool one = !filter && (dy.dims[0] == 1 || image.work / threads >= enough_bytes / element);
+  return (one ? 1 : images_at_once(working_bytes, element, image)) * image.patches * element;
 }
 
 // As in two dimensions with the last level of caches; but where that would be much more than the tensors
@@ -154,7 +157,7 @@ std::int64_t of_convolution(convolution kind, const graph_view& graph, int node,
     return filter && onednn_unfolds(dims) ? of_unfolded_by_onednn(dims, *x, *w, threads) : w->bytes();
   }
   if (forward) return 0;
-  return rank == 4 ? of_gradient_2d(*y, *w) : of_gradient_3d(*x, *y, *w, filter);
+  return rank == 4 ? of_gradient_2d(*y, *w, filter, threads) : of_gradient_3d(*x, *y, *w, filter);
 }
 
 // It folds the padding into a copy of the gradient.
