@@ -1,11 +1,13 @@
 #include "optimizer/budget.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "optimizer/pinning.hpp"
+#include "optimizer/scratch.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {
@@ -19,22 +21,40 @@ constexpr int bisections = 6;
 constexpr int most_refinements = 8;
 constexpr std::int64_t parts_of_peak = 64;  // what is smaller may run in any order
 
-// The order of the backward pass with the smallest peak, among three that are worth a try.
+// Tries an order of the backward pass, and takes it if its peak is smaller than that of `o`.
+void try_order(const step_context& c, const rewritten& plain, const graph_view& view, run_order order,
+               std::int64_t bound, outcome* o) {
+  std::vector<simulated_op> ran;
+  const footprint wanted = simulated_footprint(view, c.graph, c.sizes, c.of, o->chosen, order, &ran, bound);
+  rewritten pinned = plain;
+  pin_order(c.graph, c.of, c.flow, ran, wanted.peak_bytes / parts_of_peak, &pinned.graph);
+  footprint simulated = simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.of, o->chosen);
+  if (o->graph.graph.node_size() > 0 && simulated.peak_bytes >= o->simulated.peak_bytes) return;
+  o->graph = std::move(pinned);
+  o->simulated = std::move(simulated);
+}
+
+// Whether a kernel takes a good part of the peak besides what it reads and makes.
+bool takes_much_room(const step_context& c, int node, std::int64_t peak) {
+  constexpr std::int64_t parts = 8;
+  return !c.of.on_device && scratch_bytes(c.graph, node, c.sizes, c.of.threads) > peak / parts;
+}
+
+// The order of the backward pass with the smallest peak, among those that are worth a try.
 void realise(const step_context& c, const planner_graph& g, outcome* o) {
   const rewritten plain = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
   const graph_view view(plain.graph);
-  bool first = true;
-  for (const run_order order : {run_order::as_executor, run_order::frees_first, run_order::least_growth}) {
-    std::vector<simulated_op> ran;
-    const footprint wanted = simulated_footprint(view, c.graph, c.sizes, c.of, o->chosen, order, &ran);
-    rewritten pinned = plain;
-    pin_order(c.graph, c.of, c.flow, ran, wanted.peak_bytes / parts_of_peak, &pinned.graph);
-    footprint simulated = simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.of, o->chosen);
-    if (!first && simulated.peak_bytes >= o->simulated.peak_bytes) continue;
-    o->graph = std::move(pinned);
-    o->simulated = std::move(simulated);
-    first = false;
-  }
+  for (const run_order order : {run_order::as_executor, run_order::frees_first, run_order::least_growth})
+    try_order(c, plain, view, order, 0, o);
+  const std::int64_t peak = o->simulated.peak_bytes;
+  const ordering free =
+      without_weights_first(c.graph, c.ordered, [&](int node) { return takes_much_room(c, node, peak); });
+  if (free.pairs.size() == c.ordered.pairs.size()) return;
+  const rewritten any = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, free, g.node_of_op);
+  const graph_view any_view(any.graph);
+  for (const std::int64_t parts : {4, 8, 16, 32})
+    try_order(c, any, any_view, run_order::below_bound,
+              o->simulated.peak_bytes - o->simulated.peak_bytes / parts, o);
 }
 
 // Gives the last readers of this tensor bits of their own, so that its values die before. False if it has

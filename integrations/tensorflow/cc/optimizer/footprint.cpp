@@ -42,7 +42,7 @@ bool may_take_input(const std::string& op) {
 class simulation {
  public:
   simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
-             const choices& chosen, run_order order, std::vector<simulated_op>* ran)
+             const choices& chosen, run_order order, std::vector<simulated_op>* ran, std::int64_t bound)
       : graph_(graph),
         original_(original),
         sizes_(sizes),
@@ -50,6 +50,7 @@ class simulation {
         outputs_(graph, original, sizes, of, chosen),
         order_(order),
         ran_(ran),
+        bound_(bound),
         loops_(graph, graph.topological_order()),
         plan_(graph, loops_),
         runs_(graph, loops_, plan_.simulated()),
@@ -86,9 +87,7 @@ class simulation {
 
   void begin(task t) {
     const int i = t.node;
-    const std::string& op = graph_.op(i);
-    const bool has_scratch = !step_.on_device && i < original_.size() && op == original_.op(i);
-    const std::int64_t scratch = has_scratch ? scratch_bytes(original_, i, sizes_, step_.threads) : 0;
+    const std::int64_t scratch = scratch_of(i);
     const std::int64_t before = buffers_.live_bytes();
     simulated_op now{i, 0, largest_input(t)};
     if (!lists_.run(t)) now.takes = make_outputs(t);
@@ -100,6 +99,11 @@ class simulation {
       peak_.kept_for_bits = kept_for_bits();
     }
     peak_.host_bytes = std::max(peak_.host_bytes, buffers_.host_bytes());
+  }
+
+  std::int64_t scratch_of(int i) const {
+    const bool known = !step_.on_device && i < original_.size() && graph_.op(i) == original_.op(i);
+    return known ? scratch_bytes(original_, i, sizes_, step_.threads) : 0;
   }
 
   // The executor measures what kernels take, and lets those that turn out to take little follow at once as
@@ -256,10 +260,28 @@ class simulation {
     return sum;
   }
 
+  // What there is while the node runs, in all.
+  std::int64_t needed(task t) const {
+    std::int64_t sum = buffers_.live_bytes() + scratch_of(t.node);
+    if (is_alias(graph_.op(t.node)) || is_control_flow(graph_.op(t.node))) return sum;
+    std::set<int> ports;
+    for (const reader& r : graph_.readers(t.node))
+      if (r.port >= 0) ports.insert(r.port);
+    for (const int port : ports) {
+      const std::int64_t bytes = bytes_of({t.node, port});
+      const bool in_place = port == 0 && may_take_input(graph_.op(t.node)) && dying_input(t, bytes) >= 0;
+      if (!in_place) sum += bytes;
+    }
+    return sum;
+  }
+
   // The forward pass stays before the backward pass, and loops run as TensorFlow runs them.
   std::int64_t rank(task t) const {
     constexpr std::int64_t few = 8;
-    return is_backward(t.node) && runs_.trips(t.run) <= few ? growth(t) : lowest;
+    if (!is_backward(t.node) || runs_.trips(t.run) > few) return lowest;
+    if (order_ != run_order::below_bound) return growth(t);
+    const std::int64_t sum = needed(t);
+    return sum <= bound_ ? lowest : sum;
   }
 
   // Thousands may be ready in an unrolled loop.
@@ -314,6 +336,7 @@ class simulation {
   const output_sizes outputs_;
   run_order order_;
   std::vector<simulated_op>* ran_;
+  std::int64_t bound_;
   std::vector<int> encoders_;    // with decoders
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder
@@ -332,8 +355,8 @@ class simulation {
 
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
                               const step& of, const choices& chosen, run_order order,
-                              std::vector<simulated_op>* ran) {
-  return simulation(graph, original, sizes, of, chosen, order, ran).run();
+                              std::vector<simulated_op>* ran, std::int64_t bound) {
+  return simulation(graph, original, sizes, of, chosen, order, ran, bound).run();
 }
 
 }  // namespace stash_tf

@@ -32,6 +32,7 @@ enum class run_order {
   as_executor,   ///< as TensorFlow does it
   frees_first,   ///< what lets memory fall, the most first; else as it is
   least_growth,  ///< what lets memory grow the least
+  below_bound,   ///< what keeps memory below a bound while it runs, or else takes the least; else as it is
 };
 
 /// A node in the order of the simulation.
@@ -44,9 +45,9 @@ struct simulated_op {
 
 /// What the caller holds (weights, arguments) does not count. `graph` is the original,
 /// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order,
-/// those of loops once, as they run in first iterations.
+/// those of loops once, as they run in first iterations. `bound`: bytes, for run_order::below_bound.
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
                               const step& of, const choices& chosen, run_order order = run_order::as_executor,
-                              std::vector<simulated_op>* ran = nullptr);
+                              std::vector<simulated_op>* ran = nullptr, std::int64_t bound = 0);
 
 }  // namespace stash_tf

@@ -10,6 +10,7 @@
 #include "optimizer/backward.hpp"
 #include "optimizer/needs.hpp"
 #include "optimizer/slopes.hpp"
+#include "tensorflow/core/util/util.h"
 
 namespace stash_tf {
 
@@ -284,6 +285,18 @@ class orderer {
 ordering order_backward_pass(const graph_view& graph, const step& of, const tensor_sizes& sizes,
                              const control_flow& flow) {
   return orderer(graph, of, sizes, flow).run();
+}
+
+ordering without_weights_first(const graph_view& graph, ordering ordered,
+                               const std::function<bool(int)>& takes_much) {
+  std::vector<std::pair<int, int>>& pairs = ordered.pairs;
+  const auto goes = [&](const std::pair<int, int>& pair) {
+    const std::string& op = graph.op(pair.second);
+    const bool joined = op == "Conv2DBackpropInput" && tensorflow::IsMKLEnabled();
+    return carried_on(op) >= 0 && !joined && takes_much(pair.first);
+  };
+  pairs.erase(std::remove_if(pairs.begin(), pairs.end(), goes), pairs.end());
+  return ordered;
 }
 
 }  // namespace stash_tf

@@ -2,6 +2,7 @@
 /// \file
 /// In which order the backward pass should run where the graph leaves it open.
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -36,5 +37,11 @@ struct ordering {
 /// of the two later.
 ordering order_backward_pass(const graph_view& graph, const step& of, const tensor_sizes& sizes,
                              const control_flow& flow);
+
+/// The same, but those gradients of filters that take much besides their tensors need not run before the
+/// gradient of the input: they may take more than what they let die. Where oneDNN joins gradients of filters
+/// and biases they stay.
+ordering without_weights_first(const graph_view& graph, ordering ordered,
+                               const std::function<bool(int)>& takes_much);
 
 }  // namespace stash_tf
