@@ -28,7 +28,7 @@ void encode_cast(const value_codec& codec, const const_tensor_view& input, std::
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context);
 /// Values [first, first + length) of a cast of `elements` values; length <= run_elements, and `first` is a
-/// multiple of what cast_run_elements() says.
+/// multiple of what cast_run_elements() says, or in the caches of three for fp10.
 void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
                    std::int64_t first, std::int64_t length, float* values,
                    destination to = destination::caches) noexcept;

@@ -1,5 +1,8 @@
 #include "stash/csr.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <limits>
 
 #include <fmt/format.h>

@@ -48,15 +48,18 @@ inline window_row windows_like(const pool_shape& s, std::int64_t oy, std::int64_
   const pool_axis& columns = s.columns;
   const bool first_of_all = ox == 0 && columns.stride < columns.kernel;
   const bool whole = columns.first_cell(ox) == 0 && columns.last_cell(ox) == columns.kernel;
+  const std::int64_t last_whole = (columns.in - columns.kernel + columns.pad) / columns.stride;
+  window_row row{first_of_all || !whole ? 1 : std::min(most, last_whole - ox + 1), 0,
+                 static_cast<std::ptrdiff_t>(pooled_pitch), visits_of(s, oy, ox)};
+  // A stride that nobody takes may be as large as it likes.
+  if (row.windows > 1) row.x_step = static_cast<std::ptrdiff_t>(columns.stride * pitch);
   // The rows that follow a row at its end are read already, up to those that the next windows below read
   // first.
   const std::int64_t row_elements = columns.in * pitch;
   const bool ends = columns.origin(ox) * pitch + window_fetch_distance >= row_elements;
-  const std::int64_t skipped = ends ? (s.rows.stride - 1) * row_elements : 0;
-  const std::int64_t last_whole = (columns.in - columns.kernel + columns.pad) / columns.stride;
-  return {first_of_all || !whole ? 1 : std::min(most, last_whole - ox + 1),
-          static_cast<std::ptrdiff_t>(columns.stride * pitch), static_cast<std::ptrdiff_t>(pooled_pitch),
-          visits_of(s, oy, ox), static_cast<std::ptrdiff_t>(window_fetch_distance + skipped)};
+  if (ends && oy + 1 < s.rows.out)
+    row.fetch_distance += static_cast<std::ptrdiff_t>((s.rows.stride - 1) * row_elements);
+  return row;
 }
 
 inline max_function maximum_for(framework_rule rule, bool relu, bool cells) noexcept {

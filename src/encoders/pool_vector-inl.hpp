@@ -1,6 +1,6 @@
-// The inner loops of max pooling: one window, a run of channels. Written with the vector types of g++ and
-// clang, because the winning values and cells must stay in registers while the cells of a window pass by,
-// which their loop vectorisers do not achieve.
+// The inner loops of max pooling: windows side by side, a run of channels of each. Written with the vector
+// types of g++ and clang, because the winning values and cells must stay in registers while the cells of a
+// window pass by, which their loop vectorisers do not achieve.
 //
 // Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
 // of its own inside stash::detail; STASH_LOOPS_LANES, the floats of a vector (4, 8 or 16); STASH_LOOPS_ATTR,

@@ -179,7 +179,7 @@ extern const run_loops scalar_loops;
 
 /// The version in use (stash/cpu.hpp).
 const run_loops& loops() noexcept;
-/// What this thread wrote with run_loops::stream becomes visible with its next release.
+/// What this thread wrote to destination::memory becomes visible with its next release.
 void finish_streams() noexcept;
 /// Throws error(invalid_argument) if STASH_CPU_TARGET names no target and none was set since.
 void check_cpu_target(std::string_view function);

@@ -11,7 +11,6 @@
 #include "convert.hpp"
 #include "masked.hpp"
 #include "run_loops.hpp"
-#include "sign.hpp"
 
 namespace stash::detail {
 namespace HWY_NAMESPACE {

@@ -3,7 +3,6 @@
 // Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>

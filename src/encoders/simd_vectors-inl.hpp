@@ -3,11 +3,9 @@
 // Included once per instruction set, by simd_loops.cpp, so it has no guard.
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
-#include "convert.hpp"
 #include "run_loops.hpp"
 
 namespace stash::detail {

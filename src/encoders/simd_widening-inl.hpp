@@ -3,7 +3,6 @@
 // Included once per instruction set, by simd_loops.cpp after simd_rounding-inl.hpp, so it has no guard.
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -96,8 +95,8 @@ HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 
 // The smaller formats' numbers, subnormals included, are those of f16 but for a power of two, and from AVX2
-// on the processor widens f16, whatever its "denormals are zero" mode says. Only a signalling NaN becomes
-// quiet there: blocks with a NaN are left to the general form.
+// on the processor widens f16, whatever its "denormals are zero" mode says. Blocks with a NaN are left to the
+// general form: a signalling one would become quiet there, and that of e4m3 is a number.
 #define STASH_WIDENS_BY_HALVES 1
 
 constexpr std::int64_t half_count = 2 * lane_count;

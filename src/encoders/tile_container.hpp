@@ -193,7 +193,7 @@ struct tile_contents {
 
 /// Decodes one tile. `values` receives all `length` values, exactly as stored or widened; `present`, if not
 /// null, one bit per element that has a value (tile_elements / 8 bytes; bits behind the last element mean
-/// nothing). On an error all values are +0 and nothing is present.
+/// nothing). On an error all values are +0 and nothing is present. Those of csr go to the caches in any case.
 tile_contents decode_tile(const tile_layout& layout, const const_encoded_view& input, std::int64_t tile,
                           float* values, std::uint8_t* present,
                           destination to = destination::caches) noexcept;

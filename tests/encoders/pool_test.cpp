@@ -191,6 +191,17 @@ TEST(max_pool, several_nan_sum_to_some_nan) {
   set_cpu_target(before);
 }
 
+TEST(max_pool, one_window_with_the_longest_stride_and_pitch) {
+  const std::vector<float> x{1, 3, -2, 4};
+  std::vector<float> y(4);
+  const tensor_view map{const_cast<float*>(x.data()), dtype::f32, memory_space::host, shape{1, 1, 1, 4},
+                        std::int64_t{1} << 34};
+  const pool_window window{.kernel_h = 1, .kernel_w = 1, .stride_h = 2147483647, .stride_w = 2147483647};
+  max_pool_forward(map, {y.data(), dtype::f32, memory_space::host, shape{1, 1, 1, 4}, 0}, window, {},
+                   framework_rule::tensorflow, {});
+  EXPECT_EQ(y, x);
+}
+
 TEST(max_pool, empty_maps) {
   for (const layer& l : {layer{0, 4, 4, 3, {2, 2, 2, 2}, 2, 2}, layer{2, 4, 4, 0, {2, 2, 2, 2}, 2, 2},
                          layer{2, 4, 4, 3, {2, 2, 2, 2}, 0, 0}, layer{1, 4, 4, 3, {2, 2, 2, 2}, 2, 0},

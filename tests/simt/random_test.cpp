@@ -161,7 +161,8 @@ TEST_P(device_random, many_blocks_overflow_at_once) {
   simt::set_schedule({});
 }
 
-/// A counter so high that it goes through zero: what claims there finds no room.
+/// A counter so high that it goes through zero: the claims that take it there find no room. Those of blocks
+/// behind them begin with zero.
 TEST_P(device_random, a_counter_that_wraps_finds_no_room) {
   if (!is_sparse()) GTEST_SKIP() << "of fixed size";
   const dtype type = GetParam().type;

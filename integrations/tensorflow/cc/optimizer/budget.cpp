@@ -1,6 +1,5 @@
 #include "optimizer/budget.hpp"
 
-#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
