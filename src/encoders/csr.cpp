@@ -179,8 +179,16 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
     const std::int64_t row_length = std::min(csr_row_elements, length - first);
     const std::int64_t in_row = rows.end[static_cast<std::size_t>(row)] - begin;
     if (any_column_behind(columns + begin, in_row, row_length)) return nothing(status_corrupt);
-    if (values != nullptr) fill_row(packed + begin, columns + begin, in_row, values + first, row_length);
-    if (present != nullptr) fast.mark_columns(columns + begin, in_row, present + row * row_mask_bytes);
+    // What a row with columns out of order says is nowhere written, but all back ends make the same of it.
+    const bool in_order = values == nullptr || fast.columns_rise(columns + begin, in_row);
+    std::uint8_t row_bits[row_mask_bytes];
+    if (present != nullptr || !in_order) fast.mark_columns(columns + begin, in_row, row_bits);
+    if (present != nullptr) std::memcpy(present + row * row_mask_bytes, row_bits, row_mask_bytes);
+    if (!in_order) {
+      fast.expand(packed + begin, row_bits, row_length, values + first, destination::caches);
+    } else if (values != nullptr) {
+      fill_row(packed + begin, columns + begin, in_row, values + first, row_length);
+    }
     begin += in_row;
   }
   contents.count = count;

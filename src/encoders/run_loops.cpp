@@ -232,6 +232,13 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   }
 }
 
+bool columns_rise(const std::uint8_t* columns, std::int64_t count) {
+  bool all = true;
+  for (std::int64_t i = 1; i < count; ++i)
+    all &= columns[i] > columns[i - 1];
+  return all;
+}
+
 void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits) {
   std::memset(bits, 0, csr_row_elements / 8);
   for (std::int64_t i = 0; i < count; ++i)
@@ -353,6 +360,7 @@ const run_loops scalar_loops = {
     .find_and_compact = find_and_compact,
     .find_and_list = find_and_list,
     .expand = expand,
+    .columns_rise = columns_rise,
     .mark_columns = mark_columns,
     .narrow = narrow,
     .widen = widen,

@@ -144,6 +144,8 @@ struct run_loops {
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
                  destination to);
 
+  /// True if each of `count` columns, which may be 0, is larger than the one before it.
+  bool (*columns_rise)(const std::uint8_t* columns, std::int64_t count);
   /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,
   /// among the 256 bits of `bits`. count may be 0.
   void (*mark_columns)(const std::uint8_t* columns, std::int64_t count, std::uint8_t* bits);

@@ -288,6 +288,19 @@ void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, f
   }
 }
 
+bool columns_rise(const std::uint8_t* columns, std::int64_t count) {
+  const hn::CappedTag<std::uint8_t, 16> d;
+  constexpr std::int64_t step = hn::MaxLanes(d);
+  auto smallest = hn::Set(d, 0xff);
+  std::int64_t i = 1;
+  for (; i + step <= count; i += step)
+    smallest = hn::Min(smallest, hn::SaturatedSub(hn::LoadU(d, columns + i), hn::LoadU(d, columns + i - 1)));
+  bool all = hn::AllTrue(d, hn::Ne(smallest, hn::Zero(d)));
+  for (; i < count; ++i)
+    all &= columns[i] > columns[i - 1];
+  return all;
+}
+
 /// For every column: 256 bits of which that one is set.
 alignas(32) constexpr auto column_bits = [] {
   std::array<std::array<std::uint64_t, 4>, 256> table{};

@@ -288,6 +288,26 @@ TEST_P(run_loops_test, nonzero_values) {
   }
 }
 
+TEST_P(run_loops_test, columns_in_order) {
+  for (std::int64_t n = 0; n <= 256; ++n) {
+    // Of 256 columns the n first ones, or n with gaps.
+    std::vector<std::uint8_t> columns(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      columns[i] = static_cast<std::uint8_t>(n % 2 == 0 ? i : i * 255 / columns.size());
+    EXPECT_TRUE(plain_.columns_rise(columns.data(), n)) << n;
+    EXPECT_TRUE(fast_->columns_rise(columns.data(), n)) << n;
+    for (std::size_t i = 1; i < columns.size(); ++i) {
+      std::vector<std::uint8_t> twice = columns, swapped = columns;
+      twice[i] = twice[i - 1];
+      std::swap(swapped[i], swapped[i - 1]);
+      for (const run_loops* version : {&plain_, fast_}) {
+        ASSERT_FALSE(version->columns_rise(twice.data(), n)) << n << ' ' << i;
+        ASSERT_FALSE(version->columns_rise(swapped.data(), n)) << n << ' ' << i;
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, one_nonzero_value_or_sign_anywhere) {
   constexpr std::int64_t n = 40;
   for (std::size_t i = 0; i < n; ++i) {
