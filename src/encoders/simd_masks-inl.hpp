@@ -256,6 +256,11 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
 struct counter_vectors {
   word_vector c0, c1, c2, c3;
 
+  // Not left to the compiler, whose own is not one for these instructions.
+  HWY_INLINE counter_vectors() {}
+  HWY_INLINE counter_vectors(word_vector w0, word_vector w1, word_vector w2, word_vector w3)
+      : c0(w0), c1(w1), c2(w2), c3(w3) {}
+
   HWY_INLINE void mix(word_vector key0, word_vector key1) {
     const words du;
     const auto product0 = hn::MulEven(c0, hn::Set(du, philox_multipliers[0]));
