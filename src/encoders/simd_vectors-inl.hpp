@@ -57,7 +57,7 @@ HWY_INLINE void fill_pieces(std::int64_t count, T* to, destination where, const 
   constexpr std::int64_t line = run_alignment / sizeof(T);
   constexpr std::int64_t vector = hn::MaxLanes(floats()) * sizeof(float) / sizeof(T);
   static_assert(Piece % line == 0);
-  alignas(run_alignment) T some[Piece + line];  // begins with a line of `to`
+  alignas(run_alignment) T some[static_cast<std::size_t>(Piece + line)];  // begins with a line of `to`
   const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) / sizeof(T) % line);
   // Of what is computed next: before it lie elements of a line that is not full yet.
   std::int64_t begin = behind;

@@ -309,8 +309,8 @@ class word_values {
   static HWY_INLINE eight_halves halves_of(const std::uint32_t* from, std::size_t third) {
     const shorts8 d16;
     const hn::Repartition<std::uint8_t, shorts8> d8;
-    const auto words = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from) + 8 * third);
-    const auto bytes = hn::TableLookupBytes(words, hn::Load(d8, places[third].data()));
+    const auto loaded = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(from) + 8 * third);
+    const auto bytes = hn::TableLookupBytes(loaded, hn::Load(d8, places[third].data()));
     const auto moved = hn::Mul(hn::BitCast(d16, bytes), hn::Load(d16, moves[third].data()));
     return hn::And(moved, hn::Set(d16, 0xffc0));
   }
@@ -363,17 +363,17 @@ class word_values {
 template <bool Past>
 void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
   constexpr std::int64_t block = word_values::values;
-  const word_values words;
+  const word_values of_words;
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
     fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
-    words.widen<Past>(stored + i / 3, values + i);
+    of_words.widen<Past>(stored + i / 3, values + i);
   }
   if (i == count) return;
   std::uint32_t in[block / 3] = {};
   float out[block];
   std::memcpy(in, stored + i / 3, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
-  words.widen<false>(in, out);
+  of_words.widen<false>(in, out);
   std::memcpy(values + i, out, static_cast<std::size_t>(count - i) * sizeof(float));
 }
 
