@@ -36,16 +36,14 @@ std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept
 void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
                  const execution_context& context) {
   const std::int64_t elements = input.elements();
-  const destination to = elements >= streamed_elements ? destination::memory : destination::caches;
+  const destination to = destination_of(elements);
   const auto store_run = [&](std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float buffer[tile_elements];
     const run_place at = place_of_run(codec, elements, first);
     codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements,
                 to);
   };
-  for_each_cast_run(codec, elements, context, store_run, [&] {
-    if (to == destination::memory) finish_streams();
-  });
+  for_each_cast_run(codec, elements, context, store_run, [&] { finish_streams(to); });
   const std::size_t scales = codec.scale_bytes(elements);
   std::memset(stored + scales, 0, pad16(scales) - scales);
   pad_payload(stored + pad16(scales), codec.element_bytes(elements));

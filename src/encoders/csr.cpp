@@ -181,9 +181,9 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
     if (any_column_behind(columns + begin, in_row, row_length)) return nothing(status_corrupt);
     // What a row with columns out of order says is nowhere written, but all back ends make the same of it.
     const bool in_order = values == nullptr || fast.columns_rise(columns + begin, in_row);
-    std::uint8_t row_bits[row_mask_bytes];
+    std::uint8_t unwanted[row_mask_bytes];
+    std::uint8_t* const row_bits = present == nullptr ? unwanted : present + row * row_mask_bytes;
     if (present != nullptr || !in_order) fast.mark_columns(columns + begin, in_row, row_bits);
-    if (present != nullptr) std::memcpy(present + row * row_mask_bytes, row_bits, row_mask_bytes);
     if (!in_order) {
       fast.expand(packed + begin, row_bits, row_length, values + first, destination::caches);
     } else if (values != nullptr) {

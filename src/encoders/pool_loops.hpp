@@ -175,8 +175,7 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
                                    : maximum_for(rule, relu, wants_cells);
   // Maps that are larger than the caches push y out of them, too, unless the cells need it once more.
   const bool reads_y = planes.code != nullptr && holds == winner_bytes::cells;
-  const destination where =
-      x.elements() >= streamed_elements && !reads_y ? destination::memory : destination::caches;
+  const destination where = reads_y ? destination::caches : destination_of(x.elements());
   if (planes.index != nullptr) clear_tail(planes.index, y.elements(), planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, y.elements(), planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, y.elements(), 1);
@@ -215,7 +214,7 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
       }
     }
     if (wants_cells) stage.finish();
-    if (where == destination::memory) finish_streams();
+    finish_streams(where);
   };
   parallel_for(context, (pixels + group - 1) / group, grain, body);
 }
@@ -437,8 +436,7 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
   const std::int64_t row_elements = s.columns.in * s.channels;
   const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
   const bool apart = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
-  const destination where =
-      apart && dx.elements() >= streamed_elements ? destination::memory : destination::caches;
+  const destination where = apart ? destination_of(dx.elements()) : destination::caches;
   parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
     Source own = source;
     std::uint32_t found = 0;
@@ -449,7 +447,7 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
       pool_backward_rows(s, dy, own, dx, sample, row, row + rows, where, found);
       begin += rows;
     }
-    if (where == destination::memory) finish_streams();
+    finish_streams(where);
     or_bits(status, found);
   });
 }

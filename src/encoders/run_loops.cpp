@@ -19,7 +19,7 @@ namespace {
 
 template <class V>
 void store_past_caches(float* p, V v) noexcept {
-  std::memcpy(p, &v, sizeof v);  // not that anyone asks
+  std::memcpy(p, &v, sizeof v);  // plain C++ knows no other way
 }
 
 }  // namespace

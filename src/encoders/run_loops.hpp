@@ -89,6 +89,9 @@ enum class destination : std::uint8_t { caches, memory };
 /// Maps of this size are written past the caches, which would have lost their beginning by the time of their
 /// end: what is written into a cache is read from memory first, a third of the traffic of a ReLU.
 inline constexpr std::int64_t streamed_elements = std::int64_t{8} << 20;
+constexpr destination destination_of(std::int64_t elements) noexcept {
+  return elements >= streamed_elements ? destination::memory : destination::caches;
+}
 
 /// y[c] = maximum over the window and, where asked for, cells[c] = its cell, of `channels` channels of each
 /// window; all together at most run_elements, of which the cells lie densely. `x` points to the first cell of
@@ -183,6 +186,9 @@ extern const run_loops scalar_loops;
 const run_loops& loops() noexcept;
 /// What this thread wrote to destination::memory becomes visible with its next release.
 void finish_streams() noexcept;
+inline void finish_streams(destination where) noexcept {
+  if (where == destination::memory) finish_streams();
+}
 /// Throws error(invalid_argument) if STASH_CPU_TARGET names no target and none was set since.
 void check_cpu_target(std::string_view function);
 

@@ -97,27 +97,22 @@ constexpr lane_bytes no_lanes = [] {
   return bytes;
 }();
 
-/// For every mask of four lanes, where the bytes of pack() and of spread() come from.
-alignas(16) constexpr auto packed_bytes = [] {
+/// For every mask of four lanes, where the bytes come from when its lanes are packed, or spread again.
+constexpr std::array<lane_bytes, 16> lane_moves(bool packs) {
   std::array<lane_bytes, 16> table{};
   for (unsigned mask = 0; mask < 16; ++mask) {
     table[mask] = no_lanes;
     unsigned before = 0;
-    for (unsigned lane = 0; lane < 4; ++lane)
-      if ((mask >> lane & 1) != 0) move_lane(table[mask], lane, before++);
+    for (unsigned lane = 0; lane < 4; ++lane) {
+      if ((mask >> lane & 1) == 0) continue;
+      move_lane(table[mask], packs ? lane : before, packs ? before : lane);
+      ++before;
+    }
   }
   return table;
-}();
-alignas(16) constexpr auto spread_bytes = [] {
-  std::array<lane_bytes, 16> table{};
-  for (unsigned mask = 0; mask < 16; ++mask) {
-    table[mask] = no_lanes;
-    unsigned before = 0;
-    for (unsigned lane = 0; lane < 4; ++lane)
-      if ((mask >> lane & 1) != 0) move_lane(table[mask], before++, lane);
-  }
-  return table;
-}();
+}
+alignas(16) constexpr auto packed_bytes = lane_moves(true);
+alignas(16) constexpr auto spread_bytes = lane_moves(false);
 
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   return (bits[i / 8] >> (i % 8)) & 0xFU;
@@ -255,16 +250,15 @@ nonzero_bits find_and_list(const float* values, std::int64_t count, float* packe
   return {static_cast<std::uint32_t>(columns - begin), above_infinity(largest)};
 }
 
-/// put(i, v) takes the values of a whole group.
-template <class Put>
+template <bool Past>
 HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std::int64_t count,
-                              float* values, const Put& put) {
+                              float* values) {
   const floats d;
   std::int64_t i = 0;
   for (; i + group_lanes <= count; i += group_lanes) {
     fetch_ahead<1>(packed);
     const unsigned group = group_bits(bits, i);
-    put(i, spread(hn::LoadU(d, packed), group));
+    store_vector<Past>(d, spread(hn::LoadU(d, packed), group), values + i);
     packed += count_of_group(group);
   }
   for (; i < count; ++i) {
@@ -278,13 +272,10 @@ HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std
 // run far ahead of them.
 void expand(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
             destination to) {
-  const floats d;
   if (goes_past(values, to)) {
-    expand_values(packed, bits, count, values,
-                  [d, values](std::int64_t i, float_vector v) HWY_ATTR { hn::Stream(v, d, values + i); });
+    expand_values<true>(packed, bits, count, values);
   } else {
-    expand_values(packed, bits, count, values,
-                  [d, values](std::int64_t i, float_vector v) HWY_ATTR { hn::StoreU(v, d, values + i); });
+    expand_values<false>(packed, bits, count, values);
   }
 }
 

@@ -169,7 +169,7 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
     std::memcpy(elements + whole / four_groups * bytes, out, (rest * Elements::bits + 7) / 8);
   }
   if (search.all_were_common()) return;
-  if (where == destination::memory) finish_streams();  // what is mended is written again
+  finish_streams(where);  // what is mended is written again
   mend_groups<Elements, Underflow>(values, count, scales, elements);
 }
 
@@ -343,12 +343,7 @@ class small_elements {
   static HWY_INLINE void store_products(hn::Vec<half_lanes> elements, hn::Vec<value_lanes> factor,
                                         float* values) {
     const value_lanes df;
-    const auto product = hn::Mul(hn::BitCast(df, elements), factor);
-    if constexpr (Past) {
-      hn::Stream(product, df, values);
-    } else {
-      hn::StoreU(product, df, values);
-    }
+    store_vector<Past>(df, hn::Mul(hn::BitCast(df, elements), factor), values);
   }
 
   element_vector upper_[tables], lower_[tables];

@@ -40,7 +40,7 @@ void narrow_to_bytes(const float* values, std::int64_t count, std::uint8_t* stor
             });
       });
   if (all_below(largest, limit)) return;
-  if (where == destination::memory) finish_streams();  // what is mended is written again
+  finish_streams(where);  // what is mended is written again
   mend_bytes<Format, Underflow>(values, count, limit, stored);
 }
 

@@ -92,6 +92,16 @@ HWY_INLINE bool goes_past(const float* values, destination to) {
   return to == destination::memory && reinterpret_cast<std::uintptr_t>(values) % sizeof(float_vector) == 0;
 }
 
+/// A vector to a place that it may be written to past the caches, if Past.
+template <bool Past, class D>
+HWY_INLINE void store_vector(D d, hn::Vec<D> v, float* to) {
+  if constexpr (Past) {
+    hn::Stream(v, d, to);
+  } else {
+    hn::StoreU(v, d, to);
+  }
+}
+
 /// Runs whole(first) for vectors of values and rest(i) for single ones, which read `from`.
 template <class In, class Whole, class Rest>
 HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whole, const Rest& rest) {
@@ -108,11 +118,12 @@ HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whol
     rest(i);
 }
 
-/// Runs convert(from, to) for blocks of so many values; a last, shorter one goes through copies, so that
-/// convert() always reads and writes a whole block. `where` is where the values go in the end.
-template <std::int64_t Block, class In, class Out, class Convert>
+/// Runs convert(from, to) for blocks of so many values; a last, shorter one goes through copies with
+/// convert_copy(), so that both always read and write a whole block. `where` is where the values go in the
+/// end.
+template <std::int64_t Block, class In, class Out, class Convert, class ConvertCopy>
 HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, destination where,
-                               const Convert& convert) {
+                               const Convert& convert, const ConvertCopy& convert_copy) {
   const bool fetches = sizeof(Out) < sizeof(In) && where == destination::caches;
   std::int64_t i = 0;
   for (; i + Block <= count; i += Block) {
@@ -126,8 +137,13 @@ HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, dest
   In in[size] = {};
   Out out[size];
   std::memcpy(in, from + i, rest * sizeof(In));
-  convert(in, out);
+  convert_copy(in, out);
   std::memcpy(to + i, out, rest * sizeof(Out));
+}
+template <std::int64_t Block, class In, class Out, class Convert>
+HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, destination where,
+                               const Convert& convert) {
+  convert_blocks<Block>(from, count, to, where, convert, convert);
 }
 
 /// One bit per lane, from bit 0. Highway 1.0 stores them, and reading them back waits for the store.

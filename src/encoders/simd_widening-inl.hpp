@@ -51,35 +51,17 @@ constexpr std::int32_t widening_rebias = (127 - Format::bias) << 23;
 
 /// Past the caches `to` has to be aligned to a vector.
 template <bool Past>
-HWY_INLINE void store_values_to(hn::Vec<lane_floats> v, float* to) {
-  if constexpr (Past) {
-    hn::Stream(v, lane_floats(), to);
-  } else {
-    hn::StoreU(v, lane_floats(), to);
-  }
-}
-template <bool Past>
 HWY_INLINE void store_lanes_to(lane_vector v, float* to) {
-  store_values_to<Past>(hn::BitCast(lane_floats(), v), to);
+  store_vector<Past>(lane_floats(), hn::BitCast(lane_floats(), v), to);
 }
 
-/// Runs convert(past, from, to) for blocks of so many values; a last, shorter one goes through copies, so
-/// that convert() always reads and writes a whole block. `past` is a constant, which says where `to` is.
+/// convert_blocks() where convert(past, from, to) is told by a constant whether `to` lies past the caches.
 template <std::int64_t Block, bool Past, class In, class Convert>
 HWY_INLINE void widen_blocks(const In* from, std::int64_t count, float* to, const Convert& convert) {
-  std::int64_t i = 0;
-  for (; i + Block <= count; i += Block) {
-    fetch_ahead<Block * sizeof(In)>(from + i);
-    convert(std::bool_constant<Past>(), from + i, to + i);
-  }
-  if (i == count) return;
-  const auto rest = static_cast<std::size_t>(count - i);
-  constexpr auto size = static_cast<std::size_t>(Block);
-  In in[size] = {};
-  float out[size];
-  std::memcpy(in, from + i, rest * sizeof(In));
-  convert(std::false_type(), in, out);
-  std::memcpy(to + i, out, rest * sizeof(float));
+  convert_blocks<Block>(
+      from, count, to, destination::caches,
+      [&](const In* in, float* out) HWY_ATTR { convert(std::bool_constant<Past>(), in, out); },
+      [&](const In* in, float* out) HWY_ATTR { convert(std::false_type(), in, out); });
 }
 
 /// The values of so many codes of one byte each.
@@ -116,8 +98,8 @@ HWY_INLINE void widen_halves_to(short_vector halves, hn::Vec<lane_floats> factor
     low = hn::Mul(low, factor);
     high = hn::Mul(high, factor);
   }
-  store_values_to<Past>(low, to);
-  store_values_to<Past>(high, to + lane_count);
+  store_vector<Past>(df, low, to);
+  store_vector<Past>(df, high, to + lane_count);
 }
 
 HWY_INLINE bool any_nan(short_vector halves) {
@@ -323,7 +305,7 @@ class word_values {
     const auto magnitude = hn::BitCast(di16, hn::And(halves, hn::Set(d16, 0x7fff)));
     if (hn::AllFalse(di16, hn::Gt(magnitude, hn::Set(di16, 0x7c00)))) {
       const hn::Rebind<hwy::float16_t, lane_floats> dh;
-      return store_values_to<Past>(hn::PromoteTo(lane_floats(), hn::BitCast(dh, halves)), to);
+      return store_vector<Past>(lane_floats(), hn::PromoteTo(lane_floats(), hn::BitCast(dh, halves)), to);
     }
     widen_lanes<Past>(halves, to);
 #else

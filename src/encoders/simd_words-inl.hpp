@@ -248,7 +248,7 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
     std::memcpy(stored + i / 3, out, static_cast<std::size_t>((count - i + 2) / 3) * sizeof(std::uint32_t));
   }
   if (all_below(largest, limit)) return;
-  if (where == destination::memory) finish_streams();  // what is mended is written again
+  finish_streams(where);  // what is mended is written again
   mend_words<Underflow>(values, count, limit, stored);
 }
 

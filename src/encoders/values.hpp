@@ -47,9 +47,7 @@ class value_output {
   value_output(const tensor_view& y, rounding how)
       : y_(y),
         how_(how),
-        where_(y.type == dtype::f32 && y.dense() && y.elements() >= streamed_elements ? destination::memory
-                                                                                      : destination::caches) {
-  }
+        where_(y.type == dtype::f32 && y.dense() ? destination_of(y.elements()) : destination::caches) {}
 
   /// compute(to, where) writes the values of elements [first, first + length), length <= run_elements.
   template <class Compute>
@@ -60,9 +58,7 @@ class value_output {
     write_values(y_, first, length, to, how_);
   }
   /// Behind the runs of a thread.
-  void finish() const noexcept {
-    if (where_ == destination::memory) finish_streams();
-  }
+  void finish() const noexcept { finish_streams(where_); }
 
  private:
   const tensor_view& y_;

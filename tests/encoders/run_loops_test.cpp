@@ -325,8 +325,7 @@ TEST_P(run_loops_test, one_nonzero_value_or_sign_anywhere) {
 }
 
 TEST_P(run_loops_test, narrow_values) {
-  for (const value_format format : {value_format::fp16, value_format::bf16, value_format::fp10,
-                                    value_format::fp8_e4m3, value_format::fp8_e5m2}) {
+  for (const value_format format : plain_formats) {
     for (const std::int64_t n : counts_) {
       const std::vector<float> x = values(n);
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
@@ -413,9 +412,8 @@ TEST_P(run_loops_test, values_that_were_wide) {
 }
 
 TEST_P(run_loops_test, groups_with_a_scale) {
-  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
-       ++f) {
-    const auto format = static_cast<value_format>(f);
+  for (const value_format format : mx_formats) {
+    const int f = static_cast<int>(format);
     for (const std::int64_t n : counts_) {
       std::vector<float> x = values(n);
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
@@ -442,9 +440,8 @@ TEST_P(run_loops_test, groups_with_a_scale) {
 // Numbers of every distance from the largest of their group, which has every exponent.
 TEST_P(run_loops_test, groups_of_every_magnitude) {
   constexpr std::int64_t n = 70;  // two groups and a short one
-  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
-       ++f) {
-    const auto format = static_cast<value_format>(f);
+  for (const value_format format : mx_formats) {
+    const int f = static_cast<int>(format);
     for (std::uint32_t exponent = 0; exponent < 255; ++exponent) {
       std::vector<float> x(n);
       for (float& value : x) {
@@ -477,9 +474,8 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
 // What becomes of a group that the loops leave to the general form must not reach its neighbours.
 TEST_P(run_loops_test, groups_beside_rare_ones) {
   constexpr std::int64_t n = 256;
-  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
-       ++f) {
-    const auto format = static_cast<value_format>(f);
+  for (const value_format format : mx_formats) {
+    const int f = static_cast<int>(format);
     for (int round = 0; round < 200; ++round) {
       std::vector<float> x(n);
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -505,15 +501,13 @@ TEST_P(run_loops_test, every_code_with_every_scale) {
   std::vector<std::uint8_t> codes(256);
   for (std::size_t i = 0; i < codes.size(); ++i)
     codes[i] = static_cast<std::uint8_t>(i);
-  for (int f = static_cast<int>(value_format::mxfp8_e4m3); f <= static_cast<int>(value_format::mxfp4_e2m1);
-       ++f) {
+  for (const value_format format : mx_formats) {
+    const int f = static_cast<int>(format);
     for (int scale = 0; scale < 256; ++scale) {
       const std::vector<std::uint8_t> scales(8, static_cast<std::uint8_t>(scale));
       std::vector<float> expected(256), got(256);
-      plain_.widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), expected.data(),
-                      destination::caches);
-      fast_->widen_mx(scales.data(), codes.data(), 256, static_cast<value_format>(f), got.data(),
-                      destination::caches);
+      plain_.widen_mx(scales.data(), codes.data(), 256, format, expected.data(), destination::caches);
+      fast_->widen_mx(scales.data(), codes.data(), 256, format, got.data(), destination::caches);
       ASSERT_EQ(bits_of(got), bits_of(expected)) << f << ' ' << scale;
     }
   }

@@ -125,12 +125,9 @@ class simulation {
     const int i = t.node;
     const std::string& op = graph_.op(i);
     std::int64_t more = 0;
-    std::set<int> ports;
-    for (const reader& r : graph_.readers(i))
-      if (r.port >= 0) ports.insert(r.port);
     if (is_given(op)) return 0;
     const bool hands_on = (is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty();
-    for (const int port : ports) {
+    for (const int port : graph_.ports_read(i)) {
       const int count = runs_.readers(t, port);
       if (count == 0) continue;
       if (hands_on) {
@@ -246,11 +243,8 @@ class simulation {
 
   std::int64_t own_growth(task t) const {
     if (is_alias(graph_.op(t.node)) || is_control_flow(graph_.op(t.node))) return 0;
-    std::set<int> ports;
-    for (const reader& r : graph_.readers(t.node))
-      if (r.port >= 0) ports.insert(r.port);
     std::int64_t sum = 0;
-    for (const int port : ports)
+    for (const int port : graph_.ports_read(t.node))
       sum += bytes_of({t.node, port});
     std::map<int, int> held;  // how often, by buffer
     for (const source& s : graph_.inputs(t.node))
@@ -264,10 +258,7 @@ class simulation {
   std::int64_t needed(task t) const {
     std::int64_t sum = buffers_.live_bytes() + scratch_of(t.node);
     if (is_alias(graph_.op(t.node)) || is_control_flow(graph_.op(t.node))) return sum;
-    std::set<int> ports;
-    for (const reader& r : graph_.readers(t.node))
-      if (r.port >= 0) ports.insert(r.port);
-    for (const int port : ports) {
+    for (const int port : graph_.ports_read(t.node)) {
       const std::int64_t bytes = bytes_of({t.node, port});
       const bool in_place = port == 0 && may_take_input(graph_.op(t.node)) && dying_input(t, bytes) >= 0;
       if (!in_place) sum += bytes;

@@ -88,6 +88,13 @@ int graph_view::find(std::string_view name) const {
   return it == by_name_.end() ? -1 : it->second;
 }
 
+std::set<int> graph_view::ports_read(int i) const {
+  std::set<int> ports;
+  for (const reader& r : readers(i))
+    if (r.port >= 0) ports.insert(r.port);
+  return ports;
+}
+
 std::string graph_view::tensor_name(const source& tensor) const {
   if (tensor.is_control()) return "^" + name(tensor.node);
   return tensor.port == 0 ? name(tensor.node) : name(tensor.node) + ":" + std::to_string(tensor.port);

@@ -4,6 +4,7 @@
 /// outlive it.
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -54,6 +55,8 @@ class graph_view {
   int find(std::string_view name) const;
   const std::vector<source>& inputs(int i) const { return inputs_[at(i)]; }
   const std::vector<reader>& readers(int i) const { return readers_[at(i)]; }
+  /// Outputs of `i` that somebody reads.
+  std::set<int> ports_read(int i) const;
   /// "a/b", or "a/b:1".
   std::string tensor_name(const source& tensor) const;
 

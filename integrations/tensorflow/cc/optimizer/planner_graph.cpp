@@ -135,11 +135,8 @@ class builder {
     if (is_alias(graph_.op(node)) || is_held_by_the_caller(graph_.op(node)) ||
         is_control_flow(graph_.op(node)))
       return outputs;
-    std::set<int> ports;
-    for (const reader& r : graph_.readers(node))
-      if (r.port >= 0) ports.insert(r.port);
     const bool backward = step_.backward[at(node)];
-    for (const int port : ports) {
+    for (const int port : graph_.ports_read(node)) {
       const source tensor{node, port};
       const tensor_size* size = sizes_.find(tensor);
       if (size == nullptr || size->elements == 0) continue;
