@@ -1,4 +1,5 @@
 #include "device.hpp"
+#include "pool_backward.hpp"
 #include "pool_general_backward.hpp"
 #include "stash/pool.hpp"
 

@@ -241,6 +241,84 @@ void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t 
   }
 }
 
+void list_cells(const std::uint8_t* __restrict cells, std::int64_t count,
+                std::int32_t* __restrict listed) noexcept {
+  for (std::int64_t i = 0; i < count; ++i)
+    listed[i] = cells[i] + 1;
+}
+
+/// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and cells lie so many
+/// elements behind their places.
+template <class V, std::size_t Blocks>
+[[gnu::always_inline]] inline void gather_block(const reaching_window* begin, const reaching_window* end,
+                                                std::int64_t gradients, std::int64_t cells, float* dx,
+                                                bool past) noexcept {
+  using ints = typename lanes_of<V>::ints;
+  constexpr std::size_t lanes = lanes_of<V>::count;
+  V sum[Blocks] = {};
+  for (const reaching_window* w = begin; w != end; ++w) {
+    const ints cell = ints{} + w->cell;
+    const float* const gradient = w->gradient + gradients;
+    const std::int32_t* const winners = w->cells + cells;
+    for (std::size_t b = 0; b < Blocks; ++b) {
+      ints winner;
+      std::memcpy(&winner, winners + b * lanes, sizeof winner);
+      // No sum is -0, so that adding +0 leaves its bits alone.
+      sum[b] += winner == cell ? load_lanes<V>(gradient + b * lanes) : V{};
+    }
+  }
+  // Unrolled by hand: as a loop it would keep the sums in memory.
+  [&]<std::size_t... B>(std::index_sequence<B...>) STASH_LOOPS_ATTR {
+    (store_lanes(dx + B * lanes, sum[B], past), ...);
+  }
+  (std::make_index_sequence<Blocks>());
+}
+
+/// The channels behind those that fill blocks of four vectors.
+[[gnu::noinline]] void gather_rest(const reaching_window* begin, const reaching_window* end,
+                                   std::int64_t gradients, std::int64_t cells, std::int64_t channels,
+                                   float* dx, bool past) noexcept {
+  in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {
+    if constexpr (Blocks == 1) gather_block<V, 1>(begin, end, gradients + c, cells + c, dx + c, past);
+  });
+}
+
+template <bool Past>
+void gather_pixels(const gathered_pixels& g, std::int64_t channels, float* dx) noexcept {
+  constexpr auto block = static_cast<std::int64_t>(4 * lanes_of<float_lanes>::count);
+  const std::int64_t phases = g.phases, pixel_pitch = g.pixel_pitch;
+  const std::int64_t* const counts = g.counts;
+  constexpr std::int64_t line = 64 / sizeof(float);
+  const std::int64_t whole = channels / block * block;
+  std::int64_t gradients = 0, cells = 0;
+  for (std::int64_t i = 0; i < g.steps; ++i) {
+    const reaching_window* begin = g.windows;
+    float* pixel = dx;
+    for (std::int64_t c = 0; c < channels; c += line)
+      __builtin_prefetch(g.fetched + gradients + c);
+    for (std::int64_t p = 0; p < phases; ++p) {
+      const reaching_window* const end = begin + counts[p];
+      for (std::int64_t c = 0; c < whole; c += block)
+        gather_block<float_lanes, 4>(begin, end, gradients + c, cells + c, pixel + c, Past);
+      if (whole < channels)
+        gather_rest(begin, end, gradients + whole, cells + whole, channels - whole, pixel + whole, Past);
+      begin = end;
+      pixel += pixel_pitch;
+    }
+    gradients += g.gradient_step;
+    cells += g.cells_step;
+    dx += g.step_pitch;
+  }
+}
+
+void gather_run(const gathered_pixels& pixels, std::int64_t channels, float* dx, destination to) {
+  if (to == destination::memory && are_aligned(dx, {channels, pixels.pixel_pitch, pixels.step_pitch})) {
+    gather_pixels<true>(pixels, channels, dx);
+  } else {
+    gather_pixels<false>(pixels, channels, dx);
+  }
+}
+
 }  // namespace
 }  // namespace STASH_LOOPS_NAMESPACE
 }  // namespace stash::detail

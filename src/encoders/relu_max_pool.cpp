@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "device.hpp"
+#include "pool_backward.hpp"
 #include "pool_general_backward.hpp"
 #include "sign_source.hpp"
 #include "stash/pool.hpp"

@@ -377,6 +377,8 @@ const run_loops scalar_loops = {
                   general::max_kernel<pytorch, true, winner_bytes::cells>::run}}},
     .maximum_with_codes = {general::max_kernel<tensorflow, true, winner_bytes::codes>::run,
                            general::max_kernel<pytorch, true, winner_bytes::codes>::run},
-    .scatter = general::scatter_run};
+    .scatter = general::scatter_run,
+    .list_cells = general::list_cells,
+    .gather = general::gather_run};
 
 }  // namespace stash::detail

@@ -99,6 +99,25 @@ constexpr destination destination_of(std::int64_t elements) noexcept {
 using max_function = void (*)(const float* x, const window_cells& w, const window_row& row,
                               std::int64_t channels, float* y, std::uint8_t* cells, destination to);
 
+/// A window over a pixel of dx: its gradients and the cells that they go to, channel by channel, and which
+/// of its cells the pixel is. Cells are counted from 1; 0 is none, because keep() makes zeros.
+struct reaching_window {
+  const float* gradient;
+  const std::int32_t* cells;
+  std::int32_t cell;
+};
+
+/// Pixels of a row of dx in `steps` steps of `phases` neighbours. In step i, counts[p] windows reach the
+/// neighbour p: those in `windows` behind the ones of the neighbours before it, moved on by i windows.
+struct gathered_pixels {
+  const reaching_window* windows;
+  const std::int64_t* counts;
+  std::int64_t phases, steps;
+  const float* fetched;                      ///< gradients that will be needed next, steps as far apart
+  std::ptrdiff_t gradient_step, cells_step;  ///< from window to window, in elements
+  std::ptrdiff_t pixel_pitch, step_pitch;    ///< of dx, in elements
+};
+
 /// Every count lies in 1..run_elements, where nothing else is said.
 struct run_loops {
   /// y = x > 0 or NaN ? x : +0; y may be x.
@@ -177,6 +196,11 @@ struct run_loops {
   /// caches go cells that are visited once.
   void (*scatter)(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
                   const window_cells& w, const window_row& row, float* dx, destination to);
+  /// listed[i] = cells[i] + 1, as gather() reads them.
+  void (*list_cells)(const std::uint8_t* cells, std::int64_t count, std::int32_t* listed);
+  /// dx[c] = the sum of gradient[c] of those windows that reach the pixel and whose cells[c] is the pixel's,
+  /// in their order, beginning with +0, of `channels` channels of each pixel; `dx` points to the first pixel.
+  void (*gather)(const gathered_pixels& pixels, std::int64_t channels, float* dx, destination to);
 };
 
 /// Plain C++.

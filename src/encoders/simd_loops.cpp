@@ -120,7 +120,9 @@ constexpr run_loops table = {.rectify = rectify,
                                            max_kernel<pytorch, true, winner_bytes::cells>::run}}},
                              .maximum_with_codes = {max_kernel<tensorflow, true, winner_bytes::codes>::run,
                                                     max_kernel<pytorch, true, winner_bytes::codes>::run},
-                             .scatter = scatter_run};
+                             .scatter = scatter_run,
+                             .list_cells = list_cells,
+                             .gather = gather_run};
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -690,6 +691,67 @@ TEST_P(run_loops_test, windows) {
           // Which of two NaNs a sum hands on is the processor's business.
           if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
           ASSERT_EQ(std::bit_cast<std::uint32_t>(got[i]), std::bit_cast<std::uint32_t>(expected[i])) << i;
+        }
+      }
+    }
+  }
+}
+
+// Pixels sum what their windows send them, in the order of the windows.
+TEST_P(run_loops_test, gathered_pixels) {
+  constexpr std::int64_t steps = 3;
+  for (const std::int64_t channels : {1, 3, 8, 16, 20, 64, 129, 256}) {
+    const std::int64_t gradient_step = channels + 5, pixel_pitch = (channels + 15) / 16 * 16;
+    for (const std::vector<std::int64_t>& counts :
+         {std::vector<std::int64_t>{2}, std::vector<std::int64_t>{1, 0, 4}}) {
+      const auto phases = static_cast<std::int64_t>(counts.size());
+      const std::vector<float> gradient = values(steps * gradient_step + 8);
+      std::vector<std::uint8_t> cells(static_cast<std::size_t>(steps * channels));
+      for (std::size_t i = 0; i < cells.size(); ++i)
+        cells[i] = static_cast<std::uint8_t>(i * 7 % 5 == 0 ? 255 : i % 3);
+      std::vector<std::int32_t> listed(cells.size()), also_listed(cells.size());
+      plain_.list_cells(cells.data(), std::ssize(cells), listed.data());
+      fast_->list_cells(cells.data(), std::ssize(cells), also_listed.data());
+      ASSERT_EQ(listed, also_listed);
+      EXPECT_EQ(listed[0], 256);
+
+      std::vector<reaching_window> windows;
+      for (std::int32_t k = 0; k < std::accumulate(counts.begin(), counts.end(), 0); ++k)
+        windows.push_back({gradient.data() + k, listed.data(), k == 4 ? 256 : k % 3 + 1});
+      const std::int64_t step_pitch = phases * pixel_pitch;
+      const gathered_pixels pixels{windows.data(), counts.data(), phases,      steps,     gradient.data(),
+                                   gradient_step,  channels,      pixel_pitch, step_pitch};
+      std::vector<float> expected(static_cast<std::size_t>(steps * step_pitch), 7.0F);
+      for (std::int64_t i = 0; i < steps; ++i) {
+        std::size_t k = 0;
+        for (std::int64_t p = 0; p < phases; ++p) {
+          float* const pixel = expected.data() + i * step_pitch + p * pixel_pitch;
+          std::fill_n(pixel, channels, 0.0F);
+          for (const std::size_t end = k + static_cast<std::size_t>(counts[static_cast<std::size_t>(p)]);
+               k < end; ++k) {
+            for (std::int64_t c = 0; c < channels; ++c) {
+              if (windows[k].cells[i * channels + c] == windows[k].cell)
+                pixel[c] += windows[k].gradient[i * gradient_step + c];
+            }
+          }
+        }
+      }
+      for (const run_loops* version : {&plain_, fast_}) {
+        for (const destination to : {destination::caches, destination::memory}) {
+          for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
+            alignas(run_alignment) float target[2400];
+            std::fill_n(target, std::size(target), 7.0F);
+            version->gather(pixels, channels, target + behind, to);
+            finish_streams();
+            for (std::size_t i = 0; i < std::size(target); ++i) {
+              const bool outside = i < behind || i - behind >= expected.size();
+              const float wanted = outside ? 7.0F : expected[i - behind];
+              // Which of two NaNs a sum hands on is the processor's business.
+              if (std::isnan(target[i]) && std::isnan(wanted)) continue;
+              ASSERT_EQ(std::bit_cast<std::uint32_t>(target[i]), std::bit_cast<std::uint32_t>(wanted))
+                  << channels << ' ' << phases << ' ' << behind << ' ' << i;
+            }
+          }
         }
       }
     }
