@@ -121,7 +121,7 @@ def test_order_alone_is_worth_a_rewrite(python):
     code = f"result = peaks({body}); found = stash_tf.report(); out([result, found.rewritten, found.ordered, str(found)])"
     result, rewritten, ordered, text = python(STEP, code, **ALLOCATORS["onednn"], INTER="1")
     check(result, "dense layers with tanh")
-    assert result[1] < 0.8 * result[0], result  # plain takes 13 or 20 MB, by process
+    assert result[1] < 9e6, result  # plain TensorFlow takes 20, 13 or as little, by process
     assert rewritten and ordered and "ops run in an order in which memory is freed earlier" in text, text
 
 
