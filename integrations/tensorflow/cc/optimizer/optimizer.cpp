@@ -254,7 +254,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       if (nothing || higher) {
         log->predicted_peak_bytes = log->predicted_plain_bytes;
         if (!must_learn)
-          return nothing_to_do(nothing ? "no tensor is smaller in another form"
+          return nothing_to_do(nothing ? "no other form of a tensor and no other order would lower its peak"
                                        : "the peak of this step would not be lower");
         result.graph.graph = original;
         encoders_tell = false;
