@@ -284,23 +284,20 @@ std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
 
 nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t* bits) {
   const words du;
-  // As unsigned numbers, NaN and everything with a sign lie above infinity.
-  word_vector largest = hn::Zero(du);
+  sign_search seen;
   std::uint32_t largest_of_rest = 0;
   write_bits(
       values, count, bits,
       [&](word_vector v, std::int64_t) HWY_ATTR {
-        largest = hn::Max(largest, v);
+        seen.add(v);
         return hn::Ne(v, hn::Zero(du));
       },
       [&](float v, std::int64_t) {
         largest_of_rest = std::max(largest_of_rest, std::bit_cast<std::uint32_t>(v));
         return std::bit_cast<std::uint32_t>(v) != 0;
       });
-  const word_vector infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
-  const bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
   return {static_cast<std::uint32_t>(count_bits(bits, count)),
-          above || largest_of_rest > static_cast<std::uint32_t>(f32_infinity)};
+          seen.found() || largest_of_rest > static_cast<std::uint32_t>(f32_infinity)};
 }
 
 }  // namespace
