@@ -100,12 +100,12 @@ template <class Elements>
 }
 
 /// Packs up to 32 codes of Bits bits; the bytes behind the last code are not touched.
-template <int Bits>
-[[gnu::always_inline]] inline void pack_codes(const std::uint8_t* codes, std::int64_t count,
+template <int Bits, class Code>
+[[gnu::always_inline]] inline void pack_codes(const Code* codes, std::int64_t count,
                                               std::uint8_t* out) noexcept {
   if constexpr (Bits == 8) {
     for (std::int64_t i = 0; i < count; ++i)
-      out[i] = codes[i];
+      out[i] = static_cast<std::uint8_t>(codes[i]);
   } else {
     // Groups of four codes are two or three whole bytes.
     for (std::int64_t i = 0; i < count; i += 4) {
@@ -182,20 +182,28 @@ constexpr bool is_common_magnitude(std::int32_t largest) noexcept {
   return largest >= lowest_exponent << 23 && largest < (highest_exponent + 1) << 23;
 }
 
-/// narrow_group() for such a group.
+/// narrow_group() for such a group. What moves is where the element's subnormal numbers end. A magnitude plus
+/// the power of two below it, so many bits up, is rounded to the element's precision: the sum's mantissa
+/// counts last bits of the code, its exponent belongs in front of them.
 template <class Elements, underflow_rule Underflow>
 [[gnu::always_inline]] inline std::uint8_t narrow_common_group(const float* values, std::int32_t largest,
                                                                std::uint8_t* out) noexcept {
+  constexpr int mantissa_bits = Elements::mantissa_bits, height = 23 - mantissa_bits;
   const std::int32_t exponent = (largest >> 23) - 127 - Elements::emax;
-  std::uint8_t codes[mx_group];
+  const std::int32_t smallest_normal = (exponent + 128 - Elements::bias) * (1 << 23);
+  const std::int32_t origin = (exponent + 128 - Elements::bias + height) << mantissa_bits;
+  std::uint32_t codes[mx_group];
   for (std::int64_t i = 0; i < mx_group; ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
     const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
-    // Denormals do not become what they should, but something as far below the element's numbers.
-    const std::int32_t moved = magnitude - exponent * (1 << 23);
-    const std::int32_t result = choose(moved < 1 << 23, 1 << 23, moved) & -(magnitude != 0);
-    codes[i] = narrow<Elements, Underflow>(
-        std::bit_cast<float>(static_cast<std::uint32_t>(result) | (bits & 0x80000000U)));
+    const std::int32_t power = std::max(magnitude & f32_infinity, smallest_normal);
+    const auto sum = std::bit_cast<std::int32_t>(std::bit_cast<float>(power) * (1 << height) +
+                                                 std::bit_cast<float>(magnitude));
+    std::int32_t code = (sum >> height) + (sum & 0x7fffff) - origin;
+    code = std::min(code, Elements::largest_finite);
+    if constexpr (Underflow == underflow_rule::keep_nonzero)
+      code |= static_cast<std::int32_t>((code == 0) & (magnitude != 0));
+    codes[i] = static_cast<std::uint32_t>(code) | (bits >> 31) << (Elements::bits - 1);
   }
   pack_codes<Elements::bits>(codes, mx_group, out);
   return static_cast<std::uint8_t>(exponent + 127);
