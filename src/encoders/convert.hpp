@@ -96,8 +96,9 @@ inline constexpr std::int32_t magnitude_mask = (1 << (Format::bits - 1)) - 1;
 template <class Format>
 inline constexpr std::int32_t subnormal_anchor = (127 + 23 + 1 - Format::bias - Format::mantissa_bits) << 23;
 
+/// The code of a value, in the low bits.
 template <class Format, underflow_rule Underflow>
-[[gnu::always_inline]] constexpr typename Format::storage narrow(float value) noexcept {
+[[gnu::always_inline]] constexpr std::uint32_t narrow_bits(float value) noexcept {
   constexpr int shift = 23 - Format::mantissa_bits;
   constexpr std::int32_t rebias = (127 - Format::bias) << Format::mantissa_bits;
   constexpr std::int32_t smallest_normal = (127 - Format::bias + 1) << 23;
@@ -122,8 +123,12 @@ template <class Format, underflow_rule Underflow>
     result = choose(magnitude == f32_infinity, Format::written_infinity, result);
   }
   result = choose(magnitude > f32_infinity, Format::nan, result);
-  const std::uint32_t sign = (bits >> 31) << (Format::bits - 1);
-  return static_cast<typename Format::storage>(static_cast<std::uint32_t>(result) | sign);
+  return static_cast<std::uint32_t>(result) | (bits >> 31) << (Format::bits - 1);
+}
+
+template <class Format, underflow_rule Underflow>
+[[gnu::always_inline]] constexpr typename Format::storage narrow(float value) noexcept {
+  return static_cast<typename Format::storage>(narrow_bits<Format, Underflow>(value));
 }
 
 template <class Format>

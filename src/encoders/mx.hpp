@@ -5,15 +5,22 @@
 /// Always inlined, so that a caller compiled for a newer instruction set gets its own version.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 
 #include "convert.hpp"
+#include "value_codec.hpp"
 
 namespace stash::detail {
 
 inline constexpr int mx_smallest_exponent = -127;
 inline constexpr std::uint8_t mx_nan_scale = 255;
+
+// Exponent fields of f32 between which no step of a conversion leaves the normal numbers: scales, and largest
+// values of groups.
+inline constexpr std::int32_t lowest_exponent = 48;
+inline constexpr std::int32_t highest_exponent = 208;
 
 struct e4m3_elements : fp8_e4m3_format {
   static constexpr int emax = 8;
@@ -93,12 +100,12 @@ template <class Elements>
 }
 
 /// Packs up to 32 codes of Bits bits; the bytes behind the last code are not touched.
-template <int Bits>
-[[gnu::always_inline]] inline void pack_codes(const std::uint8_t* codes, std::int64_t count,
+template <int Bits, class Code>
+[[gnu::always_inline]] inline void pack_codes(const Code* codes, std::int64_t count,
                                               std::uint8_t* out) noexcept {
   if constexpr (Bits == 8) {
     for (std::int64_t i = 0; i < count; ++i)
-      out[i] = codes[i];
+      out[i] = static_cast<std::uint8_t>(codes[i]);
   } else {
     // Groups of four codes are two or three whole bytes.
     for (std::int64_t i = 0; i < count; i += 4) {
@@ -159,6 +166,75 @@ template <class Elements>
   unpack_codes<Elements::bits>(in, count, codes);
   for (std::int64_t i = 0; i < count; ++i)
     values[i] = scaled_up(widen<Elements>(codes[i]), scale - 127);
+}
+
+// Whole groups whose exponents are common ones, for compilers to vectorise.
+
+/// Bits of the largest magnitude, infinity and NaN included.
+[[gnu::always_inline]] inline std::int32_t largest_of_group(const float* values) noexcept {
+  std::int32_t largest = 0;
+  for (std::int64_t i = 0; i < mx_group; ++i)
+    largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]) & f32_magnitude_mask);
+  return largest;
+}
+
+constexpr bool is_common_magnitude(std::int32_t largest) noexcept {
+  return largest >= lowest_exponent << 23 && largest < (highest_exponent + 1) << 23;
+}
+
+/// narrow_group() for such a group. What moves is where the element's subnormal numbers end. A magnitude plus
+/// the power of two below it, so many bits up, is rounded to the element's precision: the sum's mantissa
+/// counts last bits of the code, its exponent belongs in front of them.
+template <class Elements, underflow_rule Underflow>
+[[gnu::always_inline]] inline std::uint8_t narrow_common_group(const float* values, std::int32_t largest,
+                                                               std::uint8_t* out) noexcept {
+  constexpr int mantissa_bits = Elements::mantissa_bits, height = 23 - mantissa_bits;
+  const std::int32_t exponent = (largest >> 23) - 127 - Elements::emax;
+  const std::int32_t smallest_normal = (exponent + 128 - Elements::bias) * (1 << 23);
+  const std::int32_t origin = (exponent + 128 - Elements::bias + height) << mantissa_bits;
+  std::uint32_t codes[mx_group];
+  for (std::int64_t i = 0; i < mx_group; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    const auto magnitude = static_cast<std::int32_t>(bits & f32_magnitude_mask);
+    const std::int32_t power = std::max(magnitude & f32_infinity, smallest_normal);
+    const auto sum = std::bit_cast<std::int32_t>(std::bit_cast<float>(power) * (1 << height) +
+                                                 std::bit_cast<float>(magnitude));
+    std::int32_t code = (sum >> height) + (sum & 0x7fffff) - origin;
+    code = std::min(code, Elements::largest_finite);
+    if constexpr (Underflow == underflow_rule::keep_nonzero)
+      code |= static_cast<std::int32_t>((code == 0) & (magnitude != 0));
+    codes[i] = static_cast<std::uint32_t>(code) | (bits >> 31) << (Elements::bits - 1);
+  }
+  pack_codes<Elements::bits>(codes, mx_group, out);
+  return static_cast<std::uint8_t>(exponent + 127);
+}
+
+/// Values of all codes.
+template <class Elements>
+inline constexpr auto element_values = [] {
+  std::array<float, std::size_t{1} << Elements::bits> values{};
+  for (std::size_t code = 0; code < values.size(); ++code)
+    values[code] = widen<Elements>(static_cast<typename Elements::storage>(code));
+  return values;
+}();
+
+/// widen_group() for a group with a scale between lowest_exponent and highest_exponent.
+template <class Elements>
+[[gnu::always_inline]] inline void widen_common_group(std::uint8_t scale, const std::uint8_t* in,
+                                                      float* values) noexcept {
+  const auto factor = std::bit_cast<float>(scale * (1 << 23));
+  std::uint8_t codes[mx_group];
+  unpack_codes<Elements::bits>(in, mx_group, codes);
+  for (std::int64_t i = 0; i < mx_group; ++i) {
+    const float value = element_values<Elements>[codes[i]];
+    values[i] = value * factor;
+    // A signalling NaN would become a quiet one.
+    if constexpr (Elements::ieee) {
+      const auto bits = std::bit_cast<std::int32_t>(value);
+      values[i] = std::bit_cast<float>(
+          choose((bits & f32_magnitude_mask) > f32_infinity, bits, std::bit_cast<std::int32_t>(values[i])));
+    }
+  }
 }
 
 /// The group loops of every MX format, behind one switch.

@@ -15,13 +15,17 @@ inline constexpr int philox_rounds = 10;
 inline constexpr std::array<std::uint32_t, 2> philox_multipliers = {0xD2511F53, 0xCD9E8D57};
 inline constexpr philox_key philox_increments = {0x9E3779B9, 0xBB67AE85};
 
+inline philox_counter philox_round(philox_counter c, philox_key k) noexcept {
+  const std::uint64_t product0 = std::uint64_t{philox_multipliers[0]} * c[0];
+  const std::uint64_t product1 = std::uint64_t{philox_multipliers[1]} * c[2];
+  return {static_cast<std::uint32_t>(product1 >> 32) ^ c[1] ^ k[0], static_cast<std::uint32_t>(product1),
+          static_cast<std::uint32_t>(product0 >> 32) ^ c[3] ^ k[1], static_cast<std::uint32_t>(product0)};
+}
+
 /// Four random words.
 inline philox_counter philox4x32_10(philox_counter c, philox_key k) noexcept {
   for (int round = 0; round < philox_rounds; ++round) {
-    const std::uint64_t product0 = std::uint64_t{philox_multipliers[0]} * c[0];
-    const std::uint64_t product1 = std::uint64_t{philox_multipliers[1]} * c[2];
-    c = {static_cast<std::uint32_t>(product1 >> 32) ^ c[1] ^ k[0], static_cast<std::uint32_t>(product1),
-         static_cast<std::uint32_t>(product0 >> 32) ^ c[3] ^ k[1], static_cast<std::uint32_t>(product0)};
+    c = philox_round(c, k);
     k[0] += philox_increments[0];
     k[1] += philox_increments[1];
   }

@@ -314,6 +314,13 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
     to[i] = masked(from[i] * scale, flags[i]);
 }
 
+template <class Elements, underflow_rule Underflow>
+std::uint8_t narrow_any_group(const float* values, std::int64_t count, std::uint8_t* out) noexcept {
+  const std::int32_t largest = count == mx_group ? largest_of_group(values) : 0;
+  return is_common_magnitude(largest) ? narrow_common_group<Elements, Underflow>(values, largest, out)
+                                      : narrow_group<Elements, Underflow>(values, count, out);
+}
+
 void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
                    std::uint8_t* scales, std::uint8_t* elements, destination) {
   with_mx_elements(format, [&](auto form) {
@@ -322,8 +329,8 @@ void narrow_groups(const float* values, std::int64_t count, value_format format,
       const std::int64_t some = std::min(mx_group, count - i);
       std::uint8_t* out = elements + i * element::bits / 8;
       *scales++ = underflow == underflow_rule::keep_nonzero
-                      ? narrow_group<element, underflow_rule::keep_nonzero>(values + i, some, out)
-                      : narrow_group<element, underflow_rule::to_zero>(values + i, some, out);
+                      ? narrow_any_group<element, underflow_rule::keep_nonzero>(values + i, some, out)
+                      : narrow_any_group<element, underflow_rule::to_zero>(values + i, some, out);
     }
   });
 }
@@ -334,7 +341,13 @@ void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std:
     using element = decltype(form);
     for (std::int64_t i = 0; i < count; i += mx_group) {
       const std::int64_t some = std::min(mx_group, count - i);
-      widen_group<element>(*scales++, elements + i * element::bits / 8, some, values + i);
+      const std::uint8_t scale = *scales++;
+      const std::uint8_t* in = elements + i * element::bits / 8;
+      if (some == mx_group && scale >= lowest_exponent && scale <= highest_exponent) {
+        widen_common_group<element>(scale, in, values + i);
+      } else {
+        widen_group<element>(scale, in, some, values + i);
+      }
     }
   });
 }

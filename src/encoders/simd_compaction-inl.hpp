@@ -114,13 +114,20 @@ constexpr std::array<lane_bytes, 16> lane_moves(bool packs) {
 alignas(16) constexpr auto packed_bytes = lane_moves(true);
 alignas(16) constexpr auto spread_bytes = lane_moves(false);
 
+/// How many bits of a byte are set: SSSE3 has no instruction that counts.
+constexpr auto bit_counts = [] {
+  std::array<std::uint8_t, 256> counts{};
+  for (unsigned byte = 0; byte < 256; ++byte)
+    counts[byte] = static_cast<std::uint8_t>(std::popcount(byte));
+  return counts;
+}();
+
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   return (bits[i / 8] >> (i % 8)) & 0xFU;
 }
-/// SSSE3 has no instruction that counts.
+/// Of a group, or of two.
 HWY_INLINE int count_of_group(unsigned bits) {
-  constexpr std::uint64_t counts = 0x4332322132212110;
-  return static_cast<int>(counts >> (4 * bits) & 0xF);
+  return bit_counts[bits];
 }
 HWY_INLINE float_vector move_bytes(float_vector v, const lane_bytes& from) {
   const hn::Repartition<std::uint8_t, floats> d8;
@@ -164,90 +171,84 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   std::memcpy(packed, tail, static_cast<std::size_t>(rest) * sizeof(float));
 }
 
-/// Stores the non-zeros of a group of values and returns their bits. `largest` takes in all patterns.
-HWY_INLINE unsigned pack_nonzero(const float* values, float* packed, word_vector& largest) {
+/// Values of so many groups that their bits fill bytes.
+constexpr std::int64_t listed_block = std::max<std::int64_t>(8, group_lanes);
+
+/// Stores the non-zeros of a block of values, moves `packed` behind them, and returns their bits.
+HWY_INLINE unsigned pack_nonzero(const float* values, float*& packed, sign_search& seen) {
   const floats d;
   const words du;
-  const auto v = hn::LoadU(d, values);
-  const auto v_bits = hn::BitCast(du, v);
-  largest = hn::Max(largest, v_bits);
-  const unsigned group = bits_of_mask(hn::Ne(v_bits, hn::Zero(du)));
-  hn::StoreU(pack(v, group), d, packed);
-  return group;
-}
-
-HWY_INLINE bool above_infinity(word_vector largest) {
-  const words du;
-  const auto infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
-  return !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
+  unsigned all = 0;
+  for (std::int64_t j = 0; j < listed_block; j += group_lanes) {
+    const auto v = hn::LoadU(d, values + j);
+    const auto v_bits = hn::BitCast(du, v);
+    seen.add(v_bits);
+    const unsigned group = bits_of_mask(hn::Ne(v_bits, hn::Zero(du)));
+    hn::StoreU(pack(v, group), d, packed);
+    packed += count_of_group(group);
+    all |= group << j;
+  }
+  return all;
 }
 
 nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
-  constexpr std::int64_t block = std::max<std::int64_t>(8, group_lanes);
   const float* const begin = packed;
-  auto largest = hn::Zero(words());
+  sign_search seen;
   std::int64_t i = 0;
-  for (; i + block <= count; i += block) {
-    fetch_ahead<block * sizeof(float)>(values + i);
+  for (; i + listed_block <= count; i += listed_block) {
+    fetch_ahead<listed_block * sizeof(float)>(values + i);
     fetch_ahead<1>(packed);
-    unsigned all = 0;
-    for (std::int64_t j = 0; j < block; j += group_lanes) {
-      const unsigned group = pack_nonzero(values + i + j, packed, largest);
-      packed += count_of_group(group);
-      all |= group << j;
-    }
-    for (std::int64_t k = 0; k < block / 8; ++k)
+    const unsigned all = pack_nonzero(values + i, packed, seen);
+    for (std::int64_t k = 0; k < listed_block / 8; ++k)
       bits[i / 8 + k] = static_cast<std::uint8_t>(all >> (8 * k));
   }
-  bool above = above_infinity(largest);
+  bool any_not_positive = seen.found();
   for (; i < count; i += 8) {
     unsigned last = 0;
     for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j) {
       const auto value = std::bit_cast<std::uint32_t>(values[i + j]);
-      above |= value > static_cast<std::uint32_t>(f32_infinity);
+      any_not_positive |= value > static_cast<std::uint32_t>(f32_infinity);
       if (value == 0) continue;
       last |= 1U << j;
       *packed++ = values[i + j];
     }
     bits[i / 8] = static_cast<std::uint8_t>(last);
   }
-  return {static_cast<std::uint32_t>(packed - begin), above};
+  return {static_cast<std::uint32_t>(packed - begin), any_not_positive};
 }
 
 nonzero_bits find_and_list(const float* values, std::int64_t count, float* packed, std::uint8_t* columns,
                            std::uint16_t* row_ends) {
   constexpr std::uint64_t ones = 0x0101010101010101;
   const std::uint8_t* const begin = columns;
-  auto largest = hn::Zero(words());
+  sign_search seen;
   for (std::int64_t row = 0; row < count; row += csr_row_elements) {
     std::uint64_t first_column = 0;
-    const auto list_group = [&](const float* from) HWY_ATTR {
-      const unsigned group = pack_nonzero(from, packed, largest);
-      constexpr std::int64_t listed_at_once = std::min<std::int64_t>(8, group_lanes);
-      for (std::int64_t k = 0; k < group_lanes; k += listed_at_once) {
-        const unsigned some = group >> k & ((1U << listed_at_once) - 1);
+    const auto list_block = [&](const float* from) HWY_ATTR {
+      const unsigned all = pack_nonzero(from, packed, seen);
+      for (std::int64_t k = 0; k < listed_block; k += 8) {
+        const unsigned some = all >> k & 0xff;
         const std::uint64_t listed = set_bits[some] + first_column;
         std::memcpy(columns, &listed, sizeof listed);
         columns += count_of_group(some);
-        first_column += listed_at_once * ones;
+        first_column += 8 * ones;
       }
-      packed += count_of_group(group);
     };
     const std::int64_t end = std::min(row + csr_row_elements, count);
     std::int64_t i = row;
-    for (; i + group_lanes <= end; i += group_lanes) {
-      fetch_ahead<group_lanes * sizeof(float)>(values + i);
+    for (; i + listed_block <= end; i += listed_block) {
+      fetch_ahead<listed_block * sizeof(float)>(values + i);
       fetch_ahead<1>(packed);
-      list_group(values + i);
+      list_block(values + i);
     }
     if (i != end) {
-      float last[group_lanes] = {};
+      float last[listed_block] = {};
       std::memcpy(last, values + i, static_cast<std::size_t>(end - i) * sizeof(float));
-      list_group(last);
+      list_block(last);
     }
     *row_ends++ = static_cast<std::uint16_t>(columns - begin);
   }
-  return {static_cast<std::uint32_t>(columns - begin), above_infinity(largest)};
+  return {static_cast<std::uint32_t>(columns - begin), seen.found()};
 }
 
 template <bool Past>

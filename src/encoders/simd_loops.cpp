@@ -13,6 +13,7 @@
 #include "convert.hpp"
 #include "masked.hpp"
 #include "mx.hpp"
+#include "philox.hpp"
 #include "sign.hpp"
 #include "value_codec.hpp"
 
@@ -69,6 +70,7 @@ HWY_INLINE void store_past_caches(float* p, V v) {
 
 #include "simd_compaction-inl.hpp"
 #include "simd_masks-inl.hpp"
+#include "simd_philox-inl.hpp"
 #include "simd_rounding-inl.hpp"
 
 #include "simd_widening-inl.hpp"

@@ -9,7 +9,6 @@
 
 #include "convert.hpp"
 #include "masked.hpp"
-#include "philox.hpp"
 #include "run_loops.hpp"
 #include "sign.hpp"
 
@@ -251,95 +250,6 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
   });
 }
 
-/// Philox counters, as many as a vector has 64-bit lanes: every other lane of 32 bits holds a word, as the
-/// multiplication wants it, and what is in the lanes between does not matter until the end.
-struct counter_vectors {
-  word_vector c0, c1, c2, c3;
-
-  // Not left to the compiler, whose own is not one for these instructions.
-  HWY_INLINE counter_vectors() {}
-  HWY_INLINE counter_vectors(word_vector w0, word_vector w1, word_vector w2, word_vector w3)
-      : c0(w0), c1(w1), c2(w2), c3(w3) {}
-
-  HWY_INLINE void mix(word_vector key0, word_vector key1) {
-    const words du;
-    const auto product0 = hn::MulEven(c0, hn::Set(du, philox_multipliers[0]));
-    const auto product1 = hn::MulEven(c2, hn::Set(du, philox_multipliers[1]));
-    c0 = hn::Xor(hn::BitCast(du, hn::ShiftRight<32>(product1)), hn::Xor(c1, key0));
-    c2 = hn::Xor(hn::BitCast(du, hn::ShiftRight<32>(product0)), hn::Xor(c3, key1));
-    c1 = hn::BitCast(du, product1);
-    c3 = hn::BitCast(du, product0);
-  }
-
-  /// One bit per word, set if the word is at least `least`. Interleaving puts the even counters' words in
-  /// order, then those of the odd ones.
-  HWY_INLINE std::uint32_t at_least(word_vector least) const {
-    const words du;
-    const hn::Repartition<std::uint64_t, words> d64;
-    const auto joined = [&](word_vector even, word_vector odd) HWY_ATTR {
-      const auto moved = hn::BitCast(du, hn::ShiftLeft<32>(hn::BitCast(d64, odd)));
-      return hn::BitCast(d64, hn::OddEven(moved, even));
-    };
-    const auto first = joined(c0, c1);
-    const auto second = joined(c2, c3);
-    const word_vector lower = hn::BitCast(du, hn::InterleaveLower(d64, first, second));
-    const word_vector upper = hn::BitCast(du, hn::InterleaveUpper(d64, first, second));
-    return bits_of_mask(hn::Eq(hn::Max(lower, least), lower)) |
-           bits_of_mask(hn::Eq(hn::Max(upper, least), upper)) << hn::MaxLanes(du);
-  }
-};
-
-void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
-               std::uint32_t threshold, std::uint8_t* bits) {
-  const words du;
-  const hn::Repartition<std::uint64_t, words> d64;
-  constexpr std::size_t blocks = hn::MaxLanes(d64);
-  constexpr std::int64_t some = 2 * hn::MaxLanes(words());  // values
-  // A round waits for the one before, so several vectors are mixed side by side.
-  constexpr std::size_t vectors = lanes() == 16 ? 4 : 2;
-  constexpr std::int64_t step = vectors * some;
-  alignas(64) std::uint64_t offsets[blocks];
-  for (std::size_t i = 0; i < blocks; ++i)
-    offsets[i] = i / 2 + (i % 2) * (blocks / 2);
-  const auto least = hn::Set(du, threshold);
-  auto block = hn::Add(hn::Set(d64, first_block), hn::Load(d64, offsets));
-  const auto next_counters = [&]() HWY_ATTR {
-    const counter_vectors next = {hn::BitCast(du, block), hn::BitCast(du, hn::ShiftRight<32>(block)),
-                                  hn::Set(du, stream.fixed[0]), hn::Set(du, stream.fixed[1])};
-    block = hn::Add(block, hn::Set(d64, blocks));
-    return next;
-  };
-  // From memory a key becomes a vector on its way in; from a register it would take two more instructions.
-  philox_key keys[philox_rounds] = {stream.key};
-  for (std::size_t round = 1; round < philox_rounds; ++round)
-    for (std::size_t w = 0; w < 2; ++w)
-      keys[round][w] = keys[round - 1][w] + philox_increments[w];
-  std::int64_t i = 0;
-  for (; i + step <= count; i += step) {
-    counter_vectors c[vectors];
-    for (counter_vectors& v : c)
-      v = next_counters();
-    for (const philox_key& key : keys) {
-      const auto key0 = hn::Set(du, key[0]);
-      const auto key1 = hn::Set(du, key[1]);
-      for (counter_vectors& v : c)
-        v.mix(key0, key1);
-    }
-    for (std::size_t v = 0; v < vectors; ++v) {
-      const std::uint32_t kept = c[v].at_least(least);
-      std::memcpy(bits + i / 8 + v * some / 8, &kept, some / 8);
-    }
-  }
-  for (; i < count; i += 8) {
-    unsigned last = 0;
-    for (std::int64_t j = 0; j < std::min<std::int64_t>(8, count - i); ++j) {
-      const philox_counter drawn = stream.words(first_block + static_cast<std::uint64_t>((i + j) / 4));
-      last |= unsigned{drawn[static_cast<std::size_t>(j % 4)] >= threshold} << j;
-    }
-    bits[i / 8] = static_cast<std::uint8_t>(last);
-  }
-}
-
 HWY_INLINE void scale_kept_values(const float* from, const std::uint8_t* bits, std::int64_t count,
                                   float scale, float* to) {
   const floats df;
@@ -374,23 +284,20 @@ std::int64_t count_bits(const std::uint8_t* mask, std::int64_t count) {
 
 nonzero_bits find_nonzero(const float* values, std::int64_t count, std::uint8_t* bits) {
   const words du;
-  // As unsigned numbers, NaN and everything with a sign lie above infinity.
-  word_vector largest = hn::Zero(du);
+  sign_search seen;
   std::uint32_t largest_of_rest = 0;
   write_bits(
       values, count, bits,
       [&](word_vector v, std::int64_t) HWY_ATTR {
-        largest = hn::Max(largest, v);
+        seen.add(v);
         return hn::Ne(v, hn::Zero(du));
       },
       [&](float v, std::int64_t) {
         largest_of_rest = std::max(largest_of_rest, std::bit_cast<std::uint32_t>(v));
         return std::bit_cast<std::uint32_t>(v) != 0;
       });
-  const word_vector infinity = hn::Set(du, static_cast<std::uint32_t>(f32_infinity));
-  const bool above = !hn::AllTrue(du, hn::Eq(hn::Max(largest, infinity), infinity));
   return {static_cast<std::uint32_t>(count_bits(bits, count)),
-          above || largest_of_rest > static_cast<std::uint32_t>(f32_infinity)};
+          seen.found() || largest_of_rest > static_cast<std::uint32_t>(f32_infinity)};
 }
 
 }  // namespace

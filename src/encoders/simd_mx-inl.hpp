@@ -18,10 +18,6 @@ namespace stash::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Exponent fields of f32 between which no step of a conversion leaves the normal numbers.
-constexpr std::int32_t lowest_exponent = 48;
-constexpr std::int32_t highest_exponent = 208;
-
 using four_lanes = hn::CappedTag<std::int32_t, 4>;
 
 /// The larger numbers among the lanes of a vector's blocks of four.

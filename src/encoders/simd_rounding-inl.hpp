@@ -247,6 +247,19 @@ HWY_INLINE bool all_below(lane_vector magnitudes, std::int32_t limit) {
 template <std::int64_t Vectors>
 HWY_INLINE lane_vector largest_magnitudes(const float* from) {
   lane_vector largest = magnitude_of(load_lanes_of(from));
+  if constexpr (HWY_TARGET == HWY_SSSE3 && Vectors > 4) {
+    // It has a maximum of halves alone. Upper ones are right then, and of lower ones nobody asks for more
+    // than whether all are zero.
+    lane_vector all = largest;
+    for (std::int64_t i = 1; i < Vectors; ++i) {
+      const lane_vector magnitude = magnitude_of(load_lanes_of(from + i * lane_count));
+      largest = hn::BitCast(lane_integers(),
+                            hn::Max(hn::BitCast(shorts(), largest), hn::BitCast(shorts(), magnitude)));
+      all = hn::Or(all, magnitude);
+    }
+    const lane_vector upper = set_lanes(-0x10000);
+    return hn::Or(hn::And(upper, largest), hn::AndNot(upper, all));
+  }
   for (std::int64_t i = 1; i < Vectors; ++i)
     largest = hn::Max(largest, magnitude_of(load_lanes_of(from + i * lane_count)));
   return largest;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "convert.hpp"
 #include "run_loops.hpp"
 
 namespace stash::detail {
@@ -165,6 +166,36 @@ HWY_INLINE std::uint32_t bits_of_mask(word_mask m) {
   return bits;
 #endif
 }
+
+/// Looks for values that are negative, -0 or NaN: as unsigned numbers, these lie above infinity.
+class sign_search {
+ public:
+  HWY_INLINE sign_search() : seen_(hn::Zero(words())) {}
+
+  HWY_INLINE void add(word_vector v) {
+#if HWY_TARGET == HWY_SSSE3
+    // It has no maximum of unsigned numbers. Of NaN above infinity, the difference has a sign.
+    seen_ = hn::Or(seen_, hn::Or(v, hn::Sub(infinity(), v)));
+#else
+    seen_ = hn::Max(seen_, v);
+#endif
+  }
+
+  HWY_INLINE bool found() const {
+#if HWY_TARGET == HWY_SSSE3
+    return bits_of_mask(hn::MaskFromVec(seen_)) != 0;
+#else
+    return !hn::AllTrue(words(), hn::Eq(hn::Max(seen_, infinity()), infinity()));
+#endif
+  }
+
+ private:
+  static HWY_INLINE word_vector infinity() {
+    return hn::Set(words(), static_cast<std::uint32_t>(f32_infinity));
+  }
+
+  word_vector seen_;
+};
 
 bool bit_at(const std::uint8_t* bits, std::int64_t i) {
   return (bits[i / 8] >> (i % 8) & 1) != 0;

@@ -13,31 +13,27 @@ namespace stash::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// Value of a magnitude of Format. `rebias` moves the exponent, and `smallest` is the bits of the smallest
-/// normal number; both may be those of a product with a power of two.
+/// Value of a magnitude, given where f32 has it. `rebias` moves the exponent, and `smallest` is the bits of
+/// the smallest normal number; both may be those of a product with a power of two.
 ///
 /// The exponent is moved as if every number were normal, f. That of a subnormal is 2 f - smallest then, which
 /// is below f; of every other number f is below that.
-template <class Format>
-HWY_INLINE hn::Vec<lane_floats> widen_magnitude(lane_vector magnitude, lane_vector rebias,
-                                                lane_vector smallest) {
+HWY_INLINE lane_vector widen_magnitude(lane_vector moved, lane_vector rebias, lane_vector smallest) {
   const lane_floats df;
-  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
   const auto as_normal = hn::BitCast(df, hn::Add(moved, rebias));
   const auto as_subnormal = hn::Add(hn::Sub(as_normal, hn::BitCast(df, smallest)), as_normal);
-  return hn::Min(as_normal, as_subnormal);
+  return hn::BitCast(lane_integers(), hn::Min(as_normal, as_subnormal));
 }
 
 /// Value of codes in the low bits of 32, for exponents moved as in widen_magnitude(); infinities and NaN stay
 /// what they are. Bits above the code are ignored.
 template <class Format>
 HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
-  const lane_integers di;
   const lane_vector magnitude = hn::And(codes, set_lanes(magnitude_mask<Format>));
-  lane_vector result = hn::BitCast(di, widen_magnitude<Format>(magnitude, rebias, smallest));
+  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
+  lane_vector result = widen_magnitude(moved, rebias, smallest);
   if constexpr (Format::ieee) {
-    const lane_vector special =
-        hn::Or(hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude), set_lanes(f32_infinity));
+    const lane_vector special = hn::Or(moved, set_lanes(f32_infinity));
     result = hn::IfThenElse(hn::Gt(magnitude, set_lanes(Format::largest_finite)), special, result);
   } else if constexpr (Format::nan != 0) {
     result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
@@ -64,6 +60,13 @@ HWY_INLINE void widen_blocks(const In* from, std::int64_t count, float* to, cons
       [&](const In* in, float* out) HWY_ATTR { convert(std::false_type(), in, out); });
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+
+// The smaller formats' numbers, subnormals included, are those of f16 but for a power of two, and from AVX2
+// on the processor widens f16, whatever its "denormals are zero" mode says. Blocks with a NaN are left to the
+// general form: a signalling one would become quiet there, and that of e4m3 is a number.
+#define STASH_WIDENS_BY_HALVES 1
+
 /// The values of so many codes of one byte each.
 template <class Format, std::int64_t Values, bool Past>
 HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_vector smallest, float* to) {
@@ -73,13 +76,6 @@ HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_
     store_lanes_to<Past>(widen_codes<Format>(code, rebias, smallest), to + k);
   }
 }
-
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-
-// The smaller formats' numbers, subnormals included, are those of f16 but for a power of two, and from AVX2
-// on the processor widens f16, whatever its "denormals are zero" mode says. Blocks with a NaN are left to the
-// general form: a signalling one would become quiet there, and that of e4m3 is a number.
-#define STASH_WIDENS_BY_HALVES 1
 
 constexpr std::int64_t half_count = 2 * lane_count;
 
@@ -168,6 +164,34 @@ void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values
 #else
 #define STASH_WIDENS_BY_HALVES 0
 
+/// widen_codes() for codes at the upper end of 32 bits, above zeros: so they come from interleaving with
+/// zeros, and no sign has to be moved.
+template <class Format>
+HWY_INLINE lane_vector widen_upper_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
+  constexpr int up = 32 - Format::bits;
+  const lane_vector magnitude = magnitude_of(codes);
+  lane_vector result =
+      widen_magnitude(hn::ShiftRight<up + Format::mantissa_bits - 23>(magnitude), rebias, smallest);
+  if constexpr (Format::ieee) {
+    const auto special = hn::Gt(magnitude, set_lanes(Format::largest_finite << up));
+    result = hn::Or(result, hn::IfThenElseZero(special, set_lanes(f32_infinity)));
+  } else if constexpr (Format::nan != 0) {
+    result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan << up)), set_lanes(0x7fc00000), result);
+  }
+  return hn::Or(result, hn::Xor(codes, magnitude));
+}
+
+/// The values of codes at the upper ends of 16 bits.
+template <class Format, bool Past>
+HWY_INLINE void widen_upper_halves(hn::Vec<unsigned_shorts> halves, lane_vector rebias, lane_vector smallest,
+                                   float* to) {
+  const unsigned_shorts d16;
+  const lane_vector low = hn::BitCast(lane_integers(), hn::InterleaveLower(d16, hn::Zero(d16), halves));
+  const lane_vector high = hn::BitCast(lane_integers(), hn::InterleaveUpper(d16, hn::Zero(d16), halves));
+  store_lanes_to<Past>(widen_upper_codes<Format>(low, rebias, smallest), to);
+  store_lanes_to<Past>(widen_upper_codes<Format>(high, rebias, smallest), to + lane_count);
+}
+
 /// Values of codes of a byte each or, if Scaled, their products with 2^(moved / 2^23).
 template <class Format, bool Scaled>
 class byte_values {
@@ -178,7 +202,15 @@ class byte_values {
 
   template <std::int64_t Values, bool Past>
   HWY_INLINE void widen(const std::uint8_t* codes, float* to) const {
-    widen_block<Format, Values, Past>(codes, rebias_, smallest_, to);
+    const hn::Repartition<std::uint8_t, lane_integers> d8;
+    const unsigned_shorts d16;
+    for (std::int64_t k = 0; k < Values; k += block_values) {
+      const auto some = hn::LoadU(d8, codes + k);
+      const auto low = hn::BitCast(d16, hn::InterleaveLower(d8, hn::Zero(d8), some));
+      const auto high = hn::BitCast(d16, hn::InterleaveUpper(d8, hn::Zero(d8), some));
+      widen_upper_halves<Format, Past>(low, rebias_, smallest_, to + k);
+      widen_upper_halves<Format, Past>(high, rebias_, smallest_, to + k + block_values / 2);
+    }
   }
 
  private:
@@ -189,11 +221,9 @@ template <bool Past>
 void widen_halves(const std::uint16_t* stored, std::int64_t count, float* values) {
   const lane_vector rebias = set_lanes(widening_rebias<fp16_format>);
   const lane_vector smallest = set_lanes(smallest_normal_bits<fp16_format>);
-  const hn::Rebind<std::uint16_t, lane_integers> d16;
-  widen_blocks<lane_count, Past>(
+  widen_blocks<2 * lane_count, Past>(
       stored, count, values, [&](auto past, const std::uint16_t* from, float* to) HWY_ATTR {
-        const lane_vector code = hn::PromoteTo(lane_integers(), hn::LoadU(d16, from));
-        store_lanes_to<past.value>(widen_codes<fp16_format>(code, rebias, smallest), to);
+        widen_upper_halves<fp16_format, past.value>(hn::LoadU(unsigned_shorts(), from), rebias, smallest, to);
       });
 }
 
@@ -309,9 +339,7 @@ class word_values {
     }
     widen_lanes<Past>(halves, to);
 #else
-    const hn::Half<shorts8> half;
-    widen_lanes<Past>(hn::LowerHalf(half, halves), to);
-    widen_lanes<Past>(hn::UpperHalf(half, halves), to + lane_count);
+    widen_upper_halves<fp10_format, Past>(halves, rebias_, smallest_, to);
 #endif
   }
   template <bool Past>

@@ -140,7 +140,9 @@ class word_block {
   HWY_INLINE lane_vector rounded(lane_vector v, lane_vector& largest) const {
     const lane_floats df;
     lane_vector magnitude = hn::And(v, magnitude_);
-    largest = hn::Max(largest, magnitude);
+    // Upper halves decide, and SSSE3 has this maximum of halves alone.
+    largest = hn::BitCast(lane_integers(),
+                          hn::Max(hn::BitCast(shorts(), largest), hn::BitCast(shorts(), magnitude)));
     if constexpr (Underflow == underflow_rule::keep_nonzero)
       magnitude = hn::Max(magnitude, smallest_if_nonzero(magnitude));
     const auto power =
@@ -152,12 +154,12 @@ class word_block {
 
   HWY_INLINE hn::Vec<lane_floats> height_of(lane_vector v) const {
     const lane_floats df;
-#if HWY_TARGET == HWY_AVX2
-    return hn::IfNegativeThenElse(hn::BitCast(df, v), negative_height_, height_);
+#if HWY_TARGET == HWY_SSSE3
+    // It has no instruction that selects.
+    const auto negative = hn::BitCast(df, hn::ShiftRight<31>(v));
+    return hn::Xor(height_, hn::And(negative, hn::Xor(height_, negative_height_)));
 #else
-    // Highway 1.0 has an IfNegativeThenElse() for SSSE3 that looks at all bits.
-    const auto negative = hn::RebindMask(df, hn::Lt(v, hn::Zero(lane_integers())));
-    return hn::IfThenElse(negative, negative_height_, height_);
+    return hn::IfNegativeThenElse(hn::BitCast(df, v), negative_height_, height_);
 #endif
   }
 
@@ -231,7 +233,9 @@ HWY_NOINLINE void mend_words(const float* values, std::int64_t count, std::int32
 template <underflow_rule Underflow>
 void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* stored, destination where) {
   using blocks = word_block<Underflow>;
-  constexpr std::int32_t limit = largest_finite_bits<fp10_format> + 1;
+  // The largest number itself is left to it, too, so that upper halves decide.
+  constexpr std::int32_t limit = largest_finite_bits<fp10_format>;
+  static_assert(limit % (1 << 16) == 0);
   const blocks block;
   if (reinterpret_cast<std::uintptr_t>(stored) % sizeof(lane_vector) != 0) where = destination::caches;
   lane_vector largest = hn::Zero(lane_integers());

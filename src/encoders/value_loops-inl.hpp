@@ -31,25 +31,32 @@ constexpr auto set_bits = [] {
   return table;
 }();
 
+/// In two steps: in one, compilers compute in the width of the result and take many instructions to get
+/// there.
 template <class Format, underflow_rule Underflow>
 void narrow_all(const float* __restrict values, std::int64_t count, std::uint8_t* stored) noexcept {
+  constexpr std::int64_t some = 256;
   auto* __restrict out = reinterpret_cast<typename Format::storage*>(stored);
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = narrow<Format, Underflow>(values[i]);
+  std::uint32_t codes[some];
+  for (std::int64_t begin = 0; begin < count; begin += some) {
+    const std::int64_t n = std::min(some, count - begin);
+    for (std::int64_t i = 0; i < n; ++i)
+      codes[i] = narrow_bits<Format, Underflow>(values[begin + i]);
+    for (std::int64_t i = 0; i < n; ++i)
+      out[begin + i] = static_cast<typename Format::storage>(codes[i]);
+  }
 }
 
 /// Three codes to a word.
 template <underflow_rule Underflow>
 void narrow_words(const float* values, std::int64_t count, std::uint8_t* stored) noexcept {
-  alignas(run_alignment) std::uint16_t codes[run_elements + 2];
-  narrow_all<fp10_format, Underflow>(values, count, reinterpret_cast<std::uint8_t*>(codes));
+  alignas(run_alignment) std::uint32_t codes[run_elements + 2];
+  for (std::int64_t i = 0; i < count; ++i)
+    codes[i] = narrow_bits<fp10_format, Underflow>(values[i]);
   codes[count] = codes[count + 1] = 0;
   auto* words = reinterpret_cast<std::uint32_t*>(stored);
-  for (std::int64_t w = 0; w < (count + 2) / 3; ++w) {
-    const std::uint16_t* three = codes + 3 * w;
-    words[w] =
-        three[0] | static_cast<std::uint32_t>(three[1]) << 10 | static_cast<std::uint32_t>(three[2]) << 20;
-  }
+  for (std::int64_t w = 0; w < (count + 2) / 3; ++w)
+    words[w] = codes[3 * w] | codes[3 * w + 1] << 10 | codes[3 * w + 2] << 20;
 }
 
 template <underflow_rule Underflow>

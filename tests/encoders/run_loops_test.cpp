@@ -595,7 +595,8 @@ TEST_P(run_loops_test, draws) {
   const philox_stream stream{{0x243f6a88, 0x85a308d3}, {7, 0x13198a2e}};
   for (const std::int64_t count : counts_) {
     // The second block number carries into the counter's next word.
-    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{0xfffffffe}, ~std::uint64_t{1}}) {
+    for (const std::uint64_t first :
+         {std::uint64_t{0}, std::uint64_t{0xfffffffe}, ~std::uint64_t{1}, std::uint64_t{0x2300000005}}) {
       for (const std::uint32_t threshold : {0U, 1U, 0x40000000U, 0x80000000U, 0xffffffffU}) {
         const auto bytes_used = static_cast<std::size_t>((count + 7) / 8);
         std::vector<std::uint8_t> expected(bytes_used, 0), plain(bytes_used + 1, 0xee),
