@@ -315,7 +315,7 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
 }
 
 void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                   std::uint8_t* scales, std::uint8_t* elements, destination) {
+                   std::uint8_t* scales, std::uint8_t* elements) {
   with_mx_elements(format, [&](auto form) {
     using element = decltype(form);
     for (std::int64_t i = 0; i < count; i += mx_group) {

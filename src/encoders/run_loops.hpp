@@ -163,7 +163,7 @@ struct run_loops {
   void (*narrow_exactly)(const float* values, std::int64_t count, dtype type, std::uint16_t* out);
   /// The same for the MX formats; groups start at the first value.
   void (*narrow_mx)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                    std::uint8_t* scales, std::uint8_t* elements, destination to);
+                    std::uint8_t* scales, std::uint8_t* elements);
   void (*widen_mx)(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                    value_format format, float* values, destination to);
 

@@ -176,13 +176,12 @@ TEST_P(run_loops_test, stored_past_the_caches) {
           const value_codec codec{format, underflow, dtype::f32};
           std::vector<std::uint8_t> scales(33, 0xee);
           plain_.narrow_mx(x.data(), n, format, underflow, scales.data(),
-                           std::vector<std::uint8_t>(2048).data(), destination::caches);
-          check(codec.element_bytes(n), n,
-                [&](const run_loops& version, std::uint8_t* to, destination where) {
-                  std::vector<std::uint8_t> got(33, 0xee);
-                  version.narrow_mx(x.data(), n, format, underflow, got.data(), to, where);
-                  EXPECT_EQ(got, scales) << n;
-                });
+                           std::vector<std::uint8_t>(2048).data());
+          check(codec.element_bytes(n), n, [&](const run_loops& version, std::uint8_t* to, destination) {
+            std::vector<std::uint8_t> got(33, 0xee);
+            version.narrow_mx(x.data(), n, format, underflow, got.data(), to);
+            EXPECT_EQ(got, scales) << n;
+          });
         }
       }
     }
@@ -422,9 +421,8 @@ TEST_P(run_loops_test, groups_with_a_scale) {
           if (i / 32 % 2 == 0 && std::isnan(x[i])) x[i] = 0.75F;
         std::vector<std::uint8_t> scales(40, 0xee), got_scales(scales), elements(x.size() + 8, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
-                         destination::caches);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
         ASSERT_EQ(got_scales, scales) << f << ' ' << n;
         ASSERT_EQ(got_elements, elements) << f << ' ' << n;
       }
@@ -457,9 +455,8 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         std::vector<std::uint8_t> scales(4, 0xee), got_scales(scales), elements(n + 8, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
-                         destination::caches);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
         ASSERT_EQ(got_scales, scales) << f << ' ' << exponent;
         ASSERT_EQ(got_elements, elements) << f << ' ' << exponent;
         std::vector<float> expected(x.size()), got(x.size());
@@ -487,9 +484,8 @@ TEST_P(run_loops_test, groups_beside_rare_ones) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         std::vector<std::uint8_t> scales(8, 0xee), got_scales(scales), elements(n, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
-                         destination::caches);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
         ASSERT_EQ(got_scales, scales) << f;
         ASSERT_EQ(got_elements, elements) << f;
       }
