@@ -314,6 +314,11 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
     to[i] = masked(from[i] * scale, flags[i]);
 }
 
+bool expand_nothing(const std::uint8_t*, value_format, const std::uint8_t*, std::int64_t, float*,
+                    destination) {
+  return false;
+}
+
 void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
                    std::uint8_t* scales, std::uint8_t* elements) {
   with_mx_elements(format, [&](auto form) {
@@ -360,6 +365,7 @@ const run_loops scalar_loops = {
     .find_and_compact = find_and_compact,
     .find_and_list = find_and_list,
     .expand = expand,
+    .expand_stored = expand_nothing,
     .columns_rise = columns_rise,
     .mark_columns = mark_columns,
     .narrow = narrow,

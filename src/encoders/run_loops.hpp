@@ -147,6 +147,11 @@ struct run_loops {
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
                  destination to);
 
+  /// expand() of values that narrow() packed, of which up to packed_slack more may be read. Where it returns
+  /// false they are to be widened first: it knows few formats, whole vectors, and no NaN.
+  bool (*expand_stored)(const std::uint8_t* stored, value_format format, const std::uint8_t* bits,
+                        std::int64_t count, float* values, destination to);
+
   /// True if each of `count` columns, which may be 0, is larger than the one before it.
   bool (*columns_rise)(const std::uint8_t* columns, std::int64_t count);
   /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,

@@ -188,6 +188,40 @@ TEST_P(run_loops_test, stored_past_the_caches) {
   }
 }
 
+// Spread while they are widened, or left alone: codes of every kind, and such without infinities and NaN.
+TEST_P(run_loops_test, expand_stored) {
+  for (const value_format format : plain_formats) {
+    const value_codec codec{format, underflow_rule::to_zero, dtype::f32};
+    for (const std::int64_t n : counts_) {
+      for (const std::uint8_t kept_bits : {std::uint8_t{0xff}, std::uint8_t{0xb5}}) {
+        const std::vector<std::uint8_t> bits = bytes((n + 7) / 8);
+        const std::int64_t packed = plain_.count_bits(bits.data(), n);
+        std::vector<std::uint8_t> stored = bytes(static_cast<std::int64_t>(codec.bytes(n + packed_slack)));
+        for (std::uint8_t& byte : stored)
+          byte &= kept_bits;
+        std::vector<float> widened(static_cast<std::size_t>(n + packed_slack));
+        if (packed != 0) plain_.widen(stored.data(), packed, format, widened.data(), destination::caches);
+        std::vector<float> expected(static_cast<std::size_t>(n));
+        plain_.expand(widened.data(), bits.data(), n, expected.data(), destination::caches);
+        for (const destination where : {destination::caches, destination::memory}) {
+          for (const std::int64_t behind : {0, 1}) {
+            alignas(run_alignment) float all[1100];
+            std::fill(std::begin(all), std::end(all), 5.0F);
+            float* const to = all + 16 + behind;
+            const bool done = fast_->expand_stored(stored.data(), format, bits.data(), n, to, where);
+            finish_streams();
+            if (done) {
+              EXPECT_EQ(bits_of({to, to + n}), bits_of(expected)) << static_cast<int>(format) << ' ' << n;
+            }
+            EXPECT_EQ(to[-1], 5.0F);
+            EXPECT_EQ(to[n], 5.0F);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, relu) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
