@@ -73,6 +73,11 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
     contents.count = 0;
     return contents;
   }
+  const std::size_t read = layout.values.bytes(contents.count + packed_slack);
+  if (lies_in_slot(input, payload, read) &&
+      fast.expand_stored(payload, layout.values.format, mask, length, values, to)) {
+    return contents;
+  }
   alignas(run_alignment) float buffer[tile_elements + packed_slack];
   fast.expand(packed_values(layout, input, payload, contents.count, buffer), mask, length, values, to);
   return contents;

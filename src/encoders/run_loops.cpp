@@ -314,6 +314,11 @@ void scale_kept(const float* from, const std::uint8_t* bits, std::int64_t count,
     to[i] = masked(from[i] * scale, flags[i]);
 }
 
+bool expand_nothing(const std::uint8_t*, value_format, const std::uint8_t*, std::int64_t, float*,
+                    destination) {
+  return false;
+}
+
 template <class Elements, underflow_rule Underflow>
 std::uint8_t narrow_any_group(const float* values, std::int64_t count, std::uint8_t* out) noexcept {
   const std::int32_t largest = count == mx_group ? largest_of_group(values) : 0;
@@ -322,7 +327,7 @@ std::uint8_t narrow_any_group(const float* values, std::int64_t count, std::uint
 }
 
 void narrow_groups(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                   std::uint8_t* scales, std::uint8_t* elements, destination) {
+                   std::uint8_t* scales, std::uint8_t* elements) {
   with_mx_elements(format, [&](auto form) {
     using element = decltype(form);
     for (std::int64_t i = 0; i < count; i += mx_group) {
@@ -373,6 +378,7 @@ const run_loops scalar_loops = {
     .find_and_compact = find_and_compact,
     .find_and_list = find_and_list,
     .expand = expand,
+    .expand_stored = expand_nothing,
     .columns_rise = columns_rise,
     .mark_columns = mark_columns,
     .narrow = narrow,

@@ -166,6 +166,11 @@ struct run_loops {
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
                  destination to);
 
+  /// expand() of values that narrow() packed, of which up to packed_slack more may be read. Where it returns
+  /// false they are to be widened first: it knows few formats, whole vectors, and no NaN.
+  bool (*expand_stored)(const std::uint8_t* stored, value_format format, const std::uint8_t* bits,
+                        std::int64_t count, float* values, destination to);
+
   /// True if each of `count` columns, which may be 0, is larger than the one before it.
   bool (*columns_rise)(const std::uint8_t* columns, std::int64_t count);
   /// What find_and_list() did to a row, back: sets exactly the bits of `count` columns, in any order,
@@ -182,7 +187,7 @@ struct run_loops {
   void (*narrow_exactly)(const float* values, std::int64_t count, dtype type, std::uint16_t* out);
   /// The same for the MX formats; groups start at the first value.
   void (*narrow_mx)(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                    std::uint8_t* scales, std::uint8_t* elements, destination to);
+                    std::uint8_t* scales, std::uint8_t* elements);
   void (*widen_mx)(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                    value_format format, float* values, destination to);
 

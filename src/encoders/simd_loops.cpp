@@ -75,6 +75,8 @@ HWY_INLINE void store_past_caches(float* p, V v) {
 
 #include "simd_widening-inl.hpp"
 
+#include "simd_expansion-inl.hpp"
+
 #include "simd_words-inl.hpp"
 
 #include "simd_narrow-inl.hpp"
@@ -105,6 +107,7 @@ constexpr run_loops table = {.rectify = rectify,
                              .find_and_compact = find_and_compact,
                              .find_and_list = find_and_list,
                              .expand = expand,
+                             .expand_stored = expand_stored,
                              .columns_rise = columns_rise,
                              .mark_columns = mark_columns,
                              .narrow = narrow_fast,

@@ -128,32 +128,25 @@ HWY_INLINE void narrow_elements(const byte_block<Elements, Underflow>& block, co
   }
 }
 
-// Scales are found four groups ahead of the elements, which would have to wait for them.
+// Scales are found four groups ahead of the elements, which would have to wait for them. All goes to the
+// caches and is not fetched: one core that reads f32 leaves memory the time that so few bytes take, and both
+// stores past the caches and fetches of what is written made it wait longer.
 template <class Elements, underflow_rule Underflow>
-void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements,
-                      destination where) {
+void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* scales, std::uint8_t* elements) {
   constexpr std::int64_t bytes = four_groups * Elements::bits / 8;
-  // Narrower vectors compute for so long that they do better without stores that wait for memory.
-  if constexpr (lane_count < 16) where = destination::caches;
   const std::int64_t whole = count / four_groups * four_groups;
   const auto rest = static_cast<std::size_t>(count - whole);
   group_origins origins;
   scale_search<Elements> search;
-  const auto find = [&](std::int64_t i) HWY_ATTR {
-    if (i < whole) search.find(values + i, scales + i / mx_group, origins, i / mx_group);
-  };
-  find(0);
   const byte_block<Elements, Underflow> block;
-  const auto convert = [&](std::int64_t first, std::int64_t n, std::uint8_t* some) HWY_ATTR {
-    for (std::int64_t at = 0; at < n; at += bytes) {
-      const std::int64_t i = (first + at) / bytes * four_groups;
-      fetch_ahead<four_groups * sizeof(float)>(values + i);
-      if (where == destination::caches) fetch_ahead<bytes>(some + at);
-      find(i + four_groups);
-      narrow_elements(block, values + i, origins, i / mx_group, some + at);
-    }
-  };
-  fill_pieces<2 * bytes>(whole / four_groups * bytes, elements, where, convert);
+  if (whole != 0) search.find(values, scales, origins, 0);
+  std::uint8_t* to = elements;
+  for (std::int64_t i = 0; i < whole; i += four_groups, to += bytes) {
+    fetch_ahead<four_groups * sizeof(float)>(values + i);
+    const std::int64_t next = i + four_groups;
+    if (next < whole) search.find(values + next, scales + next / mx_group, origins, next / mx_group);
+    narrow_elements(block, values + i, origins, i / mx_group, to);
+  }
   if (rest != 0) {
     // Zeros behind the last value change neither its group's scale nor the bytes of other elements.
     float in[four_groups] = {};
@@ -162,21 +155,19 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
     search.find(in, out_scales, origins, 0);
     narrow_elements(block, in, origins, 0, out);
     std::memcpy(scales + whole / mx_group, out_scales, (rest + mx_group - 1) / mx_group);
-    std::memcpy(elements + whole / four_groups * bytes, out, (rest * Elements::bits + 7) / 8);
+    std::memcpy(to, out, (rest * Elements::bits + 7) / 8);
   }
-  if (search.all_were_common()) return;
-  finish_streams(where);  // what is mended is written again
-  mend_groups<Elements, Underflow>(values, count, scales, elements);
+  if (!search.all_were_common()) mend_groups<Elements, Underflow>(values, count, scales, elements);
 }
 
 void narrow_mx_fast(const float* values, std::int64_t count, value_format format, underflow_rule underflow,
-                    std::uint8_t* scales, std::uint8_t* elements, destination to) {
+                    std::uint8_t* scales, std::uint8_t* elements) {
   with_mx_elements(format, [&](auto form) HWY_ATTR {
     using element = decltype(form);
     if (underflow == underflow_rule::keep_nonzero) {
-      narrow_groups_of<element, underflow_rule::keep_nonzero>(values, count, scales, elements, to);
+      narrow_groups_of<element, underflow_rule::keep_nonzero>(values, count, scales, elements);
     } else {
-      narrow_groups_of<element, underflow_rule::to_zero>(values, count, scales, elements, to);
+      narrow_groups_of<element, underflow_rule::to_zero>(values, count, scales, elements);
     }
   });
 }

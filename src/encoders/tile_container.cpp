@@ -205,14 +205,17 @@ const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_
   return base + offset;
 }
 
+bool lies_in_slot(const const_encoded_view& input, const std::uint8_t* payload, std::size_t bytes) noexcept {
+  const auto* slot = static_cast<const std::uint8_t*>(input.data);
+  return payload >= slot && payload < slot + input.bytes &&
+         static_cast<std::size_t>(slot + input.bytes - payload) >= bytes;
+}
+
 const float* packed_values(const tile_layout& layout, const const_encoded_view& input,
                            const std::uint8_t* payload, std::int64_t count, float* buffer) noexcept {
-  // Vectors read beyond the last value, which only a payload in the middle of the slot allows.
-  const auto* slot = static_cast<const std::uint8_t*>(input.data);
   const std::size_t wanted = (static_cast<std::size_t>(count) + packed_slack) * sizeof(float);
   const bool in_place = layout.values.format == value_format::source && layout.values.source == dtype::f32 &&
-                        payload >= slot && payload < slot + input.bytes &&
-                        static_cast<std::size_t>(slot + input.bytes - payload) >= wanted;
+                        lies_in_slot(input, payload, wanted);
   if (in_place) return reinterpret_cast<const float*>(payload);
   layout.values.load(payload, count, buffer);
   std::fill_n(buffer + count, packed_slack, 0.0F);

@@ -180,6 +180,9 @@ inline void pad_payload(std::uint8_t* payload, std::size_t size) noexcept {
 const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_view& input,
                                  std::int64_t tile, std::int64_t count, std::uint32_t& status) noexcept;
 
+/// True if so many bytes from a payload on are in the slot: vectors read beyond the last value.
+bool lies_in_slot(const const_encoded_view& input, const std::uint8_t* payload, std::size_t bytes) noexcept;
+
 /// The `count` values of a payload as f32 that expand() can read: in place, or in `buffer` of
 /// tile_elements + packed_slack values.
 const float* packed_values(const tile_layout& layout, const const_encoded_view& input,

@@ -16,7 +16,7 @@ void value_codec::store(const float* values, std::int64_t count, std::uint8_t* s
       narrow_exactly(source, values, count, reinterpret_cast<std::uint16_t*>(elements));
     }
   } else if (is_mx(format)) {
-    loops().narrow_mx(values, count, format, underflow, scales, elements, to);
+    loops().narrow_mx(values, count, format, underflow, scales, elements);
   } else {
     loops().narrow(values, count, format, underflow, elements, to);
   }

@@ -177,13 +177,46 @@ TEST_P(run_loops_test, stored_past_the_caches) {
           const value_codec codec{format, underflow, dtype::f32};
           std::vector<std::uint8_t> scales(33, 0xee);
           plain_.narrow_mx(x.data(), n, format, underflow, scales.data(),
-                           std::vector<std::uint8_t>(2048).data(), destination::caches);
-          check(codec.element_bytes(n), n,
-                [&](const run_loops& version, std::uint8_t* to, destination where) {
-                  std::vector<std::uint8_t> got(33, 0xee);
-                  version.narrow_mx(x.data(), n, format, underflow, got.data(), to, where);
-                  EXPECT_EQ(got, scales) << n;
-                });
+                           std::vector<std::uint8_t>(2048).data());
+          check(codec.element_bytes(n), n, [&](const run_loops& version, std::uint8_t* to, destination) {
+            std::vector<std::uint8_t> got(33, 0xee);
+            version.narrow_mx(x.data(), n, format, underflow, got.data(), to);
+            EXPECT_EQ(got, scales) << n;
+          });
+        }
+      }
+    }
+  }
+}
+
+// Spread while they are widened, or left alone: codes of every kind, and such without infinities and NaN.
+TEST_P(run_loops_test, expand_stored) {
+  for (const value_format format : plain_formats) {
+    const value_codec codec{format, underflow_rule::to_zero, dtype::f32};
+    for (const std::int64_t n : counts_) {
+      for (const std::uint8_t kept_bits : {std::uint8_t{0xff}, std::uint8_t{0xb5}}) {
+        const std::vector<std::uint8_t> bits = bytes((n + 7) / 8);
+        const std::int64_t packed = plain_.count_bits(bits.data(), n);
+        std::vector<std::uint8_t> stored = bytes(static_cast<std::int64_t>(codec.bytes(n + packed_slack)));
+        for (std::uint8_t& byte : stored)
+          byte &= kept_bits;
+        std::vector<float> widened(static_cast<std::size_t>(n + packed_slack));
+        if (packed != 0) plain_.widen(stored.data(), packed, format, widened.data(), destination::caches);
+        std::vector<float> expected(static_cast<std::size_t>(n));
+        plain_.expand(widened.data(), bits.data(), n, expected.data(), destination::caches);
+        for (const destination where : {destination::caches, destination::memory}) {
+          for (const std::int64_t behind : {0, 1}) {
+            alignas(run_alignment) float all[1100];
+            std::fill(std::begin(all), std::end(all), 5.0F);
+            float* const to = all + 16 + behind;
+            const bool done = fast_->expand_stored(stored.data(), format, bits.data(), n, to, where);
+            finish_streams();
+            if (done) {
+              EXPECT_EQ(bits_of({to, to + n}), bits_of(expected)) << static_cast<int>(format) << ' ' << n;
+            }
+            EXPECT_EQ(to[-1], 5.0F);
+            EXPECT_EQ(to[n], 5.0F);
+          }
         }
       }
     }
@@ -423,9 +456,8 @@ TEST_P(run_loops_test, groups_with_a_scale) {
           if (i / 32 % 2 == 0 && std::isnan(x[i])) x[i] = 0.75F;
         std::vector<std::uint8_t> scales(40, 0xee), got_scales(scales), elements(x.size() + 8, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
-                         destination::caches);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
         ASSERT_EQ(got_scales, scales) << f << ' ' << n;
         ASSERT_EQ(got_elements, elements) << f << ' ' << n;
       }
@@ -458,9 +490,8 @@ TEST_P(run_loops_test, groups_of_every_magnitude) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         std::vector<std::uint8_t> scales(4, 0xee), got_scales(scales), elements(n + 8, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
-                         destination::caches);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
         ASSERT_EQ(got_scales, scales) << f << ' ' << exponent;
         ASSERT_EQ(got_elements, elements) << f << ' ' << exponent;
         std::vector<float> expected(x.size()), got(x.size());
@@ -488,9 +519,8 @@ TEST_P(run_loops_test, groups_beside_rare_ones) {
       for (const underflow_rule underflow : {underflow_rule::to_zero, underflow_rule::keep_nonzero}) {
         std::vector<std::uint8_t> scales(8, 0xee), got_scales(scales), elements(n, 0xee),
             got_elements(elements);
-        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data(), destination::caches);
-        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data(),
-                         destination::caches);
+        plain_.narrow_mx(x.data(), n, format, underflow, scales.data(), elements.data());
+        fast_->narrow_mx(x.data(), n, format, underflow, got_scales.data(), got_elements.data());
         ASSERT_EQ(got_scales, scales) << f;
         ASSERT_EQ(got_elements, elements) << f;
       }
