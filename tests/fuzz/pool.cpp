@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "encoders/pool_backward.hpp"
+#include "encoders/pool_general.hpp"
 #include "fuzz/target.hpp"
 #include "stash/cpu.hpp"
 #include "stash/error.hpp"
@@ -147,6 +149,17 @@ outcome backward(const pool_case& c, const const_tensor_view& dy, const tensor_v
   return result;
 }
 
+/// From an index that was not refused, the way that large maps go.
+outcome backward_past_caches(const pool_case& c, const const_tensor_view& dy, const tensor_view& dx) {
+  const exact_buffer codes(c.codes);
+  encode_report report;
+  const detail::pool_shape s = detail::check_pool("fuzz", "dx", dx, "dy", dy, c.window);
+  const const_encoded_view index{codes.data(), codes.size(), nullptr, &report};
+  detail::pool_backward(s, dy, detail::checked_index_source("fuzz", index, s.cells(), dy.elements()), dx,
+                        report.status, {}, detail::destination::memory);
+  return {false, report.status};
+}
+
 /// Gradients of one, so that sums are exact and tell how often a gradient arrived.
 bytes ones(const pool_case& c) {
   bytes gradient(c.tensor_bytes(c.dy));
@@ -222,6 +235,10 @@ void run(std::span<const std::uint8_t> input) {
     return;
   }
   require(same_rows(c, plain, fast), "one gradient, and gaps between rows stay");
+  if (c.which != call::index || detail::is_general(c.window, c.tensor(plain, c.dx))) return;
+  const exact_buffer large(c.tensor_bytes(c.dx), 0xff);
+  const outcome third = backward_past_caches(c, c.tensor(dy, c.dy), c.tensor(large, c.dx));
+  require(first == third && same_rows(c, plain, large), "the way of large maps gives the same");
 }
 
 std::vector<bytes> seeds() {
