@@ -294,6 +294,8 @@ void gather_pixels(const gathered_pixels& g, std::int64_t channels, float* dx) n
   for (std::int64_t i = 0; i < g.steps; ++i) {
     const reaching_window* begin = g.windows;
     float* pixel = dx;
+    // Between stores past the caches, which leave the places of the first-level cache's misses free. All of a
+    // row at once would have to wait for the stores of the row before.
     for (std::int64_t c = 0; c < channels; c += line)
       __builtin_prefetch(g.fetched + gradients + c);
     for (std::int64_t p = 0; p < phases; ++p) {
