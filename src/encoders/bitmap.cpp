@@ -73,8 +73,8 @@ tile_contents decode_bitmap_tile(const tile_layout& layout, const const_encoded_
     contents.count = 0;
     return contents;
   }
-  const std::size_t read = layout.values.bytes(contents.count + packed_slack);
-  if (lies_in_slot(input, payload, read) &&
+  const std::size_t readable = layout.values.bytes(contents.count + packed_slack);
+  if (lies_in_slot(input, payload, readable) &&
       fast.expand_stored(payload, layout.values.format, mask, length, values, to)) {
     return contents;
   }

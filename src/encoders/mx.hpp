@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// The MX formats of docs/format.md: groups of up to 32 values with a shared power-of-two scale. Scaling is
-/// done on the bits, so neither "denormals are zero" modes nor a quotient that f32 cannot hold matter.
+/// done on the bits, so neither "denormals are zero" modes nor a quotient that f32 cannot hold matter; groups
+/// with common exponents, where products and sums are normal numbers, are scaled by multiplication.
 /// Always inlined, so that a caller compiled for a newer instruction set gets its own version.
 
 #include <algorithm>

@@ -55,14 +55,12 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
       gradient = passing.data();
       gradient_pitch = run.channels;
     }
-    if (any_unknown(winners, run.count(), s.rows.kernel * s.columns.kernel)) status |= status_corrupt;
+    if (any_wrong(s, run, winners)) status |= status_corrupt;
     for (std::int64_t p = 0; p < run.pixels;) {
       const std::int64_t ox = run.ox + p;
       const std::int64_t at = p * run.channels;
       const window_row row = windows_like(s, run.oy, ox, run.pixels - p, dx.pitch(), gradient_pitch);
       window_cells w = clipped_window(s, run.oy, ox, dx.pitch());
-      if (any_outside(winners.cells + at, row.windows * run.channels, w, s.rows.kernel))
-        status |= status_corrupt;
       const std::int64_t origin = s.rows.origin(run.oy);
       w.y_begin = std::max(w.y_begin, row_begin - origin);
       w.y_end = std::min(w.y_end, row_end - origin);
@@ -83,17 +81,36 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
   }
 }
 
-/// Backward with winners from `source`, which is copied for every range. Status bits go to `status`, which
-/// other calls may share.
+enum class backward_way : std::uint8_t { scatter, gather };
+
+/// The faster way. A pixel that gathers looks at every window over it, so there should be few, and what is
+/// summed in registers pays where it is then written past the caches, in whole lines.
+inline backward_way backward_way_of(const pool_shape& s, const tensor_view& dx) noexcept {
+  constexpr std::int64_t most_windows = 4, line = 64 / sizeof(float), least_channels = 2 * line;
+  const std::int64_t windows =
+      ((s.rows.kernel - 1) / s.rows.stride + 1) * ((s.columns.kernel - 1) / s.columns.stride + 1);
+  const bool whole_lines =
+      s.channels % line == 0 && dx.pitch() % line == 0 && reinterpret_cast<std::uintptr_t>(dx.data) % 64 == 0;
+  return loops().gather != nullptr && windows > 1 && windows <= most_windows &&
+                 s.channels >= least_channels && whole_lines &&
+                 destination_of(dx.elements()) == destination::memory
+             ? backward_way::gather
+             : backward_way::scatter;
+}
+
+/// Backward with winners from `source`, which is copied for every range. Windows have at most 256 cells.
+/// Status bits go to `status`, which other calls may share. Both ways give the same.
 template <class Source>
 void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Source& source,
                    const tensor_view& dx, std::uint32_t& status, const execution_context& context,
-                   destination where) {
+                   backward_way way) {
   if (dx.elements() == 0) return;
   // Cuts cost the windows across them a second look, so ranges are long in terms of the kernel.
   const std::int64_t row_elements = s.columns.in * s.channels;
   const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
   const bool apart = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
+  const bool written_once = apart || way == backward_way::gather;
+  const destination where = written_once ? destination_of(dx.elements()) : destination::caches;
   parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
     Source own = source;
     std::uint32_t found = 0;
@@ -106,12 +123,12 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
         begin += rows;
       }
     };
-    if (apart || where == destination::caches) {
+    if (way == backward_way::scatter) {
       write([&](std::int64_t sample, std::int64_t row_begin, std::int64_t row_end) {
         pool_backward_rows(s, dy, own, dx, sample, row_begin, row_end, where, found);
       });
     } else {
-      gathered_gradient gradient(s, dy, dx);
+      gathered_gradient gradient(s, dy, dx, where);
       write([&](std::int64_t sample, std::int64_t row_begin, std::int64_t row_end) {
         gradient.write(sample, row_begin, row_end, own, found);
       });
@@ -124,7 +141,7 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
 template <class Source>
 void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Source& source,
                    const tensor_view& dx, std::uint32_t& status, const execution_context& context) {
-  pool_backward(s, dy, source, dx, status, context, destination_of(dx.elements()));
+  pool_backward(s, dy, source, dx, status, context, backward_way_of(s, dx));
 }
 
 }  // namespace stash::detail

@@ -357,4 +357,17 @@ inline bool any_outside(const std::uint8_t* cells, std::int64_t count, const win
   return false;
 }
 
+/// True if a winner of a run is none of its window's cells, or outside x.
+inline bool any_wrong(const pool_shape& s, const pooled_run& run, const run_cells& winners) noexcept {
+  if (any_unknown(winners, run.count(), s.cells())) return true;
+  for (std::int64_t p = 0; p < run.pixels;) {
+    const window_row row = windows_like(s, run.oy, run.ox + p, run.pixels - p, 1, 1);
+    if (any_outside(winners.cells + p * run.channels, row.windows * run.channels,
+                    clipped_window(s, run.oy, run.ox + p, 1), s.rows.kernel))
+      return true;
+    p += row.windows;
+  }
+  return false;
+}
+
 }  // namespace stash::detail

@@ -8,6 +8,7 @@
 // vector of floats to a place that is aligned to it.
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -241,10 +242,11 @@ void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t 
   }
 }
 
-void list_cells(const std::uint8_t* __restrict cells, std::int64_t count,
-                std::int32_t* __restrict listed) noexcept {
+#if STASH_LOOPS_LANES >= 8
+
+void list_cells(const std::uint8_t* __restrict cells, std::int64_t count, float* __restrict listed) noexcept {
   for (std::int64_t i = 0; i < count; ++i)
-    listed[i] = cells[i] + 1;
+    listed[i] = std::bit_cast<float>(cells[i] + 1);
 }
 
 /// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and cells lie so many
@@ -259,7 +261,7 @@ template <class V, std::size_t Blocks>
   for (const reaching_window* w = begin; w != end; ++w) {
     const ints cell = ints{} + w->cell;
     const float* const gradient = w->gradient + gradients;
-    const std::int32_t* const winners = w->cells + cells;
+    const float* const winners = w->cells + cells;
     for (std::size_t b = 0; b < Blocks; ++b) {
       ints winner;
       std::memcpy(&winner, winners + b * lanes, sizeof winner);
@@ -320,6 +322,8 @@ void gather_run(const gathered_pixels& pixels, std::int64_t channels, float* dx,
     gather_pixels<false>(pixels, channels, dx);
   }
 }
+
+#endif
 
 }  // namespace
 }  // namespace STASH_LOOPS_NAMESPACE

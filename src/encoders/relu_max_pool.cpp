@@ -79,7 +79,7 @@ class stash_source {
   }
 
  private:
-  /// Runs follow one another and are not cut like tiles, so the last tile is kept.
+  /// Runs are not cut like tiles, and most of them follow one another, so the last tile is kept.
   void read_tile(std::int64_t tile) {
     if (tile == tile_) return;
     const std::int64_t length = std::min(tile_elements, y_->elements - tile * tile_elements);

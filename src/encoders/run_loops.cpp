@@ -397,7 +397,7 @@ const run_loops scalar_loops = {
     .maximum_with_codes = {general::max_kernel<tensorflow, true, winner_bytes::codes>::run,
                            general::max_kernel<pytorch, true, winner_bytes::codes>::run},
     .scatter = general::scatter_run,
-    .list_cells = general::list_cells,
-    .gather = general::gather_run};
+    .list_cells = nullptr,
+    .gather = nullptr};
 
 }  // namespace stash::detail

@@ -34,8 +34,8 @@ inline void fetch_line_to_write(const void* at) noexcept {
   __builtin_prefetch(at, 1, 2);
 }
 
-/// Values that expand() may read and find_and_compact() may write, and columns that find_and_list() may
-/// write, behind the last one.
+/// Values that expand() and expand_stored() may read and find_and_compact() may write, and columns that
+/// find_and_list() may write, behind the last one.
 inline constexpr std::int64_t packed_slack = 16;
 
 /// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
@@ -100,10 +100,11 @@ using max_function = void (*)(const float* x, const window_cells& w, const windo
                               std::int64_t channels, float* y, std::uint8_t* cells, destination to);
 
 /// A window over a pixel of dx: its gradients and the cells that they go to, channel by channel, and which
-/// of its cells the pixel is. Cells are counted from 1; 0 is none, because keep() makes zeros.
+/// of its cells the pixel is. Cells are counted from 1, because keep() makes zeros of those where no gradient
+/// passes; they are the bits of floats, for keep() to take them.
 struct reaching_window {
   const float* gradient;
-  const std::int32_t* cells;
+  const float* cells;
   std::int32_t cell;
 };
 
@@ -113,7 +114,7 @@ struct gathered_pixels {
   const reaching_window* windows;
   const std::int64_t* counts;
   std::int64_t phases, steps;
-  const float* fetched;                      ///< gradients that will be needed next, steps as far apart
+  const float* fetched;  ///< read soon, moves by gradient_step with each step and need not exist
   std::ptrdiff_t gradient_step, cells_step;  ///< from window to window, in elements
   std::ptrdiff_t pixel_pitch, step_pitch;    ///< of dx, in elements
 };
@@ -166,8 +167,9 @@ struct run_loops {
   void (*expand)(const float* packed, const std::uint8_t* bits, std::int64_t count, float* values,
                  destination to);
 
-  /// expand() of values that narrow() packed, of which up to packed_slack more may be read. Where it returns
-  /// false they are to be widened first: it knows few formats, whole vectors, and no NaN.
+  /// expand() of values that narrow() packed, of which up to packed_slack more are read. Where it returns
+  /// false, `values` may be half written, and the values are to be widened first: it knows few formats,
+  /// counts that are whole vectors, and no NaN, be it one of those behind the last value.
   bool (*expand_stored)(const std::uint8_t* stored, value_format format, const std::uint8_t* bits,
                         std::int64_t count, float* values, destination to);
 
@@ -201,8 +203,9 @@ struct run_loops {
   /// caches go cells that are visited once.
   void (*scatter)(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
                   const window_cells& w, const window_row& row, float* dx, destination to);
-  /// listed[i] = cells[i] + 1, as gather() reads them.
-  void (*list_cells)(const std::uint8_t* cells, std::int64_t count, std::int32_t* listed);
+  // These two are null where adding to dx in memory is as fast: with short vectors.
+  /// listed[i] has the bits of the integer cells[i] + 1, as gather() reads them.
+  void (*list_cells)(const std::uint8_t* cells, std::int64_t count, float* listed);
   /// dx[c] = the sum of gradient[c] of those windows that reach the pixel and whose cells[c] is the pixel's,
   /// in their order, beginning with +0, of `channels` channels of each pixel; `dx` points to the first pixel.
   void (*gather)(const gathered_pixels& pixels, std::int64_t channels, float* dx, destination to);

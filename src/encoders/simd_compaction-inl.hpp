@@ -33,6 +33,7 @@ HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   std::memcpy(&two, bits + i / 8, sizeof two);
   return two;
 }
+/// Of up to eight bits.
 HWY_INLINE int count_of_group(unsigned bits) {
   return std::popcount(bits);
 }
@@ -64,6 +65,7 @@ constexpr auto lanes_before = [] {
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   return bits[i / 8];
 }
+/// Of up to eight bits.
 HWY_INLINE int count_of_group(unsigned bits) {
   return std::popcount(bits);
 }
@@ -114,7 +116,7 @@ constexpr std::array<lane_bytes, 16> lane_moves(bool packs) {
 alignas(16) constexpr auto packed_bytes = lane_moves(true);
 alignas(16) constexpr auto spread_bytes = lane_moves(false);
 
-/// How many bits of a byte are set: SSSE3 has no instruction that counts.
+/// How many bits of a byte are set: not all of these targets have an instruction that counts.
 constexpr auto bit_counts = [] {
   std::array<std::uint8_t, 256> counts{};
   for (unsigned byte = 0; byte < 256; ++byte)
@@ -125,7 +127,7 @@ constexpr auto bit_counts = [] {
 HWY_INLINE unsigned group_bits(const std::uint8_t* bits, std::int64_t i) {
   return (bits[i / 8] >> (i % 8)) & 0xFU;
 }
-/// Of a group, or of two.
+/// Of up to eight bits.
 HWY_INLINE int count_of_group(unsigned bits) {
   return bit_counts[bits];
 }

@@ -13,7 +13,8 @@ namespace stash::detail {
 namespace HWY_NAMESPACE {
 namespace {
 
-// With narrower vectors, widening twice as many codes as there are takes longer than that.
+// A vector of codes is widened for each vector of values, of which half may be zeros. With narrower vectors
+// that takes longer than to widen the codes first.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 
 /// Widens a vector of codes, by way of f16.
@@ -28,24 +29,21 @@ class code_widening {
     largest_ = hn::Max(largest_, hn::And(code, hn::Set(d16, magnitude_mask<Format>)));
     auto half = code;
     // The code's sign is in all bits above its magnitude.
-    if constexpr (shift != 0) half = hn::And(hn::ShiftLeft<shift>(code), hn::Set(d16, used_bits));
+    if constexpr (half_shift<Format> != 0)
+      half = hn::And(hn::ShiftLeft<half_shift<Format>>(code), hn::Set(d16, half_bits<Format>));
     const auto value = hn::PromoteTo(floats(), hn::BitCast(hn::Rebind<hwy::float16_t, floats>(), half));
     if constexpr (half_rebias<Format> == 127 << 23) return value;
     return hn::Mul(value, factor_);
   }
 
-  /// What f16 has no number for, or would not keep as it is, was among the codes.
+  /// A NaN was among the codes: f16 would make a signalling one quiet, and e4m3's is a number there.
   HWY_INLINE bool any_nan() const {
-    return !hn::AllFalse(d16, hn::Gt(largest_, hn::Set(d16, largest_number)));
+    return !hn::AllFalse(d16, hn::Gt(largest_, hn::Set(d16, largest_code<Format>)));
   }
 
  private:
   using codes16 = hn::Rebind<std::int16_t, floats>;
   static constexpr codes16 d16{};
-  static constexpr int shift = 10 - Format::mantissa_bits;
-  static constexpr auto used_bits = static_cast<std::int16_t>(0x8000 | (magnitude_mask<Format> << shift));
-  static constexpr auto largest_number =
-      static_cast<std::int16_t>(Format::ieee ? Format::largest_finite + 1 : Format::nan - 1);
 
   static HWY_INLINE hn::Vec<codes16> load(const std::uint16_t* codes) {
     return hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(codes));

@@ -126,8 +126,14 @@ constexpr run_loops table = {.rectify = rectify,
                              .maximum_with_codes = {max_kernel<tensorflow, true, winner_bytes::codes>::run,
                                                     max_kernel<pytorch, true, winner_bytes::codes>::run},
                              .scatter = scatter_run,
+#if STASH_LOOPS_LANES >= 8
                              .list_cells = list_cells,
-                             .gather = gather_run};
+                             .gather = gather_run
+#else
+                             .list_cells = nullptr,
+                             .gather = nullptr
+#endif
+};
 
 }  // namespace
 

@@ -110,8 +110,8 @@ HWY_NOINLINE void mend_groups(const float* values, std::int64_t count, std::uint
     std::int32_t largest = 0;
     for (std::int64_t j = i; j < i + some; ++j)
       largest = std::max(largest, std::bit_cast<std::int32_t>(values[j]) & f32_magnitude_mask);
-    const bool common = largest >= lowest_exponent << 23 && largest < (highest_exponent + 1) << 23;
-    if (!common) *scales = narrow_group<Elements, Underflow>(values + i, some, elements);
+    if (!is_common_magnitude(largest))
+      *scales = narrow_group<Elements, Underflow>(values + i, some, elements);
   }
 }
 
@@ -345,14 +345,14 @@ template <class Elements>
 using packed_elements = small_elements<Elements>;
 #endif
 template <class Elements>
-using element_values =
+using element_widening =
     std::conditional_t<Elements::bits == 8, byte_elements<Elements>, packed_elements<Elements>>;
 
 template <class Elements, bool Past>
 void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                      float* values) {
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
-  const element_values<Elements> found;
+  const element_widening<Elements> found;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<group_bytes>(elements);
     const std::uint8_t scale = *scales++;

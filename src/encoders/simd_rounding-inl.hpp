@@ -244,12 +244,13 @@ HWY_INLINE bool all_below(lane_vector magnitudes, std::int32_t limit) {
   return hn::AllTrue(lane_integers(), hn::Lt(magnitudes, set_lanes(limit)));
 }
 
+/// Lane by lane, the largest magnitude of so many vectors. Of more than four, only the upper 16 bits and
+/// whether all are zero are sure to be right.
 template <std::int64_t Vectors>
 HWY_INLINE lane_vector largest_magnitudes(const float* from) {
   lane_vector largest = magnitude_of(load_lanes_of(from));
   if constexpr (HWY_TARGET == HWY_SSSE3 && Vectors > 4) {
-    // It has a maximum of halves alone. Upper ones are right then, and of lower ones nobody asks for more
-    // than whether all are zero.
+    // It has a maximum of halves alone.
     lane_vector all = largest;
     for (std::int64_t i = 1; i < Vectors; ++i) {
       const lane_vector magnitude = magnitude_of(load_lanes_of(from + i * lane_count));

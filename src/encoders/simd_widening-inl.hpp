@@ -25,23 +25,6 @@ HWY_INLINE lane_vector widen_magnitude(lane_vector moved, lane_vector rebias, la
   return hn::BitCast(lane_integers(), hn::Min(as_normal, as_subnormal));
 }
 
-/// Value of codes in the low bits of 32, for exponents moved as in widen_magnitude(); infinities and NaN stay
-/// what they are. Bits above the code are ignored.
-template <class Format>
-HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
-  const lane_vector magnitude = hn::And(codes, set_lanes(magnitude_mask<Format>));
-  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
-  lane_vector result = widen_magnitude(moved, rebias, smallest);
-  if constexpr (Format::ieee) {
-    const lane_vector special = hn::Or(moved, set_lanes(f32_infinity));
-    result = hn::IfThenElse(hn::Gt(magnitude, set_lanes(Format::largest_finite)), special, result);
-  } else if constexpr (Format::nan != 0) {
-    result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
-  }
-  const lane_vector sign = hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
-  return hn::Or(result, sign);
-}
-
 template <class Format>
 constexpr std::int32_t widening_rebias = (127 - Format::bias) << 23;
 
@@ -67,6 +50,23 @@ HWY_INLINE void widen_blocks(const In* from, std::int64_t count, float* to, cons
 // general form: a signalling one would become quiet there, and that of e4m3 is a number.
 #define STASH_WIDENS_BY_HALVES 1
 
+/// Value of codes in the low bits of 32, for exponents moved as in widen_magnitude(); infinities and NaN stay
+/// what they are. Bits above the code are ignored.
+template <class Format>
+HWY_INLINE lane_vector widen_codes(lane_vector codes, lane_vector rebias, lane_vector smallest) {
+  const lane_vector magnitude = hn::And(codes, set_lanes(magnitude_mask<Format>));
+  const lane_vector moved = hn::ShiftLeft<23 - Format::mantissa_bits>(magnitude);
+  lane_vector result = widen_magnitude(moved, rebias, smallest);
+  if constexpr (Format::ieee) {
+    const lane_vector special = hn::Or(moved, set_lanes(f32_infinity));
+    result = hn::IfThenElse(hn::Gt(magnitude, set_lanes(Format::largest_finite)), special, result);
+  } else if constexpr (Format::nan != 0) {
+    result = hn::IfThenElse(hn::Eq(magnitude, set_lanes(Format::nan)), set_lanes(0x7fc00000), result);
+  }
+  const lane_vector sign = hn::And(hn::ShiftLeft<32 - Format::bits>(codes), set_lanes(~f32_magnitude_mask));
+  return hn::Or(result, sign);
+}
+
 /// The values of so many codes of one byte each.
 template <class Format, std::int64_t Values, bool Past>
 HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_vector smallest, float* to) {
@@ -79,8 +79,16 @@ HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_
 
 constexpr std::int64_t half_count = 2 * lane_count;
 
+// From codes to f16, but for a power of two: the exponent that this leaves, how far codes move, what they are
+// made of there, and the largest code of a number or infinity.
 template <class Format>
 constexpr std::int32_t half_rebias = (127 + 15 - Format::bias) << 23;
+template <class Format>
+constexpr int half_shift = 10 - Format::mantissa_bits;
+template <class Format>
+constexpr auto half_bits = static_cast<std::int16_t>(0x8000 | (magnitude_mask<Format> << half_shift<Format>));
+template <class Format>
+constexpr int largest_code = Format::ieee ? Format::largest_finite + 1 : Format::nan - 1;
 
 /// Of f16 in every lane, times `factor` if Scaled.
 template <bool Past, bool Scaled>
@@ -118,24 +126,20 @@ class byte_values {
       const short_vector code =
           hn::PromoteTo(shorts(), hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(codes + k)));
       // The code's sign is in all bits above its magnitude.
-      short_vector halves = hn::ShiftLeft<shift>(code);
-      if constexpr (shift < 8) halves = hn::And(halves, hn::Set(shorts(), used_bits));
+      short_vector halves = hn::ShiftLeft<half_shift<Format>>(code);
+      if constexpr (half_shift<Format> < 8) halves = hn::And(halves, hn::Set(shorts(), half_bits<Format>));
       widen_halves_to<Past, Scaled || half_rebias<Format> != 127 << 23>(halves, factor_, to + k);
     }
   }
 
  private:
-  static constexpr int shift = 10 - Format::mantissa_bits;
-  static constexpr auto used_bits = static_cast<std::int16_t>(0x8000 | (0x7f << shift));
-  static constexpr int largest_number = Format::ieee ? Format::largest_finite + 1 : Format::nan - 1;
-
   template <std::int64_t Values>
   static HWY_INLINE bool any_nan_of(const std::uint8_t* codes) {
     const hn::CappedTag<std::int8_t, Values> d8;
     static_assert(hn::MaxLanes(d8) == Values);
     const auto magnitude =
         hn::And(hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(codes)), hn::Set(d8, 0x7f));
-    return !hn::AllFalse(d8, hn::Gt(magnitude, hn::Set(d8, largest_number)));
+    return !hn::AllFalse(d8, hn::Gt(magnitude, hn::Set(d8, largest_code<Format>)));
   }
 
   template <std::int64_t Values, bool Past>
@@ -337,15 +341,11 @@ class word_values {
       const hn::Rebind<hwy::float16_t, lane_floats> dh;
       return store_vector<Past>(lane_floats(), hn::PromoteTo(lane_floats(), hn::BitCast(dh, halves)), to);
     }
-    widen_lanes<Past>(halves, to);
+    const lane_vector codes = hn::ShiftRight<6>(hn::PromoteTo(lane_integers(), halves));
+    store_lanes_to<Past>(widen_codes<fp10_format>(codes, rebias_, smallest_), to);
 #else
     widen_upper_halves<fp10_format, Past>(halves, rebias_, smallest_, to);
 #endif
-  }
-  template <bool Past>
-  HWY_INLINE void widen_lanes(hn::Vec<hn::Rebind<std::uint16_t, lane_integers> > halves, float* to) const {
-    const lane_vector codes = hn::ShiftRight<6>(hn::PromoteTo(lane_integers(), halves));
-    store_lanes_to<Past>(widen_codes<fp10_format>(codes, rebias_, smallest_), to);
   }
 
   alignas(16) static constexpr auto places = [] {

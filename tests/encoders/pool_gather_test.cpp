@@ -1,5 +1,5 @@
-// Maps that are written past the caches are large; here small ones go that way, beside the way through the
-// caches, which the tests of max_pool and relu_max_pool compare with the reference.
+// Maps whose gradients are gathered are large; here small ones are, of every shape, beside the other way,
+// which the tests of max_pool and relu_max_pool compare with the reference.
 
 #include <random>
 
@@ -20,11 +20,16 @@ void check_source(const detail::pool_shape& s, const tensor& dy, const Source& s
   tensor expected(l.x(), gap), dx(l.x(), gap);
   std::uint32_t expected_status = 0, status = 0;
   detail::pool_backward(s, dy.view(), source, expected.view(), expected_status, serial,
-                        detail::destination::caches);
-  detail::pool_backward(s, dy.view(), source, dx.view(), status, context, detail::destination::memory);
+                        detail::backward_way::scatter);
+  detail::pool_backward(s, dy.view(), source, dx.view(), status, context, detail::backward_way::gather);
   ASSERT_EQ(dx.bits(), expected.bits());
   ASSERT_TRUE(dx.gaps_intact());
   ASSERT_EQ(status, expected_status);
+}
+
+/// Whether the instruction set in use does.
+bool gathers() {
+  return detail::loops().gather != nullptr;
 }
 
 /// All sources of winners of one layer; `gap` lies behind each pixel of the gradients.
@@ -57,6 +62,7 @@ void check_layer(const layer& l, std::int64_t gap, const execution_context& cont
 }
 
 TEST(pool_gather, every_geometry) {
+  if (!gathers()) GTEST_SKIP();
   std::uint32_t seed = 0;
   each_geometry([&](const layer& l) {
     check_layer(l, seed % 3, serial, seed);
@@ -69,6 +75,7 @@ TEST(pool_gather, edges_of_vectors_and_parts) {
   const std::string before = cpu_target();
   for (const std::string& target : cpu_targets()) {
     set_cpu_target(target);
+    if (!gathers()) continue;
     for (const layer& l : edge_layers()) {
       check_layer(l, 0, serial, 7);
       if (testing::Test::HasFatalFailure()) FAIL() << target;
@@ -78,6 +85,7 @@ TEST(pool_gather, edges_of_vectors_and_parts) {
 }
 
 TEST(pool_gather, any_cut_of_the_loop) {
+  if (!gathers()) GTEST_SKIP();
   for (const layer& l : edge_layers()) {
     check_layer(l, 16, threads(), 8);
     if (testing::Test::HasFatalFailure()) FAIL();
@@ -87,6 +95,7 @@ TEST(pool_gather, any_cut_of_the_loop) {
 /// Parts of columns and of channels, strides beyond the phases that are written at once, and windows as high
 /// or wide as they may be.
 TEST(pool_gather, large_rows) {
+  if (!gathers()) GTEST_SKIP();
   for (const layer& l :
        {layer{1, 5, 700, 16, {3, 3, 2, 2, 1, 1}}.fit(false),
         layer{1, 7, 150, 300, {3, 3, 1, 1, 1, 1}}.fit(true), layer{1, 300, 5, 17, {256, 1, 3, 1}}.fit(false),
@@ -98,16 +107,33 @@ TEST(pool_gather, large_rows) {
   }
 }
 
-/// A map as large as those that go this way by themselves.
+/// Which layers go which way, and that a map as large as that arrives.
 TEST(pool_gather, large_map) {
+  const auto way = [](const layer& l, std::int64_t pitch, std::uintptr_t at) {
+    const tensor_view dx{reinterpret_cast<void*>(at), dtype::f32, memory_space::host, l.x(), pitch};
+    const tensor_view dy{reinterpret_cast<void*>(at), dtype::f32, memory_space::host, l.y()};
+    return detail::backward_way_of(detail::check_pool("test", "dx", dx, "dy", dy, l.window), dx);
+  };
+  constexpr auto scatter = detail::backward_way::scatter;
   const layer l = layer{2, 512, 128, 64, {3, 3, 2, 2, 0, 1}}.fit(true);
   ASSERT_GE(l.x().elements(), detail::streamed_elements);
-  tensor x(l.x()), y(l.y()), dy(l.y()), dx(l.x()), expected(l.x());
+  EXPECT_EQ(way(l, 64, 4096), gathers() ? detail::backward_way::gather : scatter);
+  EXPECT_EQ(way(l, 65, 4096), scatter);
+  EXPECT_EQ(way(l, 64, 4100), scatter);
+  EXPECT_EQ(way(layer{1, 512, 127, 64, l.window}.fit(true), 64, 4096), scatter);
+  EXPECT_EQ(way(layer{2, 512, 129, 63, l.window}.fit(true), 63, 4096), scatter);
+  EXPECT_EQ(way(layer{2, 512, 128, 64, {2, 2, 2, 2}}.fit(true), 64, 4096), scatter);
+  EXPECT_EQ(way(layer{2, 512, 128, 64, {3, 3, 1, 1, 1, 1}}.fit(true), 64, 4096), scatter);
+
+  tensor x(l.x()), y(l.y()), dy(l.y()), expected(l.x());
   fill_uniform(x, 1);
   fill_uniform(dy, 2);
   reference_pool_backward(l, dy, reference_pool(l, x, y, framework_rule::tensorflow), expected);
-  max_pool_backward(dy.view(), x.view(), dx.view(), l.window, framework_rule::tensorflow, threads());
-  EXPECT_EQ(dx.bits(), expected.bits());
+  const auto count = static_cast<std::size_t>(l.x().elements());
+  const std::unique_ptr<float[]> dx(new (std::align_val_t{64}) float[count]);
+  const tensor_view view{dx.get(), dtype::f32, memory_space::host, l.x()};
+  max_pool_backward(dy.view(), x.view(), view, l.window, framework_rule::tensorflow, threads());
+  EXPECT_EQ(std::memcmp(dx.get(), expected.view().data, count * sizeof(float)), 0);
 }
 
 }  // namespace

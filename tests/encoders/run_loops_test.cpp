@@ -193,6 +193,9 @@ TEST_P(run_loops_test, stored_past_the_caches) {
 TEST_P(run_loops_test, expand_stored) {
   for (const value_format format : plain_formats) {
     const value_codec codec{format, underflow_rule::to_zero, dtype::f32};
+    const bool knows = std::string_view(GetParam().name) == "AVX3" &&
+                       (format == value_format::fp16 || format == value_format::fp8_e4m3 ||
+                        format == value_format::fp8_e5m2);
     for (const std::int64_t n : counts_) {
       for (const std::uint8_t kept_bits : {std::uint8_t{0xff}, std::uint8_t{0xb5}}) {
         const std::vector<std::uint8_t> bits = bytes((n + 7) / 8);
@@ -211,6 +214,10 @@ TEST_P(run_loops_test, expand_stored) {
             float* const to = all + 16 + behind;
             const bool done = fast_->expand_stored(stored.data(), format, bits.data(), n, to, where);
             finish_streams();
+            // Of the bytes that keep all bits, some are NaN.
+            if (!knows || n % 16 != 0 || kept_bits != 0xff) {
+              EXPECT_EQ(done, knows && n % 16 == 0) << static_cast<int>(format) << ' ' << n;
+            }
             if (done) {
               EXPECT_EQ(bits_of({to, to + n}), bits_of(expected)) << static_cast<int>(format) << ' ' << n;
             }
@@ -730,6 +737,7 @@ TEST_P(run_loops_test, windows) {
 
 // Pixels sum what their windows send them, in the order of the windows.
 TEST_P(run_loops_test, gathered_pixels) {
+  if (fast_->gather == nullptr) GTEST_SKIP() << "these vectors scatter";
   constexpr std::int64_t steps = 3;
   for (const std::int64_t channels : {1, 3, 8, 16, 20, 64, 129, 256}) {
     const std::int64_t gradient_step = channels + 5, pixel_pitch = (channels + 15) / 16 * 16;
@@ -740,11 +748,10 @@ TEST_P(run_loops_test, gathered_pixels) {
       std::vector<std::uint8_t> cells(static_cast<std::size_t>(steps * channels));
       for (std::size_t i = 0; i < cells.size(); ++i)
         cells[i] = static_cast<std::uint8_t>(i * 7 % 5 == 0 ? 255 : i % 3);
-      std::vector<std::int32_t> listed(cells.size()), also_listed(cells.size());
-      plain_.list_cells(cells.data(), std::ssize(cells), listed.data());
-      fast_->list_cells(cells.data(), std::ssize(cells), also_listed.data());
-      ASSERT_EQ(listed, also_listed);
-      EXPECT_EQ(listed[0], 256);
+      std::vector<float> listed(cells.size());
+      fast_->list_cells(cells.data(), std::ssize(cells), listed.data());
+      for (std::size_t i = 0; i < cells.size(); ++i)
+        ASSERT_EQ(std::bit_cast<std::int32_t>(listed[i]), cells[i] + 1);
 
       std::vector<reaching_window> windows;
       for (std::int32_t k = 0; k < std::accumulate(counts.begin(), counts.end(), 0); ++k)
@@ -761,27 +768,25 @@ TEST_P(run_loops_test, gathered_pixels) {
           for (const std::size_t end = k + static_cast<std::size_t>(counts[static_cast<std::size_t>(p)]);
                k < end; ++k) {
             for (std::int64_t c = 0; c < channels; ++c) {
-              if (windows[k].cells[i * channels + c] == windows[k].cell)
+              if (std::bit_cast<std::int32_t>(windows[k].cells[i * channels + c]) == windows[k].cell)
                 pixel[c] += windows[k].gradient[i * gradient_step + c];
             }
           }
         }
       }
-      for (const run_loops* version : {&plain_, fast_}) {
-        for (const destination to : {destination::caches, destination::memory}) {
-          for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
-            alignas(run_alignment) float target[2400];
-            std::fill_n(target, std::size(target), 7.0F);
-            version->gather(pixels, channels, target + behind, to);
-            finish_streams();
-            for (std::size_t i = 0; i < std::size(target); ++i) {
-              const bool outside = i < behind || i - behind >= expected.size();
-              const float wanted = outside ? 7.0F : expected[i - behind];
-              // Which of two NaNs a sum hands on is the processor's business.
-              if (std::isnan(target[i]) && std::isnan(wanted)) continue;
-              ASSERT_EQ(std::bit_cast<std::uint32_t>(target[i]), std::bit_cast<std::uint32_t>(wanted))
-                  << channels << ' ' << phases << ' ' << behind << ' ' << i;
-            }
+      for (const destination to : {destination::caches, destination::memory}) {
+        for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
+          alignas(run_alignment) float target[2400];
+          std::fill_n(target, std::size(target), 7.0F);
+          fast_->gather(pixels, channels, target + behind, to);
+          finish_streams();
+          for (std::size_t i = 0; i < std::size(target); ++i) {
+            const bool outside = i < behind || i - behind >= expected.size();
+            const float wanted = outside ? 7.0F : expected[i - behind];
+            // Which of two NaNs a sum hands on is the processor's business.
+            if (std::isnan(target[i]) && std::isnan(wanted)) continue;
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(target[i]), std::bit_cast<std::uint32_t>(wanted))
+                << channels << ' ' << phases << ' ' << behind << ' ' << i;
           }
         }
       }
