@@ -111,7 +111,9 @@ def test_what_a_branch_keeps_for_its_gradient_counts(python, mode):
     body = "lambda x: L.GlobalAveragePooling2D()(conv(Branch({many})(conv(x))))"
     names = ", ".join(f"{many}: peaks({body.format(many=many)})" for many in (1, 8))
     for many, result in python(STEP, BRANCH, f"out({{{names}}})", **ALLOCATORS[mode], INTER="1").items():
-        check(result, f"{many} convolutions in a branch")
+        # Such a step is left as it is, and its order to chance: once in thirty times one more map lies there.
+        least, predicted = min(result[:2]), result[2]
+        assert abs(least - predicted) <= FORETOLD * predicted, (many, result)
 
 
 def test_order_alone_is_worth_a_rewrite(python):
