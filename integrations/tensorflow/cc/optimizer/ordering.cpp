@@ -55,6 +55,7 @@ class orderer {
     readers_before_updates();
     iterations_one_by_one();
     result_.slopes = slopes_before_readers(graph_, step_, sizes_, flow_);
+    result_.late = late_sources(graph_, step_, sizes_, flow_, result_.slopes);
     find_what_goes_on();
     result_.order = simulate();
     if (result_.order.size() != step_.order.size()) {

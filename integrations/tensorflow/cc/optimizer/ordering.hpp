@@ -8,6 +8,7 @@
 
 #include "optimizer/control_flow.hpp"
 #include "optimizer/graph_view.hpp"
+#include "optimizer/late_sources.hpp"
 #include "optimizer/step.hpp"
 
 namespace stash_tf {
@@ -17,6 +18,8 @@ struct ordering {
   std::vector<std::pair<int, int>> pairs;
   /// Likewise, of slopes_before_readers(); all in the forward pass.
   std::vector<std::pair<int, int>> slopes;
+  /// Of the forward pass, too.
+  std::vector<late_source> late;
   /// All nodes: the forward pass, then the backward pass.
   std::vector<int> order;
   /// Loops of the backward pass whose next iteration waits for what one adds up.

@@ -51,6 +51,8 @@ class rewriter {
     for (const auto* pairs : {&ordered.pairs, &ordered.slopes})
       for (const auto& [first, second] : *pairs)
         wait_for(second, graph_.name(first));
+    for (const late_source& late : ordered.late)
+      wait_for(late.node, turn_behind(late.met, late.type));
   }
 
   void refuse(const std::string& message) {
@@ -133,6 +135,18 @@ class rewriter {
   }
 
   void wait_for(int waiting, const std::string& name) { add_control_edge(node(waiting), name); }
+
+  // The name of a node that runs when a tensor is there. A control edge from the tensor's own op would keep
+  // oneDNN from making one op of it and those before it.
+  const std::string& turn_behind(const source& tensor, tensorflow::DataType type) {
+    std::string& name = turns_[tensor];
+    if (!name.empty()) return name;
+    NodeDef* n = add_node(absl::StrCat(graph_.name(tensor.node), "/stash_turn"), "Identity", tensor.node);
+    n->add_input(graph_.tensor_name(tensor));
+    (*n->mutable_attr())["T"].set_type(type);
+    name = n->name();
+    return name;
+  }
 
   void change_op(NodeDef* n, const char* op, std::vector<std::string> data,
                  const std::set<std::string>& kept_attrs) {
@@ -361,6 +375,7 @@ class rewriter {
   std::vector<int> position_;  // in the topological order
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;
+  std::map<source, std::string> turns_;
   std::map<std::pair<int, std::string>, std::string> decoder_of_;
 };
 
