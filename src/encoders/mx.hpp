@@ -226,16 +226,17 @@ template <class Elements>
   const auto factor = std::bit_cast<float>(scale * (1 << 23));
   std::uint8_t codes[mx_group];
   unpack_codes<Elements::bits>(in, mx_group, codes);
-  for (std::int64_t i = 0; i < mx_group; ++i) {
-    const float value = element_values<Elements>[codes[i]];
-    values[i] = value * factor;
-    // A signalling NaN would become a quiet one.
-    if constexpr (Elements::ieee) {
-      const auto bits = std::bit_cast<std::int32_t>(value);
-      values[i] = std::bit_cast<float>(
-          choose((bits & f32_magnitude_mask) > f32_infinity, bits, std::bit_cast<std::int32_t>(values[i])));
-    }
+  if constexpr (Elements::nan != 0) {
+    // No NaN goes through a multiplication: a signalling one would become quiet, whatever is done with the
+    // product, for compilers take one NaN for another.
+    constexpr int largest_number = Elements::ieee ? Elements::largest_finite + 1 : Elements::nan - 1;
+    int largest = 0;
+    for (std::int64_t i = 0; i < mx_group; ++i)
+      largest = std::max(largest, codes[i] & magnitude_mask<Elements>);
+    if (largest > largest_number) return widen_group<Elements>(scale, in, mx_group, values);
   }
+  for (std::int64_t i = 0; i < mx_group; ++i)
+    values[i] = element_values<Elements>[codes[i]] * factor;
 }
 
 /// The group loops of every MX format, behind one switch.

@@ -127,7 +127,7 @@ def test_order_alone_is_worth_a_rewrite(python):
     assert rewritten and ordered and "ops run in an order in which memory is freed earlier" in text, text
 
 
-NOISES = ("GaussianNoise", "GaussianDropout", "Dropout")
+NOISES = ("GaussianNoise", "GaussianDropout")
 
 
 @pytest.mark.parametrize("inter", (1, 2))
