@@ -231,8 +231,8 @@ template <class Elements>
     // product, for compilers take one NaN for another.
     constexpr int largest_number = Elements::ieee ? Elements::largest_finite + 1 : Elements::nan - 1;
     int largest = 0;
-    for (std::int64_t i = 0; i < mx_group; ++i)
-      largest = std::max(largest, codes[i] & magnitude_mask<Elements>);
+    for (const std::uint8_t code : codes)
+      largest = std::max(largest, code & magnitude_mask<Elements>);
     if (largest > largest_number) return widen_group<Elements>(scale, in, mx_group, values);
   }
   for (std::int64_t i = 0; i < mx_group; ++i)

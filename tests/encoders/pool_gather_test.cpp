@@ -1,7 +1,10 @@
 // Maps whose gradients are gathered are large; here small ones are, of every shape, beside the other way,
 // which the tests of max_pool and relu_max_pool compare with the reference.
 
+#include <cstring>
+#include <memory>
 #include <random>
+#include <vector>
 
 #include "encoders/pool_backward.hpp"
 #include "encoders/pool_reference.hpp"
@@ -130,10 +133,13 @@ TEST(pool_gather, large_map) {
   fill_uniform(dy, 2);
   reference_pool_backward(l, dy, reference_pool(l, x, y, framework_rule::tensorflow), expected);
   const auto count = static_cast<std::size_t>(l.x().elements());
-  const std::unique_ptr<float[]> dx(new (std::align_val_t{64}) float[count]);
-  const tensor_view view{dx.get(), dtype::f32, memory_space::host, l.x()};
+  std::vector<float> room(count + 16);
+  void* dx = room.data();
+  std::size_t bytes = room.size() * sizeof(float);
+  std::align(64, count * sizeof(float), dx, bytes);
+  const tensor_view view{dx, dtype::f32, memory_space::host, l.x()};
   max_pool_backward(dy.view(), x.view(), view, l.window, framework_rule::tensorflow, threads());
-  EXPECT_EQ(std::memcmp(dx.get(), expected.view().data, count * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(dx, expected.view().data, count * sizeof(float)), 0);
 }
 
 }  // namespace
