@@ -91,6 +91,10 @@ inline constexpr std::int32_t f32_infinity = 0x7f800000;
 template <class Format>
 inline constexpr std::int32_t magnitude_mask = (1 << (Format::bits - 1)) - 1;
 
+/// The largest magnitude of a code that is not NaN, of a format that has NaN.
+template <class Format>
+inline constexpr std::int32_t largest_code = Format::ieee ? Format::largest_finite + 1 : Format::nan - 1;
+
 /// A power of two whose last mantissa bit is worth one subnormal step of Format: adding it to a small value
 /// leaves the count of steps, correctly rounded, in the low bits.
 template <class Format>

@@ -171,16 +171,20 @@ template <class Elements>
 
 // Whole groups whose exponents are common ones, for compilers to vectorise.
 
-/// Bits of the largest magnitude, infinity and NaN included.
-[[gnu::always_inline]] inline std::int32_t largest_of_group(const float* values) noexcept {
+/// Bits of the largest magnitude of `count` values, infinity and NaN included.
+[[gnu::always_inline]] inline std::int32_t largest_of_group(const float* values,
+                                                            std::int64_t count) noexcept {
   std::int32_t largest = 0;
-  for (std::int64_t i = 0; i < mx_group; ++i)
+  for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(values[i]) & f32_magnitude_mask);
   return largest;
 }
 
 constexpr bool is_common_magnitude(std::int32_t largest) noexcept {
   return largest >= lowest_exponent << 23 && largest < (highest_exponent + 1) << 23;
+}
+constexpr bool is_common_scale(std::uint8_t scale) noexcept {
+  return scale >= lowest_exponent && scale <= highest_exponent;
 }
 
 /// narrow_group() for such a group. What moves is where the element's subnormal numbers end. A magnitude plus
@@ -219,7 +223,7 @@ inline constexpr auto element_values = [] {
   return values;
 }();
 
-/// widen_group() for a group with a scale between lowest_exponent and highest_exponent.
+/// widen_group() for a group with such a scale.
 template <class Elements>
 [[gnu::always_inline]] inline void widen_common_group(std::uint8_t scale, const std::uint8_t* in,
                                                       float* values) noexcept {
@@ -229,11 +233,10 @@ template <class Elements>
   if constexpr (Elements::nan != 0) {
     // No NaN goes through a multiplication: a signalling one would become quiet, whatever is done with the
     // product, for compilers take one NaN for another.
-    constexpr int largest_number = Elements::ieee ? Elements::largest_finite + 1 : Elements::nan - 1;
-    int largest = 0;
+    std::int32_t largest = 0;
     for (const std::uint8_t code : codes)
       largest = std::max(largest, code & magnitude_mask<Elements>);
-    if (largest > largest_number) return widen_group<Elements>(scale, in, mx_group, values);
+    if (largest > largest_code<Elements>) return widen_group<Elements>(scale, in, mx_group, values);
   }
   for (std::int64_t i = 0; i < mx_group; ++i)
     values[i] = element_values<Elements>[codes[i]] * factor;

@@ -321,7 +321,7 @@ bool expand_nothing(const std::uint8_t*, value_format, const std::uint8_t*, std:
 
 template <class Elements, underflow_rule Underflow>
 std::uint8_t narrow_any_group(const float* values, std::int64_t count, std::uint8_t* out) noexcept {
-  const std::int32_t largest = count == mx_group ? largest_of_group(values) : 0;
+  const std::int32_t largest = count == mx_group ? largest_of_group(values, mx_group) : 0;
   return is_common_magnitude(largest) ? narrow_common_group<Elements, Underflow>(values, largest, out)
                                       : narrow_group<Elements, Underflow>(values, count, out);
 }
@@ -348,7 +348,7 @@ void widen_groups(const std::uint8_t* scales, const std::uint8_t* elements, std:
       const std::int64_t some = std::min(mx_group, count - i);
       const std::uint8_t scale = *scales++;
       const std::uint8_t* in = elements + i * element::bits / 8;
-      if (some == mx_group && scale >= lowest_exponent && scale <= highest_exponent) {
+      if (some == mx_group && is_common_scale(scale)) {
         widen_common_group<element>(scale, in, values + i);
       } else {
         widen_group<element>(scale, in, some, values + i);

@@ -107,10 +107,7 @@ HWY_NOINLINE void mend_groups(const float* values, std::int64_t count, std::uint
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
   for (std::int64_t i = 0; i < count; i += mx_group, ++scales, elements += group_bytes) {
     const std::int64_t some = std::min(mx_group, count - i);
-    std::int32_t largest = 0;
-    for (std::int64_t j = i; j < i + some; ++j)
-      largest = std::max(largest, std::bit_cast<std::int32_t>(values[j]) & f32_magnitude_mask);
-    if (!is_common_magnitude(largest))
+    if (!is_common_magnitude(largest_of_group(values + i, some)))
       *scales = narrow_group<Elements, Underflow>(values + i, some, elements);
   }
 }
@@ -356,10 +353,10 @@ void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, s
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
     fetch_ahead<group_bytes>(elements);
     const std::uint8_t scale = *scales++;
-    if (scale < lowest_exponent || scale > highest_exponent) {
-      widen_group<Elements>(scale, elements, mx_group, values);
-    } else {
+    if (is_common_scale(scale)) {
       found.template widen<Past>(scale, elements, values);
+    } else {
+      widen_group<Elements>(scale, elements, mx_group, values);
     }
   }
   if (count != 0) widen_group<Elements>(*scales, elements, count, values);

@@ -79,16 +79,14 @@ HWY_INLINE void widen_block(const std::uint8_t* codes, lane_vector rebias, lane_
 
 constexpr std::int64_t half_count = 2 * lane_count;
 
-// From codes to f16, but for a power of two: the exponent that this leaves, how far codes move, what they are
-// made of there, and the largest code of a number or infinity.
+// From codes to f16, but for a power of two: the exponent that this leaves, how far codes move, and what
+// they are made of there.
 template <class Format>
 constexpr std::int32_t half_rebias = (127 + 15 - Format::bias) << 23;
 template <class Format>
 constexpr int half_shift = 10 - Format::mantissa_bits;
 template <class Format>
 constexpr auto half_bits = static_cast<std::int16_t>(0x8000 | (magnitude_mask<Format> << half_shift<Format>));
-template <class Format>
-constexpr int largest_code = Format::ieee ? Format::largest_finite + 1 : Format::nan - 1;
 
 /// Of f16 in every lane, times `factor` if Scaled.
 template <bool Past, bool Scaled>

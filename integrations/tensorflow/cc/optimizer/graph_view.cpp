@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <deque>
+#include <map>
 #include <set>
 #include <stdexcept>
 
@@ -100,11 +101,16 @@ std::string graph_view::tensor_name(const source& tensor) const {
   return tensor.port == 0 ? name(tensor.node) : name(tensor.node) + ":" + std::to_string(tensor.port);
 }
 
-std::vector<int> graph_view::topological_order() const {
+std::vector<int> graph_view::topological_order(const std::vector<std::pair<int, int>>& more) const {
   std::vector<int> waiting(nodes_.size(), 0);
+  std::multimap<int, int> then;
+  for (const auto& [first, second] : more) {
+    then.emplace(first, second);
+    ++waiting[at(second)];
+  }
   std::deque<int> ready;
   for (int i = 0; i < size(); ++i) {
-    waiting[at(i)] = static_cast<int>(before(i).size());
+    waiting[at(i)] += static_cast<int>(before(i).size());
     if (waiting[at(i)] == 0) ready.push_back(i);
   }
   std::vector<int> order;
@@ -115,6 +121,9 @@ std::vector<int> graph_view::topological_order() const {
     order.push_back(i);
     for (const int next : behind(i))
       if (--waiting[at(next)] == 0) ready.push_back(next);
+    const auto [begin, end] = then.equal_range(i);
+    for (auto it = begin; it != end; ++it)
+      if (--waiting[at(it->second)] == 0) ready.push_back(it->second);
   }
   return order;
 }

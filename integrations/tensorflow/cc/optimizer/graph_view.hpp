@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/graph.pb.h"
@@ -68,8 +69,8 @@ class graph_view {
   std::vector<int> behind(int i) const;
 
   /// Every node behind those before it; among those that are ready, the one that became ready first. Shorter
-  /// than size() if there is a cycle.
-  std::vector<int> topological_order() const;
+  /// than size() if there is a cycle. `more`: edges (first, then) besides those of the graph.
+  std::vector<int> topological_order(const std::vector<std::pair<int, int>>& more = {}) const;
 
  private:
   struct loop_ends {

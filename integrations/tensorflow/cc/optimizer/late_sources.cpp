@@ -104,31 +104,6 @@ class source_finder {
   std::vector<int> position_;
 };
 
-// Whether the graph has an order with these edges.
-bool has_order(const graph_view& graph, const std::vector<std::pair<int, int>>& edges) {
-  std::vector<std::size_t> waiting(at(graph.size()));
-  std::vector<std::vector<int>> then(at(graph.size()));
-  for (const auto& [first, second] : edges) {
-    then[at(first)].push_back(second);
-    ++waiting[at(second)];
-  }
-  std::vector<int> ready;
-  for (int i = 0; i < graph.size(); ++i) {
-    waiting[at(i)] += graph.before(i).size();
-    if (waiting[at(i)] == 0) ready.push_back(i);
-  }
-  const auto arrive = [&](const std::vector<int>& next) {
-    for (const int i : next)
-      if (--waiting[at(i)] == 0) ready.push_back(i);
-  };
-  for (std::size_t k = 0; k < ready.size(); ++k) {
-    const int i = ready[k];
-    arrive(graph.behind(i));
-    arrive(then[at(i)]);
-  }
-  return ready.size() == at(graph.size());
-}
-
 }  // namespace
 
 std::vector<late_source> late_sources(const graph_view& graph, const step& of, const tensor_sizes& sizes,
@@ -138,7 +113,7 @@ std::vector<late_source> late_sources(const graph_view& graph, const step& of, c
   std::vector<std::pair<int, int>> edges = slopes;
   for (const late_source& late : found)
     edges.emplace_back(late.met.node, late.node);
-  if (!has_order(graph, edges)) found.clear();
+  if (graph.topological_order(edges).size() != at(graph.size())) found.clear();
   return found;
 }
 

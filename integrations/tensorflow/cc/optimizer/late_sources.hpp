@@ -5,12 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/types.pb.h"
-
 #include "optimizer/control_flow.hpp"
 #include "optimizer/graph_view.hpp"
 #include "optimizer/shapes.hpp"
 #include "optimizer/step.hpp"
+#include "tensorflow/core/framework/types.pb.h"
 
 namespace stash_tf {
 
