@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/device_stream.hpp"
-#include "tensorflow/core/lib/core/threadpool.h"
+#include "kernels/workers.hpp"
 
 namespace stash_tf {
 namespace {
@@ -25,17 +25,6 @@ absl::Status allocate_report(tensorflow::OpKernelContext* context, Tensor* tenso
       context->allocate_temp(tensorflow::DT_UINT8, TensorShape({std::int64_t{trailer_bytes}}), tensor));
   *report = data_of(*tensor);
   return absl::OkStatus();
-}
-
-/// TensorFlow makes blocks of about this many cycles.
-constexpr std::int64_t block_cost = 40000;
-
-void run_on_workers(void* user, std::int64_t count, std::int64_t grain,
-                    void (*body)(void* state, std::int64_t begin, std::int64_t end), void* state) {
-  auto* workers = static_cast<tensorflow::thread::ThreadPool*>(user);
-  // Blocks are longer than the grain where there would be more than four for a thread.
-  const std::int64_t cost = std::max<std::int64_t>(1, block_cost / std::max<std::int64_t>(1, grain));
-  workers->ParallelFor(count, cost, [=](std::int64_t begin, std::int64_t end) { body(state, begin, end); });
 }
 
 }  // namespace
