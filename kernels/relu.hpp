@@ -24,9 +24,12 @@ struct rectify {
   }
 };
 
-/// slope * x; a NaN keeps its bits.
-STASH_DEVICE float scaled(float x, float slope) {
-  return x == x ? slope * x : x;
+/// The bits of slope * x; a NaN keeps its own. They are chosen as integers: of floats, LLVM makes
+/// x * (x == x ? slope : 1), and a multiplication changes NaNs.
+STASH_DEVICE std::uint32_t scaled(std::uint32_t x, float slope) {
+  const float value = as_float(x);
+  const std::uint32_t product = as_bits(slope * value);
+  return value == value ? product : x;
 }
 
 /// x > 0 ? x : slope * x.
@@ -35,7 +38,7 @@ struct leak {
   float slope;
 
   STASH_DEVICE std::uint32_t operator()(std::uint32_t x) const {
-    return passes(x, type, false) ? x : as_bits(scaled(as_float(x), slope));
+    return passes(x, type, false) ? x : scaled(x, slope);
   }
   STASH_DEVICE element_pairs pairs(const element_pairs& x) const {
     element_pairs positive;
@@ -143,7 +146,7 @@ struct gate {
       for (unsigned i = 0; i < group_elements; ++i) {
         const bool pass = (bits >> i & 1) != 0;
         if (leaky) {
-          dy.word[i] = pass ? dy.word[i] : as_bits(scaled(as_float(dy.word[i]), slope));
+          dy.word[i] = pass ? dy.word[i] : scaled(dy.word[i], slope);
         } else {
           dy.word[i] = pass ? dy.word[i] : 0;
         }

@@ -277,13 +277,8 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
                    destination) {
   alignas(run_alignment) std::uint8_t flags[run_elements];
   spread_bits(bits, count, flags);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float value = from[i];
-    const auto kept = std::bit_cast<std::int32_t>(value);
-    const auto scaled = std::bit_cast<std::int32_t>(slope * value);
-    // A NaN keeps its bits.
-    to[i] = std::bit_cast<float>(choose((flags[i] != 0) | is_nan(value), kept, scaled));
-  }
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = kept_or_scaled(from[i], flags[i] != 0, slope);
 }
 
 void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,

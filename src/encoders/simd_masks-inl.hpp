@@ -236,11 +236,11 @@ HWY_INLINE void keep_or_scale_values(const float* from, const std::uint8_t* bits
       from, count,
       [&](std::int64_t i) HWY_ATTR {
         const word_vector v = load(from + i);
-        const auto scaled = hn::Mul(hn::BitCast(df, v), hn::Set(df, slope));
+        const auto scaled = opaque(hn::Mul(hn::BitCast(df, v), hn::Set(df, slope)));
         const word_mask kept = hn::Or(mask_of_bits(bits, i), is_nan_lane(v));
         store(hn::IfThenElse(kept, v, hn::BitCast(words(), scaled)), to + i);
       },
-      [&](std::int64_t i) { to[i] = bit_at(bits, i) || is_nan(from[i]) ? from[i] : slope * from[i]; });
+      [&](std::int64_t i) { to[i] = kept_or_scaled(from[i], bit_at(bits, i), slope); });
 }
 
 void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t count, float slope, float* to,

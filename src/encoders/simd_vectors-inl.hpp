@@ -29,6 +29,17 @@ HWY_INLINE void store(word_vector v, float* p) {
   hn::StoreU(hn::BitCast(floats(), v), floats(), p);
 }
 
+/// `v`, of which the compiler knows nothing any more: clang takes a choice between x and x * slope for a
+/// product of x and the choice between 1 and slope, and a multiplication makes signalling NaNs quiet.
+HWY_INLINE float_vector opaque(float_vector v) {
+#if HWY_COMPILER_CLANG && HWY_ARCH_X86
+  asm("" : "+v"(v.raw));
+#elif HWY_COMPILER_CLANG && HWY_ARCH_ARM_A64
+  asm("" : "+w"(v.raw));
+#endif
+  return v;
+}
+
 constexpr std::int64_t lanes() {
   return static_cast<std::int64_t>(hn::MaxLanes(floats()));
 }

@@ -29,7 +29,7 @@ struct layers : ::testing::Test {
   const stash_tensor_view c_x = wide(x), c_dy = wide(dy_wide), c_dy_small = small(dy_small);
   const stash_tensor_view c_out = wide(found), c_out_small = small(found_small);
   stash_pool_window window = STASH_INIT(stash_pool_window);
-  const cpp::execution_context here;
+  const cpp::execution_context here{};
 
   stash_tensor_view wide(const std::vector<float>& v) const {
     return c_view(v.data(), STASH_DTYPE_F32, wide_dims);

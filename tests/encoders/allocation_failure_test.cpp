@@ -237,7 +237,9 @@ TEST(allocation_failure, messages_of_errors) {
       {"max_pool_forward", [&] { max_pool_forward(x, y, window, no_room, rule, {}); }},
       {"max_pool_backward", [&] { max_pool_backward(dy, short_input, dx, window, {}); }},
       {"relu_max_pool_backward", [&] { relu_max_pool_backward(dy, short_input, dx, window, {}); }}};
-  for (const auto& [what, call] : calls) {
+  for (const auto& each : calls) {
+    const auto& what = each.first;
+    const auto& call = each.second;
     SCOPED_TRACE(what);
     const auto untouched = [&] {
       const auto zeros = [](const auto& all) {

@@ -51,6 +51,8 @@ static void uncount(void* p) {
   if (p != nullptr) count(-static_cast<std::int64_t>(malloc_usable_size(p)));
 }
 
+// For shared libraries, too; clang would hide them, g++ goes by what the system's headers say.
+#pragma GCC visibility push(default)
 void* malloc(std::size_t n) {
   return counted(__libc_malloc(n));
 }
@@ -97,6 +99,7 @@ int munmap(void* at, std::size_t bytes) {
   if (result == 0) count(-static_cast<std::int64_t>(bytes));
   return static_cast<int>(result);
 }
+#pragma GCC visibility pop
 }
 #endif
 

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr std::array<std::int32_t, 2> one{1, 1}, three{3, 3}, none{0, 0};
+constexpr std::array<std::int32_t, 2> one{1, 1}, three{3, 3};
 
 // A network with a 8x8x3 image and a convolution `c0` to 4 channels; loss() closes it.
 class training_graph_test : public ::testing::Test {

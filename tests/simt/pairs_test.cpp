@@ -102,7 +102,8 @@ TEST(device_pairs, leak) {
 TEST(device_pairs, are_clipped) {
   for (const dtype type : types) {
     for (const framework_rule rule : rules) {
-      for (const auto [lower, upper] : all_bounds) {
+      for (const bounds& each : all_bounds) {
+        const float lower = each.lower, upper = each.upper;
         SCOPED_TRACE(lower);
         SCOPED_TRACE(upper);
         expect_same(type,

@@ -178,9 +178,11 @@ class grid_run {
   std::mt19937 random_;
   context::fiber scheduler_;  ///< while a thread runs
   std::exception_ptr failure_;
+#ifdef SIMT_ASAN
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
   std::size_t scheduler_bytes_ = 0;
+#endif
 };
 
 thread_local grid_run* running = nullptr;
