@@ -15,7 +15,7 @@ namespace {
 using tensorflow::thread::ThreadPool;
 
 /// Waking a thread takes as long as the work of so many grains.
-constexpr std::int64_t grains_of_a_thread = 8;
+constexpr std::int64_t grains_of_a_thread = 4;
 /// Whoever comes late still finds blocks, and nobody waits long for the last one.
 constexpr std::int64_t blocks_of_a_thread = 16;
 /// How often the caller looks whether the last blocks are done before it sleeps: some tens of microseconds.
