@@ -6,6 +6,7 @@
 
 #include "common/code_elements.hpp"
 #include "common/each_group.hpp"
+#include "common/mx_codes.hpp"
 #include "common/stored_values.hpp"
 #include "stash/status.hpp"
 
@@ -49,6 +50,13 @@ struct cast_encode_body {
       for (unsigned i = 0; i < group_elements; ++i)
         scaled[i] = values[i] * scale.factor;
       fp8_codes_of(scaled, values, c, g.words);
+    } else if constexpr (Bits == 4 || (Bits == 6 && has_fp8_instructions)) {
+      if constexpr (Bits == 4) g.words[0] = fp4_codes_of<sizeof(Element) == 4>(values, scale, c);
+      if constexpr (Bits == 6) fp6_codes_of(values, scale, c, g.words);
+      // Elements without a NaN of their own are zero where the scale says it.
+      const std::uint32_t there = scale.byte == detail::mx_nan_scale ? 0 : ~0U;
+      g.words[0] &= there;
+      g.words[1] &= there;
     } else {
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)

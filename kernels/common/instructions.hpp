@@ -139,6 +139,12 @@ STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
   return products;
 }
+/// Sums of f16, two at once, of which f32 holds every bit.
+STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t sums;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+  return sums;
+}
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
@@ -358,6 +364,13 @@ STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   return floats_to_halves(
       half_to_float(static_cast<std::uint16_t>(a)) * half_to_float(static_cast<std::uint16_t>(b)),
       half_to_float(static_cast<std::uint16_t>(a >> 16)) *
+          half_to_float(static_cast<std::uint16_t>(b >> 16)));
+}
+/// Sums of f16, two at once, of which f32 holds every bit.
+STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
+  return floats_to_halves(
+      half_to_float(static_cast<std::uint16_t>(a)) + half_to_float(static_cast<std::uint16_t>(b)),
+      half_to_float(static_cast<std::uint16_t>(a >> 16)) +
           half_to_float(static_cast<std::uint16_t>(b >> 16)));
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two

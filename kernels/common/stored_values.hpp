@@ -32,8 +32,9 @@ struct value_conversion {
   unsigned sign_place;
   std::uint32_t keep;  ///< 1: what is not zero does not become zero
   bool bf16;           ///< as many exponents as f32
-  bool e5m2;           ///< one of the two formats that have instructions of their own
+  bool e5m2;           ///< the instructions for e5m2 serve it, else those for e4m3 if any
   int emax;            ///< MX elements: exponent of the largest number
+  float place;         ///< MX elements of 6 bits: what moves them to the lower end of an 8-bit format
 };
 
 /// The constants of a format of encoders/convert.hpp.
@@ -59,8 +60,12 @@ constexpr value_conversion conversion_of(bool keep_nonzero, int emax = 0) {
   c.sign_place = Format::bits - 1;
   c.keep = keep_nonzero ? 1 : 0;
   c.bf16 = Format::bias == 127;
-  c.e5m2 = Format::bits == 8 && mantissa == 2;
+  c.e5m2 = mantissa == 2;
   c.emax = emax;
+  constexpr int eight_bits = mantissa == 2 ? detail::fp8_e5m2_format::bias : detail::fp8_e4m3_format::bias;
+  c.place = Format::bits == 6
+                ? std::bit_cast<float>(static_cast<std::uint32_t>(127 + Format::bias - eight_bits) << 23)
+                : 1.0F;
   return c;
 }
 
@@ -341,6 +346,27 @@ STASH_DEVICE std::uint32_t completed_fp8(std::uint32_t codes, std::uint32_t kept
   return select_bits(sign_bits, signs, codes);
 }
 
+/// The highest bit of a byte for each of four values that is not zero.
+STASH_DEVICE std::uint32_t nonzero_bytes(const float* values) {
+  std::uint32_t bytes = 0;
+  STASH_UNROLL
+  for (unsigned i = 0; i < 4; ++i)
+    bytes |= (as_bits(values[i]) & 0x7fffffffU) != 0 ? 0x80U << (8 * i) : 0;
+  return bytes;
+}
+
+/// Calls convert(e5m2, keep_nonzero), whose arguments are constants: asked once for all words.
+template <class Convert>
+STASH_DEVICE void for_rules(const value_conversion& c, const Convert& convert) {
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  if (c.keep != 0) {
+    c.e5m2 ? convert(yes, yes) : convert(no, yes);
+  } else {
+    c.e5m2 ? convert(yes, no) : convert(no, no);
+  }
+}
+
 /// Calls convert(bf16, e5m2), whose arguments are constants: asked once for all words.
 template <class Convert>
 STASH_DEVICE void for_kinds(const element_type& type, const value_conversion& c, const Convert& convert) {
@@ -391,24 +417,19 @@ STASH_DEVICE void fp8_codes_of(const group<std::uint16_t>& g, const element_type
 STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
                                const float (&originals)[group_elements], const value_conversion& c,
                                std::uint32_t* words) {
-  const auto convert = [&](auto e5m2) {
+  const auto convert = [&](auto e5m2, auto keep_nonzero) {
     STASH_UNROLL
     for (unsigned w = 0; w < 2; ++w) {
       const float* v = values + 4 * w;
       const float* o = originals + 4 * w;
       const std::uint32_t codes = floats_to_fp8(v[0], v[1], e5m2) | floats_to_fp8(v[2], v[3], e5m2) << 16;
-      std::uint32_t kept = 0;
-      if (c.keep != 0) {
-        STASH_UNROLL
-        for (unsigned i = 0; i < 4; ++i)
-          kept |= (as_bits(o[i]) & 0x7fffffffU) != 0 ? 0x80U << (8 * i) : 0;
-      }
+      const std::uint32_t kept = keep_nonzero ? nonzero_bytes(o) : 0;
       const std::uint32_t signs = pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
                                              pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
       words[w] = completed_fp8<e5m2>(codes, kept, signs);
     }
   };
-  c.e5m2 ? convert(std::true_type{}) : convert(std::false_type{});
+  for_rules(c, convert);
 }
 
 /// The codes of eight f32.

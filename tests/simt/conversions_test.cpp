@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/code_elements.hpp"
 #include "common/host.hpp"
+#include "common/mx_codes.hpp"
 #include "common/stored_values.hpp"
 #include "conversions.hpp"
 #include "encoders/mx.hpp"
@@ -130,6 +133,67 @@ TEST(device_conversions, of_formats_with_a_scale) {
   check_scaled<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
   check_scaled<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
   check_scaled<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+}
+
+/// The codes of eight values by the instructions that there are, against those of one after the other.
+/// `Wide`: values have more bits than an f16.
+template <unsigned Bits, bool Wide = true>
+void expect_codes_of_eight(const float (&values)[group_elements], const group_scale& scale,
+                           const value_conversion& c) {
+  code_group found{};
+  if constexpr (Bits == 4) {
+    found.words[0] = fp4_codes_of<Wide>(values, scale, c);
+  } else {
+    fp6_codes_of(values, scale, c, found.words);
+    found.words[1] &= 0xffff;  // there are 48 bits of them
+  }
+  code_group expected{};
+  for (unsigned i = 0; i < group_elements; ++i)
+    expected.code[i] = scaled_code_of<Bits>(values[i], scale, c);
+  pack_codes<Bits>(expected);
+  for (unsigned w = 0; w < 2; ++w)
+    ASSERT_EQ(found.words[w], expected.words[w]) << std::hex << as_bits(values[0]) << ' ' << scale.factor;
+}
+
+/// All that for_each_f32() has and that may stand beside its scale, in every place of a group.
+template <class Elements, unsigned Bits>
+void check_instructions(value_format format) {
+  const float limit = std::ldexp(1.0F, Elements::emax + 1);
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(format, rule);
+    // The largest and the smallest factors are no normal numbers once they are moved.
+    for (const int exponent : {0, -127, 127 - Elements::emax}) {
+      const group_scale scale{static_cast<std::uint8_t>(exponent + 127), std::ldexp(1.0F, -exponent)};
+      float values[group_elements] = {};
+      unsigned next = 0;
+      for_each_f32([&](std::uint32_t bits) {
+        const float value = as_float(bits);
+        const float scaled = std::abs(value) * scale.factor;
+        if (value != value || (scaled >= limit && std::abs(value) <= std::numeric_limits<float>::max()))
+          return;
+        values[next] = value;
+        next = (next + 1) % group_elements;
+        if (next == 0 && !::testing::Test::HasFatalFailure()) expect_codes_of_eight<Bits>(values, scale, c);
+      });
+    }
+    for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
+      const float half = half_to_float(static_cast<std::uint16_t>(bits)), bfloat = as_float(bits << 16);
+      for (const float value : {half, bfloat}) {
+        if (value == 0 || !(std::abs(value) <= 65504)) continue;
+        const group_scale scale{0, std::ldexp(1.0F, -std::max(-126, std::ilogb(value) - Elements::emax))};
+        const float values[group_elements] = {value,     value / 2, value / -4, 0,
+                                              value / 8, -value,    -0.0F,      value};
+        expect_codes_of_eight<Bits, false>(values, scale, c);
+      }
+    }
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(device_conversions, of_scaled_values_by_instructions) {
+  check_instructions<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
+  check_instructions<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
+  check_instructions<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
 }
 
 template <class Format>
