@@ -16,7 +16,7 @@ ONEDNN_OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 # One process each: TensorFlow takes long to start.
 QUICK = (
-    "middle_grouped", "middle_maximum", "middle_gelu", "middle_cond_on_data", "middle_recomputed_conv",
+    "middle_grouped", "middle_relu6_flatten", "middle_maximum", "middle_gelu", "middle_cond_on_data", "middle_recomputed_conv",
     "applied_every_second_step", "gradients_of_maps_are_results", "adversarial", "saliency_and_training", "half_adam_scaled", "batch_unknown",
     "empty_batch", "tiny",
 )

@@ -332,7 +332,7 @@ class rewriter {
     if (is_new) {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
       decoder->add_input(stored);
-      decoder->add_input(dims);
+      decoder->add_input(r.tensor == b.tensor ? dims : dims_of_gradient(r, b));
       decoder->add_input("^" + graph_.name(r.gate));
       describe(decoder, b, choice, tensor);
       it->second = decoder->name();
@@ -340,6 +340,15 @@ class rewriter {
     NodeDef* n = node(r.node);
     n->set_input(r.input, it->second);
     n->mutable_attr()->erase("_output_shapes");
+  }
+
+  // The dimensions of a tensor that others read under other ones, from the gradient that meets it there.
+  std::string dims_of_gradient(const stash_reader& r, const stashed_block& b) {
+    NodeDef* shape = add_node(absl::StrCat(graph_.name(r.node), "/stash_dims"), "Shape", r.node);
+    shape->add_input(node(r.node)->input(0));
+    (*shape->mutable_attr())["T"].set_type(b.size.type);
+    (*shape->mutable_attr())["out_type"].set_type(tensorflow::DT_INT64);
+    return shape->name();
   }
 
   void hurry(const stashed_block& b, const std::string& stored) {

@@ -224,11 +224,12 @@ class analyser {
     if (is_kept(wanted_, name) || is_kept(wanted_, graph_.name(b->tensor.node)))
       keep_raw("the user keeps this layer");
     if (preserved_.count(name) != 0) keep_raw("is a result of the function");
-    // Decoders give the shape of what was encoded. Readers that only want bits do not mind.
+    // Decoders give the shape of what was encoded. Readers that only want bits do not mind, or say the shape.
     const stash_reader* first = nullptr;
     for (const stash_reader& r : b->readers) {
-      const bool bits = r.needs.size() == 1 && (r.needs[0] == "sign" || r.needs[0] == "range");
-      if (bits) continue;
+      if (r.needs.size() == 1 && op_on_bits(graph_.op(r.node)) != nullptr &&
+          (r.needs[0] == "sign" || r.needs[0] == "range"))
+        continue;
       if (first == nullptr) first = &r;
       if (!(first->tensor == r.tensor)) keep_raw("read under several shapes");
     }
