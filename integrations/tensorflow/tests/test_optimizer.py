@@ -222,7 +222,7 @@ def test_a_rewritten_graph_is_not_rewritten_again(python):
 
 
 def test_onednn_joins_what_it_joins_without_stash(python):
-    """The gradients of a filter and its bias, where filters are large beside the maps and layers run side by side:
+    """The gradients of a filter and its bias, where filters are larger than maps and layers run side by side:
     control edges that keep the order of the backward pass must not keep the two apart."""
     code = """
     stash_tf.enable(policy) if policy else None
@@ -244,7 +244,7 @@ def test_onednn_joins_what_it_joins_without_stash(python):
             variable.assign_sub(1e-6 * gradient)
         return loss
 
-    step(tf.constant(rng.standard_normal((1, 4, 4, 128)).astype("float32")))
+    step(tf.constant(rng.standard_normal((2, 16, 16, 128)).astype("float32")))
     out([bool(stash_tf.report().rows)] if policy else [False])
     """
 

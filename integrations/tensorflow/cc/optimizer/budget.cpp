@@ -1,5 +1,6 @@
 #include "optimizer/budget.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -119,6 +120,18 @@ bool keeps(const step_context& c, const planner_graph& g, const settings& wanted
   return false;
 }
 
+// What policy auto may do: nothing that loses at first, then one more format at a time, the most precise
+// first.
+std::vector<settings> steps_of_auto(const settings& all) {
+  std::vector<settings> steps = {all};
+  steps[0].values.clear();
+  for (const std::string& format : all.values) {
+    steps.push_back(steps.back());
+    steps.back().values.push_back(format);
+  }
+  return steps;
+}
+
 // The smallest peak that is found with moves to the host, by bisection between nothing and `least`, the
 // smallest without: the planner has no policy for that.
 outcome least_with_moves(const step_context& c, const planner_graph& g, outcome least) {
@@ -144,21 +157,22 @@ outcome best_graph(const step_context& c) {
   const std::int64_t budget = c.sizes.batch_known() ? c.wanted.budget_bytes : 0;
   settings alone = c.wanted;  // encodings alone
   alone.swap = false;
+  const std::vector<settings> steps =
+      alone.policy == "auto" ? steps_of_auto(alone) : std::vector<settings>{alone};
   outcome o;
   if (budget > 0) {
     const std::int64_t target = budget - budget / parts_in_reserve;
-    settings wanted = alone;
-    if (wanted.policy == "auto") wanted.values.clear();
-    if (keeps(c, g, wanted, target, &o)) return o;
-    // Policy auto loses as little as the budget asks for: one more format at a time, the most precise first.
-    for (const std::string& format :
-         c.wanted.policy == "auto" ? c.wanted.values : std::vector<std::string>{}) {
-      wanted.values.push_back(format);
+    for (const settings& wanted : steps)
       if (keeps(c, g, wanted, target, &o)) return o;
-    }
     if (c.wanted.swap && keeps(c, g, c.wanted, target, &o)) return o;
   }
   outcome least = attempt(c, g, alone, 0, 0);
+  // What is kept in reserve cannot be had: nothing is lost for a peak that is as high without.
+  for (std::size_t k = 0; budget > 0 && k + 1 < steps.size(); ++k) {
+    o = attempt(c, g, steps[k], 0, 0);
+    const std::int64_t as_high = least.simulated.peak_bytes + least.simulated.peak_bytes / parts_of_peak;
+    if (o.chosen.infeasible.empty() && o.simulated.peak_bytes <= std::min(budget, as_high)) return o;
+  }
   const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
   if (!c.wanted.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
     return least;

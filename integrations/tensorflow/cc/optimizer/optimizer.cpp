@@ -146,13 +146,16 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(cluster, without_bodies(item), std::move(wanted), output, &log);
+      status = optimize(cluster, without_bodies(item), std::move(wanted), known_plain_, output, &log);
       if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
       LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
       status = nothing_to_do(e.what());
     }
+    const bool knows_all = !log.batch_open && !log.lists_in_loops && log.unknown_sizes == 0;
+    if (known_plain_ > 0 && !knows_all) return nothing_to_do("decided already, and more was known then");
+    if (knows_all) known_plain_ = log.predicted_plain_bytes;
     log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log.rewritten = status.ok();
     if (!log.rewritten) log.sums = log.loops = 0;
@@ -163,7 +166,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
  private:
   static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings wanted,
-                               GraphDef* output, logged_graph* log) {
+                               std::int64_t known_plain, GraphDef* output, logged_graph* log) {
     const graph_view given(item.graph);
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
@@ -192,7 +195,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
     const footprint untouched = simulated_footprint(given, given, sizes, of, {});
-    const std::int64_t plain = untouched.peak_bytes;
+    const std::int64_t plain =
+        known_plain > 0 ? std::min(known_plain, untouched.peak_bytes) : untouched.peak_bytes;
     log->lists_in_loops = untouched.unknown_lists;
     log->unknown_sizes = of.unknown_sizes;
     log->unknown_size = of.unknown_size;
@@ -315,6 +319,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
   settings settings_;
   bool own_settings_ = false;
+  /// An optimizer is made for each graph, and is run twice. Of the first time, if all sizes were known: the
+  /// predicted peak of plain TensorFlow. What TensorFlow folds and moves in between may hide some of that.
+  std::int64_t known_plain_ = 0;
 };
 
 using tensorflow::grappler::CustomGraphOptimizerRegistrar;
