@@ -10,8 +10,8 @@
 
 namespace stash::kernels {
 
-/// What a thread of the scale's group makes: the codes of eight values in words, the last one's upper bits
-/// being anything, where the scale is not that of NaN.
+/// The codes of eight values of a group in two words; the upper half of the second one may be anything. They
+/// mean nothing where the scale is that of NaN.
 ///
 /// e2m3 is the lower end of e4m3, and e3m2 that of e5m2, once the smallest normal number of one is moved to
 /// that of the other: codes are the same then, and what is larger has a code of more than five bits.

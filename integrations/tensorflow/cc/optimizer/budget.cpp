@@ -167,11 +167,14 @@ outcome best_graph(const step_context& c) {
     if (c.wanted.swap && keeps(c, g, c.wanted, target, &o)) return o;
   }
   outcome least = attempt(c, g, alone, 0, 0);
-  // What is kept in reserve cannot be had: nothing is lost for a peak that is as high without.
-  for (std::size_t k = 0; budget > 0 && k + 1 < steps.size(); ++k) {
-    o = attempt(c, g, steps[k], 0, 0);
-    const std::int64_t as_high = least.simulated.peak_bytes + least.simulated.peak_bytes / parts_of_peak;
-    if (o.chosen.infeasible.empty() && o.simulated.peak_bytes <= std::min(budget, as_high)) return o;
+  if (budget > 0) {
+    // What is kept in reserve cannot be had: nothing is lost for a peak that is as high without.
+    const std::int64_t peak = least.simulated.peak_bytes;
+    const std::int64_t as_high = std::min(budget, peak + peak / parts_of_peak);
+    for (std::size_t k = 0; k + 1 < steps.size(); ++k) {
+      o = attempt(c, g, steps[k], 0, 0);
+      if (o.chosen.infeasible.empty() && o.simulated.peak_bytes <= as_high) return o;
+    }
   }
   const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
   if (!c.wanted.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)

@@ -323,11 +323,10 @@ class rewriter {
 
   void serve(const stash_reader& r, const stashed_block& b, const block_choice& choice,
              const std::string& stored, const std::string& dims, const std::string& tensor) {
-    const char* direct = op_on_bits(graph_.op(r.node));
-    const bool wants_bits = r.needs.size() == 1 && (r.needs[0] == "sign" || r.needs[0] == "range");
-    const bool takes_bits =
-        direct != nullptr && wants_bits && (r.needs[0] == "sign" || choice.encoding == "range_mask");
-    if (takes_bits) return take_bits(r, choice.encoding, stored, tensor);
+    // The sign can be read from any form, whether a value was cut off only from the bits that say so.
+    const std::string bits = bits_for(graph_, r);
+    if (bits == "sign_mask" || (bits == "range_mask" && choice.encoding == bits))
+      return take_bits(r, choice.encoding, stored, tensor);
     const auto [it, is_new] = decoder_of_.emplace(std::make_pair(r.node, tensor), "");
     if (is_new) {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);

@@ -227,9 +227,7 @@ class analyser {
     // Decoders give the shape of what was encoded. Readers that only want bits do not mind, or say the shape.
     const stash_reader* first = nullptr;
     for (const stash_reader& r : b->readers) {
-      if (r.needs.size() == 1 && op_on_bits(graph_.op(r.node)) != nullptr &&
-          (r.needs[0] == "sign" || r.needs[0] == "range"))
-        continue;
+      if (!bits_for(graph_, r).empty()) continue;
       if (first == nullptr) first = &r;
       if (!(first->tensor == r.tensor)) keep_raw("read under several shapes");
     }
@@ -261,11 +259,8 @@ class analyser {
     bool more = false;
     std::string bits;
     for (const stash_reader& r : b->readers) {
-      const bool one = r.needs.size() == 1 && op_on_bits(graph_.op(r.node)) != nullptr;
-      if (one && r.needs[0] == "sign") {
-        bits = "sign_mask";
-      } else if (one && r.needs[0] == "range") {
-        bits = "range_mask";
+      if (const std::string found = bits_for(graph_, r); !found.empty()) {
+        bits = found;
       } else {
         more = true;
       }
@@ -398,9 +393,14 @@ source root_of(const graph_view& graph, source tensor) {
   return tensor;
 }
 
+std::string bits_for(const graph_view& graph, const stash_reader& r) {
+  if (r.needs.size() != 1 || op_on_bits(graph.op(r.node)) == nullptr) return "";
+  if (r.needs[0] == "sign") return "sign_mask";
+  return r.needs[0] == "range" ? "range_mask" : "";
+}
+
 bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r) {
-  return !b.bits.empty() && op_on_bits(graph.op(r.node)) != nullptr && r.needs.size() == 1 &&
-         r.needs[0] == (b.bits == "range_mask" ? "range" : "sign");
+  return !b.bits.empty() && bits_for(graph, r) == b.bits;
 }
 
 std::string layer_of(const std::string& node_name) {

@@ -75,6 +75,10 @@ source root_of(const graph_view& graph, source tensor);
 /// "functional_1/conv2d_1/Relu" -> "conv2d_1".
 std::string layer_of(const std::string& node_name);
 
+/// "sign_mask" or "range_mask" if these bits are all that the reader needs and there is an op that reads
+/// them; else empty.
+std::string bits_for(const graph_view& graph, const stash_reader& r);
+
 /// Whether the bits of `b` would serve this reader.
 bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r);
 
