@@ -27,29 +27,49 @@ struct cast_encode_body {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Element>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Element>(input, index); }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
+    store_codes<Bits, Scaled>(output, index, codes_of(in));
+  }
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
+    store_codes<Bits, Scaled, true>(output, index, codes_of(shared_halves(index, halves)));
+  }
+  STASH_DEVICE code_group codes_of(const loaded& in) const {
     const value_conversion& c = output.conversion;
     code_group g{};
-    if constexpr (Bits == 8 && !Scaled && has_fp8_instructions) {
-      fp8_codes_of(in, type, c, g.words);
-      return store_codes<Bits, Scaled>(output, index, g);
-    }
-    float values[group_elements];
-    to_f32s(in, type, values);
-    group_scale scale{};
     if constexpr (Scaled) {
-      group_extremes extremes;
+      scaled_codes_of(in, g);
+    } else if constexpr (Bits == 8 && has_fp8_instructions) {
+      fp8_codes_of(in, type, c, g.words);
+    } else {
+      float values[group_elements];
+      to_f32s(in, type, values);
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
-        extremes.see(values[i]);
-      scale = scale_of(merge(extremes, scaled_group / group_elements), c);
-      g.scale = scale.byte;
+        g.code[i] = code_of<Bits>(values[i], c);
+      pack_codes<Bits>(g);
     }
+    return g;
+  }
+  STASH_DEVICE void scaled_codes_of(const loaded& in, code_group& g) const {
+    const value_conversion& c = output.conversion;
+    constexpr unsigned lanes = scaled_group / group_elements;
+    const packed_group<Element> elements = packed(in);
+    float values[group_elements];
+    group_extremes extremes;
+    if constexpr (sizeof(Element) == 4) {
+      to_f32s(in, type, values);
+      extremes = extremes_of(values, lanes);
+    } else {
+      extremes = extremes_of(elements, type, lanes, values);
+    }
+    const group_scale scale = scale_of(extremes, c);
+    g.scale = scale.byte;
     if constexpr (Bits == 8 && has_fp8_instructions) {
       float scaled[group_elements];
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
         scaled[i] = values[i] * scale.factor;
-      fp8_codes_of(scaled, values, c, g.words);
+      if constexpr (sizeof(Element) == 4) fp8_codes_of(scaled, values, c, g.words);
+      if constexpr (sizeof(Element) == 2) fp8_codes_of(scaled, elements, c, g.words);
     } else if constexpr (Bits == 4 || (Bits == 6 && has_fp8_instructions)) {
       if constexpr (Bits == 4) g.words[0] = fp4_codes_of<sizeof(Element) == 4>(values, scale, c);
       if constexpr (Bits == 6) fp6_codes_of(values, scale, c, g.words);
@@ -58,15 +78,13 @@ struct cast_encode_body {
       g.words[0] &= there;
       g.words[1] &= there;
     } else {
+      // Here the sign of a NaN counts.
+      to_f32s(in, type, values);
       STASH_UNROLL
       for (unsigned i = 0; i < group_elements; ++i)
-        g.code[i] = Scaled ? scaled_code_of<Bits>(values[i], scale, c) : code_of<Bits>(values[i], c);
+        g.code[i] = scaled_code_of<Bits>(values[i], scale, c);
       pack_codes<Bits>(g);
     }
-    store_codes<Bits, Scaled>(output, index, g);
-  }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
-    store_any(index, shared_halves(index, halves));
   }
   STASH_DEVICE void finish(bool first) const {
     if (first) atomic_add(&report->slot_bytes, output.scale_bytes + output.bytes);

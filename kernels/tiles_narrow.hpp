@@ -140,15 +140,12 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
   for_each_backwards(count, 4 * warp_lanes, [&](std::uint32_t base) {
     const std::uint32_t first = base + 4 * lane;
     float value[4];
-    group_extremes extremes;
     STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
+    for (unsigned i = 0; i < 4; ++i)
       value[i] = first + i < count ? to_f32(values[first + i], job.type) : 0.0F;
-      extremes.see(value[i]);
-    }
     group_scale scale{};
     if (job.scaled) {
-      scale = scale_of(merge(extremes, scaled_group / 4), c);
+      scale = scale_of(extremes_of(value, scaled_group / 4), c);
       const std::uint32_t got = shuffle(all_lanes, std::uint32_t{scale.byte}, lane % 4 * 8);
       if (lane / 4 == base / (4 * scaled_group)) own_scale = got;
     }

@@ -15,6 +15,9 @@ SHARED = re.compile(r"(\d+) bytes smem")
 ENTRY = re.compile(r"^(?:\.visible |\.weak )?\.entry (\w+)\(", re.MULTILINE)
 LABEL = re.compile(r"^(\$?\w+):$")
 INSTRUCTION = re.compile(r"^(?:@(!?%?\w+) )?([a-z][\w.:]*)\s*(.*);$")
+# A constant in a register, or a register's bits in one of another kind: machine instructions take constants, and their
+# registers are of one kind.
+FREE_MOVE = re.compile(r"%([a-z]+)\d+, (?:-?\d\w*|%([a-z]+)\d+)$")
 ACCESS = re.compile(r"^(ld|st)\..*?\b(global|shared)\b(?:\.\w+(?:::\w+)?)*?(?:\.v(\d))?\.[bufs](\d+)$")
 
 WIDE = 16  # bytes, from which on an access is wide
@@ -108,6 +111,12 @@ def access_of(opcode):
     return ("wide_" if bytes_ >= WIDE else "narrow_") + verb, bytes_
 
 
+def is_free(opcode, operands):
+    """Whether an instruction of PTX is none of the machine's."""
+    move = opcode.startswith("mov.") and FREE_MOVE.match(operands)
+    return bool(move) and move[1] != move[2]
+
+
 def kernels(text):
     """{mangled name: [Block]} of a file of PTX; the first block is where a kernel starts."""
     starts = list(ENTRY.finditer(text))
@@ -134,7 +143,7 @@ def blocks_of(text, name):
             continue
         predicate, opcode, operands = match.groups()
         block = blocks[-1]
-        block.instructions += 1
+        block.instructions += not is_free(opcode, operands)
         if access := access_of(opcode):
             block.accesses[access[0]] = block.accesses.get(access[0], 0) + 1
             if access[0].startswith("shared"):

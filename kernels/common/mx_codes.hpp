@@ -52,7 +52,12 @@ STASH_DEVICE float with_half_bits(float value) {
 /// The same for e2m1, in one word. `Wide`: values have more bits than an f16.
 template <bool Wide, bool KeepNonzero>
 STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale) {
-  std::uint32_t word = 0;
+  // A code is the sum of its count of steps, and two for each power of two from 1 on. What both numbers have
+  // too much, in four places that are multiplied by a power of 16 each, is taken away at once.
+  constexpr std::uint32_t least_exponent = 15 << 10, anchor = 9 << 10;
+  constexpr std::uint32_t excess = least_exponent + anchor - (least_exponent >> 9) * 511;
+  std::uint32_t word = 0U - both(excess) * 0x1111U;
+  std::uint32_t signs = 0;
   STASH_UNROLL
   for (unsigned p = 0; p < 4; ++p) {
     // An element and the fourth one behind it, whose codes are half a word apart.
@@ -63,17 +68,18 @@ STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], c
     // The largest number is 6.
     const std::uint32_t magnitudes = smaller_halves(pair & pair_magnitudes, both(0x4600));
     // 2^9 times the power of two below, or 1: one step of the code is its last bit, so adding it rounds.
-    const std::uint32_t exponents = larger_halves(magnitudes & both(0x7c00), both(0x3c00));
-    const std::uint32_t anchors = exponents + both(9 << 10);
-    const std::uint32_t steps = add_halves(magnitudes, anchors) - anchors;
-    std::uint32_t codes = steps + (exponents >> 9) - both(30);
+    const std::uint32_t exponents = larger_halves(magnitudes & both(0x7c00), both(least_exponent));
+    std::uint32_t sums = add_halves(magnitudes, exponents + both(anchor));
     if constexpr (KeepNonzero) {
       const std::uint32_t least[2] = {as_bits(v[0]) & 0x7fffffffU, as_bits(v[1]) & 0x7fffffffU};
-      codes = larger_halves(codes, (least[0] != 0 ? 1U : 0U) | (least[1] != 0 ? 0x10000U : 0U));
+      sums = larger_halves(sums, both(least_exponent + anchor) | (least[0] != 0 ? 1U : 0U) |
+                                     (least[1] != 0 ? 0x10000U : 0U));
     }
-    word |= select_bits(both(8), pair >> 12, codes) << (4 * p);
+    word += sums << (4 * p);
+    word -= (exponents >> 9) * (511U << (4 * p));
+    signs = select_bits(both(8) << (4 * p), pair >> (12 - 4 * p), signs);
   }
-  return word;
+  return word | signs;
 }
 template <bool Wide>
 STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale,

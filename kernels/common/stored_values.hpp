@@ -136,32 +136,81 @@ STASH_DEVICE bool code_passes(std::uint32_t code, const value_conversion& c, boo
 /// Values that share a scale in the MX formats.
 inline constexpr unsigned scaled_group = 32;
 
-/// What the scale of a group depends on: the largest finite magnitude of the values, as bits, and whether
-/// there is a NaN.
+/// What the scale of a group depends on.
 struct group_extremes {
-  /// Magnitudes less that of infinity: all numbers are above infinity and NaN.
-  std::uint32_t largest = 0;
-  std::uint32_t largest_of_all = 0;  ///< the magnitude
-
-  STASH_DEVICE void see(float value) {
-    const std::uint32_t magnitude = as_bits(value) & 0x7fffffffU;
-    const std::uint32_t moved = magnitude - 0x7f800000U;
-    largest = moved > largest ? moved : largest;
-    largest_of_all = magnitude > largest_of_all ? magnitude : largest_of_all;
-  }
-  STASH_DEVICE std::uint32_t largest_number() const {
-    return largest >= 0x80800000U ? largest + 0x7f800000U : 0;
-  }
-  STASH_DEVICE bool any_nan() const { return largest_of_all > 0x7f800000U; }
+  std::uint32_t largest;  ///< the largest finite magnitude, as bits of an f32
+  bool any_nan;
 };
 
-/// Extremes over `lanes` neighbouring lanes (a power of two); all lanes of the warp must come.
-STASH_DEVICE group_extremes merge(group_extremes e, unsigned lanes) {
+/// The largest of `lanes` neighbouring lanes (a power of two); all lanes of the warp must come.
+STASH_DEVICE std::uint32_t largest_of_lanes(std::uint32_t value, unsigned lanes) {
   for (unsigned bit = 1; bit < lanes; bit *= 2) {
-    const std::uint32_t largest = shuffle_xor(all_lanes, e.largest, bit);
-    e.largest = largest > e.largest ? largest : e.largest;
-    const std::uint32_t of_all = shuffle_xor(all_lanes, e.largest_of_all, bit);
-    e.largest_of_all = of_all > e.largest_of_all ? of_all : e.largest_of_all;
+    const std::uint32_t other = shuffle_xor(all_lanes, value, bit);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+/// The same of each half of a word.
+STASH_DEVICE std::uint32_t largest_halves_of_lanes(std::uint32_t pair, unsigned lanes) {
+  for (unsigned bit = 1; bit < lanes; bit *= 2)
+    pair = larger_halves(pair, shuffle_xor(all_lanes, pair, bit));
+  return pair;
+}
+
+/// Extremes of a group whose values are in `lanes` neighbouring lanes; all lanes of the warp must come.
+/// `largest`: the largest magnitude of them all; magnitude(i): that of the lane's value i of `Count`; all as
+/// bits of the type whose infinity is `infinity`. Only `any_nan` is an answer to all; `largest` comes back in
+/// bits of that type.
+template <unsigned Count, class Magnitude>
+STASH_DEVICE group_extremes finite_extremes(std::uint32_t largest, std::uint32_t infinity, unsigned lanes,
+                                            const Magnitude& magnitude) {
+  const bool nan = largest > infinity;
+  // Rare. The warp decides as one, because its lanes have to come together.
+  if (ballot(all_lanes, largest >= infinity) != 0) {
+    largest = 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < Count; ++i) {
+      const std::uint32_t own = magnitude(i);
+      largest = own < infinity && own > largest ? own : largest;
+    }
+    largest = largest_of_lanes(largest, lanes);
+  }
+  return {largest, nan};
+}
+/// Of f32.
+template <unsigned Count>
+STASH_DEVICE group_extremes extremes_of(const float (&values)[Count], unsigned lanes) {
+  const auto magnitude = [&](unsigned i) { return as_bits(values[i]) & 0x7fffffffU; };
+  std::uint32_t largest = 0;
+  STASH_UNROLL
+  for (unsigned i = 0; i < Count; ++i)
+    largest = magnitude(i) > largest ? magnitude(i) : largest;
+  return finite_extremes<Count>(largest_of_lanes(largest, lanes), 0x7f800000U, lanes, magnitude);
+}
+/// Of a group of 16-bit elements, which become f32 on the way: exact, but for NaN, whose sign may be lost.
+STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, const element_type& type,
+                                        unsigned lanes, float (&values)[group_elements]) {
+  std::uint32_t pair = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
+    pair = larger_halves(pair, g.word[w] & pair_magnitudes);
+  pair = largest_halves_of_lanes(pair, lanes);
+  const std::uint32_t lower = pair & 0xffff, upper = pair >> 16;
+  group_extremes e = finite_extremes<group_elements>(
+      lower > upper ? lower : upper, type.infinity, lanes,
+      [&](unsigned i) { return g.value(i) & std::uint32_t{0x7fff}; });
+  if (type.bf16) {
+    e.largest <<= 16;
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w) {
+      values[2 * w] = as_float(g.word[w] << 16);
+      values[2 * w + 1] = as_float(g.word[w] & 0xffff0000U);
+    }
+  } else {
+    e.largest = as_bits(half_to_float(static_cast<std::uint16_t>(e.largest)));
+    STASH_UNROLL
+    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
+      halves_to_floats(g.word[w], values + 2 * w);
   }
   return e;
 }
@@ -173,17 +222,15 @@ struct group_scale {
   float factor;
 };
 STASH_DEVICE group_scale scale_of(const group_extremes& e, const value_conversion& c) {
-  int exponent = detail::mx_smallest_exponent;
-  const std::uint32_t largest = e.largest_number();
-  if (largest != 0) {
-    const int top =
-        largest >= 0x800000U ? static_cast<int>(largest >> 23) - 127 : 31 - leading_zeros(largest) - 149;
-    exponent = top - c.emax > exponent ? top - c.emax : exponent;
-  }
+  // The smallest scale is the one whose byte is 0. Zero and denormals of f32 have it in any format, because
+  // emax is above 0: their own exponents need not be found.
+  static_assert(detail::mx_smallest_exponent == -127);
+  const int below = static_cast<int>(e.largest >> 23) - c.emax;
+  const int byte = below > 0 ? below : 0;
   // Elements without a NaN of their own take it from the scale.
-  const bool nan = c.nan == 0 && e.any_nan();
-  return {nan ? detail::mx_nan_scale : static_cast<std::uint8_t>(exponent + 127),
-          as_float(static_cast<std::uint32_t>(127 - exponent) << 23)};
+  const bool nan = c.nan == 0 && e.any_nan;
+  return {nan ? detail::mx_nan_scale : static_cast<std::uint8_t>(byte),
+          as_float(static_cast<std::uint32_t>(254 - byte) << 23)};
 }
 
 template <unsigned Bits = 0>
@@ -305,12 +352,13 @@ STASH_DEVICE void pack_codes(code_group& g) {
 }
 
 /// Stores the words of a group, but for Bits = 10. Of the four lanes that share a scale the first stores it.
-template <unsigned Bits, bool Scaled>
+/// `Whole`: it is known that all eight are there.
+template <unsigned Bits, bool Scaled, bool Whole = false>
 STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const code_group& g) {
   static_assert(Bits != 10);
   const auto& words = g.words;
   std::uint8_t* at = to.codes + index * Bits;
-  const bool inside = index * Bits < to.bytes;
+  const bool inside = Whole || index * Bits < to.bytes;
   if constexpr (Bits == 16) {
     if (inside) store_once(reinterpret_cast<vector16*>(at), {{words[0], words[1], words[2], words[3]}});
   } else if constexpr (Bits == 8) {
@@ -320,13 +368,13 @@ STASH_DEVICE void store_codes(const device_cast& to, std::uint64_t index, const 
   } else {
     STASH_UNROLL
     for (unsigned i = 0; i < 3; ++i) {
-      if (index * Bits + 2 * i < to.bytes) {
+      if (Whole || index * Bits + 2 * i < to.bytes) {
         reinterpret_cast<std::uint16_t*>(at)[i] = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
       }
     }
   }
   if constexpr (Scaled) {
-    if (index % 4 == 0 && index / 4 < to.scale_bytes) to.scales[index / 4] = g.scale;
+    if (index % 4 == 0 && (Whole || index / 4 < to.scale_bytes)) to.scales[index / 4] = g.scale;
   }
 }
 
@@ -412,24 +460,41 @@ STASH_DEVICE void fp8_codes_of(const group<std::uint16_t>& g, const element_type
   fp8_words_of<2>(pairs, type, c, words);
 }
 
-/// The codes of eight values, which stand for numbers with the signs of `originals` that are zero where those
-/// are.
-STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
-                               const float (&originals)[group_elements], const value_conversion& c,
-                               std::uint32_t* words) {
+/// The codes of eight values: the sign of each, and with keep_nonzero that it must not become zero, come from
+/// sign bits of bytes, signs(w) and kept(w) of four values, because what is given may be rounded already.
+template <class Signs, class Kept>
+STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements], const value_conversion& c,
+                               const Signs& signs, const Kept& kept, std::uint32_t* words) {
   const auto convert = [&](auto e5m2, auto keep_nonzero) {
     STASH_UNROLL
     for (unsigned w = 0; w < 2; ++w) {
       const float* v = values + 4 * w;
-      const float* o = originals + 4 * w;
       const std::uint32_t codes = floats_to_fp8(v[0], v[1], e5m2) | floats_to_fp8(v[2], v[3], e5m2) << 16;
-      const std::uint32_t kept = keep_nonzero ? nonzero_bytes(o) : 0;
-      const std::uint32_t signs = pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
-                                             pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
-      words[w] = completed_fp8<e5m2>(codes, kept, signs);
+      words[w] = completed_fp8<e5m2>(codes, keep_nonzero ? kept(w) : 0, signs(w));
     }
   };
   for_rules(c, convert);
+}
+/// The same, standing for eight f32.
+STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
+                               const float (&originals)[group_elements], const value_conversion& c,
+                               std::uint32_t* words) {
+  const auto signs = [&](unsigned w) {
+    const float* o = originals + 4 * w;
+    return pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
+                      pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
+  };
+  fp8_codes_of(values, c, signs, [&](unsigned w) { return nonzero_bytes(originals + 4 * w); }, words);
+}
+/// The same, standing for eight 16-bit elements.
+STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
+                               const packed_group<std::uint16_t>& originals, const value_conversion& c,
+                               std::uint32_t* words) {
+  const auto of_upper_bytes = [](std::uint32_t one, std::uint32_t two) { return pick_bytes(one, two, 0x7531); };
+  const auto* const o = originals.word;
+  fp8_codes_of(
+      values, c, [&](unsigned w) { return of_upper_bytes(o[2 * w], o[2 * w + 1]); },
+      [&](unsigned w) { return of_upper_bytes(nonzero_masks(o[2 * w]), nonzero_masks(o[2 * w + 1])); }, words);
 }
 
 /// The codes of eight f32.

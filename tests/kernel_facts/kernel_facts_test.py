@@ -162,6 +162,15 @@ class PathTest(unittest.TestCase):
         main, _ = self.check(f"{WIDE}@!%p1 st.shared.u16 [%r1], %r2;\n@there add.u32 %r1, %r1, 2;\nret;", shared_stores=1)
         self.assertEqual(main.instructions, 6 / 4)
 
+    def test_what_only_ptx_moves_does_not_count(self):
+        # A constant, and bits that become those of a float; but a copy, a special register, and halves of a register do.
+        free = "\tmov.u32 %r3, -559038737;\n\tmov.b32 %f1, %r3;\n\tmov.b32 %r4, %f1;\n\tmov.f32 %f2, 0f3F800000;\n"
+        main, _ = self.check(f"{WIDE}{free}ret;")
+        self.assertEqual(main.instructions, 1)
+        real = "\tmov.u32 %r3, %r2;\n\tmov.u32 %r4, %tid.x;\n\tmov.b32 {lower, upper}, %r3;\n"
+        main, _ = self.check(f"{WIDE}{real}ret;")
+        self.assertEqual(main.instructions, 7 / 4)
+
     def test_work_inside_of_skipped_work_counts(self):
         main, _ = self.check(f"{WIDE}@%p1 bra $on;\n{COMPUTE}@!%p2 bra $in;\n{COMPUTE}$in:\n{COMPUTE}$on:\nret;")
         self.assertEqual(main.instructions, 9 / 4)

@@ -104,10 +104,8 @@ void check_scaled(value_format format) {
       if (state % 1024 == 5) magnitude = 0x7f800000;
       if (state % 1024 == 7) magnitude = 0x7fc12345;
       const float value = as_float(magnitude | (state & 0x80000000U));
-      group_extremes extremes;
-      extremes.see(as_float(largest));
-      extremes.see(value);
-      const group_scale found = scale_of(extremes, c);
+      const group_scale found =
+          scale_of({std::max(largest, magnitude < 0x7f800000 ? magnitude : 0), magnitude > 0x7f800000}, c);
       const float both[] = {as_float(largest), value};
       std::uint8_t codes[2] = {};
       const std::uint8_t expected_scale =
