@@ -72,8 +72,8 @@ STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], c
     std::uint32_t sums = add_halves(magnitudes, exponents + both(anchor));
     if constexpr (KeepNonzero) {
       const std::uint32_t least[2] = {as_bits(v[0]) & 0x7fffffffU, as_bits(v[1]) & 0x7fffffffU};
-      sums = larger_halves(sums, both(least_exponent + anchor) | (least[0] != 0 ? 1U : 0U) |
-                                     (least[1] != 0 ? 0x10000U : 0U));
+      sums = larger_halves(
+          sums, both(least_exponent + anchor) | (least[0] != 0 ? 1U : 0U) | (least[1] != 0 ? 0x10000U : 0U));
     }
     word += sums << (4 * p);
     word -= (exponents >> 9) * (511U << (4 * p));

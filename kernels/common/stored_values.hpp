@@ -196,9 +196,9 @@ STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, co
     pair = larger_halves(pair, g.word[w] & pair_magnitudes);
   pair = largest_halves_of_lanes(pair, lanes);
   const std::uint32_t lower = pair & 0xffff, upper = pair >> 16;
-  group_extremes e = finite_extremes<group_elements>(
-      lower > upper ? lower : upper, type.infinity, lanes,
-      [&](unsigned i) { return g.value(i) & std::uint32_t{0x7fff}; });
+  group_extremes e =
+      finite_extremes<group_elements>(lower > upper ? lower : upper, type.infinity, lanes,
+                                      [&](unsigned i) { return g.value(i) & std::uint32_t{0x7fff}; });
   if (type.bf16) {
     e.largest <<= 16;
     STASH_UNROLL
@@ -484,17 +484,21 @@ STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
     return pick_bytes(pick_bytes(as_bits(o[0]), as_bits(o[1]), 0x0073),
                       pick_bytes(as_bits(o[2]), as_bits(o[3]), 0x0073), 0x5410);
   };
-  fp8_codes_of(values, c, signs, [&](unsigned w) { return nonzero_bytes(originals + 4 * w); }, words);
+  fp8_codes_of(
+      values, c, signs, [&](unsigned w) { return nonzero_bytes(originals + 4 * w); }, words);
 }
 /// The same, standing for eight 16-bit elements.
 STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
                                const packed_group<std::uint16_t>& originals, const value_conversion& c,
                                std::uint32_t* words) {
-  const auto of_upper_bytes = [](std::uint32_t one, std::uint32_t two) { return pick_bytes(one, two, 0x7531); };
+  const auto of_upper_bytes = [](std::uint32_t one, std::uint32_t two) {
+    return pick_bytes(one, two, 0x7531);
+  };
   const auto* const o = originals.word;
   fp8_codes_of(
       values, c, [&](unsigned w) { return of_upper_bytes(o[2 * w], o[2 * w + 1]); },
-      [&](unsigned w) { return of_upper_bytes(nonzero_masks(o[2 * w]), nonzero_masks(o[2 * w + 1])); }, words);
+      [&](unsigned w) { return of_upper_bytes(nonzero_masks(o[2 * w]), nonzero_masks(o[2 * w + 1])); },
+      words);
 }
 
 /// The codes of eight f32.
