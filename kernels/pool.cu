@@ -8,6 +8,7 @@
 #include "pool_backward.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
+#include "pool_last_backward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
@@ -57,10 +58,11 @@ struct pool_call {
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
   bool runs;      ///< there may be kernels for runs of a row
+  bool pixels;    ///< the same for blocks of pixels
 };
 
-/// Whether runs of a row have kernels for windows like these: 2 x 2 two apart, 3 x 3 one or two apart.
-/// Samples, channels and slices are planes alike.
+/// Whether runs of a row, or blocks of pixels, have kernels for windows like these: 2 x 2 two apart, 3 x 3
+/// one or two apart. Samples, channels where they come first, and slices are planes alike.
 bool has_runs(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0;
@@ -73,7 +75,7 @@ bool has_runs(const pool_job& job) {
 pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
                   std::initializer_list<const_tensor_view> maps, const pool_window& window,
                   framework_rule rule, const execution_context& context) {
-  pool_call call{name, context, {}, 1, false, false, false, false};
+  pool_call call{name, context, {}, 1, false, false, false, false, false};
   pool_job& job = call.job;
   const bool first = window.layout == pool_layout::channels_first;
   const int rank = x.dims.rank();
@@ -105,7 +107,8 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
   const bool eights = first ? call.pairs : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
   call.runs = aligned && call.small && first && call.width == 1 && has_runs(job);
-  if (call.runs) job.depth = axis_of(1, 1, 1, 1, 0, 1);
+  call.pixels = !first && call.width != 1 && has_runs(job) && job.columns.kernel == 3;
+  if (call.runs || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
   const std::uint64_t channel_units = job.channels / call.width;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
   job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
@@ -212,12 +215,37 @@ void backward_runs(const pool_call& call, const const_tensor_view& dy, const enc
   });
 }
 
+void backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+                     const tensor_view& dx) {
+  constexpr std::int64_t side = 2;
+  const window_axis &rows = call.job.rows, &columns = call.job.columns;
+  const auto before = [](const window_axis& a) { return a.pad % a.stride; };
+  const auto blocks_of = [&](const window_axis& a) { return (a.in + before(a) + side - 1) / side; };
+  const std::uint64_t maps = call.job.x_units / static_cast<std::uint64_t>(rows.in * columns.in);
+  const pixel_blocks blocks{divisor_of(blocks_of(rows)), divisor_of(blocks_of(columns)),
+                            static_cast<std::int32_t>(-before(rows)),
+                            static_cast<std::int32_t>(-before(columns)),
+                            maps * static_cast<std::uint64_t>(blocks_of(rows) * blocks_of(columns))};
+  with_element(dx.type, [&](auto bits) {
+    const auto run = [&](const auto& kernel) {
+      launch(call.name, call.context, pool_blocks(blocks.units), pool_threads, kernel, call.job, blocks,
+             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+    };
+    using element = decltype(bits);
+    if (columns.stride == 2) return run(pool_backward_pixels<element, 2>);
+    run(pool_backward_pixels<element, 1>);
+  });
+}
+
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   if constexpr (std::is_same_v<Source, encoded_winners>) {
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
+    const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
+    if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)
+      return backward_pixels(call, dy, source, dx);
   }
   const auto run = [&](std::uint64_t units, const auto& kernel) {
     launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job,

@@ -97,38 +97,48 @@ STASH_DEVICE winners<Width> load_cells(const encoded_winners& from, std::uint64_
   return w;
 }
 
-/// The winners of a window. `o` is the place of the thread's elements in the pooled map.
+/// Whether the gradient of pooled values passes, by anything but their codes; a bit each. `o` is the place of
+/// the thread's elements in the pooled map.
 template <class Bits, unsigned Width, class P>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winners& from,
-                                         const map_place<P>& o) {
+STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_winners& from,
+                                        const map_place<P>& o) {
   const std::uint64_t first = o.pixel * job.channels + o.channel;
-  winners<Width> w = load_cells<Width>(from, first);
   constexpr std::uint32_t all = (1U << Width) - 1;
-  w.pass = 0;
+  std::uint32_t bits = 0;
   switch (from.passing) {
     case pass_source::always:
-      w.pass = all;
-      break;
     case pass_source::code:
-      STASH_UNROLL
-      for (unsigned i = 0; i < Width; ++i)
-        w.pass |= (w.cell[i] != no_gradient ? 1U : 0U) << i;
+      bits = all;
       break;
     case pass_source::plane:
-      w.pass = from.plane[first / 8] >> (first % 8) & all;
+      bits = from.plane[first / 8] >> (first % 8) & all;
       break;
     case pass_source::dense: {
       const auto y =
           load_lanes<Bits, Width>(static_cast<const Bits*>(from.y) + o.pixel * from.y_pitch + o.channel);
       STASH_UNROLL
       for (unsigned i = 0; i < Width; ++i)
-        w.pass |= (passes(y.value[i], job.type, job.nan_wins) ? 1U : 0U) << i;
+        bits |= (passes(y.value[i], job.type, job.nan_wins) ? 1U : 0U) << i;
       break;
     }
     case pass_source::cast:
       for (unsigned i = 0; i < Width; ++i)
-        w.pass |= (cast_passes(job, from, first + i) ? 1U : 0U) << i;
+        bits |= (cast_passes(job, from, first + i) ? 1U : 0U) << i;
       break;
+  }
+  return bits;
+}
+
+/// The winners of a window.
+template <class Bits, unsigned Width, class P>
+STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winners& from,
+                                         const map_place<P>& o) {
+  winners<Width> w = load_cells<Width>(from, o.pixel * job.channels + o.channel);
+  w.pass = passing_bits<Bits, Width>(job, from, o);
+  if (from.passing == pass_source::code) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < Width; ++i)
+      w.pass &= ~((w.cell[i] == no_gradient ? 1U : 0U) << i);
   }
   return w;
 }

@@ -16,6 +16,45 @@ constexpr std::uint32_t both(std::uint32_t half) {
   return half * 0x10001U;
 }
 
+/// A group's pieces as f32, exact but for NaN, whose sign may be lost.
+template <class Bits>
+STASH_DEVICE void floats_of_pieces(const vector16 (&pieces)[group_vectors<Bits>], const element_type& type,
+                                   float (&values)[group_elements]) {
+  if constexpr (sizeof(Bits) == 4) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      values[i] = as_float(pieces[i / 4].word[i % 4]);
+  } else if (type.bf16) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w) {
+      values[2 * w] = as_float(pieces[0].word[w] << 16);
+      values[2 * w + 1] = as_float(pieces[0].word[w] & 0xffff0000U);
+    }
+  } else {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      halves_to_floats(pieces[0].word[w], values + 2 * w);
+  }
+}
+/// Results of arithmetic, none of which is NaN, as the pieces of a group.
+template <class Bits>
+STASH_DEVICE void pieces_of_floats(const float (&values)[group_elements], const element_type& type,
+                                   vector16 (&pieces)[group_vectors<Bits>]) {
+  if constexpr (sizeof(Bits) == 4) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      pieces[i / 4].word[i % 4] = as_bits(values[i]);
+  } else if (type.bf16) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      pieces[0].word[w] = floats_to_bfloats(values[2 * w], values[2 * w + 1]);
+  } else {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      pieces[0].word[w] = floats_to_halves(values[2 * w], values[2 * w + 1]);
+  }
+}
+
 /// Flags of the magnitudes above a limit.
 STASH_DEVICE std::uint32_t flags_above(std::uint32_t pair, std::uint32_t limit) {
   return (pair & pair_magnitudes) + both(0x7fff - limit);

@@ -36,7 +36,7 @@ inline constexpr unsigned pool_threads = 256;
 inline constexpr unsigned pool_blocks = 3;
 /// Where winners are found again in values, or their signs lie in tiles.
 inline constexpr unsigned pool_blocks_searching = 2;
-/// Where gradients come from three rows of windows.
+/// Where gradients come from three rows of windows and more.
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
 
 // Running sums.

@@ -368,6 +368,50 @@ TEST_P(device_pool, stretches_of_runs) {
   }
 }
 
+/// Maps of all sizes around a block's, channels last. Every third has NaN, every fifth pitch is wider.
+TEST_P(device_pool, blocks_of_pixels) {
+  int k = 0;
+  std::mt19937 random(13);
+  for (pool_window window : run_windows()) {
+    if (window.kernel_h != 3) continue;
+    window.layout = pool_layout::channels_last;
+    for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 9}) {
+      for (const std::int64_t width : {1, 2, 3, 4, 5, 7, 12}) {
+        geometry g{window, {pick(random, 1, 2), 8 * pick(random, 1, 2), 1, height, width, {}}, {}, false};
+        if (k % 7 == 0) g.x.d = 2, g.deep = true;
+        if (!fit(g, k % 3)) continue;
+        ++k;
+        SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+        simt::set_schedule(schedule_of(k));
+        const bool nan = k % 3 == 0;
+        layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], k % 5 == 0 ? 8 : 0, random,
+                   nan ? random_value : random_number, nan ? random_gradient : random_gradient_number)
+            .check();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(k, 200);
+}
+
+/// A thread has four pixels of eight channels.
+TEST_P(device_pool, overlapping_windows_of_channels_take_blocks_of_pixels) {
+  for (const std::int32_t stride : {1, 2}) {
+    pool_window window{3, 3, stride, stride, 1, 1};
+    window.layout = pool_layout::channels_last;
+    geometry g{window, {2, 64, 1, 56, 56, {}}, {}, false};
+    ASSERT_TRUE(fit(g, 0));
+    stored_map dy(g.y, GetParam(), false, false, 0), dx(g.x, GetParam(), false, false, 0);
+    dy.fill(std::vector<std::uint32_t>(static_cast<std::size_t>(g.y.count()), 0));
+    encoded index(index_bytes(g));
+    std::memset(index.data(), 0x44, index.all().size());
+    max_pool_backward(in_space(dy.view(), on_device), index.in(), in_space(dx.view(), on_device), window,
+                      on_device);
+    EXPECT_EQ(index.report.status, status_ok);
+    EXPECT_GT(static_cast<double>(g.x.count()) / static_cast<double>(simt::threads_of_last_launch()), 28);
+  }
+}
+
 /// The maps of networks have threads with more than one value.
 TEST_P(device_pool, small_square_windows_take_runs) {
   struct usual {
@@ -404,9 +448,10 @@ TEST_P(device_pool, small_square_windows_take_runs) {
 
 /// Every code at every place, the other codes being legal: whether it is corrupt, and what it does.
 TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
-  pool_window first{3, 3, 2, 2, 1, 1}, dense{3, 3, 1, 1, 1, 1};
+  const pool_window last{3, 3, 2, 2, 1, 1}, dense_last{3, 3, 1, 1, 1, 1};
+  pool_window first = last, dense = dense_last;
   first.layout = dense.layout = pool_layout::channels_first;
-  for (const pool_window& window : {pool_window{3, 3, 3, 3}, pool_window{3, 3, 2, 2, 1, 1}, first, dense}) {
+  for (const pool_window& window : {pool_window{3, 3, 3, 3}, last, dense_last, first, dense}) {
     for (const std::int64_t channels : {1, 8}) {
       const bool rows = window.layout == pool_layout::channels_first;
       geometry g{window, {1, rows ? channels / 4 + 1 : channels, 1, 6, 6, {}}, {}, false};
