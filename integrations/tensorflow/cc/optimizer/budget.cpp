@@ -19,7 +19,26 @@ constexpr std::int64_t parts_in_reserve = 20;
 constexpr int most_attempts = 5;
 constexpr int bisections = 6;
 constexpr int most_refinements = 8;
-constexpr std::int64_t parts_of_peak = 64;  // what is smaller may run in any order
+// What is smaller may run in any order, as long as all of it together is at most twice as much.
+constexpr std::int64_t parts_of_peak = 64;
+
+// From which size on ops of the backward pass keep their order. Where many are small, as in a deep network of
+// equal layers, they matter together: run ahead of the others, their results could all lie in memory.
+std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op>& ran, std::int64_t peak) {
+  const std::int64_t most = peak / parts_of_peak;
+  std::vector<std::int64_t> small;
+  for (const simulated_op& op : ran) {
+    if (op.node < c.graph.size() && c.of.backward[at(op.node)] && op.takes > 0 && op.takes < most)
+      small.push_back(op.takes);
+  }
+  std::sort(small.begin(), small.end());
+  std::int64_t sum = 0;
+  for (const std::int64_t bytes : small) {
+    sum += bytes;
+    if (sum > 2 * most) return bytes;
+  }
+  return most;
+}
 
 // Tries an order of the backward pass, and takes it if its peak is smaller than that of `o`.
 void try_order(const step_context& c, const rewritten& plain, const graph_view& view, run_order order,
@@ -27,7 +46,7 @@ void try_order(const step_context& c, const rewritten& plain, const graph_view& 
   std::vector<simulated_op> ran;
   const footprint wanted = simulated_footprint(view, c.graph, c.sizes, c.of, o->chosen, order, &ran, bound);
   rewritten pinned = plain;
-  pin_order(c.graph, c.of, c.flow, ran, wanted.peak_bytes / parts_of_peak, &pinned.graph);
+  pin_order(c.graph, c.of, c.flow, ran, smallest_kept(c, ran, wanted.peak_bytes), &pinned.graph);
   footprint simulated = simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.of, o->chosen);
   if (o->graph.graph.node_size() > 0 && simulated.peak_bytes >= o->simulated.peak_bytes) return;
   o->graph = std::move(pinned);
