@@ -158,10 +158,95 @@ STASH_DEVICE void compete(const pool_job& job, const lanes<Bits, Width>& candida
   }
 }
 
-/// The maxima of a window, and its first cell in x; o's channel counts, its pixel does not.
-template <class Bits, unsigned Width, class P>
-STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
-                                       const map_place<P>& o, maxima<Width>& best) {
+/// A search that knows every rule.
+template <class Bits, unsigned Width>
+struct careful_search {
+  using loaded = lanes<Bits, Width>;
+  const pool_job& job;
+  maxima<Width>& best;
+
+  STASH_DEVICE static loaded load(const Bits* from) { return load_lanes<Bits, Width>(from); }
+  STASH_DEVICE void begin(const loaded& first, std::uint32_t cell) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < Width; ++i) {
+      best.rank[i] = rank_of(first.value[i]);
+      best.cell[i] = cell;
+    }
+  }
+  STASH_DEVICE void see(const loaded& candidate, std::uint32_t cell) { compete(job, candidate, cell, best); }
+};
+
+/// A search among numbers, in words. It notes what has to be looked at with care: NaN, and of bf16 also
+/// numbers above f16's infinity, because 16-bit elements are compared as f16, two at once.
+template <class Bits>
+struct number_search {
+  struct loaded {
+    vector16 piece[group_vectors<Bits>];
+
+    STASH_DEVICE std::uint32_t word(unsigned w) const { return piece[w / 4].word[w % 4]; }
+  };
+  static constexpr unsigned words = 4 * group_vectors<Bits>;
+  std::uint32_t best[words], cells[words];
+  std::uint32_t largest = 0;  ///< magnitude; of 16-bit elements one for each half
+
+  STASH_DEVICE static loaded load(const Bits* from) {
+    loaded l;
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_vectors<Bits>; ++i)
+      l.piece[i] = reinterpret_cast<const vector16*>(from)[i];
+    return l;
+  }
+  STASH_DEVICE void begin(const loaded& first, std::uint32_t cell) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < words; ++w) {
+      best[w] = first.word(w);
+      cells[w] = sizeof(Bits) == 4 ? cell : cell * 0x10001U;
+    }
+  }
+  STASH_DEVICE void see(const loaded& candidate, std::uint32_t cell) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < words; ++w) {
+      const std::uint32_t word = candidate.word(w);
+      if constexpr (sizeof(Bits) == 4) {
+        const std::uint32_t magnitude = word & 0x7fffffffU;
+        largest = magnitude > largest ? magnitude : largest;
+        const bool more = as_float(word) > as_float(best[w]);
+        best[w] = more ? word : best[w];
+        cells[w] = more ? cell : cells[w];
+      } else {
+        largest = larger_halves(largest, word & 0x7fff7fffU);
+        const std::uint32_t more = greater_masks(word, best[w]);
+        best[w] = select_bits(more, word, best[w]);
+        cells[w] = select_bits(more, cell * 0x10001U, cells[w]);
+      }
+    }
+  }
+  STASH_DEVICE bool needs_care() const {
+    if constexpr (sizeof(Bits) == 4) return largest > 0x7f800000U;
+    return (largest & 0xffff) > 0x7c00 || largest >> 16 > 0x7c00;
+  }
+  STASH_DEVICE void give(maxima<group_elements>& found) const {
+    STASH_UNROLL
+    for (unsigned w = 0; w < words; ++w) {
+      if constexpr (sizeof(Bits) == 4) {
+        found.rank[w] = as_float(best[w]);
+        found.cell[w] = cells[w];
+      } else {
+        found.rank[2 * w] = as_float(best[w] << 16);
+        found.rank[2 * w + 1] = as_float(best[w] & 0xffff0000U);
+        found.cell[2 * w] = cells[w] & 0xffff;
+        found.cell[2 * w + 1] = cells[w] >> 16;
+      }
+    }
+  }
+};
+
+/// Shows a search the cells of a window in x, and says which is the first; o's channel counts, its pixel does
+/// not.
+template <class Bits, class P, class Search>
+STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std::uint64_t pitch,
+                                         const map_place<P>& o, Search& search) {
+  using loaded = typename Search::loaded;
   const cell_range<P> d = cells_in_map<P>(job.depth, o.z), r = cells_in_map<P>(job.rows, o.y),
                       c = cells_in_map<P>(job.columns, o.x);
   const auto in = [](const window_axis& a) { return static_cast<std::uint64_t>(a.in); };
@@ -183,30 +268,46 @@ STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::
            static_cast<std::uint32_t>(c.begin);
   };
   const std::uint32_t first_cell = number(d.begin, r.begin);
-  const lanes<Bits, Width> first = load_lanes<Bits, Width>(slice);
-  STASH_UNROLL
-  for (unsigned i = 0; i < Width; ++i) {
-    best.rank[i] = rank_of(first.value[i]);
-    best.cell[i] = first_cell;
-  }
+  search.begin(Search::load(slice), first_cell);
   for (P kz = d.begin; kz < d.end; ++kz, slice += z_step) {
     const Bits* row = slice;
     for (P ky = r.begin; ky < r.end; ++ky, row += y_step) {
       std::uint32_t cell = number(kz, ky);
       const Bits* from = row;
-      // Two at a time, so that the loads of both are under way. The first cell of all meets itself, which
+      // Some at a time, so that their loads are under way together. The first cell of all meets itself, which
       // changes nothing.
       P left = c.end - c.begin;
-      for (; left >= 2; left -= 2, from += 2 * x_step, cell += 2) {
-        const lanes<Bits, Width> one = load_lanes<Bits, Width>(from);
-        const lanes<Bits, Width> two = load_lanes<Bits, Width>(from + x_step);
-        compete(job, one, cell, best);
-        compete(job, two, cell + 1, best);
+      for (; left >= 3; left -= 3, from += 3 * x_step, cell += 3) {
+        const loaded one = Search::load(from), two = Search::load(from + x_step);
+        const loaded three = Search::load(from + 2 * x_step);
+        search.see(one, cell);
+        search.see(two, cell + 1);
+        search.see(three, cell + 2);
       }
-      if (left > 0) compete(job, load_lanes<Bits, Width>(from), cell, best);
+      if (left == 2) {
+        const loaded one = Search::load(from), two = Search::load(from + x_step);
+        search.see(one, cell);
+        search.see(two, cell + 1);
+      } else if (left == 1) {
+        search.see(Search::load(from), cell);
+      }
     }
   }
   return first_cell;
+}
+
+/// The maxima of a window, and its first cell in x; o's channel counts, its pixel does not.
+template <class Bits, unsigned Width, class P>
+STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
+                                       const map_place<P>& o, maxima<Width>& best) {
+  if constexpr (Width == group_elements) {
+    number_search<Bits> numbers;
+    const std::uint32_t first_cell = search_window<Bits>(job, x, pitch, o, numbers);
+    numbers.give(best);
+    if (!numbers.needs_care()) return first_cell;
+  }
+  careful_search<Bits, Width> careful{job, best};
+  return search_window<Bits>(job, x, pitch, o, careful);
 }
 
 /// What a ReLU before the pooling does to a maximum: as long as it is not positive, every cell is +0, so that

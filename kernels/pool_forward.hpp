@@ -60,10 +60,17 @@ STASH_DEVICE void store_codes(const code_plane& plane, std::uint64_t unit,
     }
     if (unit % group_elements == 0) store_word(plane, unit / group_elements, low | std::uint64_t{high} << 32);
   } else {
-    std::uint64_t word = 0;
+    if (plane.bits == 8) {
+      std::uint32_t words[2] = {};
+      STASH_UNROLL
+      for (unsigned i = 0; i < Width; ++i)
+        words[i / 4] |= codes[i] << (8 * (i % 4));
+      return store_word(plane, unit, words[0] | std::uint64_t{words[1]} << 32);
+    }
+    std::uint32_t word = 0;
     STASH_UNROLL
     for (unsigned i = 0; i < Width; ++i)
-      word |= std::uint64_t{codes[i]} << (i * plane.bits);
+      word |= codes[i] << (i * plane.bits);
     store_word(plane, unit, word);
   }
 }

@@ -133,6 +133,13 @@ STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
   asm("set.neu.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(halves), "r"(0));
   return masks;
 }
+/// All bits of the halves of `a` that are above those of `b`, as numbers of f16: of bf16 as well, as long as
+/// no magnitude is above that of f16's infinity.
+STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t masks;
+  asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
+  return masks;
+}
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t products;
@@ -370,6 +377,12 @@ STASH_DEVICE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
 /// All bits of the halves that are not zero as numbers, of f16 and bf16 alike.
 STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
   return sign_masks((halves & 0x7fff7fffU) + 0x7fff7fffU);
+}
+/// All bits of the halves of `a` that are above those of `b`, as numbers of f16: of bf16 as well, as long as
+/// no magnitude is above that of f16's infinity.
+STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
+  const auto half = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
+  return (half(a) > half(b) ? 0xffffU : 0) | (half(a >> 16) > half(b >> 16) ? 0xffff0000U : 0);
 }
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
