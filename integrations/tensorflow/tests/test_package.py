@@ -339,6 +339,21 @@ def test_plugin_door(python):
     assert python(code) == [[False, False], [True, True], False, True, True]
 
 
+def test_plugin_door_after_the_other_one(python):
+    """The graph of a function that ran before is known as rewritten, but this door does not come to the function."""
+    code = """
+    x, step = images(), training()
+    step(x)
+    for door in ("plugin", "config", "plugin"):
+        stash_tf.enable("lossless", door=door)
+        step(x)
+        report = str(stash_tf.report())
+        stash_tf.disable()
+    out(report)
+    """
+    assert 'With door="plugin" functions that ran before enable() are not rewritten' in python(code)
+
+
 def test_places_where_it_cannot_be_enabled(python):
     code = """
     found = []

@@ -85,7 +85,9 @@ def explain(
     words = moves(graphs) + over_budget(graphs) + doubts + misfits(graphs, counters) + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
-        return ([doubt] if doubt else []) + words
+        # Graphs of functions that were rewritten before stay known, also where this door does not come to them.
+        first = [PLUGIN] if door == "plugin" and doubt == FELL_BACK else []
+        return first + ([doubt] if doubt else []) + words
     found = []
     if tf.config.functions_run_eagerly():
         found.append(EAGER)
