@@ -194,9 +194,9 @@ pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
         const Bits bits = w.cell[value] == 2 * ky + i % 2 ? share.value[value] : Bits{0};
         out.word[i / per_word] |= static_cast<std::uint32_t>(bits) << (8 * sizeof(Bits) * (i % per_word));
       }
-      store_whole(reinterpret_cast<vector16*>(to + static_cast<std::uint64_t>(ky) *
-                                                       static_cast<std::uint64_t>(job.columns.in)),
-                  out);
+      store_vector(reinterpret_cast<vector16*>(to + static_cast<std::uint64_t>(ky) *
+                                                        static_cast<std::uint64_t>(job.columns.in)),
+                   out);
     }
   }
 }

@@ -226,7 +226,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       if (!in_map(e)) continue;
       STASH_UNROLL
       for (unsigned v = 0; v < group_vectors<Bits>; ++v)
-        store_whole(reinterpret_cast<vector16*>(place(e)) + v, out[v]);
+        store_vector(reinterpret_cast<vector16*>(place(e)) + v, out[v]);
     }
     return;
   }

@@ -310,7 +310,7 @@ STASH_DEVICE void store_group(Bits* to, const group<Bits>& g) {
     }
     STASH_UNROLL
     for (unsigned i = 0; i < group_vectors<Bits>; ++i)
-      store_whole(reinterpret_cast<vector16*>(to) + i, v[i]);
+      store_vector(reinterpret_cast<vector16*>(to) + i, v[i]);
   }
 }
 
@@ -332,8 +332,8 @@ STASH_DEVICE void store_halves(const device_tensor& t, std::uint64_t index, cons
     STASH_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
       const Bits* const own = g.value + half * i;
-      store_whole(reinterpret_cast<vector16*>(to + place_of_half(t, even + i, index)),
-                  {{own[0], own[1], own[2], own[3]}});
+      store_vector(reinterpret_cast<vector16*>(to + place_of_half(t, even + i, index)),
+                   {{own[0], own[1], own[2], own[3]}});
     }
   }
 }

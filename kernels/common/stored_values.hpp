@@ -497,7 +497,9 @@ STASH_DEVICE void fp8_codes_of(const float (&values)[group_elements],
   const auto* const o = originals.word;
   fp8_codes_of(
       values, c, [&](unsigned w) { return of_upper_bytes(o[2 * w], o[2 * w + 1]); },
-      [&](unsigned w) { return of_upper_bytes(nonzero_masks(o[2 * w]), nonzero_masks(o[2 * w + 1])); },
+      [&](unsigned w) {
+        return of_upper_bytes(nonzero_masks(o[2 * w]), nonzero_masks(o[2 * w + 1])) & 0x80808080U;
+      },
       words);
 }
 
