@@ -27,8 +27,9 @@ struct decode_item {
 STASH_API std::size_t batch_workspace_bytes(std::span<const encode_item> items,
                                             const execution_context& context);
 
-/// Does what encode() does for every item, in any order and at the same time; no output may overlap an input
-/// or another output. An arena may be shared; which tiles go there then depends on the order.
+/// Does what encode() does for every item, in any order and at the same time; no output and no arena may
+/// overlap an input, an output or a report of any item (error(invalid_argument)). Inputs, reports and arenas
+/// may be shared; which tiles go to an arena then depends on the order.
 /// All items are checked before the first byte is written; the message names the item.
 ///
 /// On a device items of one encoding and element type share a launch, 32 at most: n of them are n / 32

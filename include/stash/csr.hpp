@@ -16,7 +16,7 @@ struct csr32_view {
 };
 
 /// Writes the conventional CSR form of an encoded csr tensor of `elements` elements; narrow values are
-/// widened to `out.type`. The arrays must not overlap the input.
+/// widened to `out.type`. The arrays must overlap neither the input nor each other.
 /// Returns the count of non-zeros. Throws error(invalid_argument), error(capacity_exceeded) if out.capacity
 /// is smaller than the count that the row ends tell (nothing is written then) or the count exceeds 2^32 - 1,
 /// and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the report's status and

@@ -5,6 +5,15 @@
 /// Level one never allocates, never blocks on anything but the caller's own threads, and never prints.
 /// Thread safety: calls on disjoint buffers may run at the same time; the overflow arena and a status record
 /// may be shared between calls (they are updated atomically).
+///
+/// Overlap, here and in the layers: what a call writes (maps, encoded bytes, reports, an arena with its
+/// counters, workspace) may overlap nothing that it reads, and nothing else that it writes; else
+/// error(invalid_argument), before anything is written. Where a call says that one map may be another, that
+/// is the same elements at the same addresses, with the same pitch. Slices of different channels of one map
+/// (with its pitch) lie apart; maps of different pitches are refused if one may lie in the other's gaps. Of
+/// encoded bytes counts what the encoding can use, encoded_bytes_bound() at most, and not the rest of a slot.
+/// One report may serve all encoded bytes of a call. Only addresses are compared, those of a device, too:
+/// memory that is mapped twice is not noticed.
 
 #include <cstddef>
 #include <cstdint>
@@ -158,7 +167,7 @@ struct workspace_view {
 ///
 /// Kinds: raw, shape_only, sign_mask, range_mask, bitmap, csr, cast. window_index and relu_pool are written
 /// by the pooling layers of pool.hpp.
-/// Aliasing: input and output must not overlap.
+/// Aliasing: input, output, report, arena and workspace must not overlap (see above).
 /// Overflow: bitmap and csr tiles that do not fit the slot go to the overflow arena, when that is full to the
 /// host overflow; only when all three are full is status_capacity set, and report->nonzeros still holds the
 /// exact count. Nothing is written outside.
@@ -184,7 +193,7 @@ STASH_API void decode(const encoding& e, const const_encoded_view& input, const 
 /// Copies the encoded form of `elements` elements of `source` into its canonical bytes: tiles in order, all
 /// in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
 /// already; what came from another device, or overflowed, need not be. Fixed-size encodings are copied.
-/// `output` must not overlap `input` and needs encoded_bytes_exact bytes for the tensor; with fewer,
+/// `output` must not overlap `input` or its arena, and needs encoded_bytes_exact bytes for the tensor; with fewer,
 /// status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
 /// status_capacity) in input's report and become tiles whose values are lost: never_stored entries.
 /// Throws as encode().

@@ -13,11 +13,11 @@
 /// bytes that are too few, unsupported for windows with more cells than the encoding (or, to find winners
 /// again, an index) has numbers for.
 ///
-/// None of the calls allocates. x and y, and dy and dx, must not overlap. Backward is deterministic for any
-/// number of threads: a gradient that several windows send to one cell is summed in row-major order of the
-/// windows, starting from +0. Sums of 16-bit types are kept in f32 and rounded once, to infinity
-/// beyond the largest number. Where several NaN meet in a sum, its sign and payload depend on the instruction
-/// set and the shape.
+/// None of the calls allocates or works in place: x and y, and dy and dx, must not overlap (encoding.hpp).
+/// Backward is deterministic for any number of threads: a gradient that several windows send to one cell is
+/// summed in row-major order of the windows, starting from +0. Sums of 16-bit types are kept in f32 and
+/// rounded once, to infinity beyond the largest number. Where several NaN meet in a sum, its sign and payload
+/// depend on the instruction set and the shape.
 ///
 /// Threads compare and add in their own floating-point mode. In one that takes denormals for zeros a denormal
 /// is equal to zero and may come out as the zero of its sign; index, code and gradients still agree. What is

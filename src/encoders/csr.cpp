@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "apart.hpp"
 #include "codecs.hpp"
 #include "device.hpp"
 #include "encoding_checks.hpp"
@@ -199,6 +200,24 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
 
 namespace stash {
 
+namespace {
+
+/// Entries behind the last element are not written.
+void check_export_apart(std::string_view function, const encoding& e, const const_encoded_view& input,
+                        std::int64_t elements, const csr32_view& out) {
+  using namespace detail;
+  const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(out.capacity, 0, elements));
+  const auto rows = static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements);
+  call_memory memory(function);
+  pieces_of_stored("input", e, out.type, elements, input, use::read, use::read,
+                   [&memory](const piece& p) { memory.add(p); });
+  memory.writes("out.row_offsets", out.row_offsets, (rows + 1) * sizeof(std::uint32_t))
+      .writes("out.columns", out.columns, entries * sizeof(std::uint32_t))
+      .writes("out.values", out.values, entries * size_of(out.type));
+}
+
+}  // namespace
+
 std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
                           const csr32_view& out, const execution_context& context) {
   using namespace detail;
@@ -212,6 +231,7 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
   if (out.row_offsets == nullptr) {
     fail(errc::invalid_argument, function, "out.row_offsets", "an array", "a null pointer");
   }
+  check_export_apart(function, e, input, elements, out);
   if (on_device(context)) {
     if (out.capacity < 0 || (out.capacity > 0 && (out.columns == nullptr || out.values == nullptr))) {
       fail(errc::invalid_argument, function, "out", "room for at least 0 entries, with arrays",

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "apart.hpp"
 #include "detail.hpp"
 #include "device.hpp"
 #include "philox.hpp"
@@ -72,6 +73,7 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
   const std::size_t mask_bytes = plane_bytes(elements, 1);
   auto* plane = static_cast<std::uint8_t*>(mask.data);
   if (plane != nullptr) check_encoded(function, "mask", mask, mask_bytes);
+  call_memory(function).reads("x", x).writes_in_place("y", y, "x").writes("mask", mask, mask_bytes);
   if (on_device(context)) return device::dropout_forward(x, y, mask, constants, key, context);
   if (plane != nullptr) {
     const auto used = static_cast<std::size_t>((elements + 7) / 8);
@@ -90,7 +92,9 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
   check_context(backward_name, context);
   check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
-  check_encoded(backward_name, "mask", mask, plane_bytes(dy.elements(), 1));
+  const std::size_t mask_bytes = plane_bytes(dy.elements(), 1);
+  check_encoded(backward_name, "mask", mask, mask_bytes);
+  call_memory(backward_name).reads("dy", dy).reads("mask", mask, mask_bytes).writes_in_place("dx", dx, "dy");
   if (on_device(context)) return device::dropout_backward(dy, mask, dx, constants, context);
   const auto* plane = static_cast<const std::uint8_t*>(mask.data);
   apply(dy, dx, constants.scale, context,
@@ -102,6 +106,7 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
   check_context(backward_name, context);
   check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
+  call_memory(backward_name).reads("dy", dy).writes_in_place("dx", dx, "dy");
   if (on_device(context)) return device::dropout_backward(dy, dx, constants, key, context);
   apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* buffer) {
     draw_mask(key, constants.threshold, first, length, buffer);

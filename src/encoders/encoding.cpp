@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "apart.hpp"
 #include "codecs.hpp"
 #include "device.hpp"
 #include "encoding_checks.hpp"
@@ -90,6 +91,14 @@ void clear_padding(void* data, std::size_t used, std::size_t padded) {
   if (padded != used) std::memset(static_cast<std::uint8_t*>(data) + used, 0, padded - used);
 }
 
+template <class Item>
+void check_apart(std::string_view function, const Item& item, void* scratch = nullptr,
+                 std::size_t scratch_bytes = 0) {
+  call_memory memory(function);
+  pieces_of(item, use::written, [&memory](const piece& p) { memory.add(p); });
+  memory.writes("workspace", scratch, scratch_bytes);
+}
+
 bool is_lossless_value(const encoding& e) {
   return e.kind == encoding_kind::raw || (tiled(e.kind) && e.values == value_format::source);
 }
@@ -170,7 +179,8 @@ void run_count(const encoding& e, const const_tensor_view& input, encode_report&
   add(report.nonzeros, size.nonzeros);
 }
 
-void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed) {
+void check_workspace(std::string_view function, const workspace_view& workspace, std::size_t needed,
+                     std::span<const encode_item> items) {
   if (needed == 0) return;
   if (workspace.bytes < needed) {
     fail(errc::capacity_exceeded, function, "workspace", fmt::format("at least {} bytes", needed),
@@ -180,6 +190,8 @@ void check_workspace(std::string_view function, const workspace_view& workspace,
     fail(errc::invalid_argument, function, "workspace", "memory aligned to 64 bytes",
          fmt::format("{}", workspace.data));
   }
+  for (const encode_item& item : items)
+    check_apart(function, item, workspace.data, needed);
 }
 
 void check_encode(std::string_view function, const encode_item& item, const execution_context& context) {
@@ -187,6 +199,7 @@ void check_encode(std::string_view function, const encode_item& item, const exec
   check_encode_input(function, e, item.input, context);
   check_encoded(function, "output", item.output, bytes_needed(e, item.input.type, item.input.elements()));
   if (tiled(e.kind)) check_arena(function, item.output.overflow, context.space);
+  check_apart(function, item);
 }
 
 void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
@@ -233,6 +246,7 @@ void check_decode(std::string_view function, const decode_item& item, const exec
   check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type, context.space);
   check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
   if (tiled(e.kind)) check_arena(function, item.input.overflow, context.space);
+  check_apart(function, item);
 }
 
 void run_decode(const decode_item& item, const execution_context& context) {
@@ -302,7 +316,8 @@ void encode(const encoding& e, const const_tensor_view& input, const encoded_vie
             const workspace_view& workspace, const execution_context& context) {
   const encode_item item{e, input, output};
   check_encode("encode", item, context);
-  check_workspace("encode", workspace, workspace_bytes(e, input.type, input.elements(), context));
+  check_workspace("encode", workspace, workspace_bytes(e, input.type, input.elements(), context),
+                  std::span(&item, 1));
   run_encode(item, workspace, context);
 }
 
@@ -322,8 +337,13 @@ void canonicalise(const encoding& e, dtype source, std::int64_t elements, const 
   const std::size_t needed = bytes_needed(e, source, elements);
   check_encoded(function, "input", input, needed);
   check_encoded(function, "output", output, needed);
+  if (tiled(e.kind)) check_arena(function, input.overflow, context.space);
+  const std::size_t most = bytes_bound(e, source, elements);
+  call_memory(function)
+      .reads("input", input, most)
+      .arena(tiled(e.kind) ? input.overflow : nullptr, use::read)
+      .writes("output", output, most);
   if (tiled(e.kind)) {
-    check_arena(function, input.overflow, context.space);
     if (on_device(context)) return device::canonicalise(e, source, elements, input, output, context);
     const encoded_view slot_only{output.data, output.bytes, nullptr, output.report};
     canonicalise_tiled(layout_of(e, source, elements), input, slot_only, context);

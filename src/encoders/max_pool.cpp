@@ -1,3 +1,4 @@
+#include "apart.hpp"
 #include "device.hpp"
 #include "pool_backward.hpp"
 #include "pool_general_backward.hpp"
@@ -15,6 +16,8 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   pool_planes planes;
   const auto want_index = [&](std::int64_t cells) {
     if (index.data != nullptr) set_index_plane(function, index, cells, y.elements(), planes);
+    call_memory(function).reads("x", x).writes("y", y).writes("index", index,
+                                                              plane_bytes(y.elements(), planes.index_bits));
   };
   if (on_device(context)) {
     want_index(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
@@ -36,18 +39,25 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
                        const pool_window& window, const execution_context& context) {
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
+  const auto checked_source = [&](std::int64_t cells) {
+    const index_source source = checked_index_source(function, index, cells, dy.elements());
+    call_memory(function)
+        .reads("dy", dy)
+        .reads("index", index, plane_bytes(dy.elements(), cell_bits(cells)))
+        .writes("dx", dx);
+    return source;
+  };
   if (on_device(context)) {
-    const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window, context.space);
-    checked_index_source(function, index, s.cells(), dy.elements());
+    checked_source(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).cells());
     return device::max_pool_backward(dy, index, dx, window, context);
   }
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
-    const index_source source = checked_index_source(function, index, s.cells(), dy.elements());
+    const index_source source = checked_source(s.cells());
     return general_pool_backward(s, dy, source, dx, index.report->status, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  const index_source source = checked_index_source(function, index, s.cells(), dy.elements());
+  const index_source source = checked_source(s.cells());
   pool_backward(s, dy, source, dx, index.report->status, context);
 }
 
@@ -56,22 +66,23 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
   check_rule(function, rule);
-  if (on_device(context)) {
-    const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window, context.space);
+  const auto check_x = [&](std::int64_t cells) {
     check_same_shape(function, "x", x, "dx", dx, window, context.space);
-    checked_index_bits(function, s.cells());
+    checked_index_bits(function, cells);
+    call_memory(function).reads("dy", dy).reads("x", x).writes("dx", dx);
+  };
+  if (on_device(context)) {
+    check_x(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).cells());
     return device::max_pool_backward(dy, x, dx, window, rule, context);
   }
   std::uint32_t never_set = 0;
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
-    check_same_shape(function, "x", x, "dx", dx, window, context.space);
-    checked_index_bits(function, s.cells());
+    check_x(s.cells());
     return general_pool_backward(s, dy, general_search_source(s, x, rule, false), dx, never_set, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  check_same_shape(function, "x", x, "dx", dx, window, context.space);
-  checked_index_bits(function, s.cells());
+  check_x(s.cells());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "apart.hpp"
 #include "convert.hpp"
 #include "detail.hpp"
 #include "device.hpp"
@@ -17,8 +18,28 @@ namespace {
 
 using namespace detail;
 
-void check_mask(std::string_view function, const encoded_view& mask, std::int64_t elements) {
-  if (mask.data != nullptr) check_encoded(function, "mask", mask, plane_bytes(elements, 1));
+/// The views of a forward call; y may be x.
+void check_forward(std::string_view function, const const_tensor_view& x, const tensor_view& y,
+                   const encoded_view& mask, const execution_context& context) {
+  check_float_pair(function, "x", x, "y", y, context.space);
+  const std::size_t mask_bytes = plane_bytes(x.elements(), 1);
+  if (mask.data != nullptr) check_encoded(function, "mask", mask, mask_bytes);
+  call_memory(function).reads("x", x).writes_in_place("y", y, "x").writes("mask", mask, mask_bytes);
+}
+
+/// The views of a backward call from the dense map `values`; dx may be dy.
+void check_backward(std::string_view function, const const_tensor_view& dy, const char* values_name,
+                    const const_tensor_view& values, const tensor_view& dx,
+                    const execution_context& context) {
+  check_float_pair(function, "dy", dy, "dx", dx, context.space);
+  check_float_pair(function, "dy", dy, values_name, values, context.space);
+  call_memory(function).reads("dy", dy).reads(values_name, values).writes_in_place("dx", dx, "dy");
+}
+
+void check_stash_apart(std::string_view function, const const_tensor_view& dy, const map_stash& stash,
+                       const tensor_view& dx) {
+  call_memory memory(function);
+  add_stash(memory.reads("dy", dy), stash).writes_in_place("dx", dx, "dy");
 }
 
 /// y = f(x) and, where asked for, a mask. write(values, length, target, where, bits) computes a run and its
@@ -94,8 +115,7 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
   constexpr std::string_view function = "relu_forward";
   check_context(function, context);
   check_rule(function, rule);
-  check_float_pair(function, "x", x, "y", y, context.space);
-  check_mask(function, mask, x.elements());
+  check_forward(function, x, y, mask, context);
   if (on_device(context)) return device::relu_forward(x, y, mask, rule, context);
   const run_loops& fast = loops();
   // The gradient passes for x exactly where it passes for y.
@@ -117,6 +137,7 @@ void relu_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_sign_source(relu_backward_name, source, context.space);
+  check_stash_apart(relu_backward_name, dy, source, dx);
   if (on_device(context)) return device::relu_backward(dy, e, stash, dx, rule, context);
   backward(
       dy, dx, rounding::exact, context,
@@ -130,8 +151,7 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
                    framework_rule rule, const execution_context& context) {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
-  check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
-  check_float_pair(relu_backward_name, "dy", dy, "y", y, context.space);
+  check_backward(relu_backward_name, dy, "y", y, dx, context);
   if (on_device(context)) return device::relu_backward(dy, y, dx, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(y, [rule](const float* values, std::int64_t length,
@@ -144,8 +164,7 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
   constexpr std::string_view function = "leaky_relu_forward";
   check_context(function, context);
   check_slope(function, slope);
-  check_float_pair(function, "x", x, "y", y, context.space);
-  check_mask(function, mask, x.elements());
+  check_forward(function, x, y, mask, context);
   if (on_device(context)) return device::leaky_relu_forward(x, y, mask, slope, context);
   const run_loops& fast = loops();
   forward(
@@ -165,6 +184,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
   check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), framework_rule::tensorflow};
   check_sign_source(leaky_backward_name, source, context.space);
+  check_stash_apart(leaky_backward_name, dy, source, dx);
   if (on_device(context)) return device::leaky_relu_backward(dy, e, stash, dx, slope, context);
   backward(
       dy, dx, rounding::result, context,
@@ -179,8 +199,7 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
                          float slope, const execution_context& context) {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
-  check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
-  check_float_pair(leaky_backward_name, "dy", dy, "x", x, context.space);
+  check_backward(leaky_backward_name, dy, "x", x, dx, context);
   if (on_device(context)) return device::leaky_relu_backward(dy, x, dx, slope, context);
   backward(dy, dx, rounding::result, context,
            bits_of_dense(x,
@@ -197,8 +216,7 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
   check_context(function, context);
   check_rule(function, rule);
   check_bounds(function, lower, upper);
-  check_float_pair(function, "x", x, "y", y, context.space);
-  check_mask(function, mask, x.elements());
+  check_forward(function, x, y, mask, context);
   lower = rounded_to(x.type, lower);
   upper = rounded_to(x.type, upper);
   if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
@@ -222,6 +240,7 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
   check_float_pair(clip_backward_name, "dy", dy, "dx", dx, context.space);
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_range_source(clip_backward_name, source, context.space);
+  check_stash_apart(clip_backward_name, dy, source, dx);
   lower = rounded_to(dy.type, lower);
   upper = rounded_to(dy.type, upper);
   if (on_device(context)) return device::clip_backward(dy, e, stash, dx, lower, upper, rule, context);
@@ -238,8 +257,7 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
-  check_float_pair(clip_backward_name, "dy", dy, "dx", dx, context.space);
-  check_float_pair(clip_backward_name, "dy", dy, "x", x, context.space);
+  check_backward(clip_backward_name, dy, "x", x, dx, context);
   lower = rounded_to(dy.type, lower);
   upper = rounded_to(dy.type, upper);
   if (on_device(context)) return device::clip_backward(dy, x, dx, lower, upper, rule, context);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "apart.hpp"
 #include "device.hpp"
 #include "pool_backward.hpp"
 #include "pool_general_backward.hpp"
@@ -145,6 +146,11 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
       if (layout.has_gradient_plane()) planes.gradient = planes.code + layout.first_plane;
     }
     if (index.data != nullptr) set_index_plane(function, index, cells, elements, planes);
+    call_memory(function)
+        .reads("x", x)
+        .writes("y", y)
+        .writes("code", code, layout.bytes)
+        .writes("index", index, plane_bytes(elements, planes.index_bits));
   };
   if (on_device(context)) {
     want_planes(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
@@ -170,6 +176,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     const code_layout layout = checked_code_layout(backward_name, s.cells(), dy.elements());
     check_encoded(backward_name, "code", code, layout.bytes);
+    call_memory(backward_name).reads("dy", dy).reads("code", code, layout.bytes).writes("dx", dx);
     backward(code_source(code, layout), code.report->status);
   });
 }
@@ -186,6 +193,9 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
     const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
     check_sign_source(backward_name, y, context.space);
+    call_memory memory(backward_name);
+    memory.reads("dy", dy).reads("index", index, plane_bytes(dy.elements(), cell_bits(s.cells())));
+    add_stash(memory, y).writes("dx", dx);
     backward(stash_source(winners, y), index.report->status);
   });
 }
@@ -198,6 +208,11 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "y", y, "dy", dy, window, context.space);
     const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    call_memory(backward_name)
+        .reads("dy", dy)
+        .reads("index", index, plane_bytes(dy.elements(), cell_bits(s.cells())))
+        .reads("y", y)
+        .writes("dx", dx);
     backward(dense_source(winners, y, rule), index.report->status);
   });
 }
@@ -210,6 +225,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "x", x, "dx", dx, window, context.space);
     checked_index_bits(backward_name, s.cells());
+    call_memory(backward_name).reads("dy", dy).reads("x", x).writes("dx", dx);
     std::uint32_t never_set = 0;
     backward(search_in(s, x, rule), never_set);
   });

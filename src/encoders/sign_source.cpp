@@ -82,6 +82,12 @@ void check_sign_source(std::string_view function, const map_stash& s, memory_spa
   check_stash(function, s, where);
 }
 
+call_memory& add_stash(call_memory& memory, const map_stash& s) {
+  pieces_of_stored("stash", s.how, s.type, s.elements, s.stash, use::read, use::read,
+                   [&memory](const piece& p) { memory.add(p); });
+  return memory;
+}
+
 const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::int64_t length,
                                    std::uint8_t* buffer) {
   const auto* bytes = static_cast<const std::uint8_t*>(s.stash.data);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "apart.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::detail {
@@ -23,6 +24,9 @@ struct map_stash {
 /// keep_nonzero, with its report and at least the bytes of its fixed part.
 void check_sign_source(std::string_view function, const map_stash& source,
                        memory_space where = memory_space::host);
+
+/// What reading the checked stash reads and writes.
+call_memory& add_stash(call_memory& memory, const map_stash& source);
 
 /// The bits of tile `tile` of `length` elements: bit i is set where the gradient passes under the rule. They
 /// lie in the stash or in `buffer` (tile_elements / 8 bytes); bits behind the last element mean nothing.

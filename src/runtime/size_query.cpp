@@ -81,6 +81,7 @@ size_query::size_query(const encoding& e, const const_tensor_view& input, encode
   constexpr std::string_view function = "size_query";
   detail::check_count_input(function, e, input, context);
   detail::check_encoded(function, "report", nullptr, 0, report, 0);
+  detail::call_memory(function).reads("input", input).writes("report", report, sizeof *report);
   const std::int64_t elements = input.elements();
   size_.bytes = detail::bytes_bound(e, input.type, elements);
   if (!sparse(e)) return;

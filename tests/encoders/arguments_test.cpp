@@ -188,8 +188,8 @@ TEST_F(Arguments, HostOverflow) {
   const encoding e = parse_encoding("bitmap");
   std::uint64_t claimed = 0;
   std::uint64_t host_claimed = 0;
-  guarded_buffer memory(64);
-  overflow_arena arena{memory.data(), 64, &claimed, memory.data(), 64, &host_claimed};
+  guarded_buffer memory(128);
+  overflow_arena arena{memory.data(), 64, &claimed, memory.data() + 64, 64, &host_claimed};
   encoded_view to = output();
   to.overflow = &arena;
   EXPECT_EQ(encoding_code(e, input(), to), errc::ok);
@@ -197,7 +197,7 @@ TEST_F(Arguments, HostOverflow) {
   EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
   arena.host_data = memory.data() + 8;
   EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
-  arena.host_data = memory.data();
+  arena.host_data = memory.data() + 64;
   host_claimed = 8;
   EXPECT_EQ(encoding_code(e, input(), to), errc::invalid_argument);
   host_claimed = 0;

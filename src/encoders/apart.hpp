@@ -1,0 +1,149 @@
+#pragma once
+/// \file
+/// What a call writes lies apart from what it reads, and from whatever else it writes: wrong data with a good
+/// status otherwise. Only addresses are compared, so memory of a device is checked like any other.
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "stash/encoding.hpp"
+
+namespace stash::detail {
+
+/// Some memory: runs of `run` bytes, one every `pitch` bytes; a single run where `pitch` is 0.
+struct extent {
+  std::uintptr_t begin, end;
+  std::size_t run, pitch;
+
+  bool empty() const noexcept { return begin == end; }
+  friend bool operator==(const extent&, const extent&) = default;
+};
+
+inline extent extent_of(const void* data, std::size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  if (data == nullptr || bytes == 0) return {0, 0, 0, 0};
+  return {begin, begin + std::min<std::size_t>(bytes, ~begin), bytes, 0};
+}
+/// Of a pitched view with elements.
+extent extent_of_pitched(const const_tensor_view& view) noexcept;
+/// Of a view that has been checked.
+inline extent extent_of(const const_tensor_view& view) noexcept {
+  const std::int64_t elements = view.elements();
+  if (elements == 0 || view.dense()) {
+    return extent_of(view.data, static_cast<std::size_t>(elements) * size_of(view.type));
+  }
+  return extent_of_pitched(view);
+}
+
+/// True if two extents have a byte in common. Channels of the same pixels that lie side by side have none. Of
+/// views with different pitches that lie in each other's gaps it may say so although they have none.
+bool overlap(const extent& a, const extent& b) noexcept;
+
+inline bool may_overlap(const extent& a, const extent& b) noexcept {
+  return a.begin < b.end && b.begin < a.end;
+}
+
+/// What becomes of it. Reports and counters are written atomically and may be the same for several; so may be
+/// what is shared, the arenas of a batch.
+enum class use : std::uint8_t { read, counted, shared, written };
+
+/// One of the things that a call reads or writes. `argument` and `member` are for messages. No initialisers:
+/// room for many of them costs nothing.
+struct piece {
+  extent where;
+  use how;
+  const char *argument, *member;
+
+  bool bothers(const piece& other) const noexcept {
+    return may_overlap(where, other.where) && (how != use::read || other.how != use::read) &&
+           overlap(where, other.where) && !(how == other.how && how != use::written && where == other.where);
+  }
+};
+
+/// Throws error(invalid_argument): `written` overlaps `other`. The prefix stands before other's name.
+[[noreturn]] void fail_apart(std::string_view function, const piece& written, std::string_view prefix,
+                             const piece& other, bool in_place = false);
+
+/// Gives the pieces of encoded bytes of which at most `most` are used, and of their report, to take().
+template <class View, class Take>
+void pieces_of_encoded(const char* argument, const View& view, std::size_t most, use bytes,
+                       const Take& take) {
+  take(piece{extent_of(view.data, view.bytes < most ? view.bytes : most), bytes, argument, ""});
+  take(piece{extent_of(view.report, sizeof(encode_report)), use::counted, argument, ".report"});
+}
+/// The same for an arena, which may be null.
+template <class Take>
+void pieces_of_arena(const overflow_arena* arena, use bytes, const Take& take) {
+  if (arena == nullptr) return;
+  constexpr std::size_t counter = sizeof(std::uint64_t);
+  const use counters = bytes == use::read ? use::read : use::counted;
+  take(piece{extent_of(arena->data, arena->bytes), bytes, "overflow", ""});
+  take(piece{extent_of(arena->claimed, counter), counters, "overflow", ".claimed"});
+  take(piece{extent_of(arena->host_data, arena->host_bytes), bytes, "overflow", ".host_data"});
+  take(piece{extent_of(arena->host_claimed, counter), counters, "overflow", ".host_claimed"});
+}
+
+/// The memory of one call, told piece by piece after the arguments have been checked by themselves. Each
+/// piece is compared with those before it: error(invalid_argument) for the first that is not apart.
+class call_memory {
+ public:
+  explicit call_memory(std::string_view function) noexcept : function_(function), count_(0) {}
+
+  call_memory& reads(const char* argument, const const_tensor_view& view) {
+    return add({extent_of(view), use::read, argument, ""});
+  }
+  call_memory& writes(const char* argument, const const_tensor_view& view) {
+    return add({extent_of(view), use::written, argument, ""});
+  }
+  /// `view` may be `with`: the same elements at the same addresses.
+  call_memory& writes_in_place(const char* argument, const const_tensor_view& view, const char* with) {
+    return add({extent_of(view), use::written, argument, ""}, with);
+  }
+  call_memory& writes(const char* argument, const void* data, std::size_t bytes) {
+    return add({extent_of(data, bytes), use::written, argument, ""});
+  }
+  /// The first `most` bytes at most, and the report; nothing for null data, which asks for nothing.
+  call_memory& writes(const char* argument, const encoded_view& view, std::size_t most) {
+    if (view.data != nullptr) add_encoded(argument, view, most, use::written);
+    return *this;
+  }
+  call_memory& reads(const char* argument, const const_encoded_view& view, std::size_t most) {
+    add_encoded(argument, view, most, use::read);
+    return *this;
+  }
+  call_memory& arena(const overflow_arena* arena, use how) {
+    pieces_of_arena(arena, how, [this](const piece& p) { add(p); });
+    return *this;
+  }
+  /// `p` may be the same memory as the piece of the argument `in_place_with`.
+  call_memory& add(const piece& p, const char* in_place_with = nullptr) {
+    if (p.where.empty()) return *this;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (p.bothers(pieces_[i])) settle(p, pieces_[i], in_place_with);
+    }
+    assert(count_ < most_pieces);
+    pieces_[count_++] = p;
+    return *this;
+  }
+
+ private:
+  /// Two arenas, two encoded tensors and four others are the most that a call has.
+  static constexpr std::size_t most_pieces = 16;
+
+  /// Throws unless they are one by permission.
+  void settle(const piece& p, const piece& before, const char* in_place_with) const;
+  template <class View>
+  void add_encoded(const char* argument, const View& view, std::size_t most, use how) {
+    pieces_of_encoded(argument, view, most, how, [this](const piece& p) { add(p); });
+  }
+
+  std::string_view function_;
+  std::size_t count_;
+  std::array<piece, most_pieces> pieces_;
+};
+
+}  // namespace stash::detail
