@@ -468,7 +468,8 @@ typedef struct stash_handle stash_handle;
 STASH_API int32_t stash_handle_create(const stash_encoding* encoding, const stash_tensor_view* input,
                                       const stash_handle_options* options,
                                       const stash_execution_context* context, stash_handle** handle);
-/** Memory that a layer will write, see stashed_tensor::reserve(). */
+/** Memory that a layer will write, see stashed_tensor::reserve(). Before a second tensor is written there:
+ * stash_handle_rewind(). */
 STASH_API int32_t stash_handle_reserve(const stash_encoding* encoding, int32_t source, int32_t rank,
                                        const int64_t* dims, const stash_handle_options* options,
                                        const stash_execution_context* context, stash_handle** handle);
@@ -477,6 +478,8 @@ STASH_API int32_t stash_handle_restore(const stash_handle* handle, const stash_t
                                        const stash_execution_context* context);
 /** Fails if a layer left a status in the report (stashed_tensor::check()). */
 STASH_API int32_t stash_handle_check(const stash_handle* handle, const stash_execution_context* context);
+/** Makes a handle ready for the next tensor that a layer writes (stashed_tensor::rewind()). */
+STASH_API int32_t stash_handle_rewind(stash_handle* handle, const stash_execution_context* context);
 /** Bytes held, bookkeeping included; and those of the dense tensor. Either pointer may be null. */
 STASH_API int32_t stash_handle_bytes(const stash_handle* handle, size_t* bytes, size_t* dense_bytes);
 /** The encoded bytes, for layers; valid as long as the handle. `view->struct_size` is set by the caller. */

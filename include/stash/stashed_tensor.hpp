@@ -15,6 +15,7 @@
 ///     ...
 ///     relu_backward(dy, mask.how(), mask.stored(), dx, rule, context);
 ///     mask.check();
+///     mask.rewind(context);                                     // before the next step's forward
 ///
 /// On a device (context.space) tensors, encoded bytes and report lie in device memory, and the calls enqueue
 /// their work in the context's stream. Only these wait for it: the constructor of a sparse encoding unless
@@ -69,6 +70,8 @@ class STASH_API stashed_tensor {
   /// Memory for the encoded form of a tensor of this type and shape that a layer will write through
   /// output(). For window_index and relu_pool, `dims` are those of the pooled tensor. bitmap and csr take
   /// options.capacity, or their bound if that is 0. Throws as the constructor.
+  /// For one tensor: layers add to the report, so a handle that is kept for the next one needs rewind()
+  /// first.
   static stashed_tensor reserve(const encoding& e, dtype source, const shape& dims,
                                 const stash_options& options = {}, const execution_context& context = {});
 
@@ -88,9 +91,20 @@ class STASH_API stashed_tensor {
   void restore(const tensor_view& output, const execution_context& context = {}) const;
 
   /// Throws error(corrupt_data), error(capacity_exceeded) or error(verification_failed) if a layer that read
-  /// or wrote the bytes through a view left a status in the report; does nothing otherwise. Waits for the
+  /// or wrote the bytes through a view left a status in the report, which stays there until rewind(); does
+  /// nothing otherwise. Waits for the
   /// context's stream.
   void check(const execution_context& context = {}) const;
+
+  /// Makes the handle ready for another tensor of the same kind, type and shape, which a layer writes through
+  /// output(): the report is as new (no status, no flags, no sizes), the memory stays, and views stay valid.
+  /// What was stored is lost; until a layer has written, reading gives anything. On a device the work is
+  /// enqueued in the context's stream, and nothing is waited for; whoever reads the old tensor in another
+  /// stream has to be waited for there. A size_query that was asked before keeps the old tensor's figures: on
+  /// a device if it was asked in the same stream.
+  /// Throws error(invalid_argument) for an empty handle or a context of another space than the handle's, and
+  /// on a device error(device_failure); nothing has changed then.
+  void rewind(const execution_context& context = {});
 
   /// Gives the memory back, ordered behind what was enqueued in the stream of construction.
   void reset() noexcept;

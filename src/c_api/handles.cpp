@@ -84,6 +84,12 @@ int32_t stash_handle_check(const stash_handle* handle, const stash_execution_con
   });
 }
 
+int32_t stash_handle_rewind(stash_handle* handle, const stash_execution_context* context) {
+  return guard(__func__, [&](std::string_view function) {
+    checked(function, "handle", handle).tensor.rewind(to_context(function, context));
+  });
+}
+
 int32_t stash_handle_bytes(const stash_handle* handle, size_t* bytes, size_t* dense_bytes) {
   return guard(__func__, [&](std::string_view function) {
     const stash::stashed_tensor& tensor = checked(function, "handle", handle).tensor;

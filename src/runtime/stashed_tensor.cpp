@@ -222,6 +222,22 @@ void stashed_tensor::check(const execution_context& context) const {
   if (!empty()) check_status(function, name_, read_report(report(), context).status);
 }
 
+void stashed_tensor::rewind(const execution_context& context) {
+  constexpr std::string_view function = "stashed_tensor::rewind";
+  detail::check_context(function, context);
+  if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
+  const bool device = detail::on_device(context);
+  if (device != (memory_->space() == memory_space::device)) {
+    detail::fail(errc::invalid_argument, function, "context", "one of the handle's memory",
+                 device ? "one of a device" : "one of the host");
+  }
+  if (device) {
+    detail::device::clear(report(), sizeof(encode_report), context.stream);
+  } else {
+    *report() = {};
+  }
+}
+
 std::size_t stashed_tensor::dense_bytes() const noexcept {
   return empty() ? 0 : static_cast<std::size_t>(dims_.elements()) * size_of(type_);
 }

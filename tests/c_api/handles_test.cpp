@@ -178,6 +178,10 @@ TEST(c_handles, layers_write_reserved_memory) {
   EXPECT_EQ(stash_handle_check(mask, nullptr), STASH_OK);
   stored.report->status = STASH_STATUS_CORRUPT;
   EXPECT_EQ(stash_handle_check(mask, nullptr), STASH_CORRUPT_DATA);
+  EXPECT_EQ(stash_handle_rewind(mask, nullptr), STASH_OK);
+  EXPECT_EQ(stash_handle_check(mask, nullptr), STASH_OK);
+  EXPECT_EQ(stored.report->slot_bytes, 0U);
+  EXPECT_EQ(stash_handle_rewind(nullptr, nullptr), STASH_INVALID_ARGUMENT);
   stash_handle_destroy(mask);
 
   EXPECT_EQ(stash_handle_reserve(&e, STASH_DTYPE_F32, 1, nullptr, nullptr, nullptr, &mask),

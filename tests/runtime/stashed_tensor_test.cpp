@@ -253,6 +253,66 @@ TEST(stashed_tensor, layers_write_and_read_reserved_memory) {
   EXPECT_EQ(code_of([&] { index.restore(as(small, pooled)); }), errc::unsupported);
 }
 
+TEST(stashed_tensor, reserved_memory_serves_step_after_step) {
+  const std::vector<float> few = make_values(3000, 0.1, flavour::mixed, 1),
+                           many = make_values(3000, 0.9, flavour::mixed, 2);
+  const encoding e = parse_encoding("bitmap");
+  const std::size_t room = encoded_bytes_exact(e, dense(few), {});
+  counting_memory memory(host_memory());
+  stashed_tensor kept =
+      stashed_tensor::reserve(e, dtype::f32, {3000}, {.capacity = room, .memory = &memory, .name = "conv1"});
+  const encoded_view where = kept.output();
+  std::vector<float> back(3000);
+
+  encode(e, dense(many), kept.output(), {}, {});
+  EXPECT_EQ(code_of([&] { kept.check(); }), errc::capacity_exceeded);
+  const size_query before = kept.size();
+  for (int step = 0; step < 3; ++step) {
+    kept.rewind();
+    EXPECT_EQ(kept.output().data, where.data);
+    EXPECT_EQ(kept.output().report, where.report);
+    encode(e, dense(few), where, {}, {});
+    kept.check();
+    const stored_size size = kept.size().wait();
+    EXPECT_EQ(size.bytes, room);
+    EXPECT_LT(size.density, 0.2);
+    EXPECT_EQ(size.status, status_ok);
+    kept.restore(view_of(back));
+    EXPECT_EQ(bits_of(back), bits_of(few));
+  }
+  EXPECT_EQ(memory.blocks_in_use(), 1U);
+  EXPECT_GT(before.wait().density, 0.8) << "a query keeps what it was asked for";
+  EXPECT_EQ(before.wait().status, status_capacity);
+}
+
+TEST(stashed_tensor, rewind_forgets_what_the_last_tensor_was_like) {
+  const encoding e = parse_encoding("bitmap");
+  stashed_tensor kept = stashed_tensor::reserve(e, dtype::f32, {4});
+  const std::vector<float> signs = {-1, 2, -0.0F, 4}, none = {1, 0, 3, 0}, dy = {5, 6, 7, 8};
+  encode(e, dense(signs), kept.output(), {}, {});
+  EXPECT_EQ(kept.stored().report->flags, flag_mask_is_not_sign);
+  kept.rewind();
+  EXPECT_EQ(kept.stored().report->flags, 0U);
+  encode(e, dense(none), kept.output(), {}, {});
+  EXPECT_EQ(kept.stored().report->nonzeros, 2U);
+  std::vector<float> dx(4);
+  relu_backward(dense(dy), e, kept.stored(), view_of(dx), framework_rule::pytorch, {});
+  EXPECT_EQ(dx, (std::vector<float>{5, 0, 7, 0}));
+}
+
+TEST(stashed_tensor, rewind_needs_a_tensor_and_its_context) {
+  stashed_tensor empty;
+  EXPECT_EQ(code_of([&] { empty.rewind(); }), errc::invalid_argument);
+  stashed_tensor kept = stashed_tensor::reserve(parse_encoding("raw"), dtype::f32, {4});
+  kept.output().report->status = status_corrupt;
+  execution_context nowhere, device;
+  nowhere.space = static_cast<memory_space>(9);
+  device.space = memory_space::device;
+  EXPECT_EQ(code_of([&] { kept.rewind(nowhere); }), errc::invalid_argument);
+  EXPECT_NE(code_of([&] { kept.rewind(device); }), errc::ok);
+  EXPECT_EQ(kept.stored().report->status, status_corrupt);
+}
+
 TEST(stashed_tensor, reserved_slots_of_sparse_encodings) {
   const std::vector<float> x = make_values(3000, 0.9, flavour::positive, 3);
   const encoding e = parse_encoding("bitmap");
