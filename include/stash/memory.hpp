@@ -29,7 +29,7 @@ class STASH_API memory_resource {
   void* allocate(std::size_t bytes, std::size_t alignment, void* stream = nullptr);
   /// Takes back what allocate() of this resource returned for the same size and alignment.
   void deallocate(void* data, std::size_t bytes, std::size_t alignment, void* stream = nullptr) noexcept;
-  /// Of everything that this resource returns.
+  /// Of everything that this resource returns. Owning objects refuse a resource of an unknown space.
   memory_space space() const noexcept;
 
  protected:
@@ -86,7 +86,7 @@ struct memory_callbacks {
 /// A caller's functions as a memory resource.
 class STASH_API callback_memory final : public memory_resource {
  public:
-  /// Throws error(invalid_argument) for a null function.
+  /// Throws error(invalid_argument) for a null function or an unknown space.
   explicit callback_memory(const memory_callbacks& callbacks);
 
  private:

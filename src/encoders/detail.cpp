@@ -12,11 +12,11 @@ bool aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
+}  // namespace
+
 bool is_known(memory_space space) noexcept {
   return space == memory_space::host || space == memory_space::device || space == memory_space::pinned_host;
 }
-
-}  // namespace
 
 std::string_view type_name(dtype type) noexcept {
   switch (type) {

@@ -46,6 +46,8 @@ constexpr std::int64_t tile_count(std::int64_t elements) noexcept {
 /// "f32", "f16", ...
 std::string_view type_name(dtype type) noexcept;
 
+bool is_known(memory_space space) noexcept;
+
 /// The context must be one of the host, or of a device if this build has a back end for it.
 void check_context(std::string_view function, const execution_context& context);
 

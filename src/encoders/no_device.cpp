@@ -1,5 +1,5 @@
-// The device back end of a build without one. check_available() refuses every call, so nothing else is
-// reached.
+// The device back end of a build without one. check_available() refuses every call with a device context, and
+// what owning objects begin with fails, so nothing else is reached.
 
 #include "detail.hpp"
 #include "device.hpp"
@@ -10,6 +10,15 @@ namespace stash::detail::device {
 void check_available(std::string_view function) {
   fail(errc::unsupported, function, "context", "a host context, or a build with CUDA", "a device context");
 }
+
+namespace {
+
+/// For calls that have no context.
+[[noreturn]] void fail_without_device(std::string_view function) {
+  fail(errc::unsupported, function, "device", "a build with CUDA", "one without");
+}
+
+}  // namespace
 
 void count(const encoding&, const const_tensor_view&, encode_report*, const execution_context&) {}
 
@@ -68,21 +77,18 @@ void dropout_backward(const const_tensor_view&, const tensor_view&, const dropou
 // Memory: the first call of an owning object is an allocation.
 
 void* allocate(std::size_t, void*) {
-  check_available("device_memory");
-  return nullptr;
+  fail_without_device("device_memory");
 }
 void deallocate(void*, void*) noexcept {}
 void* allocate_pinned(std::size_t) {
-  check_available("pinned_memory");
-  return nullptr;
+  fail_without_device("pinned_memory");
 }
 void deallocate_pinned(void*) noexcept {}
 void clear(void*, std::size_t, void*) {}
 void copy(void*, const void*, std::size_t, void*) {}
 void wait_for_stream(void*) {}
 void* create_stream() {
-  check_available("stream");
-  return nullptr;
+  fail_without_device("stream");
 }
 void destroy_stream(void*) noexcept {}
 event record_event(void*) {

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
 #include "stash/error.hpp"
 
@@ -128,6 +129,13 @@ callback_memory::callback_memory(const memory_callbacks& callbacks) : callbacks_
     throw error(errc::invalid_argument,
                 fmt::format("callback_memory: callbacks: expected two functions, got a null {}",
                             callbacks.allocate == nullptr ? "allocate" : "deallocate"));
+  }
+  if (!detail::is_known(callbacks.space)) {
+    throw error(
+        errc::invalid_argument,
+        fmt::format("callback_memory: callbacks.space: expected memory of the host or of a device, got "
+                    "memory space {}",
+                    static_cast<unsigned>(callbacks.space)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "stash/error.hpp"
 #include "stash/stashed_tensor.hpp"
 
 namespace stash::detail {
@@ -46,10 +47,14 @@ struct stash_access {
   static constexpr std::size_t alignment = 64;  ///< of blocks
 };
 
-/// All checks of stashed_tensor::restore(); `function` stands in the messages. Of `stored` only addresses and
-/// sizes are looked at.
-void check_restore(std::string_view function, const encoding& e, dtype source, const shape& dims,
-                   const const_encoded_view& stored, const tensor_view& output,
+/// Throws what `e` says, with the name of the tensor behind the function; `inner`: what stands before it now.
+[[noreturn]] void throw_named(std::string_view function, std::string_view name, std::string_view inner,
+                              const error& e);
+
+/// All checks of stashed_tensor::restore(); function and name stand in the messages. Of `stored` only
+/// addresses and sizes are looked at.
+void check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,
+                   const shape& dims, const const_encoded_view& stored, const tensor_view& output,
                    const execution_context& context);
 
 }  // namespace stash::detail

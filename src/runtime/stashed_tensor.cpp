@@ -34,6 +34,17 @@ memory_resource& memory_of(const stash_options& options, const execution_context
   return detail::on_device(context) ? device_memory() : host_memory();
 }
 
+/// Memory for a tensor; errors name it.
+void* allocate_for(std::string_view name, memory_resource& memory, std::size_t bytes, std::size_t alignment,
+                   void* stream) {
+  try {
+    return memory.allocate(bytes, alignment, stream);
+  } catch (const error& none) {
+    if (name.empty()) throw;
+    detail::throw_named("stashed_tensor", name, "memory_resource::allocate: bytes: ", none);
+  }
+}
+
 /// On a device behind the work of the stream, which is waited for.
 encode_report read_report(const encode_report* report, const execution_context& context) {
   if (!detail::on_device(context)) return *report;
@@ -48,17 +59,17 @@ std::size_t counted_bytes(const encoding& e, const const_tensor_view& input, con
                           const execution_context& context) {
   memory_resource& memory = memory_of(options, context);
   struct block {
-    block(memory_resource& m, void* s)
+    block(std::string_view name, memory_resource& m, void* s)
         : memory(m),
           stream(s),
-          report(static_cast<encode_report*>(m.allocate(sizeof(encode_report), 64, s))) {}
+          report(static_cast<encode_report*>(allocate_for(name, m, sizeof(encode_report), 64, s))) {}
     ~block() { memory.deallocate(report, sizeof(encode_report), 64, stream); }
     block(const block&) = delete;
     block& operator=(const block&) = delete;
     memory_resource& memory;
     void* stream;
     encode_report* report;
-  } const counted(memory, context.stream);
+  } const counted(options.name, memory, context.stream);
   detail::device::clear(counted.report, sizeof(encode_report), context.stream);
   detail::device::count(e, input, counted.report, context);
   return static_cast<std::size_t>(read_report(counted.report, context).slot_bytes);
@@ -80,13 +91,25 @@ void check_status(std::string_view function, const std::string& name, std::uint3
 
 }  // namespace
 
-void detail::check_restore(std::string_view function, const encoding& e, dtype source, const shape& dims,
-                           const const_encoded_view& stored, const tensor_view& output,
+void detail::throw_named(std::string_view function, std::string_view name, std::string_view inner,
+                         const error& e) {
+  std::string_view text = e.what();
+  if (text.starts_with(inner)) text.remove_prefix(inner.size());
+  throw error(e.code(), fmt::format("{}: {}: {}", function, name, text));
+}
+
+void detail::check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,
+                           const shape& dims, const const_encoded_view& stored, const tensor_view& output,
                            const execution_context& context) {
   const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
-  check_view(function, "output", output, mask ? dtype::u8 : source, context.space);
-  check_elements(function, "output", output, dims.elements());
-  check_decode(function, {e, stored, output}, context);
+  try {
+    check_view(function, "output", output, mask ? dtype::u8 : source, context.space);
+    check_elements(function, "output", output, dims.elements());
+    check_decode(function, {e, stored, output}, context);
+  } catch (const error& wrong) {
+    if (name.empty()) throw;
+    throw_named(function, name, fmt::format("{}: ", function), wrong);
+  }
 }
 
 stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dims, std::size_t bytes,
@@ -99,11 +122,17 @@ stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dim
       encoded_bytes_(bytes) {
   const bool device = detail::on_device(context);
   memory_resource& memory = memory_of(options, context);
-  if (device != (memory.space() == memory_space::device)) {
+  const memory_space space = memory.space();
+  if (!detail::is_known(space)) {
+    detail::fail(errc::invalid_argument, "stashed_tensor", "options.memory",
+                 "memory of the host or of a device",
+                 fmt::format("memory space {}", static_cast<unsigned>(space)));
+  }
+  if (device != (space == memory_space::device)) {
     detail::fail(errc::invalid_argument, "stashed_tensor", "options.memory", "memory of the context's space",
                  device ? "host memory" : "device memory");
   }
-  block_ = static_cast<unsigned char*>(memory.allocate(block_bytes(), block_alignment, stream_));
+  block_ = static_cast<unsigned char*>(allocate_for(name_, memory, block_bytes(), block_alignment, stream_));
   memory_ = &memory;
   if (device) {
     try {
@@ -207,7 +236,7 @@ void stashed_tensor::restore(const tensor_view& output, const execution_context&
   constexpr std::string_view function = "stashed_tensor::restore";
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
   const_encoded_view input = stored();
-  detail::check_restore(function, how_, type_, dims_, input, output, context);
+  detail::check_restore(function, name_, how_, type_, dims_, input, output, context);
   if (detail::on_device(context)) return detail::run_decode({how_, input, output}, context);
   // Of its own, so that restores at the same time do not see each other's status.
   encode_report own = *report();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "encoders/detail.hpp"
+#include "encoders/device.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "runtime/stash_access.hpp"
 #include "runtime/swap_core.hpp"
@@ -37,6 +38,16 @@ bool reaches(memory_space space, memory_space memory) noexcept {
   return (space == memory_space::device) == (memory == memory_space::device);
 }
 
+/// The device is named by an option here, not by a context.
+void check_device(std::string_view function) {
+  try {
+    detail::device::check_available(function);
+  } catch (const error& e) {
+    if (e.code() != errc::unsupported) throw;
+    fail(e.code(), function, "options.space", "host, or a build with CUDA", "device");
+  }
+}
+
 swapper_options completed(const swapper_options& options) {
   constexpr std::string_view function = "swapper";
   swapper_options all = options;
@@ -47,17 +58,18 @@ swapper_options completed(const swapper_options& options) {
   if (all.host == nullptr) all.host = device ? &pinned_memory() : &host_memory();
   if (all.memory == nullptr) all.memory = device ? &device_memory() : &host_memory();
   const memory_space host = all.host->space(), memory = all.memory->space();
-  if (device ? host != memory_space::pinned_host : host == memory_space::device) {
+  if (device ? host != memory_space::pinned_host : host == memory_space::device || !detail::is_known(host)) {
     fail(errc::invalid_argument, function, "options.host", device ? "pinned host memory" : "host memory",
          text(host));
   }
-  if (!reaches(all.space, memory)) {
+  if (!reaches(all.space, memory) || !detail::is_known(memory)) {
     fail(errc::invalid_argument, function, "options.memory", text(all.space), text(memory));
   }
   if (all.ahead < 0) {
     fail(errc::invalid_argument, function, "options.ahead", "at least 0", fmt::format("{}", all.ahead));
   }
   if (all.chunk_bytes == 0) fail(errc::invalid_argument, function, "options.chunk_bytes", "at least 1", "0");
+  if (device) check_device(function);
   return all;
 }
 
@@ -191,7 +203,7 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
     fail(errc::invalid_argument, function, label(r), "a tensor", "bytes of which no more is known");
   }
   if (encoded) {
-    detail::check_restore(function, r.how, r.type, r.dims, stored_on_host(r), output, context);
+    detail::check_restore(function, r.name, r.how, r.type, r.dims, stored_on_host(r), output, context);
   } else {
     detail::check_view(function, "output", output, r.type, context.space);
     detail::check_elements(function, "output", output, r.dims.elements());

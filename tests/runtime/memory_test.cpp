@@ -142,6 +142,24 @@ TEST(memory, callbacks_that_break_the_contract_are_found_out) {
   none = b.callbacks();
   none.deallocate = nullptr;
   EXPECT_EQ(code_of([&] { callback_memory m(none); }), errc::invalid_argument);
+  for (const int space : {3, 9, 255}) {
+    none = b.callbacks();
+    none.space = static_cast<memory_space>(space);
+    EXPECT_EQ(code_of([&] { callback_memory m(none); }), errc::invalid_argument) << space;
+  }
+}
+
+TEST(memory, of_a_device_that_is_not_there) {
+  for (memory_resource* memory : {&device_memory(), &pinned_memory()}) {
+    try {
+      memory->allocate(16, 64);
+      ADD_FAILURE();
+    } catch (const error& e) {
+      EXPECT_EQ(e.code(), errc::unsupported);
+      const std::string name = memory == &device_memory() ? "device_memory" : "pinned_memory";
+      EXPECT_EQ(e.what(), name + ": device: expected a build with CUDA, got one without");
+    }
+  }
 }
 
 TEST(memory, standard_resources_serve) {

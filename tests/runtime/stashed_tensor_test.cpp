@@ -313,6 +313,51 @@ TEST(stashed_tensor, rewind_needs_a_tensor_and_its_context) {
   EXPECT_EQ(kept.stored().report->status, status_corrupt);
 }
 
+/// Memory that says it is nowhere.
+class memory_of_no_space final : public memory_resource {
+  void* do_allocate(std::size_t bytes, std::size_t alignment, void*) override {
+    return host_memory().allocate(bytes, alignment);
+  }
+  void do_deallocate(void* data, std::size_t bytes, std::size_t alignment, void*) noexcept override {
+    host_memory().deallocate(data, bytes, alignment);
+  }
+  memory_space do_space() const noexcept override { return static_cast<memory_space>(9); }
+};
+
+TEST(stashed_tensor, memory_is_of_a_known_space) {
+  memory_of_no_space memory;
+  const std::vector<float> x(4, 1.0F);
+  EXPECT_EQ(code_of([&] { stashed_tensor(parse_encoding("raw"), dense(x), {.memory = &memory}); }),
+            errc::invalid_argument);
+  EXPECT_EQ(
+      code_of([&] { stashed_tensor::reserve(parse_encoding("raw"), dtype::f32, {4}, {.memory = &memory}); }),
+      errc::invalid_argument);
+}
+
+TEST(stashed_tensor, errors_name_the_tensor) {
+  const auto message = [](const auto& call) {
+    try {
+      call();
+    } catch (const error& failure) {
+      return std::string(failure.what());
+    }
+    return std::string("no failure");
+  };
+  const std::vector<float> x(100, 1.0F);
+  std::vector<float> shorter(99);
+  counting_memory none(host_memory(), 100);
+  const encoding e = parse_encoding("raw");
+  EXPECT_EQ(message([&] { stashed_tensor(e, dense(x), {.memory = &none, .name = "conv1"}); }),
+            "stashed_tensor: conv1: expected room for 440 bytes aligned to 64, got none");
+  EXPECT_EQ(message([&] { stashed_tensor(e, dense(x), {.memory = &none}); }),
+            "memory_resource::allocate: bytes: expected room for 440 bytes aligned to 64, got none");
+  const stashed_tensor kept(e, dense(x), {.name = "conv1"}), nameless(e, dense(x));
+  EXPECT_EQ(message([&] { kept.restore(view_of(shorter)); }),
+            "stashed_tensor::restore: conv1: output: expected 100 elements, got 99");
+  EXPECT_EQ(message([&] { nameless.restore(view_of(shorter)); }),
+            "stashed_tensor::restore: output: expected 100 elements, got 99");
+}
+
 TEST(stashed_tensor, reserved_slots_of_sparse_encodings) {
   const std::vector<float> x = make_values(3000, 0.9, flavour::positive, 3);
   const encoding e = parse_encoding("bitmap");

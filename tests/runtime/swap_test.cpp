@@ -801,6 +801,9 @@ TEST(swap, wrong_arguments) {
   };
   failing_memory device(memory_space::device), pinned(memory_space::pinned_host);
   EXPECT_TRUE(refused({.space = memory_space::pinned_host}));
+  failing_memory nowhere(static_cast<memory_space>(9));
+  EXPECT_TRUE(refused({.host = &nowhere}));
+  EXPECT_TRUE(refused({.memory = &nowhere}));
   EXPECT_TRUE(refused({.host = &device}));
   EXPECT_TRUE(refused({.memory = &device}));
   EXPECT_TRUE(refused({.space = memory_space::device, .host = &host_memory(), .memory = &device}));
@@ -810,6 +813,12 @@ TEST(swap, wrong_arguments) {
   EXPECT_EQ(code_of([&] { const swapper swaps({.space = memory_space::device, .host = &pinned}); }),
             errc::unsupported)
       << "this build has no device";
+  try {
+    const swapper swaps({.space = memory_space::device});
+    ADD_FAILURE();
+  } catch (const error& e) {
+    EXPECT_STREQ(e.what(), "swapper: options.space: expected host, or a build with CUDA, got device");
+  }
 
   const watched w;
   const bytes data = make_bytes(100, 1);
