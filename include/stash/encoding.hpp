@@ -81,6 +81,7 @@ struct encoding {
 };
 
 /// True if decode() gives back the source bits (or, for masks and indices, exactly what backward needs).
+/// False for a kind or format that does not exist.
 STASH_API bool is_lossless(const encoding& e) noexcept;
 
 /// Stable name: "raw", "shape_only", "sign_mask", "range_mask", "window_index", "relu_pool", "bitmap", "csr";
@@ -193,8 +194,8 @@ STASH_API void decode(const encoding& e, const const_encoded_view& input, const 
 /// Copies the encoded form of `elements` elements of `source` into its canonical bytes: tiles in order, all
 /// in the slot (docs/format.md). What an encoder of this back end wrote without overflow is canonical
 /// already; what came from another device, or overflowed, need not be. Fixed-size encodings are copied.
-/// `output` must not overlap `input` or its arena, and needs encoded_bytes_exact bytes for the tensor; with fewer,
-/// status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
+/// `output` must not overlap `input` or its arena, and needs encoded_bytes_exact bytes for the tensor; with
+/// fewer, status_capacity is set in output's report. Tiles that cannot be read set status_corrupt (or
 /// status_capacity) in input's report and become tiles whose values are lost: never_stored entries.
 /// Throws as encode().
 STASH_API void canonicalise(const encoding& e, dtype source, std::int64_t elements,

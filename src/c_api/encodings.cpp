@@ -47,7 +47,10 @@ int32_t stash_encoding_name(const stash_encoding* encoding, char* name, size_t c
 int32_t stash_is_lossless(const stash_encoding* encoding, int32_t* lossless) {
   return guard(__func__, [&](std::string_view function) {
     int32_t& result = checked(function, "lossless", lossless);
-    result = stash::is_lossless(to_encoding(function, encoding)) ? 1 : 0;
+    const stash::encoding e = to_encoding(function, encoding);
+    // Refuses what does not exist, where the C++ function, which never fails, has no way to say so.
+    static_cast<void>(stash::to_string(e));
+    result = stash::is_lossless(e) ? 1 : 0;
   });
 }
 

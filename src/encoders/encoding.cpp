@@ -276,7 +276,21 @@ void run_decode(const decode_item& item, const execution_context& context) {
 using namespace detail;
 
 bool is_lossless(const encoding& e) noexcept {
-  return e.kind != encoding_kind::cast && (!tiled(e.kind) || e.values == value_format::source);
+  switch (e.kind) {
+    case encoding_kind::raw:
+    case encoding_kind::shape_only:
+    case encoding_kind::sign_mask:
+    case encoding_kind::range_mask:
+    case encoding_kind::window_index:
+    case encoding_kind::relu_pool:
+      return true;
+    case encoding_kind::bitmap:
+    case encoding_kind::csr:
+      return e.values == value_format::source;
+    case encoding_kind::cast:
+      return false;
+  }
+  return false;
 }
 
 std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) {

@@ -25,6 +25,13 @@ TEST(c_encodings, names_go_both_ways) {
     ASSERT_EQ(stash_is_lossless(&e, &lossless), STASH_OK);
     EXPECT_EQ(lossless == 1, cpp::is_lossless(cpp::parse_encoding(name))) << name;
   }
+  for (const int32_t kind : {9, 77, 255, 256, -1}) {
+    stash_encoding nothing = STASH_INIT(stash_encoding);
+    nothing.kind = kind;
+    int32_t lossless = 5;
+    EXPECT_EQ(stash_is_lossless(&nothing, &lossless), STASH_INVALID_ARGUMENT) << kind;
+    EXPECT_EQ(lossless, 5);
+  }
   const stash_encoding e = c_encoding("bitmap");
   char text[7];
   EXPECT_EQ(stash_encoding_name(&e, text, 7), STASH_OK);

@@ -79,6 +79,10 @@ TEST(Lossless, IsWhatKeepsBits) {
   for (const char* name : {"fp16", "fp8", "bitmap_fp16", "bitmap_fp8"}) {
     EXPECT_FALSE(is_lossless(parse_encoding(name))) << name;
   }
+  for (const int number : {9, 77, 255}) {
+    EXPECT_FALSE(is_lossless({.kind = static_cast<encoding_kind>(number)})) << number;
+  }
+  EXPECT_FALSE(is_lossless({.kind = encoding_kind::csr, .values = static_cast<value_format>(11)}));
 }
 
 TEST(Shape, ChecksItsDimensions) {
