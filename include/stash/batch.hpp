@@ -11,16 +11,16 @@ namespace stash {
 
 /// One encode() of a batch. The members mean what they mean there.
 struct encode_item {
-  encoding how;
-  const_tensor_view input;
-  encoded_view output;
+  encoding how{};
+  const_tensor_view input{};
+  encoded_view output{};
 };
 
 /// One decode() of a batch.
 struct decode_item {
-  encoding how;
-  const_encoded_view input;
-  tensor_view output;
+  encoding how{};
+  const_encoded_view input{};
+  tensor_view output{};
 };
 
 /// Scratch bytes for encode_batch(): the most that one of its items needs. Throws as workspace_bytes().

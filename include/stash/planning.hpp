@@ -18,16 +18,16 @@ struct planning_options {
   std::string_view policy = "lossless";
   /// Policy auto: the narrower formats that are allowed, as in "fp16,fp8"; empty: none. Policy gist: the
   /// first is its narrow format; empty: fp16.
-  std::string_view values;
+  std::string_view values{};
   std::int64_t budget_bytes = 0;  ///< on everything of the step, parameters included; 0: smallest peak
-  std::string_view force;         ///< an encoding or "recompute": used wherever it is legal; empty: nothing
+  std::string_view force{};       ///< an encoding or "recompute": used wherever it is legal; empty: nothing
   double slot_margin = 0.04;      ///< share added to the expected payload of sparse slots
   double overflow_share = 0.01;   ///< overflow arena: share of the sum of all sparse payloads
   std::int32_t threads = 1;       ///< noted in the plan, whose workspaces may depend on it
-  std::string_view machine;       ///< noted in the plan
+  std::string_view machine{};     ///< noted in the plan
   /// A machine to plan for: a name or a JSON object of docs/machines.md. The plan is then the fastest found
   /// within the budget (0: the machine's memory) instead of the one with least codec work. Empty: none.
-  std::string_view model;
+  std::string_view model{};
   bool swap = false;             ///< kept forms may move to the host; needs a model with a link
   std::int32_t evaluations = 0;  ///< simulations of the search for the fastest plan; 0: the planner's default
   /// False: buffers get no offsets, which takes less time, and the budget holds for the largest sum of live

@@ -3,7 +3,8 @@
 /// ReLU, leaky ReLU and clipping (ReLU6, hardtanh) with a 1-bit stash. Shapes: all tensors of one call have
 /// the same element count and one type, f32, f16 or bf16; dense or pitched. 16-bit values are computed with
 /// in f32 and rounded once, to nearest even, to infinity beyond the largest number (only leaky ReLU rounds
-/// them at all). None of the calls allocates. What may overlap: encoding.hpp. Elements are independent, so results do not depend on threads.
+/// them at all). None of the calls allocates. What may overlap: encoding.hpp. Elements are independent, so
+/// results do not depend on threads.
 
 #include "stash/encoding.hpp"
 

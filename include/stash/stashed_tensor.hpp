@@ -50,8 +50,8 @@ struct stash_options {
   /// Must outlive the handle and be of the context's space; null: host_memory(), for a device
   /// device_memory().
   memory_resource* memory = nullptr;
-  event_sink events{};    ///< hears of overflow and fallback
-  std::string_view name;  ///< of the tensor, for events and error messages; copied
+  event_sink events{};      ///< hears of overflow and fallback
+  std::string_view name{};  ///< of the tensor, for events and error messages; copied
 };
 
 /// Move-only handle. A default-constructed or moved-from one is empty: 0 bytes, no memory.

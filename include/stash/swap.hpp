@@ -81,7 +81,7 @@ struct swap_request {
   /// Means that the caller will wait for the tensor without having said when.
   static constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::min();
 
-  std::string_view name;             ///< for events and error messages; copied
+  std::string_view name{};           ///< for events and error messages; copied
   std::int32_t priority = 0;         ///< higher goes first
   std::int64_t needed_at = unknown;  ///< see swapper::reached(); earlier goes first
   /// Of a sparse stashed tensor: how many of its encoded bytes are in use (stored_size::bytes), which are the

@@ -76,7 +76,7 @@ struct const_tensor_view {
   const void* data = nullptr;
   dtype type = dtype::f32;
   memory_space space = memory_space::host;
-  shape dims;
+  shape dims{};
   std::int64_t pixel_pitch = 0;
 
   /// Count of elements, the pitch left out.
@@ -97,7 +97,7 @@ struct tensor_view {
   void* data = nullptr;
   dtype type = dtype::f32;
   memory_space space = memory_space::host;
-  shape dims;
+  shape dims{};
   std::int64_t pixel_pitch = 0;
 
   /// Count of elements, the pitch left out.
