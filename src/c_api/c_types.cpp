@@ -20,12 +20,12 @@ static_assert(STASH_MAX_RANK == shape::max_rank);
 encoding to_encoding(std::string_view function, const stash_encoding* e, std::string_view argument) {
   const stash_encoding c = read(function, argument, e);
   encoding result;
-  result.kind = enumerator<encoding_kind>(function, argument, c.kind);
-  result.values = enumerator<value_format>(function, argument, c.values);
-  result.underflow = enumerator<underflow_rule>(function, argument, c.underflow);
-  result.rule = enumerator<framework_rule>(function, argument, c.rule);
+  result.kind = enumerator<encoding_kind>(function, {argument, "kind"}, c.kind);
+  result.values = enumerator<value_format>(function, {argument, "values"}, c.values);
+  result.underflow = enumerator<underflow_rule>(function, {argument, "underflow"}, c.underflow);
+  result.rule = enumerator<framework_rule>(function, {argument, "rule"}, c.rule);
   if (c.window_cells < 0 || c.window_cells > 65535) {
-    refuse(function, argument, "0 to 65535 window cells", fmt::format("{}", c.window_cells));
+    refuse(function, {argument, "window_cells"}, "0 to 65535", fmt::format("{}", c.window_cells));
   }
   result.window_cells = static_cast<std::uint16_t>(c.window_cells);
   // By their bits, since a thread may take denormals for zeros.
@@ -49,7 +49,7 @@ stash_encoding from_encoding(const encoding& e) noexcept {
   return c;
 }
 
-dtype to_dtype(std::string_view function, std::string_view argument, std::int32_t type) {
+dtype to_dtype(std::string_view function, const argument_name& argument, std::int32_t type) {
   const auto result = enumerator<dtype>(function, argument, type);
   if (size_of(result) == 0) refuse(function, argument, "a type of the header", std::to_string(type));
   return result;
@@ -77,7 +77,8 @@ shape to_shape(std::string_view function, std::string_view argument, std::int32_
 
 tensor_view to_view(std::string_view function, std::string_view argument, const stash_tensor_view* view) {
   const stash_tensor_view c = read(function, argument, view);
-  return {c.data, to_dtype(function, argument, c.type), enumerator<memory_space>(function, argument, c.space),
+  return {c.data, to_dtype(function, {argument, "type"}, c.type),
+          enumerator<memory_space>(function, {argument, "space"}, c.space),
           to_shape(function, argument, c.rank, c.dims), c.pixel_pitch};
 }
 
@@ -99,7 +100,7 @@ pool_window to_window(std::string_view function, const stash_pool_window* window
   result.dilation_h = or_default(c.dilation_h, result.dilation_h);
   result.dilation_w = or_default(c.dilation_w, result.dilation_w);
   result.dilation_d = or_default(c.dilation_d, result.dilation_d);
-  result.layout = enumerator<pool_layout>(function, "window", c.layout);
+  result.layout = enumerator<pool_layout>(function, {"window", "layout"}, c.layout);
   return result;
 }
 
@@ -109,7 +110,7 @@ execution_context to_context(std::string_view function, const stash_execution_co
   if (c.canonical != 0 && c.canonical != 1) {
     refuse(function, "context.canonical", "0 or 1", std::to_string(c.canonical));
   }
-  return {enumerator<memory_space>(function, "context", c.space), c.parallel_for, c.user, c.stream,
+  return {enumerator<memory_space>(function, {"context", "space"}, c.space), c.parallel_for, c.user, c.stream,
           c.canonical == 1};
 }
 
@@ -119,9 +120,10 @@ workspace_view to_workspace(std::string_view function, const stash_workspace_vie
   return {c.data, c.bytes};
 }
 
-memory_callbacks to_callbacks(std::string_view function, const stash_memory_callbacks& callbacks) {
+memory_callbacks to_callbacks(std::string_view function, std::string_view argument,
+                              const stash_memory_callbacks& callbacks) {
   return {callbacks.user, callbacks.allocate, callbacks.deallocate,
-          enumerator<memory_space>(function, "options.memory", callbacks.space)};
+          enumerator<memory_space>(function, {argument, "space"}, callbacks.space)};
 }
 
 encoded_argument::encoded_argument(std::string_view function, std::string_view argument,
@@ -131,7 +133,7 @@ encoded_argument::encoded_argument(std::string_view function, std::string_view a
   bytes_ = c.bytes;
   report_ = to_report(c.report);
   if (c.overflow == nullptr) return;
-  const stash_overflow_arena arena = read(function, argument, c.overflow);
+  const stash_overflow_arena arena = read(function, {argument, "overflow"}, c.overflow);
   arena_ = {arena.data, arena.bytes, arena.claimed, arena.host_data, arena.host_bytes, arena.host_claimed};
   has_arena_ = true;
 }

@@ -15,7 +15,7 @@ encoding to_encoding(std::string_view function, const stash_encoding* e,
                      std::string_view argument = "encoding");
 stash_encoding from_encoding(const encoding& e) noexcept;
 
-dtype to_dtype(std::string_view function, std::string_view argument, std::int32_t type);
+dtype to_dtype(std::string_view function, const argument_name& argument, std::int32_t type);
 framework_rule to_rule(std::string_view function, std::int32_t rule);
 shape to_shape(std::string_view function, std::string_view argument, std::int32_t rank,
                const std::int64_t* dims);
@@ -25,7 +25,8 @@ pool_window to_window(std::string_view function, const stash_pool_window* window
 /// Null: the default.
 execution_context to_context(std::string_view function, const stash_execution_context* context);
 workspace_view to_workspace(std::string_view function, const stash_workspace_view* workspace);
-memory_callbacks to_callbacks(std::string_view function, const stash_memory_callbacks& callbacks);
+memory_callbacks to_callbacks(std::string_view function, std::string_view argument,
+                              const stash_memory_callbacks& callbacks);
 
 /// Encoded bytes as level-one calls take them; holds the arena that the view points to.
 class encoded_argument {

@@ -29,7 +29,7 @@ void create(std::string_view function, const stash_handle_options* options, stas
     converted.capacity = c.capacity;
     if (c.memory != nullptr) {
       made->memory = std::make_unique<stash::callback_memory>(
-          to_callbacks(function, read(function, "options.memory", c.memory)));
+          to_callbacks(function, "options.memory", read(function, "options.memory", c.memory)));
       converted.memory = made->memory.get();
     }
     to = {c.notify, c.notify_user};

@@ -4,13 +4,14 @@
 
 namespace stash::c_api {
 
-void refuse(std::string_view function, std::string_view argument, std::string_view expected,
+void refuse(std::string_view function, const argument_name& argument, std::string_view expected,
             std::string_view got) {
   throw error(errc::invalid_argument,
-              fmt::format("{}: {}: expected {}, got {}", function, argument, expected, got));
+              fmt::format("{}: {}{}{}: expected {}, got {}", function, argument.argument,
+                          argument.member.empty() ? "" : ".", argument.member, expected, got));
 }
 
-std::size_t checked_size(std::string_view function, std::string_view argument, const void* data,
+std::size_t checked_size(std::string_view function, const argument_name& argument, const void* data,
                          std::size_t first) {
   if (data == nullptr) refuse(function, argument, "a structure", "null");
   std::size_t size = 0;
@@ -18,14 +19,14 @@ std::size_t checked_size(std::string_view function, std::string_view argument, c
   // Nobody's structure will have a megabyte: what says so was not initialised, and is not looked at further.
   constexpr std::size_t most = std::size_t{1} << 20;
   if (size < first || size > most) {
-    refuse(function, argument, fmt::format("struct_size of at least {} (see STASH_INIT)", first),
+    refuse(function, argument, fmt::format("struct_size of {} to {} (see STASH_INIT)", first, most),
            fmt::format("{}", size));
   }
   return size;
 }
 
-void check_unknown(std::string_view function, std::string_view argument, const void* data, std::size_t known,
-                   std::size_t size) {
+void check_unknown(std::string_view function, const argument_name& argument, const void* data,
+                   std::size_t known, std::size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(data);
   for (std::size_t i = known; i < size; ++i) {
     if (bytes[i] == 0) continue;
@@ -34,9 +35,12 @@ void check_unknown(std::string_view function, std::string_view argument, const v
   }
 }
 
-void check_reserved(std::string_view function, std::string_view argument, std::string_view member,
+void check_reserved(std::string_view function, const argument_name& argument, std::string_view member,
                     std::int64_t value) {
-  if (value != 0) refuse(function, fmt::format("{}.{}", argument, member), "0", fmt::format("{}", value));
+  if (value == 0) return;
+  const std::string path =
+      argument.member.empty() ? std::string(member) : fmt::format("{}.{}", argument.member, member);
+  refuse(function, {argument.argument, path}, "0", fmt::format("{}", value));
 }
 
 }  // namespace stash::c_api

@@ -14,8 +14,19 @@
 
 namespace stash::c_api {
 
+/// How messages call an argument, or one of its members. Put together only where it is needed.
+struct argument_name {
+  argument_name(const char* whole) noexcept : argument(whole) {}       // NOLINT(google-explicit-constructor)
+  argument_name(std::string_view whole) noexcept : argument(whole) {}  // NOLINT(google-explicit-constructor)
+  argument_name(const std::string& whole) noexcept
+      : argument(whole) {}  // NOLINT(google-explicit-constructor)
+  argument_name(std::string_view whole, std::string_view part) noexcept : argument(whole), member(part) {}
+
+  std::string_view argument, member{};  ///< no member: the argument itself
+};
+
 /// Throws error(invalid_argument): "function: argument: expected ..., got ...".
-[[noreturn]] void refuse(std::string_view function, std::string_view argument, std::string_view expected,
+[[noreturn]] void refuse(std::string_view function, const argument_name& argument, std::string_view expected,
                          std::string_view got);
 
 /// Size of a structure in the first version that had it. These numbers never change: a smaller structure was
@@ -58,19 +69,19 @@ template <>
 inline constexpr std::size_t first_size<stash_swap_statistics> = 80;
 
 /// The size at the start of a structure, checked against its first version's.
-std::size_t checked_size(std::string_view function, std::string_view argument, const void* data,
+std::size_t checked_size(std::string_view function, const argument_name& argument, const void* data,
                          std::size_t first);
 /// Refuses members that this version does not know, unless they are zero.
-void check_unknown(std::string_view function, std::string_view argument, const void* data, std::size_t known,
-                   std::size_t size);
+void check_unknown(std::string_view function, const argument_name& argument, const void* data,
+                   std::size_t known, std::size_t size);
 
 /// Refuses a reserved member that is not zero: a later version may give it a meaning.
-void check_reserved(std::string_view function, std::string_view argument, std::string_view member,
+void check_reserved(std::string_view function, const argument_name& argument, std::string_view member,
                     std::int64_t value);
 
 /// The caller's structure in this version: members that the caller does not have are zero.
 template <class Struct>
-Struct read(std::string_view function, std::string_view argument, const Struct* from) {
+Struct read(std::string_view function, const argument_name& argument, const Struct* from) {
   static_assert(first_size<Struct> != 0 && first_size<Struct> <= sizeof(Struct));
   const std::size_t size = checked_size(function, argument, from, first_size<Struct>);
   check_unknown(function, argument, from, sizeof(Struct), size);
@@ -105,7 +116,7 @@ T& checked(std::string_view function, std::string_view argument, T* pointer) {
 /// The enumerator with this value. Values that the enumeration's type holds but does not name are left to
 /// the C++ functions.
 template <class Enum>
-Enum enumerator(std::string_view function, std::string_view argument, std::int32_t value) {
+Enum enumerator(std::string_view function, const argument_name& argument, std::int32_t value) {
   if (value < 0 || value > 255)
     refuse(function, argument, "one of the header's numbers", std::to_string(value));
   return static_cast<Enum>(value);

@@ -29,7 +29,7 @@ std::unique_ptr<stash::callback_memory> to_memory(std::string_view function, std
                                                   const stash_memory_callbacks* callbacks) {
   if (callbacks == nullptr) return nullptr;
   return std::make_unique<stash::callback_memory>(
-      to_callbacks(function, read(function, argument, callbacks)));
+      to_callbacks(function, argument, read(function, argument, callbacks)));
 }
 
 bool to_bool(std::string_view function, std::string_view argument, std::int32_t value) {

@@ -104,7 +104,7 @@ TEST(c_structs, structures_that_were_not_initialised_are_refused) {
     EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << size;
     EXPECT_EQ(
         last_error(),
-        "stash_encoded_bytes_bound: encoding: expected struct_size of at least 40 (see STASH_INIT), got " +
+        "stash_encoded_bytes_bound: encoding: expected struct_size of 40 to 1048576 (see STASH_INIT), got " +
             std::to_string(size));
   }
 }
@@ -248,6 +248,72 @@ TEST(c_structs, numbers_out_of_range_are_refused_before_they_are_cut) {
   EXPECT_NE(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_OK);
   view.space = 256;
   EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+}
+
+TEST(c_errors, messages_name_the_member) {
+  const std::vector<float> x(4, 1.0F);
+  std::vector<float> y(4);
+  size_t bytes = 0;
+  const auto of_encoding = [&](int32_t stash_encoding::*member, int32_t value) {
+    stash_encoding e = c_encoding("bitmap");
+    e.*member = value;
+    EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT);
+    return last_error();
+  };
+  const std::string start = "stash_encoded_bytes_bound: encoding.",
+                    number = ": expected one of the header's numbers";
+  EXPECT_EQ(of_encoding(&stash_encoding::kind, 256), start + "kind" + number + ", got 256");
+  EXPECT_EQ(of_encoding(&stash_encoding::values, -1), start + "values" + number + ", got -1");
+  EXPECT_EQ(of_encoding(&stash_encoding::underflow, 256), start + "underflow" + number + ", got 256");
+  EXPECT_EQ(of_encoding(&stash_encoding::rule, 256), start + "rule" + number + ", got 256");
+  EXPECT_EQ(of_encoding(&stash_encoding::window_cells, -1),
+            start + "window_cells: expected 0 to 65535, got -1");
+
+  const stash_encoding raw = c_encoding("raw");
+  c_room room(16);
+  stash_tensor_view view = c_view(x);
+  view.type = 256;
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encode: input.type: expected one of the header's numbers, got 256");
+  view.type = 5;
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encode: input.type: expected a type of the header, got 5");
+  view = c_view(x);
+  view.space = 256;
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encode: input.space: expected one of the header's numbers, got 256");
+  view = c_view(x);
+  stash_execution_context context = STASH_INIT(stash_execution_context);
+  context.space = 256;
+  EXPECT_EQ(stash_encode(&raw, &view, &room.view, nullptr, &context), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_encode: context.space: expected one of the header's numbers, got 256");
+  stash_overflow_arena arena = STASH_INIT(stash_overflow_arena);
+  arena.struct_size = SIZE_MAX;
+  stash_encoded_view with_arena = room.view;
+  with_arena.overflow = &arena;
+  EXPECT_EQ(stash_encode(&raw, &view, &with_arena, nullptr, nullptr), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error().find("stash_encode: output.overflow: expected struct_size of 32 to "), 0U)
+      << last_error();
+  stash_pool_window window = STASH_INIT(stash_pool_window);
+  window.layout = 256;
+  const stash_tensor_view to = c_view(y);
+  EXPECT_EQ(stash_max_pool_forward(&view, &to, &window, nullptr, STASH_RULE_PYTORCH, nullptr),
+            STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(),
+            "stash_max_pool_forward: window.layout: expected one of the header's numbers, got 256");
+  stash_memory_callbacks memory = STASH_INIT(stash_memory_callbacks);
+  memory.space = 256;
+  stash_handle_options options = STASH_INIT(stash_handle_options);
+  options.memory = &memory;
+  stash_handle* handle = nullptr;
+  EXPECT_EQ(stash_handle_create(&raw, &view, &options, nullptr, &handle), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(),
+            "stash_handle_create: options.memory.space: expected one of the header's numbers, got 256");
+  memory.allocate = [](void*, size_t, size_t, void*) -> void* { return nullptr; };
+  memory.deallocate = [](void*, void*, size_t, size_t, void*) {};
+  memory.space = 9;
+  EXPECT_EQ(stash_handle_create(&raw, &view, &options, nullptr, &handle), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(handle, nullptr);
 }
 
 TEST(c_errors, numbers_and_names_are_those_of_cpp) {
