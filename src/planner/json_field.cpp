@@ -52,9 +52,11 @@ value parse(std::string_view function, std::string_view text) {
   } catch (const nlohmann::json::parse_error& e) {
     throw error(errc::bad_format,
                 fmt::format("{}: text: expected JSON, got a syntax error at byte {}", function, e.byte));
-  } catch (const nlohmann::json::out_of_range&) {
+  } catch (const number_out_of_range& e) {
+    constexpr std::size_t longest = 40;
     throw error(errc::bad_format,
-                fmt::format("{}: text: expected finite numbers, got one out of range", function));
+                fmt::format("{}: text: expected finite numbers, got {}{}, which ends at byte {}", function,
+                            e.number.substr(0, longest), e.number.size() > longest ? "..." : "", e.byte));
   }
 }
 

@@ -30,9 +30,11 @@ class tree_builder : public nlohmann::json_sax<nlohmann::json> {
     key_ = std::move(v);
     return true;
   }
-  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+  bool parse_error(std::size_t position, const std::string& token,
                    const nlohmann::json::exception& e) override {
-    if (const auto* range = dynamic_cast<const nlohmann::json::out_of_range*>(&e)) throw *range;
+    if (dynamic_cast<const nlohmann::json::out_of_range*>(&e) != nullptr) {
+      throw number_out_of_range{token, position};
+    }
     throw dynamic_cast<const nlohmann::json::parse_error&>(e);
   }
 

@@ -84,8 +84,14 @@ class value {
   std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, array, object> data_;
 };
 
+/// A number beyond double, and its last byte, counted from 1.
+struct number_out_of_range {
+  std::string number;
+  std::size_t byte = 0;
+};
+
 /// The document that a text holds. Throws nlohmann::json::parse_error with the byte at which the text breaks
-/// the grammar, and nlohmann::json::out_of_range for a number beyond double. The nesting must be small: the
+/// the grammar, and number_out_of_range. The nesting must be small: the
 /// tree is destroyed recursively.
 value parse_tree(std::string_view text);
 

@@ -484,6 +484,10 @@ TEST(json, text_that_is_no_document) {
     EXPECT_EQ(graph_refusal(text).rfind("graph_from_json: ", 0), 0U) << text << ": " << graph_refusal(text);
     EXPECT_EQ(plan_refusal(text).rfind("plan_from_json: ", 0), 0U) << text << ": " << plan_refusal(text);
   }
+  EXPECT_NE(
+      graph_refusal("{\"version\":1e999}").find("expected finite numbers, got 1e999, which ends at byte 16"),
+      std::string::npos)
+      << graph_refusal("{\"version\":1e999}");
   EXPECT_NE(graph_refusal(std::string("{\"version\":1\0}", 14)).find("syntax error at byte"),
             std::string::npos);
 }
