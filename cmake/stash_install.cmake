@@ -4,8 +4,11 @@ include(CMakePackageConfigHelpers)
 set(stash_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stash)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/stash DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS stash_static stash_shared EXPORT stash_targets)
-install(EXPORT stash_targets NAMESPACE stash:: FILE stash-targets.cmake DESTINATION ${stash_package_dir})
+# Apart, because only the static library needs what it was linked with.
+foreach(kind shared static)
+  install(TARGETS stash_${kind} EXPORT stash_${kind}_targets)
+  install(EXPORT stash_${kind}_targets NAMESPACE stash:: FILE stash-${kind}-targets.cmake DESTINATION ${stash_package_dir})
+endforeach()
 if(TARGET stash_cli)
   install(TARGETS stash_cli)
 endif()
@@ -16,11 +19,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/stash-config-version.cmak
 install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/stash-config-version.cmake
         DESTINATION ${stash_package_dir})
 
-set(stash_private_libraries "-lstdc++ -lpthread")
-set(stash_requires_solver)
-if(NOT STASH_USES_LP_SOLVER STREQUAL "none")
-  # The solver's pkg-config file has its name.
-  set(stash_requires_solver " ${STASH_USES_LP_SOLVER}")
+# Flags, not Requires.private: pkg-config wants the files of those packages even where nobody links statically.
+set(stash_private_libraries "-lfmt -lhwy -lstdc++ -lpthread")
+if(STASH_USES_LP_SOLVER STREQUAL "clp")
+  list(JOIN CLP_LDFLAGS " " stash_solver_flags)
+  string(PREPEND stash_private_libraries "${stash_solver_flags} ")
+elseif(STASH_USES_LP_SOLVER STREQUAL "highs")
+  string(PREPEND stash_private_libraries "-lhighs ")
 endif()
 if(STASH_ENABLE_CUDA)
   # Where they lie, the toolkit's user knows.

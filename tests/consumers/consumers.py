@@ -50,6 +50,12 @@ def find_package(source, build, work, compilers):
         linked = "libstash.so" in run("ldd", f"{to}/{program}")
         if linked != (program != "consumer_static"):
             sys.exit(f"{program} is{'' if linked else ' not'} linked with the shared library")
+    # The shared library needs nothing of the developer's.
+    alone = fresh(f"{work}/find_package_alone")
+    configure(project, alone, compilers, f"-DCMAKE_PREFIX_PATH={work}/installed", "-DCONSUMER_ALONE=ON")
+    run("cmake", "--build", alone)
+    for program in ("consumer_c", "consumer"):
+        run_consumer(f"{alone}/{program}")
 
 
 def pkg_config(source, build, work, compilers):
@@ -58,7 +64,9 @@ def pkg_config(source, build, work, compilers):
     places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
     libraries = os.path.dirname(places[0])
     environment = dict(os.environ, PKG_CONFIG_PATH=places[0], LD_LIBRARY_PATH=libraries)
-    flags = run("pkg-config", "--cflags", "--libs", "stash", environment=environment).split()
+    # PKG_CONFIG_LIBDIR: no other package is there to be found.
+    alone = dict(environment, PKG_CONFIG_LIBDIR=places[0])
+    flags = run("pkg-config", "--cflags", "--libs", "stash", environment=alone).split()
     run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{to}/consumer_c")
     run_consumer(f"{to}/consumer_c", environment)
     run(compilers[0], "-std=c++20", f"{source}/tests/consumers/find_package/consumer.cpp", *flags, "-o", f"{to}/consumer")
