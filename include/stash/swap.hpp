@@ -27,6 +27,11 @@
 /// Thread safety: a swapper may be used by any number of threads, and handles of one swapper by different
 /// threads; one handle by one thread at a time. On a device all of them must have the device current that
 /// was current when the swapper was made.
+///
+/// Processes: a swapper belongs to the one that made it. In a child that was forked from it the swapper's
+/// threads do not exist; calls of the swapper and its handles throw error(invalid_argument) there, but for
+/// empty(), bytes(), name() and the destructors and reset(), which wait for nothing and give nothing back.
+/// The parent's swapper goes on, and a child may make one of its own.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "runtime/swap_core.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +15,18 @@
 namespace stash::detail {
 
 swap_core::swap_core(const swapper_options& options, const swap_hook& hook)
-    : options_(options), hook_(hook), blocks_(*options.host, options.host_limit_bytes) {}
+    : options_(options),
+      hook_(hook),
+      blocks_(*options.host, options.host_limit_bytes),
+      process_(static_cast<long>(getpid())) {}
+
+bool swap_core::elsewhere() const noexcept {
+  return static_cast<long>(getpid()) != process_;
+}
+
+void swap_core::abandon(const std::shared_ptr<swap_core>& self) noexcept {
+  if (!abandoned_.exchange(true)) self_ = self;
+}
 
 bool swap_core::closed() const {
   const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 /// use, and what is counted. Copies are made by the two classes derived from this (swap_threads,
 /// swap_streams).
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,11 @@ class swap_core {
   swap_core& operator=(const swap_core&) = delete;
 
   memory_space space() const noexcept { return options_.space; }
+  /// Whether this process was forked from the one that made the swapper: its threads are not here, and its
+  /// locks may be held by them for good. Nothing but abandon() may be called then.
+  bool elsewhere() const noexcept;
+  /// `self`, which is this, is never destroyed: even that would wait for threads.
+  void abandon(const std::shared_ptr<swap_core>& self) noexcept;
   bool closed() const;
   /// Room on the host; empty if there is none.
   host_block take_block(std::size_t bytes);
@@ -109,6 +115,9 @@ class swap_core {
   bool may_come_ahead(const swap_record& r) const noexcept;
   bool fits(const swap_record& r) const noexcept;
 
+  const long process_;
+  std::atomic<bool> abandoned_ = false;
+  std::shared_ptr<swap_core> self_;        ///< of an abandoned one
   std::uint64_t numbers_ = 0, known_ = 0;  ///< known: tensors from this number on went out after reached()
   bool started_ = false;                   ///< reached() was called
   std::int64_t position_ = 0;

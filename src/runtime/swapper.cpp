@@ -79,7 +79,14 @@ std::shared_ptr<detail::swap_core> make_core(const swapper_options& options, con
                                            : detail::make_swap_threads(all, hook);
 }
 
+void check_process(std::string_view function, std::string_view argument, const detail::swap_core& core) {
+  if (!core.elsewhere()) return;
+  fail(errc::invalid_argument, function, argument, "the process that made the swapper",
+       "one that was forked from it");
+}
+
 void check_space(std::string_view function, const detail::swap_core& core, const execution_context& context) {
+  check_process(function, "this", core);
   detail::check_context(function, context);
   if (context.space != core.space()) {
     fail(errc::invalid_argument, function, "context", fmt::format("one of {}", text(core.space())),
@@ -134,7 +141,13 @@ swapped::~swapped() {
 }
 
 void swapped::reset() noexcept {
-  if (record_ != nullptr) core_->forget(*record_);
+  if (record_ != nullptr && core_->elsewhere()) {
+    // What a thread was doing to it when the process was forked, nobody knows.
+    static_cast<void>(record_.release());
+    core_->abandon(core_);
+  } else if (record_ != nullptr) {
+    core_->forget(*record_);
+  }
   record_.reset();
   core_.reset();
 }
@@ -155,6 +168,7 @@ detail::swap_core& swapped::core_for(std::string_view function, const execution_
 
 detail::swap_core& swapped::core_for(std::string_view function) const {
   if (empty()) fail(errc::invalid_argument, function, "this", "a tensor on the host", "an empty handle");
+  check_process(function, label(*record_), *core_);
   if (core_->closed()) {
     fail(errc::invalid_argument, function, label(*record_), "a swapper that still exists", "none");
   }
@@ -261,7 +275,11 @@ swapper::swapper(const swapper_options& options) : core_(make_core(options, {}))
 swapper::swapper(std::shared_ptr<detail::swap_core> core) noexcept : core_(std::move(core)) {}
 
 swapper::~swapper() {
-  core_->close();
+  if (core_->elsewhere()) {
+    core_->abandon(core_);
+  } else {
+    core_->close();
+  }
 }
 
 swapped swapper::begin(std::unique_ptr<swap_record> record, stashed_tensor* owned,
@@ -377,10 +395,12 @@ swapped swapper::swap_out(stashed_tensor&& tensor, const swap_request& request,
 }
 
 void swapper::reached(std::int64_t position) {
+  check_process("swapper::reached", "this", *core_);
   core_->reached(position);
 }
 
 swap_statistics swapper::statistics() const {
+  check_process("swapper::statistics", "this", *core_);
   return core_->statistics();
 }
 
