@@ -91,7 +91,7 @@ void pieces_of_arena(const overflow_arena* arena, use bytes, const Take& take) {
 /// piece is compared with those before it: error(invalid_argument) for the first that is not apart.
 class call_memory {
  public:
-  explicit call_memory(std::string_view function) noexcept : function_(function), count_(0) {}
+  explicit call_memory(std::string_view function) noexcept : function_(function) {}
 
   call_memory& reads(const char* argument, const const_tensor_view& view) {
     return add({extent_of(view), use::read, argument, ""});
@@ -142,7 +142,7 @@ class call_memory {
   }
 
   std::string_view function_;
-  std::size_t count_;
+  std::size_t count_ = 0;
   std::array<piece, most_pieces> pieces_;
 };
 
