@@ -7,7 +7,9 @@
 /// pitched. "v / (1 - probability)" below is exactly v * scale in f32, where scale is the double quotient
 /// 1 / (1 - probability) rounded to f32; of 16 bits that product is rounded to the type, to nearest even, to
 /// infinity beyond the largest number. A NaN becomes the one that rounding writes (docs/format.md,
-/// "dropout"). None of the calls allocates; results do not depend on threads. Errors: invalid_argument
+/// "dropout"). In a thread that takes denormals for zeros a kept denormal of f32 or bf16 becomes the zero of
+/// its sign, with probability 0, too; masks stay the same. None of the calls allocates; what may overlap is
+/// said in encoding.hpp; results do not depend on threads. Errors: invalid_argument
 /// (views, types that differ, probability), capacity_exceeded (mask).
 
 #include "stash/encoding.hpp"

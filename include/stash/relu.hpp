@@ -3,8 +3,12 @@
 /// ReLU, leaky ReLU and clipping (ReLU6, hardtanh) with a 1-bit stash. Shapes: all tensors of one call have
 /// the same element count and one type, f32, f16 or bf16; dense or pitched. 16-bit values are computed with
 /// in f32 and rounded once, to nearest even, to infinity beyond the largest number (only leaky ReLU rounds
-/// them at all). None of the calls allocates. What may overlap: encoding.hpp. Elements are independent, so
-/// results do not depend on threads.
+/// numbers at all; clipping writes NaNs anew). None of the calls allocates. What may overlap: encoding.hpp.
+/// Elements are independent, so results do not depend on threads.
+///
+/// Only the product of leaky ReLU is made in the thread's floating-point mode: in one that takes denormals
+/// for zeros, a scaled denormal of f32 or bf16, or a product that would be one, is the zero of its sign. All
+/// else, masks included, looks at the bits, in which a positive denormal is positive.
 
 #include "stash/encoding.hpp"
 
@@ -46,7 +50,8 @@ STASH_API void leaky_relu_backward(const const_tensor_view& dy, const encoding& 
 STASH_API void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x,
                                    const tensor_view& dx, float slope, const execution_context& context);
 
-/// y = x < lower ? lower : x > upper ? upper : x (NaN stays NaN, -0 stays -0 unless it is below `lower`, and
+/// y = x < lower ? lower : x > upper ? upper : x (NaN stays NaN, but of 16 bits becomes the one that rounding
+/// writes: docs/format.md, "Narrow values"; -0 stays -0 unless it is below `lower`, and
 /// ReLU6's lower bound 0 leaves -0); y may be x. `mask`, if its data is not null, receives the range_mask
 /// of x. ReLU6 is lower 0, upper 6. lower < upper, else error(invalid_argument).
 /// In all calls that clip, the bounds are first rounded to the map's type, to nearest even and saturating
