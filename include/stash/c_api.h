@@ -2,7 +2,10 @@
 #define STASH_C_API_H
 /**
  * \file
- * The C door: everything of the C++ headers, for C11 and for languages that call C.
+ * The C door to what the C++ headers offer, for C11 and for languages that call C. Only C++ has memory
+ * resources as objects (here: stash_memory_callbacks, and the library's own), names of event kinds,
+ * batch_workspace_bytes (the most that stash_workspace_bytes says of an item), verification_enabled, and
+ * moving from one handle to another.
  *
  * What a function computes, which shapes, types, overlaps and threads it allows is written at its C++
  * namesake (stash_relu_forward: relu_forward in relu.hpp). This page says what is different in C.

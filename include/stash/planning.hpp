@@ -14,7 +14,8 @@ namespace stash {
 /// What to plan. Texts are read during the call only.
 struct planning_options {
   /// "none", "lossless", "fp16", "fp10", "fp8" or "auto"; with a model also those of docs/policies.md:
-  /// "gist", "swap-only", "lms" and "layrub".
+  /// "gist", "swap-only", "lms" and "layrub". Their rules need a machine: without a model "gist" is planned
+  /// as "auto" with the same values, and the other three, which only move maps, as "none".
   std::string_view policy = "lossless";
   /// Policy auto: the narrower formats that are allowed, as in "fp16,fp8"; empty: none. Policy gist: the
   /// first is its narrow format; empty: fp16.
