@@ -2,6 +2,7 @@
 
 #include "encoders/philox.hpp"
 #include "encoders/pool_reference.hpp"
+#include "encoders/support.hpp"
 
 namespace stash::test {
 namespace {
@@ -173,6 +174,22 @@ TEST(dropout, wrong_arguments) {
   device.space = memory_space::device;
   EXPECT_EQ(code_of([&] { dropout_backward(x.view(), y.view(), 0.5F, some_key, device); }),
             errc::unsupported);
+}
+
+TEST(dropout, kept_denormals_are_zeros_where_the_thread_says_so) {
+  if (!stash_test::denormals_are_zero::works) GTEST_SKIP() << "no such mode";
+  const std::vector<float> x = {1e-40F, -1e-40F, -2e-38F, 3.0F};
+  std::vector<float> y(4), in_mode(4);
+  encoded mask(16), mask_in_mode(16);
+  dropout_forward(stash_test::view_of(x), stash_test::view_of(y), mask.out(), 0.0F, some_key, serial);
+  {
+    const stash_test::denormals_are_zero mode;
+    dropout_forward(stash_test::view_of(x), stash_test::view_of(in_mode), mask_in_mode.out(), 0.0F, some_key,
+                    serial);
+  }
+  EXPECT_EQ(stash_test::bits_of(y), stash_test::bits_of(x));
+  EXPECT_EQ(stash_test::bits_of(in_mode), stash_test::bits_of({0.0F, -0.0F, -2e-38F, 3.0F}));
+  EXPECT_EQ(mask.all(), mask_in_mode.all());
 }
 
 }  // namespace

@@ -450,4 +450,21 @@ TEST(Clip, DenormalBoundsAreInOrderWhateverTheMode) {
   EXPECT_EQ(mask.data()[0], 0x04);
 }
 
+TEST(Denormals, OnlyTheProductOfLeakyReluDependsOnTheMode) {
+  if (!denormals_are_zero::works) GTEST_SKIP() << "no such mode";
+  const std::vector<float> x = {0x1p-140F, -0x1p-140F, -0x1p-126F, -2.0F};
+  std::vector<float> y(4), in_mode(4);
+  guarded_buffer mask(16), mask_in_mode(16);
+  encode_report report;
+  const auto out = [&](guarded_buffer& to) { return encoded_view{to.data(), 16, nullptr, &report}; };
+  leaky_relu_forward(view_of(x), view_of(y), out(mask), 0.25F, {});
+  {
+    const denormals_are_zero mode;
+    leaky_relu_forward(view_of(x), view_of(in_mode), out(mask_in_mode), 0.25F, {});
+  }
+  EXPECT_EQ(bits_of(y), bits_of({0x1p-140F, -0x1p-142F, -0x1p-128F, -0.5F}));
+  EXPECT_EQ(bits_of(in_mode), bits_of({0x1p-140F, -0.0F, -0.0F, -0.5F}));
+  EXPECT_EQ(mask.copy(), mask_in_mode.copy());
+}
+
 }  // namespace
