@@ -110,7 +110,7 @@ struct cast_fp10_body {
     loaded in;
     STASH_UNROLL
     for (unsigned p = 0; p < 3; ++p)
-      in.part[p] = load_vectors<Element>(input, index * 3 + p);
+      in.part[p] = load_vectors<Element, true>(input, index * 3 + p);
     return in;
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {

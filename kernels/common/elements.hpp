@@ -184,8 +184,10 @@ STASH_DEVICE group<Bits> unpacked(const vector16 (&v)[group_vectors<Bits>]) {
   return g;
 }
 
-/// A whole group of a tensor with `vectors`.
-template <class Bits>
+/// A whole group of a tensor with `vectors`. `Apart`: the lanes' groups do not follow each other, or have
+/// several pieces, so that one load uses a part of a sector: the rest stays in the first-level cache for the
+/// next one.
+template <class Bits, bool Apart = (group_vectors<Bits> > 1)>
 STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t index) {
   const Bits* from = static_cast<const Bits*>(t.data) + place_of(t, index * group_elements);
   if constexpr (sizeof(Bits) == 1) {
@@ -198,8 +200,10 @@ STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t inde
   } else {
     vector16 v[group_vectors<Bits>];
     STASH_UNROLL
-    for (unsigned i = 0; i < group_vectors<Bits>; ++i)
-      v[i] = load_once(reinterpret_cast<const vector16*>(from) + i);
+    for (unsigned i = 0; i < group_vectors<Bits>; ++i) {
+      const auto* const piece = reinterpret_cast<const vector16*>(from) + i;
+      v[i] = Apart ? load_vector(piece) : load_once(piece);
+    }
     return unpacked<Bits>(v);
   }
 }

@@ -164,6 +164,29 @@ TEST(device_handles, say_at_check_what_damaged_bytes_did) {
   EXPECT_EQ(code_of([&] { kept.check(device); }), errc::corrupt_data);
 }
 
+/// A step that is too dense for the capacity, and one that fits: the second is not blamed for the first.
+TEST(device_handles, serve_the_next_step_once_rewound) {
+  const encoding e = parse_encoding("bitmap");
+  const std::vector<float> thin = make_values(5000, 0.1, flavour::positive, 7);
+  const device_values dense(make_values(5000, 0.9, flavour::positive, 6)), sparse(thin);
+  stash_options options;
+  options.capacity = 5000;
+  stashed_tensor kept = stashed_tensor::reserve(e, dtype::f32, {5000}, options, device);
+  encode(e, dense.view(), kept.output(), {}, device);
+  EXPECT_EQ(code_of([&] { kept.check(device); }), errc::capacity_exceeded);
+  const size_query before = kept.size(device);
+  kept.rewind(device);
+  kept.check(device);
+  encode(e, sparse.view(), kept.output(), {}, device);
+  kept.check(device);
+  const device_values again(std::vector<float>(5000));
+  kept.restore(again.view(), device);
+  EXPECT_TRUE(same_bits(again.values(), thin));
+  EXPECT_NE(before.wait().status, status_ok);
+  EXPECT_EQ(kept.size(device).wait().status, status_ok);
+  EXPECT_EQ(code_of([&] { kept.rewind(); }), errc::invalid_argument);
+}
+
 TEST(device_handles, take_memory_of_their_context_only) {
   const device_values x(make_values(100, 0.5, flavour::positive, 6));
   stash_options options;
