@@ -112,4 +112,7 @@ struct dropout_body {
   }
 };
 
+template <class Kept>
+inline constexpr unsigned group_blocks<dropout_body<std::uint32_t, Kept>, 1> = tuning::dropout_blocks;
+
 }  // namespace stash::kernels

@@ -184,10 +184,9 @@ STASH_DEVICE group<Bits> unpacked(const vector16 (&v)[group_vectors<Bits>]) {
   return g;
 }
 
-/// A whole group of a tensor with `vectors`. `Apart`: the lanes' groups do not follow each other, or have
-/// several pieces, so that one load uses a part of a sector: the rest stays in the first-level cache for the
-/// next one.
-template <class Bits, bool Apart = (group_vectors<Bits> > 1)>
+/// A whole group of a tensor with `vectors`. `Apart`: the lanes' groups do not follow each other, so that one
+/// load uses a part of a sector: the rest stays in the first-level cache for the next one.
+template <class Bits, bool Apart = false>
 STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t index) {
   const Bits* from = static_cast<const Bits*>(t.data) + place_of(t, index * group_elements);
   if constexpr (sizeof(Bits) == 1) {
@@ -202,7 +201,7 @@ STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t inde
     STASH_UNROLL
     for (unsigned i = 0; i < group_vectors<Bits>; ++i) {
       const auto* const piece = reinterpret_cast<const vector16*>(from) + i;
-      v[i] = Apart ? load_vector(piece) : load_once(piece);
+      v[i] = Apart ? *piece : load_once(piece);
     }
     return unpacked<Bits>(v);
   }
@@ -336,8 +335,8 @@ STASH_DEVICE void store_halves(const device_tensor& t, std::uint64_t index, cons
     STASH_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
       const Bits* const own = g.value + half * i;
-      store_vector(reinterpret_cast<vector16*>(to + place_of_half(t, even + i, index)),
-                   {{own[0], own[1], own[2], own[3]}});
+      *reinterpret_cast<vector16*>(to +
+                                   place_of_half(t, even + i, index)) = {{own[0], own[1], own[2], own[3]}};
     }
   }
 }

@@ -169,14 +169,6 @@ STASH_DEVICE vector16 load_once(const vector16* from) {
   return v;
 }
 /// In one piece: left to itself, the compiler may make four of it.
-STASH_DEVICE vector16 load_vector(const vector16* from) {
-  vector16 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(from));
-  return v;
-}
-/// The same.
 STASH_DEVICE void store_vector(vector16* to, const vector16& v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]), "r"(v.word[1]),
                "r"(v.word[2]), "r"(v.word[3])
@@ -315,10 +307,6 @@ STASH_DEVICE vector16 load_once(const vector16* from) {
   return *from;
 }
 /// In one piece.
-STASH_DEVICE vector16 load_vector(const vector16* from) {
-  return *from;
-}
-/// The same.
 STASH_DEVICE void store_vector(vector16* to, const vector16& v) {
   *to = v;
 }

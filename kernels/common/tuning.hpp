@@ -21,6 +21,8 @@ inline constexpr unsigned group_blocks_of_many = 1;
 /// Two maps of 16-bit elements, or a map and codes that are taken apart, want more registers than three
 /// blocks leave.
 inline constexpr unsigned narrow_gradient_blocks = 2;
+/// Of f32: left alone, ptxas squeezes a fifth block in on sm_80 and spills.
+inline constexpr unsigned dropout_blocks = 4;
 
 // Tiles: a warp has one, and those of a block claim their place at once.
 inline constexpr unsigned tile_warps = 8;
