@@ -39,6 +39,10 @@ class no_driver : public ::testing::Test {
   stash::tensor_view map(const stash::shape& dims) {
     return {values_.data(), stash::dtype::f32, stash::memory_space::device, dims};
   }
+  /// Others.
+  stash::tensor_view other_map() {
+    return {other_values_.data(), stash::dtype::f32, stash::memory_space::device, stash::shape{elements}};
+  }
   stash::encoded_view out() { return {words_.data(), words_.size() * 8, nullptr, &report_}; }
   stash::const_encoded_view in() { return {words_.data(), words_.size() * 8, nullptr, &report_}; }
   stash::encoded_view other_out() { return {others_.data(), others_.size() * 8, nullptr, &other_report_}; }
@@ -66,7 +70,7 @@ class no_driver : public ::testing::Test {
   }
 
  private:
-  std::vector<float> values_ = std::vector<float>(elements, 1.5F);
+  std::vector<float> values_ = std::vector<float>(elements, 1.5F), other_values_ = values_;
   // Two words for a value: more than any encoding needs, and aligned to 16 bytes by the allocator.
   std::vector<std::uint64_t> words_ = std::vector<std::uint64_t>(2 * elements), others_ = words_;
   stash::encode_report report_{}, other_report_{};

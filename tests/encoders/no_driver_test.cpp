@@ -59,12 +59,12 @@ TEST_F(no_driver, every_activation_says_so) {
   const encoding mask = parse_encoding("sign_mask");
   expect_failure("relu_forward", [&] { relu_forward(map(), map(), out(), rule, on_device); });
   expect_failure("relu_backward", [&] { relu_backward(map(), mask, in(), map(), rule, on_device); });
-  expect_failure("relu_backward", [&] { relu_backward(map(), map(), map(), rule, on_device); });
+  expect_failure("relu_backward", [&] { relu_backward(map(), other_map(), map(), rule, on_device); });
   expect_failure("leaky_relu_forward", [&] { leaky_relu_forward(map(), map(), out(), 0.1F, on_device); });
   expect_failure("leaky_relu_backward",
                  [&] { leaky_relu_backward(map(), mask, in(), map(), 0.1F, on_device); });
   expect_failure("clip_forward", [&] { clip_forward(map(), map(), out(), 0, 6, rule, on_device); });
-  expect_failure("clip_backward", [&] { clip_backward(map(), map(), map(), 0, 6, rule, on_device); });
+  expect_failure("clip_backward", [&] { clip_backward(map(), other_map(), map(), 0, 6, rule, on_device); });
 }
 
 TEST_F(no_driver, dropout_says_so) {
@@ -113,8 +113,9 @@ TEST_F(no_driver, pooling_says_so) {
 
 TEST_F(no_driver, the_first_item_of_a_batch_says_so) {
   for (const char* name : {"raw", "bitmap"}) {
-    const std::vector<encode_item> to_encode(2, {parse_encoding(name), map(), out()});
-    const std::vector<decode_item> to_decode(2, {parse_encoding(name), in(), map()});
+    const encoding e = parse_encoding(name);
+    const std::vector<encode_item> to_encode{{e, map(), out()}, {e, map(), other_out()}};
+    const std::vector<decode_item> to_decode{{e, in(), map()}, {e, in(), other_map()}};
     expect_failure("encode_batch", [&] { encode_batch(to_encode, {}, on_device); });
     expect_failure("decode_batch", [&] { decode_batch(to_decode, {}, on_device); });
   }
