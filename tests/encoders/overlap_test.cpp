@@ -50,7 +50,7 @@ class Overlap : public ::testing::Test {
 
   guarded_buffer memory{65536};
   encode_report report;
-  const execution_context context;
+  const execution_context context{};
 };
 
 const char* const kinds[] = {"raw",        "sign_mask", "fp16", "fp8",    "fp10",
