@@ -67,12 +67,8 @@ STASH_DEVICE bool any_illegal(std::uint32_t codes, std::uint32_t legal) {
 /// Whether any_illegal() has to look: the window reaches out of x, or a code is no cell of any window.
 STASH_DEVICE bool may_be_illegal(const pool_job& job, const window_place& row, const window_place& column,
                                  std::uint32_t codes, pass_source passing) {
-  // Of the codes with the bit for 8, those that have another one too; 15 may stand for no gradient.
-  const std::uint32_t any = codes << 1 | codes << 2 | codes << 3;
-  const std::uint32_t all = codes << 1 & codes << 2 & codes << 3;
-  const std::uint32_t none = passing == pass_source::code ? all : 0;
   return row.origin < 0 || column.origin < 0 || row.origin + 3 > job.rows.in ||
-         column.origin + 3 > job.columns.in || (codes & any & ~none & 0x88888888U) != 0;
+         column.origin + 3 > job.columns.in || any_beyond_cells(codes, passing);
 }
 
 /// The pixel of a window in the pooled map.

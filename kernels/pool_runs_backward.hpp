@@ -116,6 +116,17 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, const encoded_winners& source
   return any;
 }
 
+/// Whether one of codes of four bits is no cell of windows of 3 x 3: of those with the bit for 8, those that
+/// have another one too, but not 15 where it stands for no gradient.
+template <class Codes>
+STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing) {
+  constexpr auto eights = static_cast<Codes>(0x8888888888888888U);
+  const Codes any = codes << 1 | codes << 2 | codes << 3;
+  const Codes all = codes << 1 & codes << 2 & codes << 3;
+  const Codes none = passing == pass_source::code ? all : 0;
+  return (codes & any & ~none & eights) != 0;
+}
+
 /// Whether any_corrupt() has to look: a window of the row reaches out of x, or a code is no cell of any
 /// window.
 template <unsigned Kernel, unsigned Stride, unsigned Width, unsigned Count>
@@ -131,12 +142,8 @@ STASH_DEVICE bool may_be_corrupt(const pool_job& job, const encoded_winners& sou
   if constexpr (Width == 2) {
     return reaches_out;
   } else {
-    // Of the codes with the bit for 8, those that have another one too; where they count for nothing, not 15.
-    constexpr std::uint64_t eights = 0x8888888888888888U & ((std::uint64_t{1} << Width * Count) - 1);
-    const std::uint64_t any = codes << 1 | codes << 2 | codes << 3;
-    const std::uint64_t all = codes << 1 & codes << 2 & codes << 3;
-    const std::uint64_t none = source.passing == pass_source::code ? all : 0;
-    return reaches_out || (codes & any & ~none & eights) != 0;
+    constexpr std::uint64_t known = (std::uint64_t{1} << Width * Count) - 1;
+    return reaches_out || any_beyond_cells(codes & known, source.passing);
   }
 }
 

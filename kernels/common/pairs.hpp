@@ -16,7 +16,22 @@ constexpr std::uint32_t both(std::uint32_t half) {
   return half * 0x10001U;
 }
 
-/// A group's pieces as f32, exact but for NaN, whose sign may be lost.
+/// The words of eight 16-bit elements as f32, exact but for NaN, whose sign may be lost.
+STASH_DEVICE void floats_of_pairs(const std::uint32_t (&words)[4], const element_type& type,
+                                  float (&values)[group_elements]) {
+  if (type.bf16) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w) {
+      values[2 * w] = as_float(words[w] << 16);
+      values[2 * w + 1] = as_float(words[w] & 0xffff0000U);
+    }
+  } else {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      halves_to_floats(words[w], values + 2 * w);
+  }
+}
+/// The same of a group's pieces, of any type.
 template <class Bits>
 STASH_DEVICE void floats_of_pieces(const vector16 (&pieces)[group_vectors<Bits>], const element_type& type,
                                    float (&values)[group_elements]) {
@@ -24,16 +39,8 @@ STASH_DEVICE void floats_of_pieces(const vector16 (&pieces)[group_vectors<Bits>]
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
       values[i] = as_float(pieces[i / 4].word[i % 4]);
-  } else if (type.bf16) {
-    STASH_UNROLL
-    for (unsigned w = 0; w < 4; ++w) {
-      values[2 * w] = as_float(pieces[0].word[w] << 16);
-      values[2 * w + 1] = as_float(pieces[0].word[w] & 0xffff0000U);
-    }
   } else {
-    STASH_UNROLL
-    for (unsigned w = 0; w < 4; ++w)
-      halves_to_floats(pieces[0].word[w], values + 2 * w);
+    floats_of_pairs(pieces[0].word, type, values);
   }
 }
 /// Results of arithmetic, none of which is NaN, as the pieces of a group.

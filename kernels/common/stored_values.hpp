@@ -199,19 +199,8 @@ STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, co
   group_extremes e =
       finite_extremes<group_elements>(lower > upper ? lower : upper, type.infinity, lanes,
                                       [&](unsigned i) { return g.value(i) & std::uint32_t{0x7fff}; });
-  if (type.bf16) {
-    e.largest <<= 16;
-    STASH_UNROLL
-    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w) {
-      values[2 * w] = as_float(g.word[w] << 16);
-      values[2 * w + 1] = as_float(g.word[w] & 0xffff0000U);
-    }
-  } else {
-    e.largest = as_bits(half_to_float(static_cast<std::uint16_t>(e.largest)));
-    STASH_UNROLL
-    for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
-      halves_to_floats(g.word[w], values + 2 * w);
-  }
+  e.largest = as_bits(to_f32(static_cast<std::uint16_t>(e.largest), type));
+  floats_of_pairs(g.word, type, values);
   return e;
 }
 
