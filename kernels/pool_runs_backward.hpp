@@ -117,10 +117,10 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, const encoded_winners& source
 }
 
 /// Whether one of codes of four bits is no cell of windows of 3 x 3: of those with the bit for 8, those that
-/// have another one too, but not 15 where it stands for no gradient.
+/// have another one too, but not 15 where it stands for no gradient. `known`: the bits that are codes.
 template <class Codes>
-STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing) {
-  constexpr auto eights = static_cast<Codes>(0x8888888888888888U);
+STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing, Codes known = ~Codes{0}) {
+  const Codes eights = static_cast<Codes>(0x8888888888888888U) & known;
   const Codes any = codes << 1 | codes << 2 | codes << 3;
   const Codes all = codes << 1 & codes << 2 & codes << 3;
   const Codes none = passing == pass_source::code ? all : 0;
@@ -143,7 +143,7 @@ STASH_DEVICE bool may_be_corrupt(const pool_job& job, const encoded_winners& sou
     return reaches_out;
   } else {
     constexpr std::uint64_t known = (std::uint64_t{1} << Width * Count) - 1;
-    return reaches_out || any_beyond_cells(codes & known, source.passing);
+    return reaches_out || any_beyond_cells(codes, source.passing, known);
   }
 }
 

@@ -280,20 +280,12 @@ TEST_F(Arguments, MemoryThatIsOfNoKnownSpace) {
 }
 
 TEST_F(Arguments, MessagesNameFunctionArgumentExpectedAndGot) {
-  const auto message = [](const auto& call) {
-    try {
-      call();
-    } catch (const error& failure) {
-      return std::string(failure.what());
-    }
-    return std::string("no failure");
-  };
-  EXPECT_EQ(message([&] { encode(parse_encoding("fp16"), input(), output(32), {}, {}); }),
+  EXPECT_EQ(message_of([&] { encode(parse_encoding("fp16"), input(), output(32), {}, {}); }),
             "encode: output: expected at least 80 bytes, got 32");
 
   const_tensor_view view = input();
   view.space = static_cast<memory_space>(77);
-  EXPECT_EQ(message([&] { encode(parse_encoding("raw"), view, output(), {}, {}); }),
+  EXPECT_EQ(message_of([&] { encode(parse_encoding("raw"), view, output(), {}, {}); }),
             "encode: input: expected memory of the host or of a device, got memory space 77");
 
   // A type is the argument's that has it, and has a name.
@@ -302,30 +294,30 @@ TEST_F(Arguments, MessagesNameFunctionArgumentExpectedAndGot) {
   tensor_view to = target();
   to.type = dtype::s32;
   const encoding bitmap = parse_encoding("bitmap"), csr = parse_encoding("csr");
-  EXPECT_EQ(message([&] { encode(bitmap, view, output(), {}, {}); }),
+  EXPECT_EQ(message_of([&] { encode(bitmap, view, output(), {}, {}); }),
             "encode: input: expected a type that bitmap encodes (f32, f16 or bf16), got u8");
-  EXPECT_EQ(message([&] { encoded_bytes_exact(bitmap, view, {}); }),
+  EXPECT_EQ(message_of([&] { encoded_bytes_exact(bitmap, view, {}); }),
             "encoded_bytes_exact: input: expected a type that bitmap encodes (f32, f16 or bf16), got u8");
-  EXPECT_EQ(message([&] { decode(bitmap, stored(), to, {}, {}); }),
+  EXPECT_EQ(message_of([&] { decode(bitmap, stored(), to, {}, {}); }),
             "decode: output: expected a type that bitmap encodes (f32, f16 or bf16), got s32");
-  EXPECT_EQ(message([&] { encoded_bytes_bound(bitmap, dtype::u8, 1); }),
+  EXPECT_EQ(message_of([&] { encoded_bytes_bound(bitmap, dtype::u8, 1); }),
             "encoded_bytes_bound: source: expected a type that bitmap encodes (f32, f16 or bf16), got u8");
-  EXPECT_EQ(message([&] { encoded_bytes_bound(bitmap, static_cast<dtype>(9), 1); }),
+  EXPECT_EQ(message_of([&] { encoded_bytes_bound(bitmap, static_cast<dtype>(9), 1); }),
             "encoded_bytes_bound: source: expected a type that bitmap encodes (f32, f16 or bf16), got an "
             "unknown type");
 
   // A call that asks another one names itself.
-  EXPECT_EQ(message([&] { csr_export32(csr, stored(), -5, {}, {}); }),
+  EXPECT_EQ(message_of([&] { csr_export32(csr, stored(), -5, {}, {}); }),
             "csr_export32: elements: expected 0 to 2^56, got -5");
-  EXPECT_EQ(message([&] { csr_export32(csr, stored(), 5, {.type = dtype::u8}, {}); }),
+  EXPECT_EQ(message_of([&] { csr_export32(csr, stored(), 5, {.type = dtype::u8}, {}); }),
             "csr_export32: out.type: expected a type that csr encodes (f32, f16 or bf16), got u8");
   encoding wrong = bitmap;
   wrong.underflow = static_cast<underflow_rule>(9);
   EXPECT_EQ(
-      message([&] { relu_backward(input(), wrong, stored(), target(), framework_rule::tensorflow, {}); }),
+      message_of([&] { relu_backward(input(), wrong, stored(), target(), framework_rule::tensorflow, {}); }),
       "relu_backward: encoding: expected a known underflow rule, got 9");
 
-  EXPECT_EQ(message([] {
+  EXPECT_EQ(message_of([] {
               shape({std::int64_t{1} << 32, 3, std::int64_t{1} << 32});
             }),
             "shape: dims: expected at most 2^56 elements, got 4294967296 x 3 x 4294967296");

@@ -219,5 +219,15 @@ stash::errc code_of(const Call& call) {
   }
   return stash::errc::ok;
 }
+/// The message of the error that `call` throws.
+template <class Call>
+std::string message_of(const Call& call) {
+  try {
+    call();
+  } catch (const stash::error& failure) {
+    return failure.what();
+  }
+  return "no failure";
+}
 
 }  // namespace stash_test

@@ -335,26 +335,18 @@ TEST(stashed_tensor, memory_is_of_a_known_space) {
 }
 
 TEST(stashed_tensor, errors_name_the_tensor) {
-  const auto message = [](const auto& call) {
-    try {
-      call();
-    } catch (const error& failure) {
-      return std::string(failure.what());
-    }
-    return std::string("no failure");
-  };
   const std::vector<float> x(100, 1.0F);
   std::vector<float> shorter(99);
   counting_memory none(host_memory(), 100);
   const encoding e = parse_encoding("raw");
-  EXPECT_EQ(message([&] { stashed_tensor(e, dense(x), {.memory = &none, .name = "conv1"}); }),
+  EXPECT_EQ(message_of([&] { stashed_tensor(e, dense(x), {.memory = &none, .name = "conv1"}); }),
             "stashed_tensor: conv1: expected room for 440 bytes aligned to 64, got none");
-  EXPECT_EQ(message([&] { stashed_tensor(e, dense(x), {.memory = &none}); }),
+  EXPECT_EQ(message_of([&] { stashed_tensor(e, dense(x), {.memory = &none}); }),
             "memory_resource::allocate: bytes: expected room for 440 bytes aligned to 64, got none");
   const stashed_tensor kept(e, dense(x), {.name = "conv1"}), nameless(e, dense(x));
-  EXPECT_EQ(message([&] { kept.restore(view_of(shorter)); }),
+  EXPECT_EQ(message_of([&] { kept.restore(view_of(shorter)); }),
             "stashed_tensor::restore: conv1: output: expected 100 elements, got 99");
-  EXPECT_EQ(message([&] { nameless.restore(view_of(shorter)); }),
+  EXPECT_EQ(message_of([&] { nameless.restore(view_of(shorter)); }),
             "stashed_tensor::restore: output: expected 100 elements, got 99");
 }
 
