@@ -14,6 +14,7 @@ namespace {
 
 using stash_test::bits_of;
 using stash_test::code_of;
+using stash_test::message_of;
 using stash_test::fail_every_allocation;
 using stash_test::flavour;
 using stash_test::make_values;
