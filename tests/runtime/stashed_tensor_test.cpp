@@ -14,10 +14,10 @@ namespace {
 
 using stash_test::bits_of;
 using stash_test::code_of;
-using stash_test::message_of;
 using stash_test::fail_every_allocation;
 using stash_test::flavour;
 using stash_test::make_values;
+using stash_test::message_of;
 using stash_test::view_of;
 
 const_tensor_view dense(const std::vector<float>& values) {
