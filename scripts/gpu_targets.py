@@ -51,8 +51,9 @@ def both_ways(names):
 
 
 def pooling(way):
-    return [f"{layer}_{way}/{kept}{window}" for layer, kept in (("max_pool", "window_index"),
-                                                                ("relu_max_pool", "relu_pool")) for window in ("", "_3x3")]
+    return [f"{layer}_{way}/{kept}{window}{channels}" for layer, kept in (("max_pool", "window_index"),
+                                                                ("relu_max_pool", "relu_pool"))
+            for window in ("", "_3x3") for channels in ("", "_channels_first")]
 
 
 TARGETS = (

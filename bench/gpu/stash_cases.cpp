@@ -185,31 +185,45 @@ struct pooling {
   bool with_relu;
   pool_window window;
 
+  /// x, and y = x pooled by two. With channels first a map is planes of 64 x 64.
+  tensor_view whole(const device_map& m) const { return m.part(0, dims(m.elements(), 2)); }
+  tensor_view half(const device_map& m) const { return m.part(0, dims(m.elements(), 1)); }
   encoding form() const {
     return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
             .window_cells = static_cast<std::uint16_t>(window.cells())};
   }
   void forward(const device_map& x, const device_map& y, const encoded_view& kept, void* stream) const {
     if (with_relu) {
-      relu_max_pool_forward(x.view(), y.view(), window, kept, {}, rule, on_device(stream));
+      relu_max_pool_forward(whole(x), half(y), window, kept, {}, rule, on_device(stream));
     } else {
-      max_pool_forward(x.view(), y.view(), window, kept, rule, on_device(stream));
+      max_pool_forward(whole(x), half(y), window, kept, rule, on_device(stream));
     }
   }
   void backward(const device_map& dy, const const_encoded_view& kept, const device_map& dx,
                 void* stream) const {
     if (with_relu) {
-      relu_max_pool_backward(dy.view(), kept, dx.view(), window, on_device(stream));
+      relu_max_pool_backward(half(dy), kept, whole(dx), window, on_device(stream));
     } else {
-      max_pool_backward(dy.view(), kept, dx.view(), window, on_device(stream));
+      max_pool_backward(half(dy), kept, whole(dx), window, on_device(stream));
     }
   }
   void dense_backward(const device_map& dy, const device_map& x, const device_map& dx, void* stream) const {
     if (with_relu) {
-      relu_max_pool_backward(dy.view(), x.view(), dx.view(), window, rule, on_device(stream));
+      relu_max_pool_backward(half(dy), whole(x), whole(dx), window, rule, on_device(stream));
     } else {
-      max_pool_backward(dy.view(), x.view(), dx.view(), window, rule, on_device(stream));
+      max_pool_backward(half(dy), whole(x), whole(dx), window, rule, on_device(stream));
     }
+  }
+
+ private:
+  /// Of a map of `elements` whose planes are `times` * 32 wide where channels come first.
+  shape dims(std::int64_t elements, std::int64_t times) const {
+    if (window.layout == pool_layout::channels_last) {
+      const std::int64_t width = 8 * times;
+      return {1, elements / width / bench::map_channels, width, bench::map_channels};
+    }
+    const std::int64_t width = 32 * times;
+    return {1, elements / width / width, width, width};
   }
 };
 
@@ -260,15 +274,19 @@ measured_case pool_backward(std::string name, const pooling& p, bool from_form) 
 }
 
 void add_pooling(std::vector<measured_case>& cases) {
-  for (const int kernel : {2, 3}) {
-    for (const bool with_relu : {false, true}) {
-      const pooling p{with_relu, {.kernel_h = kernel, .kernel_w = kernel}};
-      const std::string layer = with_relu ? "relu_max_pool" : "max_pool";
-      const std::string form = to_string(p.form()), size = kernel == 2 ? "" : "_3x3";
-      cases.push_back(pool_forward(layer + "_forward/no_stash" + size, p, false));
-      cases.push_back(pool_forward(layer + "_forward/" + form + size, p, true));
-      cases.push_back(pool_backward(layer + "_backward/" + form + size, p, true));
-      cases.push_back(pool_backward(layer + "_backward/x" + size, p, false));
+  for (const pool_layout layout : {pool_layout::channels_last, pool_layout::channels_first}) {
+    for (const int kernel : {2, 3}) {
+      for (const bool with_relu : {false, true}) {
+        const pooling p{with_relu, {.kernel_h = kernel, .kernel_w = kernel, .layout = layout}};
+        const std::string layer = with_relu ? "relu_max_pool" : "max_pool";
+        const std::string form = to_string(p.form());
+        const std::string kind = std::string(kernel == 2 ? "" : "_3x3") +
+                                 (layout == pool_layout::channels_last ? "" : "_channels_first");
+        cases.push_back(pool_forward(layer + "_forward/no_stash" + kind, p, false));
+        cases.push_back(pool_forward(layer + "_forward/" + form + kind, p, true));
+        cases.push_back(pool_backward(layer + "_backward/" + form + kind, p, true));
+        cases.push_back(pool_backward(layer + "_backward/x" + kind, p, false));
+      }
     }
   }
 }

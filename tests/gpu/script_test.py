@@ -229,6 +229,16 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual((run.steps[0]["result"], run.steps[0]["why"]), ("interrupted", "not finished after 3 s, in z"))
         self.assertEqual(script.results_of(run.records["checks"], "checks"), [1, {"name": "z", "result": "interrupted"}])
 
+    def test_fewer_seconds(self):
+        self.gpu_programs(0)
+        done, record = self.run_script("--quick", "--seconds", "240")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(record["command"], "scripts/gpu_check --quick --seconds 240")
+        self.assertLessEqual(load_script().Run({}, seconds=240).left(), 240)
+        done, record = self.run_script("--seconds", "239")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--seconds: expected at least 240, got 239", done.stderr)
+
     def test_a_hang_without_a_record_is_a_failure(self):
         self.program("gpu_check", hangs=True)
         run = load_script().Run({})
