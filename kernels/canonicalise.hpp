@@ -20,6 +20,7 @@ STASH_DEVICE std::uint32_t payload_units(const device_tiles& job, std::uint32_t 
 template <bool Columns>
 STASH_KERNEL(tile_threads)
 measure_tiles(device_tiles from, device_tiles to) {
+  begin_kernel();
   const unsigned lane = thread_rank() % warp_lanes;
   const std::uint64_t tile = block_rank() * tile_warps + thread_rank() / warp_lanes;
   if (tile >= from.tiles()) return;
@@ -78,6 +79,7 @@ struct place_tile {
 template <bool Columns>
 STASH_KERNEL(tile_threads)
 copy_payloads(device_tiles from, device_tiles to) {
+  begin_kernel();
   const unsigned lane = thread_rank() % warp_lanes;
   const std::uint64_t tile = block_rank() * tile_warps + thread_rank() / warp_lanes;
   if (tile >= from.tiles()) return;

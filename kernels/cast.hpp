@@ -122,8 +122,14 @@ struct cast_fp10_body {
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     std::uint32_t words[group_elements] = {};
-    if (sizeof(Element) == 2 && !type.bf16) {
-      words_of_halves(in, words);
+    if constexpr (sizeof(Element) == 2) {
+      if (type.bf16) {
+        words_of_pairs(
+            in, [&](std::uint32_t pair) { return fp10_of_bfloats(pair, output.conversion); }, words);
+      } else {
+        words_of_pairs(
+            in, [&](std::uint32_t pair) { return fp10_of_halves(pair, output.conversion); }, words);
+      }
     } else {
       float values[3][group_elements];
       STASH_UNROLL
@@ -143,12 +149,14 @@ struct cast_fp10_body {
       }
     }
   }
-  STASH_DEVICE void words_of_halves(const loaded& in, std::uint32_t (&words)[group_elements]) const {
+  template <class Convert>
+  STASH_DEVICE void words_of_pairs(const loaded& in, const Convert& convert,
+                                   std::uint32_t (&words)[group_elements]) const {
     std::uint32_t pairs[3 * group_elements / 2];
     STASH_UNROLL
     for (unsigned i = 0; i < 3 * group_elements; i += 2) {
       const Element* const v = in.part[i / group_elements].value + i % group_elements;
-      pairs[i / 2] = fp10_of_halves(v[0] | std::uint32_t{v[1]} << 16, output.conversion);
+      pairs[i / 2] = convert(v[0] | std::uint32_t{v[1]} << 16);
     }
     STASH_UNROLL
     for (unsigned w = 0; w < group_elements; w += 2)

@@ -19,6 +19,7 @@ struct device_csr32 {
 
 /// Leaves the size of row r in row_offsets[r + 1]. Grid: a thread for every tile.
 STASH_KERNEL(tile_threads) measure_rows(device_tiles job, device_csr32 out) {
+  begin_kernel();
   const std::uint64_t tile = block_rank() * tile_threads + thread_rank();
   if (tile >= job.tiles()) return;
   row_counts rows;
@@ -51,6 +52,7 @@ struct place_row {
 template <class Element, bool Narrow>
 STASH_KERNEL(tile_threads)
 list_entries(device_tiles job, device_csr32 out) {
+  begin_kernel();
   constexpr unsigned bytes = image_bytes<Element, true>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);

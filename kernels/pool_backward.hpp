@@ -274,6 +274,7 @@ STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& sour
 template <class Bits, unsigned Width, class P, class Source>
 STASH_KERNEL(pool_threads, Source::resident_blocks)
 pool_backward(pool_job job, const void* dy, Source source, void* dx) {
+  begin_kernel();
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= job.x_units) return;
   const auto e = place_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);

@@ -43,6 +43,7 @@ STASH_DEVICE void drop_cells(std::uint32_t cells, const Source& source, winners<
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, Source::resident_blocks)
 pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
+  begin_kernel();
   constexpr unsigned width = group_elements;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= job.y_units) return;
@@ -140,6 +141,7 @@ STASH_DEVICE void find_pair_maxima(const pool_job& job, const void* x, std::uint
 template <class Bits>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
+  begin_kernel();
   constexpr unsigned width = group_elements;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   pooled_values<Bits, width> v;
@@ -173,6 +175,7 @@ STASH_DEVICE winners<group_elements> load_pair_winners(const pool_job& job, cons
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
+  begin_kernel();
   constexpr unsigned width = group_elements;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= job.y_units) return;

@@ -118,6 +118,7 @@ STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
 template <class Bits, unsigned Width, class P>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
+  begin_kernel();
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   pooled_values<Bits, Width> v;
   if (unit < job.y_units) {

@@ -104,6 +104,7 @@ STASH_DEVICE std::uint32_t passing_codes(const encoded_winners& source, std::uin
 template <class Bits, unsigned Stride>
 STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
 pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_winners source, void* dx) {
+  begin_kernel();
   constexpr unsigned width = group_elements, side = 2;
   using windows = covering_windows<3, Stride, side>;
   constexpr unsigned count = windows::columns;

@@ -167,6 +167,7 @@ STASH_DEVICE void to_f32s(const element_run<Bits, Count>& run, const element_typ
 template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
 pool_backward_runs(pool_job job, run_grid grid, const void* dy, encoded_winners source, void* dx) {
+  begin_kernel();
   constexpr unsigned run = backward_run<Bits, Stride>;
   using windows = covering_windows<Kernel, Stride, run>;
   constexpr unsigned width = run_cell_bits<Kernel>;

@@ -172,6 +172,7 @@ STASH_DEVICE void store_stretch_codes(const run_grid& grid, const pool_planes& p
 template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_runs(pool_job job, run_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
+  begin_kernel();
   constexpr unsigned run = forward_run<Bits>;
   STASH_SHARED(vector16, values, pool_threads);
   STASH_SHARED(vector16, codes, pool_threads * run / 16);

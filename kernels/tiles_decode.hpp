@@ -218,6 +218,7 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
 template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, tuning::decode_blocks)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
+  begin_kernel();
   std::uint64_t block;
   const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Columns>;
@@ -303,6 +304,7 @@ struct value_test {
 template <class Element, bool Narrow, bool Columns, class Test>
 STASH_KERNEL(tile_threads, tuning::gate_blocks)
 gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
+  begin_kernel();
   constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);

@@ -89,6 +89,7 @@ inline constexpr unsigned encode_blocks = (Narrow && Most > 1) ? tuning::narrow_
 template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, encode_blocks<Narrow, Most>)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
+  begin_kernel();
   std::uint64_t block;
   const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Columns> + (Narrow ? 16 : 0);
@@ -231,6 +232,7 @@ struct encode_tiles_kernels {
 template <class Element, bool Columns>
 STASH_KERNEL(tile_threads)
 count_tiles(device_tiles job) {
+  begin_kernel();
   STASH_SHARED(std::uint32_t, counts, tile_warps);
   const unsigned warp = thread_rank() / warp_lanes;
   const unsigned lane = thread_rank() % warp_lanes;

@@ -83,9 +83,9 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
   return piece;
 }
 
-/// fp10 of f16: six to two words.
-STASH_DEVICE void narrow_halves_to_fp10(const device_tiles& job, const std::uint16_t* values,
-                                        std::uint32_t count, std::uint8_t* stored) {
+/// fp10 of 16-bit elements: six to two words.
+STASH_DEVICE void narrow_pairs_to_fp10(const device_tiles& job, const std::uint16_t* values,
+                                       std::uint32_t count, std::uint8_t* stored) {
   const unsigned lane = thread_rank() % warp_lanes;
   for_each_backwards(count, 6 * warp_lanes, [&](std::uint32_t base) {
     const std::uint32_t first = base + 6 * lane;
@@ -96,8 +96,9 @@ STASH_DEVICE void narrow_halves_to_fp10(const device_tiles& job, const std::uint
       for (unsigned i = 0; i < 3; ++i) {
         const std::uint32_t have = count - first;
         const std::uint32_t there = have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
+        const std::uint32_t pair = reinterpret_cast<const std::uint32_t*>(values + first)[i] & there;
         pairs[i] =
-            fp10_of_halves(reinterpret_cast<const std::uint32_t*>(values + first)[i] & there, job.conversion);
+            job.type.bf16 ? fp10_of_bfloats(pair, job.conversion) : fp10_of_halves(pair, job.conversion);
       }
       pack_fp10(pairs, words);
     }
@@ -109,17 +110,16 @@ STASH_DEVICE void narrow_halves_to_fp10(const device_tiles& job, const std::uint
   });
 }
 
-/// fp10: three to a word.
-template <class Element>
-STASH_DEVICE void narrow_to_fp10(const device_tiles& job, const Element* values, std::uint32_t count,
-                                 std::uint8_t* stored) {
+/// fp10 of f32: three to a word.
+STASH_DEVICE void narrow_floats_to_fp10(const device_tiles& job, const std::uint32_t* values,
+                                        std::uint32_t count, std::uint8_t* stored) {
   const unsigned lane = thread_rank() % warp_lanes;
   for_each_backwards(count, 3 * warp_lanes, [&](std::uint32_t base) {
     const std::uint32_t first = base + 3 * lane;
     std::uint32_t word = 0;
     STASH_UNROLL
     for (unsigned i = 0; i < 3; ++i) {
-      if (first + i < count) word |= code_of(to_f32(values[first + i], job.type), job.conversion) << (10 * i);
+      if (first + i < count) word |= code_of(as_float(values[first + i]), job.conversion) << (10 * i);
     }
     sync_warp();
     if (first < count) reinterpret_cast<std::uint32_t*>(stored)[first / 3] = word;
@@ -156,7 +156,9 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
       packed |= code << (job.code_bits * i);
     }
     sync_warp();
-    if (first < count) {
+    if (first + 4 <= count && job.code_bits == 16) {
+      *reinterpret_cast<std::uint64_t*>(codes + 2 * first) = packed;
+    } else if (first < count) {
       const std::uint32_t have = count - first < 4 ? count - first : 4;
       const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
       for (std::uint32_t b = 0; b < bytes; ++b)
@@ -175,9 +177,10 @@ STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std
   std::uint8_t* const stored = image + place_to_write<Element, true>(value_bytes(job, count));
   if (job.code_bits != 10) return narrow_to_codes(job, values, count, stored);
   if constexpr (sizeof(Element) == 2) {
-    if (!job.type.bf16) return narrow_halves_to_fp10(job, values, count, stored);
+    narrow_pairs_to_fp10(job, values, count, stored);
+  } else {
+    narrow_floats_to_fp10(job, values, count, stored);
   }
-  narrow_to_fp10(job, values, count, stored);
 }
 
 /// Code `rank` of those at `codes`.

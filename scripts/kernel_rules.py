@@ -73,6 +73,13 @@ def check_resources(name, resources, limit):
     return [f"{name}: {fault}" for fault in faults]
 
 
+def check_start(name, architecture, waits):
+    """From sm_90 on kernels may begin before those in front of them have ended."""
+    if waits or architecture < 90:
+        return []
+    return [f"{name}: touches memory before begin_kernel(), or does without it"]
+
+
 def main_of(blocks, entry):
     """The main path that an entry describes, None if the kernel has none."""
     if entry.get("narrow"):

@@ -117,11 +117,23 @@ def is_free(opcode, operands):
     return bool(move) and move[1] != move[2]
 
 
-def kernels(text):
-    """{mangled name: [Block]} of a file of PTX; the first block is where a kernel starts."""
+def bodies(text):
+    """(mangled name, text) of the kernels in a file of PTX."""
     starts = list(ENTRY.finditer(text))
     ends = [match.start() for match in starts[1:]] + [len(text)]
-    return {match[1]: blocks_of(text[match.end():end], match[1]) for match, end in zip(starts, ends)}
+    return [(match[1], text[match.end():end]) for match, end in zip(starts, ends)]
+
+
+def kernels(text):
+    """{mangled name: [Block]} of a file of PTX; the first block is where a kernel starts."""
+    return {name: blocks_of(body, name) for name, body in bodies(text)}
+
+
+def waiting(text):
+    """Names of the kernels that wait for those in front of them before they touch memory."""
+    first = re.compile(r"^\s*(?:@!?%\w+\s+)?(griddepcontrol\.wait|(?:ld|st|atom|red|cp)\.(?!param)\S+)", re.MULTILINE)
+    found = ((name, first.search(body)) for name, body in bodies(text))
+    return {name for name, match in found if match and match[1] == "griddepcontrol.wait"}
 
 
 def blocks_of(text, name):

@@ -187,7 +187,11 @@ graph::graph(const stream& in, const std::function<void()>& enqueue)
 }
 
 void graph::launch() {
-  check(cudaGraphLaunch(recorded_->executable, recorded_->stream), "cudaGraphLaunch");
+  launch_in(recorded_->stream);
+}
+
+void graph::launch_in(void* stream) {
+  check(cudaGraphLaunch(recorded_->executable, cuda_stream(stream)), "cudaGraphLaunch");
 }
 
 struct stopwatch::marks {

@@ -120,8 +120,9 @@ class graph {
   /// Records what `enqueue` enqueues in the stream, in the mode that also watches other threads. Throws if it
   /// does anything that cannot be recorded, such as waiting or allocating.
   graph(const stream& in, const std::function<void()>& enqueue);
-  /// Enqueues the recorded work in the stream.
+  /// Enqueues the recorded work in the stream, or in another one.
   void launch();
+  void launch_in(void* stream);
 
  private:
   struct recorded;

@@ -2,6 +2,7 @@
 // is read again. Beside it stands one copy that moves the bytes of all calls.
 
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "bench/gpu/cases.hpp"
@@ -112,22 +113,38 @@ std::vector<kept_form> forms_of(const map_form& form) {
                 std::to_string(form.bytes));
 }
 
+prepared_case prepared(const std::shared_ptr<kept_step>& kept, std::function<void(void*)> run) {
+  return {[=](void* stream) { kept->stored().reset(stream); },
+          std::move(run),
+          [=] { kept->stored().verify(); },
+          kept->moved_bytes(),
+          kept->stored().bytes(),
+          kept->dense_bytes()};
+}
+
+prepared_case prepare_calls(const map_form& form, map_source& maps) {
+  const auto kept = std::make_shared<kept_step>(forms_of(form), form, maps);
+  return prepared(kept, [=](void* stream) { kept->run(stream); });
+}
+
+/// The same calls, recorded: without what they take on the host.
+prepared_case prepare_graph(const map_form& form, map_source& maps) {
+  const auto kept = std::make_shared<kept_step>(forms_of(form), form, maps);
+  const stream in;
+  const auto recorded = std::make_shared<graph>(in, [&] { kept->run(in.handle()); });
+  return prepared(kept, [=](void* stream) { recorded->launch_in(stream); });
+}
+
 }  // namespace
 
 std::vector<measured_case> sequence_cases() {
-  measured_case step{"sequence/resnet50_b32", takes_floats,
-                     [](const map_form& form, map_source& maps) -> prepared_case {
-                       const auto kept = std::make_shared<kept_step>(forms_of(form), form, maps);
-                       return {[=](void* stream) { kept->stored().reset(stream); },
-                               [=](void* stream) { kept->run(stream); },
-                               [=] { kept->stored().verify(); },
-                               kept->moved_bytes(),
-                               kept->stored().bytes(),
-                               kept->dense_bytes()};
-                     }};
-  for (const step_size& s : sizes)
-    step.own_elements.push_back(generated_elements(resnet50_forms(s.images, s.side)));
-  return {step};
+  std::vector<measured_case> cases = {{"sequence/resnet50_b32", takes_floats, prepare_calls},
+                                      {"sequence_as_graph/resnet50_b32", takes_floats, prepare_graph}};
+  for (measured_case& c : cases) {
+    for (const step_size& s : sizes)
+      c.own_elements.push_back(generated_elements(resnet50_forms(s.images, s.side)));
+  }
+  return cases;
 }
 
 }  // namespace stash::gpu

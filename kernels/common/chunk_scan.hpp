@@ -41,6 +41,7 @@ static_assert((2 * chunked_words::chunk - 1) * chunked_words::own_mask < std::ui
 template <class Place>
 STASH_KERNEL(scan_threads)
 place_in_one_block(chunked_words all, Place place) {
+  begin_kernel();
   STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
   const std::uint64_t total = scan_in_block(
       all.count, warp_sums, [&](std::uint64_t i) { return all.words[i]; }, place);
@@ -49,6 +50,7 @@ place_in_one_block(chunked_words all, Place place) {
 
 /// Sums within chunks. Grid: a block for each.
 STASH_KERNEL(scan_threads) sum_within_chunks(chunked_words all) {
+  begin_kernel();
   STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
   std::uint32_t* const words = all.words + block_rank() * chunked_words::chunk;
   scan_in_block(
@@ -61,6 +63,7 @@ STASH_KERNEL(scan_threads) sum_within_chunks(chunked_words all) {
 
 /// Sums before chunks. Grid: one block.
 STASH_KERNEL(scan_threads) sum_over_chunks(chunked_words all) {
+  begin_kernel();
   STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
   scan_in_block(
       all.chunks, warp_sums,
@@ -79,6 +82,7 @@ STASH_KERNEL(scan_threads) sum_over_chunks(chunked_words all) {
 template <class Place>
 STASH_KERNEL(scan_threads)
 place_in_chunks(chunked_words all, Place place) {
+  begin_kernel();
   const std::uint64_t first = block_rank() * chunked_words::chunk;
   const std::uint64_t size = all.size(block_rank());
   const std::uint32_t* const words = all.words + first;

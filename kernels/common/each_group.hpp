@@ -30,6 +30,7 @@ inline constexpr unsigned group_blocks = Most > 1 ? tuning::group_blocks_of_many
 template <class Body, unsigned Most>
 STASH_KERNEL(group_threads, group_blocks<Body, Most>)
 each_group(STASH_PARAMETER(job_list<Body, Most>) list) {
+  begin_kernel();
   constexpr unsigned groups = Body::groups;
   std::uint64_t block;
   const Body body = job_of_block(list, block);

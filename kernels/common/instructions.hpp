@@ -152,6 +152,17 @@ STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
   return sums;
 }
+/// The same of bf16.
+STASH_DEVICE std::uint32_t add_bfloats(std::uint32_t a, std::uint32_t b) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(0x3f803f80), "r"(b));
+  return sums;
+#else
+  const auto upper = [](std::uint32_t word) { return __uint_as_float(word & 0xffff0000U); };
+  return floats_to_bfloats(upper(a << 16) + upper(b << 16), upper(a) + upper(b));
+#endif
+}
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
@@ -397,6 +408,11 @@ STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
       half_to_float(static_cast<std::uint16_t>(a)) + half_to_float(static_cast<std::uint16_t>(b)),
       half_to_float(static_cast<std::uint16_t>(a >> 16)) +
           half_to_float(static_cast<std::uint16_t>(b >> 16)));
+}
+/// The same of bf16.
+STASH_DEVICE std::uint32_t add_bfloats(std::uint32_t a, std::uint32_t b) {
+  const auto upper = [](std::uint32_t word) { return as_float(word & 0xffff0000U); };
+  return floats_to_bfloats(upper(a << 16) + upper(b << 16), upper(a) + upper(b));
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.

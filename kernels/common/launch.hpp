@@ -63,6 +63,12 @@ struct launch_range {
 };
 #endif
 
+/// Whether kernels may begin on the device of this thread while those in front of them in the stream are
+/// ending, so that their blocks are in place by then: between calls for small maps that saves most of the
+/// time. Only kernels compiled for sm_90 or newer wait by themselves (begin_kernel()). STASH_EARLY_LAUNCH=0
+/// in the environment, as it is at the first launch, turns it off.
+bool may_begin_early() noexcept;
+
 /// Runs kernel(args...) in `blocks` blocks; does nothing for none.
 template <class... Parameters, class... Arguments>
 void launch(const char* function, const execution_context& context, std::uint64_t blocks, unsigned threads,
@@ -72,8 +78,16 @@ void launch(const char* function, const execution_context& context, std::uint64_
   // Not <<<>>>, whose result is the last error of the thread: that may be one of the caller's own.
   const auto start = [&](const Parameters&... values) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
-    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
-                            dim3(threads), pointers, 0, static_cast<cudaStream_t>(context.stream));
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(threads);
+    config.stream = static_cast<cudaStream_t>(context.stream);
+    config.attrs = &early;
+    config.numAttrs = may_begin_early() ? 1 : 0;
+    return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers);
   };
   check_launch(function, start(args...));
 }

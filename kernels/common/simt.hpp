@@ -66,6 +66,15 @@ STASH_DEVICE std::uint64_t block_rank() {
   return blockIdx.x;
 }
 
+/// The first statement of every kernel. Lets the kernel behind this one in the stream begin once all blocks
+/// of this one have, and waits until those in front have ended and what they wrote is seen: only then may
+/// memory be touched (may_begin_early() in launch.hpp).
+STASH_DEVICE void begin_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 STASH_DEVICE void sync_block() {
   __syncthreads();
 }
@@ -189,6 +198,9 @@ STASH_DEVICE unsigned thread_rank() {
 STASH_DEVICE std::uint64_t block_rank() {
   return simt::block_index().x;
 }
+
+/// Launches of the emulator follow each other.
+STASH_DEVICE void begin_kernel() {}
 
 // The default arguments are the caller's file and line.
 

@@ -238,6 +238,16 @@ class PathTest(unittest.TestCase):
         self.assertEqual(kernel_rules.check_path("new", blocks(NARROW + "ret;"), None, None),
                          ["new: has no entry under 'paths' and no 16-byte access of global memory"])
 
+    def test_kernels_wait_before_they_touch_memory(self):
+        wait = "\tgriddepcontrol.wait;\n"
+        found = ptx.waiting(kernel("ld.param.u64 %rd1, [a];\n" + wait + WIDE + "ret;", "good") + kernel(WIDE + wait, "late") +
+                            kernel("\t@%p1 atom.global.add.u32 %r1, [%rd1], 1;\n" + wait, "late_too") + kernel(WIDE, "never"))
+        self.assertEqual(found, {"good"})
+        self.assertEqual(kernel_rules.check_start("good", 90, True), [])
+        self.assertEqual(kernel_rules.check_start("old", 80, False), [])
+        self.assertEqual(kernel_rules.check_start("never", 90, False),
+                         ["never: touches memory before begin_kernel(), or does without it"])
+
     def test_each_kernel_of_a_file_has_its_own_blocks(self):
         found = ptx.kernels(kernel(WIDE + "ret;", "one") + kernel(NARROW + "ret;", "two"))
         self.assertEqual(list(found), ["one", "two"])

@@ -314,7 +314,9 @@ TEST(device_bytes, are_spread_by_a_mask) {
   }
 }
 
-TEST(device_conversions, of_f16_to_fp10) {
+/// Pairs of all 16-bit elements as fp10.
+template <class Format, class Convert>
+void check_fp10_of_pairs(const Convert& convert) {
   for (const underflow_rule rule : rules) {
     const value_conversion c = conversion_of(value_format::fp10, rule);
     for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) {
@@ -323,13 +325,13 @@ TEST(device_conversions, of_f16_to_fp10) {
       for (unsigned i = 0; i < 6; ++i) {
         const auto element = static_cast<std::uint16_t>(bits + i * 0x1357 * (bits & 1));
         pairs[i / 2] = i % 2 == 0 ? element : pairs[i / 2] | std::uint32_t{element} << 16;
-        const float value = widen<detail::fp16_format>(element);
+        const float value = widen<Format>(element);
         expected[i] = rule == underflow_rule::to_zero
                           ? narrow<detail::fp10_format, underflow_rule::to_zero>(value)
                           : narrow<detail::fp10_format, underflow_rule::keep_nonzero>(value);
       }
       for (std::uint32_t& pair : pairs)
-        pair = fp10_of_halves(pair, c);
+        pair = convert(pair, c);
       std::uint32_t words[2];
       pack_fp10(pairs, words);
       for (unsigned i = 0; i < 6; ++i)
@@ -337,6 +339,11 @@ TEST(device_conversions, of_f16_to_fp10) {
       ASSERT_EQ((words[0] | words[1]) >> 30, 0U);
     }
   }
+}
+
+TEST(device_conversions, of_pairs_to_fp10) {
+  check_fp10_of_pairs<detail::fp16_format>(fp10_of_halves);
+  check_fp10_of_pairs<detail::bf16_format>(fp10_of_bfloats);
 }
 
 /// Groups of f32 as words, from all magnitudes, and scaled codes as elements.
