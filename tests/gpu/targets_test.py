@@ -65,8 +65,20 @@ class Targets(unittest.TestCase):
         rows = all_rows()
         rows["baseline/cudnn_max_pool_backward/f32/iid_0.5/256MiB"]["seconds"]["median"] = 1.5e-4
         entry = self.results(self.hold(rows), "pooling backward, against cuDNN")
-        self.assertEqual(entry["result"], "missed")
+        self.assertEqual((entry["result"], entry["least_copy_share"]), ("missed", 0.99))
         self.assertAlmostEqual(entry["least"], 1.5)
+        lines = "\n".join(gpu_targets.table(gpu_targets.hold(list(rows.values()), "NVIDIA H100 80GB HBM3")))
+        self.assertIn("missed: max_pool_backward/window_index/f32/iid_0.5/256MiB (with 99.0 % of a copy's speed or more)", lines)
+
+    def test_a_baseline_is_needed_at_one_size(self):
+        rows = all_rows()
+        form = "/f32/iid_0.5/1GiB"
+        rows["large"] = row("max_pool_backward/window_index" + form, share=0.97, size=1024 * MIB)
+        entry = self.results(self.hold(rows), "pooling backward, against cuDNN")
+        self.assertEqual(entry["result"], "met")
+        self.assertNotIn("max_pool_backward/window_index" + form, entry["rows"])
+        rows["baseline"] = row("baseline/cudnn_max_pool_backward" + form, share=0.97, size=1024 * MIB)
+        self.assertIn("max_pool_backward/window_index" + form, self.results(self.hold(rows), "pooling backward, against cuDNN")["rows"])
 
     def test_an_upper_limit(self):
         name = "sequence/resnet50_b32/f16/iid_0.5/256MiB"
