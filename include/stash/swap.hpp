@@ -210,9 +210,9 @@ class STASH_API swapper {
   swapped swap_out(const stashed_tensor& tensor, const swap_request& request = {},
                    const execution_context& context = {});
   /// The same; gives the tensor's memory back as soon as the copy has ended. On a device that is done in the
-  /// order of the streams that take memory next, by the call of the swapper that finds the copy ended, or by
-  /// this one where leaving_limit_bytes has no room. The tensor stays the caller's if the call throws, or
-  /// returns an empty handle.
+  /// order of the streams that take memory next, by the next call that finds the copy ended and sends or
+  /// brings back a tensor, or by this one where leaving_limit_bytes has no room. The tensor stays the
+  /// caller's if the call throws, or returns an empty handle.
   swapped swap_out(stashed_tensor&& tensor, const swap_request& request = {},
                    const execution_context& context = {});
 

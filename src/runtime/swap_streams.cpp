@@ -87,7 +87,6 @@ class swap_streams final : public swap_core {
   void look() override;
   bool reclaim() override;
   bool reclaim_locked() noexcept;
-  void retire_what_ended() noexcept;
   void release(const retired& block) noexcept;
   void enqueue_in(swap_record& r, const execution_context* context);
   unsigned char* allocate_here(std::size_t bytes);
@@ -116,7 +115,7 @@ void order(void* stream, void* behind) {
 
 void swap_streams::out(swap_record& r, stashed_tensor* owned, const execution_context& context) {
   const std::lock_guard lock(mutex_);
-  retire_what_ended();
+  look();
   add(r);
   try {
     order(out_.handle, context.stream);
@@ -357,6 +356,7 @@ void swap_streams::forget(swap_record& r) noexcept {
   if (r.in.stage == swap_stage::ended && r.in.elsewhere) wait_quietly_for(r.in.event);
   if (r.in.here != nullptr) give_back_here(r, r.in.stream);
   settle(in_.handle);
+  if (records_.empty()) make_room_quietly(leaving_, SIZE_MAX, in_.handle);
   const retired block{std::exchange(r.host, {}), std::exchange(r.out.event, nullptr),
                       std::exchange(r.in.event, nullptr)};
   try {
@@ -369,12 +369,6 @@ void swap_streams::forget(swap_record& r) noexcept {
 }
 
 void swap_streams::look() {
-  retire_what_ended();
-  // Whose memory it is next, nobody has said; what comes back is likely.
-  make_room_quietly(leaving_, SIZE_MAX, in_.handle);
-}
-
-void swap_streams::retire_what_ended() noexcept {
   const auto ended = [&](const retired& r) {
     if ((r.out != nullptr && !has_ended(r.out)) || (r.in != nullptr && !has_ended(r.in))) return false;
     release(r);
