@@ -26,9 +26,9 @@ void quietly(cudaError_t result) noexcept {
   if (result != cudaSuccess) cudaGetLastError();
 }
 
-/// While it lives, this thread may ask for events and pinned memory although a stream is being recorded: of
-/// this thread, or in the default mode of any other. Without it these calls fail and spoil the recording.
-/// None of them touches what is recorded.
+/// While it lives, this thread may ask for memory, streams and events although a stream is being recorded: of
+/// this thread, or in the default mode of any other. Without it such calls fail and spoil the recording, also
+/// those for memory in the order of a stream that is not recorded. None of them touches what is recorded.
 class beside_recordings {
  public:
   beside_recordings() noexcept { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
@@ -75,6 +75,7 @@ class near_device {
 }  // namespace
 
 void* allocate(std::size_t bytes, void* stream) {
+  const beside_recordings allowed;
   void* data = nullptr;
   const cudaError_t result = cudaMallocAsync(&data, bytes, stream_of(stream));
   if (result == cudaErrorMemoryAllocation) {
@@ -86,6 +87,7 @@ void* allocate(std::size_t bytes, void* stream) {
 }
 
 void deallocate(void* data, void* stream) noexcept {
+  const beside_recordings allowed;
   quietly(cudaFreeAsync(data, stream_of(stream)));
 }
 
@@ -121,16 +123,19 @@ void wait_for_stream(void* stream) {
 }
 
 void* create_stream() {
+  const beside_recordings allowed;
   cudaStream_t stream = nullptr;
   check_launch("stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
 
 void destroy_stream(void* stream) noexcept {
+  const beside_recordings allowed;
   quietly(cudaStreamDestroy(stream_of(stream)));
 }
 
 event record_event(void* stream) {
+  const beside_recordings allowed;
   cudaEvent_t e = nullptr;
   check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   const cudaError_t result = cudaEventRecord(e, stream_of(stream));
@@ -144,7 +149,10 @@ event record_event(void* stream) {
 bool reached(event e) {
   const beside_recordings allowed;
   const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(e));
-  if (result == cudaErrorNotReady) return false;
+  if (result == cudaErrorNotReady) {
+    cudaGetLastError();  // no error, but remembered as one
+    return false;
+  }
   check_launch("event", result);
   return true;
 }
@@ -159,6 +167,7 @@ void wait_in_stream(void* stream, event e) {
 }
 
 void destroy_event(event e) noexcept {
+  const beside_recordings allowed;
   quietly(cudaEventDestroy(static_cast<cudaEvent_t>(e)));
 }
 

@@ -127,23 +127,33 @@ cudaMemPool_t default_pool() {
   return pool;
 }
 
+std::uint64_t of_pool(cudaMemPoolAttr attribute) {
+  std::uint64_t value = 0;
+  check(cudaMemPoolGetAttribute(default_pool(), attribute, &value), "cudaMemPoolGetAttribute");
+  return value;
+}
+
 }  // namespace
 
 pool_watch::pool_watch() {
   wait_for_device();
   check(cudaMemPoolTrimTo(default_pool(), 0), "cudaMemPoolTrimTo");
-  std::uint64_t zero = 0;
-  check(cudaMemPoolSetAttribute(default_pool(), cudaMemPoolAttrReservedMemHigh, &zero),
-        "cudaMemPoolSetAttribute");
-  check(cudaMemPoolGetAttribute(default_pool(), cudaMemPoolAttrReservedMemCurrent, &before_),
-        "cudaMemPoolGetAttribute");
+  for (const cudaMemPoolAttr most : {cudaMemPoolAttrReservedMemHigh, cudaMemPoolAttrUsedMemHigh}) {
+    std::uint64_t zero = 0;
+    check(cudaMemPoolSetAttribute(default_pool(), most, &zero), "cudaMemPoolSetAttribute");
+  }
+  before_ = of_pool(cudaMemPoolAttrReservedMemCurrent);
+  used_before_ = of_pool(cudaMemPoolAttrUsedMemCurrent);
 }
 
 std::uint64_t pool_watch::most_bytes() const {
-  std::uint64_t most = 0;
-  check(cudaMemPoolGetAttribute(default_pool(), cudaMemPoolAttrReservedMemHigh, &most),
-        "cudaMemPoolGetAttribute");
+  const std::uint64_t most = of_pool(cudaMemPoolAttrReservedMemHigh);
   return most > before_ ? most - before_ : 0;
+}
+
+std::uint64_t pool_watch::most_used_bytes() const {
+  const std::uint64_t most = of_pool(cudaMemPoolAttrUsedMemHigh);
+  return most > used_before_ ? most - used_before_ : 0;
 }
 
 void fill(void* device, std::uint8_t value, std::size_t bytes, void* stream) {

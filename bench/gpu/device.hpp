@@ -105,9 +105,11 @@ class pool_watch {
   pool_watch();
   /// The most at one time since then, less what it had.
   std::uint64_t most_bytes() const;
+  /// The same of what the host had not given back.
+  std::uint64_t most_used_bytes() const;
 
  private:
-  std::uint64_t before_ = 0;
+  std::uint64_t before_ = 0, used_before_ = 0;
 };
 
 // Enqueued in a stream (null: the default stream).

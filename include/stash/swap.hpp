@@ -54,7 +54,8 @@ struct swap_access;
 struct swap_record;
 }  // namespace detail
 
-/// How a swapper works; all of it is optional. Resources must outlive the swapper and its handles.
+/// How a swapper works; all of it is optional. Resources must outlive the swapper and its handles, also those
+/// of tensors that are given by move.
 struct swapper_options {
   /// Where the tensors are that are moved: host, or device.
   memory_space space = memory_space::host;
@@ -69,7 +70,8 @@ struct swapper_options {
   std::size_t host_limit_bytes = SIZE_MAX;
   /// The most that may lie in `memory` ahead of use at one time. What does not fit waits until something was
   /// used; a tensor that is larger waits until somebody waits for it, who is served whatever the limit. On a
-  /// device this holds in the order of its work: copies wait there for layers whose memory they need.
+  /// device this holds in the order of its work: copies wait there for layers whose memory they need. Memory
+  /// that was left is kept within the same limit there, while more tensors may come back that take it.
   std::size_t residency_limit_bytes = std::size_t{256} << 20;
   /// On a device: the most that tensors given by move may take on their way out. What the context's stream
   /// does from then on waits for the first of them if they take more. SIZE_MAX: it never waits, and memory
@@ -207,8 +209,10 @@ class STASH_API swapper {
   /// is used.
   swapped swap_out(const stashed_tensor& tensor, const swap_request& request = {},
                    const execution_context& context = {});
-  /// The same; gives the tensor's memory back as soon as the copy has ended, on a device in stream order. The
-  /// tensor stays the caller's if the call throws, or returns an empty handle.
+  /// The same; gives the tensor's memory back as soon as the copy has ended. On a device that is done in the
+  /// order of the streams that take memory next, by the next call that finds the copy ended and sends or
+  /// brings back a tensor, or by this one where leaving_limit_bytes has no room. The tensor stays the
+  /// caller's if the call throws, or returns an empty handle.
   swapped swap_out(stashed_tensor&& tensor, const swap_request& request = {},
                    const execution_context& context = {});
 

@@ -1,47 +1,95 @@
 #include "runtime/given_back.hpp"
 
 #include <new>
+#include <utility>
 
+#include "runtime/stash_access.hpp"
 #include "stash/error.hpp"
 
 namespace stash::detail {
+namespace {
+
+void deallocate(const kept_block& block, void* stream) noexcept {
+  block.from->deallocate(block.data, block.bytes, stash_access::alignment, stream);
+}
+
+/// Whoever asks the device next hears of errors.
+bool has_been_reached(device::event e) noexcept {
+  try {
+    return device::reached(e);
+  } catch (const error&) {
+    return false;
+  }
+}
+
+}  // namespace
 
 given_back::~given_back() {
   while (!parts_.empty())
     drop_first();
 }
 
-void given_back::add(std::size_t bytes, void* stream) noexcept {
-  look();
+bool given_back::add(const kept_block& block, std::size_t bytes, void* stream) noexcept {
   try {
-    parts_.push_back({bytes, nullptr});
+    parts_.push_back({block, bytes, stream, nullptr});
     try {
       parts_.back().behind = device::record_event(stream);
     } catch (...) {
       parts_.pop_back();
       throw;
     }
-    bytes_ += bytes;
   } catch (const error&) {
-    // Whoever asks the device next hears of it.
+    return false;
   } catch (const std::bad_alloc&) {
+    return false;
   }
+  bytes_ += bytes;
+  kept_bytes_ += block.bytes;
+  return true;
 }
 
-void given_back::keep_within(std::size_t bytes, void* stream) {
-  while (bytes_ > bytes) {
-    device::wait_in_stream(stream, parts_.front().behind);
+void given_back::keep(const kept_block& block, void* stream) noexcept {
+  if (!add(block, block.bytes, stream)) deallocate(block, stream);
+}
+
+void given_back::note(std::size_t bytes, void* stream) noexcept {
+  add({}, bytes, stream);
+}
+
+void given_back::make_room(std::size_t bytes, void* stream) {
+  while (!parts_.empty() && (bytes_ > bytes || has_been_reached(parts_.front().behind))) {
+    part& first = parts_.front();
+    device::wait_in_stream(stream, first.behind);
+    if (first.block.data != nullptr) give(first, stream);
     drop_first();
   }
 }
 
-void given_back::look() noexcept {
-  try {
-    while (!parts_.empty() && device::reached(parts_.front().behind))
-      drop_first();
-  } catch (const error&) {
-    // The same.
+void given_back::give_back_in(void* stream) noexcept {
+  for (part& p : parts_) {
+    if (p.block.data == nullptr) continue;
+    try {
+      if (p.stream != stream) device::wait_in_stream(stream, p.behind);
+      give(p, stream);
+      const device::event behind = device::record_event(stream);
+      device::destroy_event(std::exchange(p.behind, behind));
+      p.stream = stream;
+    } catch (const error&) {
+      // Not ordered by the device, so by the host.
+      if (p.block.data == nullptr) continue;
+      try {
+        device::wait_for_event(p.behind);
+      } catch (const error&) {
+      }
+      give(p, stream);
+    }
   }
+}
+
+void given_back::give(part& p, void* stream) noexcept {
+  const kept_block block = std::exchange(p.block, {});
+  kept_bytes_ -= block.bytes;
+  deallocate(block, stream);
 }
 
 void given_back::drop_first() noexcept {

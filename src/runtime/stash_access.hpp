@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/given_back.hpp"
 #include "stash/error.hpp"
 #include "stash/stashed_tensor.hpp"
 
@@ -29,10 +30,11 @@ struct stash_access {
     return tensor;
   }
 
-  /// Gives the memory back behind what was enqueued in this stream instead of that of construction.
-  static void give_back(stashed_tensor& tensor, void* stream) noexcept {
-    tensor.stream_ = stream;
-    tensor.reset();
+  /// The tensor's memory, which is not the tensor's any more.
+  static kept_block take_block(stashed_tensor& tensor) noexcept {
+    const kept_block block{tensor.memory_, tensor.block_, tensor.block_bytes()};
+    release(tensor);
+    return block;
   }
 
   /// Undoes adopt(): the block is not the tensor's any more.

@@ -184,6 +184,11 @@ swap_record* swap_core::next_in(bool only_asked) noexcept {
   return first;
 }
 
+bool swap_core::more_may_come() const noexcept {
+  return std::any_of(records_.begin(), records_.end(),
+                     [](const swap_record* r) { return !r->in.begun && !r->in.served; });
+}
+
 void swap_core::count_resident(std::size_t bytes) noexcept {
   counted_.resident_bytes += bytes;
   counted_.resident_peak_bytes = std::max(counted_.resident_peak_bytes, counted_.resident_bytes);

@@ -93,6 +93,8 @@ class swap_core {
   /// The next to come back: what is under way, was asked for, or may come ahead of use and fits; null if
   /// none.
   swap_record* next_in(bool only_asked) noexcept;
+  /// Whether any tensor that was not used in this round is not here.
+  bool more_may_come() const noexcept;
   void count_resident(std::size_t bytes) noexcept;
   /// Whether somebody waited who is served now and has not been told of yet. Called with the lock; what is
   /// counted is told behind it.

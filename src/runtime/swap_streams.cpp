@@ -45,6 +45,14 @@ bool has_ended(device::event e) noexcept {
   }
 }
 
+/// Whoever asks the device next hears of errors.
+void make_room_quietly(given_back& memory, std::size_t bytes, void* stream) noexcept {
+  try {
+    memory.make_room(bytes, stream);
+  } catch (const error&) {
+  }
+}
+
 class swap_streams final : public swap_core {
  public:
   using swap_core::swap_core;
@@ -74,12 +82,14 @@ class swap_streams final : public swap_core {
   };
 
   void note_given_back(std::size_t bytes, void* stream) noexcept override;
+  void settle(void* stream) noexcept;
   void advance() override;
   void look() override;
   bool reclaim() override;
   bool reclaim_locked() noexcept;
   void release(const retired& block) noexcept;
   void enqueue_in(swap_record& r, const execution_context* context);
+  unsigned char* allocate_here(std::size_t bytes);
   void give_back_here(swap_record& r, void* in_stream) noexcept;
   /// The new one is behind the old one.
   void replace_event(swap_record& r, void* behind);
@@ -87,8 +97,8 @@ class swap_streams final : public swap_core {
 
   stream out_, in_;
   std::vector<retired> retired_;
-  given_back leaving_;    ///< in out_, by tensors that were given by move
-  given_back after_use_;  ///< in the streams of layers
+  given_back leaving_;    ///< of tensors given by move: their copies, in out_, use it last
+  given_back after_use_;  ///< of what came back: layers, in their streams, use it last
 };
 
 /// Work of `stream` from now on comes behind the work that `behind` has.
@@ -126,16 +136,11 @@ void swap_streams::out(swap_record& r, stashed_tensor* owned, const execution_co
   }
   counted_.bytes_out += r.bytes;
   r.out.stage = swap_stage::ended;
-  // Behind the copy, without holding up the caller's stream.
   r.out.lent = owned == nullptr;
   if (owned == nullptr) return;
-  stash_access::give_back(*owned, out_.handle);
-  leaving_.add(r.bytes, out_.handle);
-  try {
-    leaving_.keep_within(options_.leaving_limit_bytes, context.stream);
-  } catch (const error&) {
-    // Whoever asks the device next hears of it.
-  }
+  leaving_.keep(stash_access::take_block(*owned), out_.handle);
+  // In the caller's stream, where layers take memory next; it is not held up while that is within the limit.
+  make_room_quietly(leaving_, options_.leaving_limit_bytes, context.stream);
 }
 
 void swap_streams::wait_out(swap_record& r, const execution_context& context) {
@@ -151,16 +156,17 @@ bool swap_streams::out_ended(swap_record& r) {
 void swap_streams::enqueue_in(swap_record& r, const execution_context* context) {
   const bool own = !r.in.elsewhere;
   try {
+    // Before memory is taken: what was given back before the tensor left is free then.
+    device::wait_in_stream(in_.handle, r.out.event);
     if (own) {
       const std::size_t used = counted_.resident_bytes + r.bytes, limit = options_.residency_limit_bytes;
-      after_use_.keep_within(limit - std::min(limit, used), in_.handle);
-      r.in.here = static_cast<unsigned char*>(
-          options_.memory->allocate(r.bytes, stash_access::alignment, in_.handle));
+      after_use_.make_room(limit - std::min(limit, used), in_.handle);
+      leaving_.make_room(SIZE_MAX, in_.handle);
+      r.in.here = allocate_here(r.bytes);
       count_resident(r.bytes);
     } else if (context != nullptr) {
       order(in_.handle, context->stream);
     }
-    device::wait_in_stream(in_.handle, r.out.event);
     unsigned char* const target = own ? r.in.here : r.in.to;
     for (std::size_t offset = 0; offset != r.bytes;) {
       const std::size_t bytes = std::min(options_.chunk_bytes, r.bytes - offset);
@@ -180,6 +186,21 @@ void swap_streams::enqueue_in(swap_record& r, const execution_context* context) 
   r.in.begun = true;
   r.in.stream = in_.handle;
   r.in.stage = swap_stage::ended;
+}
+
+/// What is kept for later is given up before there is no memory.
+unsigned char* swap_streams::allocate_here(std::size_t bytes) {
+  const auto allocate = [&] {
+    return static_cast<unsigned char*>(options_.memory->allocate(bytes, stash_access::alignment, in_.handle));
+  };
+  try {
+    return allocate();
+  } catch (const error& e) {
+    if (e.code() != errc::out_of_memory || after_use_.kept_bytes() + leaving_.kept_bytes() == 0) throw;
+  }
+  after_use_.make_room(0, in_.handle);
+  leaving_.make_room(0, in_.handle);
+  return allocate();
 }
 
 void swap_streams::advance() {
@@ -290,13 +311,26 @@ void swap_streams::give_back_here(swap_record& r, void* in_stream) noexcept {
       wait_quietly_for(r.in.event);
     }
   }
+  const kept_block block{options_.memory, std::exchange(r.in.here, nullptr), r.bytes};
   counted_.resident_bytes -= r.bytes;
-  options_.memory->deallocate(std::exchange(r.in.here, nullptr), r.bytes, stash_access::alignment, in_stream);
+  const std::size_t all = counted_.resident_bytes + after_use_.kept_bytes() + r.bytes;
+  // For those that come next, whose memory is of in_.
+  if (in_stream != in_.handle && !closed_ && more_may_come() && all <= options_.residency_limit_bytes) {
+    after_use_.keep(block, in_stream);
+    return;
+  }
+  options_.memory->deallocate(block.data, block.bytes, stash_access::alignment, in_stream);
   if (in_stream != in_.handle) note_given_back(r.bytes, in_stream);
 }
 
 void swap_streams::note_given_back(std::size_t bytes, void* stream) noexcept {
-  after_use_.add(bytes, stream);
+  after_use_.note(bytes, stream);
+  settle(stream);
+}
+
+/// Nothing is kept for those that come next if none are left.
+void swap_streams::settle(void* stream) noexcept {
+  if (!more_may_come()) after_use_.give_back_in(stream);
 }
 
 void swap_streams::leave(swap_record& r, const execution_context& context) {
@@ -321,6 +355,8 @@ void swap_streams::forget(swap_record& r) noexcept {
   if (r.out.lent && r.out.event != nullptr) wait_quietly_for(r.out.event);
   if (r.in.stage == swap_stage::ended && r.in.elsewhere) wait_quietly_for(r.in.event);
   if (r.in.here != nullptr) give_back_here(r, r.in.stream);
+  settle(in_.handle);
+  if (records_.empty()) make_room_quietly(leaving_, SIZE_MAX, in_.handle);
   const retired block{std::exchange(r.host, {}), std::exchange(r.out.event, nullptr),
                       std::exchange(r.in.event, nullptr)};
   try {
@@ -333,8 +369,6 @@ void swap_streams::forget(swap_record& r) noexcept {
 }
 
 void swap_streams::look() {
-  leaving_.look();
-  after_use_.look();
   const auto ended = [&](const retired& r) {
     if ((r.out != nullptr && !has_ended(r.out)) || (r.in != nullptr && !has_ended(r.in))) return false;
     release(r);
@@ -370,6 +404,8 @@ void swap_streams::close() noexcept {
   closed_ = true;
   wait_quietly(out_.handle);
   wait_quietly(in_.handle);
+  leaving_.give_back_in(out_.handle);
+  after_use_.give_back_in(in_.handle);
   while (reclaim_locked()) {
   }
 }

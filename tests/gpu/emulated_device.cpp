@@ -136,6 +136,10 @@ std::uint64_t pool_watch::most_bytes() const {
   return before_;
 }
 
+std::uint64_t pool_watch::most_used_bytes() const {
+  return used_before_;
+}
+
 void fill(void* device, std::uint8_t value, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
   simt::enqueue(stream, [=] {

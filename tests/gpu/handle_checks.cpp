@@ -1,7 +1,10 @@
 // What owns memory of the device or asks it without waiting: stashed tensors, size queries, the swapper. And
 // the export of csr.
 
+#include <fmt/format.h>
+
 #include <exception>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -158,8 +161,9 @@ void swapped_out(const char* name, std::int64_t n, buffer_mode mode) {
   expect_equal(swaps.statistics().failures, 0, "failures");
 }
 
-/// The host enqueues everything long before the device is done with the first map; the memory in use is what
-/// the streams' order makes of it.
+/// In the first step the host makes pinned memory between maps, and comes back when their copies have ended;
+/// in the second it enqueues everything long before the device is done with the first map. The memory in use
+/// is what the streams' order makes of it.
 void within_limits() {
   if (is_emulated()) throw check_not_run("the emulator has no pool of memory");
   constexpr std::size_t map = std::size_t{64} << 20, layer = std::size_t{256} << 20, count = 16;
@@ -171,26 +175,37 @@ void within_limits() {
   swapper swaps({.space = memory_space::device,
                  .residency_limit_bytes = 2 * map + map / 2,
                  .leaving_limit_bytes = 2 * map + map / 2});
-  std::vector<swapped> kept;
   const pool_watch watch;
-  for (std::size_t k = 0; k < count; ++k) {
-    compute();
-    kept.push_back(swaps.swap_out(stashed_tensor(parse_encoding("raw"), dense, {}, context), {}, context));
+  // Two that leave, two that come, one in use; and a pool takes memory in pieces of 32 MiB.
+  constexpr std::size_t expected = 5 * map + (std::size_t{64} << 20);
+  std::string seen;
+  const auto look = [&](const std::string& when) {
+    seen += fmt::format("; {}: {}, {} in use", when, watch.most_bytes(), watch.most_used_bytes());
+  };
+  for (const char* const step : {"first", "second"}) {
+    std::vector<swapped> kept;
+    for (std::size_t k = 0; k < count; ++k) {
+      compute();
+      kept.push_back(swaps.swap_out(stashed_tensor(parse_encoding("raw"), dense, {}, context), {}, context));
+      if (k == 3) look(fmt::format("four maps of the {} step out", step));
+    }
+    look(fmt::format("all of the {} step out", step));
+    for (std::size_t k = count; k-- > 0;) {
+      if (k > 0) kept[k - 1].swap_in(context);
+      kept[k].wait_in(context);
+      compute();
+      kept[k].leave(context);
+      if (k == count - 4) look(fmt::format("four maps of the {} step back", step));
+    }
+    look(fmt::format("all of the {} step back", step));
+    in.wait();
   }
-  for (std::size_t k = count; k-- > 0;) {
-    if (k > 0) kept[k - 1].swap_in(context);
-    kept[k].wait_in(context);
-    compute();
-    kept[k].leave(context);
-  }
-  in.wait();
-  // Two that leave or come, one in use, and what a pool rounds up.
-  constexpr std::size_t expected = 5 * map;
-  expect(watch.most_bytes() <= expected, "the pool grew by " + std::to_string(watch.most_bytes()) +
-                                             " bytes, expected at most " + std::to_string(expected));
+  expect(watch.most_bytes() <= expected,
+         fmt::format("the pool grew by {} bytes, expected at most {}{}", watch.most_bytes(), expected, seen));
 }
 
-/// While a stream is recorded by one thread, another one swaps. Neither notices the other.
+/// While a stream is recorded by one thread, another one swaps. Neither notices the other. Each part of the
+/// work is done beside a recording of its own, so that a failure names the part.
 void beside_a_recording() {
   constexpr std::size_t size = 1 << 20, count = 4;
   const std::vector<std::uint8_t> content(size, 0x5a);
@@ -201,40 +216,58 @@ void beside_a_recording() {
   const execution_context context = device_context(in.handle());
   upload(x.data(), content.data(), size);
   swapper swaps({.space = memory_space::device});
-  std::exception_ptr failed;
-  const auto swap = [&] {
-    std::vector<swapped> kept;
-    for (std::size_t k = 0; k < count; ++k) {
-      kept.push_back(swaps.swap_out(x.data(), size, {}, context));
-      kept.back().wait_out(context);
-      kept.front().out_ended();
+  std::vector<swapped> kept;
+  std::unique_ptr<graph> recorded;
+  std::string problems;
+  const auto beside = [&](const std::string& what, const std::function<void()>& part) {
+    bool failed = false;
+    const auto note = [&](const std::exception& problem) {
+      problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", what, problem.what());
+    };
+    try {
+      recorded = std::make_unique<graph>(recorded_in, [&] {
+        copy_on_device(to.data(), x.data(), size, recorded_in.handle());
+        std::thread([&] {
+          try {
+            part();
+          } catch (const std::exception& problem) {
+            note(problem);
+            failed = true;
+          }
+        }).join();
+      });
+    } catch (const failure& problem) {
+      note(problem);
     }
-    fill(x.data(), 0, size, in.handle());
-    while (!kept.empty()) {
-      kept.back().wait_in(context);
-      kept.back().leave(context);
-      if (kept.size() == 1) {
+    // What comes next needs what has failed, but not the recording.
+    expect(!failed, problems);
+  };
+  beside("nothing", [] {});
+  for (std::size_t k = 0; k < count; ++k) {
+    beside("a map goes out", [&] { kept.push_back(swaps.swap_out(x.data(), size, {}, context)); });
+    beside("its copy is waited for", [&] { kept.back().wait_out(context); });
+    beside("whether it has ended", [&] { kept.front().out_ended(); });
+  }
+  beside("the caller's own work", [&] { fill(x.data(), 0, size, in.handle()); });
+  while (!kept.empty()) {
+    beside("a map comes back", [&] { kept.back().wait_in(context); });
+    beside("its memory is left", [&] { kept.back().leave(context); });
+    if (kept.size() == 1) {
+      beside("a map comes to the caller's memory", [&] {
         kept.back().swap_in(x.data(), size, context);
         kept.back().wait_in(context);
-      }
-      kept.pop_back();
-      swaps.statistics();
+      });
     }
-  };
-  graph recorded(recorded_in, [&] {
-    copy_on_device(to.data(), x.data(), size, recorded_in.handle());
-    std::thread other([&] {
-      try {
-        swap();
-      } catch (...) {
-        failed = std::current_exception();
-      }
-    });
-    other.join();
+    beside("a map is given up", [&] { kept.pop_back(); });
+    beside("statistics", [&] { swaps.statistics(); });
+  }
+  beside("memory is taken and given back", [&] {
+    device_memory().deallocate(device_memory().allocate(size, 256, in.handle()), size, 256, in.handle());
   });
-  if (failed) std::rethrow_exception(failed);
+  beside("a swapper is made and destroyed", [] { swapper({.space = memory_space::device}); });
+  expect(problems.empty(), problems);
   in.wait();
-  recorded.launch();
+  recorded->launch();
   recorded_in.wait();
   std::vector<std::uint8_t> found(size);
   download(found.data(), to.data(), size);

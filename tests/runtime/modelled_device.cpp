@@ -38,13 +38,17 @@ struct whole_device {
   std::map<void*, std::size_t> blocks;
   std::size_t pool = 0;
   std::uintptr_t next_stream = 16, next_block = std::uintptr_t{1} << 40;
+  modelled_device::pool_rule rule = modelled_device::pool_rule::ordered;
+  double synchronised = -1.0;
   double host = 0.0;  ///< what ended before this the host has waited for
 };
 
 whole_device d;
 
 bool usable(const given_back& f, void* stream) {
-  if (f.stream == stream || f.end <= d.host) return true;
+  if (f.stream == stream || f.end <= d.synchronised) return true;
+  if (d.rule == modelled_device::pool_rule::same_stream) return false;
+  if (f.end <= d.host) return true;
   const order& known = d.streams[stream].behind;
   const auto at = known.find(f.stream);
   return at != known.end() && at->second >= f.end;
@@ -59,8 +63,19 @@ void put_behind(order& known, void* stream, double end) {
 
 namespace modelled_device {
 
-void reset() {
+void reset(pool_rule rule) {
   d = {};
+  d.rule = rule;
+}
+
+void synchronise() {
+  host_waits();
+  d.synchronised = d.host;
+}
+
+void host_waits() {
+  for (const auto& [stream, state] : d.streams)
+    d.host = std::max(d.host, state.end);
 }
 
 void* make_stream() {

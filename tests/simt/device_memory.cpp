@@ -1,5 +1,6 @@
 #include "simt/device_memory.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -21,6 +22,7 @@ namespace simt {
 namespace {
 
 std::atomic<long> allocations_left{-1};
+std::atomic<int> allocations_to_fail{0};
 std::atomic<std::size_t> allocations{0}, copies{0}, waits{0}, blocks{0};
 
 std::atomic<long> copies_left{-1};
@@ -46,6 +48,9 @@ struct queue {
 
 // Recursive: a stream that waits for another one finishes that.
 std::recursive_mutex mutex;
+/// Where streams that are made begin to count their work: a new one may have the name of an old one, and
+/// places in that have been passed.
+std::uint64_t finished_by_old_streams = 0;
 std::map<void*, queue>& queues() {
   static std::map<void*, queue> streams;
   return streams;
@@ -81,10 +86,11 @@ void finish(void* stream) {
 
 void* take(std::size_t bytes, std::size_t alignment) {
   ++allocations;
-  if (allocations_left >= 0 && allocations_left-- == 0) {
-    allocations_left = -1;
+  if (allocations_left == 0) {
+    if (--allocations_to_fail <= 0) allocations_left = -1;
     return nullptr;
   }
+  if (allocations_left > 0) --allocations_left;
   void* data = nullptr;
   if (posix_memalign(&data, alignment, bytes == 0 ? 1 : bytes) != 0) return nullptr;
   std::memset(data, 0xa5, bytes);  // nobody may rely on zeros
@@ -134,8 +140,9 @@ void not_recorded(const char* call, void* stream) {
 
 }  // namespace
 
-void set_allocations_left(long count) {
+void set_allocations_left(long count, int failures) {
   allocations_left = count;
+  allocations_to_fail = failures;
 }
 void set_copies_left(long count) {
   copies_left = count;
@@ -199,13 +206,16 @@ void wait_for_stream(void* stream) {
 void* create_stream() {
   const std::lock_guard lock(simt::mutex);
   auto* const stream = new char;
-  simt::queues()[stream].own = true;
+  simt::queue& q = simt::queues()[stream];
+  q.own = true;
+  q.finished = simt::finished_by_old_streams;
   ++simt::objects;
   return stream;
 }
 void destroy_stream(void* stream) noexcept {
   const std::lock_guard lock(simt::mutex);
   simt::finish(stream);
+  simt::finished_by_old_streams = std::max(simt::finished_by_old_streams, simt::queues()[stream].finished);
   simt::queues().erase(stream);
   delete static_cast<char*>(stream);
   --simt::objects;

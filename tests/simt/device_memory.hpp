@@ -9,8 +9,8 @@
 
 namespace simt {
 
-/// Allocations from now on: how many succeed until one gives null. Negative: all do.
-void set_allocations_left(long count);
+/// Allocations from now on: how many succeed until one gives null, or so many in a row. Negative: all do.
+void set_allocations_left(long count, int failures = 1);
 
 /// Since the start of the program, for tests that count what a call does.
 struct device_calls {
