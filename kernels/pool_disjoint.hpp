@@ -1,10 +1,8 @@
 #pragma once
 /// \file
 /// Layers whose windows lie side by side and cover x. Every element of dx has one window, so the thread of
-/// the window writes it, and dy and the codes are read once.
-///
-/// Where channels come first, windows of 2 x 2 have kernels of their own: a thread has eight pooled values in
-/// a row, and each 16-byte piece of x holds the cells of a few of them.
+/// the window writes it, and dy and the codes are read once. Where channels come first, windows of 2 x 2 have
+/// kernels of their own (pool_pairs.hpp).
 
 #include <cstdint>
 
@@ -39,13 +37,51 @@ STASH_DEVICE void drop_cells(std::uint32_t cells, const Source& source, winners<
   }
 }
 
+/// Where a thread writes a group in dx, and whether it does: of elements with halves two places, the first of
+/// them for the half of the group of the even lane (shared_halves()).
+template <class Bits>
+struct group_places {
+  Bits* to[group_vectors<Bits>];
+  bool exists[group_vectors<Bits>];
+};
+/// `own` is the place of the lane's group. Lanes of a warp come together if there are halves.
+template <class Bits>
+STASH_DEVICE group_places<Bits> share_places(const pool_job& job, std::uint64_t unit, void* dx,
+                                             std::uint64_t own) {
+  if constexpr (!has_halves<Bits>) {
+    return {{static_cast<Bits*>(dx) + own}, {true}};
+  } else {
+    constexpr unsigned half = group_elements / 2;
+    const bool odd = unit % 2 != 0;
+    const std::uint64_t got = shuffle_xor(all_lanes, odd ? own : own + half, 1);
+    Bits* const base = static_cast<Bits*>(dx);
+    return {{base + (odd ? got : own), base + (odd ? own + half : got)},
+            {unit - unit % 2 < job.y_units, unit + 1 - unit % 2 < job.y_units}};
+  }
+}
+template <class Bits>
+STASH_DEVICE void store_at(const group_places<Bits>& places, std::uint64_t offset, const group<Bits>& g) {
+  if constexpr (!has_halves<Bits>) {
+    store_group(places.to[0] + offset, g);
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < 2; ++i) {
+      const Bits* const own = g.value + group_elements / 2 * i;
+      if (places.exists[i])
+        store_vector(reinterpret_cast<vector16*>(places.to[i] + offset), {{own[0], own[1], own[2], own[3]}});
+    }
+  }
+}
+
 /// dx where channels come last. Grid: threads for all units of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, Source::resident_blocks)
 pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   constexpr unsigned width = group_elements;
-  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
-  if (unit >= job.y_units) return;
+  const std::uint64_t own = block_rank() * pool_threads + thread_rank();
+  // Lanes that share halves all stay; those behind the last unit do as it does, and write nothing.
+  if (!has_halves<Bits> && own >= job.y_units) return;
+  const std::uint64_t unit = own < job.y_units ? own : job.y_units - 1;
   const auto o =
       place_in_map<width, std::int32_t>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
   const auto gradient =
@@ -55,148 +91,39 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   const auto kernel_h = static_cast<std::uint32_t>(job.rows.kernel);
   const auto kernel_w = static_cast<std::uint32_t>(job.columns.kernel);
   drop_cells(kernel_d * kernel_h * kernel_w, source, w);
-  const lanes<Bits, width> share = arriving(job, gradient);
+  const lanes<Bits, width> arrived = arriving(job, gradient);
+  group<Bits> share;
+  group<std::uint32_t> cells;
+  STASH_UNROLL
+  for (unsigned i = 0; i < width; ++i) {
+    share.value[i] = arrived.value[i];
+    cells.value[i] = w.cell[i];
+  }
+  if constexpr (has_halves<Bits>) {
+    share = shared_halves(own, share);
+    cells = shared_halves(own, cells);
+  }
 
   const auto length = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   const std::uint64_t y_step = length(job.columns.in) * job.x_pitch;
   const std::uint64_t z_step = length(job.rows.in) * y_step;
-  Bits* slice = static_cast<Bits*>(dx) + o.sample * length(job.depth.in) * z_step +
-                length(o.z) * kernel_d * z_step + length(o.y) * kernel_h * y_step +
-                length(o.x) * kernel_w * job.x_pitch + o.channel;
+  const auto places = share_places<Bits>(
+      job, own, dx,
+      o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
+          length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel);
+  std::uint64_t slice = 0;
   std::uint32_t cell = 0;
   for (std::uint32_t kz = 0; kz < kernel_d; ++kz, slice += z_step) {
-    Bits* row = slice;
+    std::uint64_t row = slice;
     for (std::uint32_t ky = 0; ky < kernel_h; ++ky, row += y_step) {
-      Bits* to = row;
-      for (std::uint32_t kx = 0; kx < kernel_w; ++kx, to += job.x_pitch, ++cell) {
-        lanes<Bits, width> out;
+      std::uint64_t offset = row;
+      for (std::uint32_t kx = 0; kx < kernel_w; ++kx, offset += job.x_pitch, ++cell) {
+        group<Bits> out;
         STASH_UNROLL
         for (unsigned i = 0; i < width; ++i)
-          out.value[i] = w.cell[i] == cell ? share.value[i] : Bits{0};
-        store_lanes(to, out);
+          out.value[i] = cells.value[i] == cell ? share.value[i] : Bits{0};
+        store_at(places, offset, out);
       }
-    }
-  }
-}
-
-/// Where a piece of x with the upper cells of some pooled values of unit `unit` lies; the lower ones lie
-/// one row behind.
-template <class Bits>
-STASH_DEVICE std::uint64_t piece_place(const pool_job& job, std::uint64_t unit, unsigned piece) {
-  constexpr unsigned values = group_elements / group_vectors<Bits> / 2;
-  std::uint64_t channel = unit * group_elements + piece * values;
-  const std::uint64_t column = take_digit(channel, job.columns.by_out);
-  const std::uint64_t y = take_digit(channel, job.rows.by_out);
-  const auto height = static_cast<std::uint64_t>(job.rows.in);
-  return (channel * height + 2 * y) * static_cast<std::uint64_t>(job.columns.in) + 2 * column;
-}
-
-/// Pieces of x in a row of cells of eight pooled values.
-template <class Bits>
-inline constexpr unsigned row_pieces = 2 * group_vectors<Bits>;
-
-/// Maxima of eight windows of 2 x 2.
-template <class Bits>
-STASH_DEVICE void find_pair_maxima(const pool_job& job, const void* x, std::uint64_t unit,
-                                   maxima<group_elements>& best) {
-  constexpr unsigned half = group_vectors<Bits>;
-  vector16 rows[2][row_pieces<Bits>];
-  STASH_UNROLL
-  for (unsigned p = 0; p < row_pieces<Bits>; ++p) {
-    const Bits* from = static_cast<const Bits*>(x) + piece_place<Bits>(job, unit, p);
-    rows[0][p] = load_once(reinterpret_cast<const vector16*>(from));
-    rows[1][p] = load_once(reinterpret_cast<const vector16*>(from + job.columns.in));
-  }
-  STASH_UNROLL
-  for (unsigned ky = 0; ky < 2; ++ky) {
-    lanes<Bits, group_elements> left, right;
-    STASH_UNROLL
-    for (unsigned h = 0; h < 2; ++h) {
-      vector16 pieces[half];
-      STASH_UNROLL
-      for (unsigned p = 0; p < half; ++p)
-        pieces[p] = rows[ky][h * half + p];
-      const group<Bits> g = unpacked<Bits>(pieces);
-      STASH_UNROLL
-      for (unsigned i = 0; i < group_elements / 2; ++i) {
-        left.value[h * (group_elements / 2) + i] = g.value[2 * i];
-        right.value[h * (group_elements / 2) + i] = g.value[2 * i + 1];
-      }
-    }
-    if (ky == 0) {
-      STASH_UNROLL
-      for (unsigned i = 0; i < group_elements; ++i) {
-        best.rank[i] = rank_of(left.value[i]);
-        best.cell[i] = 0;
-      }
-    } else {
-      compete(job, left, 2, best);
-    }
-    compete(job, right, 2 * ky + 1, best);
-  }
-}
-
-/// Forward where channels come first. Grid: threads for all units of y, and for the padding of the planes.
-template <class Bits>
-STASH_KERNEL(pool_threads, tuning::pool_blocks)
-pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
-  constexpr unsigned width = group_elements;
-  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
-  pooled_values<Bits, width> v;
-  if (unit < job.y_units) {
-    maxima<width> best;
-    find_pair_maxima<Bits>(job, x, unit, best);
-    if (relu) rectify_maxima<Bits, width>(job, 0, best);
-    v = values_of<Bits, width>(job, best, planes);
-    store_lanes(static_cast<Bits*>(y) + unit * width, v.y);
-  }
-  store_planes(planes, unit, v);
-}
-
-/// The winners of eight windows of 2 x 2.
-template <class Bits>
-STASH_DEVICE winners<group_elements> load_pair_winners(const pool_job& job, const encoded_winners& from,
-                                                       std::uint64_t unit) {
-  map_place<std::int32_t> o{};
-  o.pixel = unit * group_elements;
-  return load_winners<Bits, group_elements>(job, from, o);
-}
-template <class Bits>
-STASH_DEVICE winners<group_elements> load_pair_winners(const pool_job& job, const searched_winners& from,
-                                                       std::uint64_t unit) {
-  maxima<group_elements> best;
-  find_pair_maxima<Bits>(job, from.x, unit, best);
-  return winners_of<Bits>(job, from, 0, best);
-}
-
-/// dx where channels come first. Every code of two bits is a cell. Grid: threads for all units of y.
-template <class Bits, class Source>
-STASH_KERNEL(pool_threads, tuning::pool_blocks)
-pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
-  constexpr unsigned width = group_elements;
-  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
-  if (unit >= job.y_units) return;
-  const auto gradient = load_lanes<Bits, width>(static_cast<const Bits*>(dy) + unit * width);
-  winners<width> w = load_pair_winners<Bits>(job, source, unit);
-  drop_cells(4, source, w);
-  const lanes<Bits, width> share = arriving(job, gradient);
-  constexpr unsigned values = width / row_pieces<Bits>;
-  constexpr unsigned per_word = 4 / sizeof(Bits);
-  STASH_UNROLL
-  for (unsigned p = 0; p < row_pieces<Bits>; ++p) {
-    Bits* to = static_cast<Bits*>(dx) + piece_place<Bits>(job, unit, p);
-    STASH_UNROLL
-    for (unsigned ky = 0; ky < 2; ++ky) {
-      vector16 out = {};
-      STASH_UNROLL
-      for (unsigned i = 0; i < 2 * values; ++i) {
-        const unsigned value = p * values + i / 2;
-        const Bits bits = w.cell[value] == 2 * ky + i % 2 ? share.value[value] : Bits{0};
-        out.word[i / per_word] |= static_cast<std::uint32_t>(bits) << (8 * sizeof(Bits) * (i % per_word));
-      }
-      store_vector(reinterpret_cast<vector16*>(to + static_cast<std::uint64_t>(ky) *
-                                                        static_cast<std::uint64_t>(job.columns.in)),
-                   out);
     }
   }
 }
