@@ -11,14 +11,16 @@
 
 namespace stash::kernels {
 
-/// What a pooled value's gradient becomes in x.
-template <class Bits, unsigned Width>
-STASH_DEVICE lanes<Bits, Width> arriving(const pool_job& job, const lanes<Bits, Width>& dy) {
-  lanes<Bits, Width> out;
-  STASH_UNROLL
-  for (unsigned i = 0; i < Width; ++i)
-    out.value[i] = result_from_f32<Bits>(add_gradient(0.0F, to_f32(dy.value[i], job.type)), job.type);
-  return out;
+/// What gradients become in x, as add_gradient() makes it of them and 0: NaN becomes the type's or quiet, -0
+/// becomes +0. A word is one or two of them.
+STASH_DEVICE std::uint32_t arriving(const element_type&, std::uint32_t word, std::uint32_t) {
+  constexpr std::uint32_t quiet = 0x400000;
+  const float gradient = as_float(word);
+  return gradient == gradient ? as_bits(0.0F + gradient) : word | quiet;
+}
+STASH_DEVICE std::uint32_t arriving(const element_type& type, std::uint32_t word, std::uint16_t) {
+  const std::uint32_t nan = sign_masks((word & 0x7fff7fffU) + (0x7fff - type.infinity) * 0x10001U);
+  return select_bits(nan, (word & 0x80008000U) | type.nan * 0x10001U, word & nonzero_masks(word));
 }
 
 /// Gives cells whose gradient does not pass a number that no cell has. A code that counts and is none of the
@@ -37,39 +39,19 @@ STASH_DEVICE void drop_cells(std::uint32_t cells, const Source& source, winners<
   }
 }
 
-/// Where a thread writes a group in dx, and whether it does: of elements with halves two places, the first of
-/// them for the half of the group of the even lane (shared_halves()).
-template <class Bits>
-struct group_places {
-  Bits* to[group_vectors<Bits>];
-  bool exists[group_vectors<Bits>];
-};
-/// `own` is the place of the lane's group. Lanes of a warp come together if there are halves.
-template <class Bits>
-STASH_DEVICE group_places<Bits> share_places(const pool_job& job, std::uint64_t unit, void* dx,
-                                             std::uint64_t own) {
+/// The 16-byte pieces that a thread moves where its own group lies at `own`: of f32 half of it, and half of
+/// its neighbour's (shared_halves()). Then all lanes of a warp come.
+template <class Bits, class T>
+STASH_DEVICE void share_places(std::uint64_t unit, T* map, std::uint64_t own,
+                               T* (&pieces)[group_vectors<Bits>]) {
   if constexpr (!has_halves<Bits>) {
-    return {{static_cast<Bits*>(dx) + own}, {true}};
+    pieces[0] = map + own;
   } else {
     constexpr unsigned half = group_elements / 2;
     const bool odd = unit % 2 != 0;
     const std::uint64_t got = shuffle_xor(all_lanes, odd ? own : own + half, 1);
-    Bits* const base = static_cast<Bits*>(dx);
-    return {{base + (odd ? got : own), base + (odd ? own + half : got)},
-            {unit - unit % 2 < job.y_units, unit + 1 - unit % 2 < job.y_units}};
-  }
-}
-template <class Bits>
-STASH_DEVICE void store_at(const group_places<Bits>& places, std::uint64_t offset, const group<Bits>& g) {
-  if constexpr (!has_halves<Bits>) {
-    store_group(places.to[0] + offset, g);
-  } else {
-    STASH_UNROLL
-    for (unsigned i = 0; i < 2; ++i) {
-      const Bits* const own = g.value + group_elements / 2 * i;
-      if (places.exists[i])
-        store_vector(reinterpret_cast<vector16*>(places.to[i] + offset), {{own[0], own[1], own[2], own[3]}});
-    }
+    pieces[0] = map + (odd ? got : own);
+    pieces[1] = map + (odd ? own + half : got);
   }
 }
 
@@ -77,40 +59,47 @@ STASH_DEVICE void store_at(const group_places<Bits>& places, std::uint64_t offse
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, Source::resident_blocks)
 pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
-  constexpr unsigned width = group_elements;
+  constexpr unsigned width = group_elements, pieces = group_vectors<Bits>;
   const std::uint64_t own = block_rank() * pool_threads + thread_rank();
-  // Lanes that share halves all stay; those behind the last unit do as it does, and write nothing.
+  // Lanes that share halves all stay. Those behind the last unit take that one: a half of it is written twice
+  // by its lane where the neighbour has none of its own.
   if (!has_halves<Bits> && own >= job.y_units) return;
   const std::uint64_t unit = own < job.y_units ? own : job.y_units - 1;
   const auto o =
       place_in_map<width, std::int32_t>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
-  const auto gradient =
-      load_lanes<Bits, width>(static_cast<const Bits*>(dy) + o.pixel * job.y_pitch + o.channel);
+  const Bits* from[pieces];
+  share_places<Bits>(own, static_cast<const Bits*>(dy), o.pixel * job.y_pitch + o.channel, from);
+  vector16 gradients[pieces];
+  STASH_UNROLL
+  for (unsigned p = 0; p < pieces; ++p)
+    gradients[p] = *reinterpret_cast<const vector16*>(from[p]);
   winners<width> w = load_winners<Bits, width>(job, source, o);
   const auto kernel_d = static_cast<std::uint32_t>(job.depth.kernel);
   const auto kernel_h = static_cast<std::uint32_t>(job.rows.kernel);
   const auto kernel_w = static_cast<std::uint32_t>(job.columns.kernel);
   drop_cells(kernel_d * kernel_h * kernel_w, source, w);
-  const lanes<Bits, width> arrived = arriving(job, gradient);
-  group<Bits> share;
   group<std::uint32_t> cells;
   STASH_UNROLL
-  for (unsigned i = 0; i < width; ++i) {
-    share.value[i] = arrived.value[i];
+  for (unsigned i = 0; i < width; ++i)
     cells.value[i] = w.cell[i];
+  if constexpr (has_halves<Bits>) cells = shared_halves(own, cells);
+  STASH_UNROLL
+  for (vector16& piece : gradients) {
+    STASH_UNROLL
+    for (std::uint32_t& word : piece.word)
+      word = arriving(job.type, word, Bits{});
   }
-  if constexpr (has_halves<Bits>) {
-    share = shared_halves(own, share);
-    cells = shared_halves(own, cells);
-  }
+  const group<Bits> share = unpacked<Bits>(gradients);
 
   const auto length = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   const std::uint64_t y_step = length(job.columns.in) * job.x_pitch;
   const std::uint64_t z_step = length(job.rows.in) * y_step;
-  const auto places = share_places<Bits>(
-      job, own, dx,
-      o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
-          length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel);
+  Bits* to[pieces];
+  share_places<Bits>(own, static_cast<Bits*>(dx),
+                     o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
+                         length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel,
+                     to);
+  if (own - own % pieces >= job.y_units) return;
   std::uint64_t slice = 0;
   std::uint32_t cell = 0;
   for (std::uint32_t kz = 0; kz < kernel_d; ++kz, slice += z_step) {
@@ -122,7 +111,11 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
         STASH_UNROLL
         for (unsigned i = 0; i < width; ++i)
           out.value[i] = cells.value[i] == cell ? share.value[i] : Bits{0};
-        store_at(places, offset, out);
+        vector16 v[pieces];
+        pack(out, v);
+        STASH_UNROLL
+        for (unsigned p = 0; p < pieces; ++p)
+          store_vector(reinterpret_cast<vector16*>(to[p] + offset), v[p]);
       }
     }
   }

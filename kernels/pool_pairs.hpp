@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "pool_backward.hpp"
+#include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 
 namespace stash::kernels {
@@ -55,12 +56,17 @@ class pair_places {
   // Places of a step that does not exist are those of the block's first one.
 
   /// A step's first window in y.
-  STASH_DEVICE std::uint64_t in_y(unsigned step) const { return first_ + readable(step); }
+  template <class T>
+  STASH_DEVICE T* in_y(T* y, unsigned step) const {
+    return y + first_ + readable(step);
+  }
+  STASH_DEVICE std::uint64_t number(unsigned step) const { return first_ + readable(step); }
   /// The first upper cell of it in x.
-  STASH_DEVICE std::uint64_t in_x(unsigned step) const {
+  template <class T>
+  STASH_DEVICE T* in_x(T* x, unsigned step) const {
     const std::uint32_t at = readable(step);
     const std::uint32_t row = small_quotient(column_ + at, job_.columns.by_out);
-    return x_ + (2 * at + row * static_cast<std::uint32_t>(job_.columns.in));
+    return x + x_ + (2 * at + row * static_cast<std::uint32_t>(job_.columns.in));
   }
   /// The other cells lie so far behind.
   STASH_DEVICE std::uint64_t row() const { return static_cast<std::uint64_t>(job_.columns.in); }
@@ -89,7 +95,7 @@ struct piece_pair {
 };
 template <class Bits>
 STASH_DEVICE piece_pair load_pair(const void* x, const pair_places<Bits>& places, unsigned step) {
-  const Bits* const from = static_cast<const Bits*>(x) + places.in_x(step);
+  const Bits* const from = places.in_x(static_cast<const Bits*>(x), step);
   return {load_once(reinterpret_cast<const vector16*>(from)),
           load_once(reinterpret_cast<const vector16*>(from + places.row()))};
 }
@@ -297,7 +303,7 @@ pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes 
   const pair_codes codes =
       find_pair_maxima<Bits>(job, relu, x, places, [&](unsigned step, const vector8& maxima) {
         if (places.exists(step))
-          *reinterpret_cast<vector8*>(static_cast<Bits*>(y) + places.in_y(step)) = maxima;
+          *reinterpret_cast<vector8*>(places.in_y(static_cast<Bits*>(y), step)) = maxima;
       });
   const std::uint32_t existing = places.existing();
   store_pair_codes<Bits, 2>(planes.index, codes.cells & existing);
@@ -314,13 +320,13 @@ STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const encoded_winne
   pair_codes codes;
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step) {
-    const std::uint64_t first = places.in_y(step);
+    const std::uint64_t first = places.number(step);
     const std::uint32_t cells = from.cells[first / 4] >> (first % 4 * 2) & ((1U << (2 * windows)) - 1);
     codes.cells |= cells << (8 * step);
   }
   const auto look = [&](unsigned step) {
     map_place<std::int32_t> o{};
-    o.pixel = places.in_y(step);
+    o.pixel = places.number(step);
     codes.pass |= passing_bits<Bits, windows>(job, from, o) << (8 * step);
   };
   if (from.passing == pass_source::always) {
@@ -342,25 +348,19 @@ STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const searched_winn
   return find_pair_maxima<Bits>(job, from.relu, from.x, places, [](unsigned, const vector8&) {});
 }
 
-/// Of two gradients at once what add_gradient() makes of them and 0: NaN becomes the type's, -0 becomes +0.
-STASH_DEVICE std::uint32_t arriving_halves(const element_type& type, std::uint32_t halves) {
-  const std::uint32_t nan = sign_masks((halves & 0x7fff7fffU) + (0x7fff - type.infinity) * 0x10001U);
-  return select_bits(nan, (halves & 0x80008000U) | type.nan * 0x10001U, halves & nonzero_masks(halves));
-}
-
 /// Four bits as the signs of bytes.
 STASH_DEVICE std::uint32_t spread_signs(std::uint32_t bits) {
   return (bits & 0xf) * 0x10204080U;
 }
 
 /// What gradients of a step become in x, if their lowest bits of `cells` and `pass` say so.
-STASH_DEVICE piece_pair spread_pairs(const element_type&, const vector8& dy, std::uint32_t cells,
+STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t cells,
                                      std::uint32_t pass, std::uint32_t) {
   piece_pair out;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     const bool passes_on = (pass >> i & 1) != 0;
-    const std::uint32_t share = passes_on ? as_bits(add_gradient(0.0F, as_float(dy.word[i]))) : 0;
+    const std::uint32_t share = passes_on ? arriving(type, dy.word[i], std::uint32_t{}) : 0;
     const std::uint32_t cell = cells >> (2 * i) & 3;
     out.upper.word[2 * i] = cell == 0 ? share : 0;
     out.upper.word[2 * i + 1] = cell == 1 ? share : 0;
@@ -375,7 +375,7 @@ STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy
   piece_pair out;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
-    std::uint32_t share = arriving_halves(type, dy.word[i]);
+    std::uint32_t share = arriving(type, dy.word[i], std::uint16_t{});
     share &= i == 0 ? sign_masks_of_lower(passing) : sign_masks_of_upper(passing);
     // Bytes of a window: its column, its row.
     const std::uint32_t signs = spread_signs(cells >> (4 * i));
@@ -399,14 +399,14 @@ pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
   vector8 gradients[pair_steps];
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step)
-    gradients[step] = *reinterpret_cast<const vector8*>(static_cast<const Bits*>(dy) + places.in_y(step));
+    gradients[step] = *reinterpret_cast<const vector8*>(places.in_y(static_cast<const Bits*>(dy), step));
   const pair_codes codes = load_pair_codes<Bits>(job, source, places);
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step) {
     const piece_pair out =
         spread_pairs(job.type, gradients[step], codes.cells >> (8 * step), codes.pass >> (8 * step), Bits{});
     if (!places.exists(step)) continue;
-    Bits* const to = static_cast<Bits*>(dx) + places.in_x(step);
+    Bits* const to = places.in_x(static_cast<Bits*>(dx), step);
     store_vector(reinterpret_cast<vector16*>(to), out.upper);
     store_vector(reinterpret_cast<vector16*>(to + places.row()), out.lower);
   }
