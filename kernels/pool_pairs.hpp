@@ -78,7 +78,7 @@ class pair_places {
   STASH_DEVICE std::uint32_t readable(unsigned step) const { return exists(step) ? place(step) : 0; }
 
   const pool_job& job_;
-  std::uint64_t first_, x_;      ///< the block's first window in y, and its row's first cell in x, see in_x()
+  std::uint64_t first_, x_;      ///< the block's first window in y, and its first cell in x
   std::uint32_t left_, column_;  ///< the block's windows, and the column of the first one
   std::uint32_t at_;             ///< the thread's first window in the block
 };
