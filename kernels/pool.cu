@@ -9,6 +9,7 @@
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
+#include "pool_pairs.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
@@ -185,15 +186,23 @@ void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, 
   });
 }
 
+/// Blocks of the kernels for pairs.
+std::uint64_t pair_blocks(dtype type, std::uint64_t values) {
+  const std::uint64_t stretch =
+      size_of(type) == 4 ? pair_stretch<std::uint32_t> : pair_stretch<std::uint16_t>;
+  return (values + stretch - 1) / stretch;
+}
+
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
-  const std::uint64_t units = std::max(call.job.y_units, padded_values(y, planes) / call.width);
+  const std::uint64_t values = padded_values(y, planes);
   const bool pairs = call.pairs && call.width != 1;
+  const std::uint64_t blocks = pairs ? pair_blocks(x.type, values) : pool_blocks(values / call.width);
   with_kernel(x.type, call, [&](auto bits, auto width, auto p) {
     const auto kernel =
         pairs ? pool_forward_pairs<decltype(bits)> : pool_forward<decltype(bits), width, decltype(p)>;
-    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job, relu,
+    launch(call.name, call.context, blocks, pool_threads, kernel, call.job, relu,
            static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
   });
 }
@@ -247,20 +256,21 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)
       return backward_pixels(call, dy, source, dx);
   }
-  const auto run = [&](std::uint64_t units, const auto& kernel) {
-    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job,
+  const auto run = [&](std::uint64_t blocks, const auto& kernel) {
+    launch(call.name, call.context, blocks, pool_threads, kernel, call.job,
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   };
   with_kernel(dx.type, call, [&](auto bits, auto width, auto p) {
     using element = decltype(bits);
-    if (call.width == 1 || !call.disjoint) {
-      run(call.job.x_units, pool_backward<element, width, decltype(p), Source>);
-    } else if constexpr (has_pairs) {
-      run(call.job.y_units,
-          call.pairs ? pool_backward_pairs<element, Source> : pool_backward_disjoint<element, Source>);
-    } else {
-      run(call.job.y_units, pool_backward_disjoint<element, Source>);
+    if (call.width == 1 || !call.disjoint)
+      return run(pool_blocks(call.job.x_units), pool_backward<element, width, decltype(p), Source>);
+    if constexpr (has_pairs) {
+      if (call.pairs) {
+        return run(pair_blocks(dx.type, static_cast<std::uint64_t>(dy.elements())),
+                   pool_backward_pairs<element, Source>);
+      }
     }
+    run(pool_blocks(call.job.y_units), pool_backward_disjoint<element, Source>);
   });
 }
 

@@ -93,6 +93,12 @@ STASH_DEVICE lanes<Bits, Width> load_lanes(const Bits* from) {
   lanes<Bits, Width> out;
   if constexpr (Width == 1) {
     out.value[0] = *from;
+  } else if constexpr (Width * sizeof(Bits) == sizeof(vector8)) {
+    const vector8 v = *reinterpret_cast<const vector8*>(from);
+    constexpr unsigned per_word = 4 / sizeof(Bits);
+    STASH_UNROLL
+    for (unsigned i = 0; i < Width; ++i)
+      out.value[i] = static_cast<Bits>(v.word[i / per_word] >> (8 * sizeof(Bits) * (i % per_word)));
   } else {
     vector16 v[group_vectors<Bits>];
     STASH_UNROLL

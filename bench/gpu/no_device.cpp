@@ -46,6 +46,9 @@ void download(void*, const void*, std::size_t) {}
 void fill(void*, std::uint8_t, std::size_t, void*) {}
 void copy_on_device(void*, const void*, std::size_t, void*) {}
 
+graph::graph(const stream&, const std::function<void()>&) {}
+void graph::launch_in(void*) {}
+
 struct stopwatch::marks {};
 stopwatch::stopwatch() {}
 void stopwatch::start(void*) {}

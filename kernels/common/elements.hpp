@@ -184,6 +184,20 @@ STASH_DEVICE group<Bits> unpacked(const vector16 (&v)[group_vectors<Bits>]) {
   return g;
 }
 
+/// Inverse of unpacked().
+template <class Bits>
+STASH_DEVICE void pack(const group<Bits>& g, vector16 (&v)[group_vectors<Bits>]) {
+  constexpr unsigned per_word = 4 / sizeof(Bits);
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_vectors<Bits>; ++i)
+    v[i] = {};
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    v[i / per_word / 4].word[i / per_word % 4] |= static_cast<std::uint32_t>(g.value[i])
+                                                  << (8 * sizeof(Bits) * (i % per_word));
+  }
+}
+
 /// A whole group of a tensor with `vectors`. `Apart`: the lanes' groups do not follow each other, so that one
 /// load uses a part of a sector: the rest stays in the first-level cache for the next one.
 template <class Bits, bool Apart = false>
@@ -304,13 +318,8 @@ STASH_DEVICE void store_group(Bits* to, const group<Bits>& g) {
       word |= std::uint64_t{g.value[i]} << (8 * i);
     *reinterpret_cast<std::uint64_t*>(to) = word;
   } else {
-    constexpr unsigned per_word = 4 / sizeof(Bits);
-    vector16 v[group_vectors<Bits>] = {};
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      v[i / per_word / 4].word[i / per_word % 4] |= static_cast<std::uint32_t>(g.value[i])
-                                                    << (8 * sizeof(Bits) * (i % per_word));
-    }
+    vector16 v[group_vectors<Bits>];
+    pack(g, v);
     STASH_UNROLL
     for (unsigned i = 0; i < group_vectors<Bits>; ++i)
       store_vector(reinterpret_cast<vector16*>(to) + i, v[i]);

@@ -140,6 +140,12 @@ STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
   asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
   return masks;
 }
+/// `noted`, whose halves become NaN of f16 where those of `halves` are, and nowhere else: sums of squares.
+STASH_DEVICE std::uint32_t note_nan(std::uint32_t noted, std::uint32_t halves) {
+  std::uint32_t sums;
+  asm("fma.rn.f16x2 %0, %1, %1, %2;" : "=r"(sums) : "r"(halves), "r"(noted));
+  return sums;
+}
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t products;
@@ -358,6 +364,12 @@ STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::
   return pick_bytes(a, b, places);
 }
 
+/// Four bytes, each the highest bit of one of the word in all its places: Digits, the first one the lowest,
+/// are 8 plus the numbers of those.
+template <unsigned Digits>
+STASH_DEVICE std::uint32_t signs_of_bytes(std::uint32_t word) {
+  return pick_bytes((word >> 7 & 0x01010101U) * 0xffU, 0, Digits & 0x3333U);
+}
 /// The highest bit of each half, in all its places.
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
   return (halves >> 15 & 0x00010001U) * 0xffffU;
@@ -394,6 +406,11 @@ STASH_DEVICE std::uint32_t nonzero_masks(std::uint32_t halves) {
 STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
   const auto half = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
   return (half(a) > half(b) ? 0xffffU : 0) | (half(a >> 16) > half(b >> 16) ? 0xffff0000U : 0);
+}
+/// `noted`, whose halves become NaN of f16 where those of `halves` are, and nowhere else.
+STASH_DEVICE std::uint32_t note_nan(std::uint32_t noted, std::uint32_t halves) {
+  const bool low = (halves & 0x7fff) > 0x7c00, high = (halves >> 16 & 0x7fff) > 0x7c00;
+  return noted | (low ? 0x7fffU : 0) | (high ? 0x7fff0000U : 0);
 }
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -338,6 +339,39 @@ TEST_P(device_pool, runs_of_a_row) {
     }
   }
   EXPECT_GT(k, 120);
+}
+
+/// Windows of 2 x 2 side by side: rows of one piece and of many, maps that fill a part of a warp, of a block
+/// and of several. Every third has NaN, which some warps meet and others do not where there are few.
+TEST_P(device_pool, pairs_of_rows) {
+  pool_window window{2, 2, 2, 2};
+  window.layout = pool_layout::channels_first;
+  int k = 0;
+  std::mt19937 random(14);
+  const auto rare_nan = [](std::mt19937& r, dtype type) {
+    return r() % 512 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, type);
+  };
+  for (const map& x : {map{1, 1, 1, 2, 16, {}}, map{1, 4, 1, 2, 8, {}}, map{3, 4, 1, 6, 8, {}},
+                       map{2, 8, 1, 12, 24, {}}, map{1, 3, 1, 16, 40, {}}, map{2, 3, 3, 8, 48, {}},
+                       map{1, 5, 1, 64, 56, {}}, map{1, 4, 1, 64, 64, {}}, map{1, 1, 1, 8, 2064, {}},
+                       map{1, 1, 1, 2, 16400, {}}, map{1, 33, 1, 32, 32, {}}, map{2, 9, 1, 40, 104, {}}}) {
+    for (const bool relu : {false, true}) {
+      for (const framework_rule rule : rules) {
+        geometry g{window, x, {}, x.d > 1};
+        ASSERT_TRUE(fit(g, 0)) << describe(g);
+        ++k;
+        SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+        simt::set_schedule(schedule_of(k));
+        layer_case(g, GetParam(), relu, rule, 0, random,
+                   k % 3 == 0   ? +random_value
+                   : k % 3 == 1 ? +random_number
+                                : +rare_nan,
+                   k % 2 == 0 ? random_gradient : random_gradient_number)
+            .check();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
 }
 
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
