@@ -9,6 +9,8 @@
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
+#include "pool_pieces_backward.hpp"
+#include "pool_pieces_forward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
@@ -138,6 +140,29 @@ void with_window(const pool_call& call, const Body& body) {
   body(three{}, std::integral_constant<unsigned, 1>{});
 }
 
+/// Calls body(columns before x), a constant.
+template <class Body>
+void with_padding(const pool_call& call, const Body& body) {
+  if (call.job.columns.pad == 0) return body(std::integral_constant<unsigned, 0>{});
+  body(std::integral_constant<unsigned, 1>{});
+}
+
+/// Whether runs are whole pieces of two rows (pool_pieces.hpp).
+bool in_pieces(const pool_call& call, dtype type) {
+  const window_axis& c = call.job.columns;
+  return call.runs && c.kernel == 3 && c.stride == 2 && c.pad <= 1 && c.in == 2 * c.out &&
+         static_cast<std::uint64_t>(c.in) * size_of(type) % 16 == 0;
+}
+/// Rows [first_row, rows) of every plane, two at a time.
+piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows) {
+  const pool_job& job = call.job;
+  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t pairs = (rows - first_row + 1) / 2;
+  const std::uint64_t planes = job.x_units / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
+  return {divisor_of(pieces), divisor_of(pairs), static_cast<std::int32_t>(first_row),
+          planes * static_cast<std::uint64_t>(pairs * pieces)};
+}
+
 /// Whether the map that is read has pieces enough, and not too many.
 bool pieces_fit(const const_tensor_view& map) {
   const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
@@ -185,8 +210,21 @@ void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, 
   });
 }
 
+void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const piece_grid grid = piece_grid_of(call, x.type, 0, call.job.rows.out);
+  with_element(x.type, [&](auto bits) {
+    with_padding(call, [&](auto pad) {
+      launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+             pool_forward_pieces<decltype(bits), pad>, call.job, grid, relu, static_cast<const void*>(x.data),
+             static_cast<void*>(y.data), planes);
+    });
+  });
+}
+
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
+  if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t units = std::max(call.job.y_units, padded_values(y, planes) / call.width);
   const bool pairs = call.pairs && call.width != 1;
@@ -211,6 +249,20 @@ void backward_runs(const pool_call& call, const const_tensor_view& dy, const enc
       launch(call.name, call.context, stretches_of(grid, values), pool_threads,
              pool_backward_runs<element, kernel, stride>, call.job, grid, static_cast<const void*>(dy.data),
              source, static_cast<void*>(dx.data));
+    });
+  });
+}
+
+template <class Source>
+void backward_pieces(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  const window_axis& rows = call.job.rows;
+  const piece_grid grid = piece_grid_of(call, dx.type, -(rows.pad % 2), rows.in);
+  with_element(dx.type, [&](auto bits) {
+    with_padding(call, [&](auto pad) {
+      launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+             pool_backward_pieces<decltype(bits), pad, Source>, call.job, grid,
+             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
     });
   });
 }
@@ -241,9 +293,14 @@ template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
+  const bool pieces = dx.elements() > 0 && dy.elements() > 0 && in_pieces(call, dx.type);
+  if constexpr (std::is_same_v<Source, searched_winners>) {
+    if (pieces) return backward_pieces(call, dy, source, dx);
+  }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
-    if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
+    if (pieces && !looks) return backward_pieces(call, dy, source, dx);
+    if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)
       return backward_pixels(call, dy, source, dx);
   }
