@@ -147,20 +147,30 @@ void with_padding(const pool_call& call, const Body& body) {
   body(std::integral_constant<unsigned, 1>{});
 }
 
-/// Whether runs are whole pieces of two rows (pool_pieces.hpp).
+/// Whether runs are whole pieces of two rows (pool_pieces.hpp). x has values.
 bool in_pieces(const pool_call& call, dtype type) {
-  const window_axis& c = call.job.columns;
-  return call.runs && c.kernel == 3 && c.stride == 2 && c.pad <= 1 && c.in == 2 * c.out &&
-         static_cast<std::uint64_t>(c.in) * size_of(type) % 16 == 0;
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
+  const std::uint64_t bytes = width * size_of(type);
+  if (!call.runs || c.kernel != 3 || c.stride != 2 || c.pad > 1 || c.in != 2 * c.out || bytes % 16 != 0)
+    return false;
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  const std::uint64_t pairs = (height + 3) / 2;
+  return (height + 3) * width < most && call.job.x_units / (height * width) * pairs * (bytes / 16) < most;
 }
 /// Rows [first_row, rows) of every plane, two at a time.
 piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows) {
   const pool_job& job = call.job;
   const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
   const std::int64_t pairs = (rows - first_row + 1) / 2;
-  const std::uint64_t planes = job.x_units / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
-  return {divisor_of(pieces), divisor_of(pairs), static_cast<std::int32_t>(first_row),
-          planes * static_cast<std::uint64_t>(pairs * pieces)};
+  const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
+  const auto planes = static_cast<std::int64_t>(job.x_units) / x_plane;
+  return {divisor_of(pieces),
+          divisor_of(pairs),
+          static_cast<std::int32_t>(first_row),
+          static_cast<std::uint32_t>(planes * pairs * pieces),
+          static_cast<std::uint32_t>(x_plane),
+          static_cast<std::uint32_t>(y_plane)};
 }
 
 /// Whether the map that is read has pieces enough, and not too many.
@@ -299,6 +309,8 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
+    if (pieces && source.passing == pass_source::plane)
+      return backward_pieces(call, dy, plane_winners{source}, dx);
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)

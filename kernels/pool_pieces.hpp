@@ -16,27 +16,36 @@ namespace stash::kernels {
 template <class Bits>
 inline constexpr unsigned piece_windows = piece_elements<Bits> / 2;
 
-/// How maps are cut into pieces of two rows.
+/// How maps are cut into pieces of two rows. Threads, and the values of a plane, are less than 2^31.
 struct piece_grid {
-  divisor pieces, pairs;   ///< of a row; of rows in a plane
-  std::int32_t first_row;  ///< of the first pair
-  std::uint64_t units;     ///< threads
+  divisor pieces, pairs;           ///< of a row; of rows in a plane
+  std::int32_t first_row;          ///< of the first pair
+  std::uint32_t units;             ///< threads
+  std::uint32_t x_plane, y_plane;  ///< values
 };
 
 /// Where a thread's piece lies.
 struct row_piece {
-  std::uint64_t plane;
+  std::uint32_t plane;
   std::int32_t row, piece;
   bool left, right;  ///< whether there are pieces beside it
 };
-STASH_DEVICE row_piece place_of_piece(const piece_grid& grid, std::uint64_t unit) {
+STASH_DEVICE row_piece place_of_piece(const piece_grid& grid, std::uint32_t unit) {
+  const std::uint32_t pair = small_quotient(unit, grid.pieces);
+  const auto pieces = static_cast<std::uint32_t>(grid.pieces.value);
   row_piece place;
-  place.piece = static_cast<std::int32_t>(take_digit(unit, grid.pieces));
-  place.row = 2 * static_cast<std::int32_t>(take_digit(unit, grid.pairs)) + grid.first_row;
-  place.plane = unit;
+  place.plane = small_quotient(pair, grid.pairs);
+  place.piece = static_cast<std::int32_t>(unit - pair * pieces);
+  place.row =
+      2 * static_cast<std::int32_t>(pair - place.plane * static_cast<std::uint32_t>(grid.pairs.value)) +
+      grid.first_row;
   place.left = place.piece > 0;
-  place.right = place.piece + 1 < static_cast<std::int32_t>(grid.pieces.value);
+  place.right = place.piece + 1 < static_cast<std::int32_t>(pieces);
   return place;
+}
+/// The number of the thread among all.
+STASH_DEVICE std::uint32_t piece_unit() {
+  return static_cast<std::uint32_t>(block_rank()) * pool_threads + thread_rank();
 }
 
 /// The row of an axis that is nearest to `row`.
@@ -154,16 +163,16 @@ struct piece_search {
   std::uint32_t padded;        ///< 1 if the first window begins before x
   bool numbers;  ///< without NaN, and for bf16 without numbers that are NaN of f16; else nothing is found
 
-  STASH_DEVICE piece_search(const pool_job& job, const void* x, const row_piece& place, std::int32_t top) {
+  STASH_DEVICE piece_search(const pool_job& job, const piece_grid& grid, const void* x,
+                            const row_piece& place, std::int32_t top) {
     window_columns<Bits, Pad, Windows> columns[rows];
-    const std::int64_t length = job.columns.in;
-    const Bits* const piece = static_cast<const Bits*>(x) +
-                              static_cast<std::int64_t>(place.plane) * job.rows.in * length +
-                              place.piece * static_cast<std::int32_t>(piece_elements<Bits>);
+    const auto length = static_cast<std::int32_t>(job.columns.in);
+    const Bits* const plane = static_cast<const Bits*>(x) + std::uint64_t{place.plane} * grid.x_plane;
+    const std::int32_t column = place.piece * static_cast<std::int32_t>(piece_elements<Bits>);
     STASH_UNROLL
     for (unsigned k = 0; k < rows; ++k) {
       const std::int32_t row = nearest_row(top + static_cast<std::int32_t>(k), job.rows.in);
-      columns[k].load(piece + row * length, place.left, place.right);
+      columns[k].load(plane + static_cast<std::uint32_t>(row * length + column), place.left, place.right);
     }
     STASH_UNROLL
     for (unsigned r = 0; r < 2; ++r) {
@@ -199,25 +208,25 @@ struct piece_search {
   /// nothing but time.
   STASH_DEVICE void look_for_nan(const window_columns<Bits, Pad, Windows> (&columns)[rows]) {
     constexpr unsigned words = window_columns<Bits, Pad, Windows>::words;
+    // Sums of rows first, none of which waits for another one.
+    std::uint32_t sums = 0;
+    STASH_UNROLL
+    for (unsigned k = 0; k < rows; ++k) {
+      std::uint32_t sum = columns[k].word[0];
+      STASH_UNROLL
+      for (unsigned i = 1; i < words; ++i)
+        sum = sum_of(sum, columns[k].word[i]);
+      sums = k == 0 ? sum : sum_of(sums, sum);
+    }
     if constexpr (sizeof(Bits) == 4) {
-      float sum = 0;
-      STASH_UNROLL
-      for (unsigned k = 0; k < rows; ++k) {
-        STASH_UNROLL
-        for (unsigned i = 0; i < words; ++i)
-          sum += as_float(columns[k].word[i]);
-      }
-      numbers = sum == sum;
+      numbers = as_float(sums) == as_float(sums);
     } else {
-      std::uint32_t sums = 0;
-      STASH_UNROLL
-      for (unsigned k = 0; k < rows; ++k) {
-        STASH_UNROLL
-        for (unsigned i = 0; i < words; ++i)
-          sums = add_halves(sums, columns[k].word[i]);
-      }
       numbers = (flags_above(sums, 0x7c00) & pair_signs) == 0;
     }
+  }
+  STASH_DEVICE static std::uint32_t sum_of(std::uint32_t a, std::uint32_t b) {
+    if constexpr (sizeof(Bits) == 4) return as_bits(as_float(a) + as_float(b));
+    return add_halves(a, b);
   }
   /// Maxima among the cells of a row, of which the first one in x has this number.
   STASH_DEVICE piece_maxima<Bits, Windows> of_row(const window_columns<Bits, Pad, Windows>& columns,

@@ -19,30 +19,31 @@ template <class Bits>
 inline constexpr unsigned covering_piece = piece_windows<Bits> + 1;
 
 /// Two rows of them.
-struct piece_window_rows {
+struct window_row_pair {
+  std::uint64_t plane;          ///< its first window among all of y
   std::int32_t row[2], column;  ///< of the first window; there may be none
-  std::uint64_t at[2];          ///< the windows that begin in the piece among all of y
+  std::uint32_t at[2];          ///< the windows that begin in the piece, in the plane
   std::int32_t beside;          ///< from there to the one more, or to any other if there is none
   std::uint32_t there[2];       ///< all bits of four for each window that exists
 };
 template <class Bits, unsigned Pad>
-STASH_DEVICE piece_window_rows rows_around(const pool_job& job, const row_piece& place) {
+STASH_DEVICE window_row_pair rows_around(const pool_job& job, const piece_grid& grid,
+                                         const row_piece& place) {
   constexpr auto count = static_cast<std::int32_t>(piece_windows<Bits>);
   constexpr std::uint32_t all = (1U << 4 * covering_piece<Bits>)-1;
   constexpr std::uint32_t more = Pad == 0 ? 0xfU : 0xfU << 4 * piece_windows<Bits>;
   const bool any_more = Pad == 0 ? place.left : place.right;
-  piece_window_rows rows;
+  window_row_pair rows;
+  rows.plane = std::uint64_t{place.plane} * grid.y_plane;
   rows.column = place.piece * count - (Pad == 0 ? 1 : 0);
   rows.beside = any_more ? (Pad == 0 ? -1 : count) : 0;
-  const std::int32_t row = (place.row + static_cast<std::int32_t>(job.rows.pad)) / 2;
+  const std::int32_t row = (place.row + static_cast<std::int32_t>(job.rows.pad)) >> 1;
   STASH_UNROLL
   for (unsigned r = 0; r < 2; ++r) {
     rows.row[r] = row - 1 + static_cast<std::int32_t>(r);
     const std::int32_t nearest = nearest_row(rows.row[r], job.rows.out);
-    rows.at[r] =
-        (place.plane * static_cast<std::uint64_t>(job.rows.out) + static_cast<std::uint64_t>(nearest)) *
-            static_cast<std::uint64_t>(job.columns.out) +
-        static_cast<std::uint64_t>(place.piece * count);
+    rows.at[r] = static_cast<std::uint32_t>(nearest * static_cast<std::int32_t>(job.columns.out) +
+                                            place.piece * count);
     rows.there[r] = rows.row[r] == nearest ? (any_more ? all : all & ~more) : 0;
   }
   return rows;
@@ -88,27 +89,22 @@ struct piece_gradients {
   }
 };
 
-/// Codes of two rows of windows.
+/// Codes of a row of windows, as they are in memory.
 template <class Bits, unsigned Pad>
-struct piece_codes {
-  std::uint32_t word[2];  ///< as they are in memory
-
-  STASH_DEVICE void load(const encoded_winners& source, const piece_window_rows& rows) {
-    STASH_UNROLL
-    for (unsigned r = 0; r < 2; ++r) {
-      const std::uint8_t* const from = source.cells + rows.at[r] / 2;
-      // Two codes in a byte: the one before is in its upper half, the one behind in its lower half.
-      std::uint32_t begin;
-      if constexpr (piece_windows<Bits> == 2) {
-        begin = *from;
-      } else {
-        begin = *reinterpret_cast<const std::uint16_t*>(from);
-      }
-      const std::uint32_t pair = from[rows.beside >> 1];
-      word[r] = in_order<Bits, Pad, 4>(begin, Pad == 0 ? pair >> 4 : pair & 0xf);
-    }
+STASH_DEVICE std::uint32_t load_row_codes(const std::uint8_t* cells, std::int32_t beside) {
+  std::uint32_t begin;
+  if constexpr (piece_windows<Bits> == 2) {
+    begin = *cells;
+  } else {
+    begin = *reinterpret_cast<const std::uint16_t*>(cells);
   }
-};
+  // Two codes in a byte: the one before is in its upper half, the one behind in its lower half.
+  const std::uint32_t pair = cells[beside >> 1];
+  return in_order<Bits, Pad, 4>(begin, Pad == 0 ? pair >> 4 : pair & 0xf);
+}
+
+/// Winners whose gradients pass by a plane.
+struct plane_winners : encoded_winners {};
 
 /// Bits of a row of windows from a plane, in their order.
 template <class Bits, unsigned Pad>
@@ -124,61 +120,81 @@ STASH_DEVICE std::uint32_t four_times(std::uint32_t bits) {
   return ((bits | bits << 3) & 0x11111111U) * 15;
 }
 
-/// Looks for codes that name no cell of their window in x, in row `r`.
+/// Without padding the last window of a row reaches out of x by a column, with it the first one does.
 template <class Bits, unsigned Pad>
-STASH_DEVICE bool corrupt_row(const pool_job& job, const encoded_winners& source,
-                              const piece_window_rows& rows, unsigned r, std::uint32_t codes,
-                              const row_piece& place) {
-  const std::uint32_t looked_at = codes & rows.there[r];
-  const std::int32_t top = 2 * rows.row[r] - static_cast<std::int32_t>(job.rows.pad);
-  // Without padding the last window of a row reaches out of x by a column, with it the first one.
-  constexpr unsigned outermost = Pad == 0 ? piece_windows<Bits> : 0;
-  constexpr std::uint32_t outside = Pad == 0 ? 0x124 : 0x49;
-  const bool reaches_out = Pad == 0 ? !place.right : !place.left;
-  const bool suspect = any_beyond_cells(looked_at, source.passing) ||
-                       (reaches_out && (outside >> (looked_at >> (4 * outermost) & 0xf) & 1) != 0) ||
-                       top < 0 || top + 3 > static_cast<std::int32_t>(job.rows.in);
-  if (!suspect || rows.there[r] == 0) return false;
-  constexpr unsigned count = covering_piece<Bits>;
-  std::uint32_t inside = 0;
+inline constexpr unsigned outermost_window = Pad == 0 ? piece_windows<Bits> : 0;
+/// The cells that it does not have in x, a bit each, if it is one of a piece's windows.
+template <unsigned Pad>
+STASH_DEVICE std::uint32_t cells_outside(const row_piece& place) {
+  constexpr std::uint32_t column = 0x49;
+  return Pad == 0 ? (place.right ? 0 : column << 2) : place.left ? 0 : column;
+}
+
+/// Whether any_corrupt() has to look at codes of windows that exist: one is no cell of any window, or of the
+/// outermost one, or the row that begins in row `top` reaches out of x.
+template <class Bits, unsigned Pad>
+STASH_DEVICE bool may_be_corrupt(const pool_job& job, pass_source passing, const row_piece& place,
+                                 std::int32_t top, std::uint32_t codes) {
+  return any_beyond_cells(codes, passing) ||
+         (cells_outside<Pad>(place) >> (codes >> 4 * outermost_window<Bits, Pad> & 0xf) & 1) != 0 ||
+         top < 0 || top + 3 > static_cast<std::int32_t>(job.rows.in);
+}
+/// Whether a code of a row names no cell of its window in x.
+template <class Bits, unsigned Pad>
+STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const row_piece& place,
+                              std::int32_t top, std::uint32_t there, std::uint32_t codes) {
+  std::uint32_t legal = 0;
   STASH_UNROLL
-  for (unsigned i = 0; i < count; ++i)
-    inside |= (rows.there[r] >> (4 * i) & 1) << i;
-  std::uint32_t pass = inside;
-  if (source.passing == pass_source::plane)
-    pass &= bits_of_windows<Bits, Pad>(source.plane, rows.at[r], rows.beside);
-  const window_row row{0, rows.row[r], rows.column, 0, inside};
-  return any_corrupt<3, 2, 4, count>(job, source, row, looked_at, pass);
+  for (unsigned ky = 0; ky < 3; ++ky) {
+    const std::int32_t row = top + static_cast<std::int32_t>(ky);
+    legal |= row >= 0 && row < static_cast<std::int32_t>(job.rows.in) ? 7U << 3 * ky : 0;
+  }
+  const std::uint32_t none = passing == pass_source::code ? 1U << no_gradient : 0;
+  std::uint32_t wrong = 0;
+  STASH_UNROLL
+  for (unsigned c = 0; c < covering_piece<Bits>; ++c) {
+    const std::uint32_t outside = c == outermost_window<Bits, Pad> ? cells_outside<Pad>(place) : 0;
+    wrong |= ~((legal & ~outside) | none) >> (codes >> 4 * c & 0xf) & there >> 4 * c;
+  }
+  return (wrong & 1) != 0;
 }
 
 /// Codes of two rows of windows; 15, which is no cell, where there is no window or the gradient does not
 /// pass. False if they have to be looked for in another way.
-template <class Bits, unsigned Pad>
-STASH_DEVICE bool passing_codes(const pool_job& job, const encoded_winners& source,
-                                const piece_window_rows& rows, const row_piece& place, std::int32_t first_row,
+template <class Bits, unsigned Pad, class Source>
+STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const Source& source,
+                                const window_row_pair& rows, const row_piece& place,
                                 std::uint32_t (&codes)[2]) {
-  piece_codes<Bits, Pad> loaded;
-  loaded.load(source, rows);
+  const std::uint8_t* const cells = source.cells + rows.plane / 2;
+  std::uint32_t known[2];  // codes of windows that exist
+  STASH_UNROLL
+  for (unsigned r = 0; r < 2; ++r)
+    known[r] = load_row_codes<Bits, Pad>(cells + rows.at[r] / 2, rows.beside) & rows.there[r];
+  // The thread of a window's first row looks for codes that none takes.
   bool corrupt = false;
   STASH_UNROLL
   for (unsigned r = 0; r < 2; ++r) {
-    // The thread of a window's first row looks for codes that none takes.
-    if (r == 1 || place.row == first_row)
-      corrupt = corrupt || corrupt_row<Bits, Pad>(job, source, rows, r, loaded.word[r], place);
-    codes[r] = loaded.word[r] | ~rows.there[r];
-    if (source.passing == pass_source::plane)
-      codes[r] |= ~four_times(bits_of_windows<Bits, Pad>(source.plane, rows.at[r], rows.beside));
+    const std::int32_t top = 2 * rows.row[r] - static_cast<std::int32_t>(job.rows.pad);
+    if ((r == 1 || place.row == grid.first_row) &&
+        may_be_corrupt<Bits, Pad>(job, source.passing, place, top, known[r]))
+      corrupt = corrupt || any_corrupt<Bits, Pad>(job, source.passing, place, top, rows.there[r], known[r]);
   }
   if (corrupt) atomic_or(&source.report->status, status_corrupt);
+  STASH_UNROLL
+  for (unsigned r = 0; r < 2; ++r) {
+    codes[r] = known[r] | ~rows.there[r];
+    if constexpr (std::is_same_v<Source, plane_winners>)
+      codes[r] |= ~four_times(bits_of_windows<Bits, Pad>(source.plane, rows.plane + rows.at[r], rows.beside));
+  }
   return true;
 }
 template <class Bits, unsigned Pad>
-STASH_DEVICE bool passing_codes(const pool_job& job, const searched_winners& source,
-                                const piece_window_rows& rows, const row_piece& place, std::int32_t,
+STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const searched_winners& source,
+                                const window_row_pair& rows, const row_piece& place,
                                 std::uint32_t (&codes)[2]) {
   constexpr unsigned count = covering_piece<Bits>;
   const std::int32_t top = 2 * rows.row[0] - static_cast<std::int32_t>(job.rows.pad);
-  piece_search<Bits, Pad, count> search(job, source.x, place, top);
+  piece_search<Bits, Pad, count> search(job, grid, source.x, place, top);
   if (!search.numbers) return false;
   STASH_UNROLL
   for (unsigned r = 0; r < 2; ++r) {
@@ -217,16 +233,16 @@ template <class Bits, unsigned Pad, class Source>
 STASH_KERNEL(pool_threads, pool_blocks_of_pieces<Source>)
 pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source source, void* dx) {
   constexpr unsigned length = piece_elements<Bits>, count = covering_piece<Bits>;
-  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
+  const std::uint32_t unit = piece_unit();
   if (unit >= grid.units) return;
   const row_piece place = place_of_piece(grid, unit);
-  const piece_window_rows rows = rows_around<Bits, Pad>(job, place);
+  const window_row_pair rows = rows_around<Bits, Pad>(job, grid, place);
   piece_gradients<Bits> gradients[2];
   STASH_UNROLL
   for (unsigned r = 0; r < 2; ++r)
-    gradients[r].load(static_cast<const Bits*>(dy) + rows.at[r], rows.beside);
+    gradients[r].load(static_cast<const Bits*>(dy) + rows.plane + rows.at[r], rows.beside);
   std::uint32_t codes[2];
-  const bool known = passing_codes<Bits, Pad>(job, source, rows, place, grid.first_row, codes);
+  const bool known = passing_codes<Bits, Pad>(job, grid, source, rows, place, codes);
 
   float sums[2][length] = {};
   STASH_UNROLL
@@ -260,15 +276,16 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
       sum_of_all += sums[p][i];
   }
   const auto in_map = [&](std::int32_t row) { return row >= 0 && row < job.rows.in; };
-  const std::int64_t plane = static_cast<std::int64_t>(place.plane) * job.rows.in;
+  const auto width = static_cast<std::int32_t>(job.columns.in);
   const std::int32_t column = place.piece * static_cast<std::int32_t>(length);
-  Bits* const to = static_cast<Bits*>(dx) + ((plane + place.row) * job.columns.in + column);
+  Bits* const to =
+      static_cast<Bits*>(dx) + std::uint64_t{place.plane} * grid.x_plane + (place.row * width + column);
   if (known && sum_of_all == sum_of_all) {
     STASH_UNROLL
     for (unsigned p = 0; p < 2; ++p) {
       const vector16 out = piece_of_sums<Bits>(sums[p], job.type);
       if (!in_map(place.row + static_cast<std::int32_t>(p))) continue;
-      store_vector(reinterpret_cast<vector16*>(to + p * job.columns.in), out);
+      store_vector(reinterpret_cast<vector16*>(to + static_cast<std::int32_t>(p) * width), out);
     }
     return;
   }
@@ -281,7 +298,8 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
       const map_place<std::int32_t> e{place.plane, 0, 0, 0, row, column + static_cast<std::int32_t>(i)};
       float sum[1] = {};
       gather<Bits, 1>(job, dy, source, e, sum);
-      to[p * job.columns.in + i] = result_from_f32<Bits>(sum[0], job.type);
+      to[static_cast<std::int32_t>(p) * width + static_cast<std::int32_t>(i)] =
+          result_from_f32<Bits>(sum[0], job.type);
     }
   }
 }

@@ -31,10 +31,10 @@ STASH_DEVICE void pad_plane(const code_plane& plane, std::uint64_t values) {
 /// pool_forward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for the windows of
 /// all pieces, in two rows of y.
 template <class Bits, unsigned Pad>
-STASH_KERNEL(pool_threads, tuning::pool_blocks)
+STASH_KERNEL(pool_threads, tuning::pool_blocks_of_pieces)
 pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
   constexpr unsigned count = piece_windows<Bits>;
-  const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
+  const std::uint32_t unit = piece_unit();
   if (unit >= grid.units) return;
   if (unit == 0) {
     report_planes(planes);
@@ -43,12 +43,11 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
   }
   const row_piece place = place_of_piece(grid, unit);
   const std::int32_t top = 2 * place.row - static_cast<std::int32_t>(job.rows.pad);
-  piece_search<Bits, Pad, count> search(job, x, place, top);
-  const std::int64_t length = job.columns.out;
-  const std::uint64_t first =
-      (place.plane * static_cast<std::uint64_t>(job.rows.out) + static_cast<std::uint64_t>(place.row)) *
-          static_cast<std::uint64_t>(length) +
-      static_cast<std::uint64_t>(place.piece) * count;
+  piece_search<Bits, Pad, count> search(job, grid, x, place, top);
+  const auto length = static_cast<std::uint32_t>(job.columns.out);
+  const std::uint32_t in_plane =
+      static_cast<std::uint32_t>(place.row) * length + static_cast<std::uint32_t>(place.piece) * count;
+  const std::uint64_t first = std::uint64_t{place.plane} * grid.y_plane + in_plane;
   const bool second_row = place.row + 1 < job.rows.out;
   if (search.numbers) {
     STASH_UNROLL
@@ -65,7 +64,7 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
           chosen.cell[w] = select_bits(kept, found.cell[w], found.number(no_gradient));
         }
       }
-      const std::uint64_t at = first + r * static_cast<std::uint64_t>(length);
+      const std::uint64_t at = first + r * length;
       *reinterpret_cast<vector8*>(static_cast<Bits*>(y) + at) = {{found.value[0], found.value[1]}};
       store_piece_codes<Bits>(planes.index, at, found.codes());
       store_piece_codes<Bits>(planes.code, at, chosen.codes());
@@ -74,7 +73,7 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
   }
   STASH_NO_UNROLL
   for (unsigned r = 0; r < (second_row ? 2U : 1U); ++r) {
-    const std::uint64_t at = first + r * static_cast<std::uint64_t>(length);
+    const std::uint64_t at = first + r * length;
     std::uint32_t cells = 0, chosen = 0;
     STASH_NO_UNROLL
     for (unsigned i = 0; i < count; ++i) {
