@@ -152,23 +152,24 @@ bool in_pieces(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
   const std::uint64_t bytes = width * size_of(type);
-  if (!call.runs || c.kernel != 3 || c.stride != 2 || c.pad > 1 || c.in != 2 * c.out || bytes % 16 != 0)
+  if (!call.runs || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out || bytes % 16 != 0)
     return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
   const std::uint64_t pairs = (height + 3) / 2;
   return (height + 3) * width < most && call.job.x_units / (height * width) * pairs * (bytes / 16) < most;
 }
-/// Rows [first_row, rows) of every plane, two at a time.
-piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows) {
+/// Rows [first_row, rows) of every plane, some at a time.
+piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows,
+                         std::int64_t at_a_time) {
   const pool_job& job = call.job;
   const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
-  const std::int64_t pairs = (rows - first_row + 1) / 2;
+  const std::int64_t groups = (rows - first_row + at_a_time - 1) / at_a_time;
   const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
   const auto planes = static_cast<std::int64_t>(job.x_units) / x_plane;
   return {divisor_of(pieces),
-          divisor_of(pairs),
+          divisor_of(groups),
           static_cast<std::int32_t>(first_row),
-          static_cast<std::uint32_t>(planes * pairs * pieces),
+          static_cast<std::uint32_t>(planes * groups * pieces),
           static_cast<std::uint32_t>(x_plane),
           static_cast<std::uint32_t>(y_plane)};
 }
@@ -222,7 +223,7 @@ void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, 
 
 void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
                     const pool_planes& planes) {
-  const piece_grid grid = piece_grid_of(call, x.type, 0, call.job.rows.out);
+  const piece_grid grid = piece_grid_of(call, x.type, 0, call.job.rows.out, 2);
   with_element(x.type, [&](auto bits) {
     with_padding(call, [&](auto pad) {
       launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
@@ -267,7 +268,7 @@ template <class Source>
 void backward_pieces(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
   const window_axis& rows = call.job.rows;
-  const piece_grid grid = piece_grid_of(call, dx.type, -(rows.pad % 2), rows.in);
+  const piece_grid grid = piece_grid_of(call, dx.type, -rows.pad, rows.in, 2 * piece_pairs<Source>);
   with_element(dx.type, [&](auto bits) {
     with_padding(call, [&](auto pad) {
       launch(call.name, call.context, pool_blocks(grid.units), pool_threads,

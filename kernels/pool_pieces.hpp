@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Pooling with windows of 3 x 3 two apart where channels come first and rows of x are whole 16-byte pieces,
-/// with two columns for each window: a thread has a piece of two rows, or the windows that begin in it. What
-/// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
+/// with two columns for each window: a thread has a piece of a few rows, or the windows that begin in it.
+/// What neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
 /// pool_runs.hpp takes other rows.
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace stash::kernels {
 template <class Bits>
 inline constexpr unsigned piece_windows = piece_elements<Bits> / 2;
 
-/// How maps are cut into pieces of two rows. Threads, and the values of a plane, are less than 2^31.
+/// How maps are cut into pieces of a few rows. Threads, and the values of a plane, are less than 2^31.
 struct piece_grid {
-  divisor pieces, pairs;           ///< of a row; of rows in a plane
-  std::int32_t first_row;          ///< of the first pair
+  divisor pieces, groups;          ///< of a row; of rows in a plane
+  std::int32_t first_row;          ///< of the first group
   std::uint32_t units;             ///< threads
   std::uint32_t x_plane, y_plane;  ///< values
 };
@@ -30,15 +30,16 @@ struct row_piece {
   std::int32_t row, piece;
   bool left, right;  ///< whether there are pieces beside it
 };
+/// `Rows`: of a group.
+template <unsigned Rows>
 STASH_DEVICE row_piece place_of_piece(const piece_grid& grid, std::uint32_t unit) {
-  const std::uint32_t pair = small_quotient(unit, grid.pieces);
+  const std::uint32_t group = small_quotient(unit, grid.pieces);
   const auto pieces = static_cast<std::uint32_t>(grid.pieces.value);
   row_piece place;
-  place.plane = small_quotient(pair, grid.pairs);
-  place.piece = static_cast<std::int32_t>(unit - pair * pieces);
-  place.row =
-      2 * static_cast<std::int32_t>(pair - place.plane * static_cast<std::uint32_t>(grid.pairs.value)) +
-      grid.first_row;
+  place.plane = small_quotient(group, grid.groups);
+  place.piece = static_cast<std::int32_t>(unit - group * pieces);
+  const std::uint32_t in_plane = group - place.plane * static_cast<std::uint32_t>(grid.groups.value);
+  place.row = static_cast<std::int32_t>(in_plane * Rows) + grid.first_row;
   place.left = place.piece > 0;
   place.right = place.piece + 1 < static_cast<std::int32_t>(pieces);
   return place;
@@ -154,13 +155,15 @@ struct piece_maxima {
   }
 };
 
-/// The maxima of two rows of windows, of which the first one begins in row `top`, and their first cells in x.
-template <class Bits, unsigned Pad, unsigned Windows>
+/// The maxima of rows of windows, of which the first one begins in row `top`, and their first cells in x.
+/// Before x lies a row at most.
+template <class Bits, unsigned Pad, unsigned Windows, unsigned Rows>
 struct piece_search {
-  static constexpr unsigned rows = 5;
-  piece_maxima<Bits, Windows> found[2];
-  std::uint32_t first_row[2];  ///< the first cell in x, but for padding on the left
-  std::uint32_t padded;        ///< 1 if the first window begins before x
+  static constexpr unsigned rows = 2 * Rows + 1;
+  using row_maxima = piece_maxima<Bits, Windows>;
+  row_maxima found[Rows];
+  std::uint32_t first_row[Rows];  ///< the first cell in x, but for padding on the left
+  std::uint32_t padded;           ///< 1 if the first window begins before x
   bool numbers;  ///< without NaN, and for bf16 without numbers that are NaN of f16; else nothing is found
 
   STASH_DEVICE piece_search(const pool_job& job, const piece_grid& grid, const void* x,
@@ -174,25 +177,25 @@ struct piece_search {
       const std::int32_t row = nearest_row(top + static_cast<std::int32_t>(k), job.rows.in);
       columns[k].load(plane + static_cast<std::uint32_t>(row * length + column), place.left, place.right);
     }
-    STASH_UNROLL
-    for (unsigned r = 0; r < 2; ++r) {
-      const std::int32_t origin = top + static_cast<std::int32_t>(2 * r);
-      first_row[r] = origin < 0 ? 3 * static_cast<std::uint32_t>(-origin) : 0;
-    }
     padded = Pad == 1 && !place.left ? 1 : 0;
     look_for_nan(columns);
     if (!numbers) return;
 
-    // The third row of the first windows is the first row of the second ones.
-    found[0] = of_row(columns[0], first_row[0]);
-    add(found[0], of_row(columns[1], 3));
-    found[1] = of_row(columns[2], 6);
-    add(found[0], found[1]);
     STASH_UNROLL
-    for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w)
-      found[1].cell[w] -= piece_maxima<Bits, Windows>::number(6 - first_row[1]);
-    add(found[1], of_row(columns[3], 3));
-    add(found[1], of_row(columns[4], 6));
+    for (unsigned r = 0; r < Rows; ++r) {
+      first_row[r] = top + static_cast<std::int32_t>(2 * r) < 0 ? 3 : 0;
+      if (r == 0) found[0] = of_row(columns[0], first_row[0]);
+      add(found[r], of_row(columns[2 * r + 1], 3));
+      const row_maxima last = of_row(columns[2 * r + 2], 6);
+      add(found[r], last);
+      if (r + 1 == Rows) break;
+      // The last row of windows is the first one of the next.
+      const std::uint32_t first = top + static_cast<std::int32_t>(2 * r + 2) < 0 ? 3 : 0;
+      found[r + 1] = last;
+      STASH_UNROLL
+      for (unsigned w = 0; w < row_maxima::words; ++w)
+        found[r + 1].cell[w] -= row_maxima::number(6 - first);
+    }
   }
 
   /// The first cell in x of the windows in a word of a row.
@@ -202,7 +205,7 @@ struct piece_search {
 
  private:
   STASH_DEVICE std::uint32_t numbers_from(std::uint32_t row, unsigned w) const {
-    return piece_maxima<Bits, Windows>::number(row) + (w == 0 ? padded : 0);
+    return row_maxima::number(row) + (w == 0 ? padded : 0);
   }
   /// Whether one of the numbers is a NaN: then their sum is one, too. That it is of infinities as well costs
   /// nothing but time.

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Backward max pooling of pieces (pool_pieces.hpp). A thread's pair of rows begins with the first row of
-/// windows, so which cells of a window its elements are is known when this is compiled. Codes lie in words,
-/// of four bits each, in the order of windows; winners in x are found for every window that the thread needs.
+/// Backward max pooling of pieces (pool_pieces.hpp). A thread's rows begin with the first row of windows, so
+/// which cells of a window its elements are is known when this is compiled. Codes lie in words, of four bits
+/// each, in the order of windows; winners in x are found for every window that the thread needs.
 
 #include <cstdint>
 #include <type_traits>
@@ -18,33 +18,35 @@ namespace stash::kernels {
 template <class Bits>
 inline constexpr unsigned covering_piece = piece_windows<Bits> + 1;
 
-/// Two rows of them.
-struct window_row_pair {
-  std::uint64_t plane;          ///< its first window among all of y
-  std::int32_t row[2], column;  ///< of the first window; there may be none
-  std::uint32_t at[2];          ///< the windows that begin in the piece, in the plane
-  std::int32_t beside;          ///< from there to the one more, or to any other if there is none
-  std::uint32_t there[2];       ///< all bits of four for each window that exists
+/// Rows of them: those that begin in a thread's rows, and the one before.
+template <unsigned Count>
+struct covering_rows {
+  std::uint64_t plane;         ///< its first window among all of y
+  std::int32_t beside;         ///< from a piece's windows to the one more, or to any if there is none
+  std::int32_t top[Count];     ///< the first row in x
+  std::uint32_t at[Count];     ///< the windows that begin in the piece, in the plane
+  std::uint32_t there[Count];  ///< all bits of four for each window that exists
 };
-template <class Bits, unsigned Pad>
-STASH_DEVICE window_row_pair rows_around(const pool_job& job, const piece_grid& grid,
-                                         const row_piece& place) {
+template <class Bits, unsigned Pad, unsigned Count>
+STASH_DEVICE covering_rows<Count> rows_around(const pool_job& job, const piece_grid& grid,
+                                              const row_piece& place) {
   constexpr auto count = static_cast<std::int32_t>(piece_windows<Bits>);
   constexpr std::uint32_t all = (1U << 4 * covering_piece<Bits>)-1;
   constexpr std::uint32_t more = Pad == 0 ? 0xfU : 0xfU << 4 * piece_windows<Bits>;
   const bool any_more = Pad == 0 ? place.left : place.right;
-  window_row_pair rows;
+  const std::uint32_t columns = any_more ? all : all & ~more;
+  covering_rows<Count> rows;
   rows.plane = std::uint64_t{place.plane} * grid.y_plane;
-  rows.column = place.piece * count - (Pad == 0 ? 1 : 0);
   rows.beside = any_more ? (Pad == 0 ? -1 : count) : 0;
-  const std::int32_t row = (place.row + static_cast<std::int32_t>(job.rows.pad)) >> 1;
+  const std::int32_t before = ((place.row + static_cast<std::int32_t>(job.rows.pad)) >> 1) - 1;
   STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r) {
-    rows.row[r] = row - 1 + static_cast<std::int32_t>(r);
-    const std::int32_t nearest = nearest_row(rows.row[r], job.rows.out);
+  for (unsigned r = 0; r < Count; ++r) {
+    const std::int32_t row = before + static_cast<std::int32_t>(r);
+    const std::int32_t nearest = nearest_row(row, job.rows.out);
+    rows.top[r] = place.row + 2 * (static_cast<std::int32_t>(r) - 1);
     rows.at[r] = static_cast<std::uint32_t>(nearest * static_cast<std::int32_t>(job.columns.out) +
                                             place.piece * count);
-    rows.there[r] = rows.row[r] == nearest ? (any_more ? all : all & ~more) : 0;
+    rows.there[r] = row == nearest ? columns : 0;
   }
   return rows;
 }
@@ -159,45 +161,49 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const ro
   return (wrong & 1) != 0;
 }
 
-/// Codes of two rows of windows; 15, which is no cell, where there is no window or the gradient does not
-/// pass. False if they have to be looked for in another way.
-template <class Bits, unsigned Pad, class Source>
-STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const Source& source,
-                                const window_row_pair& rows, const row_piece& place,
-                                std::uint32_t (&codes)[2]) {
+/// Codes of rows of windows; 15, which is no cell, where there is no window or the gradient does not pass.
+/// False if they have to be looked for in another way.
+template <class Bits, unsigned Pad, unsigned Count, class Source>
+STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid&, const Source& source,
+                                const covering_rows<Count>& rows, const row_piece& place,
+                                std::uint32_t (&codes)[Count]) {
   const std::uint8_t* const cells = source.cells + rows.plane / 2;
-  std::uint32_t known[2];  // codes of windows that exist
+  std::uint32_t known[Count];  // codes of windows that exist
   STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r)
+  for (unsigned r = 0; r < Count; ++r)
     known[r] = load_row_codes<Bits, Pad>(cells + rows.at[r] / 2, rows.beside) & rows.there[r];
-  // The thread of a window's first row looks for codes that none takes.
-  bool corrupt = false;
+  // The thread of a window's first row looks for codes that none takes. There is no row before the first
+  // thread's: padding is a row at most.
+  std::uint32_t suspects = 0;
   STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r) {
-    const std::int32_t top = 2 * rows.row[r] - static_cast<std::int32_t>(job.rows.pad);
-    if ((r == 1 || place.row == grid.first_row) &&
-        may_be_corrupt<Bits, Pad>(job, source.passing, place, top, known[r]))
-      corrupt = corrupt || any_corrupt<Bits, Pad>(job, source.passing, place, top, rows.there[r], known[r]);
+  for (unsigned r = 1; r < Count; ++r)
+    suspects |= may_be_corrupt<Bits, Pad>(job, source.passing, place, rows.top[r], known[r]) ? 1U << r : 0;
+  if (suspects != 0) {
+    bool corrupt = false;
+    STASH_UNROLL
+    for (unsigned r = 1; r < Count; ++r) {
+      corrupt =
+          any_corrupt<Bits, Pad>(job, source.passing, place, rows.top[r], rows.there[r], known[r]) || corrupt;
+    }
+    if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
-  if (corrupt) atomic_or(&source.report->status, status_corrupt);
   STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r) {
+  for (unsigned r = 0; r < Count; ++r) {
     codes[r] = known[r] | ~rows.there[r];
     if constexpr (std::is_same_v<Source, plane_winners>)
       codes[r] |= ~four_times(bits_of_windows<Bits, Pad>(source.plane, rows.plane + rows.at[r], rows.beside));
   }
   return true;
 }
-template <class Bits, unsigned Pad>
+template <class Bits, unsigned Pad, unsigned Count>
 STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const searched_winners& source,
-                                const window_row_pair& rows, const row_piece& place,
-                                std::uint32_t (&codes)[2]) {
+                                const covering_rows<Count>& rows, const row_piece& place,
+                                std::uint32_t (&codes)[Count]) {
   constexpr unsigned count = covering_piece<Bits>;
-  const std::int32_t top = 2 * rows.row[0] - static_cast<std::int32_t>(job.rows.pad);
-  piece_search<Bits, Pad, count> search(job, grid, source.x, place, top);
+  piece_search<Bits, Pad, count, Count> search(job, grid, source.x, place, rows.top[0]);
   if (!search.numbers) return false;
   STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r) {
+  for (unsigned r = 0; r < Count; ++r) {
     piece_maxima<Bits, count>& found = search.found[r];
     if (source.relu) {
       STASH_UNROLL
@@ -221,85 +227,94 @@ STASH_DEVICE vector16 piece_of_sums(const float (&sums)[piece_elements<Bits>], c
   }
 }
 
-/// Where rows of windows are found again, registers hold five rows of x.
+/// Where windows are found again, registers hold rows of x.
 template <class Source>
 inline constexpr unsigned pool_blocks_of_pieces =
-    std::is_base_of_v<encoded_winners, Source> ? tuning::pool_blocks_of_pieces
-                                               : tuning::pool_blocks_searching;
+    std::is_base_of_v<encoded_winners, Source> ? tuning::pool_blocks_of_pieces : tuning::pool_blocks;
+/// Rows of a thread, in pairs.
+template <class Source>
+inline constexpr unsigned piece_pairs = std::is_base_of_v<encoded_winners, Source> ? 2 : 1;
 
 /// pool_backward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for all pieces of
-/// dx, in two rows.
+/// dx.
 template <class Bits, unsigned Pad, class Source>
 STASH_KERNEL(pool_threads, pool_blocks_of_pieces<Source>)
 pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source source, void* dx) {
   constexpr unsigned length = piece_elements<Bits>, count = covering_piece<Bits>;
+  constexpr unsigned pairs = piece_pairs<Source>;
   const std::uint32_t unit = piece_unit();
   if (unit >= grid.units) return;
-  const row_piece place = place_of_piece(grid, unit);
-  const window_row_pair rows = rows_around<Bits, Pad>(job, grid, place);
-  piece_gradients<Bits> gradients[2];
+  const row_piece place = place_of_piece<2 * pairs>(grid, unit);
+  const covering_rows<pairs + 1> rows = rows_around<Bits, Pad, pairs + 1>(job, grid, place);
+  piece_gradients<Bits> gradients[pairs + 1];
   STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r)
+  for (unsigned r = 0; r < pairs + 1; ++r)
     gradients[r].load(static_cast<const Bits*>(dy) + rows.plane + rows.at[r], rows.beside);
-  std::uint32_t codes[2];
+  std::uint32_t codes[pairs + 1];
   const bool known = passing_codes<Bits, Pad>(job, grid, source, rows, place, codes);
+  float gradient[pairs + 1][count];
+  STASH_UNROLL
+  for (unsigned r = 0; r < pairs + 1; ++r)
+    gradients[r].template to_f32s<Pad>(job.type, gradient[r]);
 
-  float sums[2][length] = {};
-  STASH_UNROLL
-  for (unsigned r = 0; r < 2; ++r) {
-    float gradient[count];
-    gradients[r].template to_f32s<Pad>(job.type, gradient);
-    STASH_UNROLL
-    for (unsigned p = 0; p < 2; ++p) {
-      // Unsigned: a row or a column that there is not is above all others.
-      const unsigned ky = p + 2 - 2 * r;
-      if (ky >= 3) continue;
-      // The last cells first: theirs are the windows that come first.
-      STASH_UNROLL
-      for (unsigned back = 0; back < 3; ++back) {
-        const unsigned kx = 2 - back;
-        const std::uint32_t other = codes[r] ^ (ky * 3 + kx) * 0x11111111U;
-        STASH_UNROLL
-        for (unsigned c = 0; c < count; ++c) {
-          const unsigned i = kx + 2 * c - (Pad == 0 ? 2 : 1);
-          if (i < length) add_unless(sums[p][i], gradient[c], other & 0xfU << (4 * c));
-        }
-      }
-    }
-  }
-  // NaN keeps its bits only in gather(). Where one is among the sums, it is their sum, too.
-  float sum_of_all = 0;
-  STASH_UNROLL
-  for (unsigned p = 0; p < 2; ++p) {
-    STASH_UNROLL
-    for (unsigned i = 0; i < length; ++i)
-      sum_of_all += sums[p][i];
-  }
   const auto in_map = [&](std::int32_t row) { return row >= 0 && row < job.rows.in; };
   const auto width = static_cast<std::int32_t>(job.columns.in);
   const std::int32_t column = place.piece * static_cast<std::int32_t>(length);
   Bits* const to =
       static_cast<Bits*>(dx) + std::uint64_t{place.plane} * grid.x_plane + (place.row * width + column);
-  if (known && sum_of_all == sum_of_all) {
+  std::uint32_t careful = 0;  // pairs of rows that need more than sums, a bit each
+  STASH_UNROLL
+  for (unsigned pair = 0; pair < pairs; ++pair) {
+    float sums[2][length] = {};
+    STASH_UNROLL
+    for (unsigned r = 0; r < 2; ++r) {
+      STASH_UNROLL
+      for (unsigned p = 0; p < 2; ++p) {
+        // Unsigned: a row or a column that there is not is above all others.
+        const unsigned ky = p + 2 - 2 * r;
+        if (ky >= 3) continue;
+        // The last cells first: theirs are the windows that come first.
+        STASH_UNROLL
+        for (unsigned back = 0; back < 3; ++back) {
+          const unsigned kx = 2 - back;
+          const std::uint32_t other = codes[pair + r] ^ (ky * 3 + kx) * 0x11111111U;
+          STASH_UNROLL
+          for (unsigned c = 0; c < count; ++c) {
+            const unsigned i = kx + 2 * c - (Pad == 0 ? 2 : 1);
+            if (i < length) add_unless(sums[p][i], gradient[pair + r][c], other & 0xfU << (4 * c));
+          }
+        }
+      }
+    }
+    // NaN keeps its bits only in gather(). Where one is among the sums, it is their sum, too.
+    float sum_of_all = 0;
     STASH_UNROLL
     for (unsigned p = 0; p < 2; ++p) {
-      const vector16 out = piece_of_sums<Bits>(sums[p], job.type);
-      if (!in_map(place.row + static_cast<std::int32_t>(p))) continue;
-      store_vector(reinterpret_cast<vector16*>(to + static_cast<std::int32_t>(p) * width), out);
+      STASH_UNROLL
+      for (unsigned i = 0; i < length; ++i)
+        sum_of_all += sums[p][i];
     }
-    return;
+    const bool numbers = known && sum_of_all == sum_of_all;
+    careful |= numbers ? 0 : 1U << pair;
+    STASH_UNROLL
+    for (unsigned p = 0; p < 2; ++p) {
+      const auto row = static_cast<std::int32_t>(2 * pair + p);
+      const vector16 out = piece_of_sums<Bits>(sums[p], job.type);
+      if (numbers && in_map(place.row + row))
+        store_vector(reinterpret_cast<vector16*>(to + row * width), out);
+    }
   }
+  if (careful == 0) return;
   STASH_NO_UNROLL
-  for (unsigned p = 0; p < 2; ++p) {
-    const std::int32_t row = place.row + static_cast<std::int32_t>(p);
-    if (!in_map(row)) continue;
+  for (unsigned p = 0; p < 2 * pairs; ++p) {
+    const auto row = static_cast<std::int32_t>(p);
+    if ((careful >> p / 2 & 1) == 0 || !in_map(place.row + row)) continue;
     STASH_NO_UNROLL
-    for (unsigned i = 0; i < length; ++i) {
-      const map_place<std::int32_t> e{place.plane, 0, 0, 0, row, column + static_cast<std::int32_t>(i)};
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(length); ++i) {
+      const map_place<std::int32_t> e{place.plane, 0, 0, 0, place.row + row, column + i};
       float sum[1] = {};
       gather<Bits, 1>(job, dy, source, e, sum);
-      to[static_cast<std::int32_t>(p) * width + static_cast<std::int32_t>(i)] =
-          result_from_f32<Bits>(sum[0], job.type);
+      to[row * width + i] = result_from_f32<Bits>(sum[0], job.type);
     }
   }
 }

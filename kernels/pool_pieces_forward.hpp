@@ -41,9 +41,9 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
     pad_plane(planes.index, job.y_units);
     pad_plane(planes.code, job.y_units);
   }
-  const row_piece place = place_of_piece(grid, unit);
+  const row_piece place = place_of_piece<2>(grid, unit);
   const std::int32_t top = 2 * place.row - static_cast<std::int32_t>(job.rows.pad);
-  piece_search<Bits, Pad, count> search(job, grid, x, place, top);
+  piece_search<Bits, Pad, count, 2> search(job, grid, x, place, top);
   const auto length = static_cast<std::uint32_t>(job.columns.out);
   const std::uint32_t in_plane =
       static_cast<std::uint32_t>(place.row) * length + static_cast<std::uint32_t>(place.piece) * count;
