@@ -152,7 +152,8 @@ bool in_pieces(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
   const std::uint64_t bytes = width * size_of(type);
-  if (!call.runs || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out || bytes % 16 != 0)
+  if (!call.runs || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
+      bytes % 16 != 0)
     return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
   const std::uint64_t pairs = (height + 3) / 2;
@@ -268,7 +269,7 @@ template <class Source>
 void backward_pieces(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
   const window_axis& rows = call.job.rows;
-  const piece_grid grid = piece_grid_of(call, dx.type, -rows.pad, rows.in, 2 * piece_pairs<Source>);
+  const piece_grid grid = piece_grid_of(call, dx.type, -rows.pad, rows.in, 2 * piece_pairs);
   with_element(dx.type, [&](auto bits) {
     with_padding(call, [&](auto pad) {
       launch(call.name, call.context, pool_blocks(grid.units), pool_threads,

@@ -232,8 +232,7 @@ template <class Source>
 inline constexpr unsigned pool_blocks_of_pieces =
     std::is_base_of_v<encoded_winners, Source> ? tuning::pool_blocks_of_pieces : tuning::pool_blocks;
 /// Rows of a thread, in pairs.
-template <class Source>
-inline constexpr unsigned piece_pairs = std::is_base_of_v<encoded_winners, Source> ? 2 : 1;
+inline constexpr unsigned piece_pairs = 2;
 
 /// pool_backward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for all pieces of
 /// dx.
@@ -241,7 +240,7 @@ template <class Bits, unsigned Pad, class Source>
 STASH_KERNEL(pool_threads, pool_blocks_of_pieces<Source>)
 pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source source, void* dx) {
   constexpr unsigned length = piece_elements<Bits>, count = covering_piece<Bits>;
-  constexpr unsigned pairs = piece_pairs<Source>;
+  constexpr unsigned pairs = piece_pairs;
   const std::uint32_t unit = piece_unit();
   if (unit >= grid.units) return;
   const row_piece place = place_of_piece<2 * pairs>(grid, unit);
