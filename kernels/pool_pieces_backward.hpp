@@ -132,14 +132,11 @@ STASH_DEVICE std::uint32_t cells_outside(const row_piece& place) {
   return Pad == 0 ? (place.right ? 0 : column << 2) : place.left ? 0 : column;
 }
 
-/// Whether any_corrupt() has to look at codes of windows that exist: one is no cell of any window, or of the
-/// outermost one, or the row that begins in row `top` reaches out of x.
+/// Whether one of the codes of windows that exist is no cell of any window, or of the outermost one.
 template <class Bits, unsigned Pad>
-STASH_DEVICE bool may_be_corrupt(const pool_job& job, pass_source passing, const row_piece& place,
-                                 std::int32_t top, std::uint32_t codes) {
-  return any_beyond_cells(codes, passing) ||
-         (cells_outside<Pad>(place) >> (codes >> 4 * outermost_window<Bits, Pad> & 0xf) & 1) != 0 ||
-         top < 0 || top + 3 > static_cast<std::int32_t>(job.rows.in);
+STASH_DEVICE bool beyond_cells(pass_source passing, const row_piece& place, std::uint32_t codes) {
+  const std::uint32_t outermost = codes >> 4 * outermost_window<Bits, Pad> & 0xf;
+  return any_beyond_cells(codes, passing) || (cells_outside<Pad>(place) >> outermost & 1) != 0;
 }
 /// Whether a code of a row names no cell of its window in x.
 template <class Bits, unsigned Pad>
@@ -174,11 +171,11 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid&, const So
     known[r] = load_row_codes<Bits, Pad>(cells + rows.at[r] / 2, rows.beside) & rows.there[r];
   // The thread of a window's first row looks for codes that none takes. There is no row before the first
   // thread's: padding is a row at most.
-  std::uint32_t suspects = 0;
+  bool suspect = rows.top[1] < 0 || rows.top[Count - 1] + 3 > static_cast<std::int32_t>(job.rows.in);
   STASH_UNROLL
   for (unsigned r = 1; r < Count; ++r)
-    suspects |= may_be_corrupt<Bits, Pad>(job, source.passing, place, rows.top[r], known[r]) ? 1U << r : 0;
-  if (suspects != 0) {
+    suspect = suspect || beyond_cells<Bits, Pad>(source.passing, place, known[r]);
+  if (suspect) {
     bool corrupt = false;
     STASH_UNROLL
     for (unsigned r = 1; r < Count; ++r) {
