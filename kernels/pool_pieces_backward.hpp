@@ -246,7 +246,7 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
   STASH_UNROLL
   for (unsigned r = 0; r < pairs + 1; ++r)
     gradients[r].load(static_cast<const Bits*>(dy) + rows.plane + rows.at[r], rows.beside);
-  std::uint32_t codes[pairs + 1];
+  std::uint32_t codes[pairs + 1] = {};
   const bool known = passing_codes<Bits, Pad>(job, grid, source, rows, place, codes);
   float gradient[pairs + 1][count];
   STASH_UNROLL
