@@ -10,6 +10,8 @@
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
 #include "pool_pairs.hpp"
+#include "pool_pieces_backward.hpp"
+#include "pool_pieces_forward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
@@ -139,6 +141,41 @@ void with_window(const pool_call& call, const Body& body) {
   body(three{}, std::integral_constant<unsigned, 1>{});
 }
 
+/// Calls body(columns before x), a constant.
+template <class Body>
+void with_padding(const pool_call& call, const Body& body) {
+  if (call.job.columns.pad == 0) return body(std::integral_constant<unsigned, 0>{});
+  body(std::integral_constant<unsigned, 1>{});
+}
+
+/// Whether runs are whole pieces of two rows (pool_pieces.hpp). x has values.
+bool in_pieces(const pool_call& call, dtype type) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
+  const std::uint64_t bytes = width * size_of(type);
+  if (!call.runs || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
+      bytes % 16 != 0)
+    return false;
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  const std::uint64_t pairs = (height + 3) / 2;
+  return (height + 3) * width < most && call.job.x_units / (height * width) * pairs * (bytes / 16) < most;
+}
+/// Rows [first_row, rows) of every plane, some at a time.
+piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows,
+                         std::int64_t at_a_time) {
+  const pool_job& job = call.job;
+  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t groups = (rows - first_row + at_a_time - 1) / at_a_time;
+  const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
+  const auto planes = static_cast<std::int64_t>(job.x_units) / x_plane;
+  return {divisor_of(pieces),
+          divisor_of(groups),
+          static_cast<std::int32_t>(first_row),
+          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(x_plane),
+          static_cast<std::uint32_t>(y_plane)};
+}
+
 /// Whether the map that is read has pieces enough, and not too many.
 bool pieces_fit(const const_tensor_view& map) {
   const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
@@ -193,8 +230,21 @@ std::uint64_t pair_blocks(dtype type, std::uint64_t values) {
   return (values + stretch - 1) / stretch;
 }
 
+void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const piece_grid grid = piece_grid_of(call, x.type, 0, call.job.rows.out, 2);
+  with_element(x.type, [&](auto bits) {
+    with_padding(call, [&](auto pad) {
+      launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+             pool_forward_pieces<decltype(bits), pad>, call.job, grid, relu, static_cast<const void*>(x.data),
+             static_cast<void*>(y.data), planes);
+    });
+  });
+}
+
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
+  if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
   const bool pairs = call.pairs && call.width != 1;
@@ -220,6 +270,20 @@ void backward_runs(const pool_call& call, const const_tensor_view& dy, const enc
       launch(call.name, call.context, stretches_of(grid, values), pool_threads,
              pool_backward_runs<element, kernel, stride>, call.job, grid, static_cast<const void*>(dy.data),
              source, static_cast<void*>(dx.data));
+    });
+  });
+}
+
+template <class Source>
+void backward_pieces(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  const window_axis& rows = call.job.rows;
+  const piece_grid grid = piece_grid_of(call, dx.type, -rows.pad, rows.in, 2 * piece_pairs);
+  with_element(dx.type, [&](auto bits) {
+    with_padding(call, [&](auto pad) {
+      launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+             pool_backward_pieces<decltype(bits), pad, Source>, call.job, grid,
+             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
     });
   });
 }
@@ -250,15 +314,22 @@ template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
+  const bool pieces = dx.elements() > 0 && dy.elements() > 0 && in_pieces(call, dx.type);
+  if constexpr (std::is_same_v<Source, searched_winners>) {
+    if (pieces) return backward_pieces(call, dy, source, dx);
+  }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
-    if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
+    if (pieces && source.passing == pass_source::plane)
+      return backward_pieces(call, dy, plane_winners{source}, dx);
+    if (pieces && !looks) return backward_pieces(call, dy, source, dx);
+    if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)
       return backward_pixels(call, dy, source, dx);
   }
   const auto run = [&](std::uint64_t blocks, const auto& kernel) {
-    launch(call.name, call.context, blocks, pool_threads, kernel, call.job,
-           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+    launch(call.name, call.context, blocks, pool_threads, kernel, call.job, static_cast<const void*>(dy.data),
+           source, static_cast<void*>(dx.data));
   };
   with_kernel(dx.type, call, [&](auto bits, auto width, auto p) {
     using element = decltype(bits);

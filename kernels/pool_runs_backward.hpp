@@ -120,11 +120,11 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, const encoded_winners& source
 /// have another one too, but not 15 where it stands for no gradient. `known`: the bits that are codes.
 template <class Codes>
 STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing, Codes known = ~Codes{0}) {
-  const Codes eights = static_cast<Codes>(0x8888888888888888U) & known;
-  const Codes any = codes << 1 | codes << 2 | codes << 3;
-  const Codes all = codes << 1 & codes << 2 & codes << 3;
-  const Codes none = passing == pass_source::code ? all : 0;
-  return (codes & any & ~none & eights) != 0;
+  constexpr auto sevens = static_cast<Codes>(0x7777777777777777U);
+  // Three low bits that are not zero carry into the high one, and with one more those that are all set.
+  const Codes low = codes & sevens;
+  const Codes none = low + (passing == pass_source::code ? sevens / 7 : 0);
+  return ((low + sevens) & ~none & codes & known & ~sevens) != 0;
 }
 
 /// Whether any_corrupt() has to look: a window of the row reaches out of x, or a code is no cell of any

@@ -40,6 +40,8 @@ inline constexpr unsigned pool_blocks = 3;
 inline constexpr unsigned pool_blocks_searching = 2;
 /// Where gradients come from three rows of windows and more.
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
+/// Where rows are whole pieces, and winners are not found again for gradients.
+inline constexpr unsigned pool_blocks_of_pieces = 4;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

@@ -374,6 +374,34 @@ TEST_P(device_pool, pairs_of_rows) {
   }
 }
 
+/// Rows of whole pieces, with two columns for each window, and planes of every height.
+TEST_P(device_pool, pieces_of_rows) {
+  int k = 0;
+  std::mt19937 random(17);
+  for (const std::int32_t pad_top : {0, 1, 2}) {
+    for (const std::int32_t pad_left : {0, 1}) {
+      pool_window window{3, 3, 2, 2, pad_top, pad_left};
+      window.layout = pool_layout::channels_first;
+      for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 64, 112}) {
+        for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {
+          geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
+          if (height % 3 == 0 && width < 64) g.x.d = 2, g.deep = true;
+          if (!fit(g, k % 2 + (pad_left == 0 ? 1 : 0)) || g.y.w * 2 != width) continue;
+          ++k;
+          SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+          simt::set_schedule(schedule_of(k));
+          const bool nan = k % 3 == 0;
+          layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], 0, random,
+                     nan ? random_value : random_number, nan ? random_gradient : random_gradient_number)
+              .check();
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  EXPECT_GT(k, 200);
+}
+
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
 TEST_P(device_pool, stretches_of_runs) {
   struct stretched {
@@ -485,10 +513,18 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   const pool_window last{3, 3, 2, 2, 1, 1}, dense_last{3, 3, 1, 1, 1, 1};
   pool_window first = last, dense = dense_last;
   first.layout = dense.layout = pool_layout::channels_first;
-  for (const pool_window& window : {pool_window{3, 3, 3, 3}, last, dense_last, first, dense}) {
+  pool_window unpadded = first;
+  unpadded.pad_top = unpadded.pad_left = 0;
+  struct layer {
+    pool_window window;
+    std::int64_t width;
+  };
+  for (const auto& [window, width] :
+       {layer{{3, 3, 3, 3}, 6}, layer{last, 6}, layer{dense_last, 6}, layer{first, 6}, layer{dense, 6},
+        layer{first, 16}, layer{unpadded, 16}}) {
     for (const std::int64_t channels : {1, 8}) {
       const bool rows = window.layout == pool_layout::channels_first;
-      geometry g{window, {1, rows ? channels / 4 + 1 : channels, 1, 6, 6, {}}, {}, false};
+      geometry g{window, {1, rows ? channels / 4 + 1 : channels, 1, 6, width, {}}, {}, false};
       ASSERT_TRUE(fit(g, 1));
       stored_map dy(g.y, GetParam(), rows, false, 0), dx(g.x, GetParam(), rows, false, 0), expected = dx;
       const auto count = static_cast<std::size_t>(g.y.count());
