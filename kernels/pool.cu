@@ -9,6 +9,7 @@
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
+#include "pool_last_forward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
@@ -58,10 +59,10 @@ struct pool_call {
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
   bool runs;      ///< there may be kernels for runs of a row
-  bool pixels;    ///< the same for blocks of pixels
+  bool pixels;    ///< the same for pixels with groups of channels
 };
 
-/// Whether runs of a row, or blocks of pixels, have kernels for windows like these: 2 x 2 two apart, 3 x 3
+/// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two apart, 3 x 3
 /// one or two apart. Samples, channels where they come first, and slices are planes alike.
 bool has_runs(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
@@ -107,7 +108,7 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
   const bool eights = first ? call.pairs : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
   call.runs = aligned && call.small && first && call.width == 1 && has_runs(job);
-  call.pixels = !first && call.width != 1 && has_runs(job) && job.columns.kernel == 3;
+  call.pixels = !first && call.width != 1 && has_runs(job);
   if (call.runs || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
   const std::uint64_t channel_units = job.channels / call.width;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
@@ -185,8 +186,38 @@ void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, 
   });
 }
 
+/// False if there are too many pixels, or if they lie too far apart.
+bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const pool_job& job = call.job;
+  const std::uint64_t size = size_of(x.type), x_pixels = job.x_units * group_elements / job.channels;
+  const auto pieces = job.channels * size / 16;
+  const auto of_rows = static_cast<std::uint64_t>((job.rows.out + paired - 1) / paired);
+  const auto maps = x_pixels / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
+  const std::uint64_t units = maps * of_rows * static_cast<std::uint64_t>(job.columns.out) * pieces;
+  const std::uint64_t x_step = job.x_pitch * size, y_step = job.y_pitch * size;
+  if (units >> 30 != 0 || x_pixels >> 31 != 0 || x_step >> 32 != 0 || y_step >> 32 != 0) return false;
+  const pixel_pairs pairs{divisor_of(static_cast<std::int64_t>(pieces)),
+                          divisor_of(static_cast<std::int64_t>(of_rows)),
+                          static_cast<std::uint32_t>(units),
+                          static_cast<std::uint32_t>(job.channels / group_elements),
+                          static_cast<std::uint32_t>(x_step),
+                          static_cast<std::uint32_t>(y_step)};
+  // A group of padding has as many threads as one of y.
+  const std::uint64_t padding = (padded_values(y, planes) / group_elements - job.y_units) * size / 2;
+  with_element(x.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      launch(call.name, call.context, pool_blocks(units + padding), pool_threads,
+             pool_forward_pixels<decltype(bits), kernel, stride>, job, pairs, relu,
+             static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+    });
+  });
+  return true;
+}
+
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
+  if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t units = std::max(call.job.y_units, padded_values(y, planes) / call.width);
   const bool pairs = call.pairs && call.width != 1;
@@ -244,7 +275,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   if constexpr (std::is_same_v<Source, encoded_winners>) {
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
-    if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)
+    if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0)
       return backward_pixels(call, dy, source, dx);
   }
   const auto run = [&](std::uint64_t units, const auto& kernel) {

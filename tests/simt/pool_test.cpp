@@ -373,7 +373,6 @@ TEST_P(device_pool, blocks_of_pixels) {
   int k = 0;
   std::mt19937 random(13);
   for (pool_window window : run_windows()) {
-    if (window.kernel_h != 3) continue;
     window.layout = pool_layout::channels_last;
     for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 9}) {
       for (const std::int64_t width : {1, 2, 3, 4, 5, 7, 12}) {
@@ -391,7 +390,24 @@ TEST_P(device_pool, blocks_of_pixels) {
       }
     }
   }
-  EXPECT_GT(k, 200);
+  EXPECT_GT(k, 300);
+}
+
+/// A thread has 16 bytes of the channels of two windows.
+TEST_P(device_pool, small_square_windows_of_channels_take_pairs_of_pixels) {
+  for (pool_window window : run_windows()) {
+    window.layout = pool_layout::channels_last;
+    geometry g{window, {2, 64, 1, 56, 56, {}}, {}, false};
+    ASSERT_TRUE(fit(g, 0));
+    stored_map x(g.x, GetParam(), false, false, 0), y(g.y, GetParam(), false, false, 0);
+    x.fill(std::vector<std::uint32_t>(static_cast<std::size_t>(g.x.count()), 0));
+    encoded index(index_bytes(g));
+    max_pool_forward(in_space(x.view(), on_device), in_space(y.view(), on_device), window, index.out(),
+                     rules[0], on_device);
+    const double bytes = GetParam() == dtype::f32 ? 4 : 2;
+    EXPECT_GT(static_cast<double>(g.y.count()) * bytes / static_cast<double>(simt::threads_of_last_launch()),
+              30);
+  }
 }
 
 /// A thread has four pixels of eight channels.
