@@ -10,6 +10,7 @@
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
 #include "pool_last_forward.hpp"
+#include "pool_packed_backward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
 #include "pool_tiles.hpp"
@@ -62,8 +63,8 @@ struct pool_call {
   bool pixels;    ///< the same for pixels with groups of channels
 };
 
-/// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two apart, 3 x 3
-/// one or two apart. Samples, channels where they come first, and slices are planes alike.
+/// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
+/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike.
 bool has_runs(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0;
@@ -186,6 +187,14 @@ void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, 
   });
 }
 
+/// Whether kernels that count in 32 bits take all pixels, and distances in bytes between two.
+bool pixels_fit(const pool_job& job, std::uint64_t size) {
+  const std::uint64_t x_pixels = job.x_units * group_elements / job.channels;
+  const std::uint64_t y_pixels = job.y_units * group_elements / job.channels;
+  return x_pixels >> 31 == 0 && y_pixels >> 31 == 0 && job.y_units >> 32 == 0 &&
+         job.x_pitch * size >> 32 == 0 && job.y_pitch * size >> 32 == 0;
+}
+
 /// False if there are too many pixels, or if they lie too far apart.
 bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
                     const pool_planes& planes) {
@@ -196,7 +205,7 @@ bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x
   const auto maps = x_pixels / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
   const std::uint64_t units = maps * of_rows * static_cast<std::uint64_t>(job.columns.out) * pieces;
   const std::uint64_t x_step = job.x_pitch * size, y_step = job.y_pitch * size;
-  if (units >> 30 != 0 || x_pixels >> 31 != 0 || x_step >> 32 != 0 || y_step >> 32 != 0) return false;
+  if (units >> 30 != 0 || !pixels_fit(job, size)) return false;
   const pixel_pairs pairs{divisor_of(static_cast<std::int64_t>(pieces)),
                           divisor_of(static_cast<std::int64_t>(of_rows)),
                           static_cast<std::uint32_t>(units),
@@ -246,26 +255,38 @@ void backward_runs(const pool_call& call, const const_tensor_view& dy, const enc
   });
 }
 
-void backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+/// False if there are too many pixels, or if they lie too far apart.
+bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
                      const tensor_view& dx) {
   constexpr std::int64_t side = 2;
   const window_axis &rows = call.job.rows, &columns = call.job.columns;
-  const auto before = [](const window_axis& a) { return a.pad % a.stride; };
+  const auto before = [](const window_axis& a) { return static_cast<std::int32_t>(a.pad % a.stride); };
   const auto blocks_of = [&](const window_axis& a) { return (a.in + before(a) + side - 1) / side; };
   const std::uint64_t maps = call.job.x_units / static_cast<std::uint64_t>(rows.in * columns.in);
-  const pixel_blocks blocks{divisor_of(blocks_of(rows)), divisor_of(blocks_of(columns)),
-                            static_cast<std::int32_t>(-before(rows)),
-                            static_cast<std::int32_t>(-before(columns)),
-                            maps * static_cast<std::uint64_t>(blocks_of(rows) * blocks_of(columns))};
-  with_element(dx.type, [&](auto bits) {
-    const auto run = [&](const auto& kernel) {
-      launch(call.name, call.context, pool_blocks(blocks.units), pool_threads, kernel, call.job, blocks,
-             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
-    };
-    using element = decltype(bits);
-    if (columns.stride == 2) return run(pool_backward_pixels<element, 2>);
-    run(pool_backward_pixels<element, 1>);
-  });
+  const std::uint64_t units = maps * static_cast<std::uint64_t>(blocks_of(rows) * blocks_of(columns));
+  const auto run = [&](const auto& kernel, const auto& blocks) {
+    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job, blocks,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  const divisor by_rows = divisor_of(blocks_of(rows)), by_columns = divisor_of(blocks_of(columns));
+  const std::uint64_t size = size_of(dx.type);
+  if (size == 2 && columns.stride == 2) {
+    if (units >> 31 != 0 || !pixels_fit(call.job, size)) return false;
+    run(pool_backward_packed,
+        packed_blocks{call.job.by_units, by_rows, by_columns, -before(rows), -before(columns),
+                      static_cast<std::uint32_t>(units), static_cast<std::uint32_t>(call.job.x_pitch * size),
+                      static_cast<std::uint32_t>(call.job.y_pitch * size)});
+    return true;
+  }
+  const pixel_blocks blocks{by_rows, by_columns, -before(rows), -before(columns), units};
+  if (size == 2) {
+    run(pool_backward_pixels<std::uint16_t, 1>, blocks);
+  } else if (columns.stride == 1) {
+    run(pool_backward_pixels<std::uint32_t, 1>, blocks);
+  } else {
+    run(pool_backward_pixels<std::uint32_t, 2>, blocks);
+  }
+  return true;
 }
 
 template <class Source>
@@ -275,8 +296,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   if constexpr (std::is_same_v<Source, encoded_winners>) {
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
-    if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0)
-      return backward_pixels(call, dy, source, dx);
+    if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0 &&
+        backward_pixels(call, dy, source, dx))
+      return;
   }
   const auto run = [&](std::uint64_t units, const auto& kernel) {
     launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job,

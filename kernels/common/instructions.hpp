@@ -140,17 +140,34 @@ STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
   asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
   return masks;
 }
+/// All bits of the halves of `a` that are those of `b`, as numbers of f16.
+STASH_DEVICE std::uint32_t equal_masks(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t masks;
+  asm("set.eq.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
+  return masks;
+}
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t products;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
   return products;
 }
-/// Sums of f16, two at once, of which f32 holds every bit.
+/// Sums of f16, two at once. Rounded to f32 before, they would be the same.
 STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sums;
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
   return sums;
+}
+/// The same of bf16.
+STASH_DEVICE std::uint32_t add_bfloats(std::uint32_t a, std::uint32_t b) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(0x3f803f80), "r"(b));
+  return sums;
+#else
+  return floats_to_bfloats(__uint_as_float(a << 16) + __uint_as_float(b << 16),
+                           __uint_as_float(a & 0xffff0000U) + __uint_as_float(b & 0xffff0000U));
+#endif
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
@@ -384,6 +401,11 @@ STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
   const auto half = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
   return (half(a) > half(b) ? 0xffffU : 0) | (half(a >> 16) > half(b >> 16) ? 0xffff0000U : 0);
 }
+/// All bits of the halves of `a` that are those of `b`, as numbers of f16.
+STASH_DEVICE std::uint32_t equal_masks(std::uint32_t a, std::uint32_t b) {
+  const auto half = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
+  return (half(a) == half(b) ? 0xffffU : 0) | (half(a >> 16) == half(b >> 16) ? 0xffff0000U : 0);
+}
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   return floats_to_halves(
@@ -391,12 +413,17 @@ STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
       half_to_float(static_cast<std::uint16_t>(a >> 16)) *
           half_to_float(static_cast<std::uint16_t>(b >> 16)));
 }
-/// Sums of f16, two at once, of which f32 holds every bit.
+/// Sums of f16, two at once. Rounded to f32 before, they are the same.
 STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
   return floats_to_halves(
       half_to_float(static_cast<std::uint16_t>(a)) + half_to_float(static_cast<std::uint16_t>(b)),
       half_to_float(static_cast<std::uint16_t>(a >> 16)) +
           half_to_float(static_cast<std::uint16_t>(b >> 16)));
+}
+/// The same of bf16.
+STASH_DEVICE std::uint32_t add_bfloats(std::uint32_t a, std::uint32_t b) {
+  return floats_to_bfloats(as_float(a << 16) + as_float(b << 16),
+                           as_float(a & 0xffff0000U) + as_float(b & 0xffff0000U));
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
