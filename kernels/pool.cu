@@ -9,6 +9,8 @@
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
+#include "pool_last_forward.hpp"
+#include "pool_packed_backward.hpp"
 #include "pool_pairs.hpp"
 #include "pool_pieces_backward.hpp"
 #include "pool_pieces_forward.hpp"
@@ -61,11 +63,11 @@ struct pool_call {
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
   bool runs;      ///< there may be kernels for runs of a row
-  bool pixels;    ///< the same for blocks of pixels
+  bool pixels;    ///< the same for pixels with groups of channels
 };
 
-/// Whether runs of a row, or blocks of pixels, have kernels for windows like these: 2 x 2 two apart, 3 x 3
-/// one or two apart. Samples, channels where they come first, and slices are planes alike.
+/// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
+/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike.
 bool has_runs(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0;
@@ -110,7 +112,7 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
   const bool eights = first ? call.pairs : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
   call.runs = aligned && call.small && first && call.width == 1 && has_runs(job);
-  call.pixels = !first && call.width != 1 && has_runs(job) && job.columns.kernel == 3;
+  call.pixels = !first && call.width != 1 && has_runs(job);
   if (call.runs || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
   const std::uint64_t channel_units = job.channels / call.width;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
@@ -242,9 +244,47 @@ void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x
   });
 }
 
+/// Whether kernels that count in 32 bits take all pixels, and distances in bytes between two.
+bool pixels_fit(const pool_job& job, std::uint64_t size) {
+  const std::uint64_t x_pixels = job.x_units * group_elements / job.channels;
+  const std::uint64_t y_pixels = job.y_units * group_elements / job.channels;
+  return x_pixels >> 31 == 0 && y_pixels >> 31 == 0 && job.y_units >> 32 == 0 &&
+         job.x_pitch * size >> 32 == 0 && job.y_pitch * size >> 32 == 0;
+}
+
+/// False if there are too many pixels, or if they lie too far apart.
+bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const pool_job& job = call.job;
+  const std::uint64_t size = size_of(x.type), x_pixels = job.x_units * group_elements / job.channels;
+  const auto pieces = job.channels * size / 16;
+  const auto of_rows = static_cast<std::uint64_t>((job.rows.out + paired - 1) / paired);
+  const auto maps = x_pixels / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
+  const std::uint64_t units = maps * of_rows * static_cast<std::uint64_t>(job.columns.out) * pieces;
+  const std::uint64_t x_step = job.x_pitch * size, y_step = job.y_pitch * size;
+  if (units >> 30 != 0 || !pixels_fit(job, size)) return false;
+  const pixel_pairs pairs{divisor_of(static_cast<std::int64_t>(pieces)),
+                          divisor_of(static_cast<std::int64_t>(of_rows)),
+                          static_cast<std::uint32_t>(units),
+                          static_cast<std::uint32_t>(job.channels / group_elements),
+                          static_cast<std::uint32_t>(x_step),
+                          static_cast<std::uint32_t>(y_step)};
+  // A group of padding has as many threads as one of y.
+  const std::uint64_t padding = (padded_values(y, planes) / group_elements - job.y_units) * size / 2;
+  with_element(x.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      launch(call.name, call.context, pool_blocks(units + padding), pool_threads,
+             pool_forward_pixels<decltype(bits), kernel, stride>, job, pairs, relu,
+             static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+    });
+  });
+  return true;
+}
+
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
   if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
+  if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
   const bool pairs = call.pairs && call.width != 1;
@@ -288,26 +328,38 @@ void backward_pieces(const pool_call& call, const const_tensor_view& dy, const S
   });
 }
 
-void backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+/// False if there are too many pixels, or if they lie too far apart.
+bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
                      const tensor_view& dx) {
   constexpr std::int64_t side = 2;
   const window_axis &rows = call.job.rows, &columns = call.job.columns;
-  const auto before = [](const window_axis& a) { return a.pad % a.stride; };
+  const auto before = [](const window_axis& a) { return static_cast<std::int32_t>(a.pad % a.stride); };
   const auto blocks_of = [&](const window_axis& a) { return (a.in + before(a) + side - 1) / side; };
   const std::uint64_t maps = call.job.x_units / static_cast<std::uint64_t>(rows.in * columns.in);
-  const pixel_blocks blocks{divisor_of(blocks_of(rows)), divisor_of(blocks_of(columns)),
-                            static_cast<std::int32_t>(-before(rows)),
-                            static_cast<std::int32_t>(-before(columns)),
-                            maps * static_cast<std::uint64_t>(blocks_of(rows) * blocks_of(columns))};
-  with_element(dx.type, [&](auto bits) {
-    const auto run = [&](const auto& kernel) {
-      launch(call.name, call.context, pool_blocks(blocks.units), pool_threads, kernel, call.job, blocks,
-             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
-    };
-    using element = decltype(bits);
-    if (columns.stride == 2) return run(pool_backward_pixels<element, 2>);
-    run(pool_backward_pixels<element, 1>);
-  });
+  const std::uint64_t units = maps * static_cast<std::uint64_t>(blocks_of(rows) * blocks_of(columns));
+  const auto run = [&](const auto& kernel, const auto& blocks) {
+    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job, blocks,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  const divisor by_rows = divisor_of(blocks_of(rows)), by_columns = divisor_of(blocks_of(columns));
+  const std::uint64_t size = size_of(dx.type);
+  if (size == 2 && columns.stride == 2) {
+    if (units >> 31 != 0 || !pixels_fit(call.job, size)) return false;
+    run(pool_backward_packed,
+        packed_blocks{call.job.by_units, by_rows, by_columns, -before(rows), -before(columns),
+                      static_cast<std::uint32_t>(units), static_cast<std::uint32_t>(call.job.x_pitch * size),
+                      static_cast<std::uint32_t>(call.job.y_pitch * size)});
+    return true;
+  }
+  const pixel_blocks blocks{by_rows, by_columns, -before(rows), -before(columns), units};
+  if (size == 2) {
+    run(pool_backward_pixels<std::uint16_t, 1>, blocks);
+  } else if (columns.stride == 1) {
+    run(pool_backward_pixels<std::uint32_t, 1>, blocks);
+  } else {
+    run(pool_backward_pixels<std::uint32_t, 2>, blocks);
+  }
+  return true;
 }
 
 template <class Source>
@@ -324,8 +376,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
       return backward_pieces(call, dy, plane_winners{source}, dx);
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
-    if (call.pixels && !looks && dx.elements() > 0 && dy.elements() > 0)
-      return backward_pixels(call, dy, source, dx);
+    if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0 &&
+        backward_pixels(call, dy, source, dx))
+      return;
   }
   const auto run = [&](std::uint64_t blocks, const auto& kernel) {
     launch(call.name, call.context, blocks, pool_threads, kernel, call.job, static_cast<const void*>(dy.data),

@@ -182,8 +182,51 @@ struct careful_search {
   STASH_DEVICE void see(const loaded& candidate, std::uint32_t cell) { compete(job, candidate, cell, best); }
 };
 
-/// A search among numbers, in words. It notes what has to be looked at with care: NaN, and of bf16 also
-/// numbers above f16's infinity, because 16-bit elements are compared as f16, two at once.
+// Words of elements. 16-bit elements are compared as f16, two at once, which is right for bf16 as well, as
+// long as no magnitude is above that of f16's infinity. A sum of all words tells whether there is something
+// that has to be looked at with care: it is a NaN if one of them is, and hardly ever else.
+
+/// Lets the elements of a word compete, each half of `cell` being the number of its element.
+template <class Bits>
+STASH_DEVICE void compete_words(std::uint32_t word, std::uint32_t cell, std::uint32_t& best,
+                                std::uint32_t& best_cell) {
+  if constexpr (sizeof(Bits) == 4) {
+    const bool more = as_float(word) > as_float(best);
+    best = more ? word : best;
+    best_cell = more ? cell : best_cell;
+  } else {
+    const std::uint32_t more = greater_masks(word, best);
+    best = select_bits(more, word, best);
+    best_cell = select_bits(more, cell, best_cell);
+  }
+}
+template <class Bits>
+STASH_DEVICE std::uint32_t sum_of_words(std::uint32_t sum, std::uint32_t word) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_bits(as_float(sum) + as_float(word));
+  } else {
+    return add_halves(sum, word);
+  }
+}
+template <class Bits>
+STASH_DEVICE bool is_nan_sum(std::uint32_t sum) {
+  if constexpr (sizeof(Bits) == 4) {
+    return (sum & 0x7fffffffU) > 0x7f800000U;
+  } else {
+    return (sum & 0x7fff) > 0x7c00 || (sum >> 16 & 0x7fff) > 0x7c00;
+  }
+}
+/// All bits of the elements above zero, of words without NaN.
+template <class Bits>
+STASH_DEVICE std::uint32_t positive_masks(std::uint32_t word) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_float(word) > 0 ? 0xffffffffU : 0;
+  } else {
+    return greater_masks(word, 0);
+  }
+}
+
+/// A search among numbers, in words.
 template <class Bits>
 struct number_search {
   struct loaded {
@@ -193,7 +236,7 @@ struct number_search {
   };
   static constexpr unsigned words = 4 * group_vectors<Bits>;
   std::uint32_t best[words], cells[words];
-  std::uint32_t largest = 0;  ///< magnitude; of 16-bit elements one for each half
+  std::uint32_t sum = 0;
 
   STASH_DEVICE static loaded load(const Bits* from) {
     loaded l;
@@ -202,35 +245,24 @@ struct number_search {
       l.piece[i] = reinterpret_cast<const vector16*>(from)[i];
     return l;
   }
+  STASH_DEVICE static std::uint32_t number(std::uint32_t cell) {
+    return sizeof(Bits) == 4 ? cell : cell * 0x10001U;
+  }
   STASH_DEVICE void begin(const loaded& first, std::uint32_t cell) {
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {
       best[w] = first.word(w);
-      cells[w] = sizeof(Bits) == 4 ? cell : cell * 0x10001U;
+      cells[w] = number(cell);
     }
   }
   STASH_DEVICE void see(const loaded& candidate, std::uint32_t cell) {
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {
-      const std::uint32_t word = candidate.word(w);
-      if constexpr (sizeof(Bits) == 4) {
-        const std::uint32_t magnitude = word & 0x7fffffffU;
-        largest = magnitude > largest ? magnitude : largest;
-        const bool more = as_float(word) > as_float(best[w]);
-        best[w] = more ? word : best[w];
-        cells[w] = more ? cell : cells[w];
-      } else {
-        largest = larger_halves(largest, word & 0x7fff7fffU);
-        const std::uint32_t more = greater_masks(word, best[w]);
-        best[w] = select_bits(more, word, best[w]);
-        cells[w] = select_bits(more, cell * 0x10001U, cells[w]);
-      }
+      sum = sum_of_words<Bits>(sum, candidate.word(w));
+      compete_words<Bits>(candidate.word(w), number(cell), best[w], cells[w]);
     }
   }
-  STASH_DEVICE bool needs_care() const {
-    if constexpr (sizeof(Bits) == 4) return largest > 0x7f800000U;
-    return (largest & 0xffff) > 0x7c00 || largest >> 16 > 0x7c00;
-  }
+  STASH_DEVICE bool needs_care() const { return is_nan_sum<Bits>(sum); }
   STASH_DEVICE void give(maxima<group_elements>& found) const {
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {

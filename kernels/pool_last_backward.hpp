@@ -57,10 +57,12 @@ STASH_DEVICE std::uint32_t legal_codes(const pool_job& job, const window_place& 
 }
 /// Whether one of eight codes is none of those.
 STASH_DEVICE bool any_illegal(std::uint32_t codes, std::uint32_t legal) {
-  std::uint32_t all = legal;
+  // Of a code five bits are looked at, so that the one above it must not count.
+  const std::uint32_t twice = legal * 0x10001U;
+  std::uint32_t all = 1;
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements; ++i)
-    all &= 0U - (legal >> (codes >> (4 * i) & 0xf) & 1);
+    all &= twice >> (codes >> (4 * i) & 0x1f);
   return all == 0;
 }
 

@@ -146,13 +146,19 @@ STASH_DEVICE std::uint32_t note_nan(std::uint32_t noted, std::uint32_t halves) {
   asm("fma.rn.f16x2 %0, %1, %1, %2;" : "=r"(sums) : "r"(halves), "r"(noted));
   return sums;
 }
+/// All bits of the halves of `a` that are those of `b`, as numbers of f16.
+STASH_DEVICE std::uint32_t equal_masks(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t masks;
+  asm("set.eq.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
+  return masks;
+}
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t products;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
   return products;
 }
-/// Sums of f16, two at once, of which f32 holds every bit.
+/// Sums of f16, two at once. Rounded to f32 before, they would be the same.
 STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sums;
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
@@ -412,6 +418,11 @@ STASH_DEVICE std::uint32_t note_nan(std::uint32_t noted, std::uint32_t halves) {
   const bool low = (halves & 0x7fff) > 0x7c00, high = (halves >> 16 & 0x7fff) > 0x7c00;
   return noted | (low ? 0x7fffU : 0) | (high ? 0x7fff0000U : 0);
 }
+/// All bits of the halves of `a` that are those of `b`, as numbers of f16.
+STASH_DEVICE std::uint32_t equal_masks(std::uint32_t a, std::uint32_t b) {
+  const auto half = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
+  return (half(a) == half(b) ? 0xffffU : 0) | (half(a >> 16) == half(b >> 16) ? 0xffff0000U : 0);
+}
 /// Products of f16, two at once.
 STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   return floats_to_halves(
@@ -419,7 +430,7 @@ STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
       half_to_float(static_cast<std::uint16_t>(a >> 16)) *
           half_to_float(static_cast<std::uint16_t>(b >> 16)));
 }
-/// Sums of f16, two at once, of which f32 holds every bit.
+/// Sums of f16, two at once. Rounded to f32 before, they are the same.
 STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
   return floats_to_halves(
       half_to_float(static_cast<std::uint16_t>(a)) + half_to_float(static_cast<std::uint16_t>(b)),

@@ -36,6 +36,10 @@ inline constexpr unsigned gate_blocks = 3;
 // Pooling.
 inline constexpr unsigned pool_threads = 256;
 inline constexpr unsigned pool_blocks = 3;
+/// Where a thread has two windows of 2 x 2.
+inline constexpr unsigned pool_blocks_of_small_pairs = 4;
+/// Where a thread sums 16-bit elements two at a time.
+inline constexpr unsigned pool_blocks_packed = 4;
 /// Where winners are found again in values, or their signs lie in tiles.
 inline constexpr unsigned pool_blocks_searching = 2;
 /// Where gradients come from three rows of windows and more.

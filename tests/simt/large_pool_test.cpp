@@ -141,6 +141,17 @@ TEST_F(large_pool, channels_last) {
   }
 }
 
+TEST_F(large_pool, more_pixels_than_31_bits_count) {
+  for (const pool_window& w : {halves, overlapping}) {
+    expect_layers_of_cpu({"eight channels",
+                          w,
+                          {2 * many + few, 12, 12, 8},
+                          {few, 12, 12, 8},
+                          {2 * many + few, 6, 6, 8},
+                          {few, 6, 6, 8}});
+  }
+}
+
 TEST_F(large_pool, channels_first) {
   for (const pool_window& w : {channels_first(halves), channels_first(overlapping)}) {
     // Rows of whole pieces of 16 bytes and others.
