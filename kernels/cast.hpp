@@ -71,7 +71,8 @@ struct cast_encode_body {
       if constexpr (sizeof(Element) == 4) fp8_codes_of(scaled, values, c, g.words);
       if constexpr (sizeof(Element) == 2) fp8_codes_of(scaled, elements, c, g.words);
     } else if constexpr (Bits == 4 || (Bits == 6 && has_fp8_instructions)) {
-      if constexpr (Bits == 4) g.words[0] = fp4_codes_of<sizeof(Element) == 4>(values, scale, c);
+      if constexpr (Bits == 4 && sizeof(Element) == 4) g.words[0] = fp4_codes_of(values, scale, c);
+      if constexpr (Bits == 4 && sizeof(Element) == 2) g.words[0] = fp4_codes_of(elements, type, scale, c);
       if constexpr (Bits == 6) fp6_codes_of(values, scale, c, g.words);
       // Elements without a NaN of their own are zero where the scale says it.
       const std::uint32_t there = scale.byte == detail::mx_nan_scale ? 0 : ~0U;

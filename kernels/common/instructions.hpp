@@ -158,6 +158,18 @@ STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(products) : "r"(a), "r"(b));
   return products;
 }
+/// The same of bf16.
+STASH_DEVICE std::uint32_t multiply_bfloats(std::uint32_t a, std::uint32_t b) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t products;
+  // Adding -0 changes nothing.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(products) : "r"(a), "r"(b), "r"(0x80008000));
+  return products;
+#else
+  return floats_to_bfloats(__uint_as_float(a << 16) * __uint_as_float(b << 16),
+                           __uint_as_float(a & 0xffff0000U) * __uint_as_float(b & 0xffff0000U));
+#endif
+}
 /// Sums of f16, two at once. Rounded to f32 before, they would be the same.
 STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sums;
@@ -429,6 +441,11 @@ STASH_DEVICE std::uint32_t multiply_halves(std::uint32_t a, std::uint32_t b) {
       half_to_float(static_cast<std::uint16_t>(a)) * half_to_float(static_cast<std::uint16_t>(b)),
       half_to_float(static_cast<std::uint16_t>(a >> 16)) *
           half_to_float(static_cast<std::uint16_t>(b >> 16)));
+}
+/// The same of bf16.
+STASH_DEVICE std::uint32_t multiply_bfloats(std::uint32_t a, std::uint32_t b) {
+  const auto upper = [](std::uint32_t word) { return as_float(word & 0xffff0000U); };
+  return floats_to_bfloats(upper(a << 16) * upper(b << 16), upper(a) * upper(b));
 }
 /// Sums of f16, two at once. Rounded to f32 before, they are the same.
 STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {

@@ -49,42 +49,109 @@ STASH_DEVICE float with_half_bits(float value) {
   return as_float((bits | ((bits & behind) + behind)) & ~behind);
 }
 
-/// The same for e2m1, in one word. `Wide`: values have more bits than an f16.
-template <bool Wide, bool KeepNonzero>
-STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale) {
+/// Numbers of 16 bits, two to a word: what becomes of them depends on their mantissa's bits and their bias.
+template <bool Bf16>
+struct half_numbers {
+  static constexpr unsigned mantissa = Bf16 ? 7 : 10;
+  static constexpr std::uint32_t bias = Bf16 ? 127 : 15;
+  static constexpr std::uint32_t infinity = (2 * bias + 1) << mantissa, one = bias << mantissa;
+  static constexpr std::uint32_t six = (bias + 2) << mantissa | 1U << (mantissa - 1);
+
+  STASH_DEVICE static std::uint32_t product(std::uint32_t a, std::uint32_t b) {
+    return Bf16 ? multiply_bfloats(a, b) : multiply_halves(a, b);
+  }
+  STASH_DEVICE static std::uint32_t sum(std::uint32_t a, std::uint32_t b) {
+    return Bf16 ? add_bfloats(a, b) : add_halves(a, b);
+  }
+};
+
+/// Codes of e2m1, in one word. scaled(p): the scaled values p and p + 4, whose codes are half a word apart;
+/// kept(p): 1 in each half whose code may not become zero.
+template <class Numbers, bool KeepNonzero, class Scaled, class Kept>
+STASH_DEVICE std::uint32_t fp4_word_of(const Scaled& scaled, const Kept& kept) {
+  constexpr unsigned mantissa = Numbers::mantissa;
+  constexpr std::uint32_t anchor = (mantissa - 1) << mantissa;
   // A code is the sum of its count of steps, and two for each power of two from 1 on. What both numbers have
   // too much, in four places that are multiplied by a power of 16 each, is taken away at once.
-  constexpr std::uint32_t least_exponent = 15 << 10, anchor = 9 << 10;
-  constexpr std::uint32_t excess = least_exponent + anchor - (least_exponent >> 9) * 511;
+  constexpr std::uint32_t doubles = (1U << (mantissa - 1)) - 1;
+  constexpr std::uint32_t excess = anchor + 2 * Numbers::bias;
   std::uint32_t word = 0U - both(excess) * 0x1111U;
   std::uint32_t signs = 0;
   STASH_UNROLL
   for (unsigned p = 0; p < 4; ++p) {
-    // An element and the fourth one behind it, whose codes are half a word apart.
-    const float v[2] = {values[p], values[p + 4]};
-    const float low = v[0] * scale.factor, high = v[1] * scale.factor;
-    const std::uint32_t pair =
-        Wide ? floats_to_halves(with_half_bits(low), with_half_bits(high)) : floats_to_halves(low, high);
+    const std::uint32_t pair = scaled(p);
     // The largest number is 6.
-    const std::uint32_t magnitudes = smaller_halves(pair & pair_magnitudes, both(0x4600));
-    // 2^9 times the power of two below, or 1: one step of the code is its last bit, so adding it rounds.
-    const std::uint32_t exponents = larger_halves(magnitudes & both(0x7c00), both(least_exponent));
-    std::uint32_t sums = add_halves(magnitudes, exponents + both(anchor));
-    if constexpr (KeepNonzero) {
-      const std::uint32_t least[2] = {as_bits(v[0]) & 0x7fffffffU, as_bits(v[1]) & 0x7fffffffU};
-      sums = larger_halves(
-          sums, both(least_exponent + anchor) | (least[0] != 0 ? 1U : 0U) | (least[1] != 0 ? 0x10000U : 0U));
-    }
+    const std::uint32_t magnitudes = smaller_halves(pair & pair_magnitudes, both(Numbers::six));
+    // One step of the code is the last bit of what is added, so adding it rounds: the power of two below, or
+    // 1, times two to the count of a mantissa's bits but one.
+    const std::uint32_t exponents = larger_halves(magnitudes & both(Numbers::infinity), both(Numbers::one));
+    std::uint32_t sums = Numbers::sum(magnitudes, exponents + both(anchor));
+    if constexpr (KeepNonzero) sums = larger_halves(sums, both(Numbers::one + anchor) | kept(p));
     word += sums << (4 * p);
-    word -= (exponents >> 9) * (511U << (4 * p));
+    word -= (exponents >> (mantissa - 1)) * (doubles << (4 * p));
     signs = select_bits(both(8) << (4 * p), pair >> (12 - 4 * p), signs);
   }
   return word | signs;
 }
-template <bool Wide>
+
+/// The codes of eight f32.
+template <bool KeepNonzero>
+STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale) {
+  return fp4_word_of<half_numbers<false>, KeepNonzero>(
+      [&](unsigned p) {
+        return floats_to_halves(with_half_bits(values[p] * scale.factor),
+                                with_half_bits(values[p + 4] * scale.factor));
+      },
+      [&](unsigned p) {
+        const std::uint32_t least[2] = {as_bits(values[p]) & 0x7fffffffU,
+                                        as_bits(values[p + 4]) & 0x7fffffffU};
+        return (least[0] != 0 ? 1U : 0U) | (least[1] != 0 ? 0x10000U : 0U);
+      });
+}
 STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale,
                                         const value_conversion& c) {
-  return c.keep != 0 ? fp4_codes_of<Wide, true>(values, scale) : fp4_codes_of<Wide, false>(values, scale);
+  return c.keep != 0 ? fp4_codes_of<true>(values, scale) : fp4_codes_of<false>(values, scale);
+}
+
+/// Whether the factor of a group of f16 is too large for one of them. A group of zeros may have any.
+STASH_DEVICE bool is_beyond_f16(const group_scale& scale) {
+  return scale.byte != 0 && as_bits(scale.factor) >> 23 > 127 + 15;
+}
+/// The codes of eight 16-bit elements. `Twice`: f16 are multiplied by two factors, which is right for every
+/// scale. bf16 need but one.
+template <bool Bf16, bool Twice, bool KeepNonzero>
+STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, const group_scale& scale) {
+  using numbers = half_numbers<Bf16>;
+  static_assert(!Bf16 || !Twice);
+  // f32 has the exponents of bf16; of f16 the largest is 30.
+  const auto factor_of = [](std::uint32_t exponent) {
+    const std::uint32_t own = Bf16 ? exponent : exponent - (127 - 15);
+    return both(Bf16 || own < 30 ? own << numbers::mantissa : 30U << numbers::mantissa);
+  };
+  const std::uint32_t exponent = as_bits(scale.factor) >> 23;
+  const std::uint32_t factor = factor_of(exponent);
+  const std::uint32_t second = factor_of(exponent > 127 + 15 ? exponent - 15 : 127);
+  const auto elements = [&](unsigned p) {
+    return pick_bytes(g.word[p / 2], g.word[p / 2 + 2], p % 2 == 0 ? 0x5410 : 0x7632);
+  };
+  return fp4_word_of<numbers, KeepNonzero>(
+      [&](unsigned p) {
+        const std::uint32_t pair = numbers::product(elements(p), factor);
+        return Twice ? numbers::product(pair, second) : pair;
+      },
+      [&](unsigned p) { return nonzero_masks(elements(p)) & both(1); });
+}
+template <bool Bf16, bool Twice>
+STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, const group_scale& scale,
+                                        const value_conversion& c) {
+  return c.keep != 0 ? fp4_codes_of<Bf16, Twice, true>(g, scale) : fp4_codes_of<Bf16, Twice, false>(g, scale);
+}
+/// The same of either type. All lanes of a warp come.
+STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, const element_type& type,
+                                        const group_scale& scale, const value_conversion& c) {
+  if (type.bf16) return fp4_codes_of<true, false>(g, scale, c);
+  return ballot(all_lanes, is_beyond_f16(scale)) != 0 ? fp4_codes_of<false, true>(g, scale, c)
+                                                      : fp4_codes_of<false, false>(g, scale, c);
 }
 
 }  // namespace stash::kernels

@@ -133,24 +133,52 @@ TEST(device_conversions, of_formats_with_a_scale) {
   check_scaled<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
 }
 
-/// The codes of eight values by the instructions that there are, against those of one after the other.
-/// `Wide`: values have more bits than an f16.
-template <unsigned Bits, bool Wide = true>
-void expect_codes_of_eight(const float (&values)[group_elements], const group_scale& scale,
-                           const value_conversion& c) {
-  code_group found{};
-  if constexpr (Bits == 4) {
-    found.words[0] = fp4_codes_of<Wide>(values, scale, c);
-  } else {
-    fp6_codes_of(values, scale, c, found.words);
-    found.words[1] &= 0xffff;  // there are 48 bits of them
-  }
+/// Codes of eight values, found at once, against those of one after the other.
+template <unsigned Bits>
+void expect_codes_of_eight(const code_group& found, const float (&values)[group_elements],
+                           const group_scale& scale, const value_conversion& c) {
   code_group expected{};
   for (unsigned i = 0; i < group_elements; ++i)
     expected.code[i] = scaled_code_of<Bits>(values[i], scale, c);
   pack_codes<Bits>(expected);
   for (unsigned w = 0; w < 2; ++w)
     ASSERT_EQ(found.words[w], expected.words[w]) << std::hex << as_bits(values[0]) << ' ' << scale.factor;
+}
+template <unsigned Bits>
+void expect_codes_of_eight(const float (&values)[group_elements], const group_scale& scale,
+                           const value_conversion& c) {
+  code_group found{};
+  if constexpr (Bits == 4) {
+    found.words[0] = fp4_codes_of(values, scale, c);
+  } else {
+    fp6_codes_of(values, scale, c, found.words);
+    found.words[1] &= 0xffff;  // there are 48 bits of them
+  }
+  expect_codes_of_eight<Bits>(found, values, scale, c);
+}
+/// The same of 16-bit elements.
+template <unsigned Bits, class Format>
+void expect_codes_of_elements(const float (&numbers)[group_elements], const group_scale& scale,
+                              const value_conversion& c) {
+  float values[group_elements];
+  group<std::uint16_t> elements;
+  for (unsigned i = 0; i < group_elements; ++i) {
+    elements.value[i] = narrow<Format, underflow_rule::to_zero>(numbers[i]);
+    values[i] = widen<Format>(elements.value[i]);
+  }
+  if constexpr (Bits == 6) {
+    expect_codes_of_eight<Bits>(values, scale, c);
+  } else {
+    constexpr bool bf16 = std::is_same_v<Format, detail::bf16_format>;
+    code_group found{};
+    if constexpr (!bf16) {
+      found.words[0] = fp4_codes_of<false, true>(packed(elements), scale, c);
+      expect_codes_of_eight<Bits>(found, values, scale, c);
+      if (is_beyond_f16(scale)) return;
+    }
+    found.words[0] = fp4_codes_of<bf16, false>(packed(elements), scale, c);
+    expect_codes_of_eight<Bits>(found, values, scale, c);
+  }
 }
 
 /// All that for_each_f32() has and that may stand beside its scale, in every place of a group.
@@ -178,10 +206,12 @@ void check_instructions(value_format format) {
       const float half = half_to_float(static_cast<std::uint16_t>(bits)), bfloat = as_float(bits << 16);
       for (const float value : {half, bfloat}) {
         if (value == 0 || !(std::abs(value) <= 65504)) continue;
-        const group_scale scale{0, std::ldexp(1.0F, -std::max(-126, std::ilogb(value) - Elements::emax))};
+        const int exponent = std::max(-126, std::ilogb(value) - Elements::emax);
+        const group_scale scale{static_cast<std::uint8_t>(exponent + 127), std::ldexp(1.0F, -exponent)};
         const float values[group_elements] = {value,     value / 2, value / -4, 0,
                                               value / 8, -value,    -0.0F,      value};
-        expect_codes_of_eight<Bits, false>(values, scale, c);
+        if (value == half) expect_codes_of_elements<Bits, detail::fp16_format>(values, scale, c);
+        if (value == bfloat) expect_codes_of_elements<Bits, detail::bf16_format>(values, scale, c);
       }
     }
     if (::testing::Test::HasFatalFailure()) return;
