@@ -26,6 +26,9 @@ struct cast_encode_body {
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Element>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Element>(input, index); }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Element>(input, first, count);
+  }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     store_codes<Bits, Scaled>(output, index, codes_of(in));
   }
@@ -121,6 +124,9 @@ struct cast_fp10_body {
       in.part[p] = load_elements<Element>(input, index * 3 + p);
     return in;
   }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Element>(input, 3 * first, 3 * count);
+  }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     std::uint32_t words[group_elements] = {};
     if constexpr (sizeof(Element) == 2) {
@@ -195,6 +201,16 @@ STASH_DEVICE group<Element> values_of(const code_group& codes, const element_typ
   return from_f32s<Element>(values, type);
 }
 
+/// Has codes of groups fetched, and their scales.
+template <unsigned Bits, bool Scaled>
+STASH_DEVICE void fetch_codes(const device_cast& cast, std::uint64_t first, std::uint64_t count) {
+  // Of fp10 three groups are eight words.
+  const auto place = [](std::uint64_t group) { return Bits == 10 ? group / 3 * 32 : group * Bits; };
+  fetch_bytes(cast.codes, cast.bytes, place(first), place(count));
+  constexpr unsigned lanes = scaled_group / group_elements;
+  if constexpr (Scaled) fetch_bytes(cast.scales, cast.scale_bytes, first / lanes, count / lanes);
+}
+
 /// The values of a cast.
 template <class Element, unsigned Bits, bool Scaled>
 struct cast_decode_body {
@@ -208,6 +224,9 @@ struct cast_decode_body {
   STASH_DEVICE std::uint64_t whole_groups() const { return output.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_codes<Bits, Scaled>(input, first, count);
+  }
   STASH_DEVICE group<Element> values(const loaded& codes) const {
     return values_of<Element, Bits, Scaled>(codes, type, input.conversion);
   }
@@ -232,6 +251,9 @@ struct cast_bits {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(stash, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t) const {
     return load_codes<Bits, Scaled>(stash, index);
+  }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count, std::uint64_t) const {
+    fetch_codes<Bits, Scaled>(stash, first, count);
   }
   STASH_DEVICE std::uint8_t bits(const loaded& codes) const {
     unsigned bits = 0;

@@ -87,6 +87,9 @@ struct dropout_body {
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return {load_elements<Bits>(input, index), kept.load(index, group_length(input.elements, index))};
   }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Bits>(input, first, count);
+  }
   STASH_DEVICE group<Bits> apply(const group<Bits>& in, unsigned bits) const {
     float values[group_elements];
     to_f32s(in, type, values);

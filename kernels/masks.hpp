@@ -109,6 +109,9 @@ struct mask_encode_body {
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(input, index); }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Bits>(input, first, count);
+  }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
     plane.data[index] = shared_bits<Bits>(index, mask_byte(halves, group_elements, predicate));
   }
@@ -132,6 +135,9 @@ struct mask_decode_body {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return plane[index]; }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return group_length(output.elements, index) == 0 ? loaded{0} : plane[index];
+  }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_plane(plane, output.elements, first, count);
   }
   STASH_DEVICE static group<std::uint8_t> spread(loaded bits) {
     group<std::uint8_t> g;

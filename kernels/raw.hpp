@@ -22,6 +22,9 @@ struct copy_body {
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(input, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(input, index); }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Bits>(input, first, count);
+  }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& g) const {
     store_halves(output, index, g);
   }

@@ -99,6 +99,9 @@ struct activation_body {
   STASH_DEVICE std::uint64_t whole_groups() const { return x.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(x, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(x, index); }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Bits>(x, first, count);
+  }
   STASH_DEVICE loaded apply(const loaded& in) const {
     if constexpr (sizeof(Bits) == 2) {
       return unpacked(function.pairs(packed(in)));
@@ -166,6 +169,9 @@ struct plane_bits {
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t elements) const {
     return group_length(elements, index) == 0 ? loaded{0} : plane[index];
   }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count, std::uint64_t elements) const {
+    fetch_plane(plane, elements, first, count);
+  }
   STASH_DEVICE std::uint8_t bits(const loaded& byte) const { return byte; }
 };
 
@@ -180,6 +186,9 @@ struct dense_bits {
   STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(map, index); }
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t) const {
     return load_elements<Bits>(map, index);
+  }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count, std::uint64_t) const {
+    fetch_groups<Bits>(map, first, count);
   }
   STASH_DEVICE std::uint8_t bits(const loaded& g) const { return mask_byte(g, group_elements, predicate); }
 };
@@ -203,6 +212,10 @@ struct gradient_body {
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return {load_elements<Bits>(dy, index), source.load_any(index, dy.elements)};
+  }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<Bits>(dy, first, count);
+    source.fetch(first, count, dy.elements);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
     const std::uint8_t bits = source.bits(in.bits);

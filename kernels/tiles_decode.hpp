@@ -214,11 +214,25 @@ STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool val
     atomic_or(&job.report->status, seen.status);
 }
 
+/// Has fetched what says where the payloads of a block's tiles are, and where their values belong.
+template <bool Columns>
+STASH_DEVICE void fetch_tables(const device_tiles& job, std::uint64_t block) {
+  constexpr std::uint64_t bytes = Columns ? tile_rows * sizeof(std::uint16_t) : tile_elements / 8;
+  constexpr std::uint64_t entry = sizeof(std::uint32_t);
+  const std::uint64_t tiles = job.tiles(), first = block * tile_warps;
+  fetch_bytes(job.data, tiles * bytes, first * bytes, tile_warps * bytes);
+  fetch_bytes(job.data + job.table_offset, tiles * entry, first * entry, tile_warps * entry);
+}
+
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, tuning::decode_blocks)
 decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
-  begin_kernel();
+  begin_kernel(tuning::blocks_ahead, [&] {
+    std::uint64_t own;
+    const auto& all = job_of_block(list, own);
+    fetch_tables<Columns>(all, own);
+  });
   std::uint64_t block;
   const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Columns>;
@@ -304,7 +318,11 @@ struct value_test {
 template <class Element, bool Narrow, bool Columns, class Test>
 STASH_KERNEL(tile_threads, tuning::gate_blocks)
 gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
-  begin_kernel();
+  begin_kernel(tuning::blocks_ahead, [&] {
+    constexpr std::uint64_t groups = tile_warps * tile_rows * row_groups;
+    fetch_groups<Element>(dy, block_rank() * groups, groups);
+    fetch_tables<Columns>(job, block_rank());
+  });
   constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);

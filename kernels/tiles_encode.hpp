@@ -89,7 +89,12 @@ inline constexpr unsigned encode_blocks = (Narrow && Most > 1) ? tuning::narrow_
 template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, encode_blocks<Narrow, Most>)
 encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
-  begin_kernel();
+  begin_kernel(tuning::blocks_ahead, [&] {
+    constexpr std::uint64_t groups = tile_warps * tile_rows * row_groups;
+    std::uint64_t own;
+    const auto& all = job_of_block(list, own);
+    fetch_groups<Element>(all.dense, own * groups, groups);
+  });
   std::uint64_t block;
   const device_tiles& job = job_of_block(list, block);
   constexpr unsigned bytes = image_bytes<Element, Columns> + (Narrow ? 16 : 0);

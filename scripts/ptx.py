@@ -112,9 +112,9 @@ def access_of(opcode):
 
 
 def is_free(opcode, operands):
-    """Whether an instruction of PTX is none of the machine's."""
+    """Whether an instruction of PTX is none of the machine's, or no work on elements: that a kernel begins early."""
     move = opcode.startswith("mov.") and FREE_MOVE.match(operands)
-    return bool(move) and move[1] != move[2]
+    return opcode.startswith("griddepcontrol.") or (bool(move) and move[1] != move[2])
 
 
 def bodies(text):
@@ -131,7 +131,7 @@ def kernels(text):
 
 def waiting(text):
     """Names of the kernels that wait for those in front of them before they touch memory."""
-    first = re.compile(r"^\s*(?:@!?%\w+\s+)?(griddepcontrol\.wait|(?:ld|st|atom|red|cp)\.(?!param)\S+)", re.MULTILINE)
+    first = re.compile(r"^\s*(?:@!?%\w+\s+)?(griddepcontrol\.wait|(?:ld|st|atom|red|cp)\.(?!param|async\.bulk\.prefetch)\S+)", re.MULTILINE)
     found = ((name, first.search(body)) for name, body in bodies(text))
     return {name for name, match in found if match and match[1] == "griddepcontrol.wait"}
 

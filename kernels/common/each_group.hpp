@@ -10,11 +10,13 @@
 ///     std::uint64_t whole_groups() const;      groups before the first that is not whole
 ///     loaded load_whole(group) / load_any(group);
 ///     void store_whole(group, loaded) / store_any(group, loaded);
+///     void fetch(group, count) const;      what will be read of groups from `group` on (ahead.hpp)
 /// Lanes of a warp come to a store together, in groups that follow each other; store_any is called for the
 /// groups behind the last one too, up to the end of the block, and has to look.
 
 #include <cstdint>
 
+#include "common/ahead.hpp"
 #include "common/jobs.hpp"
 #include "common/simt.hpp"
 #include "common/tuning.hpp"
@@ -30,8 +32,13 @@ inline constexpr unsigned group_blocks = Most > 1 ? tuning::group_blocks_of_many
 template <class Body, unsigned Most>
 STASH_KERNEL(group_threads, group_blocks<Body, Most>)
 each_group(STASH_PARAMETER(job_list<Body, Most>) list) {
-  begin_kernel();
   constexpr unsigned groups = Body::groups;
+  begin_kernel(tuning::blocks_ahead, [&] {
+    constexpr std::uint64_t count = std::uint64_t{group_threads} * groups;
+    std::uint64_t own;
+    const auto& job = job_of_block(list, own);
+    job.fetch(own * count, count);
+  });
   std::uint64_t block;
   const Body body = job_of_block(list, block);
   const std::uint64_t begin = block * (std::uint64_t{group_threads} * groups);

@@ -211,11 +211,16 @@ STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t inde
       g.value[i] = static_cast<Bits>(word >> (8 * i));
     return g;
   } else {
+    const auto* const pieces = reinterpret_cast<const vector16*>(from);
     vector16 v[group_vectors<Bits>];
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_vectors<Bits>; ++i) {
-      const auto* const piece = reinterpret_cast<const vector16*>(from) + i;
-      v[i] = Apart ? *piece : load_once(piece);
+    if constexpr (Apart) {
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_vectors<Bits>; ++i)
+        v[i] = pieces[i];
+    } else if constexpr (group_vectors<Bits> == 1) {
+      v[0] = load_once(pieces);
+    } else {
+      load_once(pieces, pieces + 1, v);
     }
     return unpacked<Bits>(v);
   }
@@ -279,10 +284,11 @@ STASH_DEVICE group<Bits> load_halves(const device_tensor& t, std::uint64_t index
   } else {
     const auto* const from = static_cast<const Bits*>(t.data);
     const std::uint64_t even = index - index % 2;
+    const auto half = [&](unsigned i) {
+      return reinterpret_cast<const vector16*>(from + place_of_half(t, even + i, index));
+    };
     vector16 v[2];
-    STASH_UNROLL
-    for (unsigned i = 0; i < 2; ++i)
-      v[i] = load_once(reinterpret_cast<const vector16*>(from + place_of_half(t, even + i, index)));
+    load_once(half(0), half(1), v);
     return unpacked<Bits>(v);
   }
 }

@@ -74,6 +74,23 @@ STASH_DEVICE void begin_kernel() {
   asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
 #endif
 }
+/// The same; in between, while others are still at work, thread 0 of the first `blocks` blocks calls ahead(),
+/// which may call fetch_ahead() and touches no memory itself.
+template <class Ahead>
+STASH_DEVICE void begin_kernel(unsigned blocks, const Ahead& ahead) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (threadIdx.x == 0 && blockIdx.x < blocks) ahead();
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// Has the second-level cache fetch bytes, of which there is a positive multiple of 16, aligned to as many.
+/// Whoever reads them later sees what was written meanwhile.
+STASH_DEVICE void fetch_ahead(const void* from, std::uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+#endif
+}
 
 STASH_DEVICE void sync_block() {
   __syncthreads();
@@ -177,6 +194,15 @@ STASH_DEVICE vector16 load_once(const vector16* from) {
                : "l"(from));
   return v;
 }
+/// The same of two pieces of one line each, at once: apart, the memory may be read twice for them.
+STASH_DEVICE void load_once(const vector16* first, const vector16* second, vector16 (&to)[2]) {
+  asm volatile(
+      "ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%8];\n\t"
+      "ld.global.L1::no_allocate.v4.u32 {%4, %5, %6, %7}, [%9];"
+      : "=&r"(to[0].word[0]), "=&r"(to[0].word[1]), "=&r"(to[0].word[2]), "=&r"(to[0].word[3]),
+        "=r"(to[1].word[0]), "=r"(to[1].word[1]), "=r"(to[1].word[2]), "=r"(to[1].word[3])
+      : "l"(first), "l"(second));
+}
 /// In one piece: left to itself, the compiler may make four of it.
 STASH_DEVICE void store_vector(vector16* to, const vector16& v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]), "r"(v.word[1]),
@@ -201,6 +227,16 @@ STASH_DEVICE std::uint64_t block_rank() {
 
 /// Launches of the emulator follow each other.
 STASH_DEVICE void begin_kernel() {}
+template <class Ahead>
+STASH_DEVICE void begin_kernel(unsigned blocks, const Ahead& ahead) {
+  if (simt::thread_index().x == 0 && simt::block_index().x < blocks) ahead();
+}
+/// Looks at the ends, so that what lies outside of memory is found.
+STASH_DEVICE void fetch_ahead(const void* from, std::uint32_t bytes) {
+  const auto* const first = static_cast<const volatile std::uint8_t*>(from);
+  (void)first[0];
+  (void)first[bytes - 1];
+}
 
 // The default arguments are the caller's file and line.
 
@@ -317,6 +353,10 @@ STASH_DEVICE void pause() {
 /// Input that is read once: past the first-level cache. May have been written by this kernel.
 STASH_DEVICE vector16 load_once(const vector16* from) {
   return *from;
+}
+STASH_DEVICE void load_once(const vector16* first, const vector16* second, vector16 (&to)[2]) {
+  to[0] = *first;
+  to[1] = *second;
 }
 /// In one piece.
 STASH_DEVICE void store_vector(vector16* to, const vector16& v) {

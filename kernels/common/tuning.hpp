@@ -24,6 +24,9 @@ inline constexpr unsigned narrow_gradient_blocks = 2;
 /// Of f32: left alone, ptxas squeezes a fifth block in on sm_80 and spills.
 inline constexpr unsigned dropout_blocks = 4;
 
+/// Blocks that may be in place before the kernel in front has ended, on any device.
+inline constexpr unsigned blocks_ahead = 1024;
+
 // Tiles: a warp has one, and those of a block claim their place at once.
 inline constexpr unsigned tile_warps = 8;
 inline constexpr unsigned encode_blocks = 3;

@@ -162,6 +162,10 @@ class PathTest(unittest.TestCase):
         main, _ = self.check(f"{WIDE}@!%p1 st.shared.u16 [%r1], %r2;\n@there add.u32 %r1, %r1, 2;\nret;", shared_stores=1)
         self.assertEqual(main.instructions, 6 / 4)
 
+    def test_an_early_begin_does_not_count(self):
+        begin = "\tgriddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;\n"
+        self.assertEqual(self.check(begin + WIDE + "ret;")[0].instructions, self.check(WIDE + "ret;")[0].instructions)
+
     def test_what_only_ptx_moves_does_not_count(self):
         # A constant, and bits that become those of a float; but a copy, a special register, and halves of a register do.
         free = "\tmov.u32 %r3, -559038737;\n\tmov.b32 %f1, %r3;\n\tmov.b32 %r4, %f1;\n\tmov.f32 %f2, 0f3F800000;\n"
