@@ -91,14 +91,20 @@ struct dropout_body {
     fetch_groups<Bits>(input, first, count);
   }
   STASH_DEVICE group<Bits> apply(const group<Bits>& in, unsigned bits) const {
-    float values[group_elements];
-    to_f32s(in, type, values);
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      values[i] = (bits >> i & 1) != 0 ? product(values[i], scale) : 0.0F;
-    group<Bits> out;
-    results_from_f32s(values, type, out.value);
-    return out;
+    if constexpr (sizeof(Bits) == 2) {
+      packed_group<Bits> out = leaked(packed(in), {}, scale, type);
+      const packed_group<Bits> keep = masks_of_bits<Bits>(bits);
+      STASH_UNROLL
+      for (unsigned w = 0; w < group_words<Bits>; ++w)
+        out.word[w] &= keep.word[w];
+      return unpacked(out);
+    } else {
+      group<Bits> out;
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        out.value[i] = (bits >> i & 1) != 0 ? as_bits(product(as_float(in.value[i]), scale)) : 0;
+      return out;
+    }
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& from) const {
     const unsigned bits = kept.bits(from.kept, index, group_elements);
