@@ -231,13 +231,13 @@ class GpuCheck(unittest.TestCase):
 
     def test_fewer_seconds(self):
         self.gpu_programs(0)
-        done, record = self.run_script("--quick", "--seconds", "240")
+        done, record = self.run_script("--quick", "--seconds", "180")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(record["command"], "scripts/gpu_check --quick --seconds 240")
-        self.assertLessEqual(load_script().Run({}, seconds=240).left(), 240)
-        done, record = self.run_script("--seconds", "239")
+        self.assertEqual(record["command"], "scripts/gpu_check --quick --seconds 180")
+        self.assertLessEqual(load_script().Run({}, seconds=180).left(), 180)
+        done, record = self.run_script("--seconds", "179")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--seconds: expected at least 240, got 239", done.stderr)
+        self.assertIn("--seconds: expected at least 180, got 179", done.stderr)
 
     def test_a_hang_without_a_record_is_a_failure(self):
         self.program("gpu_check", hangs=True)
