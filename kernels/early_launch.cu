@@ -18,18 +18,24 @@ bool wanted() noexcept {
   return value == nullptr || std::string_view(value) != "0";
 }
 
-/// The device's capability alone would not say it: a build for older ones may have been compiled anew for it.
-bool waits_by_itself(int device) noexcept {
+enum class answer : std::uint8_t { unknown, no, yes };
+
+/// Whether kernels wait by themselves. The device's capability alone would not say it: a build for older ones
+/// may have been compiled anew for it.
+answer asked(int device) noexcept {
+  // A stream may be being recorded: what is asked has nothing to do with it.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  const bool changed = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
   int major = 0;
   cudaFuncAttributes found{};
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-      cudaFuncGetAttributes(&found, probe) == cudaSuccess)
-    return major >= 9 && found.ptxVersion >= 90;
-  cudaGetLastError();  // the launch will say it
-  return false;
+  const bool answered =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+      cudaFuncGetAttributes(&found, probe) == cudaSuccess;
+  if (!answered) cudaGetLastError();  // the launch will say it
+  if (changed) cudaThreadExchangeStreamCaptureMode(&mode);
+  if (!answered) return answer::unknown;
+  return major >= 9 && found.ptxVersion >= 90 ? answer::yes : answer::no;
 }
-
-enum class answer : std::uint8_t { unknown, no, yes };
 
 }  // namespace
 
@@ -41,7 +47,7 @@ bool may_begin_early() noexcept {
   if (!is_wanted || cudaGetDevice(&device) != cudaSuccess || device >= most_devices) return false;
   answer a = answers[device].load(std::memory_order_relaxed);
   if (a == answer::unknown) {
-    a = waits_by_itself(device) ? answer::yes : answer::no;
+    a = asked(device);
     answers[device].store(a, std::memory_order_relaxed);
   }
   return a == answer::yes;

@@ -219,9 +219,9 @@ template <bool Columns>
 STASH_DEVICE void fetch_tables(const device_tiles& job, std::uint64_t block) {
   constexpr std::uint64_t bytes = Columns ? tile_rows * sizeof(std::uint16_t) : tile_elements / 8;
   constexpr std::uint64_t entry = sizeof(std::uint32_t);
-  const std::uint64_t tiles = job.tiles(), first = block * tile_warps;
-  fetch_bytes(job.data, tiles * bytes, first * bytes, tile_warps * bytes);
-  fetch_bytes(job.data + job.table_offset, tiles * entry, first * entry, tile_warps * entry);
+  const std::uint64_t first = block * tile_warps;
+  fetch_bytes(job.data, job.table_offset, first * bytes, tile_warps * bytes);
+  fetch_bytes(job.data + job.table_offset, job.tiles() * entry, first * entry, tile_warps * entry);
 }
 
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.

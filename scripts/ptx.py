@@ -130,11 +130,14 @@ def kernels(text):
 
 
 def waiting(text):
-    """Names of the kernels that wait for those in front of them before they touch memory."""
-    first = re.compile(r"^\s*(?:@!?%\w+\s+)?(griddepcontrol\.wait|(?:ld|st|atom|red|cp)\.(?!param|async\.bulk\.prefetch)\S+)", re.MULTILINE)
-    found = ((name, first.search(body)) for name, body in bodies(text))
-    return {name for name, match in found if match and match[1] == "griddepcontrol.wait"}
-
+    """Names of the kernels that wait for those in front of them before they touch memory or end, and have no loads that
+    may be moved in front of the wait."""
+    first = re.compile(r"^\s*(griddepcontrol\.wait;|(?:[{]\s*)?(?:@!?%?\w+\s+)?(?:ret|exit|trap|griddepcontrol\.wait|"
+                       r"(?:ld|ldu|st|atom|red|cp|tex|suld|sust|multimem)\.(?!param|async\.bulk\.prefetch)\S+))", re.MULTILINE)
+    movable = re.compile(r"\b(?:ld\.global\.nc|ldu\.|tex\.|suld\.|multimem\.)")
+    found = ((name, body, first.search(body)) for name, body in bodies(text))
+    return {name for name, body, match in found
+            if match and match[1] == "griddepcontrol.wait;" and not movable.search(body)}
 
 def blocks_of(text, name):
     blocks = [Block()]

@@ -66,26 +66,26 @@ STASH_DEVICE std::uint64_t block_rank() {
   return blockIdx.x;
 }
 
-/// The first statement of every kernel. Lets the kernel behind this one in the stream begin once all blocks
-/// of this one have, and waits until those in front have ended and what they wrote is seen: only then may
-/// memory be touched (may_begin_early() in launch.hpp).
+/// The first statement of every kernel. Waits until the kernels in front of this one in the stream have ended
+/// and what they wrote is seen: only then may memory be touched. From then on the kernel behind may begin,
+/// once all blocks of this one have (may_begin_early() in launch.hpp). Not before: other people's kernels may
+/// not wait for more than the one in front of them.
 STASH_DEVICE void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// The same; in between, while others are still at work, thread 0 of the first `blocks` blocks calls ahead(),
+/// The same; before, while others are still at work, thread 0 of the first `blocks` blocks calls ahead(),
 /// which may call fetch_ahead() and touches no memory itself.
 template <class Ahead>
 STASH_DEVICE void begin_kernel(unsigned blocks, const Ahead& ahead) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   if (threadIdx.x == 0 && blockIdx.x < blocks) ahead();
-  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+  begin_kernel();
 }
-/// Has the second-level cache fetch bytes, of which there is a positive multiple of 16, aligned to as many.
-/// Whoever reads them later sees what was written meanwhile.
+/// Has the second-level cache fetch bytes: a positive multiple of 16 below 2^20, aligned to as many. Whoever
+/// reads them later sees what was written meanwhile.
 STASH_DEVICE void fetch_ahead(const void* from, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));

@@ -244,8 +244,12 @@ class PathTest(unittest.TestCase):
 
     def test_kernels_wait_before_they_touch_memory(self):
         wait = "\tgriddepcontrol.wait;\n"
-        found = ptx.waiting(kernel("ld.param.u64 %rd1, [a];\n" + wait + WIDE + "ret;", "good") + kernel(WIDE + wait, "late") +
-                            kernel("\t@%p1 atom.global.add.u32 %r1, [%rd1], 1;\n" + wait, "late_too") + kernel(WIDE, "never"))
+        good = "\tld.param.u64 %rd1, [a];\n\tcp.async.bulk.prefetch.L2.global [%rd1], %r1;\n" + wait + WIDE + "\tret;\n"
+        bad = {"late": WIDE + wait, "atomic": "\t@%p1 atom.global.add.u32 %r1, [%rd1], 1;\n" + wait, "never": WIDE,
+               "now_and_then": "\t@%p1 griddepcontrol.wait;\n" + WIDE, "ends": "\t@%p1 ret;\n" + wait,
+               "texture": "\ttex.1d.v4.f32.f32 {a}, [t, {b}];\n" + wait, "inline": "\t{ ld.global.u32 %r1, [%rd1]; }\n" + wait,
+               "movable": wait + "\tld.global.nc.u32 %r1, [%rd1];\n"}
+        found = ptx.waiting(kernel(good, "good") + "".join(kernel(body, name) for name, body in bad.items()))
         self.assertEqual(found, {"good"})
         self.assertEqual(kernel_rules.check_start("good", 90, True), [])
         self.assertEqual(kernel_rules.check_start("old", 80, False), [])

@@ -5,6 +5,7 @@
 
 #include "simt/kernel_tests.hpp"
 #include "stash/batch.hpp"
+#include "stash/relu.hpp"
 
 namespace stash {
 namespace {
@@ -72,6 +73,40 @@ TEST(device_batch, is_single_calls_in_few_launches) {
     }
   }
   simt::set_schedule({});
+}
+
+/// Readers have their input fetched ahead: nothing beyond memory of exact size, which a sanitizer watches.
+TEST(device_batch, readers_stay_in_memory_of_exact_size) {
+  const char* const names[] = {"raw",        "sign_mask",      "bitmap",     "csr",
+                               "bitmap_fp8", "csr_mxfp6_e2m3", "mxfp4_e2m1", "fp16",
+                               "fp10",       "mxfp8_e4m3",     "range_mask"};
+  generator random(7);
+  for (const char* const name : names) {
+    const encoding e = parse_encoding(name);
+    const bool mask = e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::range_mask;
+    for (const std::int64_t n : {1, 17, 255, 1023, 1024, 1025, 2049, 8191, 8193, 70001}) {
+      SCOPED_TRACE(testing::Message() << name << ' ' << n);
+      const auto elements = static_cast<std::size_t>(n);
+      std::vector<float> values(elements);
+      for (float& v : values)
+        v = random.below(2) == 0 ? 0.0F : static_cast<float>(random.below(1000)) / 7;
+      std::vector<std::uint8_t> roomy(encoded_bytes_bound(e, dtype::f32, n));
+      encode_report report{};
+      encode(e, const_tensor_view{values.data(), dtype::f32, memory_space::host, {n}, 0},
+             {roomy.data(), roomy.size(), nullptr, &report}, {}, {});
+      const auto exact = std::make_unique<std::uint8_t[]>(report.slot_bytes);
+      std::copy_n(roomy.data(), report.slot_bytes, exact.get());
+      const const_encoded_view stored{exact.get(), report.slot_bytes, nullptr, &report};
+      const dtype target = mask ? dtype::u8 : dtype::f32;
+      const auto back = std::make_unique<std::uint8_t[]>(elements * size_of(target));
+      decode(e, stored, {back.get(), target, memory_space::device, {n}, 0}, {}, device);
+      if (e.kind == encoding_kind::range_mask || name == std::string("raw")) continue;
+      const auto dy = std::make_unique<float[]>(elements), dx = std::make_unique<float[]>(elements);
+      relu_backward({dy.get(), dtype::f32, memory_space::device, {n}, 0}, e, stored,
+                    {dx.get(), dtype::f32, memory_space::device, {n}, 0}, framework_rule::tensorflow, device);
+      EXPECT_EQ(report.status, status_ok);
+    }
+  }
 }
 
 class device_batch_launches : public random_pair {};
