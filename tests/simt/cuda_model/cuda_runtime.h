@@ -1,4 +1,5 @@
-#pragma once
+#ifndef STASH_CUDA_RUNTIME_H
+#define STASH_CUDA_RUNTIME_H
 /// \file
 /// As much of the CUDA runtime as kernels/device_memory.cu calls, made of nothing but its rules: which calls
 /// are refused while a stream is recorded in the global mode, and what the last error of a thread is. Streams
@@ -139,3 +140,5 @@ namespace stash::kernels {
 void check_launch(const char* function, cudaError_t result);
 
 }  // namespace stash::kernels
+
+#endif
