@@ -127,46 +127,141 @@ STASH_DEVICE void narrow_floats_to_fp10(const device_tiles& job, const std::uint
   });
 }
 
-/// Any other codes.
+/// The group of `have` elements at `from`, in shared memory, where eight may be read; zeros complete it.
 template <class Element>
+STASH_DEVICE packed_group<Element> first_elements(const Element* from, std::uint32_t have) {
+  packed_group<Element> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_words<Element>; ++i)
+    g.word[i] = reinterpret_cast<const vector16*>(from)[i / 4].word[i % 4];
+  if (have < group_elements) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_words<Element>; ++i) {
+      const std::uint32_t first = i * per_word<Element>;
+      const std::uint32_t last = sizeof(Element) == 2 && have == first + 1 ? 0xffffU : 0xffffffffU;
+      g.word[i] &= have > first ? last : 0;
+    }
+  }
+  return g;
+}
+
+/// The codes of eight elements in words, and their scale. All lanes of a warp come.
+template <unsigned Bits, bool Scaled, class Element>
+STASH_DEVICE void narrow_codes_of(const packed_group<Element>& in, const element_type& type,
+                                  const value_conversion& c, code_group& g) {
+  if constexpr (Scaled) {
+    scaled_codes_of<Bits>(in, type, c, g);
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.code[i] = code_of<Bits>(to_f32(in.value(i), type), c);
+    pack_codes<Bits>(g);
+  }
+}
+
+/// Stores a word in front of `left` more bytes, of which others are to stay as they are.
+STASH_DEVICE void put_word(std::uint32_t* to, std::uint32_t word, std::int32_t left) {
+  if (left >= 4) {
+    *to = word;
+  } else if (left > 0) {
+    *to = select_bits(0xffffffffU << (8 * left), *to, word);
+  }
+}
+
+/// Codes of up to eight bits, eight to a lane.
+///
+/// Scales put them anywhere. A lane writes the whole words that begin among its own bytes; what it has in
+/// front of them is the end of a word of the lane before. The last lane completes its own from the first lane
+/// of the round before, which was behind it.
+template <unsigned Bits, bool Scaled, class Element>
 STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
                                   std::uint8_t* stored) {
   const unsigned lane = thread_rank() % warp_lanes;
-  const value_conversion& c = job.conversion;
-  const std::uint32_t scales = scale_bytes(job, count);
-  std::uint8_t* const codes = stored + scales;
+  const std::uint32_t scales = Scaled ? (count + scaled_group - 1) / scaled_group : 0;
+  const std::uint32_t end = scales + (count * Bits + 7) / 8;
   std::uint32_t own_scale = 0;
-  // Four values to a lane: eight lanes share a scale.
+  std::uint32_t behind = 0;
+  constexpr std::uint32_t each = group_elements * warp_lanes;
+  for_each_backwards(count, each, [&](std::uint32_t base) {
+    const std::uint32_t first = base + group_elements * lane;
+    const packed_group<Element> in = first_elements(values + first, first < count ? count - first : 0);
+    code_group g{};
+    narrow_codes_of<Bits, Scaled>(in, job.type, job.conversion, g);
+    if constexpr (Scaled) {
+      constexpr unsigned lanes = scaled_group / group_elements;
+      const std::uint32_t got = shuffle(all_lanes, std::uint32_t{g.scale}, lane * lanes % warp_lanes);
+      if (lane * lanes / warp_lanes == base / each) own_scale = got;
+    }
+    const std::uint32_t of_next = shuffle(all_lanes, g.words[0], (lane + 1) % warp_lanes);
+    const std::uint32_t next = lane + 1 < warp_lanes ? of_next : behind;
+    behind = of_next;
+    std::uint32_t row[3] = {g.words[0], next, 0};
+    if constexpr (Bits == 8) {
+      row[1] = g.words[1];
+      row[2] = next;
+    } else if constexpr (Bits == 6) {
+      row[1] = select_bits(0xffffU, g.words[1], next << 16);
+      row[2] = next >> 16;
+    }
+    const std::uint32_t at = scales + first / group_elements * Bits;
+    const std::uint32_t skipped = (0 - at) % 4;
+    auto* const to = reinterpret_cast<std::uint32_t*>(stored + at + skipped);
+    const auto left = static_cast<std::int32_t>(end - at - skipped);
+    sync_warp();
+    put_word(to, funnel_right(row[0], row[1], 8 * skipped), left);
+    // Of six bytes the second word may begin behind the last one.
+    if (Bits == 8 || (Bits == 6 && skipped < 2))
+      put_word(to + 1, funnel_right(row[1], row[2], 8 * skipped), left - 4);
+  });
+  if constexpr (Scaled) {
+    if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
+    // The last scales share a word with the first codes.
+    const std::uint32_t head = shuffle(all_lanes, behind, warp_lanes - 1);
+    if (lane < (0 - scales) % 4 && scales + lane < end)
+      stored[scales + lane] = static_cast<std::uint8_t>(head >> (8 * lane));
+  }
+  sync_warp();
+}
+
+/// Codes of 16 bits, four to a lane.
+template <class Element>
+STASH_DEVICE void narrow_to_halves(const device_tiles& job, const Element* values, std::uint32_t count,
+                                   std::uint8_t* codes) {
+  const unsigned lane = thread_rank() % warp_lanes;
   for_each_backwards(count, 4 * warp_lanes, [&](std::uint32_t base) {
     const std::uint32_t first = base + 4 * lane;
-    float value[4];
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i)
-      value[i] = first + i < count ? to_f32(values[first + i], job.type) : 0.0F;
-    group_scale scale{};
-    if (job.scaled) {
-      scale = scale_of(extremes_of(value, scaled_group / 4), c);
-      const std::uint32_t got = shuffle(all_lanes, std::uint32_t{scale.byte}, lane % 4 * 8);
-      if (lane / 4 == base / (4 * scaled_group)) own_scale = got;
-    }
     std::uint64_t packed = 0;
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i) {
-      const std::uint64_t code = job.scaled ? scaled_code_of(value[i], scale, c) : code_of(value[i], c);
-      packed |= code << (job.code_bits * i);
+      const float value = first + i < count ? to_f32(values[first + i], job.type) : 0.0F;
+      packed |= std::uint64_t{code_of<16>(value, job.conversion)} << (16 * i);
     }
     sync_warp();
-    if (first + 4 <= count && job.code_bits == 16) {
+    if (first + 4 <= count) {
       *reinterpret_cast<std::uint64_t*>(codes + 2 * first) = packed;
-    } else if (first < count) {
-      const std::uint32_t have = count - first < 4 ? count - first : 4;
-      const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
-      for (std::uint32_t b = 0; b < bytes; ++b)
-        codes[first * job.code_bits / 8 + b] = static_cast<std::uint8_t>(packed >> (8 * b));
+    } else {
+      for (std::uint32_t i = 0; first + i < count; ++i)
+        reinterpret_cast<std::uint16_t*>(codes)[first + i] = static_cast<std::uint16_t>(packed >> (16 * i));
     }
     sync_warp();
   });
-  if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
+}
+
+/// Any codes but those of fp10.
+template <class Element>
+STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
+                                  std::uint8_t* stored) {
+  if (job.code_bits == 16) {
+    narrow_to_halves(job, values, count, stored);
+  } else if (job.code_bits == 4) {
+    narrow_to_codes<4, true>(job, values, count, stored);
+  } else if (job.code_bits == 6) {
+    narrow_to_codes<6, true>(job, values, count, stored);
+  } else if (has_fp8_instructions || job.scaled) {
+    narrow_to_codes<8, true>(job, values, count, stored);
+  } else {
+    narrow_to_codes<8, false>(job, values, count, stored);
+  }
 }
 
 /// Turns the `count` elements of an image into stored values, but for those that leave as fp8. All lanes
