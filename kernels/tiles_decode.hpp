@@ -255,7 +255,11 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
       store_elements(job.dense, number, unpacked(g));
     }
   };
-  if (Narrow && come_as_fp8(job)) {
+  if (Narrow && job.code_bits == 16) {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      store(r, group_of_halves<Element>(job, image, seen.bits.byte[r], seen.bits.rank[r]));
+  } else if (Narrow && come_as_codes(job)) {
     // f32 of all rows at once would be too many registers.
     constexpr unsigned at_once = has_halves<Element> ? 1 : tile_rows;
     STASH_UNROLL

@@ -21,15 +21,16 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow ? elements - stored / 16 * 16 : 0;
 }
-/// Eight-bit codes without scales are read as they are: at the front, and as elements they are never there.
-STASH_DEVICE bool come_as_fp8(const device_tiles& job) {
-  return job.code_bits == 8 && !job.scaled;
+/// Whole codes without scales, of eight bits or 16, are read as they are: at the front, and as elements they
+/// are never there.
+STASH_DEVICE bool come_as_codes(const device_tiles& job) {
+  return job.code_bits == 16 || (job.code_bits == 8 && !job.scaled);
 }
 /// Where it comes to be read.
 template <class Element, bool Narrow>
 STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
-  return Narrow && !come_as_fp8(job) ? elements - (stored + 15) / 16 * 16 : 0;
+  return Narrow && !come_as_codes(job) ? elements - (stored + 15) / 16 * 16 : 0;
 }
 
 /// Calls body(first value) for every `each` of `count` values, from the last to the first.
@@ -49,10 +50,10 @@ STASH_DEVICE group<Element> group_at(const Element* from) {
   return unpacked<Element>(v);
 }
 
-/// Eight-bit codes without scales, where there are instructions for them, need no image of their own:
-/// elements become codes when they leave shared memory.
-STASH_DEVICE bool leave_as_fp8(const device_tiles& job) {
-  return has_fp8_instructions && job.code_bits == 8 && !job.scaled;
+/// Whole codes without scales, if of eight bits only where there are instructions for them, need no image of
+/// their own: elements become codes when they leave shared memory.
+STASH_DEVICE bool leave_as_codes(const device_tiles& job) {
+  return job.code_bits == 16 || (has_fp8_instructions && job.code_bits == 8 && !job.scaled);
 }
 
 /// Sixteen bytes of a payload: the codes of the `count` elements at `values`, and where those end what the
@@ -79,6 +80,26 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
   for (unsigned w = 0; w < 4; ++w) {
     const std::uint32_t places = 0x83828180U + w * 0x04040404U;
     piece.word[w] = select_bits(sign_masks_of_bytes(places - ends), rest.word[w], words[w]);
+  }
+  return piece;
+}
+
+/// The same of 16-bit codes. The end of the codes lies in `rest`.
+template <class Element>
+STASH_DEVICE vector16 halves_piece(const device_tiles& job, const Element* values, std::uint32_t count,
+                                   const vector16& rest) {
+  packed_group<Element> in;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_words<Element>; ++i)
+    in.word[i] = reinterpret_cast<const vector16*>(values)[i / 4].word[i % 4];
+  vector16 piece;
+  half_codes_of(in, job.type, job.conversion, piece.word);
+  if (count < group_elements) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w) {
+      const std::uint32_t codes = count > 2 * w + 1 ? 0xffffffffU : count > 2 * w ? 0xffffU : 0;
+      piece.word[w] = select_bits(codes, piece.word[w], rest.word[w]);
+    }
   }
   return piece;
 }
@@ -223,37 +244,11 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
   sync_warp();
 }
 
-/// Codes of 16 bits, four to a lane.
-template <class Element>
-STASH_DEVICE void narrow_to_halves(const device_tiles& job, const Element* values, std::uint32_t count,
-                                   std::uint8_t* codes) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  for_each_backwards(count, 4 * warp_lanes, [&](std::uint32_t base) {
-    const std::uint32_t first = base + 4 * lane;
-    std::uint64_t packed = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      const float value = first + i < count ? to_f32(values[first + i], job.type) : 0.0F;
-      packed |= std::uint64_t{code_of<16>(value, job.conversion)} << (16 * i);
-    }
-    sync_warp();
-    if (first + 4 <= count) {
-      *reinterpret_cast<std::uint64_t*>(codes + 2 * first) = packed;
-    } else {
-      for (std::uint32_t i = 0; first + i < count; ++i)
-        reinterpret_cast<std::uint16_t*>(codes)[first + i] = static_cast<std::uint16_t>(packed >> (16 * i));
-    }
-    sync_warp();
-  });
-}
-
-/// Any codes but those of fp10.
+/// Codes that do not leave as such, but for those of fp10.
 template <class Element>
 STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
                                   std::uint8_t* stored) {
-  if (job.code_bits == 16) {
-    narrow_to_halves(job, values, count, stored);
-  } else if (job.code_bits == 4) {
+  if (job.code_bits == 4) {
     narrow_to_codes<4, true>(job, values, count, stored);
   } else if (job.code_bits == 6) {
     narrow_to_codes<6, true>(job, values, count, stored);
@@ -264,7 +259,7 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
   }
 }
 
-/// Turns the `count` elements of an image into stored values, but for those that leave as fp8. All lanes
+/// Turns the `count` elements of an image into stored values, but for those that leave as codes. All lanes
 /// come.
 template <class Element>
 STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
@@ -334,15 +329,11 @@ STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* store
     Element element[4] = {};
     if (first < count) {
       std::uint64_t codes = 0;
-      if (bits == 16) {
-        codes = *reinterpret_cast<const std::uint64_t*>(stored + first * 2);
-      } else {
-        // Scales put them anywhere, and behind the last one may be the end of shared memory.
-        const std::uint32_t have = count - first < 4 ? count - first : 4;
-        const std::uint8_t* const from = stored + scales + first * bits / 8;
-        for (std::uint32_t b = 0; b < (have * bits + 7) / 8; ++b)
-          codes |= std::uint64_t{from[b]} << (8 * b);
-      }
+      // Scales put them anywhere, and behind the last one may be the end of shared memory.
+      const std::uint32_t have = count - first < 4 ? count - first : 4;
+      const std::uint8_t* const from = stored + scales + first * bits / 8;
+      for (std::uint32_t b = 0; b < (have * bits + 7) / 8; ++b)
+        codes |= std::uint64_t{from[b]} << (8 * b);
       STASH_UNROLL
       for (unsigned i = 0; i < 4; ++i) {
         const std::uint32_t code = static_cast<std::uint32_t>(codes >> (bits * i)) & ((1U << bits) - 1);
@@ -361,18 +352,19 @@ STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* store
   }
 }
 
-/// Turns the `count` stored values of an image into elements, but for those that come as fp8. All lanes come.
+/// Turns the `count` stored values of an image into elements, but for those that come as codes. All lanes
+/// come.
 template <class Element>
 STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
-  if (come_as_fp8(job)) return;
+  if (come_as_codes(job)) return;
   const std::uint8_t* const stored = image + place_to_read<Element, true>(job, value_bytes(job, count));
   auto* const values = reinterpret_cast<Element*>(image);
   if (job.code_bits == 10) return widen_fp10(job, stored, count, values);
   widen_codes(job, stored, count, values);
 }
 
-/// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8,
-/// and of one of elements.
+/// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8, of
+/// one of 16-bit codes, and of one of elements.
 template <class Element, unsigned Groups>
 STASH_DEVICE void groups_of_fp8(const device_tiles& job, const vector16* image, const std::uint32_t* bits,
                                 const std::uint32_t* rank, packed_group<Element> (&out)[Groups]) {
@@ -383,15 +375,24 @@ STASH_DEVICE void groups_of_fp8(const device_tiles& job, const vector16* image, 
   fp8_elements_of(words, job.type, job.conversion, out);
 }
 template <class Element>
+STASH_DEVICE packed_group<Element> group_of_halves(const device_tiles& job, const vector16* image,
+                                                   std::uint32_t bits, std::uint32_t rank) {
+  packed_group<Element> out;
+  half_elements_of(spread(bits, reinterpret_cast<const std::uint16_t*>(image) + rank), job.type,
+                   job.conversion, out);
+  return out;
+}
+template <class Element>
 STASH_DEVICE packed_group<Element> group_of_elements(const vector16* image, std::uint32_t bits,
                                                      std::uint32_t rank) {
   return spread(bits, reinterpret_cast<const Element*>(image) + rank);
 }
-/// A group of either.
+/// A group of any of them.
 template <class Element, bool Narrow>
 STASH_DEVICE packed_group<Element> group_of_image(const device_tiles& job, const vector16* image,
                                                   std::uint32_t bits, std::uint32_t rank) {
-  if (!Narrow || !come_as_fp8(job)) return group_of_elements<Element>(image, bits, rank);
+  if (!Narrow || !come_as_codes(job)) return group_of_elements<Element>(image, bits, rank);
+  if (job.code_bits == 16) return group_of_halves<Element>(job, image, bits, rank);
   packed_group<Element> out[1];
   groups_of_fp8(job, image, &bits, &rank, out);
   return out[0];

@@ -124,6 +124,30 @@ STASH_DEVICE std::uint32_t nan_flags_of_halves(std::uint32_t halves) {
   return flags_above(halves, 0x7c00);
 }
 
+/// Eight elements from any codes of 16 bits.
+STASH_DEVICE void half_elements_of(const packed_group<std::uint16_t>& codes, const element_type& type,
+                                   const value_conversion& c, packed_group<std::uint16_t>& out) {
+  half_words_of(codes.word, c.bf16, type.bf16, 0, out.word);
+}
+STASH_DEVICE void half_elements_of(const packed_group<std::uint16_t>& codes, const element_type&,
+                                   const value_conversion& c, packed_group<std::uint32_t>& out) {
+  std::uint32_t any = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    float numbers[2] = {as_float(codes.word[w] << 16), as_float(codes.word[w] & 0xffff0000U)};
+    if (!c.bf16) {
+      halves_to_floats(codes.word[w], numbers);
+      any |= nan_flags_of_halves(codes.word[w]);
+    }
+    out.word[2 * w] = as_bits(numbers[0]);
+    out.word[2 * w + 1] = as_bits(numbers[1]);
+  }
+  if ((any & pair_signs) == 0) return;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    out.word[i] = as_bits(value_of<16>(codes.value(i), c));
+}
+
 /// Eight f32 from any codes of fp10.
 STASH_DEVICE void fp10_elements_of(const code_group& codes, const element_type&, const value_conversion& c,
                                    packed_group<std::uint32_t>& out) {
