@@ -147,10 +147,10 @@ STASH_DEVICE group<Element> values_of(const code_group& codes, const element_typ
     packed_group<Element> g[1];
     fp8_elements_of(words, type, c, g);
     return unpacked(g[0]);
-  } else if constexpr (sizeof(Element) == 2 && Scaled) {
+  } else if constexpr (Scaled) {
     const bool special =
         codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
-    if (!special) return unpacked(scaled_elements_of<Bits>(codes, type, c));
+    if (!special) return unpacked(scaled_elements_of<Bits, Element>(codes, type, c));
   } else if constexpr (Bits == 10) {
     packed_group<Element> g;
     fp10_elements_of(codes, type, c, g);

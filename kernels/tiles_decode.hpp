@@ -255,7 +255,7 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
       store_elements(job.dense, number, unpacked(g));
     }
   };
-  if (Narrow && job.code_bits == 16) {
+  if (Narrow && come_as_codes(job) && job.code_bits == 16) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
       store(r, group_of_halves<Element>(job, image, seen.bits.byte[r], seen.bits.rank[r]));

@@ -26,11 +26,12 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
 STASH_DEVICE bool come_as_codes(const device_tiles& job) {
   return job.code_bits == 16 || (job.code_bits == 8 && !job.scaled);
 }
-/// Where it comes to be read.
+/// Where it comes to be read. If it is to become elements, all words that have some of it, and the ones
+/// behind them, are in the image.
 template <class Element, bool Narrow>
 STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
-  return Narrow && !come_as_codes(job) ? elements - (stored + 15) / 16 * 16 : 0;
+  return Narrow && !come_as_codes(job) ? elements - 16 - (stored + 15) / 16 * 16 : 0;
 }
 
 /// Calls body(first value) for every `each` of `count` values, from the last to the first.
@@ -315,39 +316,34 @@ STASH_DEVICE void widen_fp10(const device_tiles& job, const std::uint8_t* stored
   }
 }
 
-/// Any other codes, four to a lane.
-template <class Element>
+/// Codes of MX, eight to a lane. Scales put them anywhere.
+template <unsigned Bits, class Element>
 STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
                               Element* values) {
   const unsigned lane = thread_rank() % warp_lanes;
-  const unsigned bits = job.code_bits;
-  const std::uint32_t scales = scale_bytes(job, count);
+  const std::uint32_t scales = (count + scaled_group - 1) / scaled_group;
   const std::uint32_t own_scale = lane < scales ? stored[lane] : 0;
-  for (std::uint32_t base = 0; base < count; base += 4 * warp_lanes) {
-    const std::uint32_t first = base + 4 * lane;
-    const auto scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, first / scaled_group));
-    Element element[4] = {};
-    if (first < count) {
-      std::uint64_t codes = 0;
-      // Scales put them anywhere, and behind the last one may be the end of shared memory.
-      const std::uint32_t have = count - first < 4 ? count - first : 4;
-      const std::uint8_t* const from = stored + scales + first * bits / 8;
-      for (std::uint32_t b = 0; b < (have * bits + 7) / 8; ++b)
-        codes |= std::uint64_t{from[b]} << (8 * b);
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; ++i) {
-        const std::uint32_t code = static_cast<std::uint32_t>(codes >> (bits * i)) & ((1U << bits) - 1);
-        const float value =
-            job.scaled ? scaled_value_of(code, scale, job.conversion) : value_of(code, job.conversion);
-        element[i] = from_f32<Element>(value, job.type);
-      }
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(stored);
+  for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {
+    const std::uint32_t first = base + group_elements * lane;
+    const std::uint32_t at = scales + (first < count ? first / group_elements * Bits : 0);
+    code_group codes{};
+    codes.scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, first / scaled_group));
+    constexpr unsigned whole = (Bits + 3) / 4;
+    std::uint32_t next = words[at / 4];
+    STASH_UNROLL
+    for (unsigned w = 0; w < whole; ++w) {
+      const std::uint32_t low = next;
+      next = words[at / 4 + w + 1];
+      codes.words[w] = funnel_right(low, next, at % 4 * 8);
     }
+    take_codes<Bits>(codes);
+    vector16 v[group_vectors<Element>];
+    pack(values_of<Element, Bits, true>(codes, job.type, job.conversion), v);
     sync_warp();
-    if (first < count) {
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; ++i)
-        values[first + i] = element[i];
-    }
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_vectors<Element>; ++i)
+      reinterpret_cast<vector16*>(values + first)[i] = v[i];
     sync_warp();
   }
 }
@@ -360,7 +356,9 @@ STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std:
   const std::uint8_t* const stored = image + place_to_read<Element, true>(job, value_bytes(job, count));
   auto* const values = reinterpret_cast<Element*>(image);
   if (job.code_bits == 10) return widen_fp10(job, stored, count, values);
-  widen_codes(job, stored, count, values);
+  if (job.code_bits == 8) return widen_codes<8>(job, stored, count, values);
+  if (job.code_bits == 6) return widen_codes<6>(job, stored, count, values);
+  widen_codes<4>(job, stored, count, values);
 }
 
 /// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8, of

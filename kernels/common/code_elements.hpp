@@ -222,21 +222,47 @@ STASH_DEVICE void halves_of_mx(const code_group& codes, const value_conversion& 
   }
 }
 
-/// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
-template <unsigned Bits>
-STASH_DEVICE packed_group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,
-                                                            const value_conversion& c) {
+/// Eight elements from finite codes with a scale, which is not that of NaN.
+template <unsigned Bits, class Element>
+STASH_DEVICE packed_group<Element> scaled_elements_of(const code_group& codes, const element_type& type,
+                                                      const value_conversion& c) {
   std::uint32_t halves[4];
   halves_of_mx<Bits>(codes, c, halves);
-  const float factor = scale_factor(codes.scale), largest = as_float(type.largest);
-  packed_group<std::uint16_t> g;
+  const float factor = scale_factor(codes.scale);
+  packed_group<Element> g;
+  if constexpr (sizeof(Element) == 2) {
+    // Scales of f16 that neither are too small for one nor make anything too large; of bf16, that keep all
+    // exponents.
+    const std::uint32_t least = type.bf16 ? 32 : 127 - 24;
+    const std::uint32_t most = type.bf16 ? 222 : 127 + 14 - static_cast<std::uint32_t>(c.emax);
+    if (codes.scale - least <= most - least) {
+      if (type.bf16) {
+        const std::uint32_t factors = both(as_bits(factor) >> 16);
+        STASH_UNROLL
+        for (unsigned w = 0; w < 4; ++w)
+          g.word[w] = multiply_bfloats(bfloats_of_halves(halves[w]), factors);
+      } else {
+        const std::uint32_t factors = floats_to_halves(factor, factor);
+        STASH_UNROLL
+        for (unsigned w = 0; w < 4; ++w)
+          g.word[w] = multiply_halves(halves[w], factors);
+      }
+      return g;
+    }
+  }
+  const float largest = as_float(sizeof(Element) == 2 ? type.largest : 0x7f7fffffU);
   STASH_UNROLL
   for (unsigned w = 0; w < 4; ++w) {
     float pair[2];
     halves_to_floats(halves[w], pair);
-    // No number may round to infinity.
+    // No number may become infinity.
     const float first = clamped(pair[0] * factor, largest), second = clamped(pair[1] * factor, largest);
-    g.word[w] = type.bf16 ? floats_to_bfloats(first, second) : floats_to_halves(first, second);
+    if constexpr (sizeof(Element) == 4) {
+      g.word[2 * w] = as_bits(first);
+      g.word[2 * w + 1] = as_bits(second);
+    } else {
+      g.word[w] = type.bf16 ? floats_to_bfloats(first, second) : floats_to_halves(first, second);
+    }
   }
   return g;
 }

@@ -256,6 +256,18 @@ struct code_group {
   std::uint8_t scale;
 };
 
+/// Completes a group that has its words. Not for fp10.
+template <unsigned Bits>
+STASH_DEVICE void take_codes(code_group& g) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    const unsigned bit = Bits * i;
+    std::uint32_t code = g.words[bit / 32] >> (bit % 32);
+    if (bit % 32 + Bits > 32) code |= g.words[bit / 32 + 1] << (32 - bit % 32);
+    g.code[i] = code & ((1U << Bits) - 1);
+  }
+}
+
 /// The codes of group `index`. Reads nothing behind the plane; codes behind it are zero. Bits = 10: three to
 /// a word.
 template <unsigned Bits, bool Scaled>
@@ -306,15 +318,9 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       }
     }
     STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const unsigned bit = Bits * i;
-      std::uint32_t code = words[bit / 32] >> (bit % 32);
-      if (bit % 32 + Bits > 32) code |= words[bit / 32 + 1] << (32 - bit % 32);
-      g.code[i] = code & ((1U << Bits) - 1);
-    }
-    STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       g.words[i] = words[i];
+    take_codes<Bits>(g);
     if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
   return g;
