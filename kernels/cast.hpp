@@ -139,28 +139,33 @@ struct cast_fp10_body {
 
 /// The values of a group's codes, rounded to the tensor's type.
 template <class Element, unsigned Bits, bool Scaled>
-STASH_DEVICE group<Element> values_of(const code_group& codes, const element_type& type,
-                                      const value_conversion& c) {
+STASH_DEVICE packed_group<Element> packed_values_of(const code_group& codes, const element_type& type,
+                                                    const value_conversion& c) {
   // Numbers, and groups without any other, have shorter ways.
   if constexpr (Bits == 8 && !Scaled) {
     const std::uint32_t words[1][2] = {{codes.words[0], codes.words[1]}};
     packed_group<Element> g[1];
     fp8_elements_of(words, type, c, g);
-    return unpacked(g[0]);
+    return g[0];
   } else if constexpr (Scaled) {
     const bool special =
         codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
-    if (!special) return unpacked(scaled_elements_of<Bits, Element>(codes, type, c));
+    if (!special) return scaled_elements_of<Bits, Element>(codes, type, c);
   } else if constexpr (Bits == 10) {
     packed_group<Element> g;
     fp10_elements_of(codes, type, c, g);
-    return unpacked(g);
+    return g;
   }
   float values[group_elements];
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements; ++i)
     values[i] = value_at<Bits, Scaled>(codes, i, c);
-  return from_f32s<Element>(values, type);
+  return packed(from_f32s<Element>(values, type));
+}
+template <class Element, unsigned Bits, bool Scaled>
+STASH_DEVICE group<Element> values_of(const code_group& codes, const element_type& type,
+                                      const value_conversion& c) {
+  return unpacked(packed_values_of<Element, Bits, Scaled>(codes, type, c));
 }
 
 /// Has codes of groups fetched, and their scales.

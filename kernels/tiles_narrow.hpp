@@ -115,12 +115,22 @@ STASH_DEVICE void narrow_pairs_to_fp10(const device_tiles& job, const std::uint1
     if (first < count) {
       std::uint32_t pairs[3];
       STASH_UNROLL
-      for (unsigned i = 0; i < 3; ++i) {
-        const std::uint32_t have = count - first;
-        const std::uint32_t there = have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
-        const std::uint32_t pair = reinterpret_cast<const std::uint32_t*>(values + first)[i] & there;
-        pairs[i] =
-            job.type.bf16 ? fp10_of_bfloats(pair, job.conversion) : fp10_of_halves(pair, job.conversion);
+      for (unsigned i = 0; i < 3; ++i)
+        pairs[i] = reinterpret_cast<const std::uint32_t*>(values + first)[i];
+      const std::uint32_t have = count - first;
+      if (have < 6) {
+        STASH_UNROLL
+        for (unsigned i = 0; i < 3; ++i)
+          pairs[i] &= have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
+      }
+      if (job.type.bf16) {
+        STASH_UNROLL
+        for (std::uint32_t& pair : pairs)
+          pair = fp10_of_bfloats(pair, job.conversion);
+      } else {
+        STASH_UNROLL
+        for (std::uint32_t& pair : pairs)
+          pair = fp10_of_halves(pair, job.conversion);
       }
       pack_fp10(pairs, words);
     }
@@ -292,25 +302,28 @@ STASH_DEVICE float stored_value(const device_tiles& job, const std::uint8_t* pay
   return value_of(code, job.conversion);
 }
 
-/// fp10: a word to a lane.
+/// fp10: two words to a lane.
 template <class Element>
 STASH_DEVICE void widen_fp10(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
                              Element* values) {
-  for (std::uint32_t base = 0; base < count; base += 3 * warp_lanes) {
-    const std::uint32_t first = base + 3 * (thread_rank() % warp_lanes);
-    const std::uint32_t word = first < count ? reinterpret_cast<const std::uint32_t*>(stored)[first / 3] : 0;
-    Element element[3];
+  const unsigned lane = thread_rank() % warp_lanes;
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(stored);
+  for (std::uint32_t base = 0; base < count; base += 6 * warp_lanes) {
+    const std::uint32_t first = base + 6 * lane;
+    code_group codes{};
     STASH_UNROLL
-    for (unsigned i = 0; i < 3; ++i) {
-      const std::uint32_t code = word >> (10 * i) & 0x3ff;
-      element[i] = sizeof(Element) == 2 && !job.type.bf16
-                       ? static_cast<Element>(half_of_fp10(code))
-                       : from_f32<Element>(value_of<10>(code, job.conversion), job.type);
-    }
+    for (unsigned w = 0; w < 2; ++w)
+      codes.words[w] = first < count ? words[base / 3 + 2 * lane + w] : 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 6; ++i)
+      codes.code[i] = codes.words[i / 3] >> (10 * (i % 3)) & 0x3ff;
+    packed_group<Element> out;
+    fp10_elements_of(codes, job.type, job.conversion, out);
     sync_warp();
     STASH_UNROLL
-    for (unsigned i = 0; i < 3; ++i) {
-      if (first + i < count) values[first + i] = element[i];
+    for (unsigned i = 0; i < 6; i += per_word<Element>) {
+      if (first + i < count)
+        *reinterpret_cast<std::uint32_t*>(values + first + i) = out.word[i / per_word<Element>];
     }
     sync_warp();
   }
@@ -338,12 +351,13 @@ STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* store
       codes.words[w] = funnel_right(low, next, at % 4 * 8);
     }
     take_codes<Bits>(codes);
-    vector16 v[group_vectors<Element>];
-    pack(values_of<Element, Bits, true>(codes, job.type, job.conversion), v);
+    const packed_group<Element> out = packed_values_of<Element, Bits, true>(codes, job.type, job.conversion);
     sync_warp();
     STASH_UNROLL
-    for (unsigned i = 0; i < group_vectors<Element>; ++i)
-      reinterpret_cast<vector16*>(values + first)[i] = v[i];
+    for (unsigned i = 0; i < group_words<Element>; i += 4) {
+      reinterpret_cast<vector16*>(values + first)[i / 4] = {
+          {out.word[i], out.word[i + 1], out.word[i + 2], out.word[i + 3]}};
+    }
     sync_warp();
   }
 }
