@@ -399,12 +399,12 @@ STASH_DEVICE packed_group<Element> group_of_elements(const vector16* image, std:
                                                      std::uint32_t rank) {
   return spread(bits, reinterpret_cast<const Element*>(image) + rank);
 }
-/// A group of any of them.
-template <class Element, bool Narrow>
+/// A group of any of them. Without `Halves` there are no 16-bit codes.
+template <class Element, bool Narrow, bool Halves = true>
 STASH_DEVICE packed_group<Element> group_of_image(const device_tiles& job, const vector16* image,
                                                   std::uint32_t bits, std::uint32_t rank) {
   if (!Narrow || !come_as_codes(job)) return group_of_elements<Element>(image, bits, rank);
-  if (job.code_bits == 16) return group_of_halves<Element>(job, image, bits, rank);
+  if (Halves && job.code_bits == 16) return group_of_halves<Element>(job, image, bits, rank);
   packed_group<Element> out[1];
   groups_of_fp8(job, image, &bits, &rank, out);
   return out[0];
