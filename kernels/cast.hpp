@@ -39,7 +39,7 @@ struct cast_encode_body {
     const value_conversion& c = output.conversion;
     code_group g{};
     if constexpr (Scaled) {
-      scaled_codes_of(in, g);
+      scaled_codes_of<Bits>(packed(in), type, c, g);
     } else if constexpr (Bits == 8 && has_fp8_instructions) {
       fp8_codes_of(in, type, c, g.words);
     } else {
@@ -51,44 +51,6 @@ struct cast_encode_body {
       pack_codes<Bits>(g);
     }
     return g;
-  }
-  STASH_DEVICE void scaled_codes_of(const loaded& in, code_group& g) const {
-    const value_conversion& c = output.conversion;
-    constexpr unsigned lanes = scaled_group / group_elements;
-    const packed_group<Element> elements = packed(in);
-    float values[group_elements];
-    group_extremes extremes;
-    if constexpr (sizeof(Element) == 4) {
-      to_f32s(in, type, values);
-      extremes = extremes_of(values, lanes);
-    } else {
-      extremes = extremes_of(elements, type, lanes, values);
-    }
-    const group_scale scale = scale_of(extremes, c);
-    g.scale = scale.byte;
-    if constexpr (Bits == 8 && has_fp8_instructions) {
-      float scaled[group_elements];
-      STASH_UNROLL
-      for (unsigned i = 0; i < group_elements; ++i)
-        scaled[i] = values[i] * scale.factor;
-      if constexpr (sizeof(Element) == 4) fp8_codes_of(scaled, values, c, g.words);
-      if constexpr (sizeof(Element) == 2) fp8_codes_of(scaled, elements, c, g.words);
-    } else if constexpr (Bits == 4 || (Bits == 6 && has_fp8_instructions)) {
-      if constexpr (Bits == 4 && sizeof(Element) == 4) g.words[0] = fp4_codes_of(values, scale, c);
-      if constexpr (Bits == 4 && sizeof(Element) == 2) g.words[0] = fp4_codes_of(elements, type, scale, c);
-      if constexpr (Bits == 6) fp6_codes_of(values, scale, c, g.words);
-      // Elements without a NaN of their own are zero where the scale says it.
-      const std::uint32_t there = scale.byte == detail::mx_nan_scale ? 0 : ~0U;
-      g.words[0] &= there;
-      g.words[1] &= there;
-    } else {
-      // Here the sign of a NaN counts.
-      to_f32s(in, type, values);
-      STASH_UNROLL
-      for (unsigned i = 0; i < group_elements; ++i)
-        g.code[i] = scaled_code_of<Bits>(values[i], scale, c);
-      pack_codes<Bits>(g);
-    }
   }
   STASH_DEVICE void finish(bool first) const {
     if (first) atomic_add(&report->slot_bytes, output.scale_bytes + output.bytes);
@@ -187,25 +149,30 @@ STASH_DEVICE group<Element> values_one_by_one(const code_group& codes, const ele
 }
 /// The same; numbers, and groups without any other, have shorter ways.
 template <class Element, unsigned Bits, bool Scaled>
-STASH_DEVICE group<Element> values_of(const code_group& codes, const element_type& type,
-                                      const value_conversion& c) {
+STASH_DEVICE packed_group<Element> packed_values_of(const code_group& codes, const element_type& type,
+                                                    const value_conversion& c) {
   if constexpr (Bits == 8 && !Scaled) {
     const std::uint32_t words[1][2] = {{codes.words[0], codes.words[1]}};
     packed_group<Element> g[1];
     fp8_elements_of(words, type, c, g);
-    return unpacked(g[0]);
-  } else if constexpr (sizeof(Element) == 2 && Scaled) {
+    return g[0];
+  } else if constexpr (Scaled) {
     const bool special =
         codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
-    if (!special) return unpacked(scaled_elements_of<Bits>(codes, type, c));
-    return values_one_by_one<Element, Bits, Scaled>(codes, type, c);
+    if (!special) return scaled_elements_of<Bits, Element>(codes, type, c);
+    return packed(values_one_by_one<Element, Bits, Scaled>(codes, type, c));
   } else if constexpr (Bits == 10) {
     packed_group<Element> g;
     fp10_elements_of(codes, type, c, g);
-    return unpacked(g);
+    return g;
   } else {
-    return values_one_by_one<Element, Bits, Scaled>(codes, type, c);
+    return packed(values_one_by_one<Element, Bits, Scaled>(codes, type, c));
   }
+}
+template <class Element, unsigned Bits, bool Scaled>
+STASH_DEVICE group<Element> values_of(const code_group& codes, const element_type& type,
+                                      const value_conversion& c) {
+  return unpacked(packed_values_of<Element, Bits, Scaled>(codes, type, c));
 }
 
 /// Has codes of groups fetched, and their scales.

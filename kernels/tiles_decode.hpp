@@ -255,7 +255,11 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
       store_elements(job.dense, number, unpacked(g));
     }
   };
-  if (Narrow && come_as_fp8(job)) {
+  if (Narrow && come_as_codes(job) && job.code_bits == 16) {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r)
+      store(r, group_of_halves<Element>(job, image, seen.bits.byte[r], seen.bits.rank[r]));
+  } else if (Narrow && come_as_codes(job)) {
     // f32 of all rows at once would be too many registers.
     constexpr unsigned at_once = has_halves<Element> ? 1 : tile_rows;
     STASH_UNROLL
@@ -351,11 +355,24 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   if (tile >= job.tiles()) return;
 
   std::uint32_t(&bits)[tile_rows] = seen.bits.byte;
-  if (values && seen.status == status_ok) {
+  // 16-bit codes say what presence cannot without becoming elements, for which registers would not do.
+  constexpr bool codes_can_do = Narrow && Test::presence_can_do;
+  const bool half_codes = codes_can_do && job.code_bits == 16;
+  if (values && half_codes && seen.status == status_ok) {
+    if constexpr (codes_can_do) {
+      const auto* const codes = reinterpret_cast<const std::uint16_t*>(image);
+      Test of_codes = test;
+      of_codes.type.infinity = job.conversion.infinity;
+      of_codes.type.magnitudes = 0x7fff;
+      STASH_UNROLL
+      for (unsigned r = 0; r < tile_rows; ++r)
+        bits[r] = of_codes.bits(bits[r], unpacked(spread(bits[r], codes + seen.bits.rank[r])));
+    }
+  } else if (values && seen.status == status_ok) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r) {
-      bits[r] = test.bits(bits[r],
-                          unpacked(group_of_image<Element, Narrow>(job, image, bits[r], seen.bits.rank[r])));
+      bits[r] = test.bits(bits[r], unpacked(group_of_image<Element, Narrow, !codes_can_do>(
+                                       job, image, bits[r], seen.bits.rank[r])));
     }
   }
   STASH_UNROLL

@@ -154,8 +154,8 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
     });
   }
   sync_warp();
-  const bool as_fp8 = Narrow && leave_as_fp8(job);
-  if (Narrow && !as_fp8) narrow_image<Element>(job, image, count);
+  const bool as_codes = Narrow && leave_as_codes(job);
+  if (Narrow && !as_codes) narrow_image<Element>(job, image, count);
   const std::uint32_t used = stored + (Columns ? count : 0);
   const std::uint32_t units = (used + 15) / 16;
   if (used + lane < units * 16) image[place + used + lane] = 0;
@@ -194,7 +194,12 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
     auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
     const vector16* const from = vectors + place / 16;
     std::uint32_t u = lane;
-    if (as_fp8) {
+    if (as_codes && job.code_bits == 16) {
+      for (; u * group_elements < count; u += warp_lanes) {
+        const Element* const values = reinterpret_cast<const Element*>(image) + u * group_elements;
+        store_once(payload + u, halves_piece(job, values, count - u * group_elements, from[u]));
+      }
+    } else if (as_codes) {
       for (; u * 16 < count; u += warp_lanes) {
         const Element* const values = reinterpret_cast<const Element*>(image) + u * 16;
         store_once(payload + u, fp8_piece(job, values, count - u * 16, from[u]));

@@ -21,15 +21,17 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow ? elements - stored / 16 * 16 : 0;
 }
-/// Eight-bit codes without scales are read as they are: at the front, and as elements they are never there.
-STASH_DEVICE bool come_as_fp8(const device_tiles& job) {
-  return job.code_bits == 8 && !job.scaled;
+/// Whole codes without scales, of eight bits or 16, are read as they are: at the front, and as elements they
+/// are never there.
+STASH_DEVICE bool come_as_codes(const device_tiles& job) {
+  return job.code_bits == 16 || (job.code_bits == 8 && !job.scaled);
 }
-/// Where it comes to be read.
+/// Where it comes to be read. If it is to become elements, all words that have some of it, and the ones
+/// behind them, are in the image.
 template <class Element, bool Narrow>
 STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
-  return Narrow && !come_as_fp8(job) ? elements - (stored + 15) / 16 * 16 : 0;
+  return Narrow && !come_as_codes(job) ? elements - 16 - (stored + 15) / 16 * 16 : 0;
 }
 
 /// Calls body(first value) for every `each` of `count` values, from the last to the first.
@@ -49,10 +51,10 @@ STASH_DEVICE group<Element> group_at(const Element* from) {
   return unpacked<Element>(v);
 }
 
-/// Eight-bit codes without scales, where there are instructions for them, need no image of their own:
-/// elements become codes when they leave shared memory.
-STASH_DEVICE bool leave_as_fp8(const device_tiles& job) {
-  return has_fp8_instructions && job.code_bits == 8 && !job.scaled;
+/// Whole codes without scales, if of eight bits only where there are instructions for them, need no image of
+/// their own: elements become codes when they leave shared memory.
+STASH_DEVICE bool leave_as_codes(const device_tiles& job) {
+  return job.code_bits == 16 || (has_fp8_instructions && job.code_bits == 8 && !job.scaled);
 }
 
 /// Sixteen bytes of a payload: the codes of the `count` elements at `values`, and where those end what the
@@ -83,6 +85,26 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
   return piece;
 }
 
+/// The same of 16-bit codes. The end of the codes lies in `rest`.
+template <class Element>
+STASH_DEVICE vector16 halves_piece(const device_tiles& job, const Element* values, std::uint32_t count,
+                                   const vector16& rest) {
+  packed_group<Element> in;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_words<Element>; ++i)
+    in.word[i] = reinterpret_cast<const vector16*>(values)[i / 4].word[i % 4];
+  vector16 piece;
+  half_codes_of(in, job.type, job.conversion, piece.word);
+  if (count < group_elements) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w) {
+      const std::uint32_t codes = count > 2 * w + 1 ? 0xffffffffU : count > 2 * w ? 0xffffU : 0;
+      piece.word[w] = select_bits(codes, piece.word[w], rest.word[w]);
+    }
+  }
+  return piece;
+}
+
 /// fp10 of 16-bit elements: six to two words.
 STASH_DEVICE void narrow_pairs_to_fp10(const device_tiles& job, const std::uint16_t* values,
                                        std::uint32_t count, std::uint8_t* stored) {
@@ -93,12 +115,22 @@ STASH_DEVICE void narrow_pairs_to_fp10(const device_tiles& job, const std::uint1
     if (first < count) {
       std::uint32_t pairs[3];
       STASH_UNROLL
-      for (unsigned i = 0; i < 3; ++i) {
-        const std::uint32_t have = count - first;
-        const std::uint32_t there = have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
-        const std::uint32_t pair = reinterpret_cast<const std::uint32_t*>(values + first)[i] & there;
-        pairs[i] =
-            job.type.bf16 ? fp10_of_bfloats(pair, job.conversion) : fp10_of_halves(pair, job.conversion);
+      for (unsigned i = 0; i < 3; ++i)
+        pairs[i] = reinterpret_cast<const std::uint32_t*>(values + first)[i];
+      const std::uint32_t have = count - first;
+      if (have < 6) {
+        STASH_UNROLL
+        for (unsigned i = 0; i < 3; ++i)
+          pairs[i] &= have > 2 * i + 1 ? 0xffffffffU : have > 2 * i ? 0xffffU : 0;
+      }
+      if (job.type.bf16) {
+        STASH_UNROLL
+        for (std::uint32_t& pair : pairs)
+          pair = fp10_of_bfloats(pair, job.conversion);
+      } else {
+        STASH_UNROLL
+        for (std::uint32_t& pair : pairs)
+          pair = fp10_of_halves(pair, job.conversion);
       }
       pack_fp10(pairs, words);
     }
@@ -127,49 +159,118 @@ STASH_DEVICE void narrow_floats_to_fp10(const device_tiles& job, const std::uint
   });
 }
 
-/// Any other codes.
+/// The group of `have` elements at `from`, in shared memory, where eight may be read; zeros complete it.
 template <class Element>
+STASH_DEVICE packed_group<Element> first_elements(const Element* from, std::uint32_t have) {
+  packed_group<Element> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_words<Element>; ++i)
+    g.word[i] = reinterpret_cast<const vector16*>(from)[i / 4].word[i % 4];
+  if (have < group_elements) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_words<Element>; ++i) {
+      const std::uint32_t first = i * per_word<Element>;
+      const std::uint32_t last = sizeof(Element) == 2 && have == first + 1 ? 0xffffU : 0xffffffffU;
+      g.word[i] &= have > first ? last : 0;
+    }
+  }
+  return g;
+}
+
+/// The codes of eight elements in words, and their scale. All lanes of a warp come.
+template <unsigned Bits, bool Scaled, class Element>
+STASH_DEVICE void narrow_codes_of(const packed_group<Element>& in, const element_type& type,
+                                  const value_conversion& c, code_group& g) {
+  if constexpr (Scaled) {
+    scaled_codes_of<Bits>(in, type, c, g);
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.code[i] = code_of<Bits>(to_f32(in.value(i), type), c);
+    pack_codes<Bits>(g);
+  }
+}
+
+/// Stores a word in front of `left` more bytes, of which others are to stay as they are.
+STASH_DEVICE void put_word(std::uint32_t* to, std::uint32_t word, std::int32_t left) {
+  if (left >= 4) {
+    *to = word;
+  } else if (left > 0) {
+    *to = select_bits(0xffffffffU << (8 * left), *to, word);
+  }
+}
+
+/// Codes of up to eight bits, eight to a lane.
+///
+/// Scales put them anywhere. A lane writes the whole words that begin among its own bytes; what it has in
+/// front of them is the end of a word of the lane before. The last lane completes its own from the first lane
+/// of the round before, which was behind it.
+template <unsigned Bits, bool Scaled, class Element>
 STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
                                   std::uint8_t* stored) {
   const unsigned lane = thread_rank() % warp_lanes;
-  const value_conversion& c = job.conversion;
-  const std::uint32_t scales = scale_bytes(job, count);
-  std::uint8_t* const codes = stored + scales;
+  const std::uint32_t scales = Scaled ? (count + scaled_group - 1) / scaled_group : 0;
+  const std::uint32_t end = scales + (count * Bits + 7) / 8;
   std::uint32_t own_scale = 0;
-  // Four values to a lane: eight lanes share a scale.
-  for_each_backwards(count, 4 * warp_lanes, [&](std::uint32_t base) {
-    const std::uint32_t first = base + 4 * lane;
-    float value[4];
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i)
-      value[i] = first + i < count ? to_f32(values[first + i], job.type) : 0.0F;
-    group_scale scale{};
-    if (job.scaled) {
-      scale = scale_of(extremes_of(value, scaled_group / 4), c);
-      const std::uint32_t got = shuffle(all_lanes, std::uint32_t{scale.byte}, lane % 4 * 8);
-      if (lane / 4 == base / (4 * scaled_group)) own_scale = got;
+  std::uint32_t behind = 0;
+  constexpr std::uint32_t each = group_elements * warp_lanes;
+  for_each_backwards(count, each, [&](std::uint32_t base) {
+    const std::uint32_t first = base + group_elements * lane;
+    const packed_group<Element> in = first_elements(values + first, first < count ? count - first : 0);
+    code_group g{};
+    narrow_codes_of<Bits, Scaled>(in, job.type, job.conversion, g);
+    if constexpr (Scaled) {
+      constexpr unsigned lanes = scaled_group / group_elements;
+      const std::uint32_t got = shuffle(all_lanes, std::uint32_t{g.scale}, lane * lanes % warp_lanes);
+      if (lane * lanes / warp_lanes == base / each) own_scale = got;
     }
-    std::uint64_t packed = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i) {
-      const std::uint64_t code = job.scaled ? scaled_code_of(value[i], scale, c) : code_of(value[i], c);
-      packed |= code << (job.code_bits * i);
+    const std::uint32_t of_next = shuffle(all_lanes, g.words[0], (lane + 1) % warp_lanes);
+    const std::uint32_t next = lane + 1 < warp_lanes ? of_next : behind;
+    behind = of_next;
+    std::uint32_t row[3] = {g.words[0], next, 0};
+    if constexpr (Bits == 8) {
+      row[1] = g.words[1];
+      row[2] = next;
+    } else if constexpr (Bits == 6) {
+      row[1] = select_bits(0xffffU, g.words[1], next << 16);
+      row[2] = next >> 16;
     }
+    const std::uint32_t at = scales + first / group_elements * Bits;
+    const std::uint32_t skipped = (0 - at) % 4;
+    auto* const to = reinterpret_cast<std::uint32_t*>(stored + at + skipped);
+    const auto left = static_cast<std::int32_t>(end - at - skipped);
     sync_warp();
-    if (first + 4 <= count && job.code_bits == 16) {
-      *reinterpret_cast<std::uint64_t*>(codes + 2 * first) = packed;
-    } else if (first < count) {
-      const std::uint32_t have = count - first < 4 ? count - first : 4;
-      const std::uint32_t bytes = (have * job.code_bits + 7) / 8;
-      for (std::uint32_t b = 0; b < bytes; ++b)
-        codes[first * job.code_bits / 8 + b] = static_cast<std::uint8_t>(packed >> (8 * b));
-    }
-    sync_warp();
+    put_word(to, funnel_right(row[0], row[1], 8 * skipped), left);
+    // Of six bytes the second word may begin behind the last one.
+    if (Bits == 8 || (Bits == 6 && skipped < 2))
+      put_word(to + 1, funnel_right(row[1], row[2], 8 * skipped), left - 4);
   });
-  if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
+  if constexpr (Scaled) {
+    if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
+    // The last scales share a word with the first codes.
+    const std::uint32_t head = shuffle(all_lanes, behind, warp_lanes - 1);
+    if (lane < (0 - scales) % 4 && scales + lane < end)
+      stored[scales + lane] = static_cast<std::uint8_t>(head >> (8 * lane));
+  }
+  sync_warp();
 }
 
-/// Turns the `count` elements of an image into stored values, but for those that leave as fp8. All lanes
+/// Codes that do not leave as such, but for those of fp10.
+template <class Element>
+STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
+                                  std::uint8_t* stored) {
+  if (job.code_bits == 4) {
+    narrow_to_codes<4, true>(job, values, count, stored);
+  } else if (job.code_bits == 6) {
+    narrow_to_codes<6, true>(job, values, count, stored);
+  } else if (has_fp8_instructions || job.scaled) {
+    narrow_to_codes<8, true>(job, values, count, stored);
+  } else {
+    narrow_to_codes<8, false>(job, values, count, stored);
+  }
+}
+
+/// Turns the `count` elements of an image into stored values, but for those that leave as codes. All lanes
 /// come.
 template <class Element>
 STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
@@ -201,83 +302,81 @@ STASH_DEVICE float stored_value(const device_tiles& job, const std::uint8_t* pay
   return value_of(code, job.conversion);
 }
 
-/// fp10: a word to a lane.
+/// fp10: two words to a lane.
 template <class Element>
 STASH_DEVICE void widen_fp10(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
                              Element* values) {
-  for (std::uint32_t base = 0; base < count; base += 3 * warp_lanes) {
-    const std::uint32_t first = base + 3 * (thread_rank() % warp_lanes);
-    const std::uint32_t word = first < count ? reinterpret_cast<const std::uint32_t*>(stored)[first / 3] : 0;
-    Element element[3];
+  const unsigned lane = thread_rank() % warp_lanes;
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(stored);
+  for (std::uint32_t base = 0; base < count; base += 6 * warp_lanes) {
+    const std::uint32_t first = base + 6 * lane;
+    code_group codes{};
     STASH_UNROLL
-    for (unsigned i = 0; i < 3; ++i) {
-      const std::uint32_t code = word >> (10 * i) & 0x3ff;
-      element[i] = sizeof(Element) == 2 && !job.type.bf16
-                       ? static_cast<Element>(half_of_fp10(code))
-                       : from_f32<Element>(value_of<10>(code, job.conversion), job.type);
-    }
+    for (unsigned w = 0; w < 2; ++w)
+      codes.words[w] = first < count ? words[base / 3 + 2 * lane + w] : 0;
+    STASH_UNROLL
+    for (unsigned i = 0; i < 6; ++i)
+      codes.code[i] = codes.words[i / 3] >> (10 * (i % 3)) & 0x3ff;
+    packed_group<Element> out;
+    fp10_elements_of(codes, job.type, job.conversion, out);
     sync_warp();
     STASH_UNROLL
-    for (unsigned i = 0; i < 3; ++i) {
-      if (first + i < count) values[first + i] = element[i];
+    for (unsigned i = 0; i < 6; i += per_word<Element>) {
+      if (first + i < count)
+        *reinterpret_cast<std::uint32_t*>(values + first + i) = out.word[i / per_word<Element>];
     }
     sync_warp();
   }
 }
 
-/// Any other codes, four to a lane.
-template <class Element>
+/// Codes of MX, eight to a lane. Scales put them anywhere.
+template <unsigned Bits, class Element>
 STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
                               Element* values) {
   const unsigned lane = thread_rank() % warp_lanes;
-  const unsigned bits = job.code_bits;
-  const std::uint32_t scales = scale_bytes(job, count);
+  const std::uint32_t scales = (count + scaled_group - 1) / scaled_group;
   const std::uint32_t own_scale = lane < scales ? stored[lane] : 0;
-  for (std::uint32_t base = 0; base < count; base += 4 * warp_lanes) {
-    const std::uint32_t first = base + 4 * lane;
-    const auto scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, first / scaled_group));
-    Element element[4] = {};
-    if (first < count) {
-      std::uint64_t codes = 0;
-      if (bits == 16) {
-        codes = *reinterpret_cast<const std::uint64_t*>(stored + first * 2);
-      } else {
-        // Scales put them anywhere, and behind the last one may be the end of shared memory.
-        const std::uint32_t have = count - first < 4 ? count - first : 4;
-        const std::uint8_t* const from = stored + scales + first * bits / 8;
-        for (std::uint32_t b = 0; b < (have * bits + 7) / 8; ++b)
-          codes |= std::uint64_t{from[b]} << (8 * b);
-      }
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; ++i) {
-        const std::uint32_t code = static_cast<std::uint32_t>(codes >> (bits * i)) & ((1U << bits) - 1);
-        const float value =
-            job.scaled ? scaled_value_of(code, scale, job.conversion) : value_of(code, job.conversion);
-        element[i] = from_f32<Element>(value, job.type);
-      }
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(stored);
+  for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {
+    const std::uint32_t first = base + group_elements * lane;
+    const std::uint32_t at = scales + (first < count ? first / group_elements * Bits : 0);
+    code_group codes{};
+    codes.scale = static_cast<std::uint8_t>(shuffle(all_lanes, own_scale, first / scaled_group));
+    constexpr unsigned whole = (Bits + 3) / 4;
+    std::uint32_t next = words[at / 4];
+    STASH_UNROLL
+    for (unsigned w = 0; w < whole; ++w) {
+      const std::uint32_t low = next;
+      next = words[at / 4 + w + 1];
+      codes.words[w] = funnel_right(low, next, at % 4 * 8);
     }
+    take_codes<Bits>(codes);
+    const packed_group<Element> out = packed_values_of<Element, Bits, true>(codes, job.type, job.conversion);
     sync_warp();
-    if (first < count) {
-      STASH_UNROLL
-      for (unsigned i = 0; i < 4; ++i)
-        values[first + i] = element[i];
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_words<Element>; i += 4) {
+      reinterpret_cast<vector16*>(values + first)[i / 4] = {
+          {out.word[i], out.word[i + 1], out.word[i + 2], out.word[i + 3]}};
     }
     sync_warp();
   }
 }
 
-/// Turns the `count` stored values of an image into elements, but for those that come as fp8. All lanes come.
+/// Turns the `count` stored values of an image into elements, but for those that come as codes. All lanes
+/// come.
 template <class Element>
 STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
-  if (come_as_fp8(job)) return;
+  if (come_as_codes(job)) return;
   const std::uint8_t* const stored = image + place_to_read<Element, true>(job, value_bytes(job, count));
   auto* const values = reinterpret_cast<Element*>(image);
   if (job.code_bits == 10) return widen_fp10(job, stored, count, values);
-  widen_codes(job, stored, count, values);
+  if (job.code_bits == 8) return widen_codes<8>(job, stored, count, values);
+  if (job.code_bits == 6) return widen_codes<6>(job, stored, count, values);
+  widen_codes<4>(job, stored, count, values);
 }
 
-/// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8,
-/// and of one of elements.
+/// Groups of elements from an image, each from value `rank` on where bits are set, else +0: of one of fp8, of
+/// one of 16-bit codes, and of one of elements.
 template <class Element, unsigned Groups>
 STASH_DEVICE void groups_of_fp8(const device_tiles& job, const vector16* image, const std::uint32_t* bits,
                                 const std::uint32_t* rank, packed_group<Element> (&out)[Groups]) {
@@ -288,15 +387,24 @@ STASH_DEVICE void groups_of_fp8(const device_tiles& job, const vector16* image, 
   fp8_elements_of(words, job.type, job.conversion, out);
 }
 template <class Element>
+STASH_DEVICE packed_group<Element> group_of_halves(const device_tiles& job, const vector16* image,
+                                                   std::uint32_t bits, std::uint32_t rank) {
+  packed_group<Element> out;
+  half_elements_of(spread(bits, reinterpret_cast<const std::uint16_t*>(image) + rank), job.type,
+                   job.conversion, out);
+  return out;
+}
+template <class Element>
 STASH_DEVICE packed_group<Element> group_of_elements(const vector16* image, std::uint32_t bits,
                                                      std::uint32_t rank) {
   return spread(bits, reinterpret_cast<const Element*>(image) + rank);
 }
-/// A group of either.
-template <class Element, bool Narrow>
+/// A group of any of them. Without `Halves` there are no 16-bit codes.
+template <class Element, bool Narrow, bool Halves = true>
 STASH_DEVICE packed_group<Element> group_of_image(const device_tiles& job, const vector16* image,
                                                   std::uint32_t bits, std::uint32_t rank) {
-  if (!Narrow || !come_as_fp8(job)) return group_of_elements<Element>(image, bits, rank);
+  if (!Narrow || !come_as_codes(job)) return group_of_elements<Element>(image, bits, rank);
+  if (Halves && job.code_bits == 16) return group_of_halves<Element>(job, image, bits, rank);
   packed_group<Element> out[1];
   groups_of_fp8(job, image, &bits, &rank, out);
   return out[0];

@@ -124,6 +124,30 @@ STASH_DEVICE std::uint32_t nan_flags_of_halves(std::uint32_t halves) {
   return flags_above(halves, 0x7c00);
 }
 
+/// Eight elements from any codes of 16 bits.
+STASH_DEVICE void half_elements_of(const packed_group<std::uint16_t>& codes, const element_type& type,
+                                   const value_conversion& c, packed_group<std::uint16_t>& out) {
+  half_words_of(codes.word, c.bf16, type.bf16, 0, out.word);
+}
+STASH_DEVICE void half_elements_of(const packed_group<std::uint16_t>& codes, const element_type&,
+                                   const value_conversion& c, packed_group<std::uint32_t>& out) {
+  std::uint32_t any = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    float numbers[2] = {as_float(codes.word[w] << 16), as_float(codes.word[w] & 0xffff0000U)};
+    if (!c.bf16) {
+      halves_to_floats(codes.word[w], numbers);
+      any |= nan_flags_of_halves(codes.word[w]);
+    }
+    out.word[2 * w] = as_bits(numbers[0]);
+    out.word[2 * w + 1] = as_bits(numbers[1]);
+  }
+  if ((any & pair_signs) == 0) return;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    out.word[i] = as_bits(value_of<16>(codes.value(i), c));
+}
+
 /// Eight f32 from any codes of fp10.
 STASH_DEVICE void fp10_elements_of(const code_group& codes, const element_type&, const value_conversion& c,
                                    packed_group<std::uint32_t>& out) {
@@ -198,21 +222,47 @@ STASH_DEVICE void halves_of_mx(const code_group& codes, const value_conversion& 
   }
 }
 
-/// Eight 16-bit elements from finite codes with a scale, which is not that of NaN.
-template <unsigned Bits>
-STASH_DEVICE packed_group<std::uint16_t> scaled_elements_of(const code_group& codes, const element_type& type,
-                                                            const value_conversion& c) {
+/// Eight elements from finite codes with a scale, which is not that of NaN.
+template <unsigned Bits, class Element>
+STASH_DEVICE packed_group<Element> scaled_elements_of(const code_group& codes, const element_type& type,
+                                                      const value_conversion& c) {
   std::uint32_t halves[4];
   halves_of_mx<Bits>(codes, c, halves);
-  const float factor = scale_factor(codes.scale), largest = as_float(type.largest);
-  packed_group<std::uint16_t> g;
+  const float factor = scale_factor(codes.scale);
+  packed_group<Element> g;
+  if constexpr (sizeof(Element) == 2) {
+    // Scales of f16 that neither are too small for one nor make anything too large; of bf16, that keep all
+    // exponents.
+    const std::uint32_t least = type.bf16 ? 32 : 127 - 24;
+    const std::uint32_t most = type.bf16 ? 222 : 127 + 14 - static_cast<std::uint32_t>(c.emax);
+    if (codes.scale - least <= most - least) {
+      if (type.bf16) {
+        const std::uint32_t factors = both(as_bits(factor) >> 16);
+        STASH_UNROLL
+        for (unsigned w = 0; w < 4; ++w)
+          g.word[w] = multiply_bfloats(bfloats_of_halves(halves[w]), factors);
+      } else {
+        const std::uint32_t factors = floats_to_halves(factor, factor);
+        STASH_UNROLL
+        for (unsigned w = 0; w < 4; ++w)
+          g.word[w] = multiply_halves(halves[w], factors);
+      }
+      return g;
+    }
+  }
+  const float largest = as_float(sizeof(Element) == 2 ? type.largest : 0x7f7fffffU);
   STASH_UNROLL
   for (unsigned w = 0; w < 4; ++w) {
     float pair[2];
     halves_to_floats(halves[w], pair);
-    // No number may round to infinity.
+    // No number may become infinity.
     const float first = clamped(pair[0] * factor, largest), second = clamped(pair[1] * factor, largest);
-    g.word[w] = type.bf16 ? floats_to_bfloats(first, second) : floats_to_halves(first, second);
+    if constexpr (sizeof(Element) == 4) {
+      g.word[2 * w] = as_bits(first);
+      g.word[2 * w + 1] = as_bits(second);
+    } else {
+      g.word[w] = type.bf16 ? floats_to_bfloats(first, second) : floats_to_halves(first, second);
+    }
   }
   return g;
 }

@@ -154,4 +154,45 @@ STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, co
                                                       : fp4_codes_of<false, false>(g, scale, c);
 }
 
+/// The codes and the scale of eight elements of a group, whose others are in neighbouring lanes. All lanes of
+/// a warp come.
+template <unsigned Bits, class Element>
+STASH_DEVICE void scaled_codes_of(const packed_group<Element>& elements, const element_type& type,
+                                  const value_conversion& c, code_group& g) {
+  constexpr unsigned lanes = scaled_group / group_elements;
+  float values[group_elements];
+  group_extremes extremes;
+  if constexpr (sizeof(Element) == 4) {
+    to_f32s(unpacked(elements), type, values);
+    extremes = extremes_of(values, lanes);
+  } else {
+    extremes = extremes_of(elements, type, lanes, values);
+  }
+  const group_scale scale = scale_of(extremes, c);
+  g.scale = scale.byte;
+  if constexpr (Bits == 8 && has_fp8_instructions) {
+    float scaled[group_elements];
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      scaled[i] = values[i] * scale.factor;
+    if constexpr (sizeof(Element) == 4) fp8_codes_of(scaled, values, c, g.words);
+    if constexpr (sizeof(Element) == 2) fp8_codes_of(scaled, elements, c, g.words);
+  } else if constexpr (Bits == 4 || (Bits == 6 && has_fp8_instructions)) {
+    if constexpr (Bits == 4 && sizeof(Element) == 4) g.words[0] = fp4_codes_of(values, scale, c);
+    if constexpr (Bits == 4 && sizeof(Element) == 2) g.words[0] = fp4_codes_of(elements, type, scale, c);
+    if constexpr (Bits == 6) fp6_codes_of(values, scale, c, g.words);
+    // Elements without a NaN of their own are zero where the scale says it.
+    const std::uint32_t there = scale.byte == detail::mx_nan_scale ? 0 : ~0U;
+    g.words[0] &= there;
+    g.words[1] &= there;
+  } else {
+    // Here the sign of a NaN counts.
+    to_f32s(unpacked(elements), type, values);
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.code[i] = scaled_code_of<Bits>(values[i], scale, c);
+    pack_codes<Bits>(g);
+  }
+}
+
 }  // namespace stash::kernels

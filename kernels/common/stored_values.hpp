@@ -256,6 +256,18 @@ struct code_group {
   std::uint8_t scale;
 };
 
+/// Completes a group that has its words. Not for fp10.
+template <unsigned Bits>
+STASH_DEVICE void take_codes(code_group& g) {
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i) {
+    const unsigned bit = Bits * i;
+    std::uint32_t code = g.words[bit / 32] >> (bit % 32);
+    if (bit % 32 + Bits > 32) code |= g.words[bit / 32 + 1] << (32 - bit % 32);
+    g.code[i] = code & ((1U << Bits) - 1);
+  }
+}
+
 /// The codes of group `index`. Reads nothing behind the plane; codes behind it are zero. Bits = 10: three to
 /// a word.
 template <unsigned Bits, bool Scaled>
@@ -306,15 +318,9 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       }
     }
     STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      const unsigned bit = Bits * i;
-      std::uint32_t code = words[bit / 32] >> (bit % 32);
-      if (bit % 32 + Bits > 32) code |= words[bit / 32 + 1] << (32 - bit % 32);
-      g.code[i] = code & ((1U << Bits) - 1);
-    }
-    STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       g.words[i] = words[i];
+    take_codes<Bits>(g);
     if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
   return g;
@@ -498,6 +504,75 @@ STASH_DEVICE void fp8_codes_of(const group<std::uint32_t>& g, const element_type
   float values[group_elements];
   to_f32s(g, type, values);
   fp8_codes_of(values, values, c, words);
+}
+
+// 16-bit formats, two codes to a word.
+
+/// Two numbers of one 16-bit type as those of a type, the same or the other. `keep`: 1 if what is not zero
+/// does not become zero. Infinity remains, NaN becomes the one that rounding writes.
+template <bool FromBf16, bool ToBf16>
+STASH_DEVICE std::uint32_t half_pair_of(std::uint32_t pair, std::uint32_t keep) {
+  constexpr std::uint32_t infinity = FromBf16 ? 0x7f80 : 0x7c00, nan = ToBf16 ? 0x7fc0 : 0x7e00;
+  std::uint32_t numbers = pair;
+  if constexpr (!FromBf16 && ToBf16) {
+    float values[2];
+    halves_to_floats(pair, values);
+    numbers = floats_to_bfloats(values[0], values[1]);
+  } else if constexpr (FromBf16 && !ToBf16) {
+    // No number may round to infinity.
+    constexpr float largest = 65504.0F;
+    numbers = floats_to_halves(clamped(as_float(pair << 16), largest),
+                               clamped(as_float(pair & 0xffff0000U), largest));
+    numbers = larger_halves(numbers & pair_magnitudes, nonzero_masks(pair) & both(keep));
+    numbers = select_bits(sign_masks(flags_above(pair, infinity - 1)), both(0x7c00), numbers);
+  }
+  numbers = select_bits(sign_masks(flags_above(pair, infinity)), both(nan), numbers);
+  return select_bits(pair_signs, pair, numbers);
+}
+/// The same of eight.
+STASH_DEVICE void half_words_of(const std::uint32_t (&pairs)[4], bool from_bf16, bool to_bf16,
+                                std::uint32_t keep, std::uint32_t (&words)[4]) {
+  const auto convert = [&](auto from, auto to) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      words[w] = half_pair_of<from, to>(pairs[w], keep);
+  };
+  constexpr std::true_type yes;
+  constexpr std::false_type no;
+  if (from_bf16 != to_bf16) return from_bf16 ? convert(yes, no) : convert(no, yes);
+  // Only NaN changes.
+  std::uint32_t any = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < 4; ++w) {
+    words[w] = pairs[w];
+    any |= flags_above(pairs[w], from_bf16 ? 0x7f80 : 0x7c00);
+  }
+  if ((any & pair_signs) != 0) from_bf16 ? convert(yes, yes) : convert(no, no);
+}
+
+/// The codes of eight elements.
+STASH_DEVICE void half_codes_of(const packed_group<std::uint16_t>& g, const element_type& type,
+                                const value_conversion& c, std::uint32_t (&words)[4]) {
+  half_words_of(g.word, type.bf16, c.bf16, c.keep, words);
+}
+STASH_DEVICE void half_codes_of(const packed_group<std::uint32_t>& g, const element_type&,
+                                const value_conversion& c, std::uint32_t (&words)[4]) {
+  bool numbers = true;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_elements; ++i)
+    numbers = numbers && as_float(g.word[i] & 0x7fffffffU) <= as_float(c.largest_value);
+  const auto convert = [&](const auto& code_pair) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      words[w] = code_pair(as_float(g.word[2 * w]), as_float(g.word[2 * w + 1]));
+  };
+  if (!numbers || c.keep != 0) {
+    convert([&](float one, float two) { return code_of<16>(one, c) | code_of<16>(two, c) << 16; });
+  } else if (c.bf16) {
+    convert([](float one, float two) { return floats_to_bfloats(one, two); });
+  } else {
+    convert([](float one, float two) { return floats_to_halves(one, two); });
+  }
 }
 
 /// fp10 of two f16: f16 without its last six bits, rounded. In the places of those bits may be anything.

@@ -408,19 +408,23 @@ void check_scaled_elements(value_format format, dtype dtype) {
       code_group codes{};
       codes.scale = static_cast<std::uint8_t>(scale);
       std::uint16_t expected[group_elements];
+      float expected_f32[group_elements];
       bool special = false;
       for (unsigned i = 0; i < group_elements; ++i) {
         codes.code[i] = first + i;
         const float element = widen<Elements>(static_cast<std::uint8_t>(first + i));
         special = special || !(std::fabs(element) <= 57344.0F);
-        expected[i] =
-            narrow<Wide, underflow_rule::to_zero>(detail::scaled_up(element, static_cast<int>(scale) - 127));
+        expected_f32[i] = detail::scaled_up(element, static_cast<int>(scale) - 127);
+        expected[i] = narrow<Wide, underflow_rule::to_zero>(expected_f32[i]);
       }
       if (special) continue;
       pack_codes<Bits>(codes);
-      const packed_group<std::uint16_t> found = scaled_elements_of<Bits>(codes, type, c);
-      for (unsigned i = 0; i < group_elements; ++i)
+      const auto found = scaled_elements_of<Bits, std::uint16_t>(codes, type, c);
+      const auto found_f32 = scaled_elements_of<Bits, std::uint32_t>(codes, type, c);
+      for (unsigned i = 0; i < group_elements; ++i) {
         ASSERT_EQ(found.value(i), expected[i]) << scale << ' ' << first + i;
+        ASSERT_EQ(found_f32.value(i), as_bits(expected_f32[i])) << scale << ' ' << first + i;
+      }
     }
   }
 }
