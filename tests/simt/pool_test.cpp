@@ -324,6 +324,16 @@ std::vector<pool_window> run_windows() {
   return windows;
 }
 
+/// Layer number `k` of a series: with and without a ReLU, and both rules; every third map has NaN.
+void check_layer(const geometry& g, dtype type, int k, std::mt19937& random) {
+  SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+  simt::set_schedule(schedule_of(k));
+  const bool nan = k % 3 == 0;
+  layer_case(g, type, k / 2 % 2 == 1, rules[k / 4 % 2], 0, random, nan ? random_value : random_number,
+             nan ? random_gradient : random_gradient_number)
+      .check();
+}
+
 /// Rows of every length around those of runs, and planes that end anywhere in a run. Every third map has NaN;
 /// the others have as many elements as they like, so that some end within 16 bytes.
 TEST_P(device_pool, runs_of_a_row) {
@@ -335,13 +345,7 @@ TEST_P(device_pool, runs_of_a_row) {
       const std::int64_t height = pick(random, 1, 9);
       geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
       if (!fit(g, k % 3)) continue;
-      ++k;
-      SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
-      simt::set_schedule(schedule_of(k));
-      const bool nan = k % 3 == 0;
-      layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], 0, random,
-                 nan ? random_value : random_number, nan ? random_gradient : random_gradient_number)
-          .check();
+      check_layer(g, GetParam(), ++k, random);
       if (HasFatalFailure()) return;
     }
   }
@@ -394,13 +398,7 @@ TEST_P(device_pool, pieces_of_rows) {
           geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
           if (height % 3 == 0 && width < 64) g.x.d = 2, g.deep = true;
           if (!fit(g, k % 2 + (pad_left == 0 ? 1 : 0)) || g.y.w * 2 != width) continue;
-          ++k;
-          SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
-          simt::set_schedule(schedule_of(k));
-          const bool nan = k % 3 == 0;
-          layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], 0, random,
-                     nan ? random_value : random_number, nan ? random_gradient : random_gradient_number)
-              .check();
+          check_layer(g, GetParam(), ++k, random);
           if (HasFatalFailure()) return;
         }
       }
