@@ -48,7 +48,7 @@ STASH_DEVICE void sum_of_windows(const block_windows& windows, unsigned w, std::
     return gradient[window] & equal_masks(codes[window], cell * 0x00100001U);
   };
   const std::uint32_t corner[4] = {chosen(0, 8), chosen(1, 6), chosen(2, 2), chosen(3, 0)};
-  float sums[2], more[2];
+  float sums[2] = {}, more[2] = {};
   STASH_UNROLL
   for (unsigned i = 0; i < 4; ++i) {
     if constexpr (Bf16) {
