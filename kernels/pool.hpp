@@ -38,6 +38,12 @@ STASH_DEVICE P divided(P n, const divisor& d) {
   }
 }
 
+/// The place of [0, count) that is nearest to `at`.
+STASH_DEVICE std::int32_t nearest_in(std::int32_t at, std::int32_t count) {
+  const std::int32_t low = at < count ? at : count - 1;
+  return low > 0 ? low : 0;
+}
+
 /// What of window `o` lies in x: cells [begin, end), of which the first lies at `at`.
 template <class P>
 struct cell_range {

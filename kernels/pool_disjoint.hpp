@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "common/pairs.hpp"
 #include "pool_backward.hpp"
 #include "pool_forward.hpp"
 
@@ -19,8 +20,8 @@ STASH_DEVICE std::uint32_t arriving(const element_type&, std::uint32_t word, std
   return gradient == gradient ? as_bits(0.0F + gradient) : word | quiet;
 }
 STASH_DEVICE std::uint32_t arriving(const element_type& type, std::uint32_t word, std::uint16_t) {
-  const std::uint32_t nan = sign_masks((word & 0x7fff7fffU) + (0x7fff - type.infinity) * 0x10001U);
-  return select_bits(nan, (word & 0x80008000U) | type.nan * 0x10001U, word & nonzero_masks(word));
+  const std::uint32_t nan = sign_masks(nan_flags(word, type));
+  return select_bits(nan, (word & pair_signs) | both(type.nan), word & nonzero_masks(word));
 }
 
 /// Gives cells whose gradient does not pass a number that no cell has. A code that counts and is none of the

@@ -93,12 +93,7 @@ struct loaded_windows {
 /// `first`: the window's first value among all.
 STASH_DEVICE std::uint32_t passing_codes(const encoded_winners& source, std::uint64_t first,
                                          std::uint32_t codes) {
-  // A bit of each of eight becomes four.
-  std::uint32_t bits = source.plane[first / group_elements];
-  bits = (bits | bits << 12) & 0x000f000fU;
-  bits = (bits | bits << 6) & 0x03030303U;
-  bits = (bits | bits << 3) & 0x11111111U;
-  return codes | ~(bits * 15);
+  return codes | ~four_times(source.plane[first / group_elements]);
 }
 
 /// pool_backward() for windows of 3 x 3 that lie Stride apart, where gradients pass by a cell's code or a

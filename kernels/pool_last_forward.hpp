@@ -27,14 +27,6 @@ struct pixel_pairs {
 /// Pixels of a thread.
 inline constexpr unsigned paired = 2;
 
-/// Leaves the quotient in n and gives the remainder.
-STASH_DEVICE std::uint32_t take_small_digit(std::uint32_t& n, const divisor& d) {
-  const std::uint32_t rest = small_quotient(n, d);
-  const std::uint32_t digit = n - rest * static_cast<std::uint32_t>(d.value);
-  n = rest;
-  return digit;
-}
-
 /// Cell `k` of those from `start` on, or the next one in x: it stands for one outside of x, and as the window
 /// has it too, it is met twice, which changes nothing.
 STASH_DEVICE std::int32_t cell_inside(const window_axis& a, std::int32_t start, unsigned k) {
@@ -125,7 +117,7 @@ struct pixel_codes {
 
 /// The codes of maxima that a ReLU may come before, whose cells it changes as it does the maxima.
 template <class Bits, unsigned Kernel>
-STASH_DEVICE pixel_codes piece_codes_of(const pool_planes& planes, bool relu, std::uint32_t first_cell,
+STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, std::uint32_t first_cell,
                                         pixel_maxima<Bits>& m) {
   constexpr unsigned bits = run_cell_bits<Kernel>, cell_words = pixel_maxima<Bits>::cell_words;
   pixel_codes codes;
@@ -173,7 +165,7 @@ STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const vo
 /// Writes a piece's codes of `Width` bits, of f32 those of two lanes together. All lanes of a warp come;
 /// those that are not `there` write nothing.
 template <class Bits, unsigned Width>
-STASH_DEVICE void store_piece_codes(const code_plane& plane, std::uint64_t group, bool there,
+STASH_DEVICE void store_pixel_codes(const code_plane& plane, std::uint64_t group, bool there,
                                     std::uint32_t codes) {
   if (plane.data == nullptr) return;
   if constexpr (sizeof(Bits) == 4) {
@@ -275,7 +267,7 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
       const auto own = static_cast<std::int32_t>(p);
       const std::uint32_t first_cell =
           cell_word<Bits>((row_cell[p * Stride] - own * stride) * kernel) + first_column;
-      codes[p] = piece_codes_of<Bits, Kernel>(planes, relu, first_cell, found[p]);
+      codes[p] = pixel_codes_of<Bits, Kernel>(planes, relu, first_cell, found[p]);
       const std::uint32_t at = pixel + p * static_cast<std::uint32_t>(job.columns.out);
       group[p] = at * pairs.groups + piece / pieces_of_group;
       there[p] = row + own < static_cast<std::int32_t>(job.rows.out);
@@ -299,10 +291,10 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
   }
   STASH_UNROLL
   for (unsigned p = 0; p < paired; ++p) {
-    store_piece_codes<Bits, bits>(planes.index, group[p], there[p], codes[p].index);
-    store_piece_codes<Bits, bits>(planes.code, group[p], there[p], codes[p].code);
+    store_pixel_codes<Bits, bits>(planes.index, group[p], there[p], codes[p].index);
+    store_pixel_codes<Bits, bits>(planes.code, group[p], there[p], codes[p].code);
     if constexpr (bits == 2)
-      store_piece_codes<Bits, 1>(planes.gradient, group[p], there[p], codes[p].gradient);
+      store_pixel_codes<Bits, 1>(planes.gradient, group[p], there[p], codes[p].gradient);
   }
   if (unit == 0) report_planes(planes);
 }

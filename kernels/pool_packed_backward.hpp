@@ -92,13 +92,11 @@ struct window_numbers {
 };
 STASH_DEVICE window_numbers window_numbers_at(const window_axis& a, std::int32_t start) {
   const std::int32_t before = (start + static_cast<std::int32_t>(a.pad)) / 2 - 1;
-  const std::int32_t last = static_cast<std::int32_t>(a.out) - 1;
   window_numbers numbers;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     const std::int32_t number = before + static_cast<std::int32_t>(i);
-    const std::int32_t low = number < last ? number : last;
-    const std::int32_t at = low > 0 ? low : 0;
+    const std::int32_t at = nearest_in(number, static_cast<std::int32_t>(a.out));
     numbers.at[i] = static_cast<std::uint32_t>(at);
     numbers.there[i] = at == number;
   }

@@ -184,9 +184,7 @@ struct pair_search<std::uint16_t> {
     }
     return y;
   }
-  STASH_DEVICE bool needs_care() const {
-    return (noted & 0x7fff) > 0x7c00 || (noted >> 16 & 0x7fff) > 0x7c00;
-  }
+  STASH_DEVICE bool needs_care() const { return is_nan_sum<std::uint16_t>(noted); }
   STASH_DEVICE pair_codes found() const {
     const auto joined = [](const std::uint32_t(&halves)[2]) {
       return pick_bytes(halves[0], halves[1], 0x5410) | pick_bytes(halves[0], halves[1], 0x7632);

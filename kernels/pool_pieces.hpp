@@ -33,27 +33,17 @@ struct row_piece {
 /// `Rows`: of a group.
 template <unsigned Rows>
 STASH_DEVICE row_piece place_of_piece(const piece_grid& grid, std::uint32_t unit) {
-  const std::uint32_t group = small_quotient(unit, grid.pieces);
-  const auto pieces = static_cast<std::uint32_t>(grid.pieces.value);
   row_piece place;
-  place.plane = small_quotient(group, grid.groups);
-  place.piece = static_cast<std::int32_t>(unit - group * pieces);
-  const std::uint32_t in_plane = group - place.plane * static_cast<std::uint32_t>(grid.groups.value);
-  place.row = static_cast<std::int32_t>(in_plane * Rows) + grid.first_row;
+  place.plane = unit;
+  place.piece = static_cast<std::int32_t>(take_small_digit(place.plane, grid.pieces));
+  place.row = static_cast<std::int32_t>(take_small_digit(place.plane, grid.groups) * Rows) + grid.first_row;
   place.left = place.piece > 0;
-  place.right = place.piece + 1 < static_cast<std::int32_t>(pieces);
+  place.right = place.piece + 1 < static_cast<std::int32_t>(grid.pieces.value);
   return place;
 }
 /// The number of the thread among all.
 STASH_DEVICE std::uint32_t piece_unit() {
   return static_cast<std::uint32_t>(block_rank()) * pool_threads + thread_rank();
-}
-
-/// The row of an axis that is nearest to `row`.
-STASH_DEVICE std::int32_t nearest_row(std::int32_t row, std::int64_t rows) {
-  const std::int32_t last = static_cast<std::int32_t>(rows) - 1;
-  const std::int32_t low = row < last ? row : last;
-  return low > 0 ? low : 0;
 }
 
 /// What `Windows` windows have of a row of x: those that begin in a piece, or one more, which comes before
@@ -123,20 +113,7 @@ struct piece_maxima {
     return sizeof(Bits) == 4 ? cell : both(cell);
   }
   STASH_DEVICE void see(unsigned w, std::uint32_t candidate, std::uint32_t numbers) {
-    if constexpr (sizeof(Bits) == 4) {
-      const bool more = as_float(candidate) > as_float(value[w]);
-      value[w] = more ? candidate : value[w];
-      cell[w] = more ? numbers : cell[w];
-    } else {
-      const std::uint32_t more = greater_masks(candidate, value[w]);
-      value[w] = select_bits(more, candidate, value[w]);
-      cell[w] = select_bits(more, numbers, cell[w]);
-    }
-  }
-  /// Words all of whose bits are set where the value is above zero. None is NaN.
-  STASH_DEVICE std::uint32_t positive(unsigned w) const {
-    if constexpr (sizeof(Bits) == 4) return static_cast<std::int32_t>(value[w]) > 0 ? 0xffffffffU : 0;
-    return sign_masks(positive_flags(value[w]));
+    compete_words<Bits>(candidate, numbers, value[w], cell[w]);
   }
   /// Cells in four bits each.
   STASH_DEVICE std::uint32_t codes() const {
@@ -174,7 +151,8 @@ struct piece_search {
     const std::int32_t column = place.piece * static_cast<std::int32_t>(piece_elements<Bits>);
     STASH_UNROLL
     for (unsigned k = 0; k < rows; ++k) {
-      const std::int32_t row = nearest_row(top + static_cast<std::int32_t>(k), job.rows.in);
+      const std::int32_t row =
+          nearest_in(top + static_cast<std::int32_t>(k), static_cast<std::int32_t>(job.rows.in));
       columns[k].load(plane + static_cast<std::uint32_t>(row * length + column), place.left, place.right);
     }
     padded = Pad == 1 && !place.left ? 1 : 0;
@@ -218,18 +196,10 @@ struct piece_search {
       std::uint32_t sum = columns[k].word[0];
       STASH_UNROLL
       for (unsigned i = 1; i < words; ++i)
-        sum = sum_of(sum, columns[k].word[i]);
-      sums = k == 0 ? sum : sum_of(sums, sum);
+        sum = sum_of_words<Bits>(sum, columns[k].word[i]);
+      sums = k == 0 ? sum : sum_of_words<Bits>(sums, sum);
     }
-    if constexpr (sizeof(Bits) == 4) {
-      numbers = as_float(sums) == as_float(sums);
-    } else {
-      numbers = (flags_above(sums, 0x7c00) & pair_signs) == 0;
-    }
-  }
-  STASH_DEVICE static std::uint32_t sum_of(std::uint32_t a, std::uint32_t b) {
-    if constexpr (sizeof(Bits) == 4) return as_bits(as_float(a) + as_float(b));
-    return add_halves(a, b);
+    numbers = !is_nan_sum<Bits>(sums);
   }
   /// Maxima among the cells of a row, of which the first one in x has this number.
   STASH_DEVICE piece_maxima<Bits, Windows> of_row(const window_columns<Bits, Pad, Windows>& columns,

@@ -42,7 +42,7 @@ STASH_DEVICE covering_rows<Count> rows_around(const pool_job& job, const piece_g
   STASH_UNROLL
   for (unsigned r = 0; r < Count; ++r) {
     const std::int32_t row = before + static_cast<std::int32_t>(r);
-    const std::int32_t nearest = nearest_row(row, job.rows.out);
+    const std::int32_t nearest = nearest_in(row, static_cast<std::int32_t>(job.rows.out));
     rows.top[r] = place.row + 2 * (static_cast<std::int32_t>(r) - 1);
     rows.at[r] = static_cast<std::uint32_t>(nearest * static_cast<std::int32_t>(job.columns.out) +
                                             place.piece * count);
@@ -114,12 +114,6 @@ STASH_DEVICE std::uint32_t bits_of_windows(const std::uint8_t* plane, std::uint6
   const std::uint64_t other = at + static_cast<std::uint64_t>(static_cast<std::int64_t>(beside));
   const std::uint32_t begin = plane[at / 8] >> (at % 8) & ((1U << piece_windows<Bits>)-1);
   return in_order<Bits, Pad, 1>(begin, plane[other / 8] >> (other % 8) & 1);
-}
-/// A bit of each of eight becomes four.
-STASH_DEVICE std::uint32_t four_times(std::uint32_t bits) {
-  bits = (bits | bits << 12) & 0x000f000fU;
-  bits = (bits | bits << 6) & 0x03030303U;
-  return ((bits | bits << 3) & 0x11111111U) * 15;
 }
 
 /// Without padding the last window of a row reaches out of x by a column, with it the first one does.
@@ -205,7 +199,7 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, con
     if (source.relu) {
       STASH_UNROLL
       for (unsigned w = 0; w < piece_maxima<Bits, count>::words; ++w)
-        found.cell[w] = select_bits(found.positive(w), found.cell[w], found.number(15));
+        found.cell[w] = select_bits(positive_masks<Bits>(found.value[w]), found.cell[w], found.number(15));
     }
     codes[r] = found.codes() | ~rows.there[r];
   }

@@ -59,7 +59,7 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
       if (relu) {
         STASH_UNROLL
         for (unsigned w = 0; w < 2; ++w) {
-          const std::uint32_t kept = found.positive(w);
+          const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
           found.value[w] &= kept;
           found.cell[w] = select_bits(kept, found.cell[w], search.first_cells(r, w));
           chosen.cell[w] = select_bits(kept, found.cell[w], found.number(no_gradient));

@@ -116,6 +116,13 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, const encoded_winners& source
   return any;
 }
 
+/// A bit of each of eight becomes four.
+STASH_DEVICE std::uint32_t four_times(std::uint32_t bits) {
+  bits = (bits | bits << 12) & 0x000f000fU;
+  bits = (bits | bits << 6) & 0x03030303U;
+  return ((bits | bits << 3) & 0x11111111U) * 15;
+}
+
 /// Whether one of codes of four bits is no cell of windows of 3 x 3: of those with the bit for 8, those that
 /// have another one too, but not 15 where it stands for no gradient. `known`: the bits that are codes.
 template <class Codes>

@@ -44,8 +44,7 @@ struct window_rows {
     STASH_UNROLL
     for (unsigned k = 0; k < Kernel; ++k) {
       const std::int32_t y = top + static_cast<std::int32_t>(k);
-      const std::int32_t low = y < height ? y : height - 1;
-      const std::int32_t inside = low > 0 ? low : 0;
+      const std::int32_t inside = nearest_in(y, height);
       const std::int64_t start = (rows_before + inside) * width;
       first[k] = start + column;
       cell[k] = static_cast<std::uint32_t>(inside - top) * Kernel;

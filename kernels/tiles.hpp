@@ -56,9 +56,13 @@ STASH_DEVICE std::uint32_t make_entry(std::uint32_t where, std::uint64_t bytes) 
   return where << 30 | static_cast<std::uint32_t>(bytes / 16);
 }
 
+/// Scales of `count` values that have some; each is a byte.
+STASH_DEVICE std::uint32_t scales_of(std::uint32_t count) {
+  return (count + scaled_group - 1) / scaled_group;
+}
 /// Bytes of the values of a payload, and of the scales before them.
 STASH_DEVICE std::uint32_t scale_bytes(const device_tiles& job, std::uint32_t count) {
-  return job.scaled ? (count + scaled_group - 1) / scaled_group : 0;
+  return job.scaled ? scales_of(count) : 0;
 }
 STASH_DEVICE std::uint32_t value_bytes(const device_tiles& job, std::uint32_t count) {
   const std::uint32_t codes = job.code_bits == 10 ? (count + 2) / 3 * 4 : (count * job.code_bits + 7) / 8;

@@ -51,6 +51,16 @@ STASH_DEVICE group<Element> group_at(const Element* from) {
   return unpacked<Element>(v);
 }
 
+/// The same in words.
+template <class Element>
+STASH_DEVICE packed_group<Element> packed_at(const Element* from) {
+  packed_group<Element> g;
+  STASH_UNROLL
+  for (unsigned i = 0; i < group_words<Element>; ++i)
+    g.word[i] = reinterpret_cast<const vector16*>(from)[i / 4].word[i % 4];
+  return g;
+}
+
 /// Whole codes without scales, if of eight bits only where there are instructions for them, need no image of
 /// their own: elements become codes when they leave shared memory.
 STASH_DEVICE bool leave_as_codes(const device_tiles& job) {
@@ -89,12 +99,8 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
 template <class Element>
 STASH_DEVICE vector16 halves_piece(const device_tiles& job, const Element* values, std::uint32_t count,
                                    const vector16& rest) {
-  packed_group<Element> in;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_words<Element>; ++i)
-    in.word[i] = reinterpret_cast<const vector16*>(values)[i / 4].word[i % 4];
   vector16 piece;
-  half_codes_of(in, job.type, job.conversion, piece.word);
+  half_codes_of(packed_at(values), job.type, job.conversion, piece.word);
   if (count < group_elements) {
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w) {
@@ -162,10 +168,7 @@ STASH_DEVICE void narrow_floats_to_fp10(const device_tiles& job, const std::uint
 /// The group of `have` elements at `from`, in shared memory, where eight may be read; zeros complete it.
 template <class Element>
 STASH_DEVICE packed_group<Element> first_elements(const Element* from, std::uint32_t have) {
-  packed_group<Element> g;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_words<Element>; ++i)
-    g.word[i] = reinterpret_cast<const vector16*>(from)[i / 4].word[i % 4];
+  packed_group<Element> g = packed_at(from);
   if (have < group_elements) {
     STASH_UNROLL
     for (unsigned i = 0; i < group_words<Element>; ++i) {
@@ -209,7 +212,7 @@ template <unsigned Bits, bool Scaled, class Element>
 STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
                                   std::uint8_t* stored) {
   const unsigned lane = thread_rank() % warp_lanes;
-  const std::uint32_t scales = Scaled ? (count + scaled_group - 1) / scaled_group : 0;
+  const std::uint32_t scales = Scaled ? scales_of(count) : 0;
   const std::uint32_t end = scales + (count * Bits + 7) / 8;
   std::uint32_t own_scale = 0;
   std::uint32_t behind = 0;
@@ -334,7 +337,7 @@ template <unsigned Bits, class Element>
 STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* stored, std::uint32_t count,
                               Element* values) {
   const unsigned lane = thread_rank() % warp_lanes;
-  const std::uint32_t scales = (count + scaled_group - 1) / scaled_group;
+  const std::uint32_t scales = scales_of(count);
   const std::uint32_t own_scale = lane < scales ? stored[lane] : 0;
   const auto* const words = reinterpret_cast<const std::uint32_t*>(stored);
   for (std::uint32_t base = 0; base < count; base += group_elements * warp_lanes) {

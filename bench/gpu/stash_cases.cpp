@@ -186,8 +186,8 @@ struct pooling {
   pool_window window;
 
   /// x, and y = x pooled by two. With channels first a map is planes of 64 x 64.
-  tensor_view whole(const device_map& m) const { return m.part(0, dims(m.elements(), 2)); }
-  tensor_view half(const device_map& m) const { return m.part(0, dims(m.elements(), 1)); }
+  tensor_view whole(const device_map& m) const { return with_planes(m, 64); }
+  tensor_view half(const device_map& m) const { return with_planes(m, 32); }
   encoding form() const {
     return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
             .window_cells = static_cast<std::uint16_t>(window.cells())};
@@ -216,14 +216,10 @@ struct pooling {
   }
 
  private:
-  /// Of a map of `elements` whose planes are `times` * 32 wide where channels come first.
-  shape dims(std::int64_t elements, std::int64_t times) const {
-    if (window.layout == pool_layout::channels_last) {
-      const std::int64_t width = 8 * times;
-      return {1, elements / width / bench::map_channels, width, bench::map_channels};
-    }
-    const std::int64_t width = 32 * times;
-    return {1, elements / width / width, width, width};
+  /// A map as it is, or where channels come first as planes of `side` x `side`.
+  tensor_view with_planes(const device_map& m, std::int64_t side) const {
+    if (window.layout == pool_layout::channels_last) return m.view();
+    return m.part(0, {1, m.elements() / side / side, side, side});
   }
 };
 

@@ -33,6 +33,14 @@ STASH_DEVICE std::uint64_t take_digit(std::uint64_t& n, const divisor& d) {
   return digit;
 }
 
+/// The same of dividends below 2^31.
+STASH_DEVICE std::uint32_t take_small_digit(std::uint32_t& n, const divisor& d) {
+  const std::uint32_t rest = small_quotient(n, d);
+  const std::uint32_t digit = n - rest * static_cast<std::uint32_t>(d.value);
+  n = rest;
+  return digit;
+}
+
 /// Of a positive number up to 2^56.
 inline divisor divisor_of(std::int64_t value) {
   divisor d;

@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "runtime/quiet_waits.hpp"
 #include "runtime/stash_access.hpp"
 #include "stash/error.hpp"
 
@@ -11,15 +12,6 @@ namespace {
 
 void deallocate(const kept_block& block, void* stream) noexcept {
   block.from->deallocate(block.data, block.bytes, stash_access::alignment, stream);
-}
-
-/// Whoever asks the device next hears of errors.
-bool has_been_reached(device::event e) noexcept {
-  try {
-    return device::reached(e);
-  } catch (const error&) {
-    return false;
-  }
 }
 
 }  // namespace
@@ -77,10 +69,7 @@ void given_back::give_back_in(void* stream) noexcept {
     } catch (const error&) {
       // Not ordered by the device, so by the host.
       if (p.block.data == nullptr) continue;
-      try {
-        device::wait_for_event(p.behind);
-      } catch (const error&) {
-      }
+      wait_quietly_for(p.behind);
       give(p, stream);
     }
   }

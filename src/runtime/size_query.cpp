@@ -5,6 +5,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "runtime/quiet_waits.hpp"
 #include "runtime/report_slots.hpp"
 
 namespace stash {
@@ -37,25 +38,16 @@ struct size_query::pending {
       arrived = detail::device::record_event(stream);
     } catch (...) {
       // The place goes to somebody else, and the copy may still write.
-      wait_quietly([stream] { detail::device::wait_for_stream(stream); });
+      detail::wait_quietly(stream);
       throw;
     }
   }
   ~pending() {
-    wait_quietly([this] { detail::device::wait_for_event(arrived); });
+    detail::wait_quietly_for(arrived);
     detail::device::destroy_event(arrived);
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-
-  template <class Wait>
-  static void wait_quietly(Wait wait) noexcept {
-    try {
-      wait();
-    } catch (const error&) {
-      // Whoever asks the device next hears of it.
-    }
-  }
 
   encoding how;
   std::int64_t elements;

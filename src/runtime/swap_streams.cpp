@@ -7,6 +7,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
 #include "runtime/given_back.hpp"
+#include "runtime/quiet_waits.hpp"
 #include "runtime/stash_access.hpp"
 #include "runtime/swap_core.hpp"
 
@@ -20,30 +21,6 @@ struct stream {
   stream& operator=(const stream&) = delete;
   void* handle;
 };
-
-void wait_quietly(void* stream) noexcept {
-  try {
-    device::wait_for_stream(stream);
-  } catch (const error&) {
-    // Whoever asks the device next hears of it.
-  }
-}
-
-void wait_quietly_for(device::event e) noexcept {
-  try {
-    device::wait_for_event(e);
-  } catch (const error&) {
-    // The same.
-  }
-}
-
-bool has_ended(device::event e) noexcept {
-  try {
-    return device::reached(e);
-  } catch (const error&) {
-    return false;  // release() waits
-  }
-}
 
 /// Whoever asks the device next hears of errors.
 void make_room_quietly(given_back& memory, std::size_t bytes, void* stream) noexcept {
@@ -370,7 +347,8 @@ void swap_streams::forget(swap_record& r) noexcept {
 
 void swap_streams::look() {
   const auto ended = [&](const retired& r) {
-    if ((r.out != nullptr && !has_ended(r.out)) || (r.in != nullptr && !has_ended(r.in))) return false;
+    if ((r.out != nullptr && !has_been_reached(r.out)) || (r.in != nullptr && !has_been_reached(r.in)))
+      return false;
     release(r);
     return true;
   };

@@ -1,0 +1,33 @@
+#pragma once
+/// \file
+/// Waiting for the device where nothing may throw. Whoever asks the device next hears of errors.
+
+#include "encoders/device_memory.hpp"
+#include "stash/error.hpp"
+
+namespace stash::detail {
+
+inline void wait_quietly(void* stream) noexcept {
+  try {
+    device::wait_for_stream(stream);
+  } catch (const error&) {
+  }
+}
+
+inline void wait_quietly_for(device::event e) noexcept {
+  try {
+    device::wait_for_event(e);
+  } catch (const error&) {
+  }
+}
+
+/// False as well where the device does not say it.
+inline bool has_been_reached(device::event e) noexcept {
+  try {
+    return device::reached(e);
+  } catch (const error&) {
+    return false;
+  }
+}
+
+}  // namespace stash::detail
