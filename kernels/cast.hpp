@@ -16,6 +16,7 @@ namespace stash::kernels {
 template <class Element, unsigned Bits, bool Scaled>
 struct cast_encode_body {
   using loaded = group<Element>;
+  static constexpr bool halves = has_halves<Element>;
   static constexpr unsigned groups = groups_in_flight<Element>;
   device_tensor input;
   element_type type;
@@ -24,7 +25,9 @@ struct cast_encode_body {
 
   STASH_DEVICE bool vectors() const { return input.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Element>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_halves<Element, half_warps>(input, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Element>(input, index); }
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_groups<Element>(input, first, count);
@@ -32,14 +35,14 @@ struct cast_encode_body {
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     store_codes<Bits, Scaled>(output, index, codes_of(in));
   }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
-    store_codes<Bits, Scaled, true>(output, index, codes_of(shared_halves(index, halves)));
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
+    store_codes<Bits, Scaled, true>(output, index, codes_of(shared_halves<half_warps>(index, in)));
   }
   STASH_DEVICE code_group codes_of(const loaded& in) const {
     const value_conversion& c = output.conversion;
     code_group g{};
     if constexpr (Scaled) {
-      scaled_codes_of<Bits>(packed(in), type, c, g);
+      scaled_codes_of<Bits, lanes_between_groups<halves>>(packed(in), type, c, g);
     } else if constexpr (Bits == 8 && has_fp8_instructions) {
       fp8_codes_of(in, type, c, g.words);
     } else {
@@ -64,6 +67,7 @@ struct cast_fp10_body {
   struct loaded {
     group<Element> part[3];
   };
+  static constexpr bool halves = false;
   static constexpr unsigned groups = 1;
   device_tensor input;
   element_type type;
@@ -189,6 +193,7 @@ STASH_DEVICE void fetch_codes(const device_cast& cast, std::uint64_t first, std:
 template <class Element, unsigned Bits, bool Scaled>
 struct cast_decode_body {
   using loaded = code_group;
+  static constexpr bool halves = has_halves<Element>;
   static constexpr unsigned groups = 4;
   device_cast input;
   device_tensor output;
@@ -205,7 +210,7 @@ struct cast_decode_body {
     return values_of<Element, Bits, Scaled>(codes, type, input.conversion);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& codes) const {
-    store_halves(output, index, shared_halves(index, values(codes)));
+    store_halves<half_warps>(output, index, shared_halves<half_warps>(index, values(codes)));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& codes) const {
     store_elements(output, index, values(codes));

@@ -72,6 +72,7 @@ struct dropout_body {
     group<Bits> in;
     typename Kept::loaded kept;
   };
+  static constexpr bool halves = has_halves<Bits>;
   static constexpr unsigned groups = groups_in_flight<Bits>;
   device_tensor input, output;
   device_plane plane;
@@ -82,7 +83,7 @@ struct dropout_body {
   STASH_DEVICE bool vectors() const { return input.vectors && output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const {
-    return {load_halves<Bits>(input, index), kept.load(index, group_elements)};
+    return {load_halves<Bits, half_warps>(input, index), kept.load(index, group_elements)};
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return {load_elements<Bits>(input, index), kept.load(index, group_length(input.elements, index))};
@@ -108,7 +109,8 @@ struct dropout_body {
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& from) const {
     const unsigned bits = kept.bits(from.kept, index, group_elements);
-    store_halves(output, index, apply(from.in, shared_bits<Bits>(index, static_cast<std::uint8_t>(bits))));
+    store_halves<half_warps>(
+        output, index, apply(from.in, shared_bits<half_warps, Bits>(index, static_cast<std::uint8_t>(bits))));
     if (plane.data != nullptr) plane.data[index] = static_cast<std::uint8_t>(bits);
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& from) const {

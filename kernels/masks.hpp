@@ -100,6 +100,7 @@ STASH_DEVICE std::uint8_t mask_byte(const group<Bits>& g, unsigned length, const
 template <class Bits, class Predicate>
 struct mask_encode_body {
   using loaded = group<Bits>;
+  static constexpr bool halves = has_halves<Bits>;
   static constexpr unsigned groups = groups_in_flight<Bits>;
   device_tensor input;
   device_plane plane;
@@ -107,13 +108,15 @@ struct mask_encode_body {
 
   STASH_DEVICE bool vectors() const { return input.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_halves<Bits, half_warps>(input, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(input, index); }
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_groups<Bits>(input, first, count);
   }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
-    plane.data[index] = shared_bits<Bits>(index, mask_byte(halves, group_elements, predicate));
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
+    plane.data[index] = shared_bits<half_warps, Bits>(index, mask_byte(in, group_elements, predicate));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& g) const {
     if (index < plane.bytes) plane.data[index] = mask_byte(g, group_length(input.elements, index), predicate);
@@ -126,6 +129,7 @@ struct mask_encode_body {
 /// A plane as bytes, 0 or 1.
 struct mask_decode_body {
   using loaded = std::uint8_t;
+  static constexpr bool halves = false;
   static constexpr unsigned groups = 4;
   const std::uint8_t* plane;
   device_tensor output;

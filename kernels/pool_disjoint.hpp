@@ -84,7 +84,7 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   STASH_UNROLL
   for (unsigned i = 0; i < width; ++i)
     cells.value[i] = w.cell[i];
-  if constexpr (has_halves<Bits>) cells = shared_halves(own, cells);
+  if constexpr (has_halves<Bits>) cells = shared_halves<neighbours>(own, cells);
   STASH_UNROLL
   for (vector16& piece : gradients) {
     STASH_UNROLL

@@ -89,6 +89,7 @@ inline clip clip_of(dtype dtype, float lower, float upper) {
 template <class Bits, class Function, class Predicate>
 struct activation_body {
   using loaded = group<Bits>;
+  static constexpr bool halves = has_halves<Bits>;
   static constexpr unsigned groups = groups_in_flight<Bits>;
   device_tensor x, y;
   device_plane plane;
@@ -97,7 +98,9 @@ struct activation_body {
 
   STASH_DEVICE bool vectors() const { return x.vectors && y.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return x.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(x, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_halves<Bits, half_warps>(x, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_elements<Bits>(x, index); }
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_groups<Bits>(x, first, count);
@@ -113,10 +116,10 @@ struct activation_body {
       return out;
     }
   }
-  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& halves) const {
-    store_halves(y, index, apply(halves));
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
+    store_halves<half_warps>(y, index, apply(in));
     if (plane.data != nullptr)
-      plane.data[index] = shared_bits<Bits>(index, mask_byte(halves, group_elements, predicate));
+      plane.data[index] = shared_bits<half_warps, Bits>(index, mask_byte(in, group_elements, predicate));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& g) const {
     store_elements(y, index, apply(g));
@@ -183,7 +186,9 @@ struct dense_bits {
   Predicate predicate;
   using loaded = group<Bits>;
   STASH_DEVICE bool vectors() const { return map.vectors; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_halves<Bits>(map, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_halves<Bits, half_warps>(map, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t) const {
     return load_elements<Bits>(map, index);
   }
@@ -200,6 +205,7 @@ struct gradient_body {
     group<Bits> dy;
     typename Source::loaded bits;
   };
+  static constexpr bool halves = has_halves<Bits>;
   static constexpr unsigned groups = groups_in_flight<Bits>;
   device_tensor dy, dx;
   gate function;
@@ -208,7 +214,7 @@ struct gradient_body {
   STASH_DEVICE bool vectors() const { return dy.vectors && dx.vectors && source.vectors(); }
   STASH_DEVICE std::uint64_t whole_groups() const { return dy.elements / group_elements; }
   STASH_DEVICE loaded load_whole(std::uint64_t index) const {
-    return {load_halves<Bits>(dy, index), source.load_whole(index)};
+    return {load_halves<Bits, half_warps>(dy, index), source.load_whole(index)};
   }
   STASH_DEVICE loaded load_any(std::uint64_t index) const {
     return {load_elements<Bits>(dy, index), source.load_any(index, dy.elements)};
@@ -219,8 +225,8 @@ struct gradient_body {
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
     const std::uint8_t bits = source.bits(in.bits);
-    const std::uint8_t own = Source::of_halves ? bits : shared_bits<Bits>(index, bits);
-    store_halves(dx, index, unpacked(function(packed(in.dy), own)));
+    const std::uint8_t own = Source::of_halves ? bits : shared_bits<half_warps, Bits>(index, bits);
+    store_halves<half_warps>(dx, index, unpacked(function(packed(in.dy), own)));
   }
   STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
     store_elements(dx, index, unpacked(function(packed(in.dy), source.bits(in.bits))));

@@ -250,7 +250,7 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   const auto store = [&](unsigned r, const packed_group<Element>& g) {
     const std::uint64_t number = first + r * row_groups;
     if (whole) {
-      store_halves(job.dense, number, shared_halves(number, unpacked(g)));
+      store_halves<neighbours>(job.dense, number, shared_halves<neighbours>(number, unpacked(g)));
     } else {
       store_elements(job.dense, number, unpacked(g));
     }
@@ -332,18 +332,17 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   STASH_SHARED(vector16, marks, tile_warps * mark_vectors);
   const unsigned warp = thread_rank() / warp_lanes;
   const std::uint64_t tile = block_rank() * tile_warps + warp;
-  const std::uint64_t first = tile * (tile_rows * row_groups) + thread_rank() % warp_lanes;
   vector16* const image = images + warp * (bytes / 16);
 
-  // csr's kernels have no registers left for halves.
-  constexpr bool usual = !has_halves<Element> || !Columns;
-  const bool whole =
-      usual && dy.vectors && job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
+  const bool whole = dy.vectors && job.dense.vectors && (tile + 1) * tile_elements <= job.dense.elements;
+  const unsigned lane = thread_rank() % warp_lanes;
+  const std::uint64_t first =
+      tile * (tile_rows * row_groups) + (whole ? group_of_thread<has_halves<Element>>(lane) : lane);
   packed_group<Element> in[tile_rows];
   if (whole) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      in[r] = packed(load_halves<Element>(dy, first + r * row_groups));
+      in[r] = packed(load_halves<Element, half_warps>(dy, first + r * row_groups));
   } else {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
@@ -378,10 +377,10 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
     const std::uint64_t number = first + r * row_groups;
-    if (whole) bits[r] = shared_bits<Element>(number, static_cast<std::uint8_t>(bits[r]));
+    if (has_halves<Element> && whole) bits[r] = bits_of_halves(bits[r]);
     const group<Element> out = unpacked(function(in[r], bits[r]));
     if (whole) {
-      store_halves(job.dense, number, out);
+      store_halves<half_warps>(job.dense, number, out);
     } else {
       store_elements(job.dense, number, out);
     }

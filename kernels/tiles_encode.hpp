@@ -75,10 +75,10 @@ STASH_DEVICE void load_rows(const device_tensor& from, std::uint64_t first,
                             packed_group<Element> (&in)[tile_rows]) {
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r)
-    in[r] = packed(load_halves<Element>(from, first + r * row_groups));
+    in[r] = packed(load_halves<Element, neighbours>(from, first + r * row_groups));
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r)
-    in[r] = packed(shared_halves(first + r * row_groups, unpacked(in[r])));
+    in[r] = packed(shared_halves<neighbours>(first + r * row_groups, unpacked(in[r])));
 }
 
 template <bool Narrow, unsigned Most>

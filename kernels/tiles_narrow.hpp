@@ -185,7 +185,7 @@ template <unsigned Bits, bool Scaled, class Element>
 STASH_DEVICE void narrow_codes_of(const packed_group<Element>& in, const element_type& type,
                                   const value_conversion& c, code_group& g) {
   if constexpr (Scaled) {
-    scaled_codes_of<Bits>(in, type, c, g);
+    scaled_codes_of<Bits, 1>(in, type, c, g);
   } else {
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)

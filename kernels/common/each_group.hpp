@@ -5,14 +5,16 @@
 ///
 /// A body is a plain value, passed to the kernel as it is, with
 ///     using loaded = ...;                      what a thread holds of a group between load and store
+///     static constexpr bool halves = ...;           lanes share groups (elements.hpp), half a warp apart
 ///     static constexpr unsigned groups = ...;       of a thread: as many as make four 16-byte loads
 ///     bool vectors() const;                    may load_whole and store_whole be called
 ///     std::uint64_t whole_groups() const;      groups before the first that is not whole
 ///     loaded load_whole(group) / load_any(group);
 ///     void store_whole(group, loaded) / store_any(group, loaded);
 ///     void fetch(group, count) const;      what will be read of groups from `group` on (ahead.hpp)
-/// Lanes of a warp come to a store together, in groups that follow each other; store_any is called for the
-/// groups behind the last one too, up to the end of the block, and has to look.
+/// Lanes of a warp come to a store together, with groups that follow each other, for `halves` in the order of
+/// group_of_thread(); store_any is called for the groups behind the last one too, up to the end of the block,
+/// and has to look.
 
 #include <cstdint>
 
@@ -42,7 +44,7 @@ each_group(STASH_PARAMETER(job_list<Body, Most>) list) {
   std::uint64_t block;
   const Body body = job_of_block(list, block);
   const std::uint64_t begin = block * (std::uint64_t{group_threads} * groups);
-  const std::uint64_t first = begin + thread_rank();
+  const std::uint64_t first = begin + group_of_thread<Body::halves>(thread_rank());
   typename Body::loaded loaded[groups];
   // The same for the whole block, so that the loads of the usual case stand in a row.
   if (body.vectors() && begin + std::uint64_t{group_threads} * groups <= body.whole_groups()) {

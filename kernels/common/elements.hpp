@@ -228,23 +228,40 @@ STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t inde
 
 // A group of f32 is two pieces of 16 bytes. Would each lane move its own, an instruction of a warp would
 // touch 32 sectors of 32 bytes and use half of each, and twice as many bytes would go through the
-// second-level cache. So two lanes share their groups, of an even number and the one behind it: the even lane
-// moves the first piece of both, the odd lane the second, and an instruction moves whole sectors. Smaller
-// elements need none of this.
+// second-level cache. So two lanes share their groups: the even lane moves the first piece of both, the odd
+// lane the second, and an instruction moves whole sectors. Smaller elements need none of this.
+//
+// `Apart` is how far the two groups are apart, a power of two; the first one's number has no such bit.
+// Neighbours are in the order of the lanes. Groups half a warp apart are not (group_of_thread()), but an
+// instruction moves 512 bytes in a row. Of neighbours it moves every other sector, and memory reads two at a
+// time: whether the next instruction still meets what the first one had read is up to chance.
+inline constexpr std::uint64_t neighbours = 1, half_warps = warp_lanes / 2;
 
 /// Whether there are such halves.
 template <class Bits>
 inline constexpr bool has_halves = sizeof(Bits) == 4;
 
+/// The number, among those of its block, of the first group that thread `rank` has where halves are half a
+/// warp apart. Whole warps have the same groups as in the order of the lanes.
+template <bool Halves>
+STASH_DEVICE unsigned group_of_thread(unsigned rank) {
+  if constexpr (!Halves) return rank;
+  const unsigned lane = rank % warp_lanes;
+  return rank - lane + lane / 2 + lane % 2 * static_cast<unsigned>(half_warps);
+}
+/// Lanes from one to the next group.
+template <bool Halves>
+inline constexpr unsigned lanes_between_groups = Halves ? 2 : 1;
+
 /// Changes between a lane's own group and what it moves for both lanes, either way. Lanes of a warp come
-/// together, in groups that follow each other from an even one on.
-template <class Bits>
+/// together, an even one with the first of two groups, the one behind it with the other.
+template <std::uint64_t Apart, class Bits>
 STASH_DEVICE group<Bits> shared_halves(std::uint64_t index, const group<Bits>& g) {
   if constexpr (!has_halves<Bits>) {
     return g;
   } else {
     constexpr unsigned half = group_elements / 2;
-    const bool odd = index % 2 != 0;
+    const bool odd = (index & Apart) != 0;
     group<Bits> result = g;
     STASH_UNROLL
     for (unsigned i = 0; i < half; ++i) {
@@ -260,32 +277,42 @@ STASH_DEVICE group<Bits> shared_halves(std::uint64_t index, const group<Bits>& g
 }
 
 /// The same of a bit for each element.
-template <class Bits>
+template <std::uint64_t Apart, class Bits>
 STASH_DEVICE std::uint8_t shared_bits(std::uint64_t index, std::uint8_t bits) {
   if constexpr (!has_halves<Bits>) {
     return bits;
   } else {
     const std::uint32_t got = shuffle_xor(all_lanes, std::uint32_t{bits}, 1);
-    return static_cast<std::uint8_t>(index % 2 != 0 ? got >> 4 | (bits & 0xf0U)
-                                                    : (bits & 0x0fU) | (got & 0x0fU) << 4);
+    return static_cast<std::uint8_t>((index & Apart) != 0 ? got >> 4 | (bits & 0xf0U)
+                                                          : (bits & 0x0fU) | (got & 0x0fU) << 4);
   }
 }
 
-/// Where the half of a group starts that the lane of group `index` moves.
-STASH_DEVICE std::uint64_t place_of_half(const device_tensor& t, std::uint64_t group, std::uint64_t index) {
-  return place_of(t, group * group_elements) + (index % 2 != 0 ? group_elements / 2 : 0);
+/// From a bit for each element of groups in the order of the lanes: those of what a lane moves where halves
+/// are half a warp apart. All lanes of a warp come.
+STASH_DEVICE std::uint8_t bits_of_halves(std::uint32_t bits) {
+  const unsigned lane = thread_rank() % warp_lanes, shift = lane % 2 * (group_elements / 2);
+  const std::uint32_t first = shuffle(all_lanes, bits, lane / 2) >> shift & 0xfU;
+  const std::uint32_t second = shuffle(all_lanes, bits, lane / 2 + warp_lanes / 2) >> shift & 0xfU;
+  return static_cast<std::uint8_t>(first | second << 4);
+}
+
+/// Where the half of the two groups' number `i` starts that the lane of group `index` moves.
+template <std::uint64_t Apart>
+STASH_DEVICE std::uint64_t place_of_half(const device_tensor& t, std::uint64_t index, unsigned i) {
+  const std::uint64_t group = (index & ~Apart) + i * Apart;
+  return place_of(t, group * group_elements) + ((index & Apart) != 0 ? group_elements / 2 : 0);
 }
 
 /// What the lane moves of both groups, of a tensor with `vectors`: shared_halves() of its own group.
-template <class Bits>
+template <class Bits, std::uint64_t Apart>
 STASH_DEVICE group<Bits> load_halves(const device_tensor& t, std::uint64_t index) {
   if constexpr (!has_halves<Bits>) {
     return load_vectors<Bits>(t, index);
   } else {
     const auto* const from = static_cast<const Bits*>(t.data);
-    const std::uint64_t even = index - index % 2;
     const auto half = [&](unsigned i) {
-      return reinterpret_cast<const vector16*>(from + place_of_half(t, even + i, index));
+      return reinterpret_cast<const vector16*>(from + place_of_half<Apart>(t, index, i));
     };
     vector16 v[2];
     load_once(half(0), half(1), v);
@@ -339,19 +366,18 @@ STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, con
 }
 
 /// Inverse of load_halves().
-template <class Bits>
+template <std::uint64_t Apart, class Bits>
 STASH_DEVICE void store_halves(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
   if constexpr (!has_halves<Bits>) {
     store_vectors(t, index, g);
   } else {
     constexpr unsigned half = group_elements / 2;
     auto* const to = static_cast<Bits*>(t.data);
-    const std::uint64_t even = index - index % 2;
     STASH_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
       const Bits* const own = g.value + half * i;
       *reinterpret_cast<vector16*>(to +
-                                   place_of_half(t, even + i, index)) = {{own[0], own[1], own[2], own[3]}};
+                                   place_of_half<Apart>(t, index, i)) = {{own[0], own[1], own[2], own[3]}};
     }
   }
 }

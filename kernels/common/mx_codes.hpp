@@ -154,12 +154,12 @@ STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, co
                                                       : fp4_codes_of<false, false>(g, scale, c);
 }
 
-/// The codes and the scale of eight elements of a group, whose others are in neighbouring lanes. All lanes of
-/// a warp come.
-template <unsigned Bits, class Element>
+/// The codes and the scale of eight elements of a group, whose others are in lanes nearby, `Step` apart. All
+/// lanes of a warp come.
+template <unsigned Bits, unsigned Step, class Element>
 STASH_DEVICE void scaled_codes_of(const packed_group<Element>& elements, const element_type& type,
                                   const value_conversion& c, code_group& g) {
-  constexpr unsigned lanes = scaled_group / group_elements;
+  constexpr lane_set lanes = {scaled_group / group_elements, Step};
   float values[group_elements];
   group_extremes extremes;
   if constexpr (sizeof(Element) == 4) {

@@ -142,27 +142,31 @@ struct group_extremes {
   bool any_nan;
 };
 
-/// The largest of `lanes` neighbouring lanes (a power of two); all lanes of the warp must come.
-STASH_DEVICE std::uint32_t largest_of_lanes(std::uint32_t value, unsigned lanes) {
-  for (unsigned bit = 1; bit < lanes; bit *= 2) {
+/// Lanes that have a group together: so many, each so far from the next one, both powers of two.
+struct lane_set {
+  unsigned count, step;
+};
+/// The largest of a set's lanes; all lanes of the warp must come.
+STASH_DEVICE std::uint32_t largest_of_lanes(std::uint32_t value, lane_set lanes) {
+  for (unsigned bit = lanes.step; bit < lanes.count * lanes.step; bit *= 2) {
     const std::uint32_t other = shuffle_xor(all_lanes, value, bit);
     value = other > value ? other : value;
   }
   return value;
 }
 /// The same of each half of a word.
-STASH_DEVICE std::uint32_t largest_halves_of_lanes(std::uint32_t pair, unsigned lanes) {
-  for (unsigned bit = 1; bit < lanes; bit *= 2)
+STASH_DEVICE std::uint32_t largest_halves_of_lanes(std::uint32_t pair, lane_set lanes) {
+  for (unsigned bit = lanes.step; bit < lanes.count * lanes.step; bit *= 2)
     pair = larger_halves(pair, shuffle_xor(all_lanes, pair, bit));
   return pair;
 }
 
-/// Extremes of a group whose values are in `lanes` neighbouring lanes; all lanes of the warp must come.
+/// Extremes of a group whose values are in `lanes`; all lanes of the warp must come.
 /// `largest`: the largest magnitude of them all; magnitude(i): that of the lane's value i of `Count`; all as
 /// bits of the type whose infinity is `infinity`. Only `any_nan` is an answer to all; `largest` comes back in
 /// bits of that type.
 template <unsigned Count, class Magnitude>
-STASH_DEVICE group_extremes finite_extremes(std::uint32_t largest, std::uint32_t infinity, unsigned lanes,
+STASH_DEVICE group_extremes finite_extremes(std::uint32_t largest, std::uint32_t infinity, lane_set lanes,
                                             const Magnitude& magnitude) {
   const bool nan = largest > infinity;
   // Rare. The warp decides as one, because its lanes have to come together.
@@ -179,7 +183,7 @@ STASH_DEVICE group_extremes finite_extremes(std::uint32_t largest, std::uint32_t
 }
 /// Of f32.
 template <unsigned Count>
-STASH_DEVICE group_extremes extremes_of(const float (&values)[Count], unsigned lanes) {
+STASH_DEVICE group_extremes extremes_of(const float (&values)[Count], lane_set lanes) {
   const auto magnitude = [&](unsigned i) { return as_bits(values[i]) & 0x7fffffffU; };
   std::uint32_t largest = 0;
   STASH_UNROLL
@@ -189,7 +193,7 @@ STASH_DEVICE group_extremes extremes_of(const float (&values)[Count], unsigned l
 }
 /// Of a group of 16-bit elements, which become f32 on the way: exact, but for NaN, whose sign may be lost.
 STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, const element_type& type,
-                                        unsigned lanes, float (&values)[group_elements]) {
+                                        lane_set lanes, float (&values)[group_elements]) {
   std::uint32_t pair = 0;
   STASH_UNROLL
   for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
