@@ -20,18 +20,23 @@ template <class Get, class Body>
 STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* warp_sums, const Get& get,
                                          const Body& body) {
   constexpr unsigned warps = scan_threads / warp_lanes;
+  static_assert(warps == warp_lanes);  // a lane for the sum of each
   const unsigned lane = thread_rank() % warp_lanes;
   const unsigned warp = thread_rank() / warp_lanes;
   std::uint64_t before_round = 0;
   for (std::uint64_t base = 0; base < count; base += scan_threads * scan_words) {
     // A warp has neighbouring words, so that its lanes read and write neighbours each time.
     const std::uint64_t first = base + warp * (warp_lanes * scan_words) + lane;
+    // Of the lane's words, those that lie this far behind its first are there: what is compared has 32 bits.
+    const std::uint64_t left = first < count ? count - first : 0;
+    const auto there =
+        static_cast<std::uint32_t>(left < warp_lanes * scan_words ? left : warp_lanes * scan_words);
     std::uint32_t own[scan_words];
     std::uint32_t sum[scan_words];  // up to and with the lane's word, from the warp's first
     STASH_UNROLL
     for (unsigned k = 0; k < scan_words; ++k) {
-      const std::uint64_t i = first + k * warp_lanes;
-      own[k] = i < count ? get(i) : 0;
+      const unsigned behind = k * warp_lanes;
+      own[k] = behind < there ? get(first + behind) : 0;
     }
     std::uint32_t before_row = 0;
     STASH_UNROLL
@@ -47,16 +52,20 @@ STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* war
     }
     if (lane == 0) warp_sums[warp] = before_row;
     sync_block();
-    std::uint64_t before = before_round;
-    std::uint64_t round = 0;
-    for (unsigned w = 0; w < warps; ++w) {
-      if (w < warp) before += warp_sums[w];
-      round += warp_sums[w];
+    // Each lane has the sum of a warp: read one after the other, they would be as many registers.
+    std::uint64_t upto = warp_sums[lane];
+    STASH_UNROLL
+    for (unsigned distance = 1; distance < warps; distance *= 2) {
+      const std::uint64_t below = shuffle_up(all_lanes, upto, distance);
+      if (lane >= distance) upto += below;
     }
+    const std::uint64_t round = shuffle(all_lanes, upto, warps - 1);
+    const std::uint64_t warps_before = shuffle(all_lanes, upto, (warp + warps - 1) % warps);
+    const std::uint64_t before = before_round + (warp == 0 ? 0 : warps_before);
     STASH_UNROLL
     for (unsigned k = 0; k < scan_words; ++k) {
-      const std::uint64_t i = first + k * warp_lanes;
-      if (i < count) body(i, before + sum[k] - own[k], own[k]);
+      const unsigned behind = k * warp_lanes;
+      if (behind < there) body(first + behind, before + sum[k] - own[k], own[k]);
     }
     before_round += round;
     sync_block();
