@@ -134,6 +134,9 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   }
   // What is no number above zero, and not +0, is above infinity.
   const bool negative = any_above<Element>(largest, job.type.infinity);
+  // A register for what stays until the end.
+  const std::uint32_t plane = pick_bytes(pick_bytes(bits.byte[0], bits.byte[1], 0x0040),
+                                         pick_bytes(bits.byte[2], bits.byte[3], 0x0040), 0x5410);
   rank_bits(bits);
   const std::uint32_t count = bits.count();
 
@@ -222,7 +225,7 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r) {
       const std::uint64_t at = first + r * row_groups;
-      if (at < job.table_offset) job.data[at] = static_cast<std::uint8_t>(bits.byte[r]);
+      if (at < job.table_offset) job.data[at] = static_cast<std::uint8_t>(plane >> (8 * r));
     }
   }
   if (tile + 1 == job.tiles()) pad_fixed_part<Columns>(job);
