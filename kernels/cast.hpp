@@ -234,7 +234,9 @@ struct cast_bits {
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count, std::uint64_t) const {
     fetch_codes<Bits, Scaled>(stash, first, count);
   }
-  STASH_DEVICE std::uint8_t bits(const loaded& codes) const {
+  STASH_DEVICE std::uint8_t bits(loaded codes) const {
+    // Taken apart here, so that those of other groups are not held meanwhile.
+    if constexpr (Bits == 6) take_codes<Bits>(codes);
     unsigned bits = 0;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i) {

@@ -237,5 +237,7 @@ struct gradient_body {
 template <class Source>
 inline constexpr unsigned group_blocks<gradient_body<std::uint16_t, Source>, 1> =
     tuning::narrow_gradient_blocks;
+template <class Source>
+inline constexpr unsigned group_blocks<gradient_body<std::uint32_t, Source>, 1> = tuning::gradient_blocks;
 
 }  // namespace stash::kernels

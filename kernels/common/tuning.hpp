@@ -21,7 +21,8 @@ inline constexpr unsigned group_blocks_of_many = 1;
 /// Two maps of 16-bit elements, or a map and codes that are taken apart, want more registers than three
 /// blocks leave.
 inline constexpr unsigned narrow_gradient_blocks = 2;
-/// Of f32: left alone, ptxas squeezes a fifth block in on sm_80 and spills.
+/// Of f32: left alone, ptxas squeezes a fifth block in on some architectures and spills.
+inline constexpr unsigned gradient_blocks = 4;
 inline constexpr unsigned dropout_blocks = 4;
 
 /// Blocks that may all be in place before the kernel in front has ended. More of them have no input fetched
