@@ -406,6 +406,7 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   };
   const std::uint64_t beside = neighbouring_pieces(pieces);
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
+  static_assert(tuning::strip_rows <= 32);
   const strip_grid grid{by(beside),
                         by(strips),
                         by(pieces / beside),

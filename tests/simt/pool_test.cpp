@@ -469,6 +469,12 @@ float random_tie(std::mt19937& random, dtype type) {
 float random_positive_tie(std::mt19937& random, dtype) {
   return static_cast<float>(random() % 2);
 }
+/// Numbers so far from each other that a sum of three has another value in another order.
+float random_far_gradient(std::mt19937& random, dtype type) {
+  const float large = type == dtype::f16 ? 0x1p14F : 0x1p40F, small = type == dtype::f16 ? 0x1p-12F : 1.0F;
+  const float few[] = {large, -large, small, -3 * small};
+  return few[random() % std::size(few)];
+}
 
 /// Overlapping windows found again in x, channels last: strips of every height and place, whose last row or
 /// column the map may lack, groups of channels that are a part of a warp, a warp and more, and every padding.
@@ -494,7 +500,10 @@ TEST_P(device_pool, strips_of_pixels) {
         SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
         map gradient = g.y;
         fill_values(g.x, GetParam(), random, values[k % 4]);
-        fill_values(gradient, GetParam(), random, k % 3 == 0 ? random_gradient : random_gradient_number);
+        fill_values(gradient, GetParam(), random,
+                    k % 3 == 0   ? random_gradient
+                    : k % 3 == 1 ? random_gradient_number
+                                 : random_far_gradient);
         const auto of = [&](const map& m, int gap) {
           return stored_map(m, GetParam(), false, g.deep, 8 * (gap % 3));
         };
