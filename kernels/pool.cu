@@ -389,7 +389,8 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
   std::uint64_t groups = parts(windows, tuning::strip_rows / stride);
-  while (units(groups) < tuning::enough_strips && 2 * groups * tuning::least_strip_rows <= windows * stride)
+  while (units(groups) < tuning::enough_strips &&
+         parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
     groups *= 2;
   const std::uint64_t steps = parts(windows, groups);
   groups = parts(windows, steps);

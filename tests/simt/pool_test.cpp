@@ -570,7 +570,7 @@ TEST_P(device_pool, overlapping_windows_of_channels_take_blocks_and_strips_of_pi
     EXPECT_GT(of_a_thread(), 28);
     max_pool_backward(in_space(dy.view(), on_device), in_space(x.view(), on_device),
                       in_space(dx.view(), on_device), window, rules[0], on_device);
-    EXPECT_GT(of_a_thread(), stride == 2 && GetParam() != dtype::f32 ? 56 : 28);
+    EXPECT_GT(of_a_thread(), stride == 2 && GetParam() != dtype::f32 ? 48 : 24);
   }
 }
 
