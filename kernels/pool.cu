@@ -16,6 +16,7 @@
 #include "pool_pieces_forward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
+#include "pool_strips_backward.hpp"
 #include "pool_tiles.hpp"
 
 namespace stash::kernels {
@@ -362,6 +363,77 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
   return true;
 }
 
+/// How many pieces of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
+/// that most of what is beside a strip is the same block's.
+std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
+  constexpr std::uint64_t most = 32, least = 8;
+  for (std::uint64_t count = std::min(pieces, most); count >= least; --count) {
+    if (pieces % count == 0) return count;
+  }
+  return pieces;
+}
+
+/// False if there are too many pixels, or if they lie too far apart.
+template <class Bits, unsigned Stride>
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
+                     const tensor_view& dx) {
+  constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
+  const pool_job& job = call.job;
+  const window_axis &rows = job.rows, &columns = job.columns;
+  const auto before = [](const window_axis& a) { return static_cast<std::uint64_t>(a.pad) % stride; };
+  const auto parts = [](std::uint64_t all, std::uint64_t most) { return (all + most - 1) / most; };
+  const auto length = [](std::int64_t in) { return static_cast<std::uint64_t>(in); };
+  const std::uint64_t pieces = job.channels / piece_elements<Bits>;
+  const std::uint64_t windows = parts(length(rows.in) + before(rows), stride);
+  const std::uint64_t strips = parts(length(columns.in) + before(columns), strip_columns<Bits, Stride>);
+  const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
+  const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
+  std::uint64_t groups = parts(windows, tuning::strip_rows / stride);
+  while (units(groups) < tuning::enough_strips &&
+         parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
+    groups *= 2;
+  const std::uint64_t steps = parts(windows, groups);
+  groups = parts(windows, steps);
+
+  const auto row_bytes = [&](std::int64_t pixels, std::uint64_t pitch) {
+    return length(pixels) * pitch * size;
+  };
+  const std::uint64_t x_row = row_bytes(columns.in, source.x_pitch),
+                      dx_row = row_bytes(columns.in, job.x_pitch);
+  const std::uint64_t y_row = row_bytes(columns.out, job.y_pitch);
+  if (units(groups) >> 31 != 0 || (x_row | dx_row | y_row) >> 32 != 0 || !pixels_fit(job, size)) return false;
+  const auto map_of = [](std::uint64_t row, std::uint64_t pitch) {
+    return strip_map{static_cast<std::uint32_t>(pitch * size), static_cast<std::uint32_t>(row)};
+  };
+  const std::uint64_t beside = neighbouring_pieces(pieces);
+  const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
+  static_assert(tuning::strip_rows <= 32);
+  const strip_grid grid{by(beside),
+                        by(strips),
+                        by(pieces / beside),
+                        by(groups),
+                        -static_cast<std::int32_t>(before(rows)),
+                        -static_cast<std::int32_t>(before(columns)),
+                        static_cast<std::uint32_t>(steps),
+                        static_cast<std::uint32_t>(units(groups)),
+                        map_of(x_row, source.x_pitch),
+                        map_of(dx_row, job.x_pitch),
+                        map_of(y_row, job.y_pitch)};
+  launch(call.name, call.context, pool_blocks(grid.units), pool_threads, pool_backward_strips<Bits, Stride>,
+         job, grid, static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  return true;
+}
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
+                     const tensor_view& dx) {
+  bool done = false;
+  with_element(dx.type, [&](auto bits) {
+    using element = decltype(bits);
+    done = call.job.columns.stride == 1 ? backward_strips<element, 1>(call, dy, source, dx)
+                                        : backward_strips<element, 2>(call, dy, source, dx);
+  });
+  return done;
+}
+
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
@@ -369,6 +441,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   const bool pieces = dx.elements() > 0 && dy.elements() > 0 && in_pieces(call, dx.type);
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
+    if (call.pixels && call.job.columns.kernel == 3 && dx.elements() > 0 && dy.elements() > 0 &&
+        backward_strips(call, dy, source, dx))
+      return;
   }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;

@@ -140,6 +140,12 @@ STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
   asm("set.gt.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
   return masks;
 }
+/// All bits if `a` is above `b`, as f32.
+STASH_DEVICE std::uint32_t greater_mask(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t mask;
+  asm("set.gt.u32.f32 %0, %1, %2;" : "=r"(mask) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+  return mask;
+}
 /// `noted`, whose halves become NaN of f16 where those of `halves` are, and nowhere else: sums of squares.
 STASH_DEVICE std::uint32_t note_nan(std::uint32_t noted, std::uint32_t halves) {
   std::uint32_t sums;
@@ -193,6 +199,20 @@ template <class T>
 STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
   const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
   return static_cast<const T*>(__cvta_shared_to_generic(__dp4a(a, b, from)));
+}
+
+/// The same value, of which the compiler does not know it: what is made of it is made anew, and what was made
+/// of it before is not held for that.
+STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+/// A product of all its bits. Left to itself, the compiler holds a factor as two words through a loop.
+STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
+  std::uint64_t product;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
 }
 
 /// Adds a value to a sum if `other` is zero. A choice between the value and zero would cost one instruction
@@ -425,6 +445,10 @@ STASH_DEVICE std::uint32_t greater_masks(std::uint32_t a, std::uint32_t b) {
   const auto half = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
   return (half(a) > half(b) ? 0xffffU : 0) | (half(a >> 16) > half(b >> 16) ? 0xffff0000U : 0);
 }
+/// All bits if `a` is above `b`, as f32.
+STASH_DEVICE std::uint32_t greater_mask(std::uint32_t a, std::uint32_t b) {
+  return as_float(a) > as_float(b) ? 0xffffffffU : 0;
+}
 /// `noted`, whose halves become NaN of f16 where those of `halves` are, and nowhere else.
 STASH_DEVICE std::uint32_t note_nan(std::uint32_t noted, std::uint32_t halves) {
   const bool low = (halves & 0x7fff) > 0x7c00, high = (halves >> 16 & 0x7fff) > 0x7c00;
@@ -467,6 +491,16 @@ STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
   for (unsigned bit = 0; bit < 32; bit += 8)
     bytes += (a >> bit & 0xff) * (b >> bit & 0xff);
   return reinterpret_cast<const T*>(reinterpret_cast<const std::uint8_t*>(place) + bytes);
+}
+
+/// The same value.
+STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
+  return value;
+}
+
+/// A product of all its bits.
+STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
+  return std::uint64_t{a} * b;
 }
 
 /// Adds a value to a sum if `other` is zero.

@@ -51,6 +51,11 @@ inline constexpr unsigned pool_blocks_searching = 2;
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
 /// Where rows are whole pieces, and winners are not found again for gradients.
 inline constexpr unsigned pool_blocks_of_pieces = 4;
+/// Rows of dx that a thread makes one after the other, where windows are found again for them. It reads up to
+/// four more. Small maps have lower strips, as long as threads are fewer than an H200 has room for with three
+/// blocks on each multiprocessor.
+inline constexpr unsigned strip_rows = 16, least_strip_rows = 4;
+inline constexpr unsigned enough_strips = 132 * 3 * pool_threads;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

@@ -141,6 +141,25 @@ TEST_F(large_pool, channels_last) {
   }
 }
 
+/// As many rows as a strip has at most (pool_strips_backward.hpp), and twice as many: smaller maps have lower
+/// strips.
+TEST_F(large_pool, high_strips) {
+  constexpr std::int64_t samples = 1 << 14;
+  constexpr pool_window beside{3, 3, 1, 1, 1, 1};
+  expect_layers_of_cpu({"two apart",
+                        overlapping,
+                        {samples + few, 32, 12, 16},
+                        {few, 32, 12, 16},
+                        {samples + few, 16, 6, 16},
+                        {few, 16, 6, 16}});
+  expect_layers_of_cpu({"one apart",
+                        beside,
+                        {samples + few, 16, 7, 24},
+                        {few, 16, 7, 24},
+                        {samples + few, 16, 7, 24},
+                        {few, 16, 7, 24}});
+}
+
 TEST_F(large_pool, more_pixels_than_31_bits_count) {
   for (const pool_window& w : {halves, overlapping}) {
     expect_layers_of_cpu({"eight channels",
