@@ -92,6 +92,7 @@ const schedule_part& running_peak::part(std::size_t component, std::size_t confi
 }
 
 void running_peak::enter(const schedule_part& p) {
+  added_steps_ += static_cast<std::int64_t>(p.added.size());
   for (const step_place& s : p.added) {
     std::vector<step_place>& steps = steps_[index(s.op)];
     steps.insert(std::lower_bound(steps.begin(), steps.end(), s), s);

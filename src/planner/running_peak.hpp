@@ -34,6 +34,9 @@ class running_peak {
   moment top() const;
   /// Whether a buffer of one of the component's storages is live then.
   bool is_live(std::size_t component, const moment& m) const;
+  /// Steps besides those of ops that were added since the beginning, whether they were taken out again or
+  /// not.
+  std::int64_t added_steps() const noexcept { return added_steps_; }
   /// How many steps lie between the ends of the buffer of the component that lives longest.
   std::int32_t longest_life(std::size_t component);
   /// What would be live then with another configuration; nothing where only pick() tells.
@@ -71,6 +74,7 @@ class running_peak {
   std::vector<op_id> changed_;                                    // ops to count again
   live_sums live_;
   std::int64_t sparse_bytes_ = 0;
+  std::int64_t added_steps_ = 0;
   std::vector<std::int32_t> before_;  // steps before each op
   bool moved_ = true;                 // before_ is old
 };

@@ -15,6 +15,27 @@ std::size_t index(std::int32_t id) {
 
 constexpr int largest_number_of_rounds = 400;
 
+// What a change of one component can gain at most: the gap that was measured last only grows by steps that
+// were added since.
+class estimate {
+ public:
+  estimate(const component& c, std::size_t configuration) {
+    const std::int64_t now = c.configurations[configuration].kept_bytes;
+    for (const planner::configuration& f : c.configurations)
+      most_saved_ = std::max(most_saved_, static_cast<double>(now - f.kept_bytes));
+  }
+
+  void measured(std::int32_t gap, std::int64_t added_steps) { shorter_ = gap - added_steps; }
+  double most_gain(std::int64_t added_steps) const {
+    return most_saved_ * static_cast<double>(shorter_ + added_steps);
+  }
+
+ private:
+  double most_saved_ = 0;
+  std::int64_t shorter_ =
+      std::numeric_limits<std::int32_t>::max();  // than the gap, by the steps added until then
+};
+
 bool has_sparse(const configuration& f) {
   return std::any_of(f.choices.begin(), f.choices.end(), kept_sparsely);
 }
@@ -98,6 +119,9 @@ picks search::smallest_peak(bool sparse) const {
 
 picks search::meet(std::int64_t limit) const {
   running_peak running(facts_, options_, plan_, least_work());
+  std::vector<estimate> estimates;
+  for (std::size_t c = 0; c < options_.components.size(); ++c)
+    estimates.emplace_back(options_.components[c], running.current()[c]);
   // Every round moves one component to a configuration that keeps less: the number of rounds is bounded.
   for (;;) {
     const running_peak::moment top = running.top();
@@ -105,13 +129,11 @@ picks search::meet(std::int64_t limit) const {
     double best_gain = 0;
     std::size_t best_component = 0, best_configuration = 0;
     for (std::size_t c = 0; c < options_.components.size(); ++c) {
+      if (estimates[c].most_gain(running.added_steps()) <= best_gain || !running.is_live(c, top)) continue;
       const component& part = options_.components[c];
       const configuration& from = part.configurations[running.current()[c]];
-      const auto keeps_less = [&](const configuration& to) { return to.kept_bytes < from.kept_bytes; };
-      if (std::none_of(part.configurations.begin(), part.configurations.end(), keeps_less) ||
-          !running.is_live(c, top))
-        continue;
       const std::int32_t gap = running.longest_life(c);
+      estimates[c].measured(gap, running.added_steps());
       for (std::size_t f = 0; f < part.configurations.size(); ++f) {
         const configuration& to = part.configurations[f];
         const std::int64_t saved = from.kept_bytes - to.kept_bytes;
@@ -126,6 +148,7 @@ picks search::meet(std::int64_t limit) const {
     }
     if (best_gain <= 0) return running.current();
     running.pick(best_component, best_configuration);
+    estimates[best_component] = {options_.components[best_component], best_configuration};
   }
 }
 
