@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "planner/needs.hpp"
 
@@ -53,6 +55,14 @@ class occupancy {
   op_id first() const { return image_ ? 0 : facts_.first_use(s_); }
   op_id last() const { return std::max(last_, facts_.last_forward_use(s_)); }
 
+  // Ops from which on what it occupies may be another than for the op before.
+  void add_changes(std::vector<op_id>* ops) const {
+    const op_id done = facts_.last_forward_use(s_);
+    ops->insert(ops->end(), {facts_.first_use(s_), done, done + 1, last_, last_ + 1});
+    for (const reader& r : readers_)
+      ops->insert(ops->end(), {r.op - 1, r.op, r.op + 1});
+  }
+
  private:
   bool in_forward_use(op_id t) const {
     return !auxiliary_ && t >= facts_.first_use(s_) && t <= facts_.last_forward_use(s_);
@@ -76,6 +86,43 @@ class occupancy {
 struct timeline {
   std::vector<std::int64_t> during, after;
 };
+
+// The largest of any range of numbers.
+class range_maximum {
+ public:
+  explicit range_maximum(std::vector<std::int64_t> numbers) : of_power_{std::move(numbers)} {
+    for (std::size_t width = 1; 2 * width <= of_power_[0].size(); width *= 2) {
+      const std::vector<std::int64_t>& half = of_power_.back();
+      std::vector<std::int64_t> both(half.size() - width);
+      for (std::size_t i = 0; i < both.size(); ++i)
+        both[i] = std::max(half[i], half[i + width]);
+      of_power_.push_back(std::move(both));
+    }
+  }
+
+  // Of [first, end), which is not empty.
+  std::int64_t operator()(op_id first, op_id end) const {
+    std::size_t power = 0;
+    while (index(end - first) >> (power + 1) != 0)
+      ++power;
+    const std::vector<std::int64_t>& most = of_power_[power];
+    return std::max(most[index(first)], most[index(end) - (std::size_t{1} << power)]);
+  }
+
+ private:
+  std::vector<std::vector<std::int64_t>> of_power_;  // of 2^k numbers from each one on
+};
+
+// Adds a number to [first, end) of a row that differences stand for.
+void add(op_id first, op_id end, std::int64_t bytes, std::vector<std::int64_t>* differences) {
+  (*differences)[index(first)] += bytes;
+  (*differences)[index(end)] -= bytes;
+}
+
+void sum_up(std::vector<std::int64_t>* differences) {
+  std::partial_sum(differences->begin(), differences->end(), differences->begin());
+  differences->pop_back();
+}
 
 // All storages of one component under one configuration.
 std::vector<occupancy> occupancies(const scheduler& facts, const option_set& options, const component& c,
@@ -110,7 +157,9 @@ std::vector<occupancy> least_occupancies(const scheduler& facts, const option_se
 
 struct component_bound {
   op_id first = 0, last = -1;
-  timeline least;  // of any configuration, [first, last]
+  // Ops from which on something is another than before, from `first` on, and last + 1.
+  std::vector<op_id> changes;
+  timeline least;  // of any configuration, from each change to the next
   std::vector<std::vector<occupancy>> configurations;
 };
 
@@ -121,14 +170,24 @@ component_bound make_bound(const scheduler& facts, const option_set& options, co
   for (const configuration& f : c.configurations) {
     if (c.least_bytes.empty()) b.configurations.push_back(occupancies(facts, options, c, f));
   }
+  std::vector<op_id> changes;
   for (const auto& all : b.configurations) {
     for (const occupancy& o : all) {
       if (o.last() < 0) continue;
       b.first = std::min(b.first, std::max(o.first(), 0));
       b.last = std::max(b.last, o.last());
+      o.add_changes(&changes);
     }
   }
-  for (op_id t = b.first; t <= b.last; ++t) {
+  if (b.first > b.last) return b;
+  changes.push_back(b.first);
+  changes.push_back(b.last + 1);
+  std::sort(changes.begin(), changes.end());
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
+  for (const op_id t : changes)
+    if (b.first <= t && t <= b.last + 1) b.changes.push_back(t);
+  for (std::size_t k = 0; k + 1 < b.changes.size(); ++k) {
+    const op_id t = b.changes[k];
     std::int64_t during = std::numeric_limits<std::int64_t>::max(), after = during;
     for (const auto& f : b.configurations) {
       std::int64_t d = 0, a = 0;
@@ -179,7 +238,8 @@ wall working_set_wall(const graph& g) {
 
 std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   const graph& g = facts.network();
-  timeline live{std::vector<std::int64_t>(g.ops.size(), 0), std::vector<std::int64_t>(g.ops.size(), 0)};
+  timeline live{std::vector<std::int64_t>(g.ops.size() + 1, 0),
+                std::vector<std::int64_t>(g.ops.size() + 1, 0)};
   std::vector<bool> in_component(g.storages.size(), false);
   for (const component& c : options.components) {
     for (const storage_id s : c.storages)
@@ -191,19 +251,20 @@ std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
     const auto id = static_cast<storage_id>(s);
     if (in_component[s] || facts.last_use(id) < 0) continue;
     const bool from_start = st.role == storage_role::image || st.role == storage_role::label;
-    for (op_id t = from_start ? 0 : facts.first_use(id); t <= facts.last_use(id); ++t) {
-      live.during[index(t)] += st.bytes(g.batch);
-      if (t < facts.last_use(id)) live.after[index(t)] += st.bytes(g.batch);
-    }
+    const op_id first = from_start ? 0 : facts.first_use(id), last = facts.last_use(id);
+    add(first, last + 1, st.bytes(g.batch), &live.during);
+    add(first, last, st.bytes(g.batch), &live.after);
   }
   std::vector<component_bound> bounds;
   for (const component& c : options.components) {
     const component_bound& b = bounds.emplace_back(make_bound(facts, options, c));
-    for (op_id t = b.first; t <= b.last; ++t) {
-      live.during[index(t)] += b.least.during[index(t - b.first)];
-      live.after[index(t)] += b.least.after[index(t - b.first)];
+    for (std::size_t k = 0; k + 1 < b.changes.size(); ++k) {
+      add(b.changes[k], b.changes[k + 1], b.least.during[k], &live.during);
+      add(b.changes[k], b.changes[k + 1], b.least.after[k], &live.after);
     }
   }
+  sum_up(&live.during);
+  sum_up(&live.after);
   std::int64_t bound = 0;
   for (const timeline* part = &live; const auto* list : {&part->during, &part->after}) {
     for (const std::int64_t bytes : *list)
@@ -211,14 +272,15 @@ std::int64_t peak_bound(const scheduler& facts, const option_set& options) {
   }
   // A plan gives every component one configuration: with any of them, the component's own encode and decode
   // steps and its bytes at other times add up beside the least of all others.
+  const range_maximum most_during(live.during), most_after(live.after);
   for (const component_bound& b : bounds) {
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     for (const auto& f : b.configurations) {
       std::int64_t worst = 0;
-      for (op_id t = b.first; t <= b.last; ++t) {
-        std::int64_t during = live.during[index(t)] - b.least.during[index(t - b.first)];
-        const std::int64_t others = live.after[index(t)] - b.least.after[index(t - b.first)];
-        std::int64_t after = others, transient = 0;
+      for (std::size_t k = 0; k + 1 < b.changes.size(); ++k) {
+        const op_id t = b.changes[k], end = b.changes[k + 1];
+        std::int64_t during = most_during(t, end) - b.least.during[k];
+        std::int64_t after = most_after(t, end) - b.least.after[k], transient = 0;
         for (const occupancy& o : f) {
           during += o.during(t);
           after += o.after(t);

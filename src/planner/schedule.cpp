@@ -31,12 +31,8 @@ class pass {
       if (kept_sparsely(c)) sparse_bytes += c.bytes_after;
     }
     buffer_id overflow = -1;
-    if (sparse_bytes > 0 && overflow_share > 0) {
-      out_.overflow_bytes =
-          aligned(std::max(smallest_overflow_arena,
-                           static_cast<std::int64_t>(static_cast<double>(sparse_bytes) * overflow_share)));
-      overflow = new_buffer(-1, buffer_form::overflow, out_.overflow_bytes);
-    }
+    out_.overflow_bytes = overflow_arena(sparse_bytes, overflow_share);
+    if (out_.overflow_bytes > 0) overflow = new_buffer(-1, buffer_form::overflow, out_.overflow_bytes);
     for (std::size_t s = 0; s < g_.storages.size(); ++s) {
       const storage& st = g_.storages[s];
       if (st.role == storage_role::image || st.role == storage_role::label) {
@@ -54,7 +50,57 @@ class pass {
     return std::move(out_);
   }
 
+  // These ops alone, as if there were no others: `storages` get what they have in the whole schedule.
+  schedule_part run_part(const std::vector<op_id>& ops, const std::vector<storage_id>& storages) {
+    forget(ops, storages);
+    std::vector<buffer_id> given;
+    for (const storage_id s : storages) {
+      const storage& st = g_.at(s);
+      if (st.role != storage_role::image && st.role != storage_role::label) continue;
+      dense_[index(s)] = new_dense(s);
+      given.push_back(dense_[index(s)]);
+      out_.buffers.back().last_step = -1;  // until an op reads it
+    }
+    for (const op_id id : ops) {
+      if (g_.op_at(id).stage == op_stage::forward) forward(id);
+      if (g_.op_at(id).stage == op_stage::backward) backward(id);
+    }
+    const auto is_ours = [&](storage_id s) {
+      return s >= 0 && std::find(storages.begin(), storages.end(), s) != storages.end();
+    };
+    schedule_part part;
+    for (std::size_t k = 0; k < out_.steps.size(); ++k)
+      if (out_.steps[k].kind != step_kind::run && is_ours(out_.steps[k].storage))
+        part.added.push_back(places_[k]);
+    for (std::size_t b = 0; b < out_.buffers.size(); ++b) {
+      const buffer& made = out_.buffers[b];
+      if (!is_ours(made.storage)) continue;
+      const bool from_the_start =
+          std::find(given.begin(), given.end(), static_cast<buffer_id>(b)) != given.end();
+      part.buffers.push_back({made.bytes, from_the_start ? step_place{} : places_[index(made.first_step)],
+                              made.last_step < 0 ? step_place{} : places_[index(made.last_step)]});
+    }
+    return part;
+  }
+
  private:
+  void forget(const std::vector<op_id>& ops, const std::vector<storage_id>& storages) {
+    out_ = {};
+    places_.clear();
+    const auto clear = [&](storage_id s) { dense_[index(s)] = kept_[index(s)] = -1; };
+    std::for_each(storages.begin(), storages.end(), clear);
+    for (const op_id id : ops) {
+      const op& o = g_.op_at(id);
+      for (const auto* refs : {&o.inputs, &o.outputs})
+        for (const tensor_ref& r : *refs)
+          clear(r.storage);
+      std::for_each(o.optional_outputs.begin(), o.optional_outputs.end(), clear);
+      for (const stash_alternative& a : o.alternatives)
+        for (const stash_read& r : a.reads)
+          clear(r.storage);
+    }
+  }
+
   std::int32_t next_step() const { return static_cast<std::int32_t>(out_.steps.size()); }
 
   buffer_id new_buffer(storage_id s, buffer_form form, std::int64_t bytes) {
@@ -79,6 +125,8 @@ class pass {
       }
     }
     out_.steps.push_back(std::move(st));
+    places_.push_back(place_);
+    ++place_.second;
   }
 
   buffer_id operand(const tensor_ref& ref) {
@@ -107,6 +155,7 @@ class pass {
       (c.kind == stash_kind::raw ? dense_ : kept_)[index(s)] = b;
       st.optional_outputs.push_back(b);
     }
+    place_ = {id, step_place::itself};
     finish(std::move(st));
     copy_at(2 * id + 1);
     encode_after(id);
@@ -116,17 +165,21 @@ class pass {
   // goes. So the one with the smallest kept form comes first: the others find the more room.
   void encode_after(op_id id) {
     const op& o = g_.op_at(id);
-    std::vector<storage_id> done;
+    std::vector<std::pair<storage_id, std::int32_t>> done;  // with the number of the operand
+    std::int32_t operand = 0;
     for (const auto* refs : {&o.inputs, &o.outputs}) {
       for (const tensor_ref& r : *refs) {
-        const bool last = facts_.last_forward_use(r.storage) == id;
-        if (last && std::find(done.begin(), done.end(), r.storage) == done.end()) done.push_back(r.storage);
+        const storage_id s = r.storage;
+        const auto same = [s](const auto& d) { return d.first == s; };
+        if (facts_.last_forward_use(s) == id && std::none_of(done.begin(), done.end(), same))
+          done.emplace_back(s, operand);
+        ++operand;
       }
     }
-    std::stable_sort(done.begin(), done.end(), [&](storage_id a, storage_id b) {
-      return choice(a).bytes_after < choice(b).bytes_after;
+    std::stable_sort(done.begin(), done.end(), [&](const auto& a, const auto& b) {
+      return choice(a.first).bytes_after < choice(b.first).bytes_after;
     });
-    for (const storage_id s : done) {
+    for (const auto& [s, number] : done) {
       const stash_choice& c = choice(s);
       if (c.kind == stash_kind::raw || g_.at(s).role != storage_role::feature_map) continue;
       const bool stores = c.kind == stash_kind::encoded ||
@@ -138,6 +191,7 @@ class pass {
         st.inputs = {dense_[index(s)]};
         kept_[index(s)] = new_buffer(s, buffer_form::encoded, c.bytes_after);
         st.outputs = {kept_[index(s)]};
+        place_ = {id, step_place::behind, c.bytes_after, number};
         finish(std::move(st));
       }
       dense_[index(s)] = -1;
@@ -220,7 +274,10 @@ class pass {
       }
       return -1;
     };
-    for (const stash_read& r : a.reads) {
+    place_ = {id, step_place::before};
+    for (std::size_t k = 0; k < a.reads.size(); ++k) {
+      const stash_read& r = a.reads[k];
+      place_.first = static_cast<std::int64_t>(k);
       const stash_choice& c = choice(r.storage);
       const bool direct = c.kind == stash_kind::raw || reads_directly(o.kind, r.what, c, r.slice.whole());
       if (direct || made(r.storage) >= 0) continue;
@@ -250,6 +307,7 @@ class pass {
       st.inputs.push_back(operand(r));
     for (const tensor_ref& r : o.outputs)
       st.outputs.push_back(operand(r));
+    place_ = {id, step_place::itself};
     finish(std::move(st));
     copy_at(2 * id + 1);
   }
@@ -261,6 +319,8 @@ class pass {
   const std::vector<std::int32_t>& recompute_rule_;
   const selection& s_;
   schedule out_;
+  std::vector<step_place> places_;       // of the steps; of copies it says nothing
+  step_place place_;                     // of the next one
   std::vector<buffer_id> dense_, kept_;  // current buffer of each storage, -1 if there is none
   std::vector<buffer_id> host_, arriving_;
   std::size_t next_copy_ = 0;
@@ -294,6 +354,49 @@ scheduler::scheduler(const graph& g)
 
 schedule scheduler::build(const selection& s, const plan_options& options) const {
   return pass(g_, *this, recompute_rule_, s).run(options.overflow_share);
+}
+
+// With a selection of which each part changes only what is its own.
+struct part_builder::state {
+  explicit state(const scheduler& facts, const std::vector<std::int32_t>& rules)
+      : g(facts.network()), steps(g, facts, rules, chosen) {
+    chosen.choices.resize(g.storages.size());
+    for (stash_choice& c : chosen.choices)
+      c.kind = stash_kind::raw;
+    for (const op& o : g.ops)
+      chosen.alternative.push_back(o.alternatives.empty() ? -1 : 0);
+  }
+
+  const graph& g;
+  selection chosen;
+  pass steps;
+};
+
+part_builder::part_builder(const scheduler& facts)
+    : state_(std::make_unique<state>(facts, facts.recompute_rule_)) {}
+
+part_builder::~part_builder() = default;
+
+schedule_part part_builder::build(const std::vector<op_id>& ops, const component& c, const configuration& f) {
+  selection& chosen = state_->chosen;
+  for (std::size_t k = 0; k < c.storages.size(); ++k)
+    chosen.choices[index(c.storages[k])] = f.choices[k];
+  for (std::size_t k = 0; k < c.ops.size(); ++k)
+    chosen.alternative[index(c.ops[k])] = f.alternatives[k];
+  schedule_part part = state_->steps.run_part(ops, c.storages);
+  for (const storage_id s : c.storages) {
+    chosen.choices[index(s)] = {};
+    chosen.choices[index(s)].kind = stash_kind::raw;
+  }
+  for (const op_id o : c.ops)
+    chosen.alternative[index(o)] = 0;
+  return part;
+}
+
+std::int64_t overflow_arena(std::int64_t sparse_bytes, double share) {
+  if (sparse_bytes <= 0 || share <= 0) return 0;
+  return aligned(std::max(smallest_overflow_arena,
+                          static_cast<std::int64_t>(static_cast<double>(sparse_bytes) * share)));
 }
 
 std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers) {

@@ -3,6 +3,8 @@
 /// From a selection to steps and buffers with lifetimes: encode right after the last forward use, decode or
 /// recompute right before each backward use, nothing lives longer than it must.
 
+#include <compare>
+#include <memory>
 #include <vector>
 
 #include "planner/layout.hpp"
@@ -31,6 +33,31 @@ struct schedule {
   std::int64_t overflow_bytes = 0;
 };
 
+/// Where a step stands among those of its op, whatever else is done there: steps come in the order of their
+/// places.
+struct step_place {
+  static constexpr std::int32_t before = 0;  ///< decodes or computes again what the op reads
+  static constexpr std::int32_t itself = 1;
+  static constexpr std::int32_t behind = 2;  ///< encodes what the op was the last to touch
+
+  op_id op = -1;  ///< -1: where the step of training begins
+  std::int32_t phase = before;
+  std::int64_t first = 0;   ///< before: the number of the read; behind: the bytes that are kept
+  std::int32_t second = 0;  ///< before: how many came earlier; behind: the number of the operand
+
+  friend auto operator<=>(const step_place&, const step_place&) = default;
+};
+
+/// What a part of a selection does to a schedule: the same whatever the other parts are.
+struct schedule_part {
+  struct life {
+    std::int64_t bytes = 0;
+    step_place first, last;
+  };
+  std::vector<life> buffers;
+  std::vector<step_place> added;  ///< steps besides those of ops
+};
+
 /// Facts of a graph that every schedule needs; computed once.
 class scheduler {
  public:
@@ -46,10 +73,29 @@ class scheduler {
   const graph& network() const noexcept { return g_; }
 
  private:
+  friend class part_builder;
+
   const graph& g_;
   std::vector<op_id> first_use_, last_forward_use_, last_use_;  ///< as dense operands
   std::vector<std::int32_t> recompute_rule_;                    ///< per storage, -1 if none
 };
+
+class part_builder {
+ public:
+  explicit part_builder(const scheduler& facts);
+  ~part_builder();
+
+  /// Buffers and steps of the storages of `c` in its configuration `f`; `ops` are those that touch any of
+  /// them, in their order. Takes as long as these are many.
+  schedule_part build(const std::vector<op_id>& ops, const component& c, const configuration& f);
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+/// Of the arena that sparse forms of so many bytes overflow into; 0: none is needed.
+std::int64_t overflow_arena(std::int64_t sparse_bytes, double share);
 
 /// Buffers as layout blocks, in order.
 std::vector<layout_block> blocks_of(const std::vector<buffer>& buffers);

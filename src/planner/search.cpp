@@ -15,26 +15,26 @@ std::size_t index(std::int32_t id) {
 
 constexpr int largest_number_of_rounds = 400;
 
-struct peak {
-  std::int64_t bytes = 0;
-  std::int32_t step = 0;
-};
-
-peak find_peak(const schedule& s) {
-  const std::vector<std::int64_t> live = live_bytes(s);
-  if (live.empty()) return {};  // nothing runs
-  const auto at = std::max_element(live.begin(), live.end());
-  return {*at, static_cast<std::int32_t>(at - live.begin())};
-}
-
-// Storages that have a buffer alive at the step.
-std::vector<bool> live_storages(const schedule& s, std::int32_t step, std::size_t count) {
-  std::vector<bool> live(count, false);
-  for (const buffer& b : s.buffers) {
-    if (b.storage >= 0 && b.first_step <= step && step <= b.last_step) live[index(b.storage)] = true;
+// What a change of one component can gain at most: the gap that was measured last only grows by steps that
+// were added since.
+class estimate {
+ public:
+  estimate(const component& c, std::size_t configuration) {
+    const std::int64_t now = c.configurations[configuration].kept_bytes;
+    for (const planner::configuration& f : c.configurations)
+      most_saved_ = std::max(most_saved_, static_cast<double>(now - f.kept_bytes));
   }
-  return live;
-}
+
+  void measured(std::int32_t gap, std::int64_t added_steps) { shorter_ = gap - added_steps; }
+  double most_gain(std::int64_t added_steps) const {
+    return most_saved_ * static_cast<double>(shorter_ + added_steps);
+  }
+
+ private:
+  double most_saved_ = 0;
+  std::int64_t shorter_ =
+      std::numeric_limits<std::int32_t>::max();  // than the gap, by the steps added until then
+};
 
 bool has_sparse(const configuration& f) {
   return std::any_of(f.choices.begin(), f.choices.end(), kept_sparsely);
@@ -90,60 +90,50 @@ picks search::smallest_peak(bool sparse) const {
     }
     current.push_back(best);
   }
-  schedule now = build(current);
-  peak top = find_peak(now);
+  running_peak running(facts_, options_, plan_, std::move(current));
+  running_peak::moment top = running.top();
   for (int round = 0; round < largest_number_of_rounds; ++round) {
-    const std::vector<bool> live = live_storages(now, top.step, facts_.network().storages.size());
     bool improved = false;
     for (std::size_t c = 0; c < options_.components.size() && !improved; ++c) {
+      if (!running.is_live(c, top)) continue;
       const component& part = options_.components[c];
-      const bool touches = std::any_of(part.storages.begin(), part.storages.end(),
-                                       [&](storage_id s) { return live[index(s)]; });
-      if (!touches) continue;
+      const std::size_t before = running.current()[c];
       for (std::size_t f = 0; f < part.configurations.size() && !improved; ++f) {
-        if (f == current[c] || (!sparse && has_sparse(part.configurations[f]))) continue;
-        picks next = current;
-        next[c] = f;
-        schedule other = build(next);
-        const peak changed = find_peak(other);
-        if (changed.bytes >= top.bytes) continue;
-        current = std::move(next);
-        now = std::move(other);
-        top = changed;
-        improved = true;
+        if (f == before || (!sparse && has_sparse(part.configurations[f]))) continue;
+        // What does not fall where it is highest does not fall.
+        const std::optional<std::int64_t> there = running.bytes_with(c, f, top);
+        if (there && *there >= top.bytes) continue;
+        running.pick(c, f);
+        const running_peak::moment changed = running.top();
+        improved = changed.bytes < top.bytes;
+        if (improved)
+          top = changed;
+        else
+          running.pick(c, before);
       }
     }
     if (!improved) break;
   }
-  return current;
+  return running.current();
 }
 
 picks search::meet(std::int64_t limit) const {
-  picks current = least_work();
-  const std::size_t count = facts_.network().storages.size();
+  running_peak running(facts_, options_, plan_, least_work());
+  std::vector<estimate> estimates;
+  for (std::size_t c = 0; c < options_.components.size(); ++c)
+    estimates.emplace_back(options_.components[c], running.current()[c]);
   // Every round moves one component to a configuration that keeps less: the number of rounds is bounded.
   for (;;) {
-    const schedule now = build(current);
-    const peak top = find_peak(now);
-    if (top.bytes <= limit) return current;
-    const std::vector<bool> live = live_storages(now, top.step, count);
-    std::vector<std::int32_t> span(count, 0);  // of the buffer that lives longest
-    for (const buffer& b : now.buffers) {
-      if (b.storage >= 0)
-        span[index(b.storage)] = std::max(span[index(b.storage)], b.last_step - b.first_step);
-    }
+    const running_peak::moment top = running.top();
+    if (top.bytes <= limit) return running.current();
     double best_gain = 0;
     std::size_t best_component = 0, best_configuration = 0;
     for (std::size_t c = 0; c < options_.components.size(); ++c) {
+      if (estimates[c].most_gain(running.added_steps()) <= best_gain || !running.is_live(c, top)) continue;
       const component& part = options_.components[c];
-      const configuration& from = part.configurations[current[c]];
-      std::int32_t gap = 0;
-      bool touches = false;
-      for (const storage_id s : part.storages) {
-        touches = touches || live[index(s)];
-        gap = std::max(gap, span[index(s)]);
-      }
-      if (!touches) continue;
+      const configuration& from = part.configurations[running.current()[c]];
+      const std::int32_t gap = running.longest_life(c);
+      estimates[c].measured(gap, running.added_steps());
       for (std::size_t f = 0; f < part.configurations.size(); ++f) {
         const configuration& to = part.configurations[f];
         const std::int64_t saved = from.kept_bytes - to.kept_bytes;
@@ -156,8 +146,9 @@ picks search::meet(std::int64_t limit) const {
         }
       }
     }
-    if (best_gain <= 0) return current;
-    current[best_component] = best_configuration;
+    if (best_gain <= 0) return running.current();
+    running.pick(best_component, best_configuration);
+    estimates[best_component] = {options_.components[best_component], best_configuration};
   }
 }
 

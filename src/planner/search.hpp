@@ -3,12 +3,10 @@
 /// The search over configurations: minimise the peak, or meet a budget with as little codec work as a greedy
 /// choice by bytes saved times gap manages.
 
+#include "planner/running_peak.hpp"
 #include "planner/schedule.hpp"
 
 namespace stash::planner {
-
-/// Index of the chosen configuration of every component.
-using picks = std::vector<std::size_t>;
 
 class search {
  public:

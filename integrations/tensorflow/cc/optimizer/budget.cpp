@@ -1,6 +1,7 @@
 #include "optimizer/budget.hpp"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -76,13 +77,15 @@ void realise(const step_context& c, const planner_graph& g, outcome* o) {
               o->simulated.peak_bytes - o->simulated.peak_bytes / parts, o);
 }
 
-// Gives the last readers of this tensor bits of their own, so that its values die before. False if it has
-// none.
-bool keep_bits(const step_context& c, const std::string& tensor, choices* chosen) {
+// Gives the last readers of these tensors bits of their own, so that their values die before. False if none
+// has any.
+bool keep_bits(const step_context& c, const std::set<std::string>& tensors, choices* chosen) {
+  bool changed = false;
   for (std::size_t k = 0; k < c.of.blocks.size(); ++k) {
     const stashed_block& b = c.of.blocks[k];
     block_choice& choice = chosen->blocks[k];
-    if (b.bits.empty() || !choice.bit_readers.empty() || c.graph.tensor_name(b.tensor) != tensor) continue;
+    if (b.bits.empty() || !choice.bit_readers.empty() || tensors.count(c.graph.tensor_name(b.tensor)) == 0)
+      continue;
     for (const stash_reader& r : b.readers)
       if (reads_bits(c.graph, b, r)) choice.bit_readers.insert(r.node);
     stash_encoding mask = STASH_INIT(stash_encoding);
@@ -91,9 +94,9 @@ bool keep_bits(const step_context& c, const std::string& tensor, choices* chosen
     if (stash_encoded_bytes_bound(&mask, STASH_DTYPE_F32, b.size.elements, &bytes) != STASH_OK)
       throw std::runtime_error(stash_last_error_message());
     choice.bits_bytes = static_cast<std::int64_t>(bytes);
-    return true;
+    changed = true;
   }
-  return false;
+  return changed;
 }
 
 // The planner takes encoded bytes to lie there until the op that reads them ends; TensorFlow frees them when
@@ -102,10 +105,8 @@ void refine(const step_context& c, const planner_graph& g, std::int64_t target, 
   for (int k = 0; k < most_refinements && o->simulated.peak_bytes > target; ++k) {
     outcome next;
     next.chosen = o->chosen;
-    bool changed = false;
-    for (const std::string& tensor : o->simulated.kept_for_bits)
-      changed |= keep_bits(c, tensor, &next.chosen);
-    if (!changed) return;
+    const std::vector<std::string>& kept = o->simulated.kept_for_bits;
+    if (!keep_bits(c, {kept.begin(), kept.end()}, &next.chosen)) return;
     realise(c, g, &next);
     if (next.simulated.peak_bytes >= o->simulated.peak_bytes) return;
     *o = std::move(next);

@@ -75,6 +75,8 @@ class simulation {
         end(t);
       }
     }
+    for (const int encoder : kept_for_bits_)
+      peak_.kept_for_bits.push_back(graph_.node(encoder).attr().at("tensor").s());
     peak_.unknown_lists =
         plan_.is_unknown() || (loops_.size() > 1 && (lists_.is_unknown() || !runs_.is_complete()));
     return peak_;
@@ -96,7 +98,7 @@ class simulation {
     if (ran_ != nullptr && runs_.is_first(t.run)) ran_->push_back(now);
     if (buffers_.live_bytes() + scratch > peak_.peak_bytes) {
       peak_.peak_bytes = buffers_.live_bytes() + scratch;
-      peak_.kept_for_bits = kept_for_bits();
+      kept_for_bits_ = kept_for_bits();
     }
     peak_.host_bytes = std::max(peak_.host_bytes, buffers_.host_bytes());
   }
@@ -162,7 +164,7 @@ class simulation {
     const int i = t.node;
     const bool first = runs_.is_first(t.run);
     if (const auto decoder = decodes_.find(i); first && decoder != decodes_.end())
-      --decoding_[decoder->second];
+      if (--decoding_[decoder->second] == 0) decoded_.insert(number_[decoder->second]);
     if (first && decoding_.count(i) != 0) encoder_run_[i] = t.run;
     // Results stay until the caller has them, behind the end.
     if (!is_result(graph_.op(i)))
@@ -173,18 +175,22 @@ class simulation {
       buffers_.release(b);
   }
 
-  // Encoded tensors whose decoders have run all, so that only readers of bits are left.
-  std::vector<std::string> kept_for_bits() const {
-    std::vector<std::string> names;
-    for (const int encoder : encoders_) {
+  // Encoders whose decoders have run all and whose result is there yet, so that only readers of bits are
+  // left.
+  std::vector<int> kept_for_bits() {
+    std::vector<int> kept;
+    for (auto it = decoded_.begin(); it != decoded_.end();) {
+      const int encoder = encoders_[at(*it)];
       const auto run = encoder_run_.find(encoder);
       const int b = run == encoder_run_.end() ? buffers::none : runs_.output({encoder, run->second}, 0);
-      if (b < 0 || buffers_.holders(b) == 0) continue;
-      const auto decoding = decoding_.find(encoder);
-      if (decoding != decoding_.end() && decoding->second == 0)
-        names.push_back(graph_.node(encoder).attr().at("tensor").s());
+      if (b < 0 || buffers_.holders(b) == 0) {
+        it = decoded_.erase(it);
+        continue;
+      }
+      kept.push_back(encoder);
+      ++it;
     }
-    return names;
+    return kept;
   }
 
   // Decoders of this encoder that have not run yet, through the host or not.
@@ -194,7 +200,10 @@ class simulation {
       source from = graph_.inputs(i)[0];
       while (is_move(graph_.op(from.node)))
         from = graph_.inputs(from.node)[0];
-      if (decoding_.emplace(from.node, 0).second) encoders_.push_back(from.node);
+      if (decoding_.emplace(from.node, 0).second) {
+        number_[from.node] = static_cast<int>(encoders_.size());
+        encoders_.push_back(from.node);
+      }
       ++decoding_[from.node];
       decodes_[i] = from.node;
     }
@@ -328,7 +337,10 @@ class simulation {
   run_order order_;
   std::vector<simulated_op>* ran_;
   std::int64_t bound_;
-  std::vector<int> encoders_;    // with decoders
+  std::vector<int> encoders_;  // with decoders
+  std::map<int, int> number_;  // of an encoder among these
+  std::set<int> decoded_;      // numbers of those whose decoders have run all
+  std::vector<int> kept_for_bits_;
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder
   std::map<int, int> encoder_run_;

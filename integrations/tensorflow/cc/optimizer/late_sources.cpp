@@ -1,6 +1,7 @@
 #include "optimizer/late_sources.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "optimizer/forward_readers.hpp"
 #include "optimizer/needs.hpp"
@@ -63,11 +64,12 @@ class source_finder {
     int first = -1;
     std::int64_t kept = 0;
     std::vector<int> found = {from};
+    std::set<int> seen = {from};
     for (std::size_t k = 0; k < found.size(); ++k) {
       for (const reader& r : graph_.readers(found[k])) {
         if (r.port < 0) continue;
         if (free_[at(r.node)]) {
-          if (std::find(found.begin(), found.end(), r.node) == found.end()) found.push_back(r.node);
+          if (seen.insert(r.node).second) found.push_back(r.node);
           continue;
         }
         kept = std::max(kept, bytes_of({found[k], r.port}));

@@ -34,7 +34,8 @@ class rewriter {
 
   void apply(const choices& chosen, const ordering& ordered, const std::vector<int>& op_nodes) {
     moves_ = std::make_unique<host_moves>(graph_, flow_, ordered, op_nodes);
-    slopes_ = ordered.slopes;
+    for (const auto& [first, second] : ordered.slopes)
+      slopes_[first].push_back(second);
     // Pooling first: it changes who reads the maps.
     for (std::size_t k = 0; k < step_.poolings.size(); ++k)
       if (chosen.poolings[k] != pooling_choice::from_maps)
@@ -356,8 +357,9 @@ class rewriter {
     for (const int i : forward_readers(graph_, step_, b.root.node))
       if (before.count(i) == 0 && flow_.may_wait(i, b.tensor.node)) wait_for(i, stored);
     // What waits for a slope waits for the form in which it is kept.
-    for (const auto& [first, second] : slopes_)
-      if (first == b.root.node) wait_for(second, stored);
+    if (const auto waiting = slopes_.find(b.root.node); waiting != slopes_.end())
+      for (const int second : waiting->second)
+        wait_for(second, stored);
   }
 
   // What `last` is computed from, up to `first`.
@@ -379,8 +381,8 @@ class rewriter {
   const control_flow& flow_;
   std::unique_ptr<host_moves> moves_;
   rewritten result_;
-  std::vector<std::pair<int, int>> slopes_;
-  std::vector<int> position_;  // in the topological order
+  std::map<int, std::vector<int>> slopes_;  // who waits for one
+  std::vector<int> position_;               // in the topological order
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;
   std::map<source, std::string> turns_;

@@ -1,8 +1,8 @@
 #include "optimizer/slopes.hpp"
 
 #include <algorithm>
-#include <set>
 
+#include "optimizer/edge_order.hpp"
 #include "optimizer/forward_readers.hpp"
 #include "optimizer/needs.hpp"
 
@@ -19,18 +19,16 @@ class slope_finder {
 
   std::vector<std::pair<int, int>> run() {
     find_what_only_gradients_read();
-    before_.assign(at(graph_.size()), {});
+    edge_order order(graph_, step_.order);
     for (const int i : step_.order) {
       if (!for_gradients_[at(i)]) continue;
-      std::set<int> ancestors;  // found when the first reader asks for them
       for (const source& s : graph_.inputs(i)) {
         if (s.is_control() || !shrinks(s, i)) continue;
         for (const int next : forward_readers(graph_, step_, root_of(graph_, s).node)) {
           if (for_gradients_[at(next)] || !flow_.may_wait(next, i)) continue;
-          if (ancestors.empty()) ancestors = ancestors_of(i);
-          if (ancestors.count(next) != 0) continue;
+          if (order.leads_to(next, i)) continue;
           pairs_.emplace_back(i, next);
-          before_[at(next)].push_back(i);
+          order.add(i, next);
         }
       }
     }
@@ -58,27 +56,11 @@ class slope_finder {
            !is_given(graph_.op(root_of(graph_, input).node));
   }
 
-  // What has to run before a node, by the graph and the edges found so far.
-  std::set<int> ancestors_of(int node) const {
-    std::set<int> seen = {node};
-    std::vector<int> queue = {node};
-    while (!queue.empty()) {
-      const int i = queue.back();
-      queue.pop_back();
-      for (const int first : graph_.before(i))
-        if (seen.insert(first).second) queue.push_back(first);
-      for (const int first : before_[at(i)])
-        if (seen.insert(first).second) queue.push_back(first);
-    }
-    return seen;
-  }
-
   const graph_view& graph_;
   const step& step_;
   const tensor_sizes& sizes_;
   const control_flow& flow_;
   std::vector<bool> for_gradients_;
-  std::vector<std::vector<int>> before_;  // by the second node of an edge
   std::vector<std::pair<int, int>> pairs_;
 };
 

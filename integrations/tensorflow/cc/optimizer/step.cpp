@@ -1,6 +1,7 @@
 #include "optimizer/step.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "optimizer/backward.hpp"
 #include "optimizer/control_flow.hpp"
+#include "optimizer/edge_order.hpp"
 #include "optimizer/needs.hpp"
 #include "optimizer/readings.hpp"
 
@@ -67,6 +69,11 @@ class analyser {
     rank_.assign(at(graph_.size()), 0);
     for (std::size_t k = 0; k < step_.order.size(); ++k)
       rank_[at(step_.order[k])] = static_cast<int>(k);
+    edges_ = std::make_unique<edge_order>(graph_, step_.order);
+    is_simple_ = step_.order.size() == at(graph_.size());
+    for (int i = 0; i < graph_.size(); ++i)
+      is_simple_ = is_simple_ && !is_next_iteration(graph_.op(i));
+    behind_.assign(at(graph_.size()), false);
     for (const int node : step_.order) {
       if (!step_.backward[at(node)]) continue;
       for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k)
@@ -182,15 +189,45 @@ class analyser {
   int lent_gate(int node) {
     const auto found = lent_.find(node);
     if (found != lent_.end()) return found->second;
-    std::vector<bool> behind(at(graph_.size()), false);
-    std::vector<int> queue = {node};
-    behind[at(node)] = true;
+    const std::vector<int> near = met_behind(node, false);
+    int gate = earliest(node, near, [&](int i) { return !edges_->leads_to(node, i); });
+    // By way of slopes that have been lent a gate the node may meet earlier gradients, which these met.
+    const bool far = gate < 0 ? !lent_to_.empty() : earliest_met_ < rank_[at(gate)];
+    if (far || !is_simple_) {
+      const std::vector<int> all = met_behind(node, true);
+      gate = earliest(node, all, [&](int i) { return !behind_[at(i)]; });
+    }
+    lent_[node] = gate;
+    if (gate < 0) return gate;
+    lent_to_[gate].push_back(node);
+    if (is_simple_) edges_->add(gate, node);
+    for (const int i : near)
+      earliest_met_ = std::min(earliest_met_, rank_[at(i)]);
+    return gate;
+  }
+
+  template <class Allowed>
+  int earliest(int node, const std::vector<int>& met, const Allowed& allowed) const {
+    int gate = -1;
+    for (const int i : met)
+      if ((gate < 0 || rank_[at(i)] < rank_[at(gate)]) && flow_->may_wait(node, i) && allowed(i)) gate = i;
+    return gate;
+  }
+
+  // Gradients that meet what follows from a node, up to these, or, with `all`, whatever follows by the graph
+  // and the gates lent. behind_ says what was found to follow.
+  std::vector<int> met_behind(int node, bool all) {
+    std::vector<int> queue = {node}, marked = {node};
+    for (const int i : found_)
+      behind_[at(i)] = false;
+    behind_[at(node)] = true;
     const auto add = [&](int i) {
-      if (behind[at(i)]) return;
-      behind[at(i)] = true;
+      if (behind_[at(i)] || (!all && late_[at(i)])) return;
+      behind_[at(i)] = true;
+      marked.push_back(i);
       queue.push_back(i);
     };
-    std::vector<int> meeting;  // gradients that what follows from the node meets
+    std::vector<int> meeting;
     while (!queue.empty()) {
       const int i = queue.back();
       queue.pop_back();
@@ -202,18 +239,13 @@ class analyser {
         for (const source& s : graph_.inputs(r.node))
           if (!s.is_control() && late_[at(s.node)]) meeting.push_back(s.node);
       }
-      const auto lent = waiting_for_.find(i);
-      if (lent != waiting_for_.end())
+      const auto lent = all ? lent_to_.find(i) : lent_to_.end();
+      if (lent != lent_to_.end())
         for (const int waiting : lent->second)
           add(waiting);
     }
-    int gate = -1;
-    for (const int i : meeting)
-      if (!behind[at(i)] && flow_->may_wait(node, i) && (gate < 0 || rank_[at(i)] < rank_[at(gate)]))
-        gate = i;
-    lent_[node] = gate;
-    if (gate >= 0) waiting_for_[gate].push_back(node);
-    return gate;
+    found_ = std::move(marked);
+    return meeting;
   }
 
   void settle(stashed_block* b) const {
@@ -378,8 +410,13 @@ class analyser {
   std::vector<bool> data_, inputs_, late_;
   std::unique_ptr<readings> readings_;
   std::unique_ptr<control_flow> flow_;
-  std::map<int, int> lent_;                      // gates, by reader
-  std::map<int, std::vector<int>> waiting_for_;  // the same by gate
+  std::map<int, int> lent_;                             // gates, by reader
+  std::map<int, std::vector<int>> lent_to_;             // the same by gate
+  int earliest_met_ = std::numeric_limits<int>::max();  // rank of the first gradient met by any of these
+  std::unique_ptr<edge_order> edges_;                   // with those gates
+  bool is_simple_ = false;                              // no loops, and no cycle
+  std::vector<bool> behind_;                            // met_behind()
+  std::vector<int> found_;
   std::vector<int> rank_;
   step step_;
 };

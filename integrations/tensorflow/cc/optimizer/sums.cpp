@@ -1,6 +1,7 @@
 #include "optimizer/sums.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -146,8 +147,8 @@ class splitter {
 
   std::string unused(const std::string& wanted) {
     std::string name = wanted;
-    for (int k = 1; !names_.insert(name).second; ++k)
-      name = absl::StrCat(wanted, "_", k);
+    for (int& k = numbers_[wanted]; !names_.insert(name).second;)
+      name = absl::StrCat(wanted, "_", ++k);
     return name;
   }
 
@@ -156,6 +157,7 @@ class splitter {
   tensor_sizes* sizes_;
   tensorflow::GraphDef* result_;
   std::set<std::string> names_;
+  std::map<std::string, int> numbers_;  // the last behind each name that was wanted
 };
 
 }  // namespace
