@@ -122,6 +122,8 @@ STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_winne
       break;
     }
     case pass_source::cast:
+      // Side by side these would want more registers than all else.
+      STASH_NO_UNROLL
       for (unsigned i = 0; i < Width; ++i)
         bits |= (cast_passes(job, from, first + i) ? 1U : 0U) << i;
       break;
@@ -270,9 +272,15 @@ STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& sour
   return corrupt;
 }
 
+template <class P, class Source>
+inline constexpr unsigned gather_blocks =
+    sizeof(P) > 4 && tuning::pool_blocks_of_long_places < Source::resident_blocks
+        ? tuning::pool_blocks_of_long_places
+        : Source::resident_blocks;
+
 /// dx = the sum of dy over the windows that chose the element. Grid: threads for all units of x.
 template <class Bits, unsigned Width, class P, class Source>
-STASH_KERNEL(pool_threads, Source::resident_blocks)
+STASH_KERNEL(pool_threads, (gather_blocks<P, Source>))
 pool_backward(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();

@@ -221,7 +221,8 @@ STASH_DEVICE vector16 piece_of_sums(const float (&sums)[piece_elements<Bits>], c
 /// Where windows are found again, registers hold rows of x.
 template <class Source>
 inline constexpr unsigned pool_blocks_of_pieces =
-    std::is_base_of_v<encoded_winners, Source> ? tuning::pool_blocks_of_pieces : tuning::pool_blocks;
+    std::is_base_of_v<encoded_winners, Source> ? tuning::pool_blocks_of_pieces
+                                               : tuning::pool_blocks_of_searched_pieces;
 /// Rows of a thread, in pairs.
 inline constexpr unsigned piece_pairs = 2;
 

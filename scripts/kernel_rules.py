@@ -16,7 +16,7 @@ INSTRUCTIONS_PER_BYTE = MULTIPROCESSORS * LANES * CLOCK / BANDWIDTH
 
 ACCESSES = ("wide_loads", "wide_stores", "narrow_loads", "narrow_stores")
 SHARED_ACCESSES = ("shared_loads", "shared_stores", "shared_wide_loads", "shared_wide_stores")  # all of them, wide ones
-LIMIT_KEYS = {"name", "registers", "shared"}
+LIMIT_KEYS = {"name", "registers", "shared", "later"}
 PATH_KEYS = {"name", "elements", "instructions", "narrow", *ACCESSES, *SHARED_ACCESSES}
 
 
@@ -42,6 +42,8 @@ def check_table(table):
                 faults.append(f"{part}: '{entry.get('name')}': unknown key '{key}'")
             for key in sorted(needed - entry.keys() - ({"elements"} if entry.get("narrow") else set())):
                 faults.append(f"{part}: '{entry.get('name')}': no '{key}'")
+            if "later" in entry and entry["later"].keys() != {"from", "registers"}:
+                faults.append(f"{part}: '{entry.get('name')}': 'later' is not 'from' and 'registers'")
     if not faults and not re.fullmatch(table["limits"][-1]["name"], ""):
         faults.append("limits: the last entry does not take every kernel")
     return faults
@@ -59,15 +61,22 @@ def unused(table, names):
             if not any(entry_of(table[part], name) is entry for name in names)]
 
 
-def check_resources(name, resources, limit):
+def registers_on(limit, architecture):
+    """How many an entry allows there."""
+    later = limit.get("later", {"from": architecture + 1})
+    return later["registers"] if architecture >= later["from"] else limit["registers"]
+
+
+def check_resources(name, resources, limit, architecture):
     """Broken rules of one kernel on one architecture."""
     faults = []
+    registers = registers_on(limit, architecture)
     if resources.spills:
         faults.append(f"spills {resources.spills} bytes of registers")
     if resources.stack:
         faults.append(f"has a stack frame of {resources.stack} bytes")
-    if resources.registers > limit["registers"]:
-        faults.append(f"uses {resources.registers} registers, more than {limit['registers']}")
+    if resources.registers > registers:
+        faults.append(f"uses {resources.registers} registers, more than {registers}")
     if resources.shared > limit.get("shared", 0):
         faults.append(f"uses {resources.shared} bytes of shared memory, more than {limit.get('shared', 0)}")
     return [f"{name}: {fault}" for fault in faults]

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// How kernels use a multiprocessor: all that may be turned without changing what they compute. The same for
-/// every architecture: sizes of blocks decide the grids, which the host computes, and 65536 registers and
-/// 48 KiB in flight (docs/kernels.md) are those of all of them from sm_80 on. Grids follow from the tensors
-/// alone: blocks are short and many, so that any number of multiprocessors is kept busy.
+/// How kernels use a multiprocessor: all that may be turned without changing what they compute. Almost all is
+/// the same for every architecture: sizes of blocks decide the grids, which the host computes, and 65536
+/// registers and 48 KiB in flight (docs/kernels.md) are those of all of them from sm_80 on. Grids follow from
+/// the tensors alone: blocks are short and many, so that any number of multiprocessors is kept busy.
 ///
 /// Threads are of a block. Resident blocks are those that a multiprocessor shall have registers for at once;
 /// 0 leaves that to the compiler. How many there are is up to its shared memory as well: 164 KiB and more
@@ -11,6 +11,13 @@
 /// KiB (sm_75) one.
 
 namespace stash::kernels::tuning {
+
+/// What is compiled for: 90 for sm_90, 0 for the host.
+#ifdef __CUDA_ARCH__
+inline constexpr unsigned architecture = __CUDA_ARCH__ / 10;
+#else
+inline constexpr unsigned architecture = 0;
+#endif
 
 // Element-wise kernels.
 inline constexpr unsigned group_threads = 256;
@@ -40,17 +47,22 @@ inline constexpr unsigned gate_blocks = 3;
 
 // Pooling.
 inline constexpr unsigned pool_threads = 256;
+/// Of these and others below, ptxas wants a few registers more on later architectures, where one block less
+/// is better than to spill.
 inline constexpr unsigned pool_blocks = 3;
 /// Where a thread has two windows of 2 x 2.
-inline constexpr unsigned pool_blocks_of_small_pairs = 4;
+inline constexpr unsigned pool_blocks_of_small_pairs = architecture >= 120 ? 3 : 4;
 /// Where a thread sums 16-bit elements two at a time.
 inline constexpr unsigned pool_blocks_packed = 4;
 /// Where winners are found again in values, or their signs lie in tiles.
 inline constexpr unsigned pool_blocks_searching = 2;
 /// Where gradients come from three rows of windows and more.
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
-/// Where rows are whole pieces, and winners are not found again for gradients.
+/// Where rows are whole pieces, and winners are not found again for gradients, or are.
 inline constexpr unsigned pool_blocks_of_pieces = 4;
+inline constexpr unsigned pool_blocks_of_searched_pieces = architecture >= 120 ? 2 : pool_blocks;
+/// Where places have 64 bits.
+inline constexpr unsigned pool_blocks_of_long_places = architecture >= 100 ? 2 : pool_blocks;
 /// Rows of dx that a thread makes one after the other, where windows are found again for them. It reads up to
 /// four more. Small maps have lower strips, as long as threads are fewer than an H200 has room for with three
 /// blocks on each multiprocessor.

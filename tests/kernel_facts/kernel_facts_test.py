@@ -61,8 +61,8 @@ class LogTest(unittest.TestCase):
         text = LOG.replace("STACK", str(stack)).replace("STORES", str(stores)).replace("LOADS", str(loads))
         return ptx.resources(text)
 
-    def check(self, limit, **numbers):
-        return kernel_rules.check_resources("k", self.resources(**numbers)[COPY]["sm_90"], limit)
+    def check(self, limit, architecture=90, **numbers):
+        return kernel_rules.check_resources("k", self.resources(**numbers)[COPY]["sm_90"], limit, architecture)
 
     def test_every_kernel_of_a_log_is_read(self):
         found = self.resources()
@@ -81,6 +81,13 @@ class LogTest(unittest.TestCase):
 
     def test_registers(self):
         self.assertEqual(self.check({"registers": 47, "shared": 1024}), ["k: uses 48 registers, more than 47"])
+
+    def test_registers_of_later_architectures(self):
+        limit = {"registers": 40, "shared": 1024, "later": {"from": 100, "registers": 48}}
+        self.assertEqual(self.check(limit, 90), ["k: uses 48 registers, more than 40"])
+        self.assertEqual(self.check(limit, 100), [])
+        limit["later"]["registers"] = 47
+        self.assertEqual(self.check(limit, 120), ["k: uses 48 registers, more than 47"])
 
     def test_shared_memory(self):
         self.assertEqual(self.check({"registers": 48}), ["k: uses 1024 bytes of shared memory, more than 0"])
