@@ -73,6 +73,7 @@ def test_settings_as_the_contract_names_them():
         "policy": "auto",
         "budget_bytes": 10,
         "batch": 4,
+        "batches": {},
         "keep": ["b", "a"],
         "swap": True,
         "min_bytes": 1,
@@ -548,6 +549,64 @@ def test_a_clearly_larger_batch_is_planned_for():
         assert bool(diagnosis.budget_doubts(graphs, counters)) == bool(batch)
     assert replanning.better(wishes("auto"), wishes("auto").measured(8, {}), graphs, counters) is None
     assert replanning.better(wishes(budget=9, batch=8), wishes(budget=9, batch=8), graphs, counters) is None
+
+
+def test_functions_keep_their_own_batches():
+    used = wishes(budget=9).measured(8, {})
+    plan = {"batch_open": True, "budget_bytes": 9}
+    small = graph(id="small", tensors=[tensor()], batch=8, **plan)
+
+    def seen(small_batch, large_batch):
+        return [counter(most_elements=100 * small_batch), counter("b:0", most_elements=100 * large_batch)]
+
+    graphs = [small, graph(id="large", tensors=[tensor("b:0")], batch=8, **plan)]
+    found = replanning.better(wishes(budget=9), used, graphs, seen(8, 30))
+    assert (found.batch, found.batches) == (30, (("small", 8),))
+    graphs[1]["batch"] = 30
+    assert replanning.better(wishes(budget=9), found, graphs, seen(8, 30)) is None
+    assert diagnosis.budget_doubts(graphs, seen(8, 30)) == []
+    assert diagnosis.budget_doubts(graphs, seen(20, 30))
+    grown = replanning.better(wishes(budget=9), found, graphs, seen(20, 30))
+    assert (grown.batch, grown.batches) == (30, ())
+    # Where both go by one name, nobody knows whose samples were counted.
+    graphs = [small, graph(id="large", tensors=[tensor()], batch=8, **plan)]
+    found = replanning.better(wishes(budget=9), used, graphs, [counter(most_elements=3000)])
+    assert (found.batch, found.batches) == (30, ())
+
+
+def test_a_function_with_large_batches_leaves_others_alone(python):
+    """64 samples keep the budget as they are, whatever another function needs for 1024."""
+    code = """
+    def function(name):
+        weights = [tf.Variable(tf.random.stateless_normal((256, 256), (1, k)) * 0.1) for k in range(8)]
+        @tf.function(input_signature=[tf.TensorSpec([None, 256])])
+        def step(x):
+            with tf.GradientTape() as tape, tf.name_scope(name):
+                y = x
+                for w in weights:
+                    y = tf.nn.relu(y @ w)
+                loss = tf.reduce_mean(y * y)
+            for w, g in zip(weights, tape.gradient(loss, weights)):
+                w.assign_sub(1e-3 * g)
+            return loss
+        return step
+    small, large = function("small"), function("large")
+    with stash_tf.enabled("auto", budget="6 MiB"):
+        for _ in range(4):
+            small(tf.ones([64, 256]))
+        for _ in range(8):
+            large(tf.ones([1024, 256]))
+            small(tf.ones([64, 256]))
+        graphs = stash_tf.report().graphs
+    newest = {}
+    for graph in graphs:
+        newest[graph["tensors"][0]["tensor"].split("/")[0]] = [
+            graph["batch"], sorted({tensor["choice"] for tensor in graph["tensors"]})]
+    out([newest["small"], newest["large"]])
+    """
+    small, large = python(code)
+    assert small == [64, ["raw"]]
+    assert large[0] == 1024 and large[1] != ["raw"]
 
 
 OPEN = """

@@ -136,6 +136,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (wanted.policy == "none") return nothing_to_do("policy none");
     // TensorFlow runs its list of optimizers twice.
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
+    if (const auto own = wanted.batches.find(item.id); own != wanted.batches.end())
+      wanted.batch = own->second;
     logged_graph log;
     log.id = item.id;
     log.generation = wanted.generation;
