@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import stash_tf
+from conftest import ALLOCATORS
 from stash_tf import diagnosis, replanning, reporting, session, settings
 
 BUILT = stash_tf.library.find()
@@ -72,6 +73,7 @@ def test_settings_as_the_contract_names_them():
         "policy": "auto",
         "budget_bytes": 10,
         "batch": 4,
+        "batches": {},
         "keep": ["b", "a"],
         "swap": True,
         "min_bytes": 1,
@@ -549,6 +551,64 @@ def test_a_clearly_larger_batch_is_planned_for():
     assert replanning.better(wishes(budget=9, batch=8), wishes(budget=9, batch=8), graphs, counters) is None
 
 
+def test_functions_keep_their_own_batches():
+    used = wishes(budget=9).measured(8, {})
+    plan = {"batch_open": True, "budget_bytes": 9}
+    small = graph(id="small", tensors=[tensor()], batch=8, **plan)
+
+    def seen(small_batch, large_batch):
+        return [counter(most_elements=100 * small_batch), counter("b:0", most_elements=100 * large_batch)]
+
+    graphs = [small, graph(id="large", tensors=[tensor("b:0")], batch=8, **plan)]
+    found = replanning.better(wishes(budget=9), used, graphs, seen(8, 30))
+    assert (found.batch, found.batches) == (30, (("small", 8),))
+    graphs[1]["batch"] = 30
+    assert replanning.better(wishes(budget=9), found, graphs, seen(8, 30)) is None
+    assert diagnosis.budget_doubts(graphs, seen(8, 30)) == []
+    assert diagnosis.budget_doubts(graphs, seen(20, 30))
+    grown = replanning.better(wishes(budget=9), found, graphs, seen(20, 30))
+    assert (grown.batch, grown.batches) == (30, ())
+    # Where both go by one name, nobody knows whose samples were counted.
+    graphs = [small, graph(id="large", tensors=[tensor()], batch=8, **plan)]
+    found = replanning.better(wishes(budget=9), used, graphs, [counter(most_elements=3000)])
+    assert (found.batch, found.batches) == (30, ())
+
+
+def test_a_function_with_large_batches_leaves_others_alone(python):
+    """64 samples keep the budget as they are, whatever another function needs for 1024."""
+    code = """
+    def function(name):
+        weights = [tf.Variable(tf.random.stateless_normal((256, 256), (1, k)) * 0.1) for k in range(8)]
+        @tf.function(input_signature=[tf.TensorSpec([None, 256])])
+        def step(x):
+            with tf.GradientTape() as tape, tf.name_scope(name):
+                y = x
+                for w in weights:
+                    y = tf.nn.relu(y @ w)
+                loss = tf.reduce_mean(y * y)
+            for w, g in zip(weights, tape.gradient(loss, weights)):
+                w.assign_sub(1e-3 * g)
+            return loss
+        return step
+    small, large = function("small"), function("large")
+    with stash_tf.enabled("auto", budget="6 MiB"):
+        for _ in range(4):
+            small(tf.ones([64, 256]))
+        for _ in range(8):
+            large(tf.ones([1024, 256]))
+            small(tf.ones([64, 256]))
+        graphs = stash_tf.report().graphs
+    newest = {}
+    for graph in graphs:
+        newest[graph["tensors"][0]["tensor"].split("/")[0]] = [
+            graph["batch"], sorted({tensor["choice"] for tensor in graph["tensors"]})]
+    out([newest["small"], newest["large"]])
+    """
+    small, large = python(code)
+    assert small == [64, ["raw"]]
+    assert large[0] == 1024 and large[1] != ["raw"]
+
+
 OPEN = """
 import warnings
 def run(sizes, policy="fp8", **options):
@@ -644,6 +704,54 @@ def test_planned_again_with_the_measured_batch(python):
     assert measured == [8, 8, True]
     assert not_again == [0, 0, True]
     assert given == [16, 16, True]
+
+
+def test_small_samples_of_large_batches(python):
+    """A sample of 1 KiB is small, 1024 of them are not, whether the batch is given, measured or open; and a budget
+    holds where all tensors of 32 samples are small."""
+    code = """
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    def peaks(width, size, policy="lossless", **options):
+        rng = np.random.default_rng(0)
+        weights = [tf.Variable((rng.standard_normal((width, width)) * 0.1).astype("float32")) for _ in range(8)]
+        @tf.function(input_signature=[tf.TensorSpec([None, width])])
+        def step(x):
+            with tf.GradientTape() as tape:
+                y = x
+                for w in weights:
+                    y = tf.nn.relu(y @ w)
+                loss = tf.reduce_mean(y * y)
+            for w, g in zip(weights, tape.gradient(loss, weights)):
+                w.assign_sub(1e-3 * g)
+            return loss
+        x = tf.constant(rng.standard_normal((size, width)).astype("float32"))
+        with stash_tf.enabled(policy, **options):
+            try:
+                peak = stash_tf.peak_bytes(step, x)
+            except tf.errors.ResourceExhaustedError as error:
+                return [str(error), "refused"]
+            report = stash_tf.report()
+        return [peak, report.rewritten, report.batch, report.explanations]
+    found = {"plain": peaks(256, 1024, "none")}
+    for name, options in (("open", {}), ("given", {"batch": 1024})):
+        found[name] = peaks(256, 1024, **options)
+        found[name + " with budget"] = peaks(256, 1024, "auto", budget="6 MiB", **options)
+    found["narrow"] = peaks(16, 1 << 15, "none")
+    found["narrow with budget"] = peaks(16, 1 << 15, "auto", budget="12 MiB")
+    found["too small"] = peaks(16, 64, budget=5000, batch=64)
+    out(found)
+    """
+    found = python(code, **ALLOCATORS["eigen"])
+    plain, narrow = found["plain"][0], found["narrow"][0]
+    assert plain > 8 << 20 and narrow > 16 << 20
+    for name in ("open", "given"):
+        peak, rewritten, batch, explanations = found[name]
+        assert peak < 0.9 * plain and rewritten and batch == 1024 and explanations == []
+        peak, rewritten, batch, explanations = found[name + " with budget"]
+        assert peak <= 6 << 20 and rewritten and batch == 1024 and explanations == []
+    peak, rewritten, batch, explanations = found["narrow with budget"]
+    assert peak <= 12 << 20 and rewritten and batch == 1 << 15 and explanations == []
+    assert "the budget of 5000 bytes is too small for this step" in found["too small"][0]
 
 
 def test_inputs_of_unknown_batch_have_one_batch(python):

@@ -156,6 +156,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (decided_ == given && generation_ == wanted.generation) return nothing_to_do("decided already");
     decided_ = given;
     generation_ = wanted.generation;
+    if (const auto own = wanted.batches.find(item.id); own != wanted.batches.end())
+      wanted.batch = own->second;
     logged_graph log;
     log.id = item.id;
     log.generation = wanted.generation;

@@ -39,6 +39,7 @@ settings parse_settings(const std::string& text) {
   read(object, "budget_bytes", "an integer", &s.budget_bytes);
   read(object, "accepted", "true or false", &s.accepted);
   read(object, "batch", "an integer", &s.batch);
+  read(object, "batches", "an object of integers", &s.batches);
   read(object, "keep", "a list of strings", &s.keep);
   read(object, "values", "a list of strings", &s.values);
   read(object, "densities", "an object of numbers", &s.densities);
@@ -68,6 +69,10 @@ settings parse_settings(const std::string& text) {
   if (s.budget_bytes < 0) throw std::invalid_argument("settings: budget_bytes: expected 0 or more");
   if (s.device_bytes < 0) throw std::invalid_argument("settings: device_bytes: expected 0 or more");
   if (s.batch < 0) throw std::invalid_argument("settings: batch: expected 0 or more");
+  for (const auto& [graph, batch] : s.batches)
+    if (batch < 0)
+      throw std::invalid_argument("settings: batches: expected 0 or more for " + graph + ", got " +
+                                  std::to_string(batch));
   return s;
 }
 

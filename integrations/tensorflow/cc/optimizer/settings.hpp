@@ -15,6 +15,8 @@ struct settings {
   /// Steps have run under this budget: where the data turn out to need more, none is refused any more.
   bool accepted = false;
   std::int64_t batch = 0;
+  /// Batches of functions that have another one, by what TensorFlow calls their graphs.
+  std::map<std::string, std::int64_t> batches;
   std::vector<std::string> keep;
   /// Policy auto: narrower formats that are allowed, the most precise first.
   std::vector<std::string> values = {"fp16", "fp10", "fp8"};

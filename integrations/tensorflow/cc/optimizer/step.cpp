@@ -85,6 +85,7 @@ class analyser {
     }
     find_poolings();
     step_.place = place();
+    if (step_.blocks.empty() && step_.place >= 0) step_.on_device = is_on_gpu(step_.place);
     return std::move(step_);
   }
 
@@ -93,6 +94,9 @@ class analyser {
     if (!step_.blocks.empty()) return step_.blocks.front().root.node;
     for (const int node : step_.order)
       if (step_.backward[at(node)] && flow_->frame(node) > 0) return node;
+    // A budget is for steps without large tensors, too: later batches may be larger, and it may be too small.
+    for (const int node : step_.order)
+      if (wanted_.budget_bytes > 0 && step_.backward[at(node)]) return node;
     return -1;
   }
 
@@ -110,9 +114,7 @@ class analyser {
       return;
     }
     if (!is_storable(size->type)) return;
-    const std::int64_t bytes =
-        size->per_sample ? size->bytes() / std::max<std::int64_t>(sizes_.batch(), 1) : size->bytes();
-    if (bytes < wanted_.min_bytes) return;
+    if (size->bytes() < wanted_.min_bytes) return;
 
     const auto [place, is_new] = step_.block_of.emplace(root, static_cast<int>(step_.blocks.size()));
     if (is_new) {

@@ -62,8 +62,8 @@ struct step {
   /// Readings of the backward pass, outside of loops, of tensors whose size is not known; and one of these.
   int unknown_sizes = 0;
   std::string unknown_size;
-  /// A node whose device stands for the step's: of the first block, or, without blocks, in a loop of the
-  /// backward pass; -1: there is nothing to do.
+  /// A node whose device stands for the step's: of the first block, or, without blocks, of the backward pass,
+  /// in a loop or, with a budget, anywhere; -1: there is nothing to do.
   int place = -1;
   bool on_device = false;  ///< its tensors live in another memory than the host's
   int threads = 1;         ///< that share the work of one kernel on the CPU

@@ -40,13 +40,18 @@ def better(
     # A plan that is made again anyway is made with the batch: its predicted peak is that of a step then.
     again = used.measured(used.batch, shares, needs) != used
     matters = again or _batch_matters(wishes) or any(graph.get("loops") for graph in rewritten)
-    batch = used.batch
+    batch, batches = used.batch, dict(used.batches)
     if wishes.batch == 0 and matters:
         unknown = [graph for graph in rewritten if not graph.get("batch")]
         batch = max(measured_batch(unknown, counters), used.batch)
         if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):
-            batch = max(larger_batch(rewritten, counters), batch)
-    found = used.measured(batch, shares, needs)
+            larger = larger_batches(rewritten, counters)
+            batch = max(batch, *larger.values(), 0)
+            # The functions beside those whose batch has grown keep their own.
+            if batch > used.batch > 0:
+                batches = planned_batches(rewritten) | batches
+            batches = {name: own for name, own in batches.items() if name not in larger}
+    found = dataclasses.replace(used.measured(batch, shares, needs), batches=tuple(sorted(batches.items())))
     if found == used:
         return None
     # Whether the budget is enough was decided with an assumption about densities: that stands.
@@ -78,11 +83,31 @@ def seen(
 
 
 def larger_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:
-    """Samples of an execution if these are clearly more than what was planned for; else 0."""
-    planned = [graph for graph in graphs if graph.get("batch_open") and graph.get("batch")]
-    most = max((graph["batch"] for graph in planned), default=0)
-    found = measured_batch(planned, counters)
-    return found if found > most * (1 + CHANGE) else 0
+    """Samples of an execution if these are clearly more than what its function was planned for; else 0."""
+    return max(larger_batches(graphs, counters).values(), default=0)
+
+
+def larger_batches(
+    graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Functions that had clearly more samples in an execution than they were planned for, and how many."""
+    graphs, counters, found = list(graphs), list(counters), {}
+    for name, planned in planned_batches(graphs).items():
+        own = [graph for graph in graphs if graph["id"] == name and graph.get("batch")]
+        others = _tensors(graph for graph in graphs if graph["id"] != name) - _tensors(own)
+        seen = measured_batch(own, [counter for counter in counters if counter["tensor"] not in others])
+        if seen > planned * (1 + CHANGE):
+            found[name] = seen
+    return found
+
+
+def planned_batches(graphs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """What functions whose batch is open were planned for."""
+    found: dict[str, int] = {}
+    for graph in graphs:
+        if graph.get("batch_open") and graph.get("batch"):
+            found[graph["id"]] = max(graph["batch"], found.get(graph["id"], 0))
+    return found
 
 
 def measured_batch(graphs: Iterable[Mapping[str, Any]], counters: Iterable[Mapping[str, Any]]) -> int:

@@ -34,6 +34,8 @@ class Settings:
     policy: str = "lossless"
     budget_bytes: int = 0
     batch: int = 0
+    batches: tuple[tuple[str, int], ...] = ()
+    """Functions that have a smaller batch than `batch`, by their graphs' "id"."""
     keep: tuple[str, ...] = ()
     swap: bool = False
     min_bytes: int = 4096
@@ -53,6 +55,7 @@ class Settings:
         fields["values"] = list(self.values)
         fields["densities"] = dict(self.densities)
         fields["needs"] = dict(self.needs)
+        fields["batches"] = dict(self.batches)
         fields["generation"] = generation
         return json.dumps(fields, sort_keys=True)
 
