@@ -609,6 +609,32 @@ def test_a_function_with_large_batches_leaves_others_alone(python):
     assert large[0] == 1024 and large[1] != ["raw"]
 
 
+def test_functions_that_come_later_are_planned_again_too(python):
+    """Each model of a search has a batch larger than that of the one before, and a plan for it."""
+    code = """
+    def trained(size):
+        weights = [tf.Variable(tf.random.stateless_normal((256, 256), (1, k)) * 0.1) for k in range(4)]
+        @tf.function(input_signature=[tf.TensorSpec([None, 256])])
+        def step(x):
+            with tf.GradientTape() as tape, tf.name_scope(f"of_{size}"):
+                y = x
+                for w in weights:
+                    y = tf.nn.relu(y @ w)
+                loss = tf.reduce_mean(y * y)
+            for w, g in zip(weights, tape.gradient(loss, weights)):
+                w.assign_sub(1e-3 * g)
+            return loss
+        for _ in range(4):
+            step(tf.ones([size, 256]))
+    with stash_tf.enabled("auto", budget="8 MiB"):
+        for k in range(1, 7):
+            trained(128 * k)
+        graphs = stash_tf.report().graphs
+    out([graph["batch"] for graph in graphs if graph["tensors"][0]["tensor"].startswith("of_768")][-1])
+    """
+    assert python(code) == 768
+
+
 OPEN = """
 import warnings
 def run(sizes, policy="fp8", **options):

@@ -49,7 +49,8 @@ def enable(
     min_bytes: smaller tensors stay as they are.
     strict: raise StashError if a training function ran and nothing was rewritten. Found out by the first calls
         of functions (the 5th at the earliest), by check(), and at the end of `with enabled(strict=True)`.
-    replan: plan once more, at most three times, when the first steps have shown the batch and the densities.
+    replan: plan once more, at most three times, when the first steps have shown the batch and the densities; and as
+        often once there are new functions.
     door: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's
         Python; functions that ran before are not affected, and those rewritten stay so after disable().
 

@@ -12,7 +12,7 @@ from .errors import StashError
 from .library import Library
 from .settings import EXACT_POLICIES, Settings
 
-MOST_REPLANS = 3  # for batch and densities, and as many for formats that do not suit the values
+MOST_REPLANS = 3  # for batch and densities, and as many for formats that do not suit the values; again for new functions
 EVIDENCE_CALLS = 5
 
 
@@ -71,8 +71,9 @@ class Session:
         self.wishes = wishes
         self.door = door
         self.strict = strict
-        self.replans_left = MOST_REPLANS if replan else 0
-        self.repairs_left = self.replans_left
+        self._most_replans = MOST_REPLANS if replan else 0
+        self.replans_left = self.repairs_left = self._most_replans
+        self._functions: set[str] = set()
         self._plans = plans
         self._busy = threading.Lock()
         self._warned: set[str] = set()
@@ -126,7 +127,7 @@ class Session:
         return (budget and "batch" not in self._warned) or (rounds and "values" not in self._warned)
 
     def _inspect(self) -> None:
-        wanted = self.strict or self.replans_left or self._watches()
+        wanted = self.strict or self._most_replans or self._watches()
         if not wanted or not self._busy.acquire(blocking=False):
             return
         try:
@@ -139,6 +140,7 @@ class Session:
             self._warn("budget", diagnosis.over_budget(certain))
             self._warn("loops", diagnosis.lists_in_loops(certain))
             self._warn("sizes", diagnosis.unknown_sizes(certain))
+            self._meet(known)
             if replanning.seeded(known):
                 # Another form of the function would draw the same numbers again.
                 self.replans_left = self.repairs_left = 0
@@ -152,6 +154,13 @@ class Session:
                 self._warn("values", diagnosis.misfits(certain or known, counters))
         finally:
             self._busy.release()
+
+    def _meet(self, known: list[dict[str, Any]]) -> None:
+        """Functions that come later, such as those of another model, have their plans made again as often."""
+        met = {graph["id"] for graph in known if graph.get("rewritten")}
+        if not met <= self._functions:
+            self._functions |= met
+            self.replans_left = self.repairs_left = self._most_replans
 
     def _allowed(self, better: Settings) -> Settings:
         """Of what would be better, what the plan may still be made again for; counts that it is."""
