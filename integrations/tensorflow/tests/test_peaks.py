@@ -64,7 +64,8 @@ TARGETS = (
       for quick in ((policy, onednn, inter) in (("lossless", True, 1), ("lossless", False, 2)),)),
     # The profiler does not see what Eigen's and oneDNN's kernels for these take, which is much of the peak, and which
     # grows with the threads of a kernel.
-    Target("volumes", "fp8", False, 1, 1.3, "heap", quick=True),
+    # Eigen's unfold as many images as the last level of caches holds: on some processors next to nothing else is the peak.
+    Target("volumes", "fp8", False, 1, 1 / ABOVE_PLAIN, "heap", quick=True),
     Target("volumes", "fp8", True, 1, 2.2, "heap", quick=True),
     Target("unet3d", "fp8", True, 1, 1.1, "heap", quick=True, intra=2),
 )
