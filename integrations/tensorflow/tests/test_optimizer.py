@@ -595,25 +595,3 @@ def test_an_infinite_gradient_that_passes_nowhere_is_seen(python):
     found = python(code, TF_ENABLE_ONEDNN_OPTS="0")
     assert found["nans"] > 0 and found["ran"]
     assert found["nans_with_stash"] == found["nans"] and found["same"]
-
-
-def test_a_step_that_was_only_put_in_order_is_decided_once(python):
-    """TensorFlow goes through its optimizers twice, and edges alone leave no node that says so."""
-    code = """
-    weights = [tf.Variable(tf.eye(64) * 0.9) for _ in range(50)]
-    @tf.function
-    def step(x):
-        with tf.GradientTape() as tape:
-            for w in weights:
-                x = tf.tanh(x @ w)
-            loss = tf.reduce_mean(x)
-        for w, g in zip(weights, tape.gradient(loss, weights)):
-            w.assign_sub(g)
-        return loss
-    with stash_tf.enabled("lossless"):
-        library = stash_tf.library.load()
-        library.reset_graphs()
-        step(tf.ones((64, 64)))
-        out([(graph["rewritten"], graph["ordered"]) for graph in library.graphs()])
-    """
-    assert python(code, **ONEDNN_OFF) == [[True, True]]

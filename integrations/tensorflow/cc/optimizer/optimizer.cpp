@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -33,7 +32,6 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
-#include "tensorflow/core/platform/hash.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace stash_tf {
@@ -57,19 +55,6 @@ bool was_rewritten(const GraphDef& graph) {
   for (const tensorflow::NodeDef& n : graph.node())
     if (n.attr().count(mark) != 0 && n.attr().at(mark).b()) return true;
   return false;
-}
-
-// The same for graphs of the same nodes that read the same, whatever their order and whom they wait for.
-std::uint64_t fingerprint(const GraphDef& graph) {
-  const std::hash<std::string> hash;
-  std::uint64_t sum = 0;
-  for (const tensorflow::NodeDef& n : graph.node()) {
-    std::uint64_t own = tensorflow::Hash64Combine(hash(n.name()), hash(n.op()));
-    for (const std::string& input : n.input())
-      if (!absl::StartsWith(input, "^")) own = tensorflow::Hash64Combine(own, hash(input));
-    sum += own;
-  }
-  return sum;
 }
 
 template <class Nodes>
@@ -151,11 +136,6 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (wanted.policy == "none") return nothing_to_do("policy none");
     // TensorFlow runs its list of optimizers twice.
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
-    // Where only edges were added, or nothing was done, no node says so.
-    const std::uint64_t given = fingerprint(item.graph);
-    if (decided_ == given && generation_ == wanted.generation) return nothing_to_do("decided already");
-    decided_ = given;
-    generation_ = wanted.generation;
     if (const auto own = wanted.batches.find(item.id); own != wanted.batches.end())
       wanted.batch = own->second;
     logged_graph log;
@@ -344,8 +324,6 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   /// An optimizer is made for each graph, and is run twice. Of the first time, if all sizes were known: the
   /// predicted peak of plain TensorFlow. What TensorFlow folds and moves in between may hide some of that.
   std::int64_t known_plain_ = 0;
-  std::uint64_t decided_ = 0;  ///< fingerprint() of the graph that it was run for
-  std::int64_t generation_ = 0;
 };
 
 using tensorflow::grappler::CustomGraphOptimizerRegistrar;
