@@ -3,8 +3,8 @@
 /// From a selection to steps and buffers with lifetimes: encode right after the last forward use, decode or
 /// recompute right before each backward use, nothing lives longer than it must.
 
-#include <compare>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "planner/layout.hpp"
@@ -45,7 +45,9 @@ struct step_place {
   std::int64_t first = 0;   ///< before: the number of the read; behind: the bytes that are kept
   std::int32_t second = 0;  ///< before: how many came earlier; behind: the number of the operand
 
-  friend auto operator<=>(const step_place&, const step_place&) = default;
+  friend bool operator<(const step_place& a, const step_place& b) {
+    return std::tie(a.op, a.phase, a.first, a.second) < std::tie(b.op, b.phase, b.first, b.second);
+  }
 };
 
 /// What a part of a selection does to a schedule: the same whatever the other parts are.
