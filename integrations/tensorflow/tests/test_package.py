@@ -551,6 +551,24 @@ def test_a_clearly_larger_batch_is_planned_for():
     assert replanning.better(wishes(budget=9, batch=8), wishes(budget=9, batch=8), graphs, counters) is None
 
 
+DENSE = """
+def dense_step(width=256, layers=8, scope="dense"):
+    rng = np.random.default_rng(0)
+    weights = [tf.Variable((rng.standard_normal((width, width)) * 0.1).astype("float32")) for _ in range(layers)]
+    @tf.function(input_signature=[tf.TensorSpec([None, width])])
+    def step(x):
+        with tf.GradientTape() as tape, tf.name_scope(scope):
+            y = x
+            for w in weights:
+                y = tf.nn.relu(y @ w)
+            loss = tf.reduce_mean(y * y)
+        for w, g in zip(weights, tape.gradient(loss, weights)):
+            w.assign_sub(1e-3 * g)
+        return loss
+    return step
+"""
+
+
 def test_functions_keep_their_own_batches():
     used = wishes(budget=9).measured(8, {})
     plan = {"batch_open": True, "budget_bytes": 9}
@@ -577,20 +595,7 @@ def test_functions_keep_their_own_batches():
 def test_a_function_with_large_batches_leaves_others_alone(python):
     """64 samples keep the budget as they are, whatever another function needs for 1024."""
     code = """
-    def function(name):
-        weights = [tf.Variable(tf.random.stateless_normal((256, 256), (1, k)) * 0.1) for k in range(8)]
-        @tf.function(input_signature=[tf.TensorSpec([None, 256])])
-        def step(x):
-            with tf.GradientTape() as tape, tf.name_scope(name):
-                y = x
-                for w in weights:
-                    y = tf.nn.relu(y @ w)
-                loss = tf.reduce_mean(y * y)
-            for w, g in zip(weights, tape.gradient(loss, weights)):
-                w.assign_sub(1e-3 * g)
-            return loss
-        return step
-    small, large = function("small"), function("large")
+    small, large = dense_step(scope="small"), dense_step(scope="large")
     with stash_tf.enabled("auto", budget="6 MiB"):
         for _ in range(4):
             small(tf.ones([64, 256]))
@@ -604,7 +609,7 @@ def test_a_function_with_large_batches_leaves_others_alone(python):
             graph["batch"], sorted({tensor["choice"] for tensor in graph["tensors"]})]
     out([newest["small"], newest["large"]])
     """
-    small, large = python(code)
+    small, large = python(DENSE, code)
     assert small == [64, ["raw"]]
     assert large[0] == 1024 and large[1] != ["raw"]
 
@@ -613,17 +618,7 @@ def test_functions_that_come_later_are_planned_again_too(python):
     """Each model of a search has a batch larger than that of the one before, and a plan for it."""
     code = """
     def trained(size):
-        weights = [tf.Variable(tf.random.stateless_normal((256, 256), (1, k)) * 0.1) for k in range(4)]
-        @tf.function(input_signature=[tf.TensorSpec([None, 256])])
-        def step(x):
-            with tf.GradientTape() as tape, tf.name_scope(f"of_{size}"):
-                y = x
-                for w in weights:
-                    y = tf.nn.relu(y @ w)
-                loss = tf.reduce_mean(y * y)
-            for w, g in zip(weights, tape.gradient(loss, weights)):
-                w.assign_sub(1e-3 * g)
-            return loss
+        step = dense_step(layers=4, scope=f"of_{size}")
         for _ in range(4):
             step(tf.ones([size, 256]))
     with stash_tf.enabled("auto", budget="8 MiB"):
@@ -632,24 +627,13 @@ def test_functions_that_come_later_are_planned_again_too(python):
         graphs = stash_tf.report().graphs
     out([graph["batch"] for graph in graphs if graph["tensors"][0]["tensor"].startswith("of_768")][-1])
     """
-    assert python(code) == 768
+    assert python(DENSE, code) == 768
 
 
 OPEN = """
 import warnings
 def run(sizes, policy="fp8", **options):
-    rng = np.random.default_rng(0)
-    weights = [tf.Variable((rng.standard_normal((256, 256)) * 0.1).astype("float32")) for _ in range(8)]
-    @tf.function(input_signature=[tf.TensorSpec([None, 256])])
-    def step(x):
-        with tf.GradientTape() as tape:
-            y = x
-            for w in weights:
-                y = tf.nn.relu(y @ w)
-            loss = tf.reduce_mean(y * y)
-        for w, g in zip(weights, tape.gradient(loss, weights)):
-            w.assign_sub(1e-3 * g)
-        return loss
+    step = dense_step()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with stash_tf.enabled(policy, min_bytes=256, **options):
@@ -671,7 +655,7 @@ def test_budgets_where_a_later_batch_is_larger(python):
     found["used up"] = run(sizes, budget=budget)
     out(found)
     """
-    found = python(OPEN, code)
+    found = python(DENSE, OPEN, code)
     words, explanations, batch, peak = found["planned again"]
     assert words == [] and batch == 1024 and peak <= 6 << 20 and explanations == []
     for name in ("given", "used up"):
@@ -738,19 +722,8 @@ def test_small_samples_of_large_batches(python):
     code = """
     tf.config.threading.set_inter_op_parallelism_threads(1)
     def peaks(width, size, policy="lossless", **options):
-        rng = np.random.default_rng(0)
-        weights = [tf.Variable((rng.standard_normal((width, width)) * 0.1).astype("float32")) for _ in range(8)]
-        @tf.function(input_signature=[tf.TensorSpec([None, width])])
-        def step(x):
-            with tf.GradientTape() as tape:
-                y = x
-                for w in weights:
-                    y = tf.nn.relu(y @ w)
-                loss = tf.reduce_mean(y * y)
-            for w, g in zip(weights, tape.gradient(loss, weights)):
-                w.assign_sub(1e-3 * g)
-            return loss
-        x = tf.constant(rng.standard_normal((size, width)).astype("float32"))
+        step = dense_step(width)
+        x = tf.constant(np.random.default_rng(1).standard_normal((size, width)).astype("float32"))
         with stash_tf.enabled(policy, **options):
             try:
                 peak = stash_tf.peak_bytes(step, x)
@@ -767,7 +740,7 @@ def test_small_samples_of_large_batches(python):
     found["too small"] = peaks(16, 64, budget=5000, batch=64)
     out(found)
     """
-    found = python(code, **ALLOCATORS["eigen"])
+    found = python(DENSE, code, **ALLOCATORS["eigen"])
     plain, narrow = found["plain"][0], found["narrow"][0]
     assert plain > 8 << 20 and narrow > 16 << 20
     for name in ("open", "given"):
@@ -918,7 +891,7 @@ def test_a_batch_beyond_all_sizes_is_named(python):
     code = """
     out([run([64], batch=10**18, budget="1 GiB")[1], run([64], batch=10**18)[1], run([64], batch=10**6)[1]])
     """
-    *large, fine = python(OPEN, code)
+    *large, fine = python(DENSE, OPEN, code)
     for explanations in large:
         assert len(explanations) == 1
         assert "with a batch of 1000000000000000000 samples its tensors are larger than any memory" in explanations[0]
