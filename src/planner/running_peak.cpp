@@ -49,17 +49,10 @@ running_peak::running_peak(const scheduler& facts, const option_set& options, co
   for (std::size_t i = 0; i < g.ops.size(); ++i) {
     const auto id = static_cast<op_id>(i);
     const op& o = g.ops[i];
-    const auto touches = [&](storage_id s) {
+    for_each_storage(o, [&](storage_id s) {
       std::vector<op_id>& ops = ops_of_[owner[index(s)]];
       if (ops.empty() || ops.back() != id) ops.push_back(id);
-    };
-    for (const auto* refs : {&o.inputs, &o.outputs})
-      for (const tensor_ref& r : *refs)
-        touches(r.storage);
-    std::for_each(o.optional_outputs.begin(), o.optional_outputs.end(), touches);
-    for (const stash_alternative& a : o.alternatives)
-      for (const stash_read& r : a.reads)
-        touches(r.storage);
+    });
     const bool runs = o.stage == op_stage::forward || o.stage == op_stage::backward;
     if (runs && first_op_ < 0) first_op_ = id;
     if (runs) steps_[i].push_back({id, step_place::itself});

@@ -89,16 +89,8 @@ class pass {
     places_.clear();
     const auto clear = [&](storage_id s) { dense_[index(s)] = kept_[index(s)] = -1; };
     std::for_each(storages.begin(), storages.end(), clear);
-    for (const op_id id : ops) {
-      const op& o = g_.op_at(id);
-      for (const auto* refs : {&o.inputs, &o.outputs})
-        for (const tensor_ref& r : *refs)
-          clear(r.storage);
-      std::for_each(o.optional_outputs.begin(), o.optional_outputs.end(), clear);
-      for (const stash_alternative& a : o.alternatives)
-        for (const stash_read& r : a.reads)
-          clear(r.storage);
-    }
+    for (const op_id id : ops)
+      for_each_storage(g_.op_at(id), clear);
   }
 
   std::int32_t next_step() const { return static_cast<std::int32_t>(out_.steps.size()); }

@@ -60,6 +60,20 @@ struct schedule_part {
   std::vector<step_place> added;  ///< steps besides those of ops
 };
 
+/// Calls body(storage) for whatever an op may touch, some storages more than once: its operands, optional
+/// outputs and what its alternatives read.
+template <class Body>
+void for_each_storage(const op& o, const Body& body) {
+  for (const auto* refs : {&o.inputs, &o.outputs})
+    for (const tensor_ref& r : *refs)
+      body(r.storage);
+  for (const storage_id s : o.optional_outputs)
+    body(s);
+  for (const stash_alternative& a : o.alternatives)
+    for (const stash_read& r : a.reads)
+      body(r.storage);
+}
+
 /// Facts of a graph that every schedule needs; computed once.
 class scheduler {
  public:
