@@ -206,7 +206,8 @@ struct cast_decode_body {
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_codes<Bits, Scaled>(input, first, count);
   }
-  STASH_DEVICE group<Element> values(const loaded& codes) const {
+  STASH_DEVICE group<Element> values(loaded codes) const {
+    take_codes<Bits>(codes);
     return values_of<Element, Bits, Scaled>(codes, type, input.conversion);
   }
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& codes) const {
@@ -235,8 +236,7 @@ struct cast_bits {
     fetch_codes<Bits, Scaled>(stash, first, count);
   }
   STASH_DEVICE std::uint8_t bits(loaded codes) const {
-    // Taken apart here, so that those of other groups are not held meanwhile.
-    if constexpr (Bits == 6) take_codes<Bits>(codes);
+    take_codes<Bits>(codes);
     unsigned bits = 0;
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i) {

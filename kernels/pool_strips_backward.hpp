@@ -55,30 +55,6 @@ class strip_gradients {
   }
 };
 
-/// Gradients of pieces as f32, exact but for NaN, whose sign may be lost.
-template <class Bits, unsigned Count>
-STASH_DEVICE void floats_of(const vector16 (&pieces)[Count], const element_type& type,
-                            float (&values)[Count][piece_elements<Bits>]) {
-  const auto each = [&](const auto& convert) {
-    STASH_UNROLL
-    for (unsigned c = 0; c < Count; ++c) {
-      STASH_UNROLL
-      for (unsigned w = 0; w < 4; ++w)
-        convert(pieces[c].word[w], values[c] + w * per_word<Bits>);
-    }
-  };
-  if constexpr (sizeof(Bits) == 4) {
-    each([](std::uint32_t word, float* value) { *value = as_float(word); });
-  } else if (type.bf16) {
-    each([](std::uint32_t word, float* value) {
-      value[0] = as_float(word << 16);
-      value[1] = as_float(word & 0xffff0000U);
-    });
-  } else {
-    each([](std::uint32_t word, float* value) { halves_to_floats(word, value); });
-  }
-}
-
 /// Sums of f32: rows of dx that the windows so far have not completed.
 template <class Bits, unsigned Stride>
 class strip_sums {
@@ -91,7 +67,9 @@ class strip_sums {
   STASH_DEVICE bool add(const element_type& type, const std::uint32_t (&codes)[windows],
                         const vector16 (&gradients)[windows], vector16 (&pixels)[Stride][columns]) {
     float gradient[windows][length];
-    floats_of<Bits>(gradients, type, gradient);
+    STASH_UNROLL
+    for (unsigned c = 0; c < windows; ++c)
+      floats_of_piece<Bits>(gradients[c], type, gradient[c]);
     float sum_of_all = 0;
     const auto complete = [&](unsigned row, const row_sums& sums) {
       STASH_UNROLL

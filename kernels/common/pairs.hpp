@@ -17,8 +17,7 @@ constexpr std::uint32_t both(std::uint32_t half) {
 }
 
 /// The words of eight 16-bit elements as f32, exact but for NaN, whose sign may be lost.
-STASH_DEVICE void floats_of_pairs(const std::uint32_t (&words)[4], const element_type& type,
-                                  float (&values)[group_elements]) {
+STASH_DEVICE void floats_of_pairs(const std::uint32_t (&words)[4], const element_type& type, float* values) {
   if (type.bf16) {
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w) {
@@ -31,17 +30,24 @@ STASH_DEVICE void floats_of_pairs(const std::uint32_t (&words)[4], const element
       halves_to_floats(words[w], values + 2 * w);
   }
 }
-/// The same of a group's pieces, of any type.
+/// The same of a piece, of any type.
+template <class Bits>
+STASH_DEVICE void floats_of_piece(const vector16& piece, const element_type& type, float* values) {
+  if constexpr (sizeof(Bits) == 4) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i)
+      values[i] = as_float(piece.word[i]);
+  } else {
+    floats_of_pairs(piece.word, type, values);
+  }
+}
+/// The same of a group's pieces.
 template <class Bits>
 STASH_DEVICE void floats_of_pieces(const vector16 (&pieces)[group_vectors<Bits>], const element_type& type,
                                    float (&values)[group_elements]) {
-  if constexpr (sizeof(Bits) == 4) {
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      values[i] = as_float(pieces[i / 4].word[i % 4]);
-  } else {
-    floats_of_pairs(pieces[0].word, type, values);
-  }
+  STASH_UNROLL
+  for (unsigned v = 0; v < group_vectors<Bits>; ++v)
+    floats_of_piece<Bits>(pieces[v], type, values + 16 / sizeof(Bits) * v);
 }
 /// Results of arithmetic, none of which is NaN, as the pieces of a group.
 template <class Bits>

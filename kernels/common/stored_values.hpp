@@ -260,20 +260,26 @@ struct code_group {
   std::uint8_t scale;
 };
 
-/// Completes a group that has its words. Not for fp10.
+/// Completes a group that has its words.
 template <unsigned Bits>
 STASH_DEVICE void take_codes(code_group& g) {
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i) {
-    const unsigned bit = Bits * i;
-    std::uint32_t code = g.words[bit / 32] >> (bit % 32);
-    if (bit % 32 + Bits > 32) code |= g.words[bit / 32 + 1] << (32 - bit % 32);
-    g.code[i] = code & ((1U << Bits) - 1);
+  if constexpr (Bits == 10) {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i)
+      g.code[i] = g.words[i / 3] >> (10 * (i % 3)) & 0x3ff;
+  } else {
+    STASH_UNROLL
+    for (unsigned i = 0; i < group_elements; ++i) {
+      const unsigned bit = Bits * i;
+      std::uint32_t code = g.words[bit / 32] >> (bit % 32);
+      if (bit % 32 + Bits > 32) code |= g.words[bit / 32 + 1] << (32 - bit % 32);
+      g.code[i] = code & ((1U << Bits) - 1);
+    }
   }
 }
 
-/// The codes of group `index`. Reads nothing behind the plane; codes behind it are zero. Bits = 10: three to
-/// a word.
+/// The words of group `index`, which take_codes() takes apart where they are looked at: codes of other groups
+/// are not held meanwhile. Reads nothing behind the plane; codes behind it are zero.
 template <unsigned Bits, bool Scaled>
 STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index) {
   code_group g{};
@@ -291,9 +297,6 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
     STASH_UNROLL
     for (unsigned i = 0; i < 3; ++i)
       g.words[i] = funnel_right(words[i] << 2, words[i + 1], 2 + 10 * skipped);
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i)
-      g.code[i] = g.words[i / 3] >> (10 * (i % 3)) & 0x3ff;
   } else {
     std::uint32_t words[4] = {};
     const std::uint8_t* at = from.codes + index * Bits;  // eight codes are as many bytes as a code has bits
@@ -324,7 +327,6 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       g.words[i] = words[i];
-    take_codes<Bits>(g);
     if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
   return g;

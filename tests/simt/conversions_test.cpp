@@ -459,7 +459,8 @@ void check_groups_of_fp10(dtype dtype) {
     cast.codes = reinterpret_cast<std::uint8_t*>(memory);
     cast.bytes = sizeof(memory);
     for (std::uint32_t index = 0; index < 3; ++index) {
-      const code_group codes = load_codes<10, false>(cast, index);
+      code_group codes = load_codes<10, false>(cast, index);
+      take_codes<10>(codes);
       packed_group<std::uint16_t> found;
       packed_group<std::uint32_t> exact;
       fp10_elements_of(codes, type, cast.conversion, found);
