@@ -185,37 +185,40 @@ struct pooling {
   bool with_relu;
   pool_window window;
 
-  /// x, and y = x pooled by two. With channels first a map is planes of 64 x 64.
+  /// x, and y = x pooled by two or, with windows one apart and padding, as large as x. With channels first a
+  /// map is planes of 64 x 64.
   tensor_view whole(const device_map& m) const { return with_planes(m, 64); }
-  tensor_view half(const device_map& m) const { return with_planes(m, 32); }
+  tensor_view pooled(const device_map& m) const { return with_planes(m, halves() ? 32 : 64); }
+  shape pooled_dims(const map_form& form) const { return halves() ? form.pooled_dims() : form.dims(); }
   encoding form() const {
     return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
             .window_cells = static_cast<std::uint16_t>(window.cells())};
   }
   void forward(const device_map& x, const device_map& y, const encoded_view& kept, void* stream) const {
     if (with_relu) {
-      relu_max_pool_forward(whole(x), half(y), window, kept, {}, rule, on_device(stream));
+      relu_max_pool_forward(whole(x), pooled(y), window, kept, {}, rule, on_device(stream));
     } else {
-      max_pool_forward(whole(x), half(y), window, kept, rule, on_device(stream));
+      max_pool_forward(whole(x), pooled(y), window, kept, rule, on_device(stream));
     }
   }
   void backward(const device_map& dy, const const_encoded_view& kept, const device_map& dx,
                 void* stream) const {
     if (with_relu) {
-      relu_max_pool_backward(half(dy), kept, whole(dx), window, on_device(stream));
+      relu_max_pool_backward(pooled(dy), kept, whole(dx), window, on_device(stream));
     } else {
-      max_pool_backward(half(dy), kept, whole(dx), window, on_device(stream));
+      max_pool_backward(pooled(dy), kept, whole(dx), window, on_device(stream));
     }
   }
   void dense_backward(const device_map& dy, const device_map& x, const device_map& dx, void* stream) const {
     if (with_relu) {
-      relu_max_pool_backward(half(dy), whole(x), whole(dx), window, rule, on_device(stream));
+      relu_max_pool_backward(pooled(dy), whole(x), whole(dx), window, rule, on_device(stream));
     } else {
-      max_pool_backward(half(dy), whole(x), whole(dx), window, rule, on_device(stream));
+      max_pool_backward(pooled(dy), whole(x), whole(dx), window, rule, on_device(stream));
     }
   }
 
  private:
+  bool halves() const { return window.stride_h == 2; }
   /// A map as it is, or where channels come first as planes of `side` x `side`.
   tensor_view with_planes(const device_map& m, std::int64_t side) const {
     if (window.layout == pool_layout::channels_last) return m.view();
@@ -226,7 +229,7 @@ struct pooling {
 measured_case pool_forward(std::string name, const pooling& p, bool writes) {
   return {std::move(name), takes_floats, [=](const map_form& form, map_source& maps) -> prepared_case {
             const shared_map x = maps.before_relu(form);
-            const auto y = std::make_shared<device_map>(form.type, form.pooled_dims());
+            const auto y = std::make_shared<device_map>(form.type, p.pooled_dims(form));
             if (!writes) {
               return {[](void*) {},
                       [=](void* stream) { p.forward(*x, *y, {}, stream); },
@@ -248,7 +251,7 @@ measured_case pool_forward(std::string name, const pooling& p, bool writes) {
 measured_case pool_backward(std::string name, const pooling& p, bool from_form) {
   return {std::move(name), takes_floats, [=](const map_form& form, map_source& maps) -> prepared_case {
             const shared_map x = maps.before_relu(form), dx = empty_map(form);
-            const auto dy = std::make_shared<device_map>(form.type, form.pooled_dims());
+            const auto dy = std::make_shared<device_map>(form.type, p.pooled_dims(form));
             const auto kept = std::make_shared<stored_map>(p.form(), form.type, dy->elements());
             p.forward(*x, *dy, kept->write(), nullptr);
             wait_for_device();
@@ -269,21 +272,32 @@ measured_case pool_backward(std::string name, const pooling& p, bool from_form) 
           }};
 }
 
+void add_pooling(std::vector<measured_case>& cases, const pooling& p, const std::string& kind) {
+  const std::string layer = p.with_relu ? "relu_max_pool" : "max_pool";
+  const std::string form = to_string(p.form());
+  cases.push_back(pool_forward(layer + "_forward/no_stash" + kind, p, false));
+  cases.push_back(pool_forward(layer + "_forward/" + form + kind, p, true));
+  cases.push_back(pool_backward(layer + "_backward/" + form + kind, p, true));
+  cases.push_back(pool_backward(layer + "_backward/x" + kind, p, false));
+}
+
 void add_pooling(std::vector<measured_case>& cases) {
   for (const pool_layout layout : {pool_layout::channels_last, pool_layout::channels_first}) {
+    const std::string planes = layout == pool_layout::channels_last ? "" : "_channels_first";
     for (const int kernel : {2, 3}) {
-      for (const bool with_relu : {false, true}) {
-        const pooling p{with_relu, {.kernel_h = kernel, .kernel_w = kernel, .layout = layout}};
-        const std::string layer = with_relu ? "relu_max_pool" : "max_pool";
-        const std::string form = to_string(p.form());
-        const std::string kind = std::string(kernel == 2 ? "" : "_3x3") +
-                                 (layout == pool_layout::channels_last ? "" : "_channels_first");
-        cases.push_back(pool_forward(layer + "_forward/no_stash" + kind, p, false));
-        cases.push_back(pool_forward(layer + "_forward/" + form + kind, p, true));
-        cases.push_back(pool_backward(layer + "_backward/" + form + kind, p, true));
-        cases.push_back(pool_backward(layer + "_backward/x" + kind, p, false));
-      }
+      for (const bool with_relu : {false, true})
+        add_pooling(cases, {with_relu, {.kernel_h = kernel, .kernel_w = kernel, .layout = layout}},
+                    (kernel == 2 ? "" : "_3x3") + planes);
     }
+    // As beside convolutions, whose maps theirs are joined with.
+    const pool_window one_apart{.kernel_h = 3,
+                                .kernel_w = 3,
+                                .stride_h = 1,
+                                .stride_w = 1,
+                                .pad_top = 1,
+                                .pad_left = 1,
+                                .layout = layout};
+    add_pooling(cases, {false, one_apart}, "_3x3_stride_1" + planes);
   }
 }
 
