@@ -75,13 +75,13 @@ STASH_DEVICE void begin_kernel() {
   asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// The same; before, while others are still at work, thread 0 of every block calls ahead(), which may call
-/// fetch_ahead() and touches no memory itself. Not where there are more than `most` blocks: what is fetched
-/// just before it is read may be read from memory twice.
+/// The same; before, while others are still at work, thread 0 of each of the first `most` blocks calls
+/// ahead(), which may call fetch_ahead() and touches no memory itself. Blocks behind those have nobody to
+/// wait for: what is fetched just before it is read may be read from memory twice.
 template <class Ahead>
 STASH_DEVICE void begin_kernel(unsigned most, const Ahead& ahead) {
 #if __CUDA_ARCH__ >= 900
-  if (threadIdx.x == 0 && gridDim.x <= most) ahead();
+  if (threadIdx.x == 0 && blockIdx.x < most) ahead();
 #endif
   begin_kernel();
 }
@@ -230,7 +230,7 @@ STASH_DEVICE std::uint64_t block_rank() {
 STASH_DEVICE void begin_kernel() {}
 template <class Ahead>
 STASH_DEVICE void begin_kernel(unsigned most, const Ahead& ahead) {
-  if (simt::thread_index().x == 0 && simt::grid_size().x <= most) ahead();
+  if (simt::thread_index().x == 0 && simt::block_index().x < most) ahead();
 }
 /// Looks at the ends, so that what lies outside of memory is found.
 STASH_DEVICE void fetch_ahead(const void* from, std::uint32_t bytes) {

@@ -32,7 +32,7 @@ inline constexpr unsigned narrow_gradient_blocks = 2;
 inline constexpr unsigned gradient_blocks = 4;
 inline constexpr unsigned dropout_blocks = 4;
 
-/// Blocks that may all be in place before the kernel in front has ended. More of them have no input fetched
+/// Blocks that may be in place before the kernel in front has ended. Those behind them have no input fetched
 /// ahead, which would cost a large map 2 % on an H100.
 inline constexpr unsigned blocks_ahead = 1024;
 
