@@ -224,6 +224,20 @@ STASH_DEVICE void fetch_tables(const device_tiles& job, std::uint64_t block) {
   fetch_bytes(job.data + job.table_offset, job.tiles() * entry, first * entry, tile_warps * entry);
 }
 
+/// And the payloads, where the tables of an encoder say that they are, in one piece. They may still be
+/// written: what they say then is as good as any place of the slot. Sizes are not in them, so the last tile
+/// is taken to be as large as the others.
+STASH_DEVICE void fetch_payloads(const device_tiles& job, std::uint64_t block) {
+  constexpr std::uint64_t most = tile_warps * tile_elements * 2 * sizeof(std::uint32_t);
+  const std::uint64_t first = block * tile_warps, left = job.tiles() - first;
+  const std::uint64_t others = (left < tile_warps ? left : tile_warps) - 1;
+  if (others == 0) return;
+  const std::uint32_t from = load_early(job.table() + first), to = load_early(job.table() + first + others);
+  if (from >> 30 != entry_slot || to >> 30 != entry_slot || to <= from) return;
+  const std::uint64_t bytes = std::uint64_t{to - from} * 16 / others * (others + 1);
+  fetch_bytes(job.data, job.slot_end, std::uint64_t{from} * 16, bytes < most ? bytes : most);
+}
+
 /// Decodes a bitmap, or with Columns csr, into job.dense. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow, bool Columns, unsigned Most>
 STASH_KERNEL(tile_threads, tuning::decode_blocks)
@@ -232,6 +246,7 @@ decode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
     std::uint64_t own;
     const auto& all = job_of_block(list, own);
     fetch_tables<Columns>(all, own);
+    fetch_payloads(all, own);
   });
   std::uint64_t block;
   const device_tiles& job = job_of_block(list, block);
@@ -326,6 +341,7 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
     constexpr std::uint64_t groups = tile_warps * tile_rows * row_groups;
     fetch_groups<Element>(dy, block_rank() * groups, groups);
     fetch_tables<Columns>(job, block_rank());
+    if constexpr (Columns) fetch_payloads(job, block_rank());
   });
   constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);

@@ -130,10 +130,11 @@ def kernels(text):
 
 
 def waiting(text):
-    """Names of the kernels that wait for those in front of them before they touch memory or end, and have no loads that
-    may be moved in front of the wait."""
+    """Names of the kernels that wait for those in front of them before they end or touch memory, but by load_early(), and
+    have no loads that may be moved in front of the wait."""
     first = re.compile(r"^\s*(griddepcontrol\.wait;|(?:[{]\s*)?(?:@!?%?\w+\s+)?(?:ret|exit|trap|griddepcontrol\.wait|"
-                       r"(?:ld|ldu|st|atom|red|cp|tex|suld|sust|multimem)\.(?!param|async\.bulk\.prefetch)\S+))", re.MULTILINE)
+                       r"(?:ld|ldu|st|atom|red|cp|tex|suld|sust|multimem)\."
+                       r"(?!param|relaxed\.gpu\.global\.u32|async\.bulk\.prefetch)\S+))", re.MULTILINE)
     movable = re.compile(r"\b(?:ld\.global\.nc|ldu\.|tex\.|suld\.|multimem\.)")
     found = ((name, body, first.search(body)) for name, body in bodies(text))
     return {name for name, body, match in found

@@ -76,8 +76,8 @@ STASH_DEVICE void begin_kernel() {
 #endif
 }
 /// The same; before, while others are still at work, thread 0 of each of the first `most` blocks calls
-/// ahead(), which may call fetch_ahead() and touches no memory itself. Blocks behind those have nobody to
-/// wait for: what is fetched just before it is read may be read from memory twice.
+/// ahead(), which may call fetch_ahead() and touches no memory but by load_early(). Blocks behind those have
+/// nobody to wait for: what is fetched just before it is read may be read from memory twice.
 template <class Ahead>
 STASH_DEVICE void begin_kernel(unsigned most, const Ahead& ahead) {
 #if __CUDA_ARCH__ >= 900
@@ -91,6 +91,14 @@ STASH_DEVICE void fetch_ahead(const void* from, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
 #endif
+}
+
+/// A word that others may still write, from the second-level cache: a hint where to look, and nothing else.
+/// Who reads the word later does not see this answer again.
+STASH_DEVICE std::uint32_t load_early(const std::uint32_t* word) {
+  std::uint32_t value;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word));
+  return value;
 }
 
 STASH_DEVICE void sync_block() {
@@ -237,6 +245,9 @@ STASH_DEVICE void fetch_ahead(const void* from, std::uint32_t bytes) {
   const auto* const first = static_cast<const volatile std::uint8_t*>(from);
   (void)first[0];
   (void)first[bytes - 1];
+}
+STASH_DEVICE std::uint32_t load_early(const std::uint32_t* word) {
+  return *word;
 }
 
 // The default arguments are the caller's file and line.

@@ -251,7 +251,8 @@ class PathTest(unittest.TestCase):
 
     def test_kernels_wait_before_they_touch_memory(self):
         wait = "\tgriddepcontrol.wait;\n"
-        good = "\tld.param.u64 %rd1, [a];\n\tcp.async.bulk.prefetch.L2.global [%rd1], %r1;\n" + wait + WIDE + "\tret;\n"
+        early = "\tld.relaxed.gpu.global.u32 %r1, [%rd1];\n\tcp.async.bulk.prefetch.L2.global [%rd1], %r1;\n"
+        good = "\tld.param.u64 %rd1, [a];\n" + early + wait + WIDE + "\tret;\n"
         bad = {"late": WIDE + wait, "atomic": "\t@%p1 atom.global.add.u32 %r1, [%rd1], 1;\n" + wait, "never": WIDE,
                "now_and_then": "\t@%p1 griddepcontrol.wait;\n" + WIDE, "ends": "\t@%p1 ret;\n" + wait,
                "texture": "\ttex.1d.v4.f32.f32 {a}, [t, {b}];\n" + wait, "inline": "\t{ ld.global.u32 %r1, [%rd1]; }\n" + wait,
