@@ -5,10 +5,12 @@
 /// kernels of their own (pool_pairs.hpp).
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/pairs.hpp"
 #include "pool_backward.hpp"
 #include "pool_forward.hpp"
+#include "pool_runs_backward.hpp"
 
 namespace stash::kernels {
 
@@ -56,9 +58,60 @@ STASH_DEVICE void share_places(std::uint64_t unit, T* map, std::uint64_t own,
   }
 }
 
+/// Whether digits_of_winners() knows the codes.
+STASH_DEVICE bool are_digits(const encoded_winners& source, std::uint32_t cells) {
+  if (cells != 4) return false;
+  if (source.bits == 4) return source.passing == pass_source::code;
+  return source.passing == pass_source::always || source.passing == pass_source::plane;
+}
+/// The cells of eight windows of four, a hexadecimal digit each, from value `first` on; 7 where the gradient
+/// does not pass.
+STASH_DEVICE std::uint32_t digits_of_winners(const encoded_winners& source, std::uint64_t first) {
+  const auto word = static_cast<std::uint32_t>(load_word(source.cells, source.bits, first / group_elements));
+  if (source.bits == 4) {
+    const std::uint32_t beyond = (word >> 2 | word >> 3) & 0x11111111U;
+    const std::uint32_t corrupt = beyond & ~(word & word >> 1 & word >> 2 & word >> 3);
+    if (corrupt != 0) atomic_or(&source.report->status, status_corrupt);
+    return (word | corrupt * 15) & 0x77777777U;
+  }
+  std::uint32_t digits = (word | word << 8) & 0x00ff00ffU;
+  digits = (digits | digits << 4) & 0x0f0f0f0fU;
+  digits = (digits | digits << 2) & 0x33333333U;
+  const bool all_pass = source.passing == pass_source::always;
+  return all_pass ? digits : digits | (~four_times(source.plane[first / group_elements]) & 0x77777777U);
+}
+/// Gradients of 16 bits, two to a word, where digits name a cell; else zeros.
+class digit_gates {
+ public:
+  STASH_DEVICE explicit digit_gates(std::uint32_t digits) {
+    // A digit for each byte of a gradient, and four gradients to a word.
+    const auto doubled = [&](unsigned bytes) {
+      const std::uint32_t apart = pick_bytes_at(digits, 0, bytes);
+      return (apart & 0x000f000fU) * 0x11 | (apart & 0x00f000f0U) * 0x110;
+    };
+    bytes_[0] = doubled(0x4140);
+    bytes_[1] = doubled(0x4342);
+  }
+  STASH_DEVICE vector16 of(std::uint32_t cell, const vector16& gradients) const {
+    const std::uint32_t chosen = 0xffU << (8 * cell);
+    vector16 out;
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      out.word[w] = gradients.word[w] & pick_bytes_at(chosen, 0, bytes_[w / 2] >> (16 * (w % 2)));
+    return out;
+  }
+
+ private:
+  std::uint32_t bytes_[2];
+};
+
+template <class Bits, class Source>
+inline constexpr bool may_be_digits = !has_halves<Bits> && std::is_same_v<Source, encoded_winners>;
+
 /// dx where channels come last. Grid: threads for all units of y.
 template <class Bits, class Source>
-STASH_KERNEL(pool_threads, Source::resident_blocks)
+STASH_KERNEL(pool_threads,
+             may_be_digits<Bits, Source> ? tuning::pool_blocks_of_digits : Source::resident_blocks)
 pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
   constexpr unsigned width = group_elements, pieces = group_vectors<Bits>;
@@ -75,23 +128,27 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   STASH_UNROLL
   for (unsigned p = 0; p < pieces; ++p)
     gradients[p] = *reinterpret_cast<const vector16*>(from[p]);
-  winners<width> w = load_winners<Bits, width>(job, source, o);
   const auto kernel_d = static_cast<std::uint32_t>(job.depth.kernel);
   const auto kernel_h = static_cast<std::uint32_t>(job.rows.kernel);
   const auto kernel_w = static_cast<std::uint32_t>(job.columns.kernel);
-  drop_cells(kernel_d * kernel_h * kernel_w, source, w);
-  group<std::uint32_t> cells;
-  STASH_UNROLL
-  for (unsigned i = 0; i < width; ++i)
-    cells.value[i] = w.cell[i];
-  if constexpr (has_halves<Bits>) cells = shared_halves<neighbours>(own, cells);
+  const std::uint32_t count = kernel_d * kernel_h * kernel_w;
+  bool by_digits = false;
+  std::uint32_t digits = 0;
+  if constexpr (may_be_digits<Bits, Source>) {
+    by_digits = are_digits(source, count);
+    if (by_digits) digits = digits_of_winners(source, o.pixel * job.channels + o.channel);
+  }
+  winners<width> w;
+  if (!by_digits) {
+    w = load_winners<Bits, width>(job, source, o);
+    drop_cells(count, source, w);
+  }
   STASH_UNROLL
   for (vector16& piece : gradients) {
     STASH_UNROLL
     for (std::uint32_t& word : piece.word)
       word = arriving(job.type, word, Bits{});
   }
-  const group<Bits> share = unpacked<Bits>(gradients);
 
   const auto length = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   const std::uint64_t y_step = length(job.columns.in) * job.x_pitch;
@@ -101,26 +158,45 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
                      o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
                          length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel,
                      to);
-  if (own - own % pieces >= job.y_units) return;
-  std::uint64_t slice = 0;
-  std::uint32_t cell = 0;
-  for (std::uint32_t kz = 0; kz < kernel_d; ++kz, slice += z_step) {
-    std::uint64_t row = slice;
-    for (std::uint32_t ky = 0; ky < kernel_h; ++ky, row += y_step) {
-      std::uint64_t offset = row;
-      for (std::uint32_t kx = 0; kx < kernel_w; ++kx, offset += job.x_pitch, ++cell) {
-        group<Bits> out;
-        STASH_UNROLL
-        for (unsigned i = 0; i < width; ++i)
-          out.value[i] = cells.value[i] == cell ? share.value[i] : Bits{0};
-        vector16 v[pieces];
-        pack(out, v);
-        STASH_UNROLL
-        for (unsigned p = 0; p < pieces; ++p)
-          store_vector(reinterpret_cast<vector16*>(to[p] + offset), v[p]);
+  // Calls make(cell, pieces) for every cell, and stores those.
+  const auto store_cells = [&](const auto& make) {
+    std::uint64_t slice = 0;
+    std::uint32_t cell = 0;
+    for (std::uint32_t kz = 0; kz < kernel_d; ++kz, slice += z_step) {
+      std::uint64_t row = slice;
+      for (std::uint32_t ky = 0; ky < kernel_h; ++ky, row += y_step) {
+        std::uint64_t offset = row;
+        for (std::uint32_t kx = 0; kx < kernel_w; ++kx, offset += job.x_pitch, ++cell) {
+          vector16 v[pieces];
+          make(cell, v);
+          STASH_UNROLL
+          for (unsigned p = 0; p < pieces; ++p)
+            store_vector(reinterpret_cast<vector16*>(to[p] + offset), v[p]);
+        }
       }
     }
+  };
+  if constexpr (may_be_digits<Bits, Source>) {
+    if (by_digits) {
+      const digit_gates gates(digits);
+      return store_cells(
+          [&](std::uint32_t cell, vector16(&v)[pieces]) { v[0] = gates.of(cell, gradients[0]); });
+    }
   }
+  group<std::uint32_t> cells;
+  STASH_UNROLL
+  for (unsigned i = 0; i < width; ++i)
+    cells.value[i] = w.cell[i];
+  if constexpr (has_halves<Bits>) cells = shared_halves<neighbours>(own, cells);
+  if (own - own % pieces >= job.y_units) return;
+  const group<Bits> share = unpacked<Bits>(gradients);
+  store_cells([&](std::uint32_t cell, vector16(&v)[pieces]) {
+    group<Bits> out;
+    STASH_UNROLL
+    for (unsigned i = 0; i < width; ++i)
+      out.value[i] = cells.value[i] == cell ? share.value[i] : Bits{0};
+    pack(out, v);
+  });
 }
 
 }  // namespace stash::kernels

@@ -50,6 +50,8 @@ inline constexpr unsigned pool_threads = 256;
 /// Of these and others below, ptxas wants a few registers more on later architectures, where one block less
 /// is better than to spill.
 inline constexpr unsigned pool_blocks = 3;
+/// Of 16-bit elements side by side whose codes are digits: a thread has few loads.
+inline constexpr unsigned pool_blocks_of_digits = 5;
 /// Where a thread has two windows of 2 x 2.
 inline constexpr unsigned pool_blocks_of_small_pairs = architecture >= 120 ? 3 : 4;
 /// Where a thread sums 16-bit elements two at a time.
