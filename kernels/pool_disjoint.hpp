@@ -58,27 +58,19 @@ STASH_DEVICE void share_places(std::uint64_t unit, T* map, std::uint64_t own,
   }
 }
 
-/// Whether digits_of_winners() knows the codes.
+/// Whether digits_of_winners() knows the codes: no two bits name a cell beyond four.
 STASH_DEVICE bool are_digits(const encoded_winners& source, std::uint32_t cells) {
-  if (cells != 4) return false;
-  if (source.bits == 4) return source.passing == pass_source::code;
-  return source.passing == pass_source::always || source.passing == pass_source::plane;
+  return cells == 4 && (source.passing == pass_source::always || source.passing == pass_source::plane);
 }
 /// The cells of eight windows of four, a hexadecimal digit each, from value `first` on; 7 where the gradient
 /// does not pass.
 STASH_DEVICE std::uint32_t digits_of_winners(const encoded_winners& source, std::uint64_t first) {
-  const auto word = static_cast<std::uint32_t>(load_word(source.cells, source.bits, first / group_elements));
-  if (source.bits == 4) {
-    const std::uint32_t beyond = (word >> 2 | word >> 3) & 0x11111111U;
-    const std::uint32_t corrupt = beyond & ~(word & word >> 1 & word >> 2 & word >> 3);
-    if (corrupt != 0) atomic_or(&source.report->status, status_corrupt);
-    return (word | corrupt * 15) & 0x77777777U;
-  }
-  std::uint32_t digits = (word | word << 8) & 0x00ff00ffU;
+  std::uint32_t digits = reinterpret_cast<const std::uint16_t*>(source.cells)[first / group_elements];
+  digits = (digits | digits << 8) & 0x00ff00ffU;
   digits = (digits | digits << 4) & 0x0f0f0f0fU;
   digits = (digits | digits << 2) & 0x33333333U;
-  const bool all_pass = source.passing == pass_source::always;
-  return all_pass ? digits : digits | (~four_times(source.plane[first / group_elements]) & 0x77777777U);
+  if (source.passing == pass_source::always) return digits;
+  return digits | (~four_times(source.plane[first / group_elements]) & 0x77777777U);
 }
 /// Gradients of 16 bits, two to a word, where digits name a cell; else zeros.
 class digit_gates {

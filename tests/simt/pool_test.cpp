@@ -618,10 +618,11 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   struct layer {
     pool_window window;
     std::int64_t width;
+    bool relu = false;
   };
-  for (const auto& [window, width] :
+  for (const auto& [window, width, relu] :
        {layer{{3, 3, 3, 3}, 6}, layer{last, 6}, layer{dense_last, 6}, layer{first, 6}, layer{dense, 6},
-        layer{first, 16}, layer{unpadded, 16}}) {
+        layer{first, 16}, layer{unpadded, 16}, layer{last, 6, true}, layer{first, 16, true}}) {
     for (const std::int64_t channels : {1, 8}) {
       const bool rows = window.layout == pool_layout::channels_first;
       geometry g{window, {1, rows ? channels / 4 + 1 : channels, 1, 6, width, {}}, {}, false};
@@ -637,10 +638,14 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
           const std::vector<std::uint8_t> plane = reference_plane(cells, 4);
           encoded index(plane.size());
           std::copy(plane.begin(), plane.end(), index.data());
-          max_pool_backward(dy.view(), index.in(), expected.view(), window, on_host);
+          const auto backward = [&, relu = relu, window = window](stored_map& to, const auto& where) {
+            const tensor_view from = in_space(dy.view(), where), into = in_space(to.view(), where);
+            if (relu) return relu_max_pool_backward(from, index.in(), into, window, where);
+            max_pool_backward(from, index.in(), into, window, where);
+          };
+          backward(expected, on_host);
           const std::uint32_t status = std::exchange(index.report.status, 0U);
-          max_pool_backward(in_space(dy.view(), on_device), index.in(), in_space(dx.view(), on_device),
-                            window, on_device);
+          backward(dx, on_device);
           ASSERT_EQ(index.report.status, status) << "code " << code << " at " << i;
           ASSERT_EQ(dx.bits(), expected.bits()) << "code " << code << " at " << i;
         }
