@@ -140,7 +140,8 @@ STASH_DEVICE void read_row_ends(const device_tiles& job, std::uint64_t tile, row
 /// Shared memory of a warp that takes a tile of csr apart: a byte for each element.
 inline constexpr unsigned mark_vectors = static_cast<unsigned>(tile_elements) / 16;
 
-/// A tile of csr; `marks` are mark_vectors. With `values` they are elements in the image.
+/// A tile of csr; `marks` are mark_vectors. With `values` they are elements in the image; else they are not
+/// read.
 template <class Element, bool Narrow>
 STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
                                vector16* marks, tile_seen& seen) {
@@ -162,7 +163,9 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool
   for (unsigned v = 0; v < mark_vectors; v += warp_lanes)
     marks[v + lane] = {};
   vector16* const read = image + place_to_read<Element, Narrow>(job, stored) / 16;
-  copy_payload<Narrow>(payload, stored + seen.count, read);
+  const std::uint32_t passed_over = values ? 0 : stored / 16;
+  copy_payload<Narrow>(payload + 16 * passed_over, stored + seen.count - 16 * passed_over,
+                       read + passed_over);
   const std::uint8_t* columns = reinterpret_cast<const std::uint8_t*>(read) + stored;
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
@@ -341,7 +344,6 @@ gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
     constexpr std::uint64_t groups = tile_warps * tile_rows * row_groups;
     fetch_groups<Element>(dy, block_rank() * groups, groups);
     fetch_tables<Columns>(job, block_rank());
-    if constexpr (Columns) fetch_payloads(job, block_rank());
   });
   constexpr unsigned bytes = image_bytes<Element, Columns>;
   STASH_SHARED(vector16, images, tile_warps * bytes / 16);
