@@ -16,6 +16,8 @@
 #include "pool_pieces_forward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
+#include "pool_stacks_backward.hpp"
+#include "pool_stacks_forward.hpp"
 #include "pool_strips_backward.hpp"
 #include "pool_tiles.hpp"
 
@@ -179,6 +181,38 @@ piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_r
           static_cast<std::uint32_t>(y_plane)};
 }
 
+/// Whether runs are whole pieces of rows that follow each other (pool_stacks.hpp). x has values.
+bool in_stacks(const pool_call& call, dtype type) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
+  if (!call.runs || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
+      width * size_of(type) % 16 != 0)
+    return false;
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  return (height + 4) * width < most && call.job.x_units < most * 2;
+}
+/// Rows of every plane, of x or y, one stack below the other.
+stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
+  const pool_job& job = call.job;
+  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
+  const std::int64_t planes = static_cast<std::int64_t>(job.x_units) / x_plane;
+  const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
+  constexpr std::int64_t pair = 2;
+  const auto rows_of = [&](std::int64_t groups) { return parts(parts(rows, groups), pair) * pair; };
+  std::int64_t groups = parts(rows, tuning::strip_rows);
+  while (planes * groups * pieces < tuning::enough_strips && rows_of(2 * groups) >= tuning::least_strip_rows)
+    groups *= 2;
+  const std::int64_t at_a_time = rows_of(groups);
+  groups = parts(rows, at_a_time);
+  return {divisor_of(pieces),
+          divisor_of(groups),
+          static_cast<std::uint32_t>(at_a_time),
+          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(x_plane),
+          static_cast<std::uint32_t>(y_plane)};
+}
+
 /// Whether the map that is read has pieces enough, and not too many.
 bool pieces_fit(const const_tensor_view& map) {
   const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
@@ -245,6 +279,15 @@ void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x
   });
 }
 
+void forward_stacks(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const stack_grid grid = stack_grid_of(call, x.type, call.job.rows.out);
+  with_element(x.type, [&](auto bits) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads, pool_forward_stacks<decltype(bits)>,
+           call.job, grid, relu, static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+  });
+}
+
 /// Whether kernels that count in 32 bits take all pixels, and distances in bytes between two.
 bool pixels_fit(const pool_job& job, std::uint64_t size) {
   const std::uint64_t x_pixels = job.x_units * group_elements / job.channels;
@@ -285,6 +328,7 @@ bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
   if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_stacks(call, x.type)) return forward_stacks(call, relu, x, y, planes);
   if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
@@ -326,6 +370,17 @@ void backward_pieces(const pool_call& call, const const_tensor_view& dy, const S
              pool_backward_pieces<decltype(bits), pad, Source>, call.job, grid,
              static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
     });
+  });
+}
+
+template <class Source>
+void backward_stacks(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  const stack_grid grid = stack_grid_of(call, dx.type, call.job.rows.in);
+  with_element(dx.type, [&](auto bits) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+           pool_backward_stacks<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data), source,
+           static_cast<void*>(dx.data));
   });
 }
 
@@ -439,8 +494,10 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   const bool pieces = dx.elements() > 0 && dy.elements() > 0 && in_pieces(call, dx.type);
+  const bool stacks = dx.elements() > 0 && dy.elements() > 0 && in_stacks(call, dx.type);
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
+    if (stacks) return backward_stacks(call, dy, source, dx);
     if (call.pixels && call.job.columns.kernel == 3 && dx.elements() > 0 && dy.elements() > 0 &&
         backward_strips(call, dy, source, dx))
       return;
@@ -450,6 +507,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (pieces && source.passing == pass_source::plane)
       return backward_pieces(call, dy, plane_winners{source}, dx);
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
+    if (stacks && !looks) return backward_stacks(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0 &&
         backward_pixels(call, dy, source, dx))
