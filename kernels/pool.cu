@@ -6,6 +6,7 @@
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 #include "pool_backward.hpp"
+#include "pool_coded_strips.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
@@ -283,8 +284,9 @@ void forward_stacks(const pool_call& call, bool relu, const const_tensor_view& x
                     const pool_planes& planes) {
   const stack_grid grid = stack_grid_of(call, x.type, call.job.rows.out);
   with_element(x.type, [&](auto bits) {
-    launch(call.name, call.context, pool_blocks(grid.units), pool_threads, pool_forward_stacks<decltype(bits)>,
-           call.job, grid, relu, static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+           pool_forward_stacks<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
+           static_cast<void*>(y.data), planes);
   });
 }
 
@@ -379,8 +381,8 @@ void backward_stacks(const pool_call& call, const const_tensor_view& dy, const S
   const stack_grid grid = stack_grid_of(call, dx.type, call.job.rows.in);
   with_element(dx.type, [&](auto bits) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
-           pool_backward_stacks<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data), source,
-           static_cast<void*>(dx.data));
+           pool_backward_stacks<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
+           source, static_cast<void*>(dx.data));
   });
 }
 
@@ -399,7 +401,7 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
   };
   const divisor by_rows = divisor_of(blocks_of(rows)), by_columns = divisor_of(blocks_of(columns));
   const std::uint64_t size = size_of(dx.type);
-  if (size == 2 && columns.stride == 2) {
+  if (size == 2) {
     if (units >> 31 != 0 || !pixels_fit(call.job, size)) return false;
     run(pool_backward_packed,
         packed_blocks{call.job.by_units, by_rows, by_columns, -before(rows), -before(columns),
@@ -408,13 +410,7 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
     return true;
   }
   const pixel_blocks blocks{by_rows, by_columns, -before(rows), -before(columns), units};
-  if (size == 2) {
-    run(pool_backward_pixels<std::uint16_t, 1>, blocks);
-  } else if (columns.stride == 1) {
-    run(pool_backward_pixels<std::uint32_t, 1>, blocks);
-  } else {
-    run(pool_backward_pixels<std::uint32_t, 2>, blocks);
-  }
+  run(pool_backward_pixels<std::uint32_t, 2>, blocks);
   return true;
 }
 
@@ -429,9 +425,10 @@ std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
 }
 
 /// False if there are too many pixels, or if they lie too far apart.
-template <class Bits, unsigned Stride>
-bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
+template <class Bits, unsigned Stride, class Source>
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
+  constexpr bool coded = std::is_same_v<Source, encoded_winners>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
   const pool_job& job = call.job;
   const window_axis &rows = job.rows, &columns = job.columns;
@@ -440,7 +437,8 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   const auto length = [](std::int64_t in) { return static_cast<std::uint64_t>(in); };
   const std::uint64_t pieces = job.channels / piece_elements<Bits>;
   const std::uint64_t windows = parts(length(rows.in) + before(rows), stride);
-  const std::uint64_t strips = parts(length(columns.in) + before(columns), strip_columns<Bits, Stride>);
+  const std::uint64_t strips =
+      parts(length(columns.in) + before(columns), coded ? coded_columns : strip_columns<Bits, Stride>);
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
   std::uint64_t groups = parts(windows, tuning::strip_rows / stride);
@@ -453,12 +451,19 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   const auto row_bytes = [&](std::int64_t pixels, std::uint64_t pitch) {
     return length(pixels) * pitch * size;
   };
-  const std::uint64_t x_row = row_bytes(columns.in, source.x_pitch),
-                      dx_row = row_bytes(columns.in, job.x_pitch);
+  const std::uint64_t dx_row = row_bytes(columns.in, job.x_pitch);
   const std::uint64_t y_row = row_bytes(columns.out, job.y_pitch);
-  if (units(groups) >> 31 != 0 || (x_row | dx_row | y_row) >> 32 != 0 || !pixels_fit(job, size)) return false;
-  const auto map_of = [](std::uint64_t row, std::uint64_t pitch) {
-    return strip_map{static_cast<std::uint32_t>(pitch * size), static_cast<std::uint32_t>(row)};
+  // Winners are found in rows of x, or are codes of half a byte.
+  std::uint64_t from_row = length(columns.out) * job.channels / 2, from_step = job.channels / 2;
+  if constexpr (!coded) {
+    from_row = row_bytes(columns.in, source.x_pitch);
+    from_step = source.x_pitch * size;
+  }
+  if (units(groups) >> 31 != 0 || (from_row | from_step | dx_row | y_row) >> 32 != 0 ||
+      !pixels_fit(job, size))
+    return false;
+  const auto map_of = [](std::uint64_t row, std::uint64_t step) {
+    return strip_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
   };
   const std::uint64_t beside = neighbouring_pieces(pieces);
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
@@ -471,11 +476,18 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
                         -static_cast<std::int32_t>(before(columns)),
                         static_cast<std::uint32_t>(steps),
                         static_cast<std::uint32_t>(units(groups)),
-                        map_of(x_row, source.x_pitch),
-                        map_of(dx_row, job.x_pitch),
-                        map_of(y_row, job.y_pitch)};
-  launch(call.name, call.context, pool_blocks(grid.units), pool_threads, pool_backward_strips<Bits, Stride>,
-         job, grid, static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+                        map_of(from_row, from_step),
+                        map_of(dx_row, job.x_pitch * size),
+                        map_of(y_row, job.y_pitch * size)};
+  const auto run = [&](const auto& kernel) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads, kernel, job, grid,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  if constexpr (coded) {
+    run(pool_backward_coded_strips<Bits>);
+  } else {
+    run(pool_backward_strips<Bits, Stride>);
+  }
   return true;
 }
 bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
@@ -486,6 +498,13 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
     done = call.job.columns.stride == 1 ? backward_strips<element, 1>(call, dy, source, dx)
                                         : backward_strips<element, 2>(call, dy, source, dx);
   });
+  return done;
+}
+
+bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+                           const tensor_view& dx) {
+  bool done = false;
+  with_element(dx.type, [&](auto bits) { done = backward_strips<decltype(bits), 1>(call, dy, source, dx); });
   return done;
 }
 
@@ -507,10 +526,12 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (pieces && source.passing == pass_source::plane)
       return backward_pieces(call, dy, plane_winners{source}, dx);
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
-    if (stacks && !looks) return backward_stacks(call, dy, source, dx);
+    if (stacks && !looks && source.passing != pass_source::plane)
+      return backward_stacks(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0 &&
-        backward_pixels(call, dy, source, dx))
+        (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)
+                                      : backward_pixels(call, dy, source, dx)))
       return;
   }
   const auto run = [&](std::uint64_t blocks, const auto& kernel) {

@@ -7,6 +7,7 @@
 /// pool_runs.hpp takes other rows.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "pool_pieces.hpp"
 
@@ -29,25 +30,33 @@ STASH_DEVICE row_piece place_of_stack(const stack_grid& grid, std::uint32_t unit
   return place;
 }
 
-/// A stack's piece of the first row of a map, and places of what lies beside it: `Beside` elements on either
-/// side, the outermost ones of the piece itself where there are no others.
+/// The same place `rows` further down.
+template <class T>
+STASH_DEVICE T* row_below(T* from, std::int32_t rows, std::uint32_t row_bytes) {
+  using byte = std::conditional_t<std::is_const_v<T>, const std::uint8_t, std::uint8_t>;
+  return reinterpret_cast<T*>(reinterpret_cast<byte*>(from) +
+                              wide_product(static_cast<std::uint32_t>(rows), row_bytes));
+}
+
+/// A stack's piece of the first row of a map, and what lies beside it: `Beside` elements on either side, the
+/// outermost ones of the piece itself where there are no others.
 template <class Bits, unsigned Beside>
 struct stack_map {
-  const Bits* piece;
-  std::int32_t left, right;
-  std::uint32_t width;
+  const Bits *piece, *left, *right;
+  std::uint32_t row_bytes;
 
   STASH_DEVICE stack_map(const void* map, std::uint32_t plane_values, std::uint32_t columns,
                          const row_piece& place)
-      : width(columns) {
+      : row_bytes(columns * static_cast<std::uint32_t>(sizeof(Bits))) {
     constexpr auto length = static_cast<std::int32_t>(piece_elements<Bits>);
     constexpr auto beside = static_cast<std::int32_t>(Beside);
     piece = static_cast<const Bits*>(map) + std::uint64_t{place.plane} * plane_values + place.piece * length;
-    left = place.left ? -beside : 0;
-    right = place.right ? length : length - beside;
+    left = piece - (place.left ? beside : 0);
+    right = piece + (place.right ? length : length - beside);
   }
-  STASH_DEVICE std::int32_t row(std::int32_t number) const {
-    return number * static_cast<std::int32_t>(width);
+  /// The same of another row.
+  STASH_DEVICE const Bits* at(std::int32_t row, const Bits* of_first_row) const {
+    return row_below(of_first_row, row, row_bytes);
   }
 };
 
@@ -61,14 +70,13 @@ struct stack_columns {
   static constexpr unsigned first = sizeof(Bits) == 4 ? beside : 1;  ///< of the piece
   std::uint32_t word[words];
 
-  /// `row`: the first value of the row in its plane.
   STASH_DEVICE void load(const stack_map<Bits, beside>& map, std::int32_t row) {
-    const vector16 v = *reinterpret_cast<const vector16*>(map.piece + row);
+    const vector16 v = *reinterpret_cast<const vector16*>(map.at(row, map.piece));
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       word[first + i] = v.word[i];
-    load_beside(map.piece + (row + map.left), word);
-    load_beside(map.piece + (row + map.right), word + first + 4);
+    load_beside(map.at(row, map.left), word);
+    load_beside(map.at(row, map.right), word + first + 4);
   }
   /// In place of the columns before x, the first one in it.
   STASH_DEVICE void begin_at_border(bool left) {
@@ -182,7 +190,7 @@ class stack_search {
   // That stands first and has its own number where it stands for others before it. What stands for others
   // behind it is never above it, whatever its number.
 
-  STASH_DEVICE std::int32_t row_at(std::int32_t number) const { return x_.row(nearest_in(number, rows_)); }
+  STASH_DEVICE std::int32_t row_at(std::int32_t number) const { return nearest_in(number, rows_); }
   /// The number of the first cell in x of windows that begin in row `top`, for all of a word.
   STASH_DEVICE static std::uint32_t number_of_first_row(std::int32_t top) {
     return row_maxima::number(top < 0 ? static_cast<std::uint32_t>(-3 * top) : 0);

@@ -31,8 +31,8 @@ STASH_DEVICE void store_stack_codes(const code_plane& plane, std::uint64_t first
   }
 }
 
-/// Rows of a stack whose bit is set (their number % 32), with all rules. This is apart from the rest so that nothing is held for
-/// it.
+/// Rows of a stack whose bit is set (their number % 32), with all rules. This is apart from the rest so that
+/// nothing is held for it.
 template <class Bits>
 STASH_DEVICE void pool_stack_with_care(const pool_job& job, const stack_grid& grid, bool relu, const void* x,
                                        void* y, const pool_planes& planes, std::uint32_t unit,
@@ -112,7 +112,7 @@ pool_forward_stacks(pool_job job, stack_grid grid, bool relu, const void* x, voi
           chosen[w] = select_bits(kept, chosen[w], found[r].number(no_gradient));
         }
       }
-      const std::uint64_t at = first + static_cast<std::uint32_t>(own) * width;
+      const std::uint64_t at = first + wide_product(static_cast<std::uint32_t>(own), width);
       const std::uint32_t(&value)[4] = found[r].value;
       store_vector(reinterpret_cast<vector16*>(static_cast<Bits*>(y) + at),
                    {{value[0], value[1], value[2], value[3]}});
