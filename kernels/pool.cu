@@ -201,7 +201,7 @@ stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
   const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
   constexpr std::int64_t pair = 2;
   const auto rows_of = [&](std::int64_t groups) { return parts(parts(rows, groups), pair) * pair; };
-  std::int64_t groups = parts(rows, tuning::strip_rows);
+  std::int64_t groups = parts(rows, tuning::long_strip_rows);
   while (planes * groups * pieces < tuning::enough_strips && rows_of(2 * groups) >= tuning::least_strip_rows)
     groups *= 2;
   const std::int64_t at_a_time = rows_of(groups);
@@ -428,7 +428,7 @@ std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
 template <class Bits, unsigned Stride, class Source>
 bool backward_strips(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
-  constexpr bool coded = std::is_same_v<Source, encoded_winners>;
+  constexpr bool coded = !std::is_same_v<Source, searched_winners>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
   const pool_job& job = call.job;
   const window_axis &rows = job.rows, &columns = job.columns;
@@ -441,7 +441,7 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
       parts(length(columns.in) + before(columns), coded ? coded_columns : strip_columns<Bits, Stride>);
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
-  std::uint64_t groups = parts(windows, tuning::strip_rows / stride);
+  std::uint64_t groups = parts(windows, (coded ? tuning::long_strip_rows : tuning::strip_rows) / stride);
   while (units(groups) < tuning::enough_strips &&
          parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
     groups *= 2;
@@ -467,7 +467,7 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
   };
   const std::uint64_t beside = neighbouring_pieces(pieces);
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
-  static_assert(tuning::strip_rows <= 32);
+  static_assert(tuning::strip_rows <= 32 && tuning::long_strip_rows <= 32);
   const strip_grid grid{by(beside),
                         by(strips),
                         by(pieces / beside),
@@ -484,7 +484,7 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   };
   if constexpr (coded) {
-    run(pool_backward_coded_strips<Bits>);
+    run(pool_backward_coded_strips<Bits, Source>);
   } else {
     run(pool_backward_strips<Bits, Stride>);
   }
@@ -504,7 +504,12 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
 bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
                            const tensor_view& dx) {
   bool done = false;
-  with_element(dx.type, [&](auto bits) { done = backward_strips<decltype(bits), 1>(call, dy, source, dx); });
+  with_element(dx.type, [&](auto bits) {
+    using element = decltype(bits);
+    done = source.passing == pass_source::plane
+               ? backward_strips<element, 1>(call, dy, plane_winners{source}, dx)
+               : backward_strips<element, 1>(call, dy, source, dx);
+  });
   return done;
 }
 

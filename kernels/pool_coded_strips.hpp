@@ -73,8 +73,8 @@ class coded_rows {
   std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_cells_[coded_windows];
 };
 
-/// Whether a code of rows of windows whose bit is set, the lowest one the first before the strip, names no
-/// cell of its window in x. This is apart from the rest so that nothing is held for it.
+/// Whether a code of pairs of rows of windows whose bit is set, the lowest one the first before the strip,
+/// names no cell of its window in x. This is apart from the rest so that nothing is held for it.
 template <class Bits>
 STASH_DEVICE void report_corrupt_strip(const pool_job& job, const strip_grid& grid,
                                        const encoded_winners& source, std::uint32_t unit,
@@ -85,8 +85,9 @@ STASH_DEVICE void report_corrupt_strip(const pool_job& job, const strip_grid& gr
   const auto before = static_cast<std::int32_t>(windows_before<1>);
   bool corrupt = false;
   STASH_NO_UNROLL
-  for (std::int32_t top = place.row - before; suspects != 0; ++top, suspects >>= 1) {
-    if ((suspects & 1) == 0) continue;
+  for (std::int32_t k = 0; k < static_cast<std::int32_t>(tuning::long_strip_rows) + before; ++k) {
+    const std::int32_t top = place.row - before + k;
+    if ((suspects >> k / 2 & 1) == 0 || (top < place.row && place.row != 0)) continue;
     const auto pad = static_cast<std::int32_t>(job.rows.pad);
     const window_place y{top + pad, top, true};
     if (y.at < 0 || y.at >= job.rows.out) continue;
@@ -109,16 +110,19 @@ STASH_DEVICE void report_corrupt_strip(const pool_job& job, const strip_grid& gr
 
 /// pool_backward() for windows of 3 x 3 one apart, where gradients pass by a cell's code or a plane. Grid:
 /// threads for all pieces of all strips.
-template <class Bits>
+template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
-pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, encoded_winners source, void* dx) {
+pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
   constexpr unsigned length = piece_elements<Bits>, columns = coded_columns, kernel = 3;
   constexpr auto before = static_cast<std::int32_t>(windows_before<1>);
-  static_assert(tuning::strip_rows + before <= 32);
+  static_assert(tuning::long_strip_rows <= 32);
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= grid.units) return;
-  const strip_place place = place_of_strip<columns, 1>(grid, unit);
+  strip_place place = place_of_strip<columns, 1>(grid, unit);
+  // Left to itself, the compiler divides once more in every round.
+  place.row = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(place.row)));
+  place.column = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(place.column)));
   const strip_rows rows = rows_of_strip<1>(job, grid, place);
   const auto in_rows = static_cast<std::int32_t>(job.rows.in);
   const auto in_columns = static_cast<std::int32_t>(job.columns.in);
@@ -134,7 +138,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, encode
     windows.load(top, w);
   float sums[kernel][columns][length] = {};  // of rows of dx, one after the other
   std::uint32_t careful = 0;                 // rows that need more than sums, a bit each
-  std::uint32_t suspects = 0;                // rows of windows whose codes are to be looked at
+  std::uint32_t suspects = 0;                // pairs of rows of windows whose codes are to be looked at
   STASH_NO_UNROLL
   for (; top < rows.end; top += static_cast<std::int32_t>(kernel)) {
     STASH_UNROLL
@@ -155,7 +159,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, encode
         std::uint32_t codes = windows.codes[w];
         windows.load(own + 1 < rows.end ? own + 1 : own, w);
         if (w >= windows_before<1>) suspect = suspect || any_beyond_cells(codes, source.passing);
-        if (source.passing == pass_source::plane) codes = windows.passing(source, own, w, codes);
+        if constexpr (std::is_same_v<Source, plane_winners>) codes = windows.passing(source, own, w, codes);
         codes |= windows.hidden(own, w);
         STASH_UNROLL
         for (unsigned i = 0; i < length / 2; ++i) {
@@ -177,7 +181,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, encode
       }
       // The strip of a window's first row looks for codes that none takes.
       const bool looks = own >= place.row || place.row == 0;
-      suspects |= suspect && looks ? 1U << (own - place.row + before) : 0;
+      suspects |= suspect && looks ? 1U << (own - place.row + before) / 2 : 0;
       vector16 pixels[columns];
       // NaN keeps its bits only in gather(). Where one is among the sums, it is their sum, too.
       std::uint32_t sum = 0;

@@ -24,7 +24,8 @@ STASH_DEVICE row_piece place_of_stack(const stack_grid& grid, std::uint32_t unit
   row_piece place;
   place.plane = unit;
   place.piece = static_cast<std::int32_t>(take_small_digit(place.plane, grid.pieces));
-  place.row = static_cast<std::int32_t>(take_small_digit(place.plane, grid.groups) * grid.rows);
+  // Left to itself, the compiler divides once more in every round.
+  place.row = static_cast<std::int32_t>(anew(take_small_digit(place.plane, grid.groups) * grid.rows));
   place.left = place.piece > 0;
   place.right = place.piece + 1 < static_cast<std::int32_t>(grid.pieces.value);
   return place;
@@ -50,9 +51,10 @@ struct stack_map {
       : row_bytes(columns * static_cast<std::uint32_t>(sizeof(Bits))) {
     constexpr auto length = static_cast<std::int32_t>(piece_elements<Bits>);
     constexpr auto beside = static_cast<std::int32_t>(Beside);
-    piece = static_cast<const Bits*>(map) + std::uint64_t{place.plane} * plane_values + place.piece * length;
-    left = piece - (place.left ? beside : 0);
-    right = piece + (place.right ? length : length - beside);
+    piece = anew(static_cast<const Bits*>(map) + std::uint64_t{place.plane} * plane_values +
+                 place.piece * length);
+    left = anew(piece - (place.left ? beside : 0));
+    right = anew(piece + (place.right ? length : length - beside));
   }
   /// The same of another row.
   STASH_DEVICE const Bits* at(std::int32_t row, const Bits* of_first_row) const {

@@ -75,7 +75,7 @@ STASH_DEVICE bool row_exists(const pool_job& job, std::int32_t top) {
 
 /// Rows of windows that begin before a stack and cover it.
 inline constexpr std::int32_t rows_before_stack = 2;
-static_assert(tuning::strip_rows + rows_before_stack <= 32);
+static_assert(tuning::long_strip_rows <= 32);
 
 /// Cells of the first window of a piece, and of the last one, that are not in x, a bit each.
 STASH_DEVICE std::uint32_t cells_left_of(const row_piece& place) {
@@ -160,9 +160,9 @@ class stack_winners<Bits, encoded_winners> {
         source_(source),
         place_(place),
         end_(end),
-        cells_(source.cells + (std::uint64_t{place.plane} * grid.y_plane +
-                               static_cast<std::uint32_t>(place.piece) * length) /
-                                  2) {
+        cells_(anew(source.cells + (std::uint64_t{place.plane} * grid.y_plane +
+                                    static_cast<std::uint32_t>(place.piece) * length) /
+                                       2)) {
     outside_left_ = cells_left_of(place);
     outside_right_ = cells_right_of(place);
     load_ahead(top, 0);
@@ -192,7 +192,7 @@ class stack_winners<Bits, encoded_winners> {
   const std::uint8_t* cells_;  ///< codes of the piece's windows in the first row of its plane
   std::uint32_t outside_left_, outside_right_;  ///< cells not in x of the outermost windows
   row_codes ahead_[2];
-  std::uint32_t suspects_ = 0;  ///< rows of windows whose codes are to be looked at, a bit each
+  std::uint32_t suspects_ = 0;  ///< pairs of rows of windows whose codes are to be looked at, a bit each
 
   /// Codes of the piece's own windows whose first row is `top`, or of any.
   STASH_DEVICE const std::uint8_t* codes_at(std::int32_t top) const {
@@ -218,7 +218,7 @@ class stack_winners<Bits, encoded_winners> {
     const bool suspect = top < 0 || top + 3 > static_cast<std::int32_t>(job_.rows.in) ||
                          (outermost & 1) != 0 || any_beyond_cells(piece, source_.passing);
     suspects_ |= suspect && there && (top >= place_.row || place_.row == 0)
-                     ? 1U << (top - place_.row + rows_before_stack)
+                     ? 1U << (top - place_.row + rows_before_stack) / 2
                      : 0;
     piece |= there ? 0 : 0xffffffffU;
     const std::uint32_t left = there && place_.left ? codes.left >> 4 : 0xf;
@@ -259,8 +259,8 @@ STASH_DEVICE void gather_stack(const pool_job& job, const stack_grid& grid, cons
   }
 }
 
-/// Looks at codes in rows of windows whose bit is set, the lowest one the first before the stack: whether one
-/// names no cell of its window in x. This is apart from the rest so that nothing is held for it.
+/// Looks at codes in pairs of rows of windows whose bit is set, the lowest one the first before the stack:
+/// whether one names no cell of its window in x. This is apart from the rest so that nothing is held for it.
 template <class Bits>
 STASH_DEVICE void report_corrupt(const pool_job& job, const stack_grid& grid, const encoded_winners& source,
                                  std::uint32_t unit, std::uint32_t suspects) {
@@ -273,8 +273,10 @@ STASH_DEVICE void report_corrupt(const pool_job& job, const stack_grid& grid, co
   const std::uint32_t none = source.passing == pass_source::code ? 1U << no_gradient : 0;
   std::uint32_t all = 1;
   STASH_NO_UNROLL
-  for (std::int32_t top = place.row - rows_before_stack; suspects != 0; ++top, suspects >>= 1) {
-    if ((suspects & 1) == 0) continue;
+  for (std::int32_t k = 0; k < static_cast<std::int32_t>(tuning::long_strip_rows) + rows_before_stack; ++k) {
+    const std::int32_t top = place.row - rows_before_stack + k;
+    const bool looks = row_exists(job, top) && (top >= place.row || place.row == 0);
+    if (!looks || (suspects >> k / 2 & 1) == 0) continue;
     std::uint32_t rows = 0;  // cells that are in x, but for columns
     STASH_UNROLL
     for (unsigned ky = 0; ky < 3; ++ky) {
@@ -322,8 +324,8 @@ pool_backward_stacks(pool_job job, stack_grid grid, const void* dy, Source sourc
   load_ahead(top, 0);
   load_ahead(top + 1, 1);
   winners_type winners(job, grid, source, place, top, end);
-  Bits* const to = static_cast<Bits*>(dx) + std::uint64_t{place.plane} * grid.x_plane +
-                   static_cast<std::uint32_t>(place.piece) * length;
+  Bits* const to = anew(static_cast<Bits*>(dx) + std::uint64_t{place.plane} * grid.x_plane +
+                        static_cast<std::uint32_t>(place.piece) * length);
   float open[2][length] = {};  // rows of dx that the windows so far have not completed
   std::uint32_t careful = 0;   // rows that need more than sums, a bit each: number % 32
   STASH_NO_UNROLL

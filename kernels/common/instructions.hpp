@@ -207,6 +207,13 @@ STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
+/// The same of a place in global memory.
+template <class T>
+STASH_DEVICE T* anew(T* place) {
+  std::size_t address = __cvta_generic_to_global(place);
+  asm volatile("" : "+l"(address));
+  return static_cast<T*>(__cvta_global_to_generic(address));
+}
 
 /// A product of all its bits. Left to itself, the compiler holds a factor as two words through a loop.
 STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
@@ -518,6 +525,10 @@ STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
 /// The same value.
 STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
   return value;
+}
+template <class T>
+STASH_DEVICE T* anew(T* place) {
+  return place;
 }
 
 /// A product of all its bits.
