@@ -6,6 +6,7 @@
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 #include "pool_backward.hpp"
+#include "pool_coded_strips.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
@@ -16,6 +17,8 @@
 #include "pool_pieces_forward.hpp"
 #include "pool_runs_backward.hpp"
 #include "pool_runs_forward.hpp"
+#include "pool_stacks_backward.hpp"
+#include "pool_stacks_forward.hpp"
 #include "pool_strips_backward.hpp"
 #include "pool_tiles.hpp"
 
@@ -179,6 +182,38 @@ piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_r
           static_cast<std::uint32_t>(y_plane)};
 }
 
+/// Whether runs are whole pieces of rows that follow each other (pool_stacks.hpp). x has values.
+bool in_stacks(const pool_call& call, dtype type) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
+  if (!call.runs || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
+      width * size_of(type) % 16 != 0)
+    return false;
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  return (height + 4) * width < most && call.job.x_units < most * 2;
+}
+/// Rows of every plane, of x or y, one stack below the other.
+stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
+  const pool_job& job = call.job;
+  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
+  const std::int64_t planes = static_cast<std::int64_t>(job.x_units) / x_plane;
+  const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
+  constexpr std::int64_t pair = 2;
+  const auto rows_of = [&](std::int64_t groups) { return parts(parts(rows, groups), pair) * pair; };
+  std::int64_t groups = parts(rows, tuning::long_strip_rows);
+  while (planes * groups * pieces < tuning::enough_strips && rows_of(2 * groups) >= tuning::least_strip_rows)
+    groups *= 2;
+  const std::int64_t at_a_time = rows_of(groups);
+  groups = parts(rows, at_a_time);
+  return {divisor_of(pieces),
+          divisor_of(groups),
+          static_cast<std::uint32_t>(at_a_time),
+          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(x_plane),
+          static_cast<std::uint32_t>(y_plane)};
+}
+
 /// Whether the map that is read has pieces enough, and not too many.
 bool pieces_fit(const const_tensor_view& map) {
   const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
@@ -245,6 +280,16 @@ void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x
   });
 }
 
+void forward_stacks(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const stack_grid grid = stack_grid_of(call, x.type, call.job.rows.out);
+  with_element(x.type, [&](auto bits) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+           pool_forward_stacks<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
+           static_cast<void*>(y.data), planes);
+  });
+}
+
 /// Whether kernels that count in 32 bits take all pixels, and distances in bytes between two.
 bool pixels_fit(const pool_job& job, std::uint64_t size) {
   const std::uint64_t x_pixels = job.x_units * group_elements / job.channels;
@@ -285,6 +330,7 @@ bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
   if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_stacks(call, x.type)) return forward_stacks(call, relu, x, y, planes);
   if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
@@ -329,6 +375,17 @@ void backward_pieces(const pool_call& call, const const_tensor_view& dy, const S
   });
 }
 
+template <class Source>
+void backward_stacks(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  const stack_grid grid = stack_grid_of(call, dx.type, call.job.rows.in);
+  with_element(dx.type, [&](auto bits) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+           pool_backward_stacks<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
+           source, static_cast<void*>(dx.data));
+  });
+}
+
 /// False if there are too many pixels, or if they lie too far apart.
 bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
                      const tensor_view& dx) {
@@ -344,7 +401,7 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
   };
   const divisor by_rows = divisor_of(blocks_of(rows)), by_columns = divisor_of(blocks_of(columns));
   const std::uint64_t size = size_of(dx.type);
-  if (size == 2 && columns.stride == 2) {
+  if (size == 2) {
     if (units >> 31 != 0 || !pixels_fit(call.job, size)) return false;
     run(pool_backward_packed,
         packed_blocks{call.job.by_units, by_rows, by_columns, -before(rows), -before(columns),
@@ -353,13 +410,7 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
     return true;
   }
   const pixel_blocks blocks{by_rows, by_columns, -before(rows), -before(columns), units};
-  if (size == 2) {
-    run(pool_backward_pixels<std::uint16_t, 1>, blocks);
-  } else if (columns.stride == 1) {
-    run(pool_backward_pixels<std::uint32_t, 1>, blocks);
-  } else {
-    run(pool_backward_pixels<std::uint32_t, 2>, blocks);
-  }
+  run(pool_backward_pixels<std::uint32_t, 2>, blocks);
   return true;
 }
 
@@ -374,9 +425,10 @@ std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
 }
 
 /// False if there are too many pixels, or if they lie too far apart.
-template <class Bits, unsigned Stride>
-bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
+template <class Bits, unsigned Stride, class Source>
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
+  constexpr bool coded = !std::is_same_v<Source, searched_winners>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
   const pool_job& job = call.job;
   const window_axis &rows = job.rows, &columns = job.columns;
@@ -385,10 +437,11 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   const auto length = [](std::int64_t in) { return static_cast<std::uint64_t>(in); };
   const std::uint64_t pieces = job.channels / piece_elements<Bits>;
   const std::uint64_t windows = parts(length(rows.in) + before(rows), stride);
-  const std::uint64_t strips = parts(length(columns.in) + before(columns), strip_columns<Bits, Stride>);
+  const std::uint64_t strips =
+      parts(length(columns.in) + before(columns), coded ? coded_columns : strip_columns<Bits, Stride>);
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
-  std::uint64_t groups = parts(windows, tuning::strip_rows / stride);
+  std::uint64_t groups = parts(windows, (coded ? tuning::long_strip_rows : tuning::strip_rows) / stride);
   while (units(groups) < tuning::enough_strips &&
          parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
     groups *= 2;
@@ -398,16 +451,23 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   const auto row_bytes = [&](std::int64_t pixels, std::uint64_t pitch) {
     return length(pixels) * pitch * size;
   };
-  const std::uint64_t x_row = row_bytes(columns.in, source.x_pitch),
-                      dx_row = row_bytes(columns.in, job.x_pitch);
+  const std::uint64_t dx_row = row_bytes(columns.in, job.x_pitch);
   const std::uint64_t y_row = row_bytes(columns.out, job.y_pitch);
-  if (units(groups) >> 31 != 0 || (x_row | dx_row | y_row) >> 32 != 0 || !pixels_fit(job, size)) return false;
-  const auto map_of = [](std::uint64_t row, std::uint64_t pitch) {
-    return strip_map{static_cast<std::uint32_t>(pitch * size), static_cast<std::uint32_t>(row)};
+  // Winners are found in rows of x, or are codes of half a byte.
+  std::uint64_t from_row = length(columns.out) * job.channels / 2, from_step = job.channels / 2;
+  if constexpr (!coded) {
+    from_row = row_bytes(columns.in, source.x_pitch);
+    from_step = source.x_pitch * size;
+  }
+  if (units(groups) >> 31 != 0 || (from_row | from_step | dx_row | y_row) >> 32 != 0 ||
+      !pixels_fit(job, size))
+    return false;
+  const auto map_of = [](std::uint64_t row, std::uint64_t step) {
+    return strip_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
   };
   const std::uint64_t beside = neighbouring_pieces(pieces);
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
-  static_assert(tuning::strip_rows <= 32);
+  static_assert(tuning::strip_rows <= 32 && tuning::long_strip_rows <= 32);
   const strip_grid grid{by(beside),
                         by(strips),
                         by(pieces / beside),
@@ -416,11 +476,18 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
                         -static_cast<std::int32_t>(before(columns)),
                         static_cast<std::uint32_t>(steps),
                         static_cast<std::uint32_t>(units(groups)),
-                        map_of(x_row, source.x_pitch),
-                        map_of(dx_row, job.x_pitch),
-                        map_of(y_row, job.y_pitch)};
-  launch(call.name, call.context, pool_blocks(grid.units), pool_threads, pool_backward_strips<Bits, Stride>,
-         job, grid, static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+                        map_of(from_row, from_step),
+                        map_of(dx_row, job.x_pitch * size),
+                        map_of(y_row, job.y_pitch * size)};
+  const auto run = [&](const auto& kernel) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads, kernel, job, grid,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  if constexpr (coded) {
+    run(pool_backward_coded_strips<Bits, Source>);
+  } else {
+    run(pool_backward_strips<Bits, Stride>);
+  }
   return true;
 }
 bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
@@ -434,13 +501,27 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   return done;
 }
 
+bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+                           const tensor_view& dx) {
+  bool done = false;
+  with_element(dx.type, [&](auto bits) {
+    using element = decltype(bits);
+    done = source.passing == pass_source::plane
+               ? backward_strips<element, 1>(call, dy, plane_winners{source}, dx)
+               : backward_strips<element, 1>(call, dy, source, dx);
+  });
+  return done;
+}
+
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   const bool pieces = dx.elements() > 0 && dy.elements() > 0 && in_pieces(call, dx.type);
+  const bool stacks = dx.elements() > 0 && dy.elements() > 0 && in_stacks(call, dx.type);
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
+    if (stacks) return backward_stacks(call, dy, source, dx);
     if (call.pixels && call.job.columns.kernel == 3 && dx.elements() > 0 && dy.elements() > 0 &&
         backward_strips(call, dy, source, dx))
       return;
@@ -450,9 +531,12 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (pieces && source.passing == pass_source::plane)
       return backward_pieces(call, dy, plane_winners{source}, dx);
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
+    if (stacks && !looks && source.passing != pass_source::plane)
+      return backward_stacks(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0 &&
-        backward_pixels(call, dy, source, dx))
+        (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)
+                                      : backward_pixels(call, dy, source, dx)))
       return;
   }
   const auto run = [&](std::uint64_t blocks, const auto& kernel) {

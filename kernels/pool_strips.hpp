@@ -51,7 +51,7 @@ struct strip_place {
   std::uint32_t sample, piece;
   std::int32_t row, column;  ///< the first cell of a window, which may be before x
 };
-template <class Bits, unsigned Stride>
+template <unsigned Columns, unsigned Stride>
 STASH_DEVICE strip_place place_of_strip(const strip_grid& grid, std::uint32_t unit) {
   strip_place place;
   place.sample = unit;
@@ -59,7 +59,7 @@ STASH_DEVICE strip_place place_of_strip(const strip_grid& grid, std::uint32_t un
   const std::uint32_t strip = take_small_digit(place.sample, grid.strips);
   place.piece += take_small_digit(place.sample, grid.parts) * static_cast<std::uint32_t>(grid.pieces.value);
   const std::uint32_t group = take_small_digit(place.sample, grid.groups);
-  place.column = static_cast<std::int32_t>(strip * strip_columns<Bits, Stride>) + grid.first_column;
+  place.column = static_cast<std::int32_t>(strip * Columns) + grid.first_column;
   place.row = static_cast<std::int32_t>(group * grid.steps * Stride) + grid.first_row;
   return place;
 }

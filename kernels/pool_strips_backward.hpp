@@ -178,11 +178,10 @@ STASH_DEVICE pool_job known_job(const pool_job& job) {
 }
 
 /// Pixels of a strip by the way that keeps the bits of NaN, if they are of rows of windows whose bit is set.
-template <class Bits, unsigned Stride>
+template <class Bits, unsigned Stride, unsigned Columns, class Source>
 STASH_DEVICE void gather_strip(const pool_job& job, const strip_grid& grid, const void* dy,
-                               const searched_winners& source, void* dx, std::uint32_t unit,
-                               std::uint32_t careful) {
-  const strip_place place = place_of_strip<Bits, Stride>(grid, unit);
+                               const Source& source, void* dx, std::uint32_t unit, std::uint32_t careful) {
+  const strip_place place = place_of_strip<Columns, Stride>(grid, unit);
   const strip_rows rows = rows_of_strip<Stride>(job, grid, place);
   const strip_pieces<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, place);
   map_place<std::int32_t> e{place.sample, 0, 0, 0, rows.begin, 0};
@@ -190,7 +189,7 @@ STASH_DEVICE void gather_strip(const pool_job& job, const strip_grid& grid, cons
   for (; e.y < rows.end; ++e.y) {
     if ((careful >> (e.y - place.row) / static_cast<std::int32_t>(Stride) & 1) == 0) continue;
     STASH_NO_UNROLL
-    for (unsigned p = 0; p < strip_columns<Bits, Stride>; ++p) {
+    for (unsigned p = 0; p < Columns; ++p) {
       e.x = place.column + static_cast<std::int32_t>(p);
       if (e.x < 0 || e.x >= static_cast<std::int32_t>(job.columns.in)) continue;
       e.channel = std::uint64_t{place.piece} * piece_elements<Bits>;
@@ -214,7 +213,7 @@ pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_win
   constexpr auto stride = static_cast<std::int32_t>(Stride);
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= grid.units) return;
-  const strip_place place = place_of_strip<Bits, Stride>(grid, unit);
+  const strip_place place = place_of_strip<columns, Stride>(grid, unit);
   const strip_rows rows = rows_of_strip<Stride>(job, grid, place);
   const strip_pieces<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, place);
   const strip_gradients<Bits, Stride> gradients(job, grid.y, dy, place);
@@ -251,7 +250,7 @@ pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_win
       }
     }
   }
-  if (careful != 0) gather_strip<Bits, Stride>(job, grid, dy, source, dx, anew(unit), careful);
+  if (careful != 0) gather_strip<Bits, Stride, columns>(job, grid, dy, source, dx, anew(unit), careful);
 }
 
 }  // namespace stash::kernels

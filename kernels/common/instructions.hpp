@@ -207,6 +207,13 @@ STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
+/// The same of a place in global memory.
+template <class T>
+STASH_DEVICE T* anew(T* place) {
+  std::size_t address = __cvta_generic_to_global(place);
+  asm volatile("" : "+l"(address));
+  return static_cast<T*>(__cvta_global_to_generic(address));
+}
 
 /// A product of all its bits. Left to itself, the compiler holds a factor as two words through a loop.
 STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
@@ -225,6 +232,28 @@ STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
       "}"
       : "+f"(sum)
       : "f"(value), "r"(other));
+}
+/// Adds a value to a sum if two numbers are the same.
+STASH_DEVICE void add_if_equal(float& sum, float value, std::uint32_t a, std::uint32_t b) {
+  asm("{\n\t"
+      ".reg .pred same;\n\t"
+      "setp.eq.u32 same, %2, %3;\n\t"
+      "@same add.rn.f32 %0, %0, %1;\n\t"
+      "}"
+      : "+f"(sum)
+      : "f"(value), "r"(a), "r"(b));
+}
+/// The same of two sums, by the lower and the upper halves of two words as numbers of f16.
+STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float to_upper, std::uint32_t a,
+                               std::uint32_t b) {
+  asm("{\n\t"
+      ".reg .pred first, second;\n\t"
+      "setp.eq.f16x2 first|second, %4, %5;\n\t"
+      "@first add.rn.f32 %0, %0, %2;\n\t"
+      "@second add.rn.f32 %1, %1, %3;\n\t"
+      "}"
+      : "+f"(lower), "+f"(upper)
+      : "f"(to_lower), "f"(to_upper), "r"(a), "r"(b));
 }
 
 /// A place in shared memory where values are appended.
@@ -497,6 +526,10 @@ STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
 STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
   return value;
 }
+template <class T>
+STASH_DEVICE T* anew(T* place) {
+  return place;
+}
 
 /// A product of all its bits.
 STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
@@ -506,6 +539,17 @@ STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
 /// Adds a value to a sum if `other` is zero.
 STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
   if (other == 0) sum += value;
+}
+/// Adds a value to a sum if two numbers are the same.
+STASH_DEVICE void add_if_equal(float& sum, float value, std::uint32_t a, std::uint32_t b) {
+  if (a == b) sum += value;
+}
+/// The same of two sums, by the lower and the upper halves of two words as numbers of f16.
+STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float to_upper, std::uint32_t a,
+                               std::uint32_t b) {
+  const std::uint32_t same = equal_masks(a, b);
+  if ((same & 0xffff) != 0) lower += to_lower;
+  if ((same >> 16) != 0) upper += to_upper;
 }
 
 /// A place in shared memory where values are appended.

@@ -70,6 +70,8 @@ inline constexpr unsigned pool_blocks_of_long_places = architecture >= 100 ? 2 :
 /// blocks on each multiprocessor.
 inline constexpr unsigned strip_rows = 16, least_strip_rows = 4;
 inline constexpr unsigned enough_strips = 132 * 3 * pool_threads;
+/// The same of windows one apart where rows of two maps are read ahead.
+inline constexpr unsigned long_strip_rows = 32;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

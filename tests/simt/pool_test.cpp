@@ -407,6 +407,28 @@ TEST_P(device_pool, pieces_of_rows) {
   EXPECT_GT(k, 200);
 }
 
+/// Rows of whole pieces with a window for each column, and stacks of every height: lower ones where threads
+/// are few, several below each other where planes are high.
+TEST_P(device_pool, stacks_of_pieces) {
+  int k = 0;
+  std::mt19937 random(23);
+  for (const std::int32_t pad_top : {0, 1, 2}) {
+    pool_window window{3, 3, 1, 1, pad_top, 1};
+    window.layout = pool_layout::channels_first;
+    for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 56, 136}) {
+      for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 33, 34, 67}) {
+        if (width > 16 && height > 9 && height != 33) continue;
+        geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
+        if (height % 3 == 0 && width < 40) g.x.d = 2, g.deep = true;
+        if (!fit(g, 1) || g.y.w != width) continue;
+        check_layer(g, GetParam(), ++k, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(k, 220);
+}
+
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
 TEST_P(device_pool, stretches_of_runs) {
   struct stretched {
@@ -528,6 +550,27 @@ TEST_P(device_pool, strips_of_pixels) {
     }
   }
   EXPECT_GT(k, 180);
+}
+
+/// The same from codes, one apart.
+TEST_P(device_pool, coded_strips_of_pixels) {
+  int k = 0;
+  std::mt19937 random(29);
+  for (const std::int32_t pad : {0, 1, 2, 3, 4, 5, 6, 7, 8}) {
+    for (const std::int64_t height : {1, 2, 3, 4, 6, 31, 32, 33, 34, 35, 68}) {
+      constexpr std::int64_t some_channels[] = {8, 16, 24, 32, 264};
+      const std::int64_t channels = some_channels[pick(random, 0, height > 6 ? 2 : 4)];
+      const std::int64_t width = height > 6 ? pick(random, 1, 4) : pick(random, 1, 9);
+      geometry g{
+          {3, 3, 1, 1, pad % 3, pad / 3}, {pick(random, 1, 2), channels, 1, height, width, {}}, {}, false};
+      g.window.layout = pool_layout::channels_last;
+      if (k % 5 == 4) g.x.d = 2, g.deep = true;
+      if (!fit(g, k % 3)) continue;
+      check_layer(g, GetParam(), ++k, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(k, 70);
 }
 
 /// A thread has 16 bytes of the channels of two windows.
