@@ -60,6 +60,101 @@ struct cast_encode_body {
   }
 };
 
+/// MX formats of 4 and 6 bits of 16-bit elements: a thread has all 32 values of a scale, so that nothing is
+/// exchanged for it. A "group" of this body is four.
+template <unsigned Bits>
+struct cast_short_body {
+  static constexpr unsigned parts = scaled_group / group_elements;
+  struct loaded {
+    packed_group<std::uint16_t> part[parts];
+  };
+  static constexpr bool halves = false;
+  static constexpr unsigned groups = 1;
+  device_tensor input;
+  element_type type;
+  device_cast output;
+  encode_report* report;
+
+  STASH_DEVICE bool vectors() const { return input.vectors; }
+  STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / scaled_group; }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return input.inner == input.pitch ? load_parts(without_pitch(input), index) : load_parts(input, index);
+  }
+  STASH_DEVICE loaded load_any(std::uint64_t index) const {
+    loaded in;
+    STASH_UNROLL
+    for (unsigned p = 0; p < parts; ++p) {
+      in.part[p] = packed(load_elements<std::uint16_t>(input, index * parts + p));
+      // Or single elements are held, too, which would cost too many registers.
+      STASH_UNROLL
+      for (std::uint32_t& word : in.part[p].word)
+        word = anew(word);
+    }
+    return in;
+  }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<std::uint16_t>(input, parts * first, parts * count);
+  }
+  /// The words are eight bytes each, as many of them as are there.
+  STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
+    std::uint32_t words[Bits];
+    const std::uint8_t scale = codes_of(in, words);
+    STASH_UNROLL
+    for (unsigned w = 0; w < Bits; w += 2) {
+      const std::uint64_t at = (index * Bits + w) * 4;
+      if (at < output.bytes)
+        *reinterpret_cast<std::uint64_t*>(output.codes + at) = words[w] | std::uint64_t{words[w + 1]} << 32;
+    }
+    if (index < output.scale_bytes) output.scales[index] = scale;
+  }
+  /// Two lanes share what they store of 6 bits, which is three pieces: each its outer one, the first lane the
+  /// one that both have a half of.
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
+    std::uint32_t words[Bits];
+    output.scales[index] = codes_of(in, words);
+    if constexpr (Bits == 4) {
+      store_once(reinterpret_cast<vector16*>(output.codes) + index,
+                 {{words[0], words[1], words[2], words[3]}});
+    } else {
+      const bool second = index % 2 != 0;
+      auto* const to = reinterpret_cast<vector16*>(output.codes) + index / 2 * 3;
+      const std::uint32_t next[2] = {shuffle_xor(all_lanes, words[0], 1),
+                                     shuffle_xor(all_lanes, words[1], 1)};
+      vector16 own;
+      STASH_UNROLL
+      for (unsigned w = 0; w < 4; ++w)
+        own.word[w] = second ? words[2 + w] : words[w];
+      store_vector(to + (second ? 2 : 0), own);
+      if (!second) store_vector(to + 1, {{words[4], words[5], next[0], next[1]}});
+    }
+  }
+  STASH_DEVICE void finish(bool first) const {
+    if (first) atomic_add(&report->slot_bytes, output.scale_bytes + output.bytes);
+  }
+
+  /// What lies in one sector is asked for last.
+  STASH_DEVICE static loaded load_parts(const device_tensor& from, std::uint64_t index) {
+    loaded in;
+    STASH_UNROLL
+    for (unsigned i = 0; i < parts; ++i) {
+      const unsigned p = i % 2 * 2 + i / 2;
+      const std::uint64_t at = place_of(from, (index * parts + p) * group_elements);
+      in.part[p] = packed_at(static_cast<const std::uint16_t*>(from.data) + at);
+    }
+    return in;
+  }
+  STASH_DEVICE std::uint8_t codes_of(const loaded& in, std::uint32_t (&words)[Bits]) const {
+    short_codes codes[parts];
+    STASH_UNROLL
+    for (unsigned p = 0; p < parts; ++p)
+      codes[p].in = in.part[p];
+    return codes_of_group<Bits>(codes, type, output.conversion, words);
+  }
+};
+
+template <unsigned Bits>
+inline constexpr unsigned group_blocks<cast_short_body<Bits>, 1> = tuning::short_cast_blocks;
+
 /// fp10: three codes to a word, so a thread takes three groups, which are eight words. A "group" of this
 /// body is three.
 template <class Element>

@@ -191,9 +191,13 @@ STASH_DEVICE group_extremes extremes_of(const float (&values)[Count], lane_set l
     largest = magnitude(i) > largest ? magnitude(i) : largest;
   return finite_extremes<Count>(largest_of_lanes(largest, lanes), 0x7f800000U, lanes, magnitude);
 }
-/// Of a group of 16-bit elements, which become f32 on the way: exact, but for NaN, whose sign may be lost.
+/// The f32 bits of a 16-bit number without sign.
+STASH_DEVICE std::uint32_t bits_of_magnitude(std::uint32_t half, const element_type& type) {
+  return type.bf16 ? half << 16 : as_bits(half_to_float(static_cast<std::uint16_t>(half)));
+}
+/// Of a group of 16-bit elements.
 STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, const element_type& type,
-                                        lane_set lanes, float (&values)[group_elements]) {
+                                        lane_set lanes) {
   std::uint32_t pair = 0;
   STASH_UNROLL
   for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
@@ -203,8 +207,7 @@ STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, co
   group_extremes e =
       finite_extremes<group_elements>(lower > upper ? lower : upper, type.infinity, lanes,
                                       [&](unsigned i) { return g.value(i) & std::uint32_t{0x7fff}; });
-  e.largest = as_bits(to_f32(static_cast<std::uint16_t>(e.largest), type));
-  floats_of_pairs(g.word, type, values);
+  e.largest = bits_of_magnitude(e.largest, type);
   return e;
 }
 
