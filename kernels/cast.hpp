@@ -257,7 +257,7 @@ STASH_DEVICE packed_group<Element> packed_values_of(const code_group& codes, con
     return g[0];
   } else if constexpr (Scaled) {
     const bool special =
-        codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
+        codes.scale > largest_plain_scale<Element>(c) || (Bits == 8 && any_special_fp8(codes.words, c));
     if (!special) return scaled_elements_of<Bits, Element>(codes, type, c);
     return packed(values_one_by_one<Element, Bits, Scaled>(codes, type, c));
   } else if constexpr (Bits == 10) {
@@ -289,14 +289,17 @@ template <class Element, unsigned Bits, bool Scaled>
 struct cast_decode_body {
   using loaded = code_group;
   static constexpr bool halves = has_halves<Element>;
-  static constexpr unsigned groups = 4;
+  /// What is almost all stores is cut into smaller blocks: fewer bytes are left to the last of them.
+  static constexpr unsigned groups = Bits == 4 && sizeof(Element) == 4 ? 2 : 4;
   device_cast input;
   device_tensor output;
   element_type type;
 
   STASH_DEVICE bool vectors() const { return output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return output.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_codes<Bits, Scaled, true>(input, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_codes<Bits, Scaled>(input, first, count);

@@ -282,8 +282,9 @@ STASH_DEVICE void take_codes(code_group& g) {
 }
 
 /// The words of group `index`, which take_codes() takes apart where they are looked at: codes of other groups
-/// are not held meanwhile. Reads nothing behind the plane; codes behind it are zero.
-template <unsigned Bits, bool Scaled>
+/// are not held meanwhile. Reads nothing behind the plane; codes behind it are zero. `Whole`: it is known
+/// that all eight are there.
+template <unsigned Bits, bool Scaled, bool Whole = false>
 STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index) {
   code_group g{};
   if constexpr (Bits == 10) {
@@ -303,7 +304,7 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
   } else {
     std::uint32_t words[4] = {};
     const std::uint8_t* at = from.codes + index * Bits;  // eight codes are as many bytes as a code has bits
-    const bool inside = index * Bits < from.bytes;
+    const bool inside = Whole || index * Bits < from.bytes;
     if constexpr (Bits == 16) {
       if (inside) {
         const vector16 v = load_once(reinterpret_cast<const vector16*>(at));
@@ -319,6 +320,13 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       }
     } else if constexpr (Bits == 4) {
       if (inside) words[0] = *reinterpret_cast<const std::uint32_t*>(at);
+    } else if constexpr (Whole) {
+      // Every other group begins in the middle of a word.
+      const unsigned skipped = index % 2 * 2;
+      const auto* const pair = reinterpret_cast<const std::uint32_t*>(at - skipped);
+      const std::uint32_t low = pair[0], high = pair[1];
+      words[0] = funnel_right(low, high, 8 * skipped);
+      words[1] = high >> 8 * skipped;
     } else {
       STASH_UNROLL
       for (unsigned i = 0; i < 3; ++i) {
@@ -330,7 +338,8 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       g.words[i] = words[i];
-    if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
+    if constexpr (Scaled)
+      g.scale = Whole || index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
   return g;
 }

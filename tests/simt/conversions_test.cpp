@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "cast.hpp"
 #include "common/code_elements.hpp"
 #include "common/host.hpp"
 #include "common/mx_codes.hpp"
@@ -469,7 +470,7 @@ void check_scaled_elements(value_format format, dtype dtype) {
       if (special) continue;
       pack_codes<Bits>(codes);
       const auto found = scaled_elements_of<Bits, std::uint16_t>(codes, type, c);
-      const auto found_f32 = scaled_elements_of<Bits, std::uint32_t>(codes, type, c);
+      const auto found_f32 = packed_values_of<std::uint32_t, Bits, true>(codes, {}, c);
       for (unsigned i = 0; i < group_elements; ++i) {
         ASSERT_EQ(found.value(i), expected[i]) << scale << ' ' << first + i;
         ASSERT_EQ(found_f32.value(i), as_bits(expected_f32[i])) << scale << ' ' << first + i;
