@@ -317,6 +317,19 @@ struct cast_decode_body {
   STASH_DEVICE void finish(bool) const {}
 };
 
+/// A bit for each of the four codes in the low bits of a word: whether it is above zero.
+template <unsigned Bits>
+STASH_DEVICE std::uint32_t positive_codes(std::uint32_t codes) {
+  // One bit of each code, the lowest one, and that of its sign.
+  constexpr std::uint32_t ones = 1U | 1U << Bits | 1U << 2 * Bits | 1U << 3 * Bits;
+  constexpr std::uint32_t signs = ones << (Bits - 1), magnitudes = signs - ones;
+  const std::uint32_t positive = ((codes & magnitudes) + magnitudes) & ~codes & signs;
+  // The product has them beside each other, from the first one's place in the last factor on; no two meet.
+  constexpr unsigned each = Bits - 1;
+  constexpr std::uint32_t places = 1U | 1U << each | 1U << 2 * each | 1U << 3 * each;
+  return (positive >> (Bits - 1)) * places >> 3 * each & 0xf;
+}
+
 /// Pass bits from a cast that keeps the sign (a Source of relu.hpp's gradient_body).
 template <unsigned Bits, bool Scaled>
 struct cast_bits {
@@ -326,7 +339,9 @@ struct cast_bits {
   bool nan_passes;
 
   STASH_DEVICE bool vectors() const { return true; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(stash, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_codes<Bits, Scaled, true>(stash, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t) const {
     return load_codes<Bits, Scaled>(stash, index);
   }
@@ -334,15 +349,20 @@ struct cast_bits {
     fetch_codes<Bits, Scaled>(stash, first, count);
   }
   STASH_DEVICE std::uint8_t bits(loaded codes) const {
-    take_codes<Bits>(codes);
     unsigned bits = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      // A scale keeps every value's sign, but for that of NaN.
-      const bool nan = Scaled && codes.scale == detail::mx_nan_scale;
-      const bool pass = code_passes(codes.code[i], stash.conversion, nan_passes);
-      bits |= ((nan ? nan_passes : pass) ? 1U : 0U) << i;
+    if constexpr (Scaled && Bits < 8) {
+      // They have no NaN of their own.
+      const std::uint32_t first = codes.words[0];
+      const std::uint32_t second = Bits == 4 ? first >> 16 : funnel_right(first, codes.words[1], 24);
+      bits = positive_codes<Bits>(first) | positive_codes<Bits>(second) << 4;
+    } else {
+      take_codes<Bits>(codes);
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        bits |= (code_passes(codes.code[i], stash.conversion, nan_passes) ? 1U : 0U) << i;
     }
+    // A scale keeps every value's sign, but for that of NaN.
+    if (Scaled && codes.scale == detail::mx_nan_scale) bits = nan_passes ? 0xff : 0;
     return static_cast<std::uint8_t>(bits);
   }
 };
