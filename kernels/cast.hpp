@@ -60,6 +60,101 @@ struct cast_encode_body {
   }
 };
 
+/// MX formats of 4 and 6 bits of 16-bit elements: a thread has all 32 values of a scale, so that nothing is
+/// exchanged for it. A "group" of this body is four.
+template <unsigned Bits>
+struct cast_short_body {
+  static constexpr unsigned parts = scaled_group / group_elements;
+  struct loaded {
+    packed_group<std::uint16_t> part[parts];
+  };
+  static constexpr bool halves = false;
+  static constexpr unsigned groups = 1;
+  device_tensor input;
+  element_type type;
+  device_cast output;
+  encode_report* report;
+
+  STASH_DEVICE bool vectors() const { return input.vectors; }
+  STASH_DEVICE std::uint64_t whole_groups() const { return input.elements / scaled_group; }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return input.inner == input.pitch ? load_parts(without_pitch(input), index) : load_parts(input, index);
+  }
+  STASH_DEVICE loaded load_any(std::uint64_t index) const {
+    loaded in;
+    STASH_UNROLL
+    for (unsigned p = 0; p < parts; ++p) {
+      in.part[p] = packed(load_elements<std::uint16_t>(input, index * parts + p));
+      // Or single elements are held, too, which would cost too many registers.
+      STASH_UNROLL
+      for (std::uint32_t& word : in.part[p].word)
+        word = anew(word);
+    }
+    return in;
+  }
+  STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
+    fetch_groups<std::uint16_t>(input, parts * first, parts * count);
+  }
+  /// The words are eight bytes each, as many of them as are there.
+  STASH_DEVICE void store_any(std::uint64_t index, const loaded& in) const {
+    std::uint32_t words[Bits];
+    const std::uint8_t scale = codes_of(in, words);
+    STASH_UNROLL
+    for (unsigned w = 0; w < Bits; w += 2) {
+      const std::uint64_t at = (index * Bits + w) * 4;
+      if (at < output.bytes)
+        *reinterpret_cast<std::uint64_t*>(output.codes + at) = words[w] | std::uint64_t{words[w + 1]} << 32;
+    }
+    if (index < output.scale_bytes) output.scales[index] = scale;
+  }
+  /// Two lanes share what they store of 6 bits, which is three pieces: each its outer one, the first lane the
+  /// one that both have a half of.
+  STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
+    std::uint32_t words[Bits];
+    output.scales[index] = codes_of(in, words);
+    if constexpr (Bits == 4) {
+      store_once(reinterpret_cast<vector16*>(output.codes) + index,
+                 {{words[0], words[1], words[2], words[3]}});
+    } else {
+      const bool second = index % 2 != 0;
+      auto* const to = reinterpret_cast<vector16*>(output.codes) + index / 2 * 3;
+      const std::uint32_t next[2] = {shuffle_xor(all_lanes, words[0], 1),
+                                     shuffle_xor(all_lanes, words[1], 1)};
+      vector16 own;
+      STASH_UNROLL
+      for (unsigned w = 0; w < 4; ++w)
+        own.word[w] = second ? words[2 + w] : words[w];
+      store_vector(to + (second ? 2 : 0), own);
+      if (!second) store_vector(to + 1, {{words[4], words[5], next[0], next[1]}});
+    }
+  }
+  STASH_DEVICE void finish(bool first) const {
+    if (first) atomic_add(&report->slot_bytes, output.scale_bytes + output.bytes);
+  }
+
+  /// What lies in one sector is asked for last.
+  STASH_DEVICE static loaded load_parts(const device_tensor& from, std::uint64_t index) {
+    loaded in;
+    STASH_UNROLL
+    for (unsigned i = 0; i < parts; ++i) {
+      const unsigned p = i % 2 * 2 + i / 2;
+      const std::uint64_t at = place_of(from, (index * parts + p) * group_elements);
+      in.part[p] = packed_at(static_cast<const std::uint16_t*>(from.data) + at);
+    }
+    return in;
+  }
+  STASH_DEVICE std::uint8_t codes_of(const loaded& in, std::uint32_t (&words)[Bits]) const {
+    short_codes codes[parts];
+    STASH_UNROLL
+    for (unsigned p = 0; p < parts; ++p)
+      codes[p].in = in.part[p];
+    return codes_of_group<Bits>(codes, type, output.conversion, words);
+  }
+};
+
+template <unsigned Bits>
+inline constexpr unsigned group_blocks<cast_short_body<Bits>, 1> = tuning::short_cast_blocks;
+
 /// fp10: three codes to a word, so a thread takes three groups, which are eight words. A "group" of this
 /// body is three.
 template <class Element>
@@ -162,7 +257,7 @@ STASH_DEVICE packed_group<Element> packed_values_of(const code_group& codes, con
     return g[0];
   } else if constexpr (Scaled) {
     const bool special =
-        codes.scale == detail::mx_nan_scale || (Bits == 8 && any_special_fp8(codes.words, c));
+        codes.scale > largest_plain_scale<Element>(c) || (Bits == 8 && any_special_fp8(codes.words, c));
     if (!special) return scaled_elements_of<Bits, Element>(codes, type, c);
     return packed(values_one_by_one<Element, Bits, Scaled>(codes, type, c));
   } else if constexpr (Bits == 10) {
@@ -194,14 +289,17 @@ template <class Element, unsigned Bits, bool Scaled>
 struct cast_decode_body {
   using loaded = code_group;
   static constexpr bool halves = has_halves<Element>;
-  static constexpr unsigned groups = 4;
+  /// What is almost all stores is cut into smaller blocks: fewer bytes are left to the last of them.
+  static constexpr unsigned groups = Bits == 4 && sizeof(Element) == 4 ? 2 : 4;
   device_cast input;
   device_tensor output;
   element_type type;
 
   STASH_DEVICE bool vectors() const { return output.vectors; }
   STASH_DEVICE std::uint64_t whole_groups() const { return output.elements / group_elements; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_codes<Bits, Scaled, true>(input, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index) const { return load_codes<Bits, Scaled>(input, index); }
   STASH_DEVICE void fetch(std::uint64_t first, std::uint64_t count) const {
     fetch_codes<Bits, Scaled>(input, first, count);
@@ -219,6 +317,19 @@ struct cast_decode_body {
   STASH_DEVICE void finish(bool) const {}
 };
 
+/// A bit for each of the four codes in the low bits of a word: whether it is above zero.
+template <unsigned Bits>
+STASH_DEVICE std::uint32_t positive_codes(std::uint32_t codes) {
+  // One bit of each code, the lowest one, and that of its sign.
+  constexpr std::uint32_t ones = 1U | 1U << Bits | 1U << 2 * Bits | 1U << 3 * Bits;
+  constexpr std::uint32_t signs = ones << (Bits - 1), magnitudes = signs - ones;
+  const std::uint32_t positive = ((codes & magnitudes) + magnitudes) & ~codes & signs;
+  // The product has them beside each other, from the first one's place in the last factor on; no two meet.
+  constexpr unsigned each = Bits - 1;
+  constexpr std::uint32_t places = 1U | 1U << each | 1U << 2 * each | 1U << 3 * each;
+  return (positive >> (Bits - 1)) * places >> 3 * each & 0xf;
+}
+
 /// Pass bits from a cast that keeps the sign (a Source of relu.hpp's gradient_body).
 template <unsigned Bits, bool Scaled>
 struct cast_bits {
@@ -228,7 +339,9 @@ struct cast_bits {
   bool nan_passes;
 
   STASH_DEVICE bool vectors() const { return true; }
-  STASH_DEVICE loaded load_whole(std::uint64_t index) const { return load_codes<Bits, Scaled>(stash, index); }
+  STASH_DEVICE loaded load_whole(std::uint64_t index) const {
+    return load_codes<Bits, Scaled, true>(stash, index);
+  }
   STASH_DEVICE loaded load_any(std::uint64_t index, std::uint64_t) const {
     return load_codes<Bits, Scaled>(stash, index);
   }
@@ -236,15 +349,20 @@ struct cast_bits {
     fetch_codes<Bits, Scaled>(stash, first, count);
   }
   STASH_DEVICE std::uint8_t bits(loaded codes) const {
-    take_codes<Bits>(codes);
     unsigned bits = 0;
-    STASH_UNROLL
-    for (unsigned i = 0; i < group_elements; ++i) {
-      // A scale keeps every value's sign, but for that of NaN.
-      const bool nan = Scaled && codes.scale == detail::mx_nan_scale;
-      const bool pass = code_passes(codes.code[i], stash.conversion, nan_passes);
-      bits |= ((nan ? nan_passes : pass) ? 1U : 0U) << i;
+    if constexpr (Scaled && Bits < 8) {
+      // They have no NaN of their own.
+      const std::uint32_t first = codes.words[0];
+      const std::uint32_t second = Bits == 4 ? first >> 16 : funnel_right(first, codes.words[1], 24);
+      bits = positive_codes<Bits>(first) | positive_codes<Bits>(second) << 4;
+    } else {
+      take_codes<Bits>(codes);
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        bits |= (code_passes(codes.code[i], stash.conversion, nan_passes) ? 1U : 0U) << i;
     }
+    // A scale keeps every value's sign, but for that of NaN.
+    if (Scaled && codes.scale == detail::mx_nan_scale) bits = nan_passes ? 0xff : 0;
     return static_cast<std::uint8_t>(bits);
   }
 };

@@ -51,16 +51,6 @@ STASH_DEVICE group<Element> group_at(const Element* from) {
   return unpacked<Element>(v);
 }
 
-/// The same in words.
-template <class Element>
-STASH_DEVICE packed_group<Element> packed_at(const Element* from) {
-  packed_group<Element> g;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_words<Element>; ++i)
-    g.word[i] = reinterpret_cast<const vector16*>(from)[i / 4].word[i % 4];
-  return g;
-}
-
 /// Whole codes without scales, if of eight bits only where there are instructions for them, need no image of
 /// their own: elements become codes when they leave shared memory.
 STASH_DEVICE bool leave_as_codes(const device_tiles& job) {

@@ -222,7 +222,15 @@ STASH_DEVICE void halves_of_mx(const code_group& codes, const value_conversion& 
   }
 }
 
-/// Eight elements from finite codes with a scale, which is not that of NaN.
+/// The largest scale of which scaled_elements_of() knows. That of NaN lies above it.
+template <class Element>
+STASH_DEVICE std::uint32_t largest_plain_scale(const value_conversion& c) {
+  static_assert(detail::mx_nan_scale == 255);
+  // No f32 becomes infinity.
+  return sizeof(Element) == 4 ? 254 - static_cast<std::uint32_t>(c.emax) : 254;
+}
+
+/// Eight elements from finite codes with a scale up to that.
 template <unsigned Bits, class Element>
 STASH_DEVICE packed_group<Element> scaled_elements_of(const code_group& codes, const element_type& type,
                                                       const value_conversion& c) {
@@ -250,18 +258,19 @@ STASH_DEVICE packed_group<Element> scaled_elements_of(const code_group& codes, c
       return g;
     }
   }
-  const float largest = as_float(sizeof(Element) == 2 ? type.largest : 0x7f7fffffU);
   STASH_UNROLL
   for (unsigned w = 0; w < 4; ++w) {
     float pair[2];
     halves_to_floats(halves[w], pair);
-    // No number may become infinity.
-    const float first = clamped(pair[0] * factor, largest), second = clamped(pair[1] * factor, largest);
+    const float first = pair[0] * factor, second = pair[1] * factor;
     if constexpr (sizeof(Element) == 4) {
       g.word[2 * w] = as_bits(first);
       g.word[2 * w + 1] = as_bits(second);
     } else {
-      g.word[w] = type.bf16 ? floats_to_bfloats(first, second) : floats_to_halves(first, second);
+      // No number may become infinity.
+      const float largest = as_float(type.largest);
+      const float one = clamped(first, largest), two = clamped(second, largest);
+      g.word[w] = type.bf16 ? floats_to_bfloats(one, two) : floats_to_halves(one, two);
     }
   }
   return g;

@@ -193,6 +193,29 @@ STASH_DEVICE std::uint32_t add_bfloats(std::uint32_t a, std::uint32_t b) {
   return floats_to_bfloats(upper(a << 16) + upper(b << 16), upper(a) + upper(b));
 #endif
 }
+/// Products of f16 and sums with them, two at once, rounded once.
+STASH_DEVICE std::uint32_t multiply_add_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  std::uint32_t sums;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
+  return sums;
+}
+/// The same of bf16.
+STASH_DEVICE std::uint32_t multiply_add_bfloats(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+#if __CUDA_ARCH__ >= 800
+  std::uint32_t sums;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
+  return sums;
+#else
+  // Rounded to odd: the last bit says whether there was more behind it.
+  const auto sum = [&](unsigned shift) {
+    const auto number = [shift](std::uint32_t word) { return __uint_as_float(word << shift & 0xffff0000U); };
+    const float x = number(a), y = number(b), z = number(c);
+    const bool more = __fmaf_rd(x, y, z) != __fmaf_ru(x, y, z);
+    return __uint_as_float(__float_as_uint(__fmaf_rz(x, y, z)) | (more ? 1U : 0U));
+  };
+  return floats_to_bfloats(sum(16), sum(0));
+#endif
+}
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
@@ -511,6 +534,31 @@ STASH_DEVICE std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
 STASH_DEVICE std::uint32_t add_bfloats(std::uint32_t a, std::uint32_t b) {
   const auto upper = [](std::uint32_t word) { return as_float(word & 0xffff0000U); };
   return floats_to_bfloats(upper(a << 16) + upper(b << 16), upper(a) + upper(b));
+}
+/// The sum of a product and a number, rounded to odd as f32: rounding it once more to 16 bits is as rounding
+/// the sum.
+STASH_DEVICE float odd_sum(float a, float b, float c) {
+  const double product = double{a} * b, sum = product + c;
+  const auto rounded = static_cast<float>(sum);
+  if (!std::isfinite(rounded)) return rounded;
+  // What the sum lacks is a number too.
+  const double part = sum - product;
+  const double lost = (product - (sum - part)) + (c - part);
+  const double rest = (sum - rounded) + lost;
+  if (rest == 0 || (as_bits(rounded) & 1) != 0) return rounded;
+  return std::nextafter(rounded, rest > 0 ? HUGE_VALF : -HUGE_VALF);
+}
+/// Products of f16 and sums with them, two at once, rounded once.
+STASH_DEVICE std::uint32_t multiply_add_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  const auto lower = [](std::uint32_t word) { return half_to_float(static_cast<std::uint16_t>(word)); };
+  return floats_to_halves(odd_sum(lower(a), lower(b), lower(c)),
+                          odd_sum(lower(a >> 16), lower(b >> 16), lower(c >> 16)));
+}
+/// The same of bf16.
+STASH_DEVICE std::uint32_t multiply_add_bfloats(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  const auto upper = [](std::uint32_t word) { return as_float(word & 0xffff0000U); };
+  return floats_to_bfloats(odd_sum(upper(a << 16), upper(b << 16), upper(c << 16)),
+                           odd_sum(upper(a), upper(b), upper(c)));
 }
 /// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
 /// words add up to.

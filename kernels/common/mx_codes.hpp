@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Elements of the MX formats on a device, several at once: those of 6 bits by the instructions that there
-/// are for fp8, those of 4 bits by the ones for f16, two to a word.
+/// are for fp8; of 16 bits to e2m3, and of any to e2m1, by the ones for f16 and bf16, two to a word.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,30 +15,32 @@ namespace stash::kernels {
 ///
 /// e2m3 is the lower end of e4m3, and e3m2 that of e5m2, once the smallest normal number of one is moved to
 /// that of the other: codes are the same then, and what is larger has a code of more than five bits.
-STASH_DEVICE void fp6_codes_of(const float (&values)[group_elements], const group_scale& scale,
-                               const value_conversion& c, std::uint32_t* words) {
-  const float factor = scale.factor * c.place;
+template <bool E5m2, bool KeepNonzero>
+STASH_DEVICE void fp6_codes_of(const float (&values)[group_elements], float factor, std::uint32_t* words) {
   std::uint32_t rows[2];
-  const auto convert = [&](auto e5m2, auto keep_nonzero) {
-    STASH_UNROLL
-    for (unsigned w = 0; w < 2; ++w) {
-      const float* v = values + 4 * w;
-      const std::uint32_t codes = floats_to_fp8(v[0] * factor, v[1] * factor, e5m2) |
-                                  floats_to_fp8(v[2] * factor, v[3] * factor, e5m2) << 16;
-      std::uint32_t magnitudes = codes & 0x7f7f7f7fU;
-      magnitudes = select_bits(sign_masks_of_bytes(magnitudes + 0x60606060U), 0x1f1f1f1fU, magnitudes);
-      if constexpr (keep_nonzero) {
-        const std::uint32_t zeros = ~(magnitudes + 0x7f7f7f7fU);
-        magnitudes |= (zeros & nonzero_bytes(v)) >> 7;
-      }
-      const std::uint32_t bytes = select_bits(0x1f1f1f1fU, magnitudes, codes >> 2 & 0x20202020U);
-      const std::uint32_t pairs = select_bits(0x003f003fU, bytes, bytes >> 2);
-      rows[w] = select_bits(0xfffU, pairs, pairs >> 4);
+  STASH_UNROLL
+  for (unsigned w = 0; w < 2; ++w) {
+    const float* v = values + 4 * w;
+    const std::uint32_t codes = floats_to_fp8(v[0] * factor, v[1] * factor, E5m2) |
+                                floats_to_fp8(v[2] * factor, v[3] * factor, E5m2) << 16;
+    std::uint32_t magnitudes = codes & 0x7f7f7f7fU;
+    magnitudes = select_bits(sign_masks_of_bytes(magnitudes + 0x60606060U), 0x1f1f1f1fU, magnitudes);
+    if constexpr (KeepNonzero) {
+      const std::uint32_t zeros = ~(magnitudes + 0x7f7f7f7fU);
+      magnitudes |= (zeros & nonzero_bytes(v)) >> 7;
     }
-  };
-  for_rules(c, convert);
+    const std::uint32_t bytes = select_bits(0x1f1f1f1fU, magnitudes, codes >> 2 & 0x20202020U);
+    const std::uint32_t pairs = select_bits(0x003f003fU, bytes, bytes >> 2);
+    rows[w] = select_bits(0xfffU, pairs, pairs >> 4);
+  }
   words[0] = select_bits(0xffffffU, rows[0], rows[1] << 24);
   words[1] = rows[1] >> 8;
+}
+STASH_DEVICE void fp6_codes_of(const float (&values)[group_elements], const group_scale& scale,
+                               const value_conversion& c, std::uint32_t* words) {
+  for_rules(c, [&](auto e5m2, auto keep_nonzero) {
+    fp6_codes_of<e5m2, keep_nonzero>(values, scale.factor * c.place, words);
+  });
 }
 
 /// The f32 whose bits behind those of an f16 are zero, and the last one of which is set if any of them was
@@ -49,109 +51,219 @@ STASH_DEVICE float with_half_bits(float value) {
   return as_float((bits | ((bits & behind) + behind)) & ~behind);
 }
 
-/// Numbers of 16 bits, two to a word: what becomes of them depends on their mantissa's bits and their bias.
-template <bool Bf16>
-struct half_numbers {
-  static constexpr unsigned mantissa = Bf16 ? 7 : 10;
-  static constexpr std::uint32_t bias = Bf16 ? 127 : 15;
-  static constexpr std::uint32_t infinity = (2 * bias + 1) << mantissa, one = bias << mantissa;
-  static constexpr std::uint32_t six = (bias + 2) << mantissa | 1U << (mantissa - 1);
+/// Codes of e2m1 and e2m3, two to a word, from magnitudes of 16 bits.
+///
+/// The code of a magnitude v, with n = 2^Mantissa codes for a power of two, is the least of n v, n v / 2 + n,
+/// n v / 4 + 2 n and the last code, rounded: each is right between two powers of two and above the others
+/// elsewhere. A sum with a number whose last mantissa bit counts one is rounded so, and once.
+template <bool Bf16, unsigned Mantissa>
+struct stepped_codes {
+  /// That number. Factors of n v and n v / 4 are numbers of the type then, but for a few (factor_of()).
+  static constexpr std::uint32_t anchor = both(Bf16 ? (127 + 7 - Mantissa) << 7 : (15 + 1 - Mantissa) << 10);
+  static constexpr std::uint32_t step = both(1U << Mantissa);
+  std::uint32_t first, second, third;
+
+  /// `factor`: what magnitudes are multiplied by, of f16 divided by 512.
+  STASH_DEVICE explicit stepped_codes(std::uint32_t factor) : first(factor) {
+    second = product(factor, both(Bf16 ? 0x3f00 : 0x3800));
+    third = product(factor, both(Bf16 ? 0x3e80 : 0x3400));
+  }
+  /// The codes, and the anchor.
+  STASH_DEVICE std::uint32_t of(std::uint32_t magnitudes) const {
+    const std::uint32_t least =
+        smaller_halves(smaller_halves(sum(magnitudes, first, anchor), sum(magnitudes, second, anchor + step)),
+                       sum(magnitudes, third, anchor + 2 * step));
+    return smaller_halves(least, anchor + 4 * step - both(1));
+  }
 
   STASH_DEVICE static std::uint32_t product(std::uint32_t a, std::uint32_t b) {
     return Bf16 ? multiply_bfloats(a, b) : multiply_halves(a, b);
   }
-  STASH_DEVICE static std::uint32_t sum(std::uint32_t a, std::uint32_t b) {
-    return Bf16 ? add_bfloats(a, b) : add_halves(a, b);
+  STASH_DEVICE static std::uint32_t sum(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    return Bf16 ? multiply_add_bfloats(a, b, c) : multiply_add_halves(a, b, c);
   }
 };
 
-/// Codes of e2m1, in one word. scaled(p): the scaled values p and p + 4, whose codes are half a word apart;
-/// kept(p): 1 in each half whose code may not become zero.
-template <class Numbers, bool KeepNonzero, class Scaled, class Kept>
-STASH_DEVICE std::uint32_t fp4_word_of(const Scaled& scaled, const Kept& kept) {
-  constexpr unsigned mantissa = Numbers::mantissa;
-  constexpr std::uint32_t anchor = (mantissa - 1) << mantissa;
-  // A code is the sum of its count of steps, and two for each power of two from 1 on. What both numbers have
-  // too much, in four places that are multiplied by a power of 16 each, is taken away at once.
-  constexpr std::uint32_t doubles = (1U << (mantissa - 1)) - 1;
-  constexpr std::uint32_t excess = anchor + 2 * Numbers::bias;
-  std::uint32_t word = 0U - both(excess) * 0x1111U;
-  std::uint32_t signs = 0;
+/// The codes of eight values, two to a word: pair(w) have their signs, and magnitudes that become codes;
+/// kept(w): 1 in each half whose code may not become zero.
+template <unsigned Bits, bool KeepNonzero, class Codes, class Pair, class Kept>
+STASH_DEVICE void stepped_words_of(const Codes& codes, const Pair& pair, const Kept& kept,
+                                   std::uint32_t* words) {
+  // One product leaves the two codes of a word beside each other, at the upper end: their places, of the
+  // first code and its sign, of the second one, and of that one's sign. No two of them meet.
+  constexpr std::uint32_t places = Bits == 4 ? 1U << 24 | 1U << 12 | 1U : 1U << 20 | 1U << 10;
+  std::uint32_t rows[4];
   STASH_UNROLL
-  for (unsigned p = 0; p < 4; ++p) {
-    const std::uint32_t pair = scaled(p);
-    // The largest number is 6.
-    const std::uint32_t magnitudes = smaller_halves(pair & pair_magnitudes, both(Numbers::six));
-    // One step of the code is the last bit of what is added, so adding it rounds: the power of two below, or
-    // 1, times two to the count of a mantissa's bits but one.
-    const std::uint32_t exponents = larger_halves(magnitudes & both(Numbers::infinity), both(Numbers::one));
-    std::uint32_t sums = Numbers::sum(magnitudes, exponents + both(anchor));
-    if constexpr (KeepNonzero) sums = larger_halves(sums, both(Numbers::one + anchor) | kept(p));
-    word += sums << (4 * p);
-    word -= (exponents >> (mantissa - 1)) * (doubles << (4 * p));
-    signs = select_bits(both(8) << (4 * p), pair >> (12 - 4 * p), signs);
+  for (unsigned w = 0; w < 4; ++w) {
+    const std::uint32_t values = pair(w), signs = values & pair_signs;
+    std::uint32_t found = codes.of(values & pair_magnitudes);
+    if constexpr (KeepNonzero) found = larger_halves(found, Codes::anchor + kept(w));
+    if constexpr (Bits == 4) {
+      rows[w] = (found | signs) * places - Codes::anchor * places;
+    } else {
+      rows[w] = found * places - Codes::anchor * places + signs * (1U << 10 | 1U);
+    }
   }
-  return word | signs;
+  if constexpr (Bits == 4) {
+    words[0] = pick_bytes(pick_bytes(rows[0], rows[1], 0x0073), pick_bytes(rows[2], rows[3], 0x0073), 0x5410);
+  } else {
+    words[0] = funnel_right(rows[0], funnel_right(rows[1], rows[2] >> 20, 20), 20);
+    words[1] = funnel_right(rows[2], rows[3] >> 20, 28);
+  }
 }
 
-/// The codes of eight f32.
+/// The codes of e2m1 of eight f32.
 template <bool KeepNonzero>
 STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale) {
-  return fp4_word_of<half_numbers<false>, KeepNonzero>(
-      [&](unsigned p) {
-        return floats_to_halves(with_half_bits(values[p] * scale.factor),
-                                with_half_bits(values[p + 4] * scale.factor));
+  constexpr std::uint32_t one_512th = 0x1800;
+  std::uint32_t word;
+  stepped_words_of<4, KeepNonzero>(
+      stepped_codes<false, 1>(both(one_512th)),
+      [&](unsigned w) {
+        return floats_to_halves(with_half_bits(values[2 * w] * scale.factor),
+                                with_half_bits(values[2 * w + 1] * scale.factor));
       },
-      [&](unsigned p) {
-        const std::uint32_t least[2] = {as_bits(values[p]) & 0x7fffffffU,
-                                        as_bits(values[p + 4]) & 0x7fffffffU};
+      [&](unsigned w) {
+        const std::uint32_t least[2] = {as_bits(values[2 * w]) & 0x7fffffffU,
+                                        as_bits(values[2 * w + 1]) & 0x7fffffffU};
         return (least[0] != 0 ? 1U : 0U) | (least[1] != 0 ? 0x10000U : 0U);
-      });
+      },
+      &word);
+  return word;
 }
 STASH_DEVICE std::uint32_t fp4_codes_of(const float (&values)[group_elements], const group_scale& scale,
                                         const value_conversion& c) {
   return c.keep != 0 ? fp4_codes_of<true>(values, scale) : fp4_codes_of<false>(values, scale);
 }
 
-/// Whether the factor of a group of f16 is too large for one of them. A group of zeros may have any.
-STASH_DEVICE bool is_beyond_f16(const group_scale& scale) {
-  return scale.byte != 0 && as_bits(scale.factor) >> 23 > 127 + 15;
+/// Eight 16-bit elements of a group and their codes, two words.
+struct short_codes {
+  packed_group<std::uint16_t> in;
+  std::uint32_t words[2];
+};
+
+template <unsigned Bits, bool Bf16, bool KeepNonzero, unsigned Count>
+STASH_DEVICE void stepped_codes_of(short_codes (&parts)[Count], std::uint32_t factor) {
+  const stepped_codes<Bf16, Bits == 4 ? 1 : 3> codes{factor};
+  STASH_UNROLL
+  for (short_codes& part : parts) {
+    const auto& words = part.in.word;
+    stepped_words_of<Bits, KeepNonzero>(
+        codes, [&](unsigned w) { return words[w]; },
+        [&](unsigned w) { return smaller_halves(words[w] & pair_magnitudes, both(1)); }, part.words);
+  }
 }
-/// The codes of eight 16-bit elements. `Twice`: f16 are multiplied by two factors, which is right for every
-/// scale. bf16 need but one.
-template <bool Bf16, bool Twice, bool KeepNonzero>
-STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, const group_scale& scale) {
-  using numbers = half_numbers<Bf16>;
-  static_assert(!Bf16 || !Twice);
-  // f32 has the exponents of bf16; of f16 the largest is 30.
-  const auto factor_of = [](std::uint32_t exponent) {
-    const std::uint32_t own = Bf16 ? exponent : exponent - (127 - 15);
-    return both(Bf16 || own < 30 ? own << numbers::mantissa : 30U << numbers::mantissa);
+/// The codes of e2m1 and e2m3.
+template <unsigned Bits, unsigned Count>
+STASH_DEVICE void stepped_codes_of(short_codes (&parts)[Count], const element_type& type, float scale,
+                                   const value_conversion& c) {
+  if (type.bf16) {
+    const std::uint32_t factor = both(as_bits(scale) >> 16);
+    return c.keep != 0 ? stepped_codes_of<Bits, true, true>(parts, factor)
+                       : stepped_codes_of<Bits, true, false>(parts, factor);
+  }
+  // Too large for an f16. The elements are zeros or below four steps of the smallest numbers that there are.
+  if (scale > 0x1p24F) {
+    constexpr std::uint32_t four = 0x4400;
+    STASH_UNROLL
+    for (short_codes& part : parts) {
+      STASH_UNROLL
+      for (std::uint32_t& pair : part.in.word)
+        pair = multiply_halves(pair, both(four));
+    }
+    scale *= 0.25F;
+  }
+  // Of zeros it may still be too large.
+  const float first = clamped(scale * 0x1p-9F, 0x1p15F);
+  const std::uint32_t factor = floats_to_halves(first, first);
+  c.keep != 0 ? stepped_codes_of<Bits, false, true>(parts, factor)
+              : stepped_codes_of<Bits, false, false>(parts, factor);
+}
+
+/// The codes of parts of a group of 16-bit elements, of 4 or 6 bits, as fp6_codes_of() leaves them.
+template <unsigned Bits, unsigned Count>
+STASH_DEVICE void short_codes_of(short_codes (&parts)[Count], const element_type& type,
+                                 const group_scale& scale, const value_conversion& c) {
+  static_assert(Bits == 4 || Bits == 6);
+  if (Bits == 4 || !c.e5m2) return stepped_codes_of<Bits>(parts, type, scale.factor, c);
+  const auto convert = [&](const auto& codes_of) {
+    STASH_UNROLL
+    for (short_codes& part : parts) {
+      float values[group_elements];
+      floats_of_pairs(part.in.word, type, values);
+      codes_of(values, part.words);
+    }
   };
-  const std::uint32_t exponent = as_bits(scale.factor) >> 23;
-  const std::uint32_t factor = factor_of(exponent);
-  const std::uint32_t second = factor_of(exponent > 127 + 15 ? exponent - 15 : 127);
-  const auto elements = [&](unsigned p) {
-    return pick_bytes(g.word[p / 2], g.word[p / 2 + 2], p % 2 == 0 ? 0x5410 : 0x7632);
+  if constexpr (has_fp8_instructions) {
+    const float factor = scale.factor * c.place;
+    if (c.keep != 0) {
+      convert([&](const auto& values, auto* words) { fp6_codes_of<true, true>(values, factor, words); });
+    } else {
+      convert([&](const auto& values, auto* words) { fp6_codes_of<true, false>(values, factor, words); });
+    }
+  } else {
+    convert([&](const auto& values, auto* words) {
+      code_group g{};
+      STASH_UNROLL
+      for (unsigned i = 0; i < group_elements; ++i)
+        g.code[i] = code_of<Bits>(values[i] * scale.factor, values[i], c);
+      pack_codes<Bits>(g);
+      words[0] = g.words[0];
+      words[1] = g.words[1];
+    });
+  }
+}
+
+/// The extremes of a whole group of 16-bit elements, which a thread has.
+template <unsigned Count>
+STASH_DEVICE group_extremes extremes_of(const short_codes (&parts)[Count], const element_type& type) {
+  const auto largest_of = [&](const auto& magnitudes) {
+    std::uint32_t pair = 0;
+    STASH_UNROLL
+    for (const short_codes& part : parts) {
+      STASH_UNROLL
+      for (const std::uint32_t word : part.in.word)
+        pair = larger_halves(pair, magnitudes(word & pair_magnitudes));
+    }
+    const std::uint32_t lower = pair & 0xffff, upper = pair >> 16;
+    return lower > upper ? lower : upper;
   };
-  return fp4_word_of<numbers, KeepNonzero>(
-      [&](unsigned p) {
-        const std::uint32_t pair = numbers::product(elements(p), factor);
-        return Twice ? numbers::product(pair, second) : pair;
-      },
-      [&](unsigned p) { return nonzero_masks(elements(p)) & both(1); });
+  std::uint32_t largest = largest_of([](std::uint32_t pair) { return pair; });
+  const bool nan = largest > type.infinity;
+  if (largest >= type.infinity) {
+    largest = largest_of(
+        [&](std::uint32_t pair) { return pair & ~sign_masks(flags_above(pair, type.infinity - 1)); });
+  }
+  return {bits_of_magnitude(largest, type), nan};
 }
-template <bool Bf16, bool Twice>
-STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, const group_scale& scale,
-                                        const value_conversion& c) {
-  return c.keep != 0 ? fp4_codes_of<Bf16, Twice, true>(g, scale) : fp4_codes_of<Bf16, Twice, false>(g, scale);
-}
-/// The same of either type. All lanes of a warp come.
-STASH_DEVICE std::uint32_t fp4_codes_of(const packed_group<std::uint16_t>& g, const element_type& type,
-                                        const group_scale& scale, const value_conversion& c) {
-  if (type.bf16) return fp4_codes_of<true, false>(g, scale, c);
-  return ballot(all_lanes, is_beyond_f16(scale)) != 0 ? fp4_codes_of<false, true>(g, scale, c)
-                                                      : fp4_codes_of<false, false>(g, scale, c);
+
+/// The codes of a whole group of 16-bit elements, which a thread has, in as many words as a code has bits,
+/// and the scale.
+template <unsigned Bits>
+STASH_DEVICE std::uint8_t codes_of_group(short_codes (&parts)[scaled_group / group_elements],
+                                         const element_type& type, const value_conversion& c,
+                                         std::uint32_t (&words)[Bits]) {
+  const group_scale scale = scale_of(extremes_of(parts, type), c);
+  short_codes_of<Bits>(parts, type, scale, c);
+  if constexpr (Bits == 4) {
+    STASH_UNROLL
+    for (unsigned p = 0; p < 4; ++p)
+      words[p] = parts[p].words[0];
+  } else {
+    STASH_UNROLL
+    for (unsigned p = 0; p < 4; p += 2) {
+      const std::uint32_t *const one = parts[p].words, *const two = parts[p + 1].words;
+      words[p / 2 * 3] = one[0];
+      words[p / 2 * 3 + 1] = pick_bytes(one[1], two[0], 0x5410);
+      words[p / 2 * 3 + 2] = pick_bytes(two[0], two[1], 0x5432);
+    }
+  }
+  if (scale.byte == detail::mx_nan_scale) {
+    STASH_UNROLL
+    for (std::uint32_t& word : words)
+      word = 0;
+  }
+  return scale.byte;
 }
 
 /// The codes and the scale of eight elements of a group, whose others are in lanes nearby, `Step` apart. All
@@ -160,13 +272,15 @@ template <unsigned Bits, unsigned Step, class Element>
 STASH_DEVICE void scaled_codes_of(const packed_group<Element>& elements, const element_type& type,
                                   const value_conversion& c, code_group& g) {
   constexpr lane_set lanes = {scaled_group / group_elements, Step};
+  constexpr bool halves = sizeof(Element) == 2;
   float values[group_elements];
   group_extremes extremes;
-  if constexpr (sizeof(Element) == 4) {
+  if constexpr (halves) {
+    extremes = extremes_of(elements, type, lanes);
+    if constexpr (Bits == 8 && has_fp8_instructions) floats_of_pairs(elements.word, type, values);
+  } else {
     to_f32s(unpacked(elements), type, values);
     extremes = extremes_of(values, lanes);
-  } else {
-    extremes = extremes_of(elements, type, lanes, values);
   }
   const group_scale scale = scale_of(extremes, c);
   g.scale = scale.byte;
@@ -175,12 +289,19 @@ STASH_DEVICE void scaled_codes_of(const packed_group<Element>& elements, const e
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
       scaled[i] = values[i] * scale.factor;
-    if constexpr (sizeof(Element) == 4) fp8_codes_of(scaled, values, c, g.words);
-    if constexpr (sizeof(Element) == 2) fp8_codes_of(scaled, elements, c, g.words);
-  } else if constexpr (Bits == 4 || (Bits == 6 && has_fp8_instructions)) {
-    if constexpr (Bits == 4 && sizeof(Element) == 4) g.words[0] = fp4_codes_of(values, scale, c);
-    if constexpr (Bits == 4 && sizeof(Element) == 2) g.words[0] = fp4_codes_of(elements, type, scale, c);
-    if constexpr (Bits == 6) fp6_codes_of(values, scale, c, g.words);
+    if constexpr (!halves) fp8_codes_of(scaled, values, c, g.words);
+    if constexpr (halves) fp8_codes_of(scaled, elements, c, g.words);
+  } else if constexpr (Bits == 4 || (Bits == 6 && (halves || has_fp8_instructions))) {
+    if constexpr (halves) {
+      short_codes part[1] = {{elements, {}}};
+      short_codes_of<Bits>(part, type, scale, c);
+      g.words[0] = part[0].words[0];
+      if constexpr (Bits == 6) g.words[1] = part[0].words[1];
+    } else if constexpr (Bits == 4) {
+      g.words[0] = fp4_codes_of(values, scale, c);
+    } else {
+      fp6_codes_of(values, scale, c, g.words);
+    }
     // Elements without a NaN of their own are zero where the scale says it.
     const std::uint32_t there = scale.byte == detail::mx_nan_scale ? 0 : ~0U;
     g.words[0] &= there;

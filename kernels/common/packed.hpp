@@ -44,6 +44,20 @@ STASH_DEVICE group<Bits> unpacked(const packed_group<Bits>& p) {
   return g;
 }
 
+/// The whole group of elements at `from`.
+template <class Bits>
+STASH_DEVICE packed_group<Bits> packed_at(const Bits* from) {
+  packed_group<Bits> g;
+  STASH_UNROLL
+  for (unsigned v = 0; v < group_vectors<Bits>; ++v) {
+    const vector16 piece = reinterpret_cast<const vector16*>(from)[v];
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i)
+      g.word[4 * v + i] = piece.word[i];
+  }
+  return g;
+}
+
 /// Bit i from byte i of eight that are 0 or 1.
 STASH_DEVICE std::uint32_t bits_of_bytes(std::uint32_t first, std::uint32_t second) {
   // Each of the eight bits comes to its place in the highest byte by one of the four ones of the factor, and

@@ -191,9 +191,13 @@ STASH_DEVICE group_extremes extremes_of(const float (&values)[Count], lane_set l
     largest = magnitude(i) > largest ? magnitude(i) : largest;
   return finite_extremes<Count>(largest_of_lanes(largest, lanes), 0x7f800000U, lanes, magnitude);
 }
-/// Of a group of 16-bit elements, which become f32 on the way: exact, but for NaN, whose sign may be lost.
+/// The f32 bits of a 16-bit number without sign.
+STASH_DEVICE std::uint32_t bits_of_magnitude(std::uint32_t half, const element_type& type) {
+  return type.bf16 ? half << 16 : as_bits(half_to_float(static_cast<std::uint16_t>(half)));
+}
+/// Of a group of 16-bit elements.
 STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, const element_type& type,
-                                        lane_set lanes, float (&values)[group_elements]) {
+                                        lane_set lanes) {
   std::uint32_t pair = 0;
   STASH_UNROLL
   for (unsigned w = 0; w < group_words<std::uint16_t>; ++w)
@@ -203,8 +207,7 @@ STASH_DEVICE group_extremes extremes_of(const packed_group<std::uint16_t>& g, co
   group_extremes e =
       finite_extremes<group_elements>(lower > upper ? lower : upper, type.infinity, lanes,
                                       [&](unsigned i) { return g.value(i) & std::uint32_t{0x7fff}; });
-  e.largest = as_bits(to_f32(static_cast<std::uint16_t>(e.largest), type));
-  floats_of_pairs(g.word, type, values);
+  e.largest = bits_of_magnitude(e.largest, type);
   return e;
 }
 
@@ -279,8 +282,9 @@ STASH_DEVICE void take_codes(code_group& g) {
 }
 
 /// The words of group `index`, which take_codes() takes apart where they are looked at: codes of other groups
-/// are not held meanwhile. Reads nothing behind the plane; codes behind it are zero.
-template <unsigned Bits, bool Scaled>
+/// are not held meanwhile. Reads nothing behind the plane; codes behind it are zero. `Whole`: it is known
+/// that all eight are there.
+template <unsigned Bits, bool Scaled, bool Whole = false>
 STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index) {
   code_group g{};
   if constexpr (Bits == 10) {
@@ -300,7 +304,7 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
   } else {
     std::uint32_t words[4] = {};
     const std::uint8_t* at = from.codes + index * Bits;  // eight codes are as many bytes as a code has bits
-    const bool inside = index * Bits < from.bytes;
+    const bool inside = Whole || index * Bits < from.bytes;
     if constexpr (Bits == 16) {
       if (inside) {
         const vector16 v = load_once(reinterpret_cast<const vector16*>(at));
@@ -316,6 +320,13 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       }
     } else if constexpr (Bits == 4) {
       if (inside) words[0] = *reinterpret_cast<const std::uint32_t*>(at);
+    } else if constexpr (Whole) {
+      // Every other group begins in the middle of a word.
+      const unsigned skipped = index % 2 * 2;
+      const auto* const pair = reinterpret_cast<const std::uint32_t*>(at - skipped);
+      const std::uint32_t low = pair[0], high = pair[1];
+      words[0] = funnel_right(low, high, 8 * skipped);
+      words[1] = high >> 8 * skipped;
     } else {
       STASH_UNROLL
       for (unsigned i = 0; i < 3; ++i) {
@@ -327,7 +338,8 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       g.words[i] = words[i];
-    if constexpr (Scaled) g.scale = index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
+    if constexpr (Scaled)
+      g.scale = Whole || index / 4 < from.scale_bytes ? from.scales[index / 4] : std::uint8_t{0};
   }
   return g;
 }

@@ -31,6 +31,8 @@ inline constexpr unsigned narrow_gradient_blocks = 2;
 /// Of f32: left alone, ptxas squeezes a fifth block in on some architectures and spills.
 inline constexpr unsigned gradient_blocks = 4;
 inline constexpr unsigned dropout_blocks = 4;
+/// Where a thread has all 16-bit elements of a scale.
+inline constexpr unsigned short_cast_blocks = 4;
 
 /// Blocks that may be in place before the kernel in front has ended. Those behind them have no input fetched
 /// ahead, which would cost a large map 2 % on an H100.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "cast.hpp"
 #include "common/code_elements.hpp"
 #include "common/host.hpp"
 #include "common/mx_codes.hpp"
@@ -166,19 +167,13 @@ void expect_codes_of_elements(const float (&numbers)[group_elements], const grou
     elements.value[i] = narrow<Format, underflow_rule::to_zero>(numbers[i]);
     values[i] = widen<Format>(elements.value[i]);
   }
-  if constexpr (Bits == 6) {
-    expect_codes_of_eight<Bits>(values, scale, c);
-  } else {
-    constexpr bool bf16 = std::is_same_v<Format, detail::bf16_format>;
-    code_group found{};
-    if constexpr (!bf16) {
-      found.words[0] = fp4_codes_of<false, true>(packed(elements), scale, c);
-      expect_codes_of_eight<Bits>(found, values, scale, c);
-      if (is_beyond_f16(scale)) return;
-    }
-    found.words[0] = fp4_codes_of<bf16, false>(packed(elements), scale, c);
-    expect_codes_of_eight<Bits>(found, values, scale, c);
-  }
+  const dtype type = std::is_same_v<Format, detail::bf16_format> ? dtype::bf16 : dtype::f16;
+  short_codes part[1] = {{packed(elements), {}}};
+  short_codes_of<Bits>(part, element_type_of(type), scale, c);
+  code_group found{};
+  found.words[0] = part[0].words[0];
+  if (Bits == 6) found.words[1] = part[0].words[1] & 0xffff;
+  expect_codes_of_eight<Bits>(found, values, scale, c);
 }
 
 /// All that for_each_f32() has and that may stand beside its scale, in every place of a group.
@@ -222,6 +217,61 @@ TEST(device_conversions, of_scaled_values_by_instructions) {
   check_instructions<detail::e2m3_elements, 6>(value_format::mxfp6_e2m3);
   check_instructions<detail::e3m2_elements, 6>(value_format::mxfp6_e3m2);
   check_instructions<detail::e2m1_elements, 4>(value_format::mxfp4_e2m1);
+}
+
+/// A whole group of 16-bit elements, as a thread has it, against the CPU's.
+template <class Elements, unsigned Bits, class Format>
+void expect_codes_of_group(const std::uint16_t (&elements)[scaled_group], dtype type, underflow_rule rule,
+                           const value_conversion& c) {
+  float values[scaled_group];
+  short_codes parts[scaled_group / group_elements] = {};
+  for (unsigned i = 0; i < scaled_group; ++i) {
+    values[i] = widen<Format>(elements[i]);
+    parts[i / 8].in.word[i % 8 / 2] |= std::uint32_t{elements[i]} << (16 * (i % 2));
+  }
+  std::uint32_t found[Bits], expected[Bits] = {};
+  const std::uint8_t scale = codes_of_group<Bits>(parts, element_type_of(type), c, found);
+  auto* const codes = reinterpret_cast<std::uint8_t*>(expected);
+  const std::uint8_t expected_scale =
+      rule == underflow_rule::to_zero
+          ? detail::narrow_group<Elements, underflow_rule::to_zero>(values, scaled_group, codes)
+          : detail::narrow_group<Elements, underflow_rule::keep_nonzero>(values, scaled_group, codes);
+  ASSERT_EQ(scale, expected_scale) << std::hex << elements[0] << ' ' << elements[1];
+  for (unsigned w = 0; w < Bits; ++w)
+    ASSERT_EQ(found[w], expected[w]) << std::hex << elements[0] << ' ' << elements[1] << ' ' << w;
+}
+
+/// Every element beside numbers of all magnitudes that are not below it, and beside infinity and NaN.
+template <class Elements, unsigned Bits, class Format>
+void check_groups(value_format format, dtype type) {
+  constexpr unsigned others = scaled_group - 2;
+  const std::uint32_t infinity = element_type_of(type).infinity;
+  for (const underflow_rule rule : rules) {
+    const value_conversion c = conversion_of(format, rule);
+    for (std::uint32_t largest = 0; largest <= infinity + 1;
+         largest += largest < 8 ? 1 : largest / 16 + 101) {
+      for (std::uint32_t first = 0; first <= largest; first += others) {
+        std::uint16_t elements[scaled_group] = {static_cast<std::uint16_t>(largest)};
+        for (unsigned i = 0; i <= others; ++i)
+          elements[1 + i] = static_cast<std::uint16_t>(std::min(first + i, largest) | i % 3 / 2 << 15);
+        expect_codes_of_group<Elements, Bits, Format>(elements, type, rule, c);
+        if (first % (7 * others) == 0) {
+          elements[scaled_group - 1] = static_cast<std::uint16_t>(infinity | 0x8000);
+          expect_codes_of_group<Elements, Bits, Format>(elements, type, rule, c);
+        }
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(device_conversions, of_groups_of_16_bits) {
+  check_groups<detail::e2m3_elements, 6, detail::fp16_format>(value_format::mxfp6_e2m3, dtype::f16);
+  check_groups<detail::e2m3_elements, 6, detail::bf16_format>(value_format::mxfp6_e2m3, dtype::bf16);
+  check_groups<detail::e3m2_elements, 6, detail::fp16_format>(value_format::mxfp6_e3m2, dtype::f16);
+  check_groups<detail::e3m2_elements, 6, detail::bf16_format>(value_format::mxfp6_e3m2, dtype::bf16);
+  check_groups<detail::e2m1_elements, 4, detail::fp16_format>(value_format::mxfp4_e2m1, dtype::f16);
+  check_groups<detail::e2m1_elements, 4, detail::bf16_format>(value_format::mxfp4_e2m1, dtype::bf16);
 }
 
 template <class Format>
@@ -420,7 +470,7 @@ void check_scaled_elements(value_format format, dtype dtype) {
       if (special) continue;
       pack_codes<Bits>(codes);
       const auto found = scaled_elements_of<Bits, std::uint16_t>(codes, type, c);
-      const auto found_f32 = scaled_elements_of<Bits, std::uint32_t>(codes, type, c);
+      const auto found_f32 = packed_values_of<std::uint32_t, Bits, true>(codes, {}, c);
       for (unsigned i = 0; i < group_elements; ++i) {
         ASSERT_EQ(found.value(i), expected[i]) << scale << ' ' << first + i;
         ASSERT_EQ(found_f32.value(i), as_bits(expected_f32[i])) << scale << ' ' << first + i;
