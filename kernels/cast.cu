@@ -30,7 +30,7 @@ void encode_cast(const encode_item& item, launches& to) {
       if constexpr (code_bits == 10) {
         const cast_fp10_body<element> body{input, type, output, item.output.report};
         run_groups(to, body, (output.bytes + 31) / 32);
-      } else if constexpr (sizeof(element) == 2 && code_bits < 8) {
+      } else if constexpr (sizeof(element) == 2 && scaled && code_bits < 8) {
         const cast_short_body<code_bits> body{input, type, output, item.output.report};
         const std::uint64_t for_codes = (output.bytes + 4 * code_bits - 1) / (4 * code_bits);
         run_groups(to, body, for_codes > output.scale_bytes ? for_codes : output.scale_bytes);

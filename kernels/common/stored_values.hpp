@@ -320,7 +320,7 @@ STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index)
       }
     } else if constexpr (Bits == 4) {
       if (inside) words[0] = *reinterpret_cast<const std::uint32_t*>(at);
-    } else if constexpr (Whole) {
+    } else if constexpr (Bits == 6 && Whole) {
       // Every other group begins in the middle of a word.
       const unsigned skipped = index % 2 * 2;
       const auto* const pair = reinterpret_cast<const std::uint32_t*>(at - skipped);
