@@ -33,26 +33,20 @@ STASH_DEVICE std::uint64_t place_piece(std::uint32_t where, std::uint64_t* claim
   return rest;
 }
 
-/// Claims `total` bytes of the slot, whose cursor is report->slot_bytes, which starts at the fixed part's
-/// size; in order, `before` bytes lie before the block's first payload, and the cursor only counts. Returns
-/// where they begin. One thread's work.
-STASH_DEVICE std::uint64_t claim_slot(const device_tiles& job, std::uint64_t total, std::uint64_t before) {
-  std::uint64_t* const cursor = &job.report->slot_bytes;
-  atomic_max(cursor, job.fixed_bytes);
-  return job.sums.words != nullptr ? job.fixed_bytes + before : atomic_add(cursor, total);
-}
-
-/// Places the tiles of a block, which has claimed `total` bytes from `begin` on: entries[w] for sizes[w]
-/// units of 16 bytes. The same thread's work.
+/// Places the tiles of a block: entries[w] for sizes[w] units of 16 bytes, `total` bytes in all. One thread's
+/// work. The slot's cursor is report->slot_bytes, which starts at the fixed part's size. In order, `before`
+/// bytes lie before the block's first payload, and the cursor only counts.
 ///
 /// Out of order the first claim that goes past the end closes the slot: its block uses what room there was,
 /// and gives back only what lies beyond the end. Later claims find the cursor there, or behind it, and give
 /// back all. A claim that was given back below the end would be claimed again while others lie above it.
 STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint64_t total,
-                              std::uint64_t begin, std::uint32_t* entries) {
+                              std::uint64_t before, std::uint32_t* entries) {
   std::uint64_t* const cursor = &job.report->slot_bytes;
+  atomic_max(cursor, job.fixed_bytes);
   const bool ordered = job.sums.words != nullptr;
   const std::uint64_t end = job.slot_end;
+  const std::uint64_t begin = ordered ? job.fixed_bytes + before : atomic_add(cursor, total);
   std::uint64_t at = begin;
   std::uint64_t rest = 0;
   for (unsigned w = 0; w < tile_warps; ++w) {
@@ -85,28 +79,6 @@ STASH_DEVICE void load_rows(const device_tensor& from, std::uint64_t first,
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r)
     in[r] = packed(shared_halves<neighbours>(first + r * row_groups, unpacked(in[r])));
-}
-
-/// Writes what the fixed part says of a tile, but where its payload is.
-template <bool Columns>
-STASH_DEVICE void write_fixed_part(const device_tiles& job, std::uint64_t tile, const tile_bits& bits) {
-  const unsigned lane = thread_rank() % warp_lanes;
-  if constexpr (Columns) {
-    const std::uint64_t row = tile * tile_rows + lane;
-    if (lane < tile_rows && row < job.rows()) {
-      const std::uint32_t first_two = pick_bytes(bits.row_end[0], bits.row_end[1], 0x5410);
-      const std::uint32_t last_two = pick_bytes(bits.row_end[2], bits.row_end[3], 0x5410);
-      const std::uint32_t end = pick_bytes_at(first_two, last_two, 0x10 + 0x22 * lane);
-      job.row_ends()[row] = static_cast<std::uint16_t>(end);
-    }
-  } else {
-    STASH_UNROLL
-    for (unsigned r = 0; r < tile_rows; ++r) {
-      const std::uint64_t at = tile * (tile_rows * row_groups) + lane + r * row_groups;
-      if (at < job.table_offset) job.data[at] = static_cast<std::uint8_t>(bits.byte[r]);
-    }
-  }
-  if (tile + 1 == job.tiles()) pad_fixed_part<Columns>(job);
 }
 
 template <bool Narrow, unsigned Most>
@@ -162,40 +134,15 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   }
   // What is no number above zero, and not +0, is above infinity.
   const bool negative = any_above<Element>(largest, job.type.infinity);
+  // A register for what stays until the end.
+  const std::uint32_t plane = pick_bytes(pick_bytes(bits.byte[0], bits.byte[1], 0x0040),
+                                         pick_bytes(bits.byte[2], bits.byte[3], 0x0040), 0x5410);
   rank_bits(bits);
   const std::uint32_t count = bits.count();
-  const std::uint32_t stored = value_bytes<Element, Narrow>(job, count);
-  const std::uint32_t used = stored + (Columns ? count : 0);
-  const std::uint32_t units = (used + 15) / 16;
-  const std::uint32_t any_negative = ballot(all_lanes, negative);
-  if (lane == 0) {
-    sizes[warp] = units;
-    counts[warp] = count;
-    signs[warp] = any_negative;
-  }
-  sync_block();
-
-  // Asked for now, needed when the payloads are made: the answer takes as long as making them.
-  std::uint64_t bytes_of_block = 0, begin = 0;
-  if (warp == 0) {
-    std::uint64_t total = 0;
-    std::uint32_t sign = 0;
-    for (unsigned w = 0; w < tile_warps; ++w) {
-      bytes_of_block += std::uint64_t{sizes[w]} * 16;
-      total += counts[w];
-      sign |= signs[w];
-    }
-    const std::uint64_t before = ordered ? sum_before(job.sums, block, bytes_of_block) : 0;
-    if (lane == 0) {
-      begin = claim_slot(job, bytes_of_block, before);
-      atomic_add(&job.report->nonzeros, total);
-      if (sign != 0) atomic_or(&job.report->flags, static_cast<std::uint32_t>(flag_mask_is_not_sign));
-    }
-  }
-  if (tile < job.tiles()) write_fixed_part<Columns>(job, tile, bits);
 
   vector16* const vectors = images + warp * (bytes / 16);
   auto* const image = reinterpret_cast<std::uint8_t*>(vectors);
+  const std::uint32_t stored = value_bytes<Element, Narrow>(job, count);
   const std::uint32_t place = place_to_write<Element, Narrow>(stored);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
@@ -212,34 +159,76 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   sync_warp();
   const bool as_codes = Narrow && leave_as_codes(job);
   if (Narrow && !as_codes) narrow_image<Element>(job, image, count);
+  const std::uint32_t used = stored + (Columns ? count : 0);
+  const std::uint32_t units = (used + 15) / 16;
   if (used + lane < units * 16) image[place + used + lane] = 0;
-  if (thread_rank() == 0) place_tiles(job, sizes, bytes_of_block, begin, entries);
+  const std::uint32_t any_negative = ballot(all_lanes, negative);
+  if (lane == 0) {
+    sizes[warp] = units;
+    counts[warp] = count;
+    signs[warp] = any_negative;
+  }
+  sync_block();
+
+  if (warp == 0) {
+    std::uint64_t bytes_of_block = 0;
+    std::uint64_t total = 0;
+    std::uint32_t sign = 0;
+    for (unsigned w = 0; w < tile_warps; ++w) {
+      bytes_of_block += std::uint64_t{sizes[w]} * 16;
+      total += counts[w];
+      sign |= signs[w];
+    }
+    const std::uint64_t before = ordered ? sum_before(job.sums, block, bytes_of_block) : 0;
+    if (lane == 0) {
+      place_tiles(job, sizes, bytes_of_block, before, entries);
+      atomic_add(&job.report->nonzeros, total);
+      if (sign != 0) atomic_or(&job.report->flags, static_cast<std::uint32_t>(flag_mask_is_not_sign));
+    }
+  }
   sync_block();
 
   if (tile >= job.tiles()) return;
   const std::uint32_t entry = entries[warp];
-  if (lane == 0) job.table()[tile] = entry;
-  if (entry >> 30 == entry_never_stored) return;
-  std::uint8_t* const base = entry >> 30 == entry_slot    ? job.data
-                             : entry >> 30 == entry_arena ? job.arena
-                                                          : job.host;
-  auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
-  const vector16* const from = vectors + place / 16;
-  std::uint32_t u = lane;
-  if (as_codes && job.code_bits == 16) {
-    for (; u * group_elements < count; u += warp_lanes) {
-      const Element* const values = reinterpret_cast<const Element*>(image) + u * group_elements;
-      store_once(payload + u, halves_piece(job, values, count - u * group_elements, from[u]));
+  if (entry >> 30 != entry_never_stored) {
+    std::uint8_t* const base = entry >> 30 == entry_slot    ? job.data
+                               : entry >> 30 == entry_arena ? job.arena
+                                                            : job.host;
+    auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
+    const vector16* const from = vectors + place / 16;
+    std::uint32_t u = lane;
+    if (as_codes && job.code_bits == 16) {
+      for (; u * group_elements < count; u += warp_lanes) {
+        const Element* const values = reinterpret_cast<const Element*>(image) + u * group_elements;
+        store_once(payload + u, halves_piece(job, values, count - u * group_elements, from[u]));
+      }
+    } else if (as_codes) {
+      for (; u * 16 < count; u += warp_lanes) {
+        const Element* const values = reinterpret_cast<const Element*>(image) + u * 16;
+        store_once(payload + u, fp8_piece(job, values, count - u * 16, from[u]));
+      }
     }
-  } else if (as_codes) {
-    for (; u * 16 < count; u += warp_lanes) {
-      const Element* const values = reinterpret_cast<const Element*>(image) + u * 16;
-      store_once(payload + u, fp8_piece(job, values, count - u * 16, from[u]));
+    STASH_NO_UNROLL
+    for (; u < units; u += warp_lanes)
+      store_once(payload + u, from[u]);
+  }
+  if (lane == 0) job.table()[tile] = entry;
+  if constexpr (Columns) {
+    const std::uint64_t row = tile * tile_rows + lane;
+    if (lane < tile_rows && row < job.rows()) {
+      const std::uint32_t first_two = pick_bytes(bits.row_end[0], bits.row_end[1], 0x5410);
+      const std::uint32_t last_two = pick_bytes(bits.row_end[2], bits.row_end[3], 0x5410);
+      const std::uint32_t end = pick_bytes_at(first_two, last_two, 0x10 + 0x22 * lane);
+      job.row_ends()[row] = static_cast<std::uint16_t>(end);
+    }
+  } else {
+    STASH_UNROLL
+    for (unsigned r = 0; r < tile_rows; ++r) {
+      const std::uint64_t at = first + r * row_groups;
+      if (at < job.table_offset) job.data[at] = static_cast<std::uint8_t>(plane >> (8 * r));
     }
   }
-  STASH_NO_UNROLL
-  for (; u < units; u += warp_lanes)
-    store_once(payload + u, from[u]);
+  if (tile + 1 == job.tiles()) pad_fixed_part<Columns>(job);
 }
 
 /// For launches.hpp.
