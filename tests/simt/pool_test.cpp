@@ -651,6 +651,53 @@ TEST_P(device_pool, small_square_windows_take_runs) {
   }
 }
 
+/// Rows of whole pieces with a window for each column: a thread has 16 bytes of up to 32 rows. Maps that
+/// begin elsewhere than at a multiple of 16 bytes are pooled in another way, with the same result.
+TEST_P(device_pool, windows_one_apart_take_stacks) {
+  pool_window window{3, 3, 1, 1, 1, 1};
+  window.layout = pool_layout::channels_first;
+  geometry g{window, {2, 4, 1, 40, 40, {}}, {}, false};
+  ASSERT_TRUE(fit(g, 1));
+  std::mt19937 random(31);
+  fill_values(g.x, GetParam(), random, random_number);
+  const std::vector<std::uint32_t> values = bits_in_memory_order(g.x, GetParam(), true, exact);
+  const std::size_t size = size_of(GetParam()), count = values.size();
+  for (const std::size_t skipped : {std::size_t{0}, size}) {
+    std::vector<std::uint8_t> bytes[4];
+    tensor_view maps[4];  // x, y, dx of codes, dx of x
+    for (std::size_t i = 0; i < 4; ++i) {
+      bytes[i].resize(count * size + skipped);
+      maps[i] = {bytes[i].data() + skipped, GetParam(), memory_space::host, shape{g.x.n, g.x.c, g.x.h, g.x.w},
+                 0};
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(bytes[0].data() + skipped + i * size, &values[i], size);
+    std::vector<std::uint8_t> expected[4];
+    for (const execution_context& where : {on_host, on_device}) {
+      const auto of = [&](std::size_t i) { return in_space(maps[i], where); };
+      const auto expect_stack = [&] {
+        if (where.space != memory_space::device || skipped != 0) return;
+        const auto threads = static_cast<double>(simt::threads_of_last_launch());
+        EXPECT_GT(static_cast<double>(count) / threads, 5);
+      };
+      encoded index(index_bytes(g));
+      max_pool_forward(of(0), of(1), window, index.out(), rules[0], where);
+      expect_stack();
+      max_pool_backward(of(1), index.in(), of(2), window, where);
+      expect_stack();
+      max_pool_backward(of(1), of(0), of(3), window, rules[0], where);
+      expect_stack();
+      for (std::size_t i = 1; i < 4; ++i) {
+        if (where.space == memory_space::host) {
+          expected[i] = bytes[i];
+        } else {
+          ASSERT_EQ(bytes[i], expected[i]) << "map " << i << " from byte " << skipped << " on";
+        }
+      }
+    }
+  }
+}
+
 /// Every code at every place, the other codes being legal: whether it is corrupt, and what it does.
 TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   const pool_window last{3, 3, 2, 2, 1, 1}, dense_last{3, 3, 1, 1, 1, 1};
@@ -664,7 +711,7 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   };
   for (const auto& [window, width] :
        {layer{{3, 3, 3, 3}, 6}, layer{last, 6}, layer{dense_last, 6}, layer{first, 6}, layer{dense, 6},
-        layer{first, 16}, layer{unpadded, 16}}) {
+        layer{first, 16}, layer{unpadded, 16}, layer{dense, 16}}) {
     for (const std::int64_t channels : {1, 8}) {
       const bool rows = window.layout == pool_layout::channels_first;
       geometry g{window, {1, rows ? channels / 4 + 1 : channels, 1, 6, width, {}}, {}, false};
