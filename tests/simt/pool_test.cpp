@@ -415,9 +415,10 @@ TEST_P(device_pool, stacks_of_pieces) {
   for (const std::int32_t pad_top : {0, 1, 2}) {
     pool_window window{3, 3, 1, 1, pad_top, 1};
     window.layout = pool_layout::channels_first;
-    for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 56, 136}) {
-      for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 33, 34, 67}) {
-        if (width > 16 && height > 9 && height != 33) continue;
+    for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 136}) {
+      for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 32, 33, 34, 67}) {
+        if (width > 8 && height > 7 && height != 33) continue;
+        if (width > 40 && height > 7) continue;
         geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
         if (height % 3 == 0 && width < 40) g.x.d = 2, g.deep = true;
         if (!fit(g, 1) || g.y.w != width) continue;
@@ -426,7 +427,7 @@ TEST_P(device_pool, stacks_of_pieces) {
       }
     }
   }
-  EXPECT_GT(k, 220);
+  EXPECT_GT(k, GetParam() == dtype::f32 ? 150 : 100);
 }
 
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
