@@ -324,13 +324,22 @@ std::vector<pool_window> run_windows() {
   return windows;
 }
 
+/// Numbers so far from each other that a sum of three has another value in another order.
+float random_far_gradient(std::mt19937& random, dtype type) {
+  const float large = type == dtype::f16 ? 0x1p14F : 0x1p40F, small = type == dtype::f16 ? 0x1p-12F : 1.0F;
+  const float few[] = {large, -large, small, -3 * small};
+  return few[random() % std::size(few)];
+}
+
 /// Layer number `k` of a series: with and without a ReLU, and both rules; every third map has NaN.
 void check_layer(const geometry& g, dtype type, int k, std::mt19937& random) {
   SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
   simt::set_schedule(schedule_of(k));
   const bool nan = k % 3 == 0;
   layer_case(g, type, k / 2 % 2 == 1, rules[k / 4 % 2], 0, random, nan ? random_value : random_number,
-             nan ? random_gradient : random_gradient_number)
+             nan          ? random_gradient
+             : k % 3 == 1 ? random_gradient_number
+                          : random_far_gradient)
       .check();
 }
 
@@ -492,13 +501,6 @@ float random_tie(std::mt19937& random, dtype type) {
 float random_positive_tie(std::mt19937& random, dtype) {
   return static_cast<float>(random() % 2);
 }
-/// Numbers so far from each other that a sum of three has another value in another order.
-float random_far_gradient(std::mt19937& random, dtype type) {
-  const float large = type == dtype::f16 ? 0x1p14F : 0x1p40F, small = type == dtype::f16 ? 0x1p-12F : 1.0F;
-  const float few[] = {large, -large, small, -3 * small};
-  return few[random() % std::size(few)];
-}
-
 /// Overlapping windows found again in x, channels last: strips of every height and place, whose last row or
 /// column the map may lack, groups of channels that are a part of a warp, a warp and more, and every padding.
 /// Each map has a pitch of its own.
