@@ -410,7 +410,7 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
     return true;
   }
   const pixel_blocks blocks{by_rows, by_columns, -before(rows), -before(columns), units};
-  run(pool_backward_pixels<std::uint32_t, 2>, blocks);
+  run(pool_backward_pixels, blocks);
   return true;
 }
 

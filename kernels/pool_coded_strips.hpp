@@ -83,26 +83,42 @@ STASH_DEVICE void report_corrupt_strip(const pool_job& job, const strip_grid& gr
   const strip_pieces<const code_piece<Bits>> cells(reinterpret_cast<const code_piece<Bits>*>(source.cells),
                                                    grid.x, job.rows.out, place);
   const auto before = static_cast<std::int32_t>(windows_before<1>);
+  const auto pad = static_cast<std::int32_t>(job.rows.pad);
+  constexpr unsigned pair = 2;
   bool corrupt = false;
   STASH_NO_UNROLL
-  for (std::int32_t k = 0; k < static_cast<std::int32_t>(tuning::long_strip_rows) + before; ++k) {
-    const std::int32_t top = place.row - before + k;
-    if ((suspects >> k / 2 & 1) == 0 || (top < place.row && place.row != 0)) continue;
-    const auto pad = static_cast<std::int32_t>(job.rows.pad);
-    const window_place y{top + pad, top, true};
-    if (y.at < 0 || y.at >= job.rows.out) continue;
-    // Windows that begin in other strips are looked at there, but for those before the map.
-    STASH_NO_UNROLL
-    for (std::int32_t i = place.column == 0 ? -before : 0; i < static_cast<std::int32_t>(coded_columns);
-         ++i) {
-      const std::int32_t left = place.column + i;
-      const window_place x{left + static_cast<std::int32_t>(job.columns.pad), left, true};
-      if (x.at < 0 || x.at >= job.columns.out) continue;
-      std::uint32_t codes = *cells.at(y.at, cells.in_row(x.at));
-      const std::uint32_t legal = legal_codes(job, y, x, source.passing);
-      // Those of four channels count twice.
-      if constexpr (sizeof(Bits) == 4) codes = both(codes);
-      corrupt = corrupt || (may_be_illegal(job, y, x, codes, source.passing) && any_illegal(codes, legal));
+  for (std::int32_t top = place.row - before; suspects != 0;
+       suspects >>= 1, top += static_cast<std::int32_t>(pair)) {
+    if ((suspects & 1) == 0) continue;
+    // All loads of two rows before the first is looked at: nothing else hides their latency.
+    window_place y[pair], x[coded_windows];
+    std::uint32_t codes[pair][coded_windows];
+    STASH_UNROLL
+    for (unsigned r = 0; r < pair; ++r) {
+      const std::int32_t row = top + static_cast<std::int32_t>(r), number = row + pad;
+      const std::int32_t at = nearest_in(number, static_cast<std::int32_t>(job.rows.out));
+      // Windows that begin in other strips are looked at there, but for those before the map.
+      y[r] = {at, row, at == number && (row >= place.row || place.row == 0)};
+    }
+    STASH_UNROLL
+    for (unsigned w = 0; w < coded_windows; ++w) {
+      const std::int32_t left = place.column - before + static_cast<std::int32_t>(w);
+      const std::int32_t number = left + static_cast<std::int32_t>(job.columns.pad);
+      const std::int32_t at = nearest_in(number, static_cast<std::int32_t>(job.columns.out));
+      x[w] = {at, left, at == number && (left >= place.column || place.column == 0)};
+      STASH_UNROLL
+      for (unsigned r = 0; r < pair; ++r)
+        codes[r][w] = *cells.at(y[r].at, cells.in_row(at));
+    }
+    STASH_UNROLL
+    for (unsigned r = 0; r < pair; ++r) {
+      STASH_UNROLL
+      for (unsigned w = 0; w < coded_windows; ++w) {
+        // Those of four channels count twice.
+        const std::uint32_t own = sizeof(Bits) == 4 ? both(codes[r][w]) : codes[r][w];
+        const bool looks = y[r].there && x[w].there && may_be_illegal(job, y[r], x[w], own, source.passing);
+        corrupt = corrupt || (looks && any_illegal(own, legal_codes(job, y[r], x[w], source.passing)));
+      }
     }
   }
   if (corrupt) atomic_or(&source.report->status, status_corrupt);

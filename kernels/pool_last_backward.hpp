@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// Backward max pooling from codes where channels come last, for windows of 3 x 3 that overlap. A thread has
+/// Backward max pooling from codes where channels come last, for windows of 3 x 3 two apart. A thread has
 /// eight channels of a block of 2 x 2 pixels: it reads every window that covers one of them once, and which
-/// of a window's cells the pixels are is known when this is compiled.
+/// of a window's cells the pixels are is known when this is compiled. pool_coded_strips.hpp has windows one
+/// apart.
 
 #include <cstdint>
 
@@ -12,7 +13,7 @@
 namespace stash::kernels {
 
 /// How a map is cut into blocks of pixels. The first block of a column or row may begin before the map, so
-/// that with windows two apart every block begins with the first cell of a window.
+/// that every block begins with the first cell of a window.
 struct pixel_blocks {
   divisor rows, columns;  ///< of blocks
   std::int32_t first_row, first_column;
@@ -27,12 +28,11 @@ struct window_place {
 };
 
 /// Window `i` of those that may cover a block of two pixels from `start` on.
-template <unsigned Stride>
 STASH_DEVICE window_place window_at(const window_axis& a, std::int32_t start, unsigned i) {
-  constexpr auto stride = static_cast<std::int32_t>(Stride);
+  constexpr std::int32_t stride = 2;
   const auto out = static_cast<std::int32_t>(a.out), pad = static_cast<std::int32_t>(a.pad);
   const std::int32_t number = (start + pad) / stride + static_cast<std::int32_t>(i) -
-                              static_cast<std::int32_t>(covering_windows<3, Stride, 2>::before);
+                              static_cast<std::int32_t>(covering_windows<3, 2, 2>::before);
   const std::int32_t low = number < out ? number : out - 1;
   const std::int32_t at = low > 0 ? low : 0;
   return {at, number * stride - pad, at == number};
@@ -96,14 +96,14 @@ STASH_DEVICE std::uint32_t passing_codes(const encoded_winners& source, std::uin
   return codes | ~four_times(source.plane[first / group_elements]);
 }
 
-/// pool_backward() for windows of 3 x 3 that lie Stride apart, where gradients pass by a cell's code or a
-/// plane. Grid: threads for all blocks of pixels.
-template <class Bits, unsigned Stride>
-STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
+/// pool_backward() of f32 for windows of 3 x 3 two apart, where gradients pass by a cell's code or a plane.
+/// Grid: threads for all blocks of pixels.
+STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_winners source, void* dx) {
   begin_kernel();
-  constexpr unsigned width = group_elements, side = 2;
-  using windows = covering_windows<3, Stride, side>;
+  using bits_type = std::uint32_t;
+  constexpr unsigned width = group_elements, side = 2, stride = 2;
+  using windows = covering_windows<3, stride, side>;
   constexpr unsigned count = windows::columns;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= blocks.units) return;
@@ -121,22 +121,22 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
     return pixel_of(job, o.sample, y, x) * job.channels + o.channel;
   };
   const auto load_row = [&](unsigned r) {
-    loaded_windows<Bits, count> w;
-    w.row = window_at<Stride>(job.rows, row, r);
+    loaded_windows<bits_type, count> w;
+    w.row = window_at(job.rows, row, r);
     STASH_UNROLL
     for (unsigned c = 0; c < count; ++c) {
-      w.column[c] = window_at<Stride>(job.columns, column, c);
-      const Bits* const from = static_cast<const Bits*>(dy) +
-                               pixel_of(job, o.sample, w.row, w.column[c]) * job.y_pitch + o.channel;
+      w.column[c] = window_at(job.columns, column, c);
+      const bits_type* const from = static_cast<const bits_type*>(dy) +
+                                    pixel_of(job, o.sample, w.row, w.column[c]) * job.y_pitch + o.channel;
       STASH_UNROLL
-      for (unsigned v = 0; v < group_vectors<Bits>; ++v)
+      for (unsigned v = 0; v < group_vectors<bits_type>; ++v)
         w.gradients[c][v] = reinterpret_cast<const vector16*>(from)[v];
       w.codes[c] =
           reinterpret_cast<const std::uint32_t*>(source.cells)[first_value(w.row, w.column[c]) / width];
     }
     return w;
   };
-  const auto add_row = [&](unsigned r, const loaded_windows<Bits, count>& w) {
+  const auto add_row = [&](unsigned r, const loaded_windows<bits_type, count>& w) {
     STASH_UNROLL
     for (unsigned c = 0; c < count; ++c) {
       const window_place &y = w.row, &x = w.column[c];
@@ -149,12 +149,12 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       std::uint32_t codes = there ? w.codes[c] : 0xffffffffU;
       if (source.passing == pass_source::plane) codes = passing_codes(source, first_value(y, x), codes);
       float gradient[width];
-      floats_of_pieces<Bits>(w.gradients[c], job.type, gradient);
+      floats_of_pieces<bits_type>(w.gradients[c], job.type, gradient);
       STASH_UNROLL
       for (unsigned p = 0; p < side * side; ++p) {
         // Unsigned: a cell that the window does not have is above all others.
-        const unsigned ky = p / side + windows::before * Stride - r * Stride;
-        const unsigned kx = p % side + windows::before * Stride - c * Stride;
+        const unsigned ky = p / side + windows::before * stride - r * stride;
+        const unsigned kx = p % side + windows::before * stride - c * stride;
         if (ky < 3 && kx < 3) {
           const std::uint32_t other = codes ^ (ky * 3 + kx) * 0x11111111U;
           STASH_UNROLL
@@ -164,23 +164,16 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       }
     }
   };
-  if constexpr (Stride == 2) {
-    const loaded_windows<Bits, count> upper = load_row(0), lower = load_row(1);
-    add_row(0, upper);
-    add_row(1, lower);
-  } else {
-    // Four rows of four windows at once would want more registers than there are.
-    STASH_NO_UNROLL
-    for (unsigned r = 0; r < count; ++r)
-      add_row(r, load_row(r));
-  }
+  const loaded_windows<bits_type, count> upper = load_row(0), lower = load_row(1);
+  add_row(0, upper);
+  add_row(1, lower);
   if (suspects != 0) {
     bool corrupt = false;
     STASH_NO_UNROLL
     for (unsigned i = 0; i < count * count; ++i) {
       if ((suspects >> i & 1) == 0) continue;
-      const window_place y = window_at<Stride>(job.rows, row, i / count);
-      const window_place x = window_at<Stride>(job.columns, column, i % count);
+      const window_place y = window_at(job.rows, row, i / count);
+      const window_place x = window_at(job.columns, column, i % count);
       const std::uint32_t codes =
           reinterpret_cast<const std::uint32_t*>(source.cells)[first_value(y, x) / width];
       corrupt = corrupt || any_illegal(codes, legal_codes(job, y, x, source.passing));
@@ -209,17 +202,17 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
     return e.y >= 0 && e.x >= 0 && e.y < job.rows.in && e.x < job.columns.in;
   };
   const auto place = [&](const map_place<std::int32_t>& e) {
-    return static_cast<Bits*>(dx) + e.pixel * job.x_pitch + e.channel;
+    return static_cast<bits_type*>(dx) + e.pixel * job.x_pitch + e.channel;
   };
   if (sum_of_all == sum_of_all) {
     STASH_UNROLL
     for (unsigned p = 0; p < side * side; ++p) {
-      vector16 out[group_vectors<Bits>];
-      pieces_of_floats<Bits>(sums[p], job.type, out);
+      vector16 out[group_vectors<bits_type>];
+      pieces_of_floats<bits_type>(sums[p], job.type, out);
       const map_place<std::int32_t> e = pixel(p);
       if (!in_map(e)) continue;
       STASH_UNROLL
-      for (unsigned v = 0; v < group_vectors<Bits>; ++v)
+      for (unsigned v = 0; v < group_vectors<bits_type>; ++v)
         store_vector(reinterpret_cast<vector16*>(place(e)) + v, out[v]);
     }
     return;
@@ -229,8 +222,8 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
     const map_place<std::int32_t> e = pixel(p);
     if (!in_map(e)) continue;
     float sum[width] = {};
-    gather<Bits>(job, dy, source, e, sum);
-    lanes<Bits, width> out;
+    gather<bits_type>(job, dy, source, e, sum);
+    lanes<bits_type, width> out;
     results_from_f32s(sum, job.type, out.value);
     store_lanes(place(e), out);
   }

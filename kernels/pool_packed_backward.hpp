@@ -107,7 +107,7 @@ STASH_DEVICE window_numbers window_numbers_at(const window_axis& a, std::int32_t
 STASH_DEVICE bool is_corrupt(const pool_job& job, const packed_blocks& blocks, std::int32_t row,
                              std::int32_t column, unsigned i, std::uint32_t codes, pass_source passing) {
   const bool first = (i / 2 == 1 || row == blocks.first_row) && (i % 2 == 1 || column == blocks.first_column);
-  const window_place y = window_at<2>(job.rows, row, i / 2), x = window_at<2>(job.columns, column, i % 2);
+  const window_place y = window_at(job.rows, row, i / 2), x = window_at(job.columns, column, i % 2);
   return first && y.there && x.there && any_illegal(codes, legal_codes(job, y, x, passing));
 }
 

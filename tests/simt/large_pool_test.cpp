@@ -141,8 +141,8 @@ TEST_F(large_pool, channels_last) {
   }
 }
 
-/// As many rows as a strip has at most (pool_strips_backward.hpp), and twice as many: smaller maps have lower
-/// strips.
+/// As many rows as a strip has at most (pool_strips_backward.hpp, pool_coded_strips.hpp), and twice as many:
+/// smaller maps have lower strips.
 TEST_F(large_pool, high_strips) {
   constexpr std::int64_t samples = 1 << 14;
   constexpr pool_window beside{3, 3, 1, 1, 1, 1};
@@ -158,6 +158,12 @@ TEST_F(large_pool, high_strips) {
                         {few, 16, 7, 24},
                         {samples + few, 16, 7, 24},
                         {few, 16, 7, 24}});
+  expect_layers_of_cpu({"one apart, higher",
+                        beside,
+                        {samples + few, 64, 7, 24},
+                        {few, 64, 7, 24},
+                        {samples + few, 64, 7, 24},
+                        {few, 64, 7, 24}});
 }
 
 TEST_F(large_pool, more_pixels_than_31_bits_count) {
@@ -182,6 +188,18 @@ TEST_F(large_pool, channels_first) {
                           {few, 5, 12, 10},
                           {4 * many + few, 5, 6, 5},
                           {few, 5, 6, 5}});
+  }
+}
+
+/// The same of stacks (pool_stacks.hpp).
+TEST_F(large_pool, high_stacks) {
+  for (const std::int64_t rows : {12, 32, 64}) {
+    expect_layers_of_cpu({"one apart",
+                          channels_first({3, 3, 1, 1, 1, 1}),
+                          {many + few, 2, rows, 16},
+                          {few, 2, rows, 16},
+                          {many + few, 2, rows, 16},
+                          {few, 2, rows, 16}});
   }
 }
 

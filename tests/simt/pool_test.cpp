@@ -324,13 +324,22 @@ std::vector<pool_window> run_windows() {
   return windows;
 }
 
+/// Numbers so far from each other that a sum of three has another value in another order.
+float random_far_gradient(std::mt19937& random, dtype type) {
+  const float large = type == dtype::f16 ? 0x1p14F : 0x1p40F, small = type == dtype::f16 ? 0x1p-12F : 1.0F;
+  const float few[] = {large, -large, small, -3 * small};
+  return few[random() % std::size(few)];
+}
+
 /// Layer number `k` of a series: with and without a ReLU, and both rules; every third map has NaN.
 void check_layer(const geometry& g, dtype type, int k, std::mt19937& random) {
   SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
   simt::set_schedule(schedule_of(k));
   const bool nan = k % 3 == 0;
   layer_case(g, type, k / 2 % 2 == 1, rules[k / 4 % 2], 0, random, nan ? random_value : random_number,
-             nan ? random_gradient : random_gradient_number)
+             nan          ? random_gradient
+             : k % 3 == 1 ? random_gradient_number
+                          : random_far_gradient)
       .check();
 }
 
@@ -415,9 +424,10 @@ TEST_P(device_pool, stacks_of_pieces) {
   for (const std::int32_t pad_top : {0, 1, 2}) {
     pool_window window{3, 3, 1, 1, pad_top, 1};
     window.layout = pool_layout::channels_first;
-    for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 56, 136}) {
-      for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 33, 34, 67}) {
-        if (width > 16 && height > 9 && height != 33) continue;
+    for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 136}) {
+      for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 32, 33, 34, 67}) {
+        if (width > 8 && height > 7 && height != 33) continue;
+        if (width > 40 && height > 7) continue;
         geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
         if (height % 3 == 0 && width < 40) g.x.d = 2, g.deep = true;
         if (!fit(g, 1) || g.y.w != width) continue;
@@ -426,7 +436,7 @@ TEST_P(device_pool, stacks_of_pieces) {
       }
     }
   }
-  EXPECT_GT(k, 220);
+  EXPECT_GT(k, GetParam() == dtype::f32 ? 150 : 100);
 }
 
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
@@ -491,13 +501,6 @@ float random_tie(std::mt19937& random, dtype type) {
 float random_positive_tie(std::mt19937& random, dtype) {
   return static_cast<float>(random() % 2);
 }
-/// Numbers so far from each other that a sum of three has another value in another order.
-float random_far_gradient(std::mt19937& random, dtype type) {
-  const float large = type == dtype::f16 ? 0x1p14F : 0x1p40F, small = type == dtype::f16 ? 0x1p-12F : 1.0F;
-  const float few[] = {large, -large, small, -3 * small};
-  return few[random() % std::size(few)];
-}
-
 /// Overlapping windows found again in x, channels last: strips of every height and place, whose last row or
 /// column the map may lack, groups of channels that are a part of a warp, a warp and more, and every padding.
 /// Each map has a pitch of its own.
@@ -651,6 +654,53 @@ TEST_P(device_pool, small_square_windows_take_runs) {
   }
 }
 
+/// Rows of whole pieces with a window for each column: a thread has 16 bytes of up to 32 rows. Maps that
+/// begin elsewhere than at a multiple of 16 bytes are pooled in another way, with the same result.
+TEST_P(device_pool, windows_one_apart_take_stacks) {
+  pool_window window{3, 3, 1, 1, 1, 1};
+  window.layout = pool_layout::channels_first;
+  geometry g{window, {2, 4, 1, 40, 40, {}}, {}, false};
+  ASSERT_TRUE(fit(g, 1));
+  std::mt19937 random(31);
+  fill_values(g.x, GetParam(), random, random_number);
+  const std::vector<std::uint32_t> values = bits_in_memory_order(g.x, GetParam(), true, exact);
+  const std::size_t size = size_of(GetParam()), count = values.size();
+  for (const std::size_t skipped : {std::size_t{0}, size}) {
+    std::vector<std::uint8_t> bytes[4];
+    tensor_view maps[4];  // x, y, dx of codes, dx of x
+    for (std::size_t i = 0; i < 4; ++i) {
+      bytes[i].resize(count * size + skipped);
+      maps[i] = {bytes[i].data() + skipped, GetParam(), memory_space::host, shape{g.x.n, g.x.c, g.x.h, g.x.w},
+                 0};
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(bytes[0].data() + skipped + i * size, &values[i], size);
+    std::vector<std::uint8_t> expected[4];
+    for (const execution_context& where : {on_host, on_device}) {
+      const auto of = [&](std::size_t i) { return in_space(maps[i], where); };
+      const auto expect_stack = [&] {
+        if (where.space != memory_space::device || skipped != 0) return;
+        const auto threads = static_cast<double>(simt::threads_of_last_launch());
+        EXPECT_GT(static_cast<double>(count) / threads, 5);
+      };
+      encoded index(index_bytes(g));
+      max_pool_forward(of(0), of(1), window, index.out(), rules[0], where);
+      expect_stack();
+      max_pool_backward(of(1), index.in(), of(2), window, where);
+      expect_stack();
+      max_pool_backward(of(1), of(0), of(3), window, rules[0], where);
+      expect_stack();
+      for (std::size_t i = 1; i < 4; ++i) {
+        if (where.space == memory_space::host) {
+          expected[i] = bytes[i];
+        } else {
+          ASSERT_EQ(bytes[i], expected[i]) << "map " << i << " from byte " << skipped << " on";
+        }
+      }
+    }
+  }
+}
+
 /// Every code at every place, the other codes being legal: whether it is corrupt, and what it does.
 TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   const pool_window last{3, 3, 2, 2, 1, 1}, dense_last{3, 3, 1, 1, 1, 1};
@@ -665,7 +715,8 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   };
   for (const auto& [window, width, relu] :
        {layer{{3, 3, 3, 3}, 6}, layer{last, 6}, layer{dense_last, 6}, layer{first, 6}, layer{dense, 6},
-        layer{first, 16}, layer{unpadded, 16}, layer{last, 6, true}, layer{first, 16, true}}) {
+        layer{first, 16}, layer{unpadded, 16}, layer{dense, 16}, layer{last, 6, true},
+        layer{first, 16, true}}) {
     for (const std::int64_t channels : {1, 8}) {
       const bool rows = window.layout == pool_layout::channels_first;
       geometry g{window, {1, rows ? channels / 4 + 1 : channels, 1, 6, width, {}}, {}, false};
