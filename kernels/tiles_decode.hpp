@@ -338,7 +338,7 @@ struct value_test {
 
 /// dx = gate(dy, bit) with the bits of a bitmap or csr. job.dense is dx.
 template <class Element, bool Narrow, bool Columns, class Test>
-STASH_KERNEL(tile_threads, tuning::gate_blocks)
+STASH_KERNEL(tile_threads, has_halves<Element> ? tuning::gate_blocks : tuning::narrow_gate_blocks)
 gate_tiles(device_tiles job, device_tensor dy, gate function, Test test) {
   begin_kernel(tuning::blocks_ahead, [&] {
     constexpr std::uint64_t groups = tile_warps * tile_rows * row_groups;
