@@ -1,8 +1,13 @@
-// encode_batch and decode_batch of 32 small maps in one call, as in bench/cases.
+// encode_batch and decode_batch of 32 small maps in one call, as in bench/cases, and 32 calls for a map each:
+// what a call takes besides moving its bytes.
 
 #include "stash/batch.hpp"
 
+#include <functional>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "bench/cases/groups.hpp"
 #include "bench/gpu/cases.hpp"
@@ -13,6 +18,8 @@ namespace {
 
 // Items of smoke runs are a tile each.
 constexpr std::int64_t smoke_item_elements = 1 << 10;
+// The smallest and a common map of ResNet-50 with 32 images.
+constexpr std::int64_t small_map_elements = 32 * 7 * 7 * 512, common_map_elements = 32 * 14 * 14 * 1024;
 
 /// One generated map, cut into items; each has its encoded form.
 class batch {
@@ -32,6 +39,14 @@ class batch {
 
   void encode_all(void* stream) const { encode_batch(to_encode_, {}, on_device(stream)); }
   void decode_all(void* stream) const { decode_batch(to_decode_, {}, on_device(stream)); }
+  void encode_each(void* stream) const {
+    for (const encode_item& item : to_encode_)
+      encode(item.how, item.input, item.output, {}, on_device(stream));
+  }
+  void decode_each(void* stream) const {
+    for (const decode_item& item : to_decode_)
+      decode(item.how, item.input, item.output, {}, on_device(stream));
+  }
   const stored_maps& stored() const { return stored_; }
   std::uint64_t dense_bytes() const { return x_->bytes(); }
 
@@ -42,23 +57,47 @@ class batch {
   std::vector<decode_item> to_decode_;
 };
 
-measured_case batch_case(const char* what, const encoding& e, bool encodes) {
-  return {what + to_string(e),
-          [e](dtype type) { return can_encode(e, type); },
+/// `work` makes of a batch what is timed.
+template <class Work>
+measured_case case_of(const std::string& what, const encoding& e, bool encodes, const Work& work,
+                      std::vector<std::int64_t> own_elements) {
+  return {what + to_string(e), [e](dtype type) { return can_encode(e, type); },
           [=](const map_form& form, map_source& maps) -> prepared_case {
             const auto b = std::make_shared<batch>(e, form, maps);
             const std::uint64_t bytes = b->stored().bytes();
             return {[=](void* stream) {
                       if (encodes) b->stored().reset(stream);
                     },
-                    [=](void* stream) { encodes ? b->encode_all(stream) : b->decode_all(stream); },
+                    work(b),
                     [=] { b->stored().verify(); },
                     b->dense_bytes() + bytes,
                     bytes,
                     b->dense_bytes()};
           },
-          true,
-          {bench::batch_items * smoke_item_elements, bench::batch_items * bench::batch_item_elements}};
+          true, std::move(own_elements)};
+}
+
+using work = std::function<void(void* stream)>;
+
+measured_case one_call(const char* what, const encoding& e, bool encodes) {
+  return case_of(what, e, encodes,
+                 [encodes](const std::shared_ptr<batch>& b) -> work {
+                   return [=](void* stream) { encodes ? b->encode_all(stream) : b->decode_all(stream); };
+                 },
+                 {bench::batch_items * smoke_item_elements, bench::batch_items * bench::batch_item_elements});
+}
+
+/// Recorded, so that nothing waits for the host.
+measured_case call_each(const char* what, const encoding& e, bool encodes) {
+  return case_of(what, e, encodes,
+                 [encodes](const std::shared_ptr<batch>& b) -> work {
+                   const stream in;
+                   const auto recorded = std::make_shared<graph>(
+                       in, [&] { encodes ? b->encode_each(in.handle()) : b->decode_each(in.handle()); });
+                   return [=](void* stream) { recorded->launch_in(stream); };
+                 },
+                 {bench::batch_items * smoke_item_elements, bench::batch_items * common_map_elements,
+                  bench::batch_items * small_map_elements});
 }
 
 }  // namespace
@@ -66,8 +105,11 @@ measured_case batch_case(const char* what, const encoding& e, bool encodes) {
 std::vector<measured_case> batch_cases() {
   std::vector<measured_case> cases;
   for (const encoding& e : bench::batched_encodings()) {
-    cases.push_back(batch_case("encode_batch_of_32/", e, true));
-    if (e.kind != encoding_kind::sign_mask) cases.push_back(batch_case("decode_batch_of_32/", e, false));
+    const bool has_values = e.kind != encoding_kind::sign_mask;
+    cases.push_back(one_call("encode_batch_of_32/", e, true));
+    if (has_values) cases.push_back(one_call("decode_batch_of_32/", e, false));
+    cases.push_back(call_each("encode_32_calls/", e, true));
+    if (has_values) cases.push_back(call_each("decode_32_calls/", e, false));
   }
   return cases;
 }

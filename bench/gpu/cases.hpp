@@ -38,7 +38,7 @@ struct measured_case {
 std::vector<measured_case> stash_cases();
 /// All maps of a network's training step, one call after the other.
 std::vector<measured_case> sequence_cases();
-/// Many small maps in one call.
+/// Many small maps in one call, and in a call each.
 std::vector<measured_case> batch_cases();
 /// Maps on their way to the host and back.
 std::vector<measured_case> swap_cases();
