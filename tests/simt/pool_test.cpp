@@ -439,6 +439,24 @@ TEST_P(device_pool, stacks_of_pieces) {
   EXPECT_GT(k, GetParam() == dtype::f32 ? 150 : 100);
 }
 
+/// Depth without windows of its own, of which y ends before x: what is no plane beside the others.
+TEST_P(device_pool, slices_that_no_window_has) {
+  int k = 0;
+  std::mt19937 random(41);
+  for (pool_window window : run_windows()) {
+    for (const pool_layout layout : {pool_layout::channels_first, pool_layout::channels_last}) {
+      window.layout = layout;
+      for (const std::int64_t width : {15, 16}) {
+        geometry g{window, {2, 8, 3, 6, width, {}}, {}, true};
+        ASSERT_TRUE(fit(g, 1)) << describe(g);
+        g.y.d = 2;
+        check_layer(g, GetParam(), ++k, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
 TEST_P(device_pool, stretches_of_runs) {
   struct stretched {
