@@ -71,7 +71,8 @@ struct pool_call {
 };
 
 /// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
-/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike.
+/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike; so y
+/// must have all slices.
 bool has_runs(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0 && d.in == d.out;
