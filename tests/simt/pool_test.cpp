@@ -260,6 +260,11 @@ TEST_P(device_pool, random_layers_are_as_on_the_cpu) {
       g.window.layout = pool_layout::channels_last;
       gap = k % 4 == 0 ? 0 : 8;
     }
+    // y may end before the last windows that there might be.
+    if (k % 3 == 0) {
+      for (std::int64_t* axis : {&g.y.d, &g.y.h, &g.y.w})
+        *axis -= pick(random, 0, 2) * (*axis > 2 ? 1 : 0);
+    }
     SCOPED_TRACE(testing::Message() << text_of(run) << ": " << describe(g));
     simt::set_schedule(run.schedule);
     layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], gap, random).check();
