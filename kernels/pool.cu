@@ -71,10 +71,11 @@ struct pool_call {
 };
 
 /// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
-/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike.
+/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike; so y
+/// must have all slices.
 bool has_runs(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
-  const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0;
+  const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0 && d.in == d.out;
   const bool square = r.kernel == c.kernel && r.stride == c.stride && r.dilation == 1 && c.dilation == 1;
   const bool known = c.kernel == 3 ? c.stride <= 2 : c.kernel == 2 && c.stride == 2;
   return flat && square && known && r.pad < r.kernel && c.pad < c.kernel;

@@ -73,8 +73,8 @@ class coded_rows {
   std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_cells_[coded_windows];
 };
 
-/// Whether a code of pairs of rows of windows whose bit is set, the lowest one the first before the strip,
-/// names no cell of its window in x. This is apart from the rest so that nothing is held for it.
+/// Looks at codes in pairs of rows of windows whose bit is set, the lowest one the first before the strip:
+/// whether one names no cell of its window in x. This is apart from the rest so that nothing is held for it.
 template <class Bits>
 STASH_DEVICE void report_corrupt_strip(const pool_job& job, const strip_grid& grid,
                                        const encoded_winners& source, std::uint32_t unit,

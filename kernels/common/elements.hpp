@@ -63,14 +63,6 @@ STASH_DEVICE std::uint16_t rounded_result(float value, const element_type& type)
   return static_cast<std::uint16_t>(result | (word >> 16 & 0x8000U));
 }
 template <class Bits>
-STASH_DEVICE Bits from_f32(float value, const element_type& type) {
-  if constexpr (sizeof(Bits) == 4) {
-    return as_bits(value);
-  } else {
-    return type.bf16 ? rounded<true>(value, type) : rounded<false>(value, type);
-  }
-}
-template <class Bits>
 STASH_DEVICE Bits result_from_f32(float value, const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
     return as_bits(value);

@@ -58,7 +58,8 @@ STASH_DEVICE float with_half_bits(float value) {
 /// elsewhere. A sum with a number whose last mantissa bit counts one is rounded so, and once.
 template <bool Bf16, unsigned Mantissa>
 struct stepped_codes {
-  /// That number. Factors of n v and n v / 4 are numbers of the type then, but for a few (factor_of()).
+  /// That number. Factors of n v and n v / 4 are numbers of the type then, but for a few that are too large
+  /// for f16 (stepped_codes_of()).
   static constexpr std::uint32_t anchor = both(Bf16 ? (127 + 7 - Mantissa) << 7 : (15 + 1 - Mantissa) << 10);
   static constexpr std::uint32_t step = both(1U << Mantissa);
   std::uint32_t first, second, third;

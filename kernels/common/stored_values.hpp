@@ -628,9 +628,4 @@ STASH_DEVICE void pack_fp10(const std::uint32_t* pairs, std::uint32_t* words) {
   words[1] = select_bits(first, pairs[1] >> 22, select_bits(second, pairs[2] << 4, pairs[2] >> 2 & third));
 }
 
-/// An f16 from fp10, which is f16 without its last bits.
-STASH_DEVICE std::uint32_t half_of_fp10(std::uint32_t code) {
-  return (code & 0x1ff) > 0x1f0 ? (code & 0x200) << 6 | 0x7e00 : code << 6;
-}
-
 }  // namespace stash::kernels

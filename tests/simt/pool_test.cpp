@@ -260,6 +260,11 @@ TEST_P(device_pool, random_layers_are_as_on_the_cpu) {
       g.window.layout = pool_layout::channels_last;
       gap = k % 4 == 0 ? 0 : 8;
     }
+    // y may end before the last windows that there might be.
+    if (k % 3 == 0) {
+      for (std::int64_t* axis : {&g.y.d, &g.y.h, &g.y.w})
+        *axis -= pick(random, 0, 2) * (*axis > 2 ? 1 : 0);
+    }
     SCOPED_TRACE(testing::Message() << text_of(run) << ": " << describe(g));
     simt::set_schedule(run.schedule);
     layer_case(g, GetParam(), k / 2 % 2 == 1, rules[k / 4 % 2], gap, random).check();
@@ -437,6 +442,24 @@ TEST_P(device_pool, stacks_of_pieces) {
     }
   }
   EXPECT_GT(k, GetParam() == dtype::f32 ? 150 : 100);
+}
+
+/// Depth without windows of its own, of which y ends before x: what is no plane beside the others.
+TEST_P(device_pool, slices_that_no_window_has) {
+  int k = 0;
+  std::mt19937 random(41);
+  for (pool_window window : run_windows()) {
+    for (const pool_layout layout : {pool_layout::channels_first, pool_layout::channels_last}) {
+      window.layout = layout;
+      for (const std::int64_t width : {15, 16}) {
+        geometry g{window, {2, 8, 3, 6, width, {}}, {}, true};
+        ASSERT_TRUE(fit(g, 1)) << describe(g);
+        g.y.d = 2;
+        check_layer(g, GetParam(), ++k, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
 }
 
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
@@ -746,6 +769,74 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
       }
     }
   }
+}
+
+/// The same of windows one apart wherever they lie: maps of several stacks and strips, every padding, rows
+/// and columns that no window begins in, and signs in a plane of their own. One code is wrong, or just where
+/// it is.
+TEST_P(device_pool, one_code_of_windows_one_apart_is_judged_as_on_the_cpu) {
+  enum class source { index, code, signs };
+  std::mt19937 random(37);
+  int judged = 0, corrupt = 0;
+  for (int k = 0; k < 160; ++k) {
+    const bool rows = k % 2 == 0;
+    pool_window window{3, 3, 1, 1, k / 2 % 3, rows ? 1 : k / 6 % 3};
+    if (rows) window.layout = pool_layout::channels_first;
+    const std::int64_t width = rows ? 4 * pick(random, 1, 5) : pick(random, 1, 7),
+                       height = pick(random, 1, 13);
+    const std::int64_t channels = rows ? pick(random, 1, 3) : 8 * pick(random, 1, 2);
+    geometry g{window, {pick(random, 1, 2), channels, 1, height, width, {}}, {}, false};
+    if (!fit(g, rows ? 1 : k % 3) || (rows && g.y.w != width)) continue;
+    // Some maps end before the last windows that there might be.
+    if (k % 5 == 4 && g.y.h > 1) --g.y.h;
+    SCOPED_TRACE(describe(g));
+    stored_map dy(g.y, GetParam(), rows, false, 0), dx(g.x, GetParam(), rows, false, 0), expected = dx;
+    const auto count = static_cast<std::size_t>(g.y.count());
+    dy.fill(std::vector<std::uint32_t>(count, exact(GetParam(), 1)));
+    // Cells that the windows have, in memory's order: the nearest one to their middle.
+    std::vector<int> legal;
+    const auto cell = [](std::int64_t origin, std::int64_t in) {
+      return static_cast<int>(
+          std::clamp<std::int64_t>(1, std::max<std::int64_t>(0, -origin), in - 1 - origin));
+    };
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t pixel = rows ? i : i / static_cast<std::size_t>(channels);
+      const auto x = static_cast<std::int64_t>(pixel) % g.y.w,
+                 y = static_cast<std::int64_t>(pixel) / g.y.w % g.y.h;
+      legal.push_back(3 * cell(y - window.pad_top, height) + cell(x - window.pad_left, width));
+    }
+    const std::size_t sign_bytes = (count + 127) / 128 * 16;
+    encoded signs(sign_bytes);
+    for (std::size_t i = 0; i < sign_bytes; ++i)
+      signs.data()[i] = static_cast<std::uint8_t>(random() >> 7);
+    for (const source from : {source::index, source::code, source::signs}) {
+      for (int n = 0; n < 60; ++n) {
+        std::vector<int> cells = legal;
+        const std::size_t at = random() % count;
+        cells[at] = static_cast<int>(random() % 16);
+        const std::vector<std::uint8_t> plane = reference_plane(cells, 4);
+        encoded index(plane.size());
+        std::copy(plane.begin(), plane.end(), index.data());
+        const auto backward = [&](stored_map& to, const execution_context& where) {
+          const tensor_view gradients = in_space(dy.view(), where), into = in_space(to.view(), where);
+          if (from == source::index) return max_pool_backward(gradients, index.in(), into, window, where);
+          if (from == source::code) return relu_max_pool_backward(gradients, index.in(), into, window, where);
+          relu_max_pool_backward(gradients, index.in(), parse_encoding("sign_mask"), signs.in(), into, window,
+                                 rules[0], where);
+        };
+        backward(expected, on_host);
+        const std::uint32_t status = std::exchange(index.report.status, 0U);
+        backward(dx, on_device);
+        ASSERT_EQ(index.report.status, status)
+            << "code " << cells[at] << " at " << at << " from " << static_cast<int>(from);
+        ASSERT_EQ(dx.bits(), expected.bits()) << "code " << cells[at] << " at " << at;
+        ++judged;
+        corrupt += status != 0 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(corrupt, judged / 4);
+  EXPECT_LT(corrupt, judged * 3 / 4);
 }
 
 TEST_P(device_pool, windows_above_256_cells_are_pooled_without_index) {
