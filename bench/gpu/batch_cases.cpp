@@ -57,47 +57,39 @@ class batch {
   std::vector<decode_item> to_decode_;
 };
 
-/// `work` makes of a batch what is timed.
-template <class Work>
-measured_case case_of(const std::string& what, const encoding& e, bool encodes, const Work& work,
-                      std::vector<std::int64_t> own_elements) {
+/// All items in one call, or in a call each: recorded then, so that nothing waits for the host.
+measured_case batch_case(const std::string& what, const encoding& e, bool encodes, bool one_call) {
+  std::vector<std::int64_t> items = {smoke_item_elements};
+  if (one_call) {
+    items.push_back(bench::batch_item_elements);
+  } else {
+    items.insert(items.end(), {common_map_elements, small_map_elements});
+  }
+  for (std::int64_t& elements : items)
+    elements *= bench::batch_items;
   return {what + to_string(e), [e](dtype type) { return can_encode(e, type); },
           [=](const map_form& form, map_source& maps) -> prepared_case {
             const auto b = std::make_shared<batch>(e, form, maps);
             const std::uint64_t bytes = b->stored().bytes();
+            std::function<void(void*)> run;
+            if (one_call) {
+              run = [=](void* stream) { encodes ? b->encode_all(stream) : b->decode_all(stream); };
+            } else {
+              const stream in;
+              const auto recorded = std::make_shared<graph>(
+                  in, [&] { encodes ? b->encode_each(in.handle()) : b->decode_each(in.handle()); });
+              run = [=](void* stream) { recorded->launch_in(stream); };
+            }
             return {[=](void* stream) {
                       if (encodes) b->stored().reset(stream);
                     },
-                    work(b),
+                    std::move(run),
                     [=] { b->stored().verify(); },
                     b->dense_bytes() + bytes,
                     bytes,
                     b->dense_bytes()};
           },
-          true, std::move(own_elements)};
-}
-
-using work = std::function<void(void* stream)>;
-
-measured_case one_call(const char* what, const encoding& e, bool encodes) {
-  return case_of(what, e, encodes,
-                 [encodes](const std::shared_ptr<batch>& b) -> work {
-                   return [=](void* stream) { encodes ? b->encode_all(stream) : b->decode_all(stream); };
-                 },
-                 {bench::batch_items * smoke_item_elements, bench::batch_items * bench::batch_item_elements});
-}
-
-/// Recorded, so that nothing waits for the host.
-measured_case call_each(const char* what, const encoding& e, bool encodes) {
-  return case_of(what, e, encodes,
-                 [encodes](const std::shared_ptr<batch>& b) -> work {
-                   const stream in;
-                   const auto recorded = std::make_shared<graph>(
-                       in, [&] { encodes ? b->encode_each(in.handle()) : b->decode_each(in.handle()); });
-                   return [=](void* stream) { recorded->launch_in(stream); };
-                 },
-                 {bench::batch_items * smoke_item_elements, bench::batch_items * common_map_elements,
-                  bench::batch_items * small_map_elements});
+          true, std::move(items)};
 }
 
 }  // namespace
@@ -105,11 +97,12 @@ measured_case call_each(const char* what, const encoding& e, bool encodes) {
 std::vector<measured_case> batch_cases() {
   std::vector<measured_case> cases;
   for (const encoding& e : bench::batched_encodings()) {
-    const bool has_values = e.kind != encoding_kind::sign_mask;
-    cases.push_back(one_call("encode_batch_of_32/", e, true));
-    if (has_values) cases.push_back(one_call("decode_batch_of_32/", e, false));
-    cases.push_back(call_each("encode_32_calls/", e, true));
-    if (has_values) cases.push_back(call_each("decode_32_calls/", e, false));
+    for (const bool one_call : {true, false}) {
+      const std::string form = one_call ? "batch_of_32/" : "32_calls/";
+      cases.push_back(batch_case("encode_" + form, e, true, one_call));
+      if (e.kind != encoding_kind::sign_mask)
+        cases.push_back(batch_case("decode_" + form, e, false, one_call));
+    }
   }
   return cases;
 }
