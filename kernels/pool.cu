@@ -518,14 +518,13 @@ template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
-  const bool pieces = dx.elements() > 0 && dy.elements() > 0 && in_pieces(call, dx.type);
-  const bool stacks = dx.elements() > 0 && dy.elements() > 0 && in_stacks(call, dx.type);
+  const bool has_values = dx.elements() > 0 && dy.elements() > 0;
+  const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
+  const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
     if (stacks) return backward_stacks(call, dy, source, dx);
-    if (call.pixels && call.job.columns.kernel == 3 && dx.elements() > 0 && dy.elements() > 0 &&
-        backward_strips(call, dy, source, dx))
-      return;
+    if (pixels && backward_strips(call, dy, source, dx)) return;
   }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
@@ -535,7 +534,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (stacks && !looks && source.passing != pass_source::plane)
       return backward_stacks(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
-    if (call.pixels && call.job.columns.kernel == 3 && !looks && dx.elements() > 0 && dy.elements() > 0 &&
+    if (pixels && !looks &&
         (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)
                                       : backward_pixels(call, dy, source, dx)))
       return;

@@ -20,6 +20,9 @@ struct pixel_blocks {
   std::uint64_t units;  ///< threads
 };
 
+/// Those that may cover a block of two by two pixels.
+using pixel_windows = covering_windows<3, 2, 2>;
+
 /// Where a window lies along an axis.
 struct window_place {
   std::int32_t at;      ///< its number; inside the pooled map in any case
@@ -32,9 +35,8 @@ STASH_DEVICE window_place window_at(const window_axis& a, std::int32_t start, un
   constexpr std::int32_t stride = 2;
   const auto out = static_cast<std::int32_t>(a.out), pad = static_cast<std::int32_t>(a.pad);
   const std::int32_t number = (start + pad) / stride + static_cast<std::int32_t>(i) -
-                              static_cast<std::int32_t>(covering_windows<3, 2, 2>::before);
-  const std::int32_t low = number < out ? number : out - 1;
-  const std::int32_t at = low > 0 ? low : 0;
+                              static_cast<std::int32_t>(pixel_windows::before);
+  const std::int32_t at = nearest_in(number, out);
   return {at, number * stride - pad, at == number};
 }
 
@@ -81,12 +83,11 @@ STASH_DEVICE std::uint64_t pixel_of(const pool_job& job, std::uint64_t sample, c
          static_cast<std::uint64_t>(column.at);
 }
 
-/// A row of the windows that may cover a block, as they lie in memory.
-template <class Bits, unsigned Count>
+/// A row of the windows that may cover a block, of f32, as they lie in memory.
 struct loaded_windows {
-  window_place row, column[Count];
-  vector16 gradients[Count][group_vectors<Bits>];
-  std::uint32_t codes[Count];
+  window_place row, column[pixel_windows::columns];
+  vector16 gradients[pixel_windows::columns][group_vectors<std::uint32_t>];
+  std::uint32_t codes[pixel_windows::columns];
 };
 
 /// The codes of a window; 15, which is no cell, where the plane says that the gradient does not pass.
@@ -103,8 +104,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
   begin_kernel();
   using bits_type = std::uint32_t;
   constexpr unsigned width = group_elements, side = 2, stride = 2;
-  using windows = covering_windows<3, stride, side>;
-  constexpr unsigned count = windows::columns;
+  constexpr unsigned count = pixel_windows::columns;
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= blocks.units) return;
   map_place<std::int32_t> o{};
@@ -121,7 +121,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
     return pixel_of(job, o.sample, y, x) * job.channels + o.channel;
   };
   const auto load_row = [&](unsigned r) {
-    loaded_windows<bits_type, count> w;
+    loaded_windows w;
     w.row = window_at(job.rows, row, r);
     STASH_UNROLL
     for (unsigned c = 0; c < count; ++c) {
@@ -136,14 +136,14 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
     }
     return w;
   };
-  const auto add_row = [&](unsigned r, const loaded_windows<bits_type, count>& w) {
+  const auto add_row = [&](unsigned r, const loaded_windows& w) {
     STASH_UNROLL
     for (unsigned c = 0; c < count; ++c) {
       const window_place &y = w.row, &x = w.column[c];
       const bool there = y.there && x.there;
       // The first block that meets a window looks for codes that none takes.
-      const bool first = (r >= windows::before || row == blocks.first_row) &&
-                         (c >= windows::before || column == blocks.first_column);
+      const bool first = (r >= pixel_windows::before || row == blocks.first_row) &&
+                         (c >= pixel_windows::before || column == blocks.first_column);
       const bool suspect = there && first && may_be_illegal(job, y, x, w.codes[c], source.passing);
       suspects |= suspect ? 1U << (r * count + c) : 0;
       std::uint32_t codes = there ? w.codes[c] : 0xffffffffU;
@@ -153,8 +153,8 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       STASH_UNROLL
       for (unsigned p = 0; p < side * side; ++p) {
         // Unsigned: a cell that the window does not have is above all others.
-        const unsigned ky = p / side + windows::before * stride - r * stride;
-        const unsigned kx = p % side + windows::before * stride - c * stride;
+        const unsigned ky = p / side + pixel_windows::before * stride - r * stride;
+        const unsigned kx = p % side + pixel_windows::before * stride - c * stride;
         if (ky < 3 && kx < 3) {
           const std::uint32_t other = codes ^ (ky * 3 + kx) * 0x11111111U;
           STASH_UNROLL
@@ -164,7 +164,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       }
     }
   };
-  const loaded_windows<bits_type, count> upper = load_row(0), lower = load_row(1);
+  const loaded_windows upper = load_row(0), lower = load_row(1);
   add_row(0, upper);
   add_row(1, lower);
   if (suspects != 0) {

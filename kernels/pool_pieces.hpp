@@ -123,6 +123,9 @@ struct piece_maxima {
       for (unsigned w = 0; w < words; ++w)
         all |= cell[w] << (4 * w);
       return all;
+    } else if constexpr (words == 4) {
+      const std::uint32_t first = cell[0] | cell[1] << 8, last = cell[2] | cell[3] << 8;
+      return pick_bytes(first, last, 0x5410) | pick_bytes(first, last, 0x7632) << 4;
     } else {
       const std::uint32_t bytes = cell[0] | cell[1] << 8;
       const std::uint32_t four = (bytes | bytes >> 12) & 0xffff;

@@ -9,15 +9,39 @@
 
 namespace stash::kernels {
 
-/// Writes the codes of windows from `first` on, in four bits each; a piece has as many.
-template <class Bits>
+/// Writes the codes of two, four or eight windows from `first` on, in four bits each.
+template <unsigned Windows>
 STASH_DEVICE void store_piece_codes(const code_plane& plane, std::uint64_t first, std::uint32_t codes) {
+  static_assert(Windows == 2 || Windows == 4 || Windows == 8);
   if (plane.data == nullptr) return;
-  if constexpr (piece_windows<Bits> == 2) {
+  if constexpr (Windows == 2) {
     plane.data[first / 2] = static_cast<std::uint8_t>(codes);
-  } else {
+  } else if constexpr (Windows == 4) {
     *reinterpret_cast<std::uint16_t*>(plane.data + first / 2) = static_cast<std::uint16_t>(codes);
+  } else {
+    *reinterpret_cast<std::uint32_t*>(plane.data + first / 2) = codes;
   }
+}
+
+/// Searches windows of a row of y with all rules, from `o` on, which is the first among all, and writes what
+/// is found and the codes.
+template <class Bits, unsigned Windows>
+STASH_DEVICE void pool_piece_with_care(const pool_job& job, bool relu, const void* x, void* y,
+                                       const pool_planes& planes, map_place<std::int32_t> o,
+                                       std::uint64_t first) {
+  std::uint32_t cells = 0, chosen = 0;
+  STASH_NO_UNROLL
+  for (unsigned i = 0; i < Windows; ++i, ++o.x) {
+    maxima<1> one;
+    const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
+    if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
+    const Bits value = element_of<Bits>(one.rank[0]);
+    static_cast<Bits*>(y)[first + i] = value;
+    cells |= one.cell[0] << (4 * i);
+    chosen |= (passes(value, job.type, job.nan_wins) ? one.cell[0] : no_gradient) << (4 * i);
+  }
+  store_piece_codes<Windows>(planes.index, first, cells);
+  store_piece_codes<Windows>(planes.code, first, chosen);
 }
 
 /// Zeros behind the last codes of four bits.
@@ -67,34 +91,20 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
       }
       const std::uint64_t at = first + r * length;
       *reinterpret_cast<vector8*>(static_cast<Bits*>(y) + at) = {{found.value[0], found.value[1]}};
-      store_piece_codes<Bits>(planes.index, at, found.codes());
-      store_piece_codes<Bits>(planes.code, at, chosen.codes());
+      store_piece_codes<count>(planes.index, at, found.codes());
+      store_piece_codes<count>(planes.code, at, chosen.codes());
     }
     return;
   }
   STASH_NO_UNROLL
   for (unsigned r = 0; r < (second_row ? 2U : 1U); ++r) {
-    const std::uint64_t at = first + r * length;
-    std::uint32_t cells = 0, chosen = 0;
-    STASH_NO_UNROLL
-    for (unsigned i = 0; i < count; ++i) {
-      const map_place<std::int32_t> o{
-          place.plane,
-          0,
-          0,
-          0,
-          place.row + static_cast<std::int32_t>(r),
-          place.piece * static_cast<std::int32_t>(count) + static_cast<std::int32_t>(i)};
-      maxima<1> one;
-      const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
-      if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
-      const Bits value = element_of<Bits>(one.rank[0]);
-      static_cast<Bits*>(y)[at + i] = value;
-      cells |= one.cell[0] << (4 * i);
-      chosen |= (passes(value, job.type, job.nan_wins) ? one.cell[0] : no_gradient) << (4 * i);
-    }
-    store_piece_codes<Bits>(planes.index, at, cells);
-    store_piece_codes<Bits>(planes.code, at, chosen);
+    const map_place<std::int32_t> o{place.plane,
+                                    0,
+                                    0,
+                                    0,
+                                    place.row + static_cast<std::int32_t>(r),
+                                    place.piece * static_cast<std::int32_t>(count)};
+    pool_piece_with_care<Bits, count>(job, relu, x, y, planes, o, first + r * length);
   }
 }
 

@@ -9,28 +9,6 @@
 
 namespace stash::kernels {
 
-/// Cells of a piece's windows in four bits each.
-template <class Bits>
-STASH_DEVICE std::uint32_t stack_codes(const std::uint32_t (&cell)[4]) {
-  if constexpr (sizeof(Bits) == 4) {
-    return (cell[0] | cell[1] << 4) | (cell[2] | cell[3] << 4) << 8;
-  } else {
-    const std::uint32_t first = cell[0] | cell[1] << 8, last = cell[2] | cell[3] << 8;
-    return pick_bytes(first, last, 0x5410) | pick_bytes(first, last, 0x7632) << 4;
-  }
-}
-
-/// Writes the codes of the windows of a piece, of which `first` is the first among all.
-template <class Bits>
-STASH_DEVICE void store_stack_codes(const code_plane& plane, std::uint64_t first, std::uint32_t codes) {
-  if (plane.data == nullptr) return;
-  if constexpr (piece_elements<Bits> == 4) {
-    *reinterpret_cast<std::uint16_t*>(plane.data + first / 2) = static_cast<std::uint16_t>(codes);
-  } else {
-    *reinterpret_cast<std::uint32_t*>(plane.data + first / 2) = codes;
-  }
-}
-
 /// Rows of a stack whose bit is set (their number % 32), with all rules. This is apart from the rest so that
 /// nothing is held for it.
 template <class Bits>
@@ -48,21 +26,9 @@ STASH_DEVICE void pool_stack_with_care(const pool_job& job, const stack_grid& gr
     careful &= ~bit;
     const std::uint64_t at =
         first + static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(job.columns.out);
-    std::uint32_t cells = 0, chosen = 0;
-    STASH_NO_UNROLL
-    for (unsigned i = 0; i < length; ++i) {
-      const auto column = place.piece * static_cast<std::int32_t>(length) + static_cast<std::int32_t>(i);
-      const map_place<std::int32_t> o{place.plane, 0, 0, 0, row, column};
-      maxima<1> one;
-      const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
-      if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
-      const Bits value = element_of<Bits>(one.rank[0]);
-      static_cast<Bits*>(y)[at + i] = value;
-      cells |= one.cell[0] << (4 * i);
-      chosen |= (passes(value, job.type, job.nan_wins) ? one.cell[0] : no_gradient) << (4 * i);
-    }
-    store_stack_codes<Bits>(planes.index, at, cells);
-    store_stack_codes<Bits>(planes.code, at, chosen);
+    const map_place<std::int32_t> o{place.plane, 0,   0,
+                                    0,           row, place.piece * static_cast<std::int32_t>(length)};
+    pool_piece_with_care<Bits, length>(job, relu, x, y, planes, o, at);
   }
 }
 
@@ -102,22 +68,22 @@ pool_forward_stacks(pool_job job, stack_grid grid, bool relu, const void* x, voi
         careful |= 1U << own % 32;
         continue;
       }
-      std::uint32_t chosen[4] = {found[r].cell[0], found[r].cell[1], found[r].cell[2], found[r].cell[3]};
+      typename search_type::row_maxima chosen = found[r];
       if (relu) {
         STASH_UNROLL
         for (unsigned w = 0; w < 4; ++w) {
           const std::uint32_t kept = positive_masks<Bits>(found[r].value[w]);
           found[r].value[w] &= kept;
           found[r].cell[w] = select_bits(kept, found[r].cell[w], search.first_cells(own - pad, w));
-          chosen[w] = select_bits(kept, chosen[w], found[r].number(no_gradient));
+          chosen.cell[w] = select_bits(kept, found[r].cell[w], chosen.number(no_gradient));
         }
       }
       const std::uint64_t at = first + wide_product(static_cast<std::uint32_t>(own), width);
       const std::uint32_t(&value)[4] = found[r].value;
       store_vector(reinterpret_cast<vector16*>(static_cast<Bits*>(y) + at),
                    {{value[0], value[1], value[2], value[3]}});
-      store_stack_codes<Bits>(planes.index, at, stack_codes<Bits>(found[r].cell));
-      store_stack_codes<Bits>(planes.code, at, stack_codes<Bits>(chosen));
+      store_piece_codes<length>(planes.index, at, found[r].codes());
+      store_piece_codes<length>(planes.code, at, chosen.codes());
     }
   }
   if (careful != 0) pool_stack_with_care<Bits>(job, grid, relu, x, y, planes, anew(unit), careful);

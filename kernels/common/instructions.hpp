@@ -256,17 +256,7 @@ STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
       : "+f"(sum)
       : "f"(value), "r"(other));
 }
-/// Adds a value to a sum if two numbers are the same.
-STASH_DEVICE void add_if_equal(float& sum, float value, std::uint32_t a, std::uint32_t b) {
-  asm("{\n\t"
-      ".reg .pred same;\n\t"
-      "setp.eq.u32 same, %2, %3;\n\t"
-      "@same add.rn.f32 %0, %0, %1;\n\t"
-      "}"
-      : "+f"(sum)
-      : "f"(value), "r"(a), "r"(b));
-}
-/// The same of two sums, by the lower and the upper halves of two words as numbers of f16.
+/// Adds values to two sums if the lower, or the upper, halves of two words are the same as numbers of f16.
 STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float to_upper, std::uint32_t a,
                                std::uint32_t b) {
   asm("{\n\t"
@@ -588,11 +578,7 @@ STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
 STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
   if (other == 0) sum += value;
 }
-/// Adds a value to a sum if two numbers are the same.
-STASH_DEVICE void add_if_equal(float& sum, float value, std::uint32_t a, std::uint32_t b) {
-  if (a == b) sum += value;
-}
-/// The same of two sums, by the lower and the upper halves of two words as numbers of f16.
+/// Adds values to two sums if the lower, or the upper, halves of two words are the same as numbers of f16.
 STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float to_upper, std::uint32_t a,
                                std::uint32_t b) {
   const std::uint32_t same = equal_masks(a, b);

@@ -142,9 +142,6 @@ STASH_DEVICE T shuffle_xor(std::uint32_t mask, T value, unsigned bits) {
 STASH_DEVICE int count_ones(std::uint32_t bits) {
   return __popc(bits);
 }
-STASH_DEVICE int leading_zeros(std::uint32_t bits) {
-  return __clz(static_cast<int>(bits));
-}
 /// Of a word that is not zero.
 STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
   return __ffs(static_cast<int>(bits)) - 1;
@@ -302,9 +299,6 @@ STASH_DEVICE T shuffle_xor(std::uint32_t mask, T value, unsigned bits, const cha
 
 STASH_DEVICE int count_ones(std::uint32_t bits) {
   return std::popcount(bits);
-}
-STASH_DEVICE int leading_zeros(std::uint32_t bits) {
-  return std::countl_zero(bits);
 }
 /// Of a word that is not zero.
 STASH_DEVICE int trailing_zeros(std::uint32_t bits) {
