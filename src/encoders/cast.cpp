@@ -58,7 +58,7 @@ void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::in
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context) {
   const std::int64_t elements = output.elements();
-  const value_output values(output, rounding::stored);
+  const value_output values(output, rounding::stored, destination_of_expanded(elements, context));
   const auto load_run = [&](std::int64_t first, std::int64_t length) {
     values.fill(first, length, [&](float* to, destination where) {
       load_cast_run(codec, stored, elements, first, length, to, where);

@@ -51,21 +51,25 @@ bool any_column_behind(const std::uint8_t* columns, std::int64_t count, std::int
   return std::any_of(columns, columns + count, [=](std::uint8_t column) { return column >= row_length; });
 }
 
+/// How far ahead of a tile's values and of its rows to fetch, in elements.
+struct row_distances {
+  std::ptrdiff_t packed, row;
+};
+
 /// Puts the values of a row at their columns, and +0 elsewhere. One by one, at two stores a cycle, that is
 /// faster than to make a mask of the columns and to spread the values over it; but not past the caches, where
 /// reading the row back would have to wait for what waits for memory.
 void fill_row(const float* packed, const std::uint8_t* columns, std::int64_t count, float* row,
-              std::int64_t row_length) noexcept {
+              std::int64_t row_length, const row_distances& ahead) noexcept {
   constexpr std::int64_t step = 16;  // a line of values
-  constexpr std::int64_t distance = prefetch_distance / sizeof(float);
   for (std::int64_t i = 0; i < row_length; i += step)
-    fetch_line_to_write(row + distance + i);
+    fetch_line_to_write(row + ahead.row + i);
   for (std::int64_t i = 0; i < count; i += 64)
     fetch_line(columns + prefetch_distance + i);
   std::fill_n(row, row_length, 0.0F);
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
-    fetch_line(packed + distance + i);
+    fetch_line(packed + ahead.packed + i);
     for (std::int64_t j = i; j < i + step; j += 8) {
       std::uint64_t eight;
       std::memcpy(&eight, columns + j, sizeof eight);
@@ -174,6 +178,8 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
   const std::uint8_t* columns = payload + layout.values.bytes(count);
   alignas(run_alignment) float buffer[tile_elements + packed_slack];
   const float* packed = values == nullptr ? nullptr : packed_values(layout, input, payload, count, buffer);
+  constexpr auto size = static_cast<std::ptrdiff_t>(sizeof(float));
+  const row_distances ahead{fetch_distance(packed) / size, fetch_distance(values) / size};
   std::int64_t begin = 0;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
     const std::int64_t first = row * csr_row_elements;
@@ -188,7 +194,7 @@ tile_contents decode_csr_tile(const tile_layout& layout, const const_encoded_vie
     if (!in_order) {
       fast.expand(packed + begin, row_bits, row_length, values + first, destination::caches);
     } else if (values != nullptr) {
-      fill_row(packed + begin, columns + begin, in_row, values + first, row_length);
+      fill_row(packed + begin, columns + begin, in_row, values + first, row_length, ahead);
     }
     begin += in_row;
   }

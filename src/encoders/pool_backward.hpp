@@ -85,7 +85,8 @@ enum class backward_way : std::uint8_t { scatter, gather };
 
 /// The faster way. A pixel that gathers looks at every window over it, so there should be few, and what is
 /// summed in registers pays where it is then written past the caches, in whole lines.
-inline backward_way backward_way_of(const pool_shape& s, const tensor_view& dx) noexcept {
+inline backward_way backward_way_of(const pool_shape& s, const tensor_view& dx,
+                                    const execution_context& context) noexcept {
   constexpr std::int64_t most_windows = 4, line = 64 / sizeof(float), least_channels = 2 * line;
   const std::int64_t windows =
       ((s.rows.kernel - 1) / s.rows.stride + 1) * ((s.columns.kernel - 1) / s.columns.stride + 1);
@@ -93,7 +94,7 @@ inline backward_way backward_way_of(const pool_shape& s, const tensor_view& dx) 
       s.channels % line == 0 && dx.pitch() % line == 0 && reinterpret_cast<std::uintptr_t>(dx.data) % 64 == 0;
   return loops().gather != nullptr && windows > 1 && windows <= most_windows &&
                  s.channels >= least_channels && whole_lines &&
-                 destination_of(dx.elements()) == destination::memory
+                 destination_of_expanded(dx.elements(), context) == destination::memory
              ? backward_way::gather
              : backward_way::scatter;
 }
@@ -110,7 +111,8 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
   const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
   const bool apart = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
   const bool written_once = apart || way == backward_way::gather;
-  const destination where = written_once ? destination_of(dx.elements()) : destination::caches;
+  const destination where =
+      written_once ? destination_of_expanded(dx.elements(), context) : destination::caches;
   parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
     Source own = source;
     std::uint32_t found = 0;
@@ -141,7 +143,7 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
 template <class Source>
 void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Source& source,
                    const tensor_view& dx, std::uint32_t& status, const execution_context& context) {
-  pool_backward(s, dy, source, dx, status, context, backward_way_of(s, dx));
+  pool_backward(s, dy, source, dx, status, context, backward_way_of(s, dx, context));
 }
 
 }  // namespace stash::detail

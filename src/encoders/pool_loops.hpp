@@ -277,8 +277,9 @@ class dense_source {
     run_cells winners = index_.load(run, buffers);
     const float* values = read_values(y_, run.first, run.count(), buffers.values.data());
     constexpr auto line = static_cast<std::int64_t>(64 / sizeof(float));
+    const auto ahead = fetch_distance(values) / static_cast<std::ptrdiff_t>(sizeof(float));
     for (std::int64_t i = 0; i < run.count(); i += line)
-      fetch_line(values + i + prefetch_distance / sizeof(float));
+      fetch_line(values + i + ahead);
     loops().pass_bits(values, run.count(), rule_, buffers.passes.data());
     winners.passes = buffers.passes.data();
     return winners;

@@ -195,11 +195,13 @@ HWY_INLINE unsigned pack_nonzero(const float* values, float*& packed, sign_searc
 
 nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
   const float* const begin = packed;
+  const std::ptrdiff_t ahead = fetch_distance(values);
+  const std::ptrdiff_t ahead_of_stores = fetch_distance(packed);
   sign_search seen;
   std::int64_t i = 0;
   for (; i + listed_block <= count; i += listed_block) {
-    fetch_ahead<listed_block * sizeof(float)>(values + i);
-    fetch_ahead<1>(packed);
+    fetch_ahead<listed_block * sizeof(float)>(values + i, ahead);
+    fetch_ahead<1>(packed, ahead_of_stores);
     const unsigned all = pack_nonzero(values + i, packed, seen);
     for (std::int64_t k = 0; k < listed_block / 8; ++k)
       bits[i / 8 + k] = static_cast<std::uint8_t>(all >> (8 * k));
@@ -223,6 +225,8 @@ nonzero_bits find_and_list(const float* values, std::int64_t count, float* packe
                            std::uint16_t* row_ends) {
   constexpr std::uint64_t ones = 0x0101010101010101;
   const std::uint8_t* const begin = columns;
+  const std::ptrdiff_t ahead = fetch_distance(values);
+  const std::ptrdiff_t ahead_of_stores = fetch_distance(packed);
   sign_search seen;
   for (std::int64_t row = 0; row < count; row += csr_row_elements) {
     std::uint64_t first_column = 0;
@@ -239,8 +243,8 @@ nonzero_bits find_and_list(const float* values, std::int64_t count, float* packe
     const std::int64_t end = std::min(row + csr_row_elements, count);
     std::int64_t i = row;
     for (; i + listed_block <= end; i += listed_block) {
-      fetch_ahead<listed_block * sizeof(float)>(values + i);
-      fetch_ahead<1>(packed);
+      fetch_ahead<listed_block * sizeof(float)>(values + i, ahead);
+      fetch_ahead<1>(packed, ahead_of_stores);
       list_block(values + i);
     }
     if (i != end) {
@@ -257,9 +261,10 @@ template <bool Past>
 HWY_INLINE void expand_values(const float* packed, const std::uint8_t* bits, std::int64_t count,
                               float* values) {
   const floats d;
+  const std::ptrdiff_t ahead = fetch_distance(packed);
   std::int64_t i = 0;
   for (; i + group_lanes <= count; i += group_lanes) {
-    fetch_ahead<1>(packed);
+    fetch_ahead<1>(packed, ahead);
     const unsigned group = group_bits(bits, i);
     store_vector<Past>(d, spread(hn::LoadU(d, packed), group), values + i);
     packed += count_of_group(group);
@@ -314,7 +319,7 @@ void mark_columns(const std::uint8_t* columns, std::int64_t count, std::uint8_t*
       part = hn::Zero(d);
   }
   for (std::int64_t line = 0; line < count; line += 64)
-    fetch_ahead<64>(columns + line);
+    fetch_ahead<64>(columns + line, prefetch_distance);
   const auto mark = [&](std::uint64_t column, std::size_t sum) HWY_ATTR {
     for (std::size_t p = 0; p < parts; ++p)
       sums[sum][p] = hn::Or(sums[sum][p], hn::Load(d, column_bits[column].data() + p * step));

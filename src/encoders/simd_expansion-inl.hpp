@@ -60,9 +60,10 @@ class code_widening {
 template <class Format, bool Past>
 bool expand_codes(const std::uint8_t* stored, const std::uint8_t* bits, std::int64_t count, float* values) {
   const auto* codes = reinterpret_cast<const typename Format::storage*>(stored);
+  const std::ptrdiff_t ahead = fetch_distance(codes);
   code_widening<Format> widened;
   for (std::int64_t i = 0; i < count; i += group_lanes) {
-    fetch_ahead<1>(codes);
+    fetch_ahead<1>(codes, ahead);
     const unsigned group = group_bits(bits, i);
     store_vector<Past>(floats(), spread(widened(codes), group), values + i);
     codes += count_of_group(group);

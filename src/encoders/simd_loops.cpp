@@ -156,6 +156,14 @@ void finish_streams() noexcept {
   hwy::FlushStream();
 }
 
+destination destination_of_expanded(std::int64_t elements, const execution_context& context) noexcept {
+#if HWY_ARCH_X86
+  __builtin_cpu_init();
+  if (context.parallel_for == nullptr && __builtin_cpu_is("intel") != 0) return destination::caches;
+#endif
+  return destination_of(elements);
+}
+
 std::span<const simd_target> simd_targets() noexcept {
   struct list {
     std::array<simd_target, 8> targets{};

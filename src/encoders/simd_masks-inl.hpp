@@ -74,11 +74,12 @@ template <class Test, class TestOne>
 HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t* bits, const Test& test,
                            const TestOne& test_one) {
   const std::int64_t step = lanes();
+  const std::ptrdiff_t ahead = fetch_distance(values);
   std::int64_t i = 0;
   if constexpr (hn::MaxLanes(words()) >= 8) {
     // Four at once: their loads do not wait for each other's stores.
     for (; i + 4 * step <= count; i += 4 * step) {
-      fetch_ahead<4 * hn::MaxLanes(words()) * sizeof(float)>(values + i);
+      fetch_ahead<4 * hn::MaxLanes(words()) * sizeof(float)>(values + i, ahead);
       const word_mask m0 = test(load(values + i), i);
       const word_mask m1 = test(load(values + i + step), i + step);
       const word_mask m2 = test(load(values + i + 2 * step), i + 2 * step);
@@ -93,7 +94,7 @@ HWY_INLINE void write_bits(const float* values, std::int64_t count, std::uint8_t
   } else {
     // Two vectors share a byte.
     for (; i + 8 <= count; i += 8) {
-      fetch_ahead<8 * sizeof(float)>(values + i);
+      fetch_ahead<8 * sizeof(float)>(values + i, ahead);
       std::uint32_t byte = 0;
       for (std::int64_t j = 0; j < 8; j += step)
         byte |= bits_of_mask(test(load(values + i + j), i + j)) << j;

@@ -137,9 +137,10 @@ void narrow_groups_of(const float* values, std::int64_t count, std::uint8_t* sca
   scale_search<Elements> search;
   const byte_block<Elements, Underflow> block;
   if (whole != 0) search.find(values, scales, origins, 0);
+  const std::ptrdiff_t ahead = fetch_distance(values);
   std::uint8_t* to = elements;
   for (std::int64_t i = 0; i < whole; i += four_groups, to += bytes) {
-    fetch_ahead<four_groups * sizeof(float)>(values + i);
+    fetch_ahead<four_groups * sizeof(float)>(values + i, ahead);
     const std::int64_t next = i + four_groups;
     if (next < whole) search.find(values + next, scales + next / mx_group, origins, next / mx_group);
     narrow_elements(block, values + i, origins, i / mx_group, to);
@@ -349,9 +350,10 @@ template <class Elements, bool Past>
 void widen_groups_of(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                      float* values) {
   constexpr std::int64_t group_bytes = mx_group * Elements::bits / 8;
+  const std::ptrdiff_t ahead = fetch_distance(elements);
   const element_widening<Elements> found;
   for (; count >= mx_group; count -= mx_group, values += mx_group, elements += group_bytes) {
-    fetch_ahead<group_bytes>(elements);
+    fetch_ahead<group_bytes>(elements, ahead);
     const std::uint8_t scale = *scales++;
     if (is_common_scale(scale)) {
       found.template widen<Past>(scale, elements, values);

@@ -45,13 +45,12 @@ constexpr std::int64_t lanes() {
 }
 
 /// Fetches what a later run will need while this one is worked on: a run of f32 is as long as a page, and the
-/// processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a loop reads;
-/// past the end of the tensor nothing happens. What a loop writes is worth fetching only where its stores are
-/// shorter than lines: whole ones are written without being read first, and fetching them took a tenth of
-/// the speed.
+/// processor's own prefetchers stop at the end of a page. `Bytes` are those that one step of a loop reads,
+/// `distance` is the buffer's fetch_distance(); past the end of the tensor nothing happens. What a loop
+/// writes is worth fetching only where its stores are shorter than lines: whole ones are written without
+/// being read first, and fetching them took a tenth of the speed.
 template <std::size_t Bytes, class T>
-HWY_INLINE void fetch_ahead(const T* at) {
-  constexpr std::size_t distance = prefetch_distance;
+HWY_INLINE void fetch_ahead(const T* at, std::ptrdiff_t distance) {
   constexpr std::size_t line = 64;
   const auto* ahead = reinterpret_cast<const std::uint8_t*>(at) + distance;
   for (std::size_t b = 0; b < Bytes; b += line)
@@ -118,9 +117,10 @@ HWY_INLINE void store_vector(D d, hn::Vec<D> v, float* to) {
 template <class In, class Whole, class Rest>
 HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whole, const Rest& rest) {
   constexpr std::int64_t step = 16;
+  const std::ptrdiff_t ahead = fetch_distance(from);
   std::int64_t i = 0;
   for (; i + step <= count; i += step) {
-    fetch_ahead<step * sizeof(In)>(from + i);
+    fetch_ahead<step * sizeof(In)>(from + i, ahead);
     for (std::int64_t j = 0; j < step; j += lanes())
       whole(i + j);
   }
@@ -136,11 +136,13 @@ HWY_INLINE void in_vectors(const In* from, std::int64_t count, const Whole& whol
 template <std::int64_t Block, class In, class Out, class Convert, class ConvertCopy>
 HWY_INLINE void convert_blocks(const In* from, std::int64_t count, Out* to, destination where,
                                const Convert& convert, const ConvertCopy& convert_copy) {
-  const bool fetches = sizeof(Out) < sizeof(In) && where == destination::caches;
+  const std::ptrdiff_t ahead = fetch_distance(from);
+  const std::ptrdiff_t ahead_of_stores = fetch_distance(to);
+  const bool fetches = sizeof(Out) < sizeof(In) && where == destination::caches && ahead_of_stores != 0;
   std::int64_t i = 0;
   for (; i + Block <= count; i += Block) {
-    fetch_ahead<Block * sizeof(In)>(from + i);
-    if (fetches) fetch_ahead<Block * sizeof(Out)>(to + i);
+    fetch_ahead<Block * sizeof(In)>(from + i, ahead);
+    if (fetches) fetch_ahead<Block * sizeof(Out)>(to + i, ahead_of_stores);
     convert(from + i, to + i);
   }
   if (i == count) return;

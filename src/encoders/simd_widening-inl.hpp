@@ -371,10 +371,11 @@ class word_values {
 template <bool Past>
 void widen_from_words(const std::uint32_t* stored, std::int64_t count, float* values) {
   constexpr std::int64_t block = word_values::values;
+  const std::ptrdiff_t ahead = fetch_distance(stored);
   const word_values of_words;
   std::int64_t i = 0;
   for (; i + block <= count; i += block) {
-    fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3);
+    fetch_ahead<block / 3 * sizeof(std::uint32_t)>(stored + i / 3, ahead);
     of_words.widen<Past>(stored + i / 3, values + i);
   }
   if (i == count) return;

@@ -238,10 +238,11 @@ void narrow_to_words(const float* values, std::int64_t count, std::uint32_t* sto
   static_assert(limit % (1 << 16) == 0);
   const blocks block;
   if (reinterpret_cast<std::uintptr_t>(stored) % sizeof(lane_vector) != 0) where = destination::caches;
+  const std::ptrdiff_t ahead = fetch_distance(values);
   lane_vector largest = hn::Zero(lane_integers());
   std::int64_t i = 0;
   for (; i + blocks::values <= count; i += blocks::values) {
-    fetch_ahead<blocks::values * sizeof(float)>(values + i);
+    fetch_ahead<blocks::values * sizeof(float)>(values + i, ahead);
     block.convert(values + i, stored + i / 3, where, largest);
   }
   if (i != count) {

@@ -41,13 +41,11 @@ enum class rounding : std::uint8_t { exact, stored, result };
 void write_values(const tensor_view& view, std::int64_t first, std::int64_t length, const float* values,
                   rounding how) noexcept;
 
-/// A whole tensor that is written run by run, past the caches where it is large.
+/// A whole tensor that is written run by run. `where` is for values that need no change on their way.
 class value_output {
  public:
-  value_output(const tensor_view& y, rounding how)
-      : y_(y),
-        how_(how),
-        where_(y.type == dtype::f32 && y.dense() ? destination_of(y.elements()) : destination::caches) {}
+  value_output(const tensor_view& y, rounding how, destination where)
+      : y_(y), how_(how), where_(y.type == dtype::f32 && y.dense() ? where : destination::caches) {}
 
   /// compute(to, where) writes the values of elements [first, first + length), length <= run_elements.
   template <class Compute>

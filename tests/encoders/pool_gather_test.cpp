@@ -115,7 +115,7 @@ TEST(pool_gather, large_map) {
   const auto way = [](const layer& l, std::int64_t pitch, std::uintptr_t at) {
     const tensor_view dx{reinterpret_cast<void*>(at), dtype::f32, memory_space::host, l.x(), pitch};
     const tensor_view dy{reinterpret_cast<void*>(at), dtype::f32, memory_space::host, l.y()};
-    return detail::backward_way_of(detail::check_pool("test", "dx", dx, "dy", dy, l.window), dx);
+    return detail::backward_way_of(detail::check_pool("test", "dx", dx, "dy", dy, l.window), dx, threads());
   };
   constexpr auto scatter = detail::backward_way::scatter;
   const layer l = layer{2, 512, 128, 64, {3, 3, 2, 2, 0, 1}}.fit(true);

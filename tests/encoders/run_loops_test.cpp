@@ -836,5 +836,28 @@ TEST_P(run_loops_test, windows_side_by_side) {
   }
 }
 
+/// Behind a stack's end there is no memory, and a fetch from there is slow.
+TEST(fetching, nothing_is_fetched_behind_buffers_of_the_stack) {
+  const std::array<float, run_elements> buffer{};
+  EXPECT_EQ(fetch_distance(buffer.data()), 0);
+  EXPECT_EQ(fetch_distance(buffer.data() + buffer.size()), 0);
+  const std::vector<float> map(1 << 20);
+  EXPECT_EQ(fetch_distance(map.data()), prefetch_distance);
+  EXPECT_EQ(fetch_distance(map.data() + map.size() - 1), prefetch_distance);
+  EXPECT_EQ(fetch_distance(telling), prefetch_distance);
+}
+
+TEST(destinations, large_maps_go_past_the_caches_where_several_cores_write_them) {
+  execution_context several;
+  several.parallel_for = [](void*, std::int64_t count, std::int64_t, auto body, void* state) {
+    body(state, 0, count);
+  };
+  EXPECT_EQ(destination_of_expanded(streamed_elements, several), destination::memory);
+  for (const execution_context& context : {several, execution_context{}}) {
+    EXPECT_EQ(destination_of_expanded(0, context), destination::caches);
+    EXPECT_EQ(destination_of_expanded(streamed_elements - 1, context), destination::caches);
+  }
+}
+
 }  // namespace
 }  // namespace stash::detail
