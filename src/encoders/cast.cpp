@@ -36,7 +36,7 @@ std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept
 void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
                  const execution_context& context) {
   const std::int64_t elements = input.elements();
-  const destination to = destination_of(elements);
+  const destination to = destination_of_smaller(elements);
   const auto store_run = [&](std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float buffer[tile_elements];
     const run_place at = place_of_run(codec, elements, first);
@@ -58,7 +58,7 @@ void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::in
 void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
                  const execution_context& context) {
   const std::int64_t elements = output.elements();
-  const value_output values(output, rounding::stored, destination_of_expanded(elements, context));
+  const value_output values(output, rounding::stored, context);
   const auto load_run = [&](std::int64_t first, std::int64_t length) {
     values.fill(first, length, [&](float* to, destination where) {
       load_cast_run(codec, stored, elements, first, length, to, where);

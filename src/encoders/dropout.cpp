@@ -46,7 +46,7 @@ void draw_mask(const dropout_key& key, std::uint32_t threshold, std::int64_t fir
 template <class BitsOf>
 void apply(const const_tensor_view& in, const tensor_view& out, float scale, const execution_context& context,
            const BitsOf& bits_of) {
-  const value_output output(out, rounding::result, destination_of(out.elements()));
+  const value_output output(out, rounding::result, context);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
     std::array<std::uint8_t, tile_elements / 8> buffer;
     alignas(run_alignment) std::array<float, tile_elements> in_buffer;

@@ -94,7 +94,7 @@ inline backward_way backward_way_of(const pool_shape& s, const tensor_view& dx,
       s.channels % line == 0 && dx.pitch() % line == 0 && reinterpret_cast<std::uintptr_t>(dx.data) % 64 == 0;
   return loops().gather != nullptr && windows > 1 && windows <= most_windows &&
                  s.channels >= least_channels && whole_lines &&
-                 destination_of_expanded(dx.elements(), context) == destination::memory
+                 destination_of(dx.elements(), context) == destination::memory
              ? backward_way::gather
              : backward_way::scatter;
 }
@@ -111,8 +111,7 @@ void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Sourc
   const std::int64_t grain = std::max(16 * s.rows.kernel, 64 * run_elements / row_elements);
   const bool apart = s.rows.stride >= s.rows.kernel && s.columns.stride >= s.columns.kernel;
   const bool written_once = apart || way == backward_way::gather;
-  const destination where =
-      written_once ? destination_of_expanded(dx.elements(), context) : destination::caches;
+  const destination where = written_once ? destination_of(dx.elements(), context) : destination::caches;
   parallel_for(context, s.samples * s.rows.in, grain, [&](std::int64_t begin, std::int64_t end) {
     Source own = source;
     std::uint32_t found = 0;

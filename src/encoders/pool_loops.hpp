@@ -175,7 +175,7 @@ inline void pool_forward(bool relu, const pool_shape& s, const const_tensor_view
                                    : maximum_for(rule, relu, wants_cells);
   // Maps that are larger than the caches push y out of them, too, unless the cells need it once more.
   const bool reads_y = planes.code != nullptr && holds == winner_bytes::cells;
-  const destination where = reads_y ? destination::caches : destination_of(x.elements());
+  const destination where = reads_y ? destination::caches : destination_of_smaller(x.elements());
   if (planes.index != nullptr) clear_tail(planes.index, y.elements(), planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, y.elements(), planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, y.elements(), 1);

@@ -50,7 +50,7 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
              const execution_context& context, const Write& write) {
   const std::int64_t elements = x.elements();
   auto* plane = static_cast<std::uint8_t*>(mask.data);
-  const value_output output(y, how, destination_of(y.elements()));
+  const value_output output(y, how, context);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float in[tile_elements];
     const float* values = read_values(x, first, length, in);
@@ -71,7 +71,7 @@ void forward(const const_tensor_view& x, const tensor_view& y, const encoded_vie
 template <class MakeBits, class Write>
 void backward(const const_tensor_view& dy, const tensor_view& dx, rounding how,
               const execution_context& context, const MakeBits& make_bits, const Write& write) {
-  const value_output output(dx, how, destination_of(dx.elements()));
+  const value_output output(dx, how, context);
   const auto tile = [&](std::int64_t index, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float in[tile_elements];
     std::uint8_t buffer[tile_elements / 8];

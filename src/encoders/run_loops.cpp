@@ -358,6 +358,7 @@ constexpr auto pytorch = framework_rule::pytorch;
 }  // namespace
 
 const run_loops scalar_loops = {
+    .stores_lines = false,
     .rectify = rectify,
     .pass_bits = pass_bits,
     .rectify_with_bits = rectify_with_bits,

@@ -92,7 +92,8 @@ namespace {
 constexpr auto tensorflow = framework_rule::tensorflow;
 constexpr auto pytorch = framework_rule::pytorch;
 
-constexpr run_loops table = {.rectify = rectify,
+constexpr run_loops table = {.stores_lines = STASH_LOOPS_LANES == 16,
+                             .rectify = rectify,
                              .pass_bits = pass_bits,
                              .rectify_with_bits = rectify_with_bits,
                              .keep = keep,
@@ -156,12 +157,12 @@ void finish_streams() noexcept {
   hwy::FlushStream();
 }
 
-destination destination_of_expanded(std::int64_t elements, const execution_context& context) noexcept {
+destination destination_of(std::int64_t elements, const execution_context& context) noexcept {
 #if HWY_ARCH_X86
   __builtin_cpu_init();
   if (context.parallel_for == nullptr && __builtin_cpu_is("intel") != 0) return destination::caches;
 #endif
-  return destination_of(elements);
+  return destination_of_smaller(elements);
 }
 
 std::span<const simd_target> simd_targets() noexcept {

@@ -19,7 +19,7 @@ void encode_tiled(const tile_layout& layout, const const_tensor_view& input, con
 void decode_tiled(const tile_layout& layout, const const_encoded_view& input, const tensor_view& output,
                   const execution_context& context) {
   const rounding how = layout.values.format == value_format::source ? rounding::exact : rounding::stored;
-  const value_output values(output, how, destination_of_expanded(output.elements(), context));
+  const value_output values(output, how, context, layout.columns ? fetched_by::loops : fetched_by::output);
   const auto decode = [&](std::int64_t tile, std::int64_t first, std::int64_t length) {
     values.fill(first, length, [&](float* to, destination where) {
       or_bits(input.report->status, decode_tile(layout, input, tile, to, nullptr, where).status);

@@ -852,10 +852,10 @@ TEST(destinations, large_maps_go_past_the_caches_where_several_cores_write_them)
   several.parallel_for = [](void*, std::int64_t count, std::int64_t, auto body, void* state) {
     body(state, 0, count);
   };
-  EXPECT_EQ(destination_of_expanded(streamed_elements, several), destination::memory);
+  EXPECT_EQ(destination_of(streamed_elements, several), destination::memory);
   for (const execution_context& context : {several, execution_context{}}) {
-    EXPECT_EQ(destination_of_expanded(0, context), destination::caches);
-    EXPECT_EQ(destination_of_expanded(streamed_elements - 1, context), destination::caches);
+    EXPECT_EQ(destination_of(0, context), destination::caches);
+    EXPECT_EQ(destination_of(streamed_elements - 1, context), destination::caches);
   }
 }
 
