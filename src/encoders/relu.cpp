@@ -172,8 +172,7 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
       [&](const float* values, std::int64_t length, float* target, destination where, std::uint8_t* bits) {
         std::uint8_t unwanted[tile_elements / 8];
         if (bits == nullptr) bits = unwanted;
-        fast.pass_bits(values, length, framework_rule::tensorflow, bits);
-        fast.keep_or_scale(values, bits, length, slope, target, where);
+        fast.scale_with_bits(values, length, slope, target, bits, where);
       });
 }
 

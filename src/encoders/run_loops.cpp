@@ -281,6 +281,12 @@ void keep_or_scale(const float* from, const std::uint8_t* bits, std::int64_t cou
     to[i] = kept_or_scaled(from[i], flags[i] != 0, slope);
 }
 
+void scale_with_bits(const float* x, std::int64_t count, float slope, float* y, std::uint8_t* bits,
+                     destination) {
+  pass_bits(x, count, framework_rule::tensorflow, bits);
+  keep_or_scale(x, bits, count, slope, y, destination::caches);
+}
+
 void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
                std::uint32_t threshold, std::uint8_t* bits) {
   alignas(run_alignment) std::uint8_t flags[run_elements + 3];
@@ -366,6 +372,7 @@ const run_loops scalar_loops = {
     .range_bits = range_bits,
     .clip = clip,
     .keep_or_scale = keep_or_scale,
+    .scale_with_bits = scale_with_bits,
     .draw_bits = draw_bits,
     .scale_kept = scale_kept,
     .find_nonzero = find_nonzero,

@@ -36,12 +36,13 @@ inline std::ptrdiff_t fetch_distance(const void* at) noexcept {
 
 /// Fetches a line into the second-level cache. Fetches into the first one wait in the same few places as the
 /// loads and stores of the loop itself: with them pooling ran at two thirds of the speed. Any address may be
-/// asked for.
-inline void fetch_line(const void* at) noexcept {
+/// asked for. Always inline: g++ takes a function that only fetches for one without effects, and drops its
+/// calls.
+[[gnu::always_inline]] inline void fetch_line(const void* at) noexcept {
   __builtin_prefetch(at, 0, 2);
 }
 /// The same for a line that will be written in parts.
-inline void fetch_line_to_write(const void* at) noexcept {
+[[gnu::always_inline]] inline void fetch_line_to_write(const void* at) noexcept {
   __builtin_prefetch(at, 1, 2);
 }
 
@@ -162,6 +163,10 @@ struct run_loops {
   /// to[i] = bit i ? from[i] : slope * from[i]; `to` may be `from`.
   void (*keep_or_scale)(const float* from, const std::uint8_t* bits, std::int64_t count, float slope,
                         float* to, destination where);
+  /// pass_bits() of x by tensorflow's rule, and keep_or_scale() of x by them, in one go over memory; y may be
+  /// x.
+  void (*scale_with_bits)(const float* x, std::int64_t count, float slope, float* y, std::uint8_t* bits,
+                          destination to);
 
   /// Bit i of `bits` = word i mod 4 of block first_block + i div 4 is at least `threshold`; unused bits of
   /// the last byte are zero.

@@ -137,6 +137,13 @@ TEST_P(run_loops_test, written_past_the_caches) {
               EXPECT_EQ(got, expected) << n;
             });
     }
+    std::vector<std::uint8_t> expected(130, 0xee);
+    plain_.pass_bits(x.data(), n, framework_rule::tensorflow, expected.data());
+    check("scale_with_bits", [&](const run_loops& version, const float* from, float* to, destination where) {
+      std::vector<std::uint8_t> got(130, 0xee);
+      version.scale_with_bits(from, n, 0.01F, to, got.data(), where);
+      EXPECT_EQ(got, expected) << n;
+    });
   }
 }
 
@@ -263,6 +270,27 @@ TEST_P(run_loops_test, relu_with_bits) {
         EXPECT_EQ(bits, expected_bits) << n;
         EXPECT_EQ(bits_in_place, expected_bits) << n;
       }
+    }
+  }
+}
+
+TEST_P(run_loops_test, leaky_relu_with_bits) {
+  for (const std::int64_t n : counts_) {
+    const std::vector<float> x = values(n);
+    std::vector<float> expected(x.size());
+    std::vector<std::uint8_t> expected_bits(130, 0xee);
+    plain_.pass_bits(x.data(), n, framework_rule::tensorflow, expected_bits.data());
+    plain_.keep_or_scale(x.data(), expected_bits.data(), n, 0.01F, expected.data(), destination::caches);
+    for (const run_loops* tested : {&plain_, static_cast<const run_loops*>(fast_)}) {
+      std::vector<float> y(x.size(), 5.0F), in_place = x;
+      std::vector<std::uint8_t> bits(130, 0xee), bits_in_place(130, 0xee);
+      tested->scale_with_bits(x.data(), n, 0.01F, y.data(), bits.data(), destination::caches);
+      tested->scale_with_bits(in_place.data(), n, 0.01F, in_place.data(), bits_in_place.data(),
+                              destination::caches);
+      EXPECT_EQ(bits_of(y), bits_of(expected)) << n;
+      EXPECT_EQ(bits_of(in_place), bits_of(expected)) << n;
+      EXPECT_EQ(bits, expected_bits) << n;
+      EXPECT_EQ(bits_in_place, expected_bits) << n;
     }
   }
 }
@@ -555,7 +583,7 @@ TEST_P(run_loops_test, ranges) {
   for (const std::int64_t n : counts_) {
     const std::vector<float> x = values(n);
     for (const auto& [lower, upper] :
-         {std::pair{0.0F, 6.0F}, {-0.0F, 1e-40F}, {-INFINITY, 0.0F}, {-1.0F, INFINITY}}) {
+         {std::pair{0.0F, 6.0F}, {-0.0F, 1e-40F}, {0.5F, INFINITY}, {-INFINITY, 0.0F}, {-1.0F, INFINITY}}) {
       for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
         std::vector<std::uint8_t> expected(130, 0xee), got(130, 0xee);
         plain_.range_bits(x.data(), n, lower, upper, rule, expected.data());
