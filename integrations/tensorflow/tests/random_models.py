@@ -512,13 +512,14 @@ class OwnStep(keras.Model):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
+            predicted = self(x, training=True)
+            loss = self.compute_loss(x, y, predicted)
             scaled = self.optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled, self.trainable_variables)
         gradients, _ = tf.clip_by_global_norm(gradients, 2.0)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
         self._loss_tracker.update_state(loss)
-        return self.compute_metrics(x, y, None)
+        return self.compute_metrics(x, y, predicted)
 
 
 def random_model(seed, steps, without=()):

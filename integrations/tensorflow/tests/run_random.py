@@ -30,6 +30,7 @@ from random_models import random_model  # noqa: E402
 
 WARM_UP, MEASURED = 5, 2  # executions, in the first of which Stash may plan anew
 PLAIN = ("plain", "again")
+WITHOUT_RESERVE = 0.94  # budgets that leave less room are refused, or kept by luck
 
 
 def data_of(drawn):
@@ -124,8 +125,11 @@ def way(subject, policy, records):
     if policy != "budget":
         return subject.under(policy)
     plain = min(records["plain"]["peaks"])
-    least = max(max(records[name]["peaks"]) for name in ("auto", "fp8") if name in records)
+    smallest = records["auto"]
+    least = max(*smallest["peaks"], smallest["predicted"] if smallest["batch"] else 0)
     budget = (plain + least) // 2
+    if budget < least / WITHOUT_RESERVE:
+        return None
     return subject.under("auto", budget=budget) | {"budget": budget}
 
 
@@ -171,10 +175,12 @@ def measure(seed, policies, without):
     except Exception:
         return record | {"failures": {"made": traceback.format_exc()[-3000:]}}
     record["text"] = drawn.text
+    record["volumes"] = any(len(one.shape) == 5 for one in drawn.model.inputs)
     subject = Subject(drawn)
     for policy in policies:
         try:
-            record["ways"][policy] = way(subject, policy, record["ways"])
+            if trained := way(subject, policy, record["ways"]):
+                record["ways"][policy] = trained
         except Exception:
             record["failures"][policy] = traceback.format_exc()[-3000:]
             if policy == "plain":
