@@ -60,9 +60,8 @@ class simulation {
     find_encoders();
     for (int i = 0; i < graph_.size(); ++i)
       cheap_.push_back(is_cheap(graph_.op(i)) || is_found_cheap(i));
-    // What begins a step is mostly cheap, and done before anything that it makes ready.
     for (const task& t : runs_.first())
-      (cheap_[at(t.node)] ? at_once_ : queue_).push_back(t);
+      queue_.push_back(t);
     while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
       std::deque<task>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
       if (&from == &queue_ && order_ != run_order::as_executor) bring_best_to_front();
