@@ -286,7 +286,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     try {
       const graph_view graph(item.graph);
       tensor_sizes sizes;
-      if (!has_backward_pass(graph) || !tensor_sizes::infer(item, graph, wanted.batch, &sizes).ok()) return {};
+      if (!has_backward_pass(graph) || !tensor_sizes::infer(item, graph, wanted.batch, &sizes).ok())
+        return {};
       return sizes.by_name(graph);
     } catch (const std::exception&) {
       return {};  // The last look says what is wrong with the graph.
@@ -334,8 +335,9 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
   settings settings_;
   bool own_settings_ = false;
-  /// TensorFlow makes an optimizer for each graph and runs its list of optimizers so often. The last time decides,
-  /// because what we make of a graph would change what TensorFlow folds and gathers in it, and results with that.
+  /// TensorFlow makes an optimizer for each graph and runs its list of optimizers so often. The last time
+  /// decides, because what we make of a graph would change what TensorFlow folds and gathers in it, and
+  /// results with that.
   int looks_ = 2;
   int look_ = 0;
   /// What has been known before: TensorFlow loses sizes as it goes on.
