@@ -5,8 +5,8 @@ predicted, what failed.
 
     TF_ENABLE_ONEDNN_OPTS=0 run_random.py 17 18 --policies lossless,fp8,budget [--without 0,2] [--text]
 
-Every way begins with the same weights. "again" is plain training once more; "budget" is policy auto with a budget
-halfway between its smallest peak and that of plain training."""
+Every way begins with the same weights. "budget" is policy auto with a budget
+halfway between its smallest peak and that of plain training, behind "auto"."""
 
 import argparse
 import gc
@@ -29,7 +29,6 @@ import stash_tf  # noqa: E402
 from random_models import random_model  # noqa: E402
 
 WARM_UP, MEASURED = 5, 2  # executions, in the first of which Stash may plan anew
-PLAIN = ("plain", "again")
 WITHOUT_RESERVE = 0.94  # budgets that leave less room are refused, or kept by luck
 
 
@@ -91,7 +90,7 @@ class Subject:
         for variable, value in zip(self.variables, self.initial):
             variable.assign(value)
         executions = Executions()
-        self.drawn.model.fit(self.data, verbose=0, callbacks=[executions])
+        self.drawn.model.fit(self.data, shuffle=False, verbose=0, callbacks=[executions])
         return {
             "losses": [loss.hex() for loss in executions.losses],
             "weights": digest(self.variables),
@@ -120,7 +119,7 @@ class Subject:
 
 
 def way(subject, policy, records):
-    if policy in PLAIN:
+    if policy == "plain":
         return subject.train()
     if policy != "budget":
         return subject.under(policy)
@@ -175,6 +174,7 @@ def measure(seed, policies, without):
     except Exception:
         return record | {"failures": {"made": traceback.format_exc()[-3000:]}}
     record["text"] = drawn.text
+    record["steps_per_execution"] = drawn.steps_per_execution
     record["volumes"] = any(len(one.shape) == 5 for one in drawn.model.inputs)
     subject = Subject(drawn)
     for policy in policies:
@@ -188,6 +188,8 @@ def measure(seed, policies, without):
     lossless = record["ways"].get("lossless")
     if lossless and any(lossless[key] != record["ways"]["plain"][key] for key in ("losses", "weights")):
         record["open_sums"] = open_sums(drawn)
+        again = subject.train()
+        record["repeats"] = all(again[key] == record["ways"]["plain"][key] for key in ("losses", "weights"))
     return record
 
 

@@ -1,8 +1,8 @@
 """Models drawn at random (random_models.py), each trained plain and with Stash in one process (run_random.py).
 
 Lossless training is plain training bit by bit; no policy fails, makes a loss that is no number, or takes more memory
-than plain training; peaks are as predicted, and budgets kept. CI takes the seeds that showed something once;
-STASH_RANDOM_MODELS=N takes the first N seeds beside them."""
+than plain training; peaks are as predicted, and budgets kept. STASH_RANDOM_MODELS=N takes the first N seeds beside
+those that CI takes."""
 
 import json
 import math
@@ -16,10 +16,14 @@ import pytest
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800
 CHUNK = 8  # seeds of a process, which starts long
-TELLING = (5, 14, 23)
-SEEDS = sorted({*TELLING, *range(1, int(os.environ.get("STASH_RANDOM_MODELS", "0")) + 1)})
+# 5 and 23: TensorFlow multiplied in another order once a graph was rewritten in between. 9: with oneDNN.
+TELLING = (5, 9, 23)
+SEEDS = sorted({*TELLING, *range(1, int(os.environ.get("STASH_RANDOM_MODELS", "4")) + 1)})
 ABOVE_PLAIN = 1.02
 FORETOLD = 0.1
+# Of several steps in a loop, where what is computed from the forward pass for gradients alone waits for none of them,
+# since these hang on other variables of the loop: it may lie there early.
+FORETOLD_IN_LOOPS = 0.2
 FEW_BYTES = 64 * 1024  # of tiny models, whose scalars count
 CLOSE = 1e-3  # relative; where bits depend on the order of additions
 
@@ -82,11 +86,14 @@ def faults(record, exact, seen):
         return ["plain training is of no use here"]
     lossless = record["ways"]["lossless"]
     if any(lossless[key] != plain[key] for key in ("losses", "weights")):
+        if not record["repeats"]:
+            return ["plain training is not the same twice"]
         if exact and not record["open_sums"]:
             found.append(f"lossless: other bits: {numbers(plain)}, {numbers(lossless)}")
         elif not is_close(plain, lossless):
             found.append(f"lossless: other losses: {numbers(plain)}, {numbers(lossless)}")
     least = min(plain["peaks"])
+    foretold = FORETOLD_IN_LOOPS if record["steps_per_execution"] > 1 else FORETOLD
     for name, way in record["ways"].items():
         if not all(map(math.isfinite, numbers(way))):
             found.append(f"{name}: losses {numbers(way)}")
@@ -96,8 +103,8 @@ def faults(record, exact, seen):
         if peak > ABOVE_PLAIN * least + FEW_BYTES:
             found.append(f"{name}: a peak of {peak} bytes, plain {least}")
         if way["rewritten"] and way["batch"] and not way["lists"]:
-            above = peak - way["predicted"] * (1 + FORETOLD)
-            below = way["predicted"] * (1 - FORETOLD) - peak
+            above = peak - way["predicted"] * (1 + foretold)
+            below = way["predicted"] * (1 - foretold) - peak
             # The profiler does not see all that convolutions over three dimensions take; predictions count it.
             if above > FEW_BYTES or (below > FEW_BYTES and not record["volumes"]):
                 found.append(f"{name}: a peak of {peak} bytes, predicted {way['predicted']}")
