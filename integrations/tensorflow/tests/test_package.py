@@ -252,6 +252,23 @@ def test_options_of_the_user_stay(python):
     assert after == [2, 0]
 
 
+def test_the_optimizer_knows_how_often_the_list_runs(python):
+    """It acts the last time."""
+    code = """
+    from tensorflow.core.protobuf import config_pb2
+    from stash_tf.doors import merged
+    found = []
+    for iterations in range(3):
+        theirs = config_pb2.ConfigProto()
+        theirs.graph_options.rewrite_options.meta_optimizer_iterations = iterations
+        sent = config_pb2.ConfigProto.FromString(merged(theirs.SerializeToString(), "{}"))
+        parameters = sent.graph_options.rewrite_options.custom_optimizers[0].parameter_map
+        found.append(parameters["looks"].i if "looks" in parameters else None)
+    out(found)
+    """
+    assert python(code) == [None, 1, None]
+
+
 def test_saved_models_hold_nothing_of_it(python, tmp_path):
     code = """
     import glob, keras

@@ -335,6 +335,7 @@ def optimized(meta, memory=1 << 30, model="", **settings):
     rewriter.meta_optimizer_iterations = 1
     rewriter.optimizers.append("pruning")
     ours = rewriter.custom_optimizers.add(name="stash")
+    ours.parameter_map["looks"].i = 1
     ours.parameter_map["settings"].s = json.dumps({"any_device": True, **settings}).encode()
     device = device_properties_pb2.NamedDevice(
         name=DEVICE, properties=device_properties_pb2.DeviceProperties(type="GPU", model=model, memory_size=memory))

@@ -116,6 +116,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  public:
   absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer* config) override {
     if (config == nullptr) return absl::OkStatus();
+    if (const auto looks = config->parameter_map().find("looks"); looks != config->parameter_map().end())
+      looks_ = static_cast<int>(looks->second.i());
     const auto it = config->parameter_map().find("settings");
     if (it == config->parameter_map().end()) return absl::OkStatus();
     try {
@@ -134,10 +136,13 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   absl::Status Optimize(Cluster* cluster, const GrapplerItem& item, GraphDef* output) override {
     settings wanted = own_settings_ ? settings_ : process_settings();
     if (wanted.policy == "none") return nothing_to_do("policy none");
-    // TensorFlow runs its list of optimizers twice.
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
     if (const auto own = wanted.batches.find(item.id); own != wanted.batches.end())
       wanted.batch = own->second;
+    if (++look_ < looks_) {
+      sizes_before_ = known_sizes(without_bodies(item), wanted);
+      return nothing_to_do("TensorFlow has more to do with this graph");
+    }
     logged_graph log;
     log.id = item.id;
     log.generation = wanted.generation;
@@ -148,16 +153,13 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(cluster, without_bodies(item), std::move(wanted), known_plain_, output, &log);
+      status = optimize(cluster, without_bodies(item), std::move(wanted), sizes_before_, output, &log);
       if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
       LOG(WARNING) << "Stash leaves " << item.id << " as it is: " << e.what();
       status = nothing_to_do(e.what());
     }
-    const bool knows_all = !log.batch_open && !log.lists_in_loops && log.unknown_sizes == 0;
-    if (known_plain_ > 0 && !knows_all) return nothing_to_do("decided already, and more was known then");
-    if (knows_all) known_plain_ = log.predicted_plain_bytes;
     log.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     log.rewritten = status.ok();
     if (!log.rewritten) log.sums = log.loops = 0;
@@ -168,11 +170,12 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
  private:
   static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings wanted,
-                               std::int64_t known_plain, GraphDef* output, logged_graph* log) {
+                               const tensor_sizes::named& sizes_before, GraphDef* output, logged_graph* log) {
     const graph_view given(item.graph);
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
+    sizes.fill_in(given, sizes_before);
     log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     if (sizes.too_large())
@@ -197,8 +200,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
     const footprint untouched = simulated_footprint(given, given, sizes, of, {});
-    const std::int64_t plain =
-        known_plain > 0 ? std::min(known_plain, untouched.peak_bytes) : untouched.peak_bytes;
+    const std::int64_t plain = untouched.peak_bytes;
     log->lists_in_loops = untouched.unknown_lists;
     log->unknown_sizes = of.unknown_sizes;
     log->unknown_size = of.unknown_size;
@@ -280,6 +282,18 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     return absl::OkStatus();
   }
 
+  static tensor_sizes::named known_sizes(const GrapplerItem& item, const settings& wanted) {
+    try {
+      const graph_view graph(item.graph);
+      tensor_sizes sizes;
+      if (!has_backward_pass(graph) || !tensor_sizes::infer(item, graph, wanted.batch, &sizes).ok())
+        return {};
+      return sizes.by_name(graph);
+    } catch (const std::exception&) {
+      return {};  // The last look says what is wrong with the graph.
+    }
+  }
+
   // Null: not known.
   static const DeviceProperties* properties_of(const Cluster* cluster, const std::string& device) {
     if (cluster == nullptr) return nullptr;
@@ -321,9 +335,13 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
   settings settings_;
   bool own_settings_ = false;
-  /// An optimizer is made for each graph, and is run twice. Of the first time, if all sizes were known: the
-  /// predicted peak of plain TensorFlow. What TensorFlow folds and moves in between may hide some of that.
-  std::int64_t known_plain_ = 0;
+  /// TensorFlow makes an optimizer for each graph and runs its list of optimizers so often. The last time
+  /// decides, because what we make of a graph would change what TensorFlow folds and gathers in it, and
+  /// results with that.
+  int looks_ = 2;
+  int look_ = 0;
+  /// What has been known before: TensorFlow loses sizes as it goes on.
+  tensor_sizes::named sizes_before_;
 };
 
 using tensorflow::grappler::CustomGraphOptimizerRegistrar;

@@ -193,6 +193,7 @@ std::int64_t tensor_size::sample_elements(std::int64_t batch) const {
 absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& graph, std::int64_t batch,
                                  tensor_sizes* result) {
   result->batch_ = batch > 0 ? batch : nominal_batch;
+  result->batch_given_ = batch > 0;
   inference with_symbols;
   if (absl::Status s = with_symbols.run(item, graph, {}, false); !s.ok()) return s;
   for (int i = 0; i < graph.size(); ++i) {
@@ -202,7 +203,6 @@ absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& gra
       result->batch_open_ = result->batch_open_ || s.per_sample;
     }
   }
-  result->batch_known_ = !result->batch_open_ || batch > 0;
   if (!result->batch_open_ || !(has_lists_and_loops(graph) || result->has_unknown())) return absl::OkStatus();
   inference with_batch, with_two;
   for (const auto& [found, samples] :
@@ -222,6 +222,27 @@ absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& gra
     }
   }
   return absl::OkStatus();
+}
+
+tensor_sizes::named tensor_sizes::by_name(const graph_view& graph) const {
+  named found;
+  for (int i = 0; i < graph.size(); ++i)
+    if (at(i) < of_node_.size()) found[graph.name(i)] = of_node_[at(i)];
+  return found;
+}
+
+void tensor_sizes::fill_in(const graph_view& graph, const named& earlier) {
+  for (int i = 0; i < graph.size() && at(i) < of_node_.size(); ++i) {
+    const auto it = earlier.find(graph.name(i));
+    if (it == earlier.end()) continue;
+    std::vector<tensor_size>& known = of_node_[at(i)];
+    for (std::size_t port = 0; port < std::min(known.size(), it->second.size()); ++port) {
+      const tensor_size& before = it->second[port];
+      if (known[port].elements != unknown || before.elements < 0 || before.type != known[port].type) continue;
+      known[port] = before;
+      batch_open_ = batch_open_ || before.per_sample;
+    }
+  }
 }
 
 bool tensor_sizes::has_unknown() const {

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from .errors import StashError
 from .library import Library
@@ -58,6 +58,8 @@ def merged(config: bytes, settings: str) -> bytes:
     rewriter.custom_optimizers.extend(others)
     ours = rewriter.custom_optimizers.add(name=OPTIMIZER)
     ours.parameter_map["settings"].s = settings.encode()
+    if rewriter.meta_optimizer_iterations == rewriter_config_pb2.RewriterConfig.ONE:
+        ours.parameter_map["looks"].i = 1
     return proto.SerializeToString(deterministic=True)
 
 
