@@ -112,13 +112,6 @@ bool tell_samples(const step& of, const tensor_sizes& sizes, const choices& chos
   return false;
 }
 
-// What an earlier look found: TensorFlow loses sizes as it goes on, and what it folds and moves may hide some
-// of what the step needs.
-struct known_before {
-  tensor_sizes::named sizes;
-  std::int64_t plain_peak_bytes = 0;  // 0: not known
-};
-
 class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  public:
   absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer* config) override {
@@ -147,7 +140,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (const auto own = wanted.batches.find(item.id); own != wanted.batches.end())
       wanted.batch = own->second;
     if (++look_ < looks_) {
-      before_ = look_at(cluster, without_bodies(item), wanted);
+      sizes_before_ = known_sizes(without_bodies(item), wanted);
       return nothing_to_do("TensorFlow has more to do with this graph");
     }
     logged_graph log;
@@ -160,7 +153,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(cluster, without_bodies(item), std::move(wanted), before_, output, &log);
+      status = optimize(cluster, without_bodies(item), std::move(wanted), sizes_before_, output, &log);
       if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
@@ -177,20 +170,25 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
 
  private:
   static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings wanted,
-                               const known_before& before, GraphDef* output, logged_graph* log) {
+                               const tensor_sizes::named& sizes_before, GraphDef* output, logged_graph* log) {
     const graph_view given(item.graph);
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
-    sizes.fill_in(given, before.sizes);
+    sizes.fill_in(given, sizes_before);
     log->batch_open = sizes.batch_open();
     log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
     if (sizes.too_large())
       return nothing_to_do(
           absl::StrCat("with a batch of ", wanted.batch,
                        " samples its tensors are larger than any memory: give the real batch"));
+    std::set<std::string> preserved;
+    for (const std::string& n : item.NodesToPreserve())
+      preserved.emplace(parse_input(n).first);
     const auto analysed = [&](const graph_view& graph) {
-      return analyse_item(cluster, item, graph, sizes, wanted);
+      step of = analyse(graph, sizes, wanted, preserved);
+      of.threads = threads_of(cluster);
+      return of;
     };
     step of = analysed(given);
     log->left = of.left;
@@ -202,9 +200,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
     const footprint untouched = simulated_footprint(given, given, sizes, of, {});
-    const std::int64_t plain = before.plain_peak_bytes > 0
-                                   ? std::min(before.plain_peak_bytes, untouched.peak_bytes)
-                                   : untouched.peak_bytes;
+    const std::int64_t plain = untouched.peak_bytes;
     log->lists_in_loops = untouched.unknown_lists;
     log->unknown_sizes = of.unknown_sizes;
     log->unknown_size = of.unknown_size;
@@ -286,32 +282,16 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     return absl::OkStatus();
   }
 
-  static step analyse_item(const Cluster* cluster, const GrapplerItem& item, const graph_view& graph,
-                           const tensor_sizes& sizes, const settings& wanted) {
-    std::set<std::string> preserved;
-    for (const std::string& n : item.NodesToPreserve())
-      preserved.emplace(parse_input(n).first);
-    step of = analyse(graph, sizes, wanted, preserved);
-    of.threads = threads_of(cluster);
-    return of;
-  }
-
-  static known_before look_at(const Cluster* cluster, const GrapplerItem& item, const settings& wanted) {
-    known_before known;
+  static tensor_sizes::named known_sizes(const GrapplerItem& item, const settings& wanted) {
     try {
       const graph_view graph(item.graph);
       tensor_sizes sizes;
       if (!has_backward_pass(graph) || !tensor_sizes::infer(item, graph, wanted.batch, &sizes).ok())
-        return known;
-      known.sizes = sizes.by_name(graph);
-      const step of = analyse_item(cluster, item, graph, sizes, wanted);
-      if (of.place < 0 || of.order.size() != static_cast<std::size_t>(graph.size())) return known;
-      if (sizes.batch_open() || sizes.too_large() || of.unknown_sizes != 0) return known;
-      const footprint plain = simulated_footprint(graph, graph, sizes, of, {});
-      if (!plain.unknown_lists) known.plain_peak_bytes = plain.peak_bytes;
-    } catch (const std::exception&) {  // The last look says what is wrong with the graph.
+        return {};
+      return sizes.by_name(graph);
+    } catch (const std::exception&) {
+      return {};  // The last look says what is wrong with the graph.
     }
-    return known;
   }
 
   // Null: not known.
@@ -360,7 +340,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   /// results with that.
   int looks_ = 2;
   int look_ = 0;
-  known_before before_;
+  /// What has been known before: TensorFlow loses sizes as it goes on.
+  tensor_sizes::named sizes_before_;
 };
 
 using tensorflow::grappler::CustomGraphOptimizerRegistrar;
