@@ -26,6 +26,7 @@ NOT_OF_TENSORFLOW = [("unet3d", "mixed_float16")]
 QUICK = [
     case("small_vgg", steps=50),
     *(case("small_vgg", loop) for loop in LOOPS[1:]),
+    case("small_flat", "accumulate"),
     case("small_vgg", mixed="mixed_float16"),
     case("seq2seq_unrolled", "accumulate"),
     case("resnet_bn", mixed="mixed_bfloat16"),
@@ -43,8 +44,14 @@ ALL = QUICK + [one for one in (
     *(case(model, inter=2, intra=2) for model in SMALL),
 ) if one not in QUICK and (one["model"], one["mixed"]) not in NOT_OF_TENSORFLOW]
 CASES = ALL if LONG else QUICK
-# Sigmoids, tanhs and products: no form of theirs is smaller and keeps every bit.
-NOTHING_SMALLER = ("seq2seq",)
+
+
+def nothing_smaller(one):
+    """Of sigmoids, tanhs and products no form is smaller and keeps every bit; where small_vgg accumulates gradients,
+    these and unfolded maps are all that there is at the peak."""
+    return one["model"] == "seq2seq" or (one["model"], one["loop"]) == ("small_vgg", "accumulate")
+
+
 BITS = ("losses", "weights", "optimizers")
 
 
@@ -71,7 +78,7 @@ def test_lossless_is_identical(pool, one):
     assert plain["trained"], "the weights did not change: nothing is compared"
     assert len(set(plain["losses"])) > 1
     facts = stash["stash"]
-    if one["model"] not in NOTHING_SMALLER:
+    if not nothing_smaller(one):
         assert facts["rewritten"] and sum(facts["executions"].values()) > 0, f"Stash did nothing: {facts}"
     assert {key: stash[key] for key in BITS} == {key: plain[key] for key in BITS}
 

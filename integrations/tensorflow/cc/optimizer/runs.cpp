@@ -76,12 +76,6 @@ std::vector<task> runs::first() {
   std::vector<task> ready;
   for (int i = 0; i < graph_.size(); ++i)
     if (loops_.of(i) == 0 && waiting({i, 0}) == 0) ready.push_back({i, 0});
-  // Whatever else becomes of the order of nodes, arguments are the first in a function's graph. Where it has
-  // loops, what they hold as it comes from the graph's own order is nearer to what TensorFlow needs.
-  if (loops_.size() == 1) {  // what is in none
-    std::stable_partition(ready.begin(), ready.end(),
-                          [&](const task& t) { return graph_.op(t.node) == "_Arg"; });
-  }
   all_[0].under_way = static_cast<int>(ready.size());
   to_come_ = static_cast<int>(waiting_first_[0].size());
   return ready;
