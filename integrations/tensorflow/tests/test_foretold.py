@@ -187,10 +187,9 @@ def test_operands_that_products_copy_are_counted(python, inter):
     check(python(STEP, WINDOWS, code, **ALLOCATORS["onednn"], INTER=str(inter), TESTS=str(HERE)), "windows")
 
 
-def test_a_budget_that_the_plain_step_keeps_costs_no_values(python):
-    """The nodes of the last graph come in another order than TensorFlow runs them in: the plain step is taken for 41.3 MB
-    instead of 36.7, and a map is stored for nothing. What Stash makes of it is foretold, and policy auto rounds nothing
-    to keep a budget of 38 MB, which leaves little in reserve."""
+def test_what_is_decided_with_all_sizes_known_stands(python):
+    """TensorFlow goes through its optimizers twice. The second time a peak of 36.7 MB was taken for 41.3, and maps were
+    stored for nothing; policy auto rounded them to keep a budget of 38 MB, which leaves little in reserve."""
     code = """
     import keras
     L = keras.layers
@@ -222,7 +221,7 @@ def test_a_budget_that_the_plain_step_keeps_costs_no_values(python):
     """
     plain, found = python(code, **ALLOCATORS["eigen"])
     for peak, predicted_plain, predicted, choices in found:
-        assert 0.98 * plain < predicted_plain < 1.15 * plain and abs(predicted - peak) < 0.02 * plain, (plain, found)
+        assert abs(predicted_plain - plain) < 0.02 * plain and abs(predicted - peak) < 0.02 * plain, (plain, found)
         assert peak < ABOVE_PLAIN * plain and not any("fp" in choice for choice in choices), (plain, found)
 
 

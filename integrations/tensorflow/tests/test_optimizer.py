@@ -263,7 +263,7 @@ def test_onednn_joins_what_it_joins_without_stash(python):
     ("tf.pow(d + 1e-6, -2 - y)", 1.0),  # the softmax itself is rounded, coarsely
     # What is compared or divided by is computed again from what was kept.
     ("tf.reduce_max(tf.reshape(tf.nn.elu(x @ weight), (128, 64, 4)), -1) * tf.tanh(y)[:, :64]", 0.3),
-    ("y / (1e-3 + tf.square(d)) + tf.tanh(y)", 0.1),
+    ("y / (1e-3 + tf.square(d)) * tf.tanh(y)", 0.1),
     ("tf.atan2(y, 1e-3 + y * y)", 0.1),
     ("tf.acos(0.99 * tf.tanh(y))", 0.5),
     ("tf.recompute_grad(lambda v: v / tf.norm(v, axis=-1, keepdims=True))(d) * y", 0.1),

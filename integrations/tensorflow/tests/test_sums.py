@@ -1,6 +1,7 @@
 """Sums of many gradients of one tensor are taken apart, so that each gradient dies as it is added: no bit changes."""
 
 import pytest
+from conftest import ALLOCATORS
 
 # Terms by which AddN's kernel begins otherwise (its number modulo eight), and sums of several groups.
 TERMS = (*range(3, 19), 24, 25, 26, 33)
@@ -116,6 +117,31 @@ def test_a_sum_whose_terms_others_read_stays(python):
     out([sums(others=False), sums(others=True)])
     """
     assert python(code, TF_ENABLE_ONEDNN_OPTS="0") == [[1], [0]]
+
+
+def test_terms_come_in_the_order_of_their_additions(python):
+    """Where all could come: terms of later additions would lie there until the earlier ones are done. The sum, a term
+    and maps are left."""
+    code = """
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+    def peak_of(terms):
+        step, x = shared(terms, tf.float32)
+        step(x)
+        return stash_tf.peak_bytes(lambda: step(x))
+
+    found = {}
+    for terms in (4, 10, 12):
+        plain = peak_of(terms)
+        with stash_tf.enabled("lossless", replan=False):
+            found[terms] = [plain, peak_of(terms)]
+    out(found)
+    """
+    found = python(SUM, code, **ALLOCATORS["eigen"])
+    gradient, map_of_term = 64 * 256 * 4, 16 * 256 * 4
+    for terms, (plain, stashed) in found.items():
+        assert stashed <= 2 * gradient + (int(terms) + 1) * map_of_term, found
+        assert stashed < 0.7 * plain, found
 
 
 LSTM = """

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "optimizer/step.hpp"
+
 namespace stash_tf {
 
 namespace {
@@ -25,8 +27,9 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
       if (is_next_iteration(graph.op(s.node))) continue;
       std::vector<condition> of_input = conditions_[at(s.node)];
       if (is_switch(graph.op(s.node)) && !s.is_control()) {
-        const condition decided = {s.node, s.port};
-        of_input.insert(std::lower_bound(of_input.begin(), of_input.end(), decided), decided);
+        const condition decided = {root_of(graph, graph.inputs(s.node)[1]), s.port};
+        const auto place = std::lower_bound(of_input.begin(), of_input.end(), decided);
+        if (place == of_input.end() || *place != decided) of_input.insert(place, decided);
       }
       std::vector<condition> joined;
       if (first) {
@@ -45,7 +48,7 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
       // Every loop that begins comes to its end.
       const int outside = frame(i);
       conditions.erase(std::remove_if(conditions.begin(), conditions.end(),
-                                      [&](const condition& c) { return frame(c.first) > outside; }),
+                                      [&](const condition& c) { return frame(c.first.node) > outside; }),
                        conditions.end());
     }
     conditions_[at(i)] = std::move(conditions);
@@ -65,12 +68,9 @@ bool control_flow::may_hold_back(int next, int first) const {
   if (frame(next) != frame(first) || frame(first) == 0 || is_control_flow(graph_.op(first)) ||
       graph_.node(next).device() != graph_.node(first).device())
     return false;
-  // The body of a loop lies behind the Switches of its variables, one for each.
   const auto of_loop = [&](const condition& decided) {
-    const auto [node, output] = decided;
-    const std::vector<source>& inputs = graph_.inputs(node);
-    return output == 1 && frame(node) == frame(first) && inputs.size() > 1 &&
-           graph_.op(inputs[1].node) == "LoopCond" && frame(inputs[1].node) == frame(first);
+    const auto& [predicate, output] = decided;
+    return output == 1 && graph_.op(predicate.node) == "LoopCond" && frame(predicate.node) == frame(first);
   };
   const std::vector<condition>& c = conditions_[at(next)];
   return std::all_of(conditions_[at(first)].begin(), conditions_[at(first)].end(),

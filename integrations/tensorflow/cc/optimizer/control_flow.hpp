@@ -30,7 +30,9 @@ class control_flow {
   int frame(int node) const { return loops_.of(node); }
 
  private:
-  using condition = std::pair<int, int>;  // a Switch, and which of its outputs
+  // What a Switch reads to decide, and by which of its outputs. Switches that read the same decide alike: a
+  // loop has one for each of its variables, a branch one for each of its inputs.
+  using condition = std::pair<source, int>;
 
   const graph_view& graph_;
   const loops loops_;

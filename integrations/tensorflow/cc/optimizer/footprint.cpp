@@ -17,6 +17,7 @@
 #include "optimizer/runs.hpp"
 #include "optimizer/scratch.hpp"
 #include "optimizer/work.hpp"
+#include "tensorflow/core/framework/op.h"
 
 namespace stash_tf {
 
@@ -32,6 +33,12 @@ bool is_cheap(const std::string& op) {
 
 bool is_result(const std::string& op) {
   return op == "_Retval" || op == "_DeviceRetval";
+}
+
+bool is_pure(const std::string& op) {
+  const tensorflow::OpRegistrationData* known = nullptr;
+  return !is_control_flow(op) && !is_result(op) &&
+         tensorflow::OpRegistry::Global()->LookUp(op, &known).ok() && !known->op_def.is_stateful();
 }
 
 bool may_take_input(const std::string& op) {
@@ -51,17 +58,24 @@ class simulation {
         order_(order),
         ran_(ran),
         bound_(bound),
-        loops_(graph, graph.topological_order()),
+        sorted_(graph.topological_order()),
+        loops_(graph, sorted_),
         plan_(graph, loops_),
         runs_(graph, loops_, plan_.simulated()),
         lists_(graph, sizes, loops_, plan_, &runs_, &buffers_) {}
 
   footprint run() {
     find_encoders();
+    find_folded();
+    position_.resize(at(graph_.size()));
+    for (std::size_t k = 0; k < sorted_.size(); ++k)
+      position_[at(sorted_[k])] = static_cast<int>(k);
     for (int i = 0; i < graph_.size(); ++i)
-      cheap_.push_back(is_cheap(graph_.op(i)) || is_found_cheap(i));
+      cheap_.push_back(folded_[at(i)] || is_cheap(graph_.op(i)) || is_found_cheap(i));
+    // TensorFlow has a node in front of all that begin: the cheap ones are done before anything that they
+    // make ready.
     for (const task& t : runs_.first())
-      queue_.push_back(t);
+      (cheap_[at(t.node)] ? at_once_ : queue_).push_back(t);
     while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
       std::deque<task>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
       if (&from == &queue_ && order_ != run_order::as_executor) bring_best_to_front();
@@ -127,7 +141,7 @@ class simulation {
     const int i = t.node;
     const std::string& op = graph_.op(i);
     std::int64_t more = 0;
-    if (is_given(op)) return 0;
+    if (is_given(op) || folded_[at(i)]) return 0;
     const bool hands_on = (is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty();
     for (const int port : graph_.ports_read(i)) {
       const int count = runs_.readers(t, port);
@@ -209,6 +223,24 @@ class simulation {
     }
   }
 
+  // What is computed of constants alone is made once, on the CPU, before the first step: TensorFlow folds
+  // such nodes behind all optimizers, results of up to 10 MiB.
+  void find_folded() {
+    constexpr std::int64_t most = std::int64_t{10} << 20;
+    folded_.assign(at(graph_.size()), false);
+    for (const int i : sorted_) {
+      const std::vector<source>& inputs = graph_.inputs(i);
+      const bool of_constants = std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
+        return s.is_control() || folded_[at(s.node)];
+      });
+      const bool any =
+          std::any_of(inputs.begin(), inputs.end(), [](const source& s) { return !s.is_control(); });
+      const std::int64_t bytes = bytes_of({i, 0});
+      folded_[at(i)] = graph_.op(i) == "Const" || (any && of_constants && !step_.on_device && bytes >= 0 &&
+                                                   bytes <= most && is_pure(graph_.op(i)));
+    }
+  }
+
   std::int64_t largest_input(task t) const {
     std::int64_t largest = 0;
     for (const source& s : graph_.inputs(t.node))
@@ -284,16 +316,30 @@ class simulation {
     return sum <= bound_ ? lowest : sum;
   }
 
+  // Of equal growth, terms of a sum come in the order in which they are added: those of its later additions
+  // would lie there until the earlier ones are done.
+  int position_of_reader(int i) const {
+    int first = graph_.size();
+    if (order_ != run_order::least_growth) return first;
+    for (const reader& r : graph_.readers(i))
+      if (r.port >= 0) first = std::min(first, position_[at(r.node)]);
+    return first;
+  }
+
   // Thousands may be ready in an unrolled loop.
   void bring_best_to_front() {
     constexpr std::size_t most = 64;
     std::size_t best = 0;
     std::int64_t least = rank(queue_.front());
+    int earliest = position_of_reader(queue_.front().node);
     for (std::size_t k = 1; k < std::min(queue_.size(), most) && least > lowest; ++k) {
       const std::int64_t now = rank(queue_[k]);
-      if (now >= least || (now > 0 && order_ == run_order::frees_first)) continue;
+      if (now > least || (now > 0 && order_ == run_order::frees_first)) continue;
+      const int reader = position_of_reader(queue_[k].node);
+      if (now == least && reader >= earliest) continue;
       best = k;
       least = now;
+      earliest = reader;
     }
     const task t = queue_[best];
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(best));
@@ -345,7 +391,10 @@ class simulation {
   std::map<int, int> decodes_;   // encoder, by decoder
   std::map<int, int> encoder_run_;
   std::vector<bool> cheap_;
+  std::vector<bool> folded_;
   std::deque<task> at_once_, queue_, copies_;
+  const std::vector<int> sorted_;  // topologically
+  std::vector<int> position_;      // among these, by node
   const loops loops_;
   const loop_plan plan_;
   runs runs_;
