@@ -33,27 +33,35 @@ constexpr std::uint32_t high_word(std::uint64_t value) noexcept {
   return static_cast<std::uint32_t>(value >> 32);
 }
 
-/// Bit i of `bits` = element first + i is kept; `first` is a multiple of 4.
-void draw_mask(const dropout_key& key, std::uint32_t threshold, std::int64_t first, std::int64_t count,
+/// Elements [first, first + length), read from `from` and written to `to`; null: past the caches.
+struct dropout_run {
+  std::int64_t first, length;
+  const float* from;
+  const float* to;
+};
+
+/// Bit i of `bits` = element run.first + i, a multiple of 4, is kept.
+void draw_mask(const dropout_key& key, std::uint32_t threshold, const dropout_run& run,
                std::uint8_t* bits) noexcept {
   const philox_stream stream{{low_word(key.seed), high_word(key.seed) ^ high_word(key.step)},
                              {key.layer, low_word(key.step)}};
-  loops().draw_bits(stream, static_cast<std::uint64_t>(first / 4), count, threshold, bits);
+  loops().draw_bits(stream, static_cast<std::uint64_t>(run.first / 4), run.length, threshold, run.from,
+                    run.to, bits);
 }
 
-/// out = bit ? in * scale : +0 with bits_of(first, length, buffer) giving the bits of a tile, from where they
-/// lie or in the buffer.
+/// out = bit ? in * scale : +0 with bits_of(run, buffer) giving the bits of a tile, from where they lie or in
+/// the buffer.
 template <class BitsOf>
 void apply(const const_tensor_view& in, const tensor_view& out, float scale, const execution_context& context,
-           const BitsOf& bits_of) {
-  const value_output output(out, rounding::result, context);
+           fetched_by who, const BitsOf& bits_of) {
+  const value_output output(out, rounding::result, context, who);
   const auto tile = [&](std::int64_t, std::int64_t first, std::int64_t length) {
     std::array<std::uint8_t, tile_elements / 8> buffer;
     alignas(run_alignment) std::array<float, tile_elements> in_buffer;
-    const std::uint8_t* bits = bits_of(first, length, buffer.data());
     const float* from = read_values(in, first, length, in_buffer.data());
     output.fill(first, length, [&](float* to, destination where) {
-      loops().scale_kept(from, bits, length, scale, to, where);
+      const dropout_run run{first, length, from, where == destination::caches ? to : nullptr};
+      loops().scale_kept(from, bits_of(run, buffer.data()), length, scale, to, where);
     });
   };
   for_each_tile(context, in.elements(), tile, [&] { output.finish(); });
@@ -80,9 +88,9 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
     std::memset(plane + used, 0, mask_bytes - used);
     add(mask.report->slot_bytes, mask_bytes);
   }
-  apply(x, y, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* buffer) {
-    std::uint8_t* bits = plane != nullptr ? plane + first / 8 : buffer;
-    draw_mask(key, constants.threshold, first, length, bits);
+  apply(x, y, constants.scale, context, fetched_by::loops, [&](const dropout_run& run, std::uint8_t* buffer) {
+    std::uint8_t* bits = plane != nullptr ? plane + run.first / 8 : buffer;
+    draw_mask(key, constants.threshold, run, bits);
     return bits;
   });
 }
@@ -97,8 +105,8 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
   call_memory(backward_name).reads("dy", dy).reads("mask", mask, mask_bytes).writes_in_place("dx", dx, "dy");
   if (on_device(context)) return device::dropout_backward(dy, mask, dx, constants, context);
   const auto* plane = static_cast<const std::uint8_t*>(mask.data);
-  apply(dy, dx, constants.scale, context,
-        [&](std::int64_t first, std::int64_t, std::uint8_t*) { return plane + first / 8; });
+  apply(dy, dx, constants.scale, context, fetched_by::output,
+        [&](const dropout_run& run, std::uint8_t*) { return plane + run.first / 8; });
 }
 
 void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
@@ -108,10 +116,11 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
   const dropout_constants constants = checked_constants(backward_name, probability);
   call_memory(backward_name).reads("dy", dy).writes_in_place("dx", dx, "dy");
   if (on_device(context)) return device::dropout_backward(dy, dx, constants, key, context);
-  apply(dy, dx, constants.scale, context, [&](std::int64_t first, std::int64_t length, std::uint8_t* buffer) {
-    draw_mask(key, constants.threshold, first, length, buffer);
-    return buffer;
-  });
+  apply(dy, dx, constants.scale, context, fetched_by::loops,
+        [&](const dropout_run& run, std::uint8_t* buffer) {
+          draw_mask(key, constants.threshold, run, buffer);
+          return buffer;
+        });
 }
 
 }  // namespace stash

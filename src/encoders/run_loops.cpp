@@ -288,7 +288,7 @@ void scale_with_bits(const float* x, std::int64_t count, float slope, float* y, 
 }
 
 void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
-               std::uint32_t threshold, std::uint8_t* bits) {
+               std::uint32_t threshold, const float*, const float*, std::uint8_t* bits) {
   alignas(run_alignment) std::uint8_t flags[run_elements + 3];
   for (std::int64_t i = 0; i < count; i += 4) {
     const philox_counter drawn = stream.words(first_block + static_cast<std::uint64_t>(i / 4));

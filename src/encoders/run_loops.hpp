@@ -169,9 +169,10 @@ struct run_loops {
                           destination to);
 
   /// Bit i of `bits` = word i mod 4 of block first_block + i div 4 is at least `threshold`; unused bits of
-  /// the last byte are zero.
+  /// the last byte are zero. `from` and `to` are where values for these bits are read and written next: only
+  /// fetches look at them. `to` is null where it is not to be fetched.
   void (*draw_bits)(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
-                    std::uint32_t threshold, std::uint8_t* bits);
+                    std::uint32_t threshold, const float* from, const float* to, std::uint8_t* bits);
   /// to[i] = bit i ? scale * from[i] : +0; `to` may be `from`.
   void (*scale_kept)(const float* from, const std::uint8_t* bits, std::int64_t count, float scale, float* to,
                      destination where);

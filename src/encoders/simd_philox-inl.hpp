@@ -191,8 +191,10 @@ HWY_INLINE void draw_blocks(const shared_rounds& rounds, std::uint32_t first_wor
                                         words_at_least(singles[i + 1], threshold) << 4);
 }
 
+// Memory would be idle meanwhile, for longer than it takes to move the values with AVX2 and below: so they
+// are fetched here.
 void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int64_t count,
-               std::uint32_t threshold, std::uint8_t* bits) {
+               std::uint32_t threshold, const float* from, const float* to, std::uint8_t* bits) {
   // As many vectors as there are registers for. Shorter ones leave the processor time for single blocks in
   // its other registers, with multiplications of their own.
   constexpr bool few_registers = HWY_ARCH_X86 && lanes() < 16;
@@ -200,14 +202,19 @@ void draw_bits(const philox_stream& stream, std::uint64_t first_block, std::int6
   constexpr std::size_t singles = few_registers ? 2 : 0;
   constexpr std::int64_t step = vectors * drawn_of_vector + 4 * singles;
   const auto first_word = static_cast<std::uint32_t>(first_block);
+  const std::ptrdiff_t ahead = fetch_distance(from);
+  const std::ptrdiff_t ahead_of_stores = to != nullptr ? fetch_distance(to) : 0;
   std::int64_t i = 0;
   // Blocks whose numbers differ in their upper half have less in common.
   if ((first_word + static_cast<std::uint64_t>(count / 4)) >> 32 == 0) {
     const shared_rounds rounds(stream, static_cast<std::uint32_t>(first_block >> 32));
     first_products products(first_word);
     const auto word = [&] { return first_word + static_cast<std::uint32_t>(i / 4); };
-    for (; i + step <= count; i += step)
+    for (; i + step <= count; i += step) {
+      fetch_ahead<step * sizeof(float)>(from + i, ahead);
+      if (ahead_of_stores != 0) fetch_ahead_to_write<step * sizeof(float)>(to + i, ahead_of_stores);
       draw_blocks<vectors, singles>(rounds, word(), products, threshold, bits + i / 8);
+    }
     for (; i + drawn_of_vector <= count; i += drawn_of_vector)
       draw_blocks<1, 0>(rounds, word(), products, threshold, bits + i / 8);
   }

@@ -56,6 +56,12 @@ HWY_INLINE void fetch_ahead(const T* at, std::ptrdiff_t distance) {
   for (std::size_t b = 0; b < Bytes; b += line)
     fetch_line(ahead + b);
 }
+template <std::size_t Bytes, class T>
+HWY_INLINE void fetch_ahead_to_write(const T* at, std::ptrdiff_t distance) {
+  const auto* ahead = reinterpret_cast<const std::uint8_t*>(at) + distance;
+  for (std::size_t b = 0; b < Bytes; b += run_alignment)
+    fetch_line_to_write(ahead + b);
+}
 
 /// compute(i, n, some) computes elements [i, i + n) of a run, which are then written to `to`. Past the caches
 /// they go in pieces: computed together, the lines of a whole run would not fit into the processor's queue of

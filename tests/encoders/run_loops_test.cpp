@@ -659,6 +659,7 @@ TEST_P(run_loops_test, bits_of_columns) {
 TEST_P(run_loops_test, draws) {
   const philox_stream stream{{0x243f6a88, 0x85a308d3}, {7, 0x13198a2e}};
   for (const std::int64_t count : counts_) {
+    const std::vector<float> some = values(count);
     // The second block number carries into the counter's next word.
     for (const std::uint64_t first :
          {std::uint64_t{0}, std::uint64_t{0xfffffffe}, ~std::uint64_t{1}, std::uint64_t{0x2300000005}}) {
@@ -675,8 +676,8 @@ TEST_P(run_loops_test, draws) {
             expected[static_cast<std::size_t>(i / 8)] |= static_cast<std::uint8_t>(1U << (i % 8));
         }
         expected.push_back(0xee);
-        plain_.draw_bits(stream, first, count, threshold, plain.data());
-        fast_->draw_bits(stream, first, count, threshold, got.data());
+        plain_.draw_bits(stream, first, count, threshold, some.data(), some.data(), plain.data());
+        fast_->draw_bits(stream, first, count, threshold, some.data(), nullptr, got.data());
         EXPECT_EQ(plain, expected) << count << ' ' << first << ' ' << threshold;
         EXPECT_EQ(got, expected) << count << ' ' << first << ' ' << threshold;
       }

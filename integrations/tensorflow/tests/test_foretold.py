@@ -76,6 +76,19 @@ def test_weights_of_dense_layers_are_updated_in_place(python, mode, inter):
     check(python(STEP, f"out(peaks({DENSE}, 96))", **ALLOCATORS[mode], INTER=str(inter)), "dense")
 
 
+@pytest.mark.parametrize("mode", ALLOCATORS)
+def test_an_update_that_copies_its_variable_is_foretold(python, mode):
+    """Of the step without Stash, in which some weights are updated too early in nearly every process."""
+    code = f"""
+    with stash_tf.enabled("lossless"):
+        peaks({DENSE}, 96)
+        out([[graph[key] for key in ("predicted_plain_bytes", "predicted_peak_bytes")]
+             for graph in stash_tf.report().graphs if graph["rewritten"]])
+    """
+    found = python(STEP, code, **ALLOCATORS[mode], INTER="1")
+    assert found and all(plain > 1.4 * with_stash for plain, with_stash in found), found
+
+
 DEEP = """
 def deep(blocks=24, width=128, batch=256):
     keras.utils.set_random_seed(1)

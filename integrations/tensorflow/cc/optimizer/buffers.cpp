@@ -26,6 +26,11 @@ void buffers::release(int b) {
     leave(e);
 }
 
+void buffers::give_bytes(int b, std::int64_t bytes) {
+  all_[at(b)].bytes = bytes;
+  live_ += bytes;
+}
+
 void buffers::put(int list, std::size_t position, int element, double weight) {
   std::vector<int>& elements = all_[at(list)].elements;
   if (elements.size() <= position) elements.resize(position + 1, empty);

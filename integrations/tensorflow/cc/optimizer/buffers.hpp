@@ -25,6 +25,8 @@ class buffers {
   int holders(int b) const { return all_[at(b)].holders; }
   void hold(int b, int times);
   void release(int b);
+  /// One that is held and takes nothing so far.
+  void give_bytes(int b, std::int64_t bytes);
 
   const std::vector<int>& elements(int list) const { return all_[at(list)].elements; }
   /// Puts a buffer into a list in place of what was there. Within lists it counts as `weight` of its kind.

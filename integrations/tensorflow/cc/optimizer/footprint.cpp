@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "optimizer/buffers.hpp"
@@ -39,6 +41,11 @@ bool is_pure(const std::string& op) {
   const tensorflow::OpRegistrationData* known = nullptr;
   return !is_control_flow(op) && !is_result(op) &&
          tensorflow::OpRegistry::Global()->LookUp(op, &known).ok() && !known->op_def.is_stateful();
+}
+
+bool updates_variables(const std::string& op) {
+  return absl::StartsWith(op, "ResourceApply") || op == "AssignVariableOp" || op == "AssignAddVariableOp" ||
+         op == "AssignSubVariableOp";
 }
 
 bool may_take_input(const std::string& op) {
@@ -141,7 +148,9 @@ class simulation {
     const int i = t.node;
     const std::string& op = graph_.op(i);
     std::int64_t more = 0;
+    if (op == "ReadVariableOp") read_variable(t);
     if (is_given(op) || folded_[at(i)]) return 0;
+    leave_old_values(i);
     const bool hands_on = (is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty();
     for (const int port : graph_.ports_read(i)) {
       const int count = runs_.readers(t, port);
@@ -163,6 +172,30 @@ class simulation {
       runs_.set_value(t, port, taken >= 0 ? taken : buffers_.add(bytes, count, op == "StashSwapOut"));
     }
     return more;
+  }
+
+  // What is read of a variable is its own buffer, until the variable is updated.
+  void read_variable(task t) {
+    const source variable = root_of(graph_, graph_.inputs(t.node)[0]);
+    const int count = runs_.readers(t, 0);
+    if (count == 0 || !is_given(graph_.op(variable.node))) return;
+    const int value = buffers_.add(0, count);
+    runs_.set_value(t, 0, value);
+    read_of_[variable].push_back({value, bytes_of({t.node, 0})});
+  }
+
+  // An update copies a variable whose old value is still wanted, and leaves that to those who read it.
+  void leave_old_values(int i) {
+    if (!updates_variables(graph_.op(i))) return;
+    for (const source& s : graph_.inputs(i)) {
+      const auto read = s.is_control() ? read_of_.end() : read_of_.find(root_of(graph_, s));
+      if (read == read_of_.end()) continue;
+      // One buffer, however many have read it.
+      const auto wanted = std::find_if(read->second.rbegin(), read->second.rend(),
+                                       [&](const auto& r) { return buffers_.holders(r.first) > 0; });
+      if (wanted != read->second.rend()) buffers_.give_bytes(wanted->first, wanted->second);
+      read_of_.erase(read);
+    }
   }
 
   // The first input, or the one that the iteration begins with.
@@ -390,6 +423,7 @@ class simulation {
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder
   std::map<int, int> encoder_run_;
+  std::map<source, std::vector<std::pair<int, std::int64_t>>> read_of_;  // buffers and bytes, by variable
   std::vector<bool> cheap_;
   std::vector<bool> folded_;
   std::deque<task> at_once_, queue_, copies_;
