@@ -62,11 +62,11 @@ around = lambda x: x + Windows()(x)
 AROUND = "lambda x: L.GlobalAveragePooling2D()(conv(around(conv(conv(conv(x)), 16))))"
 
 
-def check(result, name):
+def check(result, name, foretold=FORETOLD):
     plain, peak, predicted = result
     print(f"{name}: plain {plain / 1e6:.1f} MB, lossless {peak / 1e6:.1f} MB, predicted {predicted / 1e6:.1f} MB")  # -rP
     assert peak <= ABOVE_PLAIN * plain, (name, result)
-    assert abs(peak - predicted) <= FORETOLD * predicted, (name, result)
+    assert abs(peak - predicted) <= foretold * predicted, (name, result)
 
 
 @pytest.mark.parametrize("inter", (1, 2))
@@ -87,6 +87,50 @@ def test_an_update_that_copies_its_variable_is_foretold(python, mode):
     """
     found = python(STEP, code, **ALLOCATORS[mode], INTER="1")
     assert found and all(plain > 1.4 * with_stash for plain, with_stash in found), found
+
+
+PRODUCTS = """
+tf.config.threading.set_inter_op_parallelism_threads(int(os.environ["INTER"]))
+tf.config.threading.set_intra_op_parallelism_threads(1)
+
+def product(activation, layers, width=64, batch=512):
+    "(step, x): the loss's Hessian times a vector, of dense layers with biases."
+    rng = np.random.default_rng(1)
+    kernels = [tf.Variable(rng.standard_normal((width, width)).astype("float32") / 8) for _ in range(layers)]
+    variables = [*kernels, *(tf.Variable(tf.zeros(width)) for _ in kernels)]
+    vector = [tf.constant(rng.standard_normal(v.shape), tf.float32) for v in variables]
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                for kernel, bias in zip(kernels, variables[layers:]):
+                    x = activation(tf.matmul(x, kernel) + bias)
+                loss = tf.reduce_mean(x * x)
+            gradients = inner.gradient(loss, variables)
+        return outer.gradient(gradients, variables, output_gradients=vector)
+
+    return step, tf.constant(rng.standard_normal((batch, width)), tf.float32)
+
+def peaks_of_product(*form):
+    step, x = product(*form)
+    plain = min(stash_tf.peak_bytes(step, x) for _ in range(3))
+    with stash_tf.enabled("lossless", replan=False):
+        step, x = product(*form)
+        peak = max(stash_tf.peak_bytes(step, x) for _ in range(3))
+        return plain, peak, stash_tf.report().predicted_peak_bytes
+"""
+
+
+@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.parametrize("activation", ("tf.nn.relu", "tf.tanh", "tf.nn.softplus"))
+def test_products_with_a_hessian(python, activation, inter):
+    """Gradients that are differentiated again: TensorFlow did better than the order that was simulated for it, and such
+    steps took up to 1.5 times as much with Stash."""
+    code = f"out([peaks_of_product({activation}, layers) for layers in (4, 6)])"
+    for layers, result in zip((4, 6), python(PRODUCTS, code, **ALLOCATORS["eigen"], INTER=str(inter))):
+        # A second thread may encode a ReLU while the first one is ahead: in one of ten processes 12 % more.
+        check(result, f"{layers} layers, {activation}", FORETOLD * inter)
 
 
 DEEP = """
