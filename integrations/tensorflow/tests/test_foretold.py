@@ -123,14 +123,16 @@ def peaks_of_product(*form):
 
 
 @pytest.mark.parametrize("inter", (1, 2))
-@pytest.mark.parametrize("activation", ("tf.nn.relu", "tf.tanh", "tf.nn.softplus"))
-def test_products_with_a_hessian(python, activation, inter):
+def test_products_with_a_hessian(python, inter):
     """Gradients that are differentiated again: TensorFlow did better than the order that was simulated for it, and such
     steps took up to 1.5 times as much with Stash."""
-    code = f"out([peaks_of_product({activation}, layers) for layers in (4, 6)])"
-    for layers, result in zip((4, 6), python(PRODUCTS, code, **ALLOCATORS["eigen"], INTER=str(inter))):
+    code = """
+    forms = [(activation, layers) for activation in ("relu", "tanh", "softplus") for layers in (4, 6)]
+    out([[f"{layers} layers, {name}", peaks_of_product(getattr(tf.nn, name), layers)] for name, layers in forms])
+    """
+    for name, result in python(PRODUCTS, code, **ALLOCATORS["eigen"], INTER=str(inter)):
         # A second thread may encode a ReLU while the first one is ahead: in one of ten processes 12 % more.
-        check(result, f"{layers} layers, {activation}", FORETOLD * inter)
+        check(result, name, FORETOLD * inter)
 
 
 DEEP = """
