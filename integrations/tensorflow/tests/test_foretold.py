@@ -280,7 +280,8 @@ def test_what_is_decided_with_all_sizes_known_stands(python):
     """
     plain, found = python(code, **ALLOCATORS["eigen"])
     for peak, predicted_plain, predicted, choices in found:
-        assert abs(predicted_plain - plain) < 0.02 * plain and abs(predicted - peak) < 0.02 * plain, (plain, found)
+        # TensorFlow alone takes 36.7 MB in most processes, and 41.3 in the others.
+        assert 0.88 * plain < predicted_plain < 1.02 * plain and abs(predicted - peak) < 0.02 * plain, (plain, found)
         assert peak < ABOVE_PLAIN * plain and not any("fp" in choice for choice in choices), (plain, found)
 
 

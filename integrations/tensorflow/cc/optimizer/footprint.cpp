@@ -12,14 +12,15 @@
 
 #include "absl/strings/match.h"
 #include "optimizer/buffers.hpp"
+#include "optimizer/folding.hpp"
 #include "optimizer/lists.hpp"
 #include "optimizer/loops.hpp"
 #include "optimizer/needs.hpp"
 #include "optimizer/output_sizes.hpp"
 #include "optimizer/runs.hpp"
 #include "optimizer/scratch.hpp"
+#include "optimizer/variable_reads.hpp"
 #include "optimizer/work.hpp"
-#include "tensorflow/core/framework/op.h"
 
 namespace stash_tf {
 
@@ -35,17 +36,6 @@ bool is_cheap(const std::string& op) {
 
 bool is_result(const std::string& op) {
   return op == "_Retval" || op == "_DeviceRetval";
-}
-
-bool is_pure(const std::string& op) {
-  const tensorflow::OpRegistrationData* known = nullptr;
-  return !is_control_flow(op) && !is_result(op) &&
-         tensorflow::OpRegistry::Global()->LookUp(op, &known).ok() && !known->op_def.is_stateful();
-}
-
-bool updates_variables(const std::string& op) {
-  return absl::StartsWith(op, "ResourceApply") || op == "AssignVariableOp" || op == "AssignAddVariableOp" ||
-         op == "AssignSubVariableOp";
 }
 
 bool may_take_input(const std::string& op) {
@@ -66,14 +56,15 @@ class simulation {
         ran_(ran),
         bound_(bound),
         sorted_(graph.topological_order()),
+        folded_(folded_nodes(graph, sorted_, outputs_, of.on_device)),
         loops_(graph, sorted_),
         plan_(graph, loops_),
         runs_(graph, loops_, plan_.simulated()),
+        variables_(graph, &buffers_),
         lists_(graph, sizes, loops_, plan_, &runs_, &buffers_) {}
 
   footprint run() {
     find_encoders();
-    find_folded();
     position_.resize(at(graph_.size()));
     for (std::size_t k = 0; k < sorted_.size(); ++k)
       position_[at(sorted_[k])] = static_cast<int>(k);
@@ -148,9 +139,10 @@ class simulation {
     const int i = t.node;
     const std::string& op = graph_.op(i);
     std::int64_t more = 0;
-    if (op == "ReadVariableOp") read_variable(t);
+    variables_.update(i);
+    const int readers = op == "ReadVariableOp" ? runs_.readers(t, 0) : 0;
+    if (readers > 0) runs_.set_value(t, 0, variables_.read(i, readers, bytes_of({i, 0})));
     if (is_given(op) || folded_[at(i)]) return 0;
-    leave_old_values(i);
     const bool hands_on = (is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty();
     for (const int port : graph_.ports_read(i)) {
       const int count = runs_.readers(t, port);
@@ -172,30 +164,6 @@ class simulation {
       runs_.set_value(t, port, taken >= 0 ? taken : buffers_.add(bytes, count, op == "StashSwapOut"));
     }
     return more;
-  }
-
-  // What is read of a variable is its own buffer, until the variable is updated.
-  void read_variable(task t) {
-    const source variable = root_of(graph_, graph_.inputs(t.node)[0]);
-    const int count = runs_.readers(t, 0);
-    if (count == 0 || !is_given(graph_.op(variable.node))) return;
-    const int value = buffers_.add(0, count);
-    runs_.set_value(t, 0, value);
-    read_of_[variable].push_back({value, bytes_of({t.node, 0})});
-  }
-
-  // An update copies a variable whose old value is still wanted, and leaves that to those who read it.
-  void leave_old_values(int i) {
-    if (!updates_variables(graph_.op(i))) return;
-    for (const source& s : graph_.inputs(i)) {
-      const auto read = s.is_control() ? read_of_.end() : read_of_.find(root_of(graph_, s));
-      if (read == read_of_.end()) continue;
-      // One buffer, however many have read it.
-      const auto wanted = std::find_if(read->second.rbegin(), read->second.rend(),
-                                       [&](const auto& r) { return buffers_.holders(r.first) > 0; });
-      if (wanted != read->second.rend()) buffers_.give_bytes(wanted->first, wanted->second);
-      read_of_.erase(read);
-    }
   }
 
   // The first input, or the one that the iteration begins with.
@@ -253,24 +221,6 @@ class simulation {
       }
       ++decoding_[from.node];
       decodes_[i] = from.node;
-    }
-  }
-
-  // What is computed of constants alone is made once, on the CPU, before the first step: TensorFlow folds
-  // such nodes behind all optimizers, results of up to 10 MiB.
-  void find_folded() {
-    constexpr std::int64_t most = std::int64_t{10} << 20;
-    folded_.assign(at(graph_.size()), false);
-    for (const int i : sorted_) {
-      const std::vector<source>& inputs = graph_.inputs(i);
-      const bool of_constants = std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
-        return s.is_control() || folded_[at(s.node)];
-      });
-      const bool any =
-          std::any_of(inputs.begin(), inputs.end(), [](const source& s) { return !s.is_control(); });
-      const std::int64_t bytes = bytes_of({i, 0});
-      folded_[at(i)] = graph_.op(i) == "Const" || (any && of_constants && !step_.on_device && bytes >= 0 &&
-                                                   bytes <= most && is_pure(graph_.op(i)));
     }
   }
 
@@ -423,16 +373,16 @@ class simulation {
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder
   std::map<int, int> encoder_run_;
-  std::map<source, std::vector<std::pair<int, std::int64_t>>> read_of_;  // buffers and bytes, by variable
   std::vector<bool> cheap_;
-  std::vector<bool> folded_;
   std::deque<task> at_once_, queue_, copies_;
   const std::vector<int> sorted_;  // topologically
-  std::vector<int> position_;      // among these, by node
+  const std::vector<bool> folded_;
+  std::vector<int> position_;  // among these, by node
   const loops loops_;
   const loop_plan plan_;
   runs runs_;
   buffers buffers_;
+  variable_reads variables_;
   list_ops lists_;
   footprint peak_;
 };
