@@ -64,7 +64,8 @@ bool takes_much_room(const step_context& c, int node, std::int64_t peak) {
 void realise(const step_context& c, const planner_graph& g, outcome* o) {
   const rewritten plain = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
   const graph_view view(plain.graph);
-  for (const run_order order : {run_order::as_executor, run_order::frees_first, run_order::least_growth})
+  for (const run_order order : {run_order::as_executor, run_order::frees_first, run_order::least_growth,
+                                run_order::least_growth_read_last})
     try_order(c, plain, view, order, 0, o);
   const std::int64_t peak = o->simulated.peak_bytes;
   const ordering free =

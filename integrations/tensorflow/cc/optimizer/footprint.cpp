@@ -299,14 +299,13 @@ class simulation {
     return sum <= bound_ ? lowest : sum;
   }
 
-  // Of equal growth, terms of a sum come in the order in which they are added: those of its later additions
-  // would lie there until the earlier ones are done.
-  int position_of_reader(int i) const {
+  // Among ready nodes of equal rank the smallest one goes first.
+  int rank_by_reader(int i) const {
+    if (order_ != run_order::least_growth && order_ != run_order::least_growth_read_last) return 0;
     int first = graph_.size();
-    if (order_ != run_order::least_growth) return first;
     for (const reader& r : graph_.readers(i))
       if (r.port >= 0) first = std::min(first, position_[at(r.node)]);
-    return first;
+    return order_ == run_order::least_growth ? first : -first;
   }
 
   // Thousands may be ready in an unrolled loop.
@@ -314,15 +313,15 @@ class simulation {
     constexpr std::size_t most = 64;
     std::size_t best = 0;
     std::int64_t least = rank(queue_.front());
-    int earliest = position_of_reader(queue_.front().node);
+    int least_of_reader = rank_by_reader(queue_.front().node);
     for (std::size_t k = 1; k < std::min(queue_.size(), most) && least > lowest; ++k) {
       const std::int64_t now = rank(queue_[k]);
       if (now > least || (now > 0 && order_ == run_order::frees_first)) continue;
-      const int reader = position_of_reader(queue_[k].node);
-      if (now == least && reader >= earliest) continue;
+      const int of_reader = rank_by_reader(queue_[k].node);
+      if (now == least && of_reader >= least_of_reader) continue;
       best = k;
       least = now;
-      earliest = reader;
+      least_of_reader = of_reader;
     }
     const task t = queue_[best];
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(best));

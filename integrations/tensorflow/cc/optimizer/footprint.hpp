@@ -29,10 +29,13 @@ struct footprint {
 
 /// Which node of the backward pass goes first where several could.
 enum class run_order {
-  as_executor,   ///< as TensorFlow does it
-  frees_first,   ///< what lets memory fall, the most first; else as it is
-  least_growth,  ///< what lets memory grow the least
-  below_bound,   ///< what keeps memory below a bound while it runs, or else takes the least; else as it is
+  as_executor,  ///< as TensorFlow does it
+  frees_first,  ///< what lets memory fall, the most first; else as it is
+  /// What lets memory grow the least; of equal ones, what is read first. So terms of a sum come in the order
+  /// of their additions: those of later ones would lie there until the earlier ones are done.
+  least_growth,
+  least_growth_read_last,  ///< the same, but what is read last: what it is read with may take more room
+  below_bound,  ///< what keeps memory below a bound while it runs, or else takes the least; else as it is
 };
 
 /// A node in the order of the simulation.
