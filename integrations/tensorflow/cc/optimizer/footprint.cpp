@@ -56,6 +56,7 @@ class simulation {
         ran_(ran),
         bound_(bound),
         sorted_(graph.topological_order()),
+        position_(graph.positions(sorted_)),
         folded_(folded_nodes(graph, sorted_, outputs_, of.on_device)),
         loops_(graph, sorted_),
         plan_(graph, loops_),
@@ -65,9 +66,6 @@ class simulation {
 
   footprint run() {
     find_encoders();
-    position_.resize(at(graph_.size()));
-    for (std::size_t k = 0; k < sorted_.size(); ++k)
-      position_[at(sorted_[k])] = static_cast<int>(k);
     for (int i = 0; i < graph_.size(); ++i)
       cheap_.push_back(folded_[at(i)] || is_cheap(graph_.op(i)) || is_found_cheap(i));
     // TensorFlow has a node in front of all that begin: the cheap ones are done before anything that they
@@ -374,9 +372,9 @@ class simulation {
   std::map<int, int> encoder_run_;
   std::vector<bool> cheap_;
   std::deque<task> at_once_, queue_, copies_;
-  const std::vector<int> sorted_;  // topologically
+  const std::vector<int> sorted_;    // topologically
+  const std::vector<int> position_;  // among these, by node
   const std::vector<bool> folded_;
-  std::vector<int> position_;  // among these, by node
   const loops loops_;
   const loop_plan plan_;
   runs runs_;

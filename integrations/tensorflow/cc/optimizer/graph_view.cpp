@@ -128,6 +128,13 @@ std::vector<int> graph_view::topological_order(const std::vector<std::pair<int, 
   return order;
 }
 
+std::vector<int> graph_view::positions(const std::vector<int>& order) const {
+  std::vector<int> position(at(size()), 0);
+  for (std::size_t k = 0; k < order.size(); ++k)
+    position[at(order[k])] = static_cast<int>(k);
+  return position;
+}
+
 bool is_next_iteration(std::string_view op) {
   return op == "NextIteration" || op == "RefNextIteration";
 }

@@ -71,6 +71,8 @@ class graph_view {
   /// Every node behind those before it; among those that are ready, the one that became ready first. Shorter
   /// than size() if there is a cycle. `more`: edges (first, then) besides those of the graph.
   std::vector<int> topological_order(const std::vector<std::pair<int, int>>& more = {}) const;
+  /// By node: its place in an order; 0 if it is not there.
+  std::vector<int> positions(const std::vector<int>& order) const;
 
  private:
   struct loop_ends {

@@ -6,10 +6,7 @@ namespace stash_tf {
 
 host_moves::host_moves(const graph_view& graph, const control_flow& flow, const ordering& ordered,
                        const std::vector<int>& op_nodes)
-    : flow_(flow), op_nodes_(op_nodes), line_(at(graph.size()), 0) {
-  for (std::size_t k = 0; k < ordered.order.size(); ++k)
-    line_[at(ordered.order[k])] = static_cast<int>(k);
-}
+    : flow_(flow), op_nodes_(op_nodes), line_(graph.positions(ordered.order)) {}
 
 host_move host_moves::place(int from, const std::vector<int>& readers, const host_stay& stay) const {
   int first = line_[at(readers.front())];

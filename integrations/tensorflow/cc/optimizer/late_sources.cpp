@@ -15,10 +15,7 @@ constexpr std::int64_t smallest = 16 * 1024;  // bytes; edges cost time, too
 class source_finder {
  public:
   source_finder(const graph_view& graph, const step& of, const tensor_sizes& sizes, const control_flow& flow)
-      : graph_(graph), step_(of), sizes_(sizes), flow_(flow), position_(at(graph.size())) {
-    for (std::size_t k = 0; k < of.order.size(); ++k)
-      position_[at(of.order[k])] = static_cast<int>(k);
-  }
+      : graph_(graph), step_(of), sizes_(sizes), flow_(flow), position_(graph.positions(of.order)) {}
 
   std::vector<late_source> run() {
     find_what_is_free();

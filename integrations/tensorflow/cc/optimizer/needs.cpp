@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
+
 namespace stash_tf {
 
 namespace {
@@ -144,6 +146,10 @@ bool is_given(const std::string& op) {
                                             "OptionalGetValue",
                                             "VarHandleOp"};
   return ops.count(op) != 0;
+}
+
+bool writes_variable(const std::string& op) {
+  return absl::StartsWith(op, "Assign") || absl::StartsWith(op, "ResourceApply");
 }
 
 bool is_alias(const std::string& op) {

@@ -24,6 +24,8 @@ const char* op_on_bits(const std::string& op);
 
 /// Ops whose results somebody else holds anyway: the caller, an iterator, the weights.
 bool is_given(const std::string& op);
+/// Updates of variables, by assignment or by an optimizer's op.
+bool writes_variable(const std::string& op);
 
 /// Ops whose output is their first input under another name or shape.
 bool is_alias(const std::string& op);

@@ -40,10 +40,6 @@ bool is_product(const std::string& op) {
   return op == "MatMul" || op == "Einsum" || absl::StartsWith(op, "BatchMatMul");
 }
 
-bool writes_variable(const std::string& op) {
-  return absl::StartsWith(op, "Assign") || absl::StartsWith(op, "ResourceApply");
-}
-
 class orderer {
  public:
   orderer(const graph_view& graph, const step& of, const tensor_sizes& sizes, const control_flow& flow)

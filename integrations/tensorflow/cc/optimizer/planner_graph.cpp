@@ -67,9 +67,7 @@ class builder {
 
  private:
   void find_last_uses() {
-    position_.assign(at(graph_.size()), 0);
-    for (std::size_t k = 0; k < order_.size(); ++k)
-      position_[at(order_[k])] = static_cast<int>(k);
+    position_ = graph_.positions(order_);
     std::int64_t largest = 0;
     for (const int node : order_) {
       for (const source& s : graph_.inputs(node)) {

@@ -27,9 +27,7 @@ class rewriter {
       : graph_(graph), step_(of), flow_(flow), result_(std::move(start)) {
     for (const NodeDef& n : result_.graph.node())
       names_.insert(n.name());
-    position_.assign(at(graph.size()), 0);
-    for (std::size_t k = 0; k < of.order.size(); ++k)
-      position_[at(of.order[k])] = static_cast<int>(k);
+    position_ = graph.positions(of.order);
   }
 
   void apply(const choices& chosen, const ordering& ordered, const std::vector<int>& op_nodes) {

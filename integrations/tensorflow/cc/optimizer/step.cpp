@@ -66,9 +66,7 @@ class analyser {
     late_ = behind_a_gradient(graph_, step_.order, step_.backward);
     readings_ = std::make_unique<readings>(graph_, step_.order, step_.backward, late_);
     flow_ = std::make_unique<control_flow>(graph_, step_.order);
-    rank_.assign(at(graph_.size()), 0);
-    for (std::size_t k = 0; k < step_.order.size(); ++k)
-      rank_[at(step_.order[k])] = static_cast<int>(k);
+    rank_ = graph_.positions(step_.order);
     edges_ = std::make_unique<edge_order>(graph_, step_.order);
     is_simple_ = step_.order.size() == at(graph_.size());
     for (int i = 0; i < graph_.size(); ++i)

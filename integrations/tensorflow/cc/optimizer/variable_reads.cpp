@@ -1,22 +1,11 @@
 #include "optimizer/variable_reads.hpp"
 
 #include <algorithm>
-#include <string>
 
-#include "absl/strings/match.h"
 #include "optimizer/needs.hpp"
 #include "optimizer/step.hpp"
 
 namespace stash_tf {
-
-namespace {
-
-bool updates_variables(const std::string& op) {
-  return absl::StartsWith(op, "ResourceApply") || op == "AssignVariableOp" || op == "AssignAddVariableOp" ||
-         op == "AssignSubVariableOp";
-}
-
-}  // namespace
 
 int variable_reads::read(int node, int readers, std::int64_t bytes) {
   const source variable = root_of(graph_, graph_.inputs(node)[0]);
@@ -27,7 +16,7 @@ int variable_reads::read(int node, int readers, std::int64_t bytes) {
 }
 
 void variable_reads::update(int node) {
-  if (!updates_variables(graph_.op(node))) return;
+  if (!writes_variable(graph_.op(node))) return;
   for (const source& s : graph_.inputs(node)) {
     const auto read = s.is_control() ? read_of_.end() : read_of_.find(root_of(graph_, s));
     if (read == read_of_.end()) continue;
