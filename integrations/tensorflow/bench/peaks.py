@@ -14,6 +14,7 @@ from pathlib import Path
 
 from records import facts, save
 
+import forks
 import runs
 
 # Models that the profiler cannot see well, because their tensors are small, are left to the tests.
@@ -121,7 +122,7 @@ def main():
     if not arguments.table:
         done = {key(row) for row in record["rows"] if "errors" not in row}
         record["rows"] = [row for row in record["rows"] if key(row) in done]
-        pool = runs.Pool(arguments.jobs)
+        pool = runs.Pool(arguments.jobs, forks.run_anew)  # addresses are to differ, and orders with them
         waiting = [measure(pool, arguments, cell) for cell in cells(arguments) if key(cell) not in done]
         for row in waiting:
             record["rows"].append(row())

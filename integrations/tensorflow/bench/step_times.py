@@ -88,7 +88,7 @@ class Worker:
     def __init__(self, model, policy, arguments, onednn, inter):
         words, environment = runs.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
                                           intra=arguments.intra, loop=arguments.loop)
-        words[1:2] = [str(Path(__file__).resolve()), "--worker"]
+        words[:1] = [sys.executable, str(Path(__file__).resolve()), "--worker"]
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         stderr=self.errors)

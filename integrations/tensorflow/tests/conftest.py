@@ -6,10 +6,9 @@ PYTHONPATH=build/ci/integrations/tensorflow pytest integrations/tensorflow/tests
 
 import json
 import os
-import subprocess
-import sys
 import textwrap
 
+import forks
 import pytest
 
 # TensorFlow asks the processor where nobody says it. Set before any test module imports it.
@@ -84,19 +83,15 @@ class Process:
 
 @pytest.fixture
 def python(tmp_path):
-    """python(*pieces, **environment) runs the pieces after PRELUDE and returns the value of the last out()."""
+    """python(*pieces, **environment) runs the pieces after PRELUDE and returns the value of the last out(). anew: in a
+    process that imports TensorFlow when the pieces do."""
 
-    def run(*pieces, status=0, whole=False, prelude=PRELUDE, **environment):
+    def run(*pieces, status=0, whole=False, prelude=PRELUDE, anew=False, **environment):
         chosen = {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow", "TMPDIR": str(tmp_path)}
         script = tmp_path / "piece.py"
         script.write_text("\n".join(textwrap.dedent(piece) for piece in (prelude, *pieces)), encoding="utf-8")
-        finished = subprocess.run(
-            [sys.executable, script],
-            env={**os.environ, **chosen, **environment},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        begin = forks.run_anew if anew else forks.run
+        finished = begin(script, environment={**os.environ, **chosen, **environment}, timeout=600)
         assert finished.returncode == status, finished.stdout[-2000:] + finished.stderr[-6000:]
         process = Process(finished)
         return process if whole else process.value

@@ -7,9 +7,10 @@ import functools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+import forks
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800
@@ -29,8 +30,8 @@ def heap_counter():
 
 
 def command(model, onednn=True, environment=(), **options):
-    """(command, environment) of a run; options as those of run_model.py, with None and False left out."""
-    words = [sys.executable, str(HERE / "run_model.py"), model]
+    """(script and arguments, environment) of a run; options as those of run_model.py, with None and False left out."""
+    words = [str(HERE / "run_model.py"), model]
     for name, value in sorted(options.items()):
         if value is not None and value is not False:
             words += [f"--{name.replace('_', '-')}", str(value)]
@@ -44,23 +45,24 @@ def command(model, onednn=True, environment=(), **options):
     return words, variables
 
 
-def run(model, **options):
-    """The record that run_model.py prints; options as for command()."""
+def run(model, begin=forks.run, **options):
+    """The record that run_model.py prints; options as for command(). begin: one of the functions of forks.py."""
     words, environment = command(model, **options)
     try:
-        finished = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        finished = begin(*words, environment=environment, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(words[1:])}: not finished after {SECONDS} s") from None
+        raise Failed(f"{' '.join(words)}: not finished after {SECONDS} s") from None
     if finished.returncode != 0:
         end = "\n".join((finished.stdout + finished.stderr).splitlines()[-25:])
-        raise Failed(f"{' '.join(words[1:])}: status {finished.returncode}\n{end}")
+        raise Failed(f"{' '.join(words)}: status {finished.returncode}\n{end}")
     return json.loads(finished.stdout.splitlines()[-1])
 
 
 class Pool:
     """Runs in the background, as many at a time as there are processors; equal configurations run once."""
 
-    def __init__(self, workers=None):
+    def __init__(self, workers=None, begin=forks.run):
+        self._begin = begin
         self._executor = concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count())
         self._futures = {}
 
@@ -68,7 +70,7 @@ class Pool:
         """A future of the record; repetition tells apart runs of the same configuration."""
         key = (model, repetition, tuple(sorted(options.items())))
         if key not in self._futures:
-            self._futures[key] = self._executor.submit(run, model, **options)
+            self._futures[key] = self._executor.submit(run, model, begin=self._begin, **options)
         return self._futures[key]
 
     def result(self, model, **options):

@@ -3,10 +3,9 @@ something can be stored in another form, it is."""
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
@@ -14,7 +13,6 @@ HERE = Path(__file__).resolve().parent
 SECONDS = 3600
 ONEDNN_OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
-# One process each: TensorFlow takes long to start.
 QUICK = (
     "middle_grouped", "middle_relu6_flatten", "middle_maximum", "middle_gelu", "middle_cond_on_data", "middle_recomputed_conv",
     "applied_every_second_step", "gradients_of_maps_are_results", "adversarial", "saliency_and_training", "half_adam_scaled", "batch_unknown",
@@ -24,9 +22,8 @@ QUICK = (
 
 def records(names=(), *options, environment=()):
     """What steps.py prints, by step."""
-    command = [sys.executable, str(HERE / "steps.py"), *names, *options]
-    finished = subprocess.run(command, env={**os.environ, **ONEDNN_OFF, **dict(environment)}, capture_output=True,
-                              text=True, timeout=SECONDS, check=False)
+    finished = forks.run(HERE / "steps.py", *names, *options, environment={**os.environ, **ONEDNN_OFF, **dict(environment)},
+                         timeout=SECONDS)
     assert finished.returncode == 0, finished.stdout[-2000:] + finished.stderr[-4000:]
     found = (json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{"))
     return {record["step"]: record for record in found}
@@ -38,8 +35,8 @@ def of_step():
 
 
 def names():
-    listed = subprocess.run([sys.executable, str(HERE / "steps.py"), "--list"], capture_output=True, text=True,
-                            timeout=SECONDS, check=True)
+    listed = forks.run(HERE / "steps.py", "--list", timeout=SECONDS)
+    assert listed.returncode == 0, listed.stderr
     return listed.stdout.split()
 
 

@@ -10,7 +10,7 @@ from conftest import ALLOCATORS
 from stash_tf import diagnosis, replanning, reporting, session, settings
 
 BUILT = stash_tf.library.find()
-NO_PRELUDE = {"prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
+NO_PRELUDE = {"anew": True, "prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
 LOAD = """
 import stash_tf
 try:

@@ -7,10 +7,9 @@ those that CI takes."""
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -43,8 +42,8 @@ def environment(on):
 
 def trained(seeds, wanted, on):
     """The records of some seeds, from one process."""
-    command = [sys.executable, str(HERE / "run_random.py"), *map(str, seeds), "--policies", ",".join(("lossless", *wanted))]
-    finished = subprocess.run(command, env=environment(on), capture_output=True, text=True, timeout=SECONDS, check=False)
+    finished = forks.run(HERE / "run_random.py", *seeds, "--policies", ",".join(("lossless", *wanted)),
+                         environment=environment(on), timeout=SECONDS)
     found = (json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{"))
     by_seed = {record["seed"]: record for record in found}
     for seed in seeds:  # one that brought the process down took those behind it along
