@@ -20,9 +20,11 @@ class device_heap {
   static constexpr std::size_t capacity = std::size_t{1} << 31;
 
   device_heap() {
-    void* start = ::mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* start = ::mmap(nullptr, capacity + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
-    start_ = static_cast<std::uint8_t*>(start);
+    start_ = static_cast<std::uint8_t*>(start) + (page - reinterpret_cast<std::uintptr_t>(start) % page);
+    // Opening and closing takes time for each page; where there are no large ones it only takes longer.
+    ::madvise(start_, capacity, MADV_HUGEPAGE);
     simt::around_launches([] { instance().open(); }, [] { instance().close(); });
   }
   static device_heap& instance() {
@@ -41,10 +43,14 @@ class device_heap {
     if (--pieces_ == 0) used_ = 0;
   }
 
-  void open() noexcept { ::mprotect(start_, used_, PROT_READ | PROT_WRITE); }
-  void close() noexcept { ::mprotect(start_, used_, PROT_NONE); }
+  void open() noexcept { protect(PROT_READ | PROT_WRITE); }
+  void close() noexcept { protect(PROT_NONE); }
 
  private:
+  static constexpr std::size_t page = std::size_t{2} << 20;  // a large one
+
+  void protect(int access) noexcept { ::mprotect(start_, (used_ + page - 1) / page * page, access); }
+
   std::uint8_t* start_ = nullptr;
   std::size_t used_ = 0;
   std::size_t pieces_ = 0;
