@@ -1,10 +1,13 @@
 """The checker of scripts/kernel_facts on small made-up texts: each rule is broken once and kept once."""
 
+import importlib.machinery
+import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SCRIPTS = sys.argv.pop(1)
 sys.path.insert(0, SCRIPTS)
@@ -323,6 +326,56 @@ class CommandTest(unittest.TestCase):
             result = self.run_facts("--nvcc", nvcc, "--jobs", "1")
         self.assertEqual(result.returncode, 1)
         self.assertIn("does not compile for sm_90:\nerror: no such type", result.stderr)
+
+
+class KnownTest(unittest.TestCase):
+    """Units are compiled once for the same sources."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.nvcc = os.path.join(self.folder, "nvcc")
+        with open(self.nvcc, "w", encoding="ascii") as file:
+            file.write(f"""#!/bin/sh
+echo run >> {self.folder}/runs
+while [ "$1" != --keep-dir ]; do shift; done
+echo "ptx $(wc -l < {self.folder}/runs)" > "$2/cast.ptx"
+echo log >&2
+test ! -e {self.folder}/broken
+""")
+        os.chmod(self.nvcc, 0o755)
+        cache = unittest.mock.patch.dict(os.environ, XDG_CACHE_HOME=self.folder)
+        cache.start()
+        self.addCleanup(cache.stop)
+        loader = importlib.machinery.SourceFileLoader("kernel_facts", os.path.join(SCRIPTS, "kernel_facts"))
+        self.facts = importlib.util.module_from_spec(importlib.util.spec_from_loader("kernel_facts", loader))
+        loader.exec_module(self.facts)
+
+    def compiled(self, sources, architecture=90):
+        return tuple(self.facts.compiled(self.nvcc, ["-w"], "cast.cu", architecture, True, sources))
+
+    def test_the_same_sources_are_compiled_once(self):
+        self.assertEqual(self.compiled("a"), ("log\n", "ptx 1\n"))
+        self.assertEqual(self.compiled("a"), ("log\n", "ptx 1\n"))
+        self.assertEqual(self.compiled("b"), ("log\n", "ptx 2\n"))
+        self.assertEqual(self.compiled("a", 80), ("log\n", "ptx 3\n"))
+        self.assertEqual(self.compiled(None), ("log\n", "ptx 4\n"))
+        self.assertEqual(self.compiled("a"), ("log\n", "ptx 1\n"))
+
+    def test_what_fails_is_not_remembered(self):
+        with open(os.path.join(self.folder, "broken"), "w", encoding="ascii"):
+            pass
+        with self.assertRaises(SystemExit):
+            self.compiled("a")
+        os.remove(os.path.join(self.folder, "broken"))
+        self.assertEqual(self.compiled("a"), ("log\n", "ptx 2\n"))
+
+    def test_sources_are_what_units_may_include(self):
+        key = self.facts.sources_key(self.nvcc)
+        self.assertEqual(key, self.facts.sources_key(self.nvcc))
+        self.facts.ROOT = self.facts.Path(self.folder)
+        self.assertNotEqual(key, self.facts.sources_key(self.nvcc))
 
 
 if __name__ == "__main__":

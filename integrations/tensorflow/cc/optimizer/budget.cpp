@@ -1,6 +1,8 @@
 #include "optimizer/budget.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -23,14 +25,15 @@ constexpr int most_refinements = 8;
 // What is smaller may run in any order, as long as all of it together is at most twice as much.
 constexpr std::int64_t parts_of_peak = 64;
 
-// From which size on ops of the backward pass keep their order. Where many are small, as in a deep network of
-// equal layers, they matter together: run ahead of the others, their results could all lie in memory.
-std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op>& ran, std::int64_t peak) {
+// From which size on ops of a pass keep their order. Where many are small, as in a deep network of equal
+// layers, they matter together: run ahead of the others, their results could all lie in memory.
+std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op>& ran, std::int64_t peak,
+                           bool backward) {
   const std::int64_t most = peak / parts_of_peak;
   std::vector<std::int64_t> small;
   for (const simulated_op& op : ran) {
-    if (op.node < c.graph.size() && c.of.backward[at(op.node)] && op.takes > 0 && op.takes < most)
-      small.push_back(op.takes);
+    const bool counts = op.node < c.graph.size() && c.of.backward[at(op.node)] == backward;
+    if (counts && op.takes > 0 && op.takes < most) small.push_back(op.takes);
   }
   std::sort(small.begin(), small.end());
   std::int64_t sum = 0;
@@ -41,17 +44,50 @@ std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op
   return most;
 }
 
-// Tries an order of the backward pass, and takes it if its peak is smaller than that of `o`.
-void try_order(const step_context& c, const rewritten& plain, const graph_view& view, run_order order,
-               std::int64_t bound, outcome* o) {
+// A graph before its order is pinned, and an order for it.
+struct candidate {
+  const rewritten* plain;
+  const graph_view* view;  // of its graph
+  run_order order;
+};
+
+// Tries an order, and takes it if its peak is below `limit`.
+bool try_order(const step_context& c, const candidate& k, bool pin_forward, std::int64_t limit, outcome* o) {
   std::vector<simulated_op> ran;
-  const footprint wanted = simulated_footprint(view, c.graph, c.sizes, c.of, o->chosen, order, &ran, bound);
-  rewritten pinned = plain;
-  pin_order(c.graph, c.of, c.flow, ran, smallest_kept(c, ran, wanted.peak_bytes), &pinned.graph);
+  const footprint wanted = simulated_footprint(*k.view, c.graph, c.sizes, c.of, o->chosen, k.order, &ran);
+  smallest_pinned smallest;
+  smallest.backward = smallest_kept(c, ran, wanted.peak_bytes, true);
+  if (pin_forward) smallest.forward = smallest_kept(c, ran, wanted.peak_bytes, false);
+  rewritten pinned = *k.plain;
+  pin_order(c.graph, c.of, c.flow, ran, smallest, &pinned.graph);
   footprint simulated = simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.of, o->chosen);
-  if (o->graph.graph.node_size() > 0 && simulated.peak_bytes >= o->simulated.peak_bytes) return;
+  if (simulated.peak_bytes >= limit) return false;
   o->graph = std::move(pinned);
   o->simulated = std::move(simulated);
+  return true;
+}
+
+// The forward pass keeps its order, too, where another one lowers the peak, or where its own is open and any
+// that TensorFlow might take instead is higher: of branches, TensorFlow may run one layer of each before the
+// next, and who is ready first depends on addresses and threads.
+void keep_forward_order(const step_context& c, candidate best, outcome* o) {
+  const std::int64_t peak = o->simulated.peak_bytes;
+  bool lower = false;
+  for (const forward_order order : {forward_order::least_growth, forward_order::least_growth_with_backward}) {
+    best.order.forward = order;
+    const std::int64_t limit = std::min(o->simulated.peak_bytes, peak - peak / parts_of_peak);
+    lower = try_order(c, best, true, limit, o) || lower;
+  }
+  if (lower) return;
+  run_order worst;
+  worst.forward = forward_order::most_growth;
+  const footprint highest =
+      simulated_footprint(graph_view(o->graph.graph), c.graph, c.sizes, c.of, o->chosen, worst);
+  if (highest.peak_bytes <= peak + peak / parts_of_peak) return;
+  for (const forward_order order : {forward_order::least_growth, forward_order::as_executor}) {
+    best.order.forward = order;
+    if (try_order(c, best, true, peak + 1, o)) return;
+  }
 }
 
 // Whether a kernel takes a good part of the peak besides what it reads and makes.
@@ -60,22 +96,33 @@ bool takes_much_room(const step_context& c, int node, std::int64_t peak) {
   return !c.of.on_device && scratch_bytes(c.graph, node, c.sizes, c.of.threads) > peak / parts;
 }
 
-// The order of the backward pass with the smallest peak, among those that are worth a try.
+// The order with the smallest peak, among those that are worth a try.
 void realise(const step_context& c, const planner_graph& g, outcome* o) {
   const rewritten plain = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
   const graph_view view(plain.graph);
-  for (const run_order order : {run_order::as_executor, run_order::frees_first, run_order::least_growth,
-                                run_order::least_growth_read_last})
-    try_order(c, plain, view, order, 0, o);
+  candidate best{&plain, &view, {}};
+  o->simulated.peak_bytes = std::numeric_limits<std::int64_t>::max();
+  const auto try_backward = [&](const candidate& k) {
+    if (try_order(c, k, false, o->simulated.peak_bytes, o)) best = k;
+  };
+  for (const backward_order order : {backward_order::as_executor, backward_order::frees_first,
+                                     backward_order::least_growth, backward_order::least_growth_read_last})
+    try_backward({&plain, &view, {order}});
   const std::int64_t peak = o->simulated.peak_bytes;
   const ordering free =
       without_weights_first(c.graph, c.ordered, [&](int node) { return takes_much_room(c, node, peak); });
-  if (free.pairs.size() == c.ordered.pairs.size()) return;
-  const rewritten any = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, free, g.node_of_op);
-  const graph_view any_view(any.graph);
-  for (const std::int64_t parts : {4, 8, 16, 32})
-    try_order(c, any, any_view, run_order::below_bound,
-              o->simulated.peak_bytes - o->simulated.peak_bytes / parts, o);
+  std::optional<rewritten> any;
+  std::optional<graph_view> any_view;
+  if (free.pairs.size() != c.ordered.pairs.size()) {
+    any = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, free, g.node_of_op);
+    any_view.emplace(any->graph);
+    for (const std::int64_t parts : {4, 8, 16, 32}) {
+      run_order below{backward_order::below_bound};
+      below.bound = o->simulated.peak_bytes - o->simulated.peak_bytes / parts;
+      try_backward({&*any, &*any_view, below});
+    }
+  }
+  keep_forward_order(c, best, o);
 }
 
 // Gives the last readers of these tensors bits of their own, so that their values die before. False if none

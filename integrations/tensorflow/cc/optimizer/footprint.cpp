@@ -46,7 +46,7 @@ bool may_take_input(const std::string& op) {
 class simulation {
  public:
   simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
-             const choices& chosen, run_order order, std::vector<simulated_op>* ran, std::int64_t bound)
+             const choices& chosen, run_order order, std::vector<simulated_op>* ran)
       : graph_(graph),
         original_(original),
         sizes_(sizes),
@@ -54,7 +54,6 @@ class simulation {
         outputs_(graph, original, sizes, of, chosen),
         order_(order),
         ran_(ran),
-        bound_(bound),
         sorted_(graph.topological_order()),
         position_(graph.positions(sorted_)),
         folded_(folded_nodes(graph, sorted_, outputs_, of.on_device)),
@@ -74,7 +73,7 @@ class simulation {
       (cheap_[at(t.node)] ? at_once_ : queue_).push_back(t);
     while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
       std::deque<task>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
-      if (&from == &queue_ && order_ != run_order::as_executor) bring_best_to_front();
+      if (&from == &queue_ && chooses()) bring_best_to_front();
       const task t = from.front();
       from.pop_front();
       const bool ends = &from == &copies_;
@@ -288,22 +287,44 @@ class simulation {
     return sum;
   }
 
+  bool chooses() const {
+    return order_.backward != backward_order::as_executor || order_.forward != forward_order::as_executor;
+  }
+
   // The forward pass stays before the backward pass, and loops run as TensorFlow runs them.
   std::int64_t rank(task t) const {
     constexpr std::int64_t few = 8;
-    if (!is_backward(t.node) || runs_.trips(t.run) > few) return lowest;
-    if (order_ != run_order::below_bound) return growth(t);
+    if (runs_.trips(t.run) > few) return lowest;
+    if (!is_backward(t.node)) return rank_in_forward_pass(t);
+    if (order_.backward == backward_order::as_executor) return 0;
+    if (order_.backward != backward_order::below_bound) return growth(t);
     const std::int64_t sum = needed(t);
-    return sum <= bound_ ? lowest : sum;
+    return sum <= order_.bound ? lowest : sum;
+  }
+
+  std::int64_t rank_in_forward_pass(task t) const {
+    switch (order_.forward) {
+      case forward_order::as_executor:
+        return lowest;
+      case forward_order::least_growth:
+        return lowest / 2 + growth(t);
+      case forward_order::least_growth_with_backward:
+        return growth(t);
+      case forward_order::most_growth:
+        return lowest / 2 - growth(t);
+    }
+    return lowest;
   }
 
   // Among ready nodes of equal rank the smallest one goes first.
   int rank_by_reader(int i) const {
-    if (order_ != run_order::least_growth && order_ != run_order::least_growth_read_last) return 0;
+    const bool read_first = order_.backward == backward_order::least_growth;
+    if (!is_backward(i) || !(read_first || order_.backward == backward_order::least_growth_read_last))
+      return 0;
     int first = graph_.size();
     for (const reader& r : graph_.readers(i))
       if (r.port >= 0) first = std::min(first, position_[at(r.node)]);
-    return order_ == run_order::least_growth ? first : -first;
+    return read_first ? first : -first;
   }
 
   // Thousands may be ready in an unrolled loop.
@@ -314,7 +335,7 @@ class simulation {
     int least_of_reader = rank_by_reader(queue_.front().node);
     for (std::size_t k = 1; k < std::min(queue_.size(), most) && least > lowest; ++k) {
       const std::int64_t now = rank(queue_[k]);
-      if (now > least || (now > 0 && order_ == run_order::frees_first)) continue;
+      if (now > least || (now > 0 && order_.backward == backward_order::frees_first)) continue;
       const int of_reader = rank_by_reader(queue_[k].node);
       if (now == least && of_reader >= least_of_reader) continue;
       best = k;
@@ -348,7 +369,7 @@ class simulation {
       }
     }
     if (!last) return;
-    if (at_once_.empty() && order_ == run_order::as_executor) {
+    if (at_once_.empty() && !chooses()) {
       at_once_.push_back(*last);
     } else {
       queue_.push_front(*last);
@@ -362,7 +383,6 @@ class simulation {
   const output_sizes outputs_;
   run_order order_;
   std::vector<simulated_op>* ran_;
-  std::int64_t bound_;
   std::vector<int> encoders_;  // with decoders
   std::map<int, int> number_;  // of an encoder among these
   std::set<int> decoded_;      // numbers of those whose decoders have run all
@@ -388,8 +408,8 @@ class simulation {
 
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
                               const step& of, const choices& chosen, run_order order,
-                              std::vector<simulated_op>* ran, std::int64_t bound) {
-  return simulation(graph, original, sizes, of, chosen, order, ran, bound).run();
+                              std::vector<simulated_op>* ran) {
+  return simulation(graph, original, sizes, of, chosen, order, ran).run();
 }
 
 }  // namespace stash_tf

@@ -28,7 +28,7 @@ struct footprint {
 };
 
 /// Which node of the backward pass goes first where several could.
-enum class run_order {
+enum class backward_order {
   as_executor,  ///< as TensorFlow does it
   frees_first,  ///< what lets memory fall, the most first; else as it is
   /// What lets memory grow the least; of equal ones, what is read first. So terms of a sum come in the order
@@ -36,6 +36,22 @@ enum class run_order {
   least_growth,
   least_growth_read_last,  ///< the same, but what is read last: what it is read with may take more room
   below_bound,  ///< what keeps memory below a bound while it runs, or else takes the least; else as it is
+};
+
+/// Which node of the forward pass does.
+enum class forward_order {
+  as_executor,   ///< as TensorFlow does it: of branches, one layer of each after the other
+  least_growth,  ///< what lets memory grow the least: one branch after the other, where their maps are
+                 ///< encoded
+  least_growth_with_backward,  ///< the same, but what is ready of the backward pass need not wait
+  most_growth,  ///< the worst that threads, or the order in which TensorFlow finds who is ready, could make
+                ///< of it
+};
+
+struct run_order {
+  backward_order backward = backward_order::as_executor;
+  forward_order forward = forward_order::as_executor;
+  std::int64_t bound = 0;  ///< bytes, for backward_order::below_bound
 };
 
 /// A node in the order of the simulation.
@@ -48,9 +64,9 @@ struct simulated_op {
 
 /// What the caller holds (weights, arguments) does not count. `graph` is the original,
 /// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order,
-/// those of loops once, as they run in first iterations. `bound`: bytes, for run_order::below_bound.
+/// those of loops once, as they run in first iterations.
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                              const step& of, const choices& chosen, run_order order = run_order::as_executor,
-                              std::vector<simulated_op>* ran = nullptr, std::int64_t bound = 0);
+                              const step& of, const choices& chosen, run_order order = {},
+                              std::vector<simulated_op>* ran = nullptr);
 
 }  // namespace stash_tf

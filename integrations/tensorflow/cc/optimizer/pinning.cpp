@@ -18,13 +18,14 @@ class pinner {
          tensorflow::GraphDef* rewritten)
       : original_(original), step_(of), flow_(flow), output_(rewritten), graph_(*rewritten) {}
 
-  void run(const std::vector<simulated_op>& ran, std::int64_t smallest) {
+  void run(const std::vector<simulated_op>& ran, const smallest_pinned& smallest) {
     std::map<std::string, std::vector<int>>
         since;  // by device: what holds much, from the last that took much
     for (const simulated_op& op : ran) {
-      if (op.holds < smallest || !is_pinned(op.node)) continue;
+      const std::int64_t least = smallest_of(op.node, smallest);
+      if (op.holds < least) continue;
       std::vector<int>& before = since[graph_.node(op.node).device()];
-      if (op.takes >= smallest && !is_product_with_sigmoid(op.node)) {
+      if (op.takes >= least && !is_product_with_sigmoid(op.node)) {
         wait_for(op.node, last_of(before, op.node));
         before.clear();
       }
@@ -36,7 +37,7 @@ class pinner {
   // The node of the original graph beside which a node runs; -1: none.
   int anchor(int i) const {
     if (i < original_.size()) return i;
-    // Of a value of the backward pass: until it has run, the value is there.
+    // Until it has run, the value is there.
     if (graph_.op(i) == "StashEncode") {
       const int from = graph_.inputs(i)[0].node;
       return from < original_.size() ? from : -1;
@@ -47,9 +48,16 @@ class pinner {
     return -1;
   }
 
-  bool is_pinned(int i) const {
+  std::int64_t smallest_of(int i, const smallest_pinned& smallest) const {
     const int a = anchor(i);
-    return a >= 0 && step_.backward[at(a)] && !is_control_flow(graph_.op(i));
+    if (a < 0 || is_control_flow(graph_.op(i))) return smallest_pinned::none;
+    if (step_.backward[at(a)]) return smallest.backward;
+    return is_joined_with_reader(i) ? smallest_pinned::none : smallest.forward;
+  }
+
+  // What oneDNN makes one op with the convolution that reads it, which may come behind others in our order.
+  bool is_joined_with_reader(int i) const {
+    return tensorflow::IsMKLEnabled() && (graph_.op(i) == "Pad" || graph_.op(i) == "Transpose");
   }
 
   // oneDNN makes one op of the two, if nothing else has to be waited for.
@@ -77,14 +85,17 @@ class pinner {
 
   // Of nodes in their order, those that no other of them and not `next` reads, and that `next` may wait for.
   std::vector<int> last_of(const std::vector<int>& nodes, int next) const {
-    std::set<int> group(nodes.begin(), nodes.end());
+    std::vector<int> awaitable;
+    for (const int i : nodes)
+      if (!is_joined_with_filter(i) && flow_.may_wait(anchor(next), anchor(i))) awaitable.push_back(i);
+    std::set<int> group(awaitable.begin(), awaitable.end());
     group.insert(next);
     std::vector<int> last;
-    for (const int i : nodes) {
+    for (const int i : awaitable) {
       const std::vector<reader>& readers = graph_.readers(i);
       const bool awaited = std::any_of(readers.begin(), readers.end(),
                                        [&](const reader& r) { return group.count(r.node) != 0; });
-      if (!awaited && !is_joined_with_filter(i) && flow_.may_wait(anchor(next), anchor(i))) last.push_back(i);
+      if (!awaited) last.push_back(i);
     }
     return last;
   }
@@ -124,7 +135,8 @@ class pinner {
 }  // namespace
 
 void pin_order(const graph_view& original, const step& of, const control_flow& flow,
-               const std::vector<simulated_op>& ran, std::int64_t smallest, tensorflow::GraphDef* rewritten) {
+               const std::vector<simulated_op>& ran, const smallest_pinned& smallest,
+               tensorflow::GraphDef* rewritten) {
   pinner(original, of, flow, rewritten).run(ran, smallest);
 }
 

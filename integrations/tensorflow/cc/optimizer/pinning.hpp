@@ -1,7 +1,9 @@
 #pragma once
 /// \file
-/// Keeps the order of the backward pass that the predicted peak belongs to.
+/// Keeps the order that the predicted peak belongs to.
 
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "optimizer/control_flow.hpp"
@@ -10,15 +12,23 @@
 
 namespace stash_tf {
 
-/// Adds control edges to `rewritten`, of which `ran` is the simulated order: in the backward pass, an op that
-/// takes `smallest` bytes or more of new memory waits until those before it in that order have ended that
-/// hold as much. Otherwise several of them could become ready together, and which goes first would depend on
-/// threads and on what TensorFlow makes of the graph later; all of their results could lie in memory at a
-/// time. Nothing else changes its place: small ops, the forward pass, ops on different devices or in
-/// different loops or branches. As in ordering.hpp, no path leads from a bias gradient to a weight gradient;
-/// where oneDNN will join the two, an Identity in front of the weight gradient waits in its place. `original`
-/// is the graph that `of` and `flow` are about; its nodes come first in `rewritten`.
+/// From how many bytes on ops keep their order.
+struct smallest_pinned {
+  static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  std::int64_t backward = none;
+  std::int64_t forward = none;
+};
+
+/// Adds control edges to `rewritten`, of which `ran` is the simulated order: an op that takes `smallest`
+/// bytes or more of new memory waits until those before it in that order have ended that hold as much.
+/// Otherwise several of them could become ready together, and which goes first would depend on threads and on
+/// what TensorFlow makes of the graph later; all of their results could lie in memory at a time. Nothing else
+/// changes its place: small ops, ops on different devices or in different loops or branches. As in
+/// ordering.hpp, no path leads from a bias gradient to a weight gradient; where oneDNN will join the two, an
+/// Identity in front of the weight gradient waits in its place. `original` is the graph that `of` and `flow`
+/// are about; its nodes come first in `rewritten`.
 void pin_order(const graph_view& original, const step& of, const control_flow& flow,
-               const std::vector<simulated_op>& ran, std::int64_t smallest, tensorflow::GraphDef* rewritten);
+               const std::vector<simulated_op>& ran, const smallest_pinned& smallest,
+               tensorflow::GraphDef* rewritten);
 
 }  // namespace stash_tf
