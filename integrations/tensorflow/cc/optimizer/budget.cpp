@@ -55,6 +55,7 @@ struct candidate {
 bool try_order(const step_context& c, const candidate& k, bool pin_forward, std::int64_t limit, outcome* o) {
   std::vector<simulated_op> ran;
   const footprint wanted = simulated_footprint(*k.view, c.graph, c.sizes, c.of, o->chosen, k.order, &ran);
+  if (pin_forward && wanted.peak_bytes >= limit) return false;  // as most are: it saves the time for the rest
   smallest_pinned smallest;
   smallest.backward = smallest_kept(c, ran, wanted.peak_bytes, true);
   if (pin_forward) smallest.forward = smallest_kept(c, ran, wanted.peak_bytes, false);

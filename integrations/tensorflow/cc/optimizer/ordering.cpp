@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "optimizer/backward.hpp"
 #include "optimizer/needs.hpp"
+#include "optimizer/recent_carriers.hpp"
 #include "optimizer/slopes.hpp"
 #include "tensorflow/core/util/util.h"
 
@@ -258,14 +259,23 @@ class orderer {
     return false;
   }
 
+  // A backward pass does not wait for updates that need the gradients of another one, as of a layer that is
+  // called twice.
   void update_early() {
+    const recent_carriers carriers(graph_, result_.order, carries_on_);
     std::vector<int> updates;
     for (const int i : result_.order) {
       if (is_large_update(i) && !goes_on_[at(i)]) updates.push_back(i);
       if (!step_.backward[at(i)] || carried_on(graph_.op(i)) < 0) continue;
-      for (const int update : updates)
-        if (flow_.may_wait(i, update)) result_.pairs.emplace_back(update, i);
-      updates.clear();
+      std::vector<int> later;
+      for (const int update : updates) {
+        if (!carriers.needs_no_more(update, i)) {
+          later.push_back(update);
+        } else if (flow_.may_wait(i, update)) {
+          result_.pairs.emplace_back(update, i);
+        }
+      }
+      updates = std::move(later);
     }
   }
 
