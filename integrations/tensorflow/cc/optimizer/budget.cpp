@@ -82,13 +82,12 @@ void keep_forward_order(const step_context& c, candidate best, outcome* o) {
   if (lower) return;
   run_order worst;
   worst.forward = forward_order::most_growth;
-  const footprint highest =
-      simulated_footprint(graph_view(o->graph.graph), c.graph, c.sizes, c.of, o->chosen, worst);
-  if (highest.peak_bytes <= peak + peak / parts_of_peak) return;
-  for (const forward_order order : {forward_order::least_growth, forward_order::as_executor}) {
-    best.order.forward = order;
-    if (try_order(c, best, true, peak + 1, o)) return;
-  }
+  const graph_view own(o->graph.graph);
+  const std::int64_t as_high = peak + peak / parts_of_peak;  // the new edges may move something small
+  if (simulated_footprint(own, c.graph, c.sizes, c.of, o->chosen, worst).peak_bytes <= as_high) return;
+  if (try_order(c, {&o->graph, &own, {}}, true, as_high, o)) return;
+  best.order.forward = forward_order::least_growth;
+  try_order(c, best, true, as_high, o);
 }
 
 // Whether a kernel takes a good part of the peak besides what it reads and makes.

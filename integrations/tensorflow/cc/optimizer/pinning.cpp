@@ -111,6 +111,8 @@ class pinner {
   // A node that hands on the first input; it can wait for what `n` itself must not wait for.
   tensorflow::NodeDef* in_front_of(tensorflow::NodeDef* n) {
     std::string name = n->name() + "/stash_turn";
+    const int there = graph_.find(name);  // of an order that was pinned before
+    if (there >= 0 && n->input(0) == name) return output_->mutable_node(there);
     while (graph_.find(name) >= 0)
       name += "_";
     tensorflow::NodeDef* turn = output_->add_node();
