@@ -109,8 +109,8 @@ void realise(const step_context& c, const planner_graph& g, outcome* o) {
                                      backward_order::least_growth, backward_order::least_growth_read_last})
     try_backward({&plain, &view, {order}});
   const std::int64_t peak = o->simulated.peak_bytes;
-  const ordering free =
-      without_weights_first(c.graph, c.ordered, [&](int node) { return takes_much_room(c, node, peak); });
+  const ordering free = without_weights_first(c.graph, c.of, c.ordered,
+                                              [&](int node) { return takes_much_room(c, node, peak); });
   std::optional<rewritten> any;
   std::optional<graph_view> any_view;
   if (free.pairs.size() != c.ordered.pairs.size()) {

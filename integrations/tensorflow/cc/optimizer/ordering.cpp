@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "optimizer/backward.hpp"
 #include "optimizer/needs.hpp"
-#include "optimizer/recent_carriers.hpp"
+#include "optimizer/recent_gradients.hpp"
 #include "optimizer/slopes.hpp"
 #include "tensorflow/core/util/util.h"
 
@@ -20,20 +20,26 @@ namespace {
 constexpr std::int64_t smallest_update = 64 * 1024;  // bytes; edges cost time, too
 constexpr std::int64_t smallest_sum = 4 * 1024;      // of an iteration, of which many may be under way
 
-// Input of the gradient that a layer got from above; -1 for other ops.
-int used_up(const std::string& op) {
+// The gradient that a layer got from above, by the input of an op that uses it up; -1 for other ops. The
+// weight gradient of a transposed convolution has it where that of a convolution has the layer's input.
+int used_up(const graph_view& graph, const step& of, int i) {
+  const std::string& op = graph.op(i);
   if (op == "BiasAddGrad") return 0;
-  if (op == "Conv2DBackpropFilter" || op == "Conv3DBackpropFilterV2" ||
-      op == "DepthwiseConv2dNativeBackpropFilter")
-    return 2;
-  return -1;
+  if (op != "Conv2DBackpropFilter" && op != "Conv3DBackpropFilterV2" &&
+      op != "DepthwiseConv2dNativeBackpropFilter")
+    return -1;
+  const std::vector<source>& inputs = graph.inputs(i);
+  return !of.backward[at(inputs[2].node)] && of.backward[at(inputs[0].node)] ? 0 : 2;
 }
 
-int carried_on(const std::string& op) {
+// Likewise of one that carries it on: of a transposed convolution that is a convolution.
+int carried_on(const graph_view& graph, const step& of, int i) {
+  const std::string& op = graph.op(i);
   if (op == "Conv2DBackpropInput" || op == "Conv3DBackpropInputV2" ||
       op == "DepthwiseConv2dNativeBackpropInput")
     return 2;
-  return -1;
+  const bool convolves = op == "Conv2D" || op == "Conv3D";
+  return convolves && of.backward[at(i)] && of.backward[at(graph.inputs(i)[0].node)] ? 0 : -1;
 }
 
 // With the value of a variable, they carry a gradient on as well.
@@ -73,7 +79,7 @@ class orderer {
       if (!step_.backward[at(i)]) continue;
       const std::vector<source>& inputs = graph_.inputs(i);
       carries_on_[at(i)] =
-          carried_on(graph_.op(i)) >= 0 ||
+          carried_on(graph_, step_, i) >= 0 ||
           (is_product(graph_.op(i)) && std::any_of(inputs.begin(), inputs.end(), [&](const source& s) {
              return !s.is_control() && graph_.op(root_of(graph_, s).node) == "ReadVariableOp";
            }));
@@ -84,8 +90,8 @@ class orderer {
     std::map<source, std::vector<int>> users, carriers;
     for (int i = 0; i < graph_.size(); ++i) {
       if (!step_.backward[at(i)]) continue;
-      if (const int k = used_up(graph_.op(i)); k >= 0) users[graph_.inputs(i)[at(k)]].push_back(i);
-      if (const int k = carried_on(graph_.op(i)); k >= 0) carriers[graph_.inputs(i)[at(k)]].push_back(i);
+      if (const int k = used_up(graph_, step_, i); k >= 0) users[graph_.inputs(i)[at(k)]].push_back(i);
+      if (const int k = carried_on(graph_, step_, i); k >= 0) carriers[graph_.inputs(i)[at(k)]].push_back(i);
     }
     for (const auto& [dy, list] : carriers) {
       const auto first = users.find(dy);
@@ -262,14 +268,17 @@ class orderer {
   // A backward pass does not wait for updates that need the gradients of another one, as of a layer that is
   // called twice.
   void update_early() {
-    const recent_carriers carriers(graph_, result_.order, carries_on_);
+    std::vector<bool> is_gradient = goes_on_;
+    for (std::size_t i = 0; i < is_gradient.size(); ++i)
+      is_gradient[i] = is_gradient[i] && step_.backward[i];
+    const recent_gradients gradients(graph_, result_.order, is_gradient);
     std::vector<int> updates;
     for (const int i : result_.order) {
       if (is_large_update(i) && !goes_on_[at(i)]) updates.push_back(i);
-      if (!step_.backward[at(i)] || carried_on(graph_.op(i)) < 0) continue;
+      if (!step_.backward[at(i)] || carried_on(graph_, step_, i) < 0) continue;
       std::vector<int> later;
       for (const int update : updates) {
-        if (!carriers.needs_no_more(update, i)) {
+        if (!gradients.needs_no_more(update, i)) {
           later.push_back(update);
         } else if (flow_.may_wait(i, update)) {
           result_.pairs.emplace_back(update, i);
@@ -294,13 +303,13 @@ ordering order_backward_pass(const graph_view& graph, const step& of, const tens
   return orderer(graph, of, sizes, flow).run();
 }
 
-ordering without_weights_first(const graph_view& graph, ordering ordered,
+ordering without_weights_first(const graph_view& graph, const step& of, ordering ordered,
                                const std::function<bool(int)>& takes_much) {
   std::vector<std::pair<int, int>>& pairs = ordered.pairs;
   const auto goes = [&](const std::pair<int, int>& pair) {
     const std::string& op = graph.op(pair.second);
     const bool joined = op == "Conv2DBackpropInput" && tensorflow::IsMKLEnabled();
-    return carried_on(op) >= 0 && !joined && takes_much(pair.first);
+    return carried_on(graph, of, pair.second) >= 0 && !joined && takes_much(pair.first);
   };
   pairs.erase(std::remove_if(pairs.begin(), pairs.end(), goes), pairs.end());
   return ordered;

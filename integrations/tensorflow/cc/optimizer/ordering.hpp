@@ -44,7 +44,7 @@ ordering order_backward_pass(const graph_view& graph, const step& of, const tens
 /// The same, but those gradients of filters that take much besides their tensors need not run before the
 /// gradient of the input: they may take more than what they let die. Where oneDNN joins gradients of filters
 /// and biases they stay.
-ordering without_weights_first(const graph_view& graph, ordering ordered,
+ordering without_weights_first(const graph_view& graph, const step& of, ordering ordered,
                                const std::function<bool(int)>& takes_much);
 
 }  // namespace stash_tf
