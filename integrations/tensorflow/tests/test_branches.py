@@ -75,7 +75,7 @@ out([plain, peak, predicted])
 
 @pytest.mark.parametrize("inter", (1, 2))
 def test_branches_run_one_behind_the_other(python, inter):
-    """TensorFlow would run a layer of each, in an order that addresses decide: 30 to 50 MB for 29 here."""
+    """TensorFlow would run a layer of each, in an order that addresses decide."""
     code = "out(peaks(lambda x: L.Average()([branch(x) for _ in range(8)]), 64, 16, 'fp8'))"
     check(python(STEP, BRANCHES, code, **ALLOCATORS["onednn"], INTER=str(inter)), "branches", NEARLY)
 
@@ -89,10 +89,11 @@ def test_gradients_that_need_no_loss_come_with_their_branch(python, inter):
 @pytest.mark.parametrize("inter", (1, 2))
 def test_updates_that_need_both_branches_hold_neither_up(python, inter):
     """The gradient of a layer that is called twice is there when both backward passes have come to it: if they waited
-    for its update, they would go down the layers together."""
-    plain, peak, predicted = result = python(TEACHER, **ALLOCATORS["onednn"], INTER=str(inter))
+    for its update, they would go down the layers together. TensorFlow's own peak is anything from 15 to 29 MB."""
+    map_bytes, layers = 8 * 32 * 32 * 64 * 4, 5
+    _, peak, _ = result = python(TEACHER, **ALLOCATORS["onednn"], INTER=str(inter))
     check(result, "teacher")
-    assert peak < 0.8 * plain, result
+    assert peak < 2 * layers * map_bytes, "the maps of both passes were there at a time"
 
 
 @pytest.mark.parametrize("inter", (1, 2))

@@ -1,5 +1,7 @@
 #include "optimizer/forward_readers.hpp"
 
+#include <algorithm>
+
 #include "optimizer/needs.hpp"
 
 namespace stash_tf {
@@ -19,6 +21,15 @@ void collect(const graph_view& graph, const step& of, int from, int depth, std::
   }
 }
 
+bool is_swish(const graph_view& graph, int product) {
+  if (graph.op(product) != "Mul") return false;
+  const std::vector<source>& inputs = graph.inputs(product);
+  const auto is_sigmoid_of = [&](const source& s, const source& x) {
+    return graph.op(s.node) == "Sigmoid" && graph.inputs(s.node)[0] == x;
+  };
+  return is_sigmoid_of(inputs[0], inputs[1]) || is_sigmoid_of(inputs[1], inputs[0]);
+}
+
 }  // namespace
 
 bool is_fused_later(const graph_view& graph, int node) {
@@ -28,6 +39,13 @@ bool is_fused_later(const graph_view& graph, int node) {
   for (const source& s : graph.inputs(node))
     if (graph.op(s.node) == "Sigmoid") return true;
   return false;
+}
+
+bool is_part_of_swish(const graph_view& graph, int node) {
+  if (graph.op(node) != "Sigmoid") return is_swish(graph, node);
+  const std::vector<reader>& readers = graph.readers(node);
+  return std::any_of(readers.begin(), readers.end(),
+                     [&](const reader& r) { return is_swish(graph, r.node); });
 }
 
 std::vector<int> forward_readers(const graph_view& graph, const step& of, int node) {

@@ -148,6 +148,11 @@ bool is_given(const std::string& op) {
   return ops.count(op) != 0;
 }
 
+bool is_for_weights(const std::string& op) {
+  return op == "Conv2DBackpropFilter" || op == "Conv3DBackpropFilterV2" ||
+         op == "DepthwiseConv2dNativeBackpropFilter" || op == "BiasAddGrad";
+}
+
 bool writes_variable(const std::string& op) {
   return absl::StartsWith(op, "Assign") || absl::StartsWith(op, "ResourceApply");
 }

@@ -24,6 +24,8 @@ const char* op_on_bits(const std::string& op);
 
 /// Ops whose results somebody else holds anyway: the caller, an iterator, the weights.
 bool is_given(const std::string& op);
+/// Gradients of weights and biases.
+bool is_for_weights(const std::string& op);
 /// Updates of variables, by assignment or by an optimizer's op.
 bool writes_variable(const std::string& op);
 

@@ -24,10 +24,8 @@ constexpr std::int64_t smallest_sum = 4 * 1024;      // of an iteration, of whic
 // weight gradient of a transposed convolution has it where that of a convolution has the layer's input.
 int used_up(const graph_view& graph, const step& of, int i) {
   const std::string& op = graph.op(i);
+  if (!is_for_weights(op)) return -1;
   if (op == "BiasAddGrad") return 0;
-  if (op != "Conv2DBackpropFilter" && op != "Conv3DBackpropFilterV2" &&
-      op != "DepthwiseConv2dNativeBackpropFilter")
-    return -1;
   const std::vector<source>& inputs = graph.inputs(i);
   return !of.backward[at(inputs[2].node)] && of.backward[at(inputs[0].node)] ? 0 : 2;
 }

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "optimizer/forward_readers.hpp"
 #include "optimizer/rewrite.hpp"
 #include "tensorflow/core/util/util.h"
 
@@ -25,7 +26,7 @@ class pinner {
       const std::int64_t least = smallest_of(op.node, smallest);
       if (op.holds < least) continue;
       std::vector<int>& before = since[graph_.node(op.node).device()];
-      if (op.takes >= least && !is_part_of_swish(op.node)) {
+      if (op.takes >= least && !(tensorflow::IsMKLEnabled() && is_part_of_swish(graph_, op.node))) {
         wait_for(op.node, last_of(before, op.node));
         before.clear();
       }
@@ -58,23 +59,6 @@ class pinner {
   // What oneDNN makes one op with the convolution that reads it, which may come behind others in our order.
   bool is_joined_with_reader(int i) const {
     return tensorflow::IsMKLEnabled() && (graph_.op(i) == "Pad" || graph_.op(i) == "Transpose");
-  }
-
-  // Of x * sigmoid(x) oneDNN makes one op, if nothing else has to be waited for.
-  bool is_part_of_swish(int i) const {
-    if (!tensorflow::IsMKLEnabled()) return false;
-    if (graph_.op(i) == "Mul") return is_swish(i);
-    const std::vector<reader>& readers = graph_.readers(i);
-    return graph_.op(i) == "Sigmoid" &&
-           std::any_of(readers.begin(), readers.end(), [&](const reader& r) { return is_swish(r.node); });
-  }
-  bool is_swish(int mul) const {
-    if (graph_.op(mul) != "Mul") return false;
-    const std::vector<source>& inputs = graph_.inputs(mul);
-    const auto is_sigmoid_of = [&](const source& s, const source& x) {
-      return graph_.op(s.node) == "Sigmoid" && graph_.inputs(s.node)[0] == x;
-    };
-    return is_sigmoid_of(inputs[0], inputs[1]) || is_sigmoid_of(inputs[1], inputs[0]);
   }
 
   // So it does of the gradients of a filter and its bias.

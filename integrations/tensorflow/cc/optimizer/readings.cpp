@@ -31,11 +31,6 @@ bool is_product(const std::string& op) {
   return ops.count(op) != 0;
 }
 
-bool is_for_weights(const std::string& op) {
-  return op == "Conv2DBackpropFilter" || op == "Conv3DBackpropFilterV2" ||
-         op == "DepthwiseConv2dNativeBackpropFilter" || op == "BiasAddGrad";
-}
-
 bool is_sum(const std::string& op) {
   return op == "Add" || op == "AddV2" || op == "AddN" || op == "Sub";
 }
