@@ -20,7 +20,8 @@ class device_heap {
   static constexpr std::size_t capacity = std::size_t{1} << 31;
 
   device_heap() {
-    void* start = ::mmap(nullptr, capacity + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* start =
+        ::mmap(nullptr, capacity + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
     start_ = static_cast<std::uint8_t*>(start) + (page - reinterpret_cast<std::uintptr_t>(start) % page);
     // Opening and closing takes time for each page; where there are no large ones it only takes longer.
