@@ -331,7 +331,8 @@ class rewriter {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
       decoder->add_input(stored);
       decoder->add_input(r.tensor == b.tensor ? dims : dims_of_gradient(r, b));
-      decoder->add_input("^" + graph_.name(r.gate));
+      // A constant tells nothing, and TensorFlow would compute what it has folded for those that wait for it.
+      if (!step_.folded[at(r.gate)]) decoder->add_input("^" + graph_.name(r.gate));
       describe(decoder, b, choice, tensor);
       it->second = decoder->name();
     }

@@ -10,6 +10,7 @@
 #include "optimizer/backward.hpp"
 #include "optimizer/control_flow.hpp"
 #include "optimizer/edge_order.hpp"
+#include "optimizer/folding.hpp"
 #include "optimizer/needs.hpp"
 #include "optimizer/readings.hpp"
 
@@ -84,6 +85,8 @@ class analyser {
     find_poolings();
     step_.place = place();
     if (step_.blocks.empty() && step_.place >= 0) step_.on_device = is_on_gpu(step_.place);
+    const output_sizes outputs(graph_, graph_, sizes_, step_, {});
+    step_.folded = folded_nodes(graph_, step_.order, outputs, step_.on_device);
     return std::move(step_);
   }
 

@@ -65,8 +65,9 @@ struct step {
   /// A node whose device stands for the step's: of the first block, or, without blocks, of the backward pass,
   /// in a loop or, with a budget, anywhere; -1: there is nothing to do.
   int place = -1;
-  bool on_device = false;  ///< its tensors live in another memory than the host's
-  int threads = 1;         ///< that share the work of one kernel on the CPU
+  bool on_device = false;    ///< its tensors live in another memory than the host's
+  std::vector<bool> folded;  ///< by node: folded_nodes()
+  int threads = 1;           ///< that share the work of one kernel on the CPU
 };
 
 /// Follows views (reshapes and the like) to the tensor that was computed.
