@@ -33,12 +33,7 @@ bool is_swish(const graph_view& graph, int product) {
 }  // namespace
 
 bool is_fused_later(const graph_view& graph, int node) {
-  const std::string& op = graph.op(node);
-  if (op == "Sigmoid" || op == "Pad") return true;
-  if (op != "Mul") return false;
-  for (const source& s : graph.inputs(node))
-    if (graph.op(s.node) == "Sigmoid") return true;
-  return false;
+  return graph.op(node) == "Pad" || is_part_of_swish(graph, node);
 }
 
 bool is_part_of_swish(const graph_view& graph, int node) {
