@@ -37,13 +37,15 @@ std::string reason_for(const stash_choice& c, storage_role role, const plan_opti
   };
   const bool value =
       std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); });
+  const bool may_round =
+      !lossy_values(options.chosen_policy, options.values, false).empty() && !wants(need::exact_value);
   switch (c.kind) {
     case stash_kind::none:
       return "no chosen backward op reads it";
     case stash_kind::raw:
       if (role == storage_role::image) return "images are kept as they came, one byte per value";
       if (options.chosen_policy == policy::none) return "the policy encodes nothing";
-      if (c.density >= 1.0 && value)
+      if (c.density >= 1.0 && value && !may_round)
         return "dense values are needed, and no allowed encoding keeps them in less";
       return options.budget_bytes > 0
                  ? "the budget is met without encoding it"

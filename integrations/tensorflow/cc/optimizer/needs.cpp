@@ -1,5 +1,6 @@
 #include "optimizer/needs.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -101,7 +102,20 @@ std::string fused_activation(const graph_view& graph, int node) {
   return activation == attr.end() ? "" : activation->second.s();
 }
 
+bool is_continuous(const std::string& op, int input) {
+  const auto entry = continuous_inputs().find(op);
+  return entry != continuous_inputs().end() && (entry->second.empty() || entry->second.count(input) != 0);
+}
+
 }  // namespace
+
+std::vector<std::string> ops_of(const graph_view& graph, int node) {
+  const std::string& op = graph.op(node);
+  const auto names = graph.node(node).attr().find("op_names");
+  if (op != "_UnaryOpsComposition" || names == graph.node(node).attr().end()) return {op};
+  const auto& list = names->second.list().s();
+  return {list.begin(), list.end()};
+}
 
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input) {
   const std::string& op = graph.op(node);
@@ -115,10 +129,10 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
   }
   if ((op == "SelectV2" || op == "Select") && input == 0) return {"mask"};
   if (op == "Cast" && to_integers(graph, node)) return {"exact_value"};
-  const auto entry = continuous_inputs().find(op);
-  if (entry != continuous_inputs().end() && (entry->second.empty() || entry->second.count(input) != 0))
-    return {"value"};
-  return {"exact_value"};
+  const std::vector<std::string> ops = ops_of(graph, node);
+  const bool continuous = std::all_of(ops.begin(), ops.end(),
+                                      [&](const std::string& name) { return is_continuous(name, input); });
+  return {continuous ? "value" : "exact_value"};
 }
 
 bool needs_fine_values(const graph_view& graph, int root, int node, int input) {

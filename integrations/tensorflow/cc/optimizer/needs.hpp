@@ -14,6 +14,10 @@ namespace stash_tf {
 /// "exact_value". Says nothing of what becomes of its result: readings.hpp does.
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
+/// What a node computes, one op after the other: itself, or those that TensorFlow has composed of functions
+/// of one value (_UnaryOpsComposition).
+std::vector<std::string> ops_of(const graph_view& graph, int node);
+
 /// Whether values of fewer bits than fp16 has would not do for a reader that needs a value: slopes such as
 /// 1 - y * y vanish where y is nearly one, and shares of one in thousands of places are below what eight bits
 /// can say. `root`: the node that computed the values.

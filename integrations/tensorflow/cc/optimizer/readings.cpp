@@ -58,11 +58,8 @@ bool magnifies(const std::string& op, int input) {
 }
 
 bool magnifies(const graph_view& graph, int node, int input) {
-  if (graph.op(node) != "_UnaryOpsComposition") return magnifies(graph.op(node), input);
-  const auto names = graph.node(node).attr().find("op_names");
-  if (names == graph.node(node).attr().end()) return true;
-  const auto& list = names->second.list().s();
-  return std::any_of(list.begin(), list.end(), [](const std::string& op) { return magnifies(op, 0); });
+  const std::vector<std::string> ops = ops_of(graph, node);
+  return std::any_of(ops.begin(), ops.end(), [&](const std::string& op) { return magnifies(op, input); });
 }
 
 bool looks_at_values(const std::string& op) {
@@ -194,8 +191,10 @@ readings::demand readings::of_input(int node, int input, bool may_be_gradient) c
 
 // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
 // inputs. They stand behind a gradient by control edges only: themselves, or the views through which they
-// read.
+// read. So does the sigmoid in the gradient of x * sigmoid(x), which decides nothing: there it is what its
+// readers need.
 bool readings::is_computed_again(int node) const {
+  if (graph_.op(node) == "Sigmoid") return false;
   if (!is_layer(graph_.op(node)) && !is_alias(graph_.op(node))) return false;
   bool waits = false;
   for (const source& s : graph_.inputs(node)) {

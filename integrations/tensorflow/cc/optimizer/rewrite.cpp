@@ -326,11 +326,11 @@ class rewriter {
     const std::string bits = bits_for(graph_, r);
     if (bits == "sign_mask" || (bits == "range_mask" && choice.encoding == bits))
       return take_bits(r, choice.encoding, stored, tensor);
-    const auto [it, is_new] = decoder_of_.emplace(std::make_pair(r.node, tensor), "");
+    const auto [it, is_new] = decoder_of_.emplace(std::make_pair(r.node, r.tensor), "");
     if (is_new) {
       NodeDef* decoder = add_node(absl::StrCat(graph_.name(r.node), "/stash_decode"), "StashDecode", r.node);
       decoder->add_input(stored);
-      decoder->add_input(r.tensor == b.tensor ? dims : dims_of_gradient(r, b));
+      decoder->add_input(r.tensor == b.tensor ? dims : dims_of(r.tensor, b.size.type));
       // A constant tells nothing, and TensorFlow would compute what it has folded for those that wait for it.
       if (!step_.folded[at(r.gate)]) decoder->add_input("^" + graph_.name(r.gate));
       describe(decoder, b, choice, tensor);
@@ -341,13 +341,16 @@ class rewriter {
     n->mutable_attr()->erase("_output_shapes");
   }
 
-  // The dimensions of a tensor that others read under other ones, from the gradient that meets it there.
-  std::string dims_of_gradient(const stash_reader& r, const stashed_block& b) {
-    NodeDef* shape = add_node(absl::StrCat(graph_.name(r.node), "/stash_dims"), "Shape", r.node);
-    shape->add_input(node(r.node)->input(0));
-    (*shape->mutable_attr())["T"].set_type(b.size.type);
+  // The dimensions of a view that is not the one that was encoded: they are known, and take nothing, long
+  // before a decoder asks for them.
+  std::string dims_of(const source& view, tensorflow::DataType type) {
+    std::string& dims = dims_of_[view];
+    if (!dims.empty()) return dims;
+    NodeDef* shape = add_node(absl::StrCat(graph_.name(view.node), "/stash_dims"), "Shape", view.node);
+    shape->add_input(graph_.tensor_name(view));
+    (*shape->mutable_attr())["T"].set_type(type);
     (*shape->mutable_attr())["out_type"].set_type(tensorflow::DT_INT64);
-    return shape->name();
+    return dims = shape->name();
   }
 
   void hurry(const stashed_block& b, const std::string& stored) {
@@ -385,7 +388,8 @@ class rewriter {
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;
   std::map<source, std::string> turns_;
-  std::map<std::pair<int, std::string>, std::string> decoder_of_;
+  std::map<source, std::string> dims_of_;                     // by view
+  std::map<std::pair<int, source>, std::string> decoder_of_;  // by reader and what it reads
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "optimizer/list_shapes.hpp"
 #include "optimizer/list_sources.hpp"
+#include "optimizer/loops.hpp"
 #include "optimizer/needs.hpp"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/grappler/costs/graph_properties.h"
@@ -36,23 +37,31 @@ bool counts_values(const std::string& op) {
   return false;
 }
 
+bool is_known(const tensorflow::TensorShapeProto& shape) {
+  return !shape.unknown_rank() &&
+         std::none_of(shape.dim().begin(), shape.dim().end(), [](const auto& d) { return d.size() < 0; });
+}
+
 // Each input of a step has a symbol of its own for its samples until an op joins them. All are taken for the
 // batch: where they are not, plans are of a wrong size, but no values are. So is the first symbol, unless it
-// stands for how many values a mask leaves.
+// stands for how many values a mask leaves, or all inputs are known.
 std::set<std::int64_t> batch_symbols(const GraphProperties& properties, const graph_view& graph) {
   std::set<std::int64_t> symbols;
   bool first_is_batch = true;
+  bool inputs_known = true;
   for (int i = 0; i < graph.size(); ++i) {
-    const bool given = is_given(graph.op(i));
+    const bool given = is_given(graph.op(i)) && graph.op(i) != "ReadVariableOp";
     if (!(given || counts_values(graph.op(i))) || !properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
+      if (p.dtype() == tensorflow::DT_RESOURCE) continue;
+      inputs_known = inputs_known && (!given || is_known(p.shape()));
       if (p.shape().dim_size() == 0) continue;
       const std::int64_t n = p.shape().dim(0).size();
       if (given && n <= first_symbol) symbols.insert(n);
       first_is_batch = first_is_batch && (given || n != first_symbol);
     }
   }
-  if (first_is_batch) symbols.insert(first_symbol);
+  if (first_is_batch && !inputs_known) symbols.insert(first_symbol);
   return symbols;
 }
 
@@ -82,6 +91,40 @@ tensor_size size_of(const tensorflow::OpInfo::TensorProperties& p, const std::se
   return s;
 }
 
+// What an argument says of the variable that it is. Nothing: it does not.
+const tensorflow::TensorShapeProto* shape_of_variable(const graph_view& graph, source variable) {
+  while ((is_alias(graph.op(variable.node)) || is_enter(graph.op(variable.node))) &&
+         !graph.inputs(variable.node).empty())
+    variable = graph.inputs(variable.node)[0];
+  const auto& attr = graph.node(variable.node).attr();
+  if (const auto shape = attr.find("shape"); shape != attr.end() && graph.op(variable.node) == "VarHandleOp")
+    return &shape->second.shape();
+  const auto shapes = attr.find("_handle_shapes");
+  return shapes == attr.end() || shapes->second.list().shape().empty() ? nullptr
+                                                                       : &shapes->second.list().shape(0);
+}
+
+// Adds those reads of variables whose shape the inference has lost, as it does where loops read them and
+// split what they read. False if there are no more.
+bool add_shapes_of_variables(const graph_view& graph, const GraphProperties& known,
+                             std::map<source, listed_shape>* shapes) {
+  bool added = false;
+  for (int i = 0; i < graph.size(); ++i) {
+    if (graph.op(i) != "ReadVariableOp" || shapes->count({i, 0}) != 0) continue;
+    if (!known.HasOutputProperties(graph.name(i))) continue;
+    const auto& found = known.GetOutputProperties(graph.name(i));
+    const tensorflow::TensorShapeProto* shape = shape_of_variable(graph, graph.inputs(i)[0]);
+    if (found.empty() || is_known(found[0].shape()) || shape == nullptr || !is_known(*shape)) continue;
+    listed_shape& read = (*shapes)[{i, 0}];
+    read.stand_in = stand_in_name(graph, {i, 0});
+    read.type = graph.node(i).attr().at("dtype").type();
+    for (const auto& d : shape->dim())
+      read.dims.push_back(d.size());
+    added = true;
+  }
+  return added;
+}
+
 // Shapes of the graph, of what comes out of lists, too.
 class inference {
  public:
@@ -103,7 +146,8 @@ class inference {
       if (!status.ok()) return status;
       symbols_ = batch_symbols(*properties_, graph);
       add_symbols_of_stand_ins(*properties_, listed_, &symbols_);
-      if (!add_shapes_out_of_lists(graph, *properties_, symbols_, &listed_)) break;
+      const bool more = add_shapes_out_of_lists(graph, *properties_, symbols_, &listed_);
+      if (!add_shapes_of_variables(graph, *properties_, &listed_) && !more) break;
     }
     return absl::OkStatus();
   }

@@ -130,7 +130,8 @@ class analyser {
     r.node = node;
     r.input = input;
     r.tensor = read;
-    r.needs = readings_->needs(node, input);
+    r.needs =
+        size->type == tensorflow::DT_BOOL ? std::vector<std::string>{"mask"} : readings_->needs(node, input);
     // Pictures have 8 bits, of which narrow formats leave four, and the first layer sees how they differ.
     if (inputs_[at(root.node)] || needs_fine_values(graph_, root.node, node, input))
       std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("fine_value"));
@@ -259,14 +260,11 @@ class analyser {
     if (is_kept(wanted_, name) || is_kept(wanted_, graph_.name(b->tensor.node)))
       keep_raw("the user keeps this layer");
     if (preserved_.count(name) != 0) keep_raw("is a result of the function");
-    // Decoders give the shape of what was encoded. Readers that only want bits do not mind, or say the shape.
-    const stash_reader* first = nullptr;
-    for (const stash_reader& r : b->readers) {
-      if (!bits_for(graph_, r).empty()) continue;
-      if (first == nullptr) first = &r;
-      if (!(first->tensor == r.tensor)) keep_raw("read under several shapes");
-    }
-    if (first != nullptr) b->tensor = first->tensor;
+    // Where bits may stand for them, a view that others read says more of the values.
+    const auto reads_values = [&](const stash_reader& r) { return bits_for(graph_, r).empty(); };
+    if (const auto first = std::find_if(b->readers.begin(), b->readers.end(), reads_values);
+        first != b->readers.end())
+      b->tensor = first->tensor;
     b->movable = b->raw_because.empty() && is_apart(*b);
     if (const auto need = wanted_.needs.find(graph_.tensor_name(b->tensor)); need != wanted_.needs.end()) {
       for (stash_reader& r : b->readers)

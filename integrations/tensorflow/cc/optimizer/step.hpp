@@ -28,9 +28,8 @@ struct stash_reader {
 
 /// A tensor of the forward pass that the backward pass reads.
 struct stashed_block {
-  source
-      tensor;   ///< what encoders read: the tensor that was computed, or the one view of it that readers take
-  source root;  ///< the tensor that was computed
+  source tensor;  ///< what encoders read: the tensor that was computed, or the view of it that a reader takes
+  source root;    ///< the tensor that was computed
   tensor_size size;
   double density = 1;
   /// A cast of a narrower tensor (batch norm in mixed precision): storing it in that format loses nothing.
