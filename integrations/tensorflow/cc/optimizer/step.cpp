@@ -78,6 +78,8 @@ class analyser {
       for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k)
         add_reader(node, static_cast<int>(k));
     }
+    for (const int node : step_.order)
+      if (is_compiled(node)) add_unknown(graph_.name(node));
     for (stashed_block& b : step_.blocks) {
       settle(&b);
       step_.on_device = step_.on_device || is_apart(b);
@@ -91,6 +93,17 @@ class analyser {
   }
 
  private:
+  void add_unknown(const std::string& name) {
+    if (step_.unknown_sizes++ == 0) step_.unknown_size = name;
+  }
+
+  // XLA takes what room it likes: grouped convolutions, which Keras compiles on CPUs, take many times their
+  // maps.
+  bool is_compiled(int node) const {
+    const auto must = graph_.node(node).attr().find("_XlaMustCompile");
+    return must != graph_.node(node).attr().end() && must->second.b();
+  }
+
   int place() const {
     if (!step_.blocks.empty()) return step_.blocks.front().root.node;
     for (const int node : step_.order)
@@ -110,8 +123,7 @@ class analyser {
     if (size == nullptr) {
       if (is_control_flow(graph_.op(node)) || is_control_flow(graph_.op(root.node))) return;
       step_.left.push_back({graph_.name(node), graph_.op(node), "the size of what it reads is not known"});
-      if (flow_->frame(node) == 0 && sizes_.is_unknown_number(read) && step_.unknown_sizes++ == 0)
-        step_.unknown_size = graph_.tensor_name(root);
+      if (flow_->frame(node) == 0 && sizes_.is_unknown_number(read)) add_unknown(graph_.tensor_name(root));
       return;
     }
     if (!is_storable(size->type)) return;

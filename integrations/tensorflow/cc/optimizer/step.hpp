@@ -58,7 +58,8 @@ struct step {
   std::map<source, int> block_of;  ///< by root
   std::vector<pooling> poolings;
   std::vector<left_node> left;
-  /// Readings of the backward pass, outside of loops, of tensors whose size is not known; and one of these.
+  /// Readings of the backward pass, outside of loops, of tensors whose size is not known, and calls of
+  /// functions that XLA compiles; and one of these.
   int unknown_sizes = 0;
   std::string unknown_size;
   /// A node whose device stands for the step's: of the first block, or, without blocks, of the backward pass,

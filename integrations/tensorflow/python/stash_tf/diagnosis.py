@@ -54,8 +54,8 @@ LOOPS = (
     "are: predicted peaks count only a part of them, and the budget of {budget} bytes may not be kept."
 )
 SIZES = (
-    "The backward pass reads tensors whose size is not known before they are there ({name}{others}): predicted peaks "
-    "count nothing for them, and the budget of {budget} bytes may not be kept."
+    "How much memory {name}{others} takes is not known before the step runs: predicted peaks count nothing for it, and "
+    "the budget of {budget} bytes may not be kept."
 )
 MISFIT = (
     "Values of {tensor}{others} do not suit {form}: storing them changes them by {change}, and with them the "
@@ -151,7 +151,7 @@ def lists_in_loops(graphs: Iterable[Entry]) -> list[str]:
 
 
 def unknown_sizes(graphs: Iterable[Entry]) -> list[str]:
-    """That a budget is for steps with tensors of a size that only their data tell: at most one sentence."""
+    """That a budget is for steps with memory that only their data, or a compiler, tell: at most one sentence."""
     found = [graph for graph in graphs if graph["rewritten"] and graph.get("unknown_sizes")]
     found = [graph for graph in found if graph.get("budget_bytes") and not graph.get("reason")]
     if not found:
