@@ -1187,3 +1187,30 @@ def test_prepare(python):
     assert "run_eagerly=True" in found["eager"]
     assert "expected a keras.Model, got int" in found["no model"]
     assert "run_functions_eagerly" in found["eager functions"]
+
+
+@pytest.mark.parametrize("remapping", (True, False))
+def test_a_graph_that_tensorflow_has_broken_is_named(python, remapping):
+    """TensorFlow 2.21's remapper makes a node without an op of these layers, if oneDNN is on, and goes back to the graph
+    that was traced. A version that does not may see it rewritten."""
+    code = f"""
+    tf.config.optimizer.set_experimental_options({{"remapping": {remapping}}})
+    rng = np.random.default_rng(1)
+    weights = [tf.Variable(rng.standard_normal((64, 64)).astype("float32") / 8) for _ in range(6)]
+
+    @tf.function
+    def step(y):
+        with tf.GradientTape() as tape:
+            for left, right in zip(weights[::2], weights[1::2]):
+                y = tf.nn.relu(tf.nn.bias_add(y @ left, tf.ones(64)) + tf.sin(y @ right))
+            loss = tf.reduce_mean(tf.square(y))
+        return tape.gradient(loss, weights)
+
+    with stash_tf.enabled("fp8"):
+        for _ in range(3):
+            step(tf.constant(rng.standard_normal((512, 64)).astype("float32")))
+        report = stash_tf.report()
+    out([report.rewritten, list(report.explanations)])
+    """
+    rewritten, words = python(code, TF_ENABLE_ONEDNN_OPTS="1")
+    assert rewritten or (remapping and "without an op" in words[0] and "remapping" in words[0]), words

@@ -57,6 +57,13 @@ bool was_rewritten(const GraphDef& graph) {
   return false;
 }
 
+// oneDNN's part of the remapper makes one of a product with a bias, an addition and a ReLU, and forgets what.
+std::string node_without_op(const graph_view& graph) {
+  for (int i = 0; i < graph.size(); ++i)
+    if (graph.op(i).empty()) return graph.name(i);
+  return "";
+}
+
 template <class Nodes>
 bool has_seeds(const Nodes& nodes) {
   return std::any_of(nodes.begin(), nodes.end(), [](const tensorflow::NodeDef& n) {
@@ -173,6 +180,12 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
                                const tensor_sizes::named& sizes_before, GraphDef* output, logged_graph* log) {
     const graph_view given(item.graph);
     if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
+    if (const std::string broken = node_without_op(given); !broken.empty())
+      return nothing_to_do(absl::StrCat("TensorFlow's remapper has left ", broken,
+                                        " without an op, so TensorFlow runs this step as it was before all "
+                                        "optimizers; without oneDNN (TF_ENABLE_ONEDNN_OPTS=0) or with "
+                                        "tf.config.optimizer.set_experimental_options({'remapping': False}) "
+                                        "it does not"));
     tensor_sizes sizes;
     if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
     sizes.fill_in(given, sizes_before);
