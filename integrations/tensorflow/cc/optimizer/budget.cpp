@@ -74,7 +74,8 @@ bool try_order(const step_context& c, const candidate& k, bool pin_forward, std:
 void keep_forward_order(const step_context& c, candidate best, outcome* o) {
   const std::int64_t peak = o->simulated.peak_bytes;
   bool lower = false;
-  for (const forward_order order : {forward_order::least_growth, forward_order::least_growth_with_backward}) {
+  for (const forward_order order : {forward_order::least_growth, forward_order::least_growth_with_backward,
+                                    forward_order::least_growth_kept_last}) {
     best.order.forward = order;
     const std::int64_t limit = std::min(o->simulated.peak_bytes, peak - peak / parts_of_peak);
     lower = try_order(c, best, true, limit, o) || lower;

@@ -310,10 +310,20 @@ class simulation {
         return lowest / 2 + growth(t);
       case forward_order::least_growth_with_backward:
         return growth(t);
+      case forward_order::least_growth_kept_last:
+        return (is_kept(t.node) ? lowest / 4 : lowest / 2) + growth(t);
       case forward_order::most_growth:
         return lowest / 2 - growth(t);
     }
     return lowest;
+  }
+
+  // Whether the backward pass reads what a node makes, in any form.
+  bool is_kept(int i) const {
+    const std::vector<reader>& readers = graph_.readers(i);
+    return std::any_of(readers.begin(), readers.end(), [&](const reader& r) {
+      return r.port >= 0 && (is_backward(r.node) || graph_.op(r.node) == "StashEncode");
+    });
   }
 
   // Among ready nodes of equal rank the smallest one goes first.
