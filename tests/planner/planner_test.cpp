@@ -595,6 +595,24 @@ TEST(explain, names_every_stashed_tensor_with_reader_form_and_bytes) {
   }
 }
 
+TEST(explain, says_that_no_form_is_smaller_only_where_the_policy_has_none) {
+  int costs_nothing = 0;
+  for (const char* const name : {"lenet", "vgg_small"}) {
+    const plan p = make_plan(model_graph(name, 16, 1.0), with(policy::fp8));
+    for (std::size_t s = 0; s < p.choices.size(); ++s) {
+      const stash_choice& c = p.choices[s];
+      if (c.kind != stash_kind::raw || p.network.storages[s].role == storage_role::image) continue;
+      SCOPED_TRACE(p.network.storages[s].name);
+      const auto readers = readers_of(p.network, p.alternative)[s];
+      const bool exact = std::any_of(readers.begin(), readers.end(),
+                                     [](const reader& r) { return r.what == need::exact_value; });
+      EXPECT_THAT(c.reason, HasSubstr(exact ? "no allowed encoding" : "costs nothing at the peak"));
+      costs_nothing += exact ? 0 : 1;
+    }
+  }
+  EXPECT_GT(costs_nothing, 0);
+}
+
 // A search found this: the image had a lifetime, in a schedule without steps.
 TEST(make_plan, a_network_that_runs_nothing_holds_nothing) {
   const graph g = graph_from_json(

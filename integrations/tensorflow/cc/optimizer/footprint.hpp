@@ -44,8 +44,8 @@ enum class forward_order {
   least_growth,  ///< what lets memory grow the least: one branch after the other, where their maps are
                  ///< encoded
   least_growth_with_backward,  ///< the same, but what is ready of the backward pass need not wait
-  /// The same, but what the backward pass keeps waits for what it does not: of a network that is trained and
-  /// one that tells it what to say, the second one goes first, and leaves little behind.
+  /// As least_growth, but what the backward pass reads waits for what it does not: of a network that is
+  /// trained and one that tells it what to say, the second one goes first, and leaves little behind.
   least_growth_kept_last,
   most_growth,  ///< the worst that threads, or the order in which TensorFlow finds who is ready, could make
                 ///< of it

@@ -272,7 +272,8 @@ class analyser {
     if (is_kept(wanted_, name) || is_kept(wanted_, graph_.name(b->tensor.node)))
       keep_raw("the user keeps this layer");
     if (preserved_.count(name) != 0) keep_raw("is a result of the function");
-    // Where bits may stand for them, a view that others read says more of the values.
+    // Of several views, one that is read for its values: who reads bits does not mind, and who reads values
+    // under other dimensions decodes them with those.
     const auto reads_values = [&](const stash_reader& r) { return bits_for(graph_, r).empty(); };
     if (const auto first = std::find_if(b->readers.begin(), b->readers.end(), reads_values);
         first != b->readers.end())
