@@ -1,0 +1,217 @@
+// Pooling kernels of maps that are channels first: runs, pairs, pieces and stacks of rows.
+
+#include <limits>
+
+#include "simt/pool_cases.hpp"
+
+namespace stash::test {
+namespace {
+
+/// Rows of every length around those of runs, and planes that end anywhere in a run. Every third map has NaN;
+/// the others have as many elements as they like, so that some end within 16 bytes.
+TEST_P(device_pool, runs_of_a_row) {
+  int k = 0;
+  std::mt19937 random(11);
+  for (const pool_window& window : run_windows()) {
+    for (const std::int64_t width :
+         {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 35, 56, 113}) {
+      const std::int64_t height = pick(random, 1, 9);
+      geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
+      if (!fit(g, k % 3)) continue;
+      check_layer(g, GetParam(), ++k, random);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(k, 120);
+}
+
+/// Windows of 2 x 2 side by side: rows of one piece and of many, maps that fill a part of a warp, of a block
+/// and of several. Every third has NaN, which some warps meet and others do not where there are few.
+TEST_P(device_pool, pairs_of_rows) {
+  pool_window window{2, 2, 2, 2};
+  window.layout = pool_layout::channels_first;
+  int k = 0;
+  std::mt19937 random(14);
+  const auto rare_nan = [](std::mt19937& r, dtype type) {
+    return r() % 512 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, type);
+  };
+  for (const map& x : {map{1, 1, 1, 2, 16, {}}, map{1, 4, 1, 2, 8, {}}, map{3, 4, 1, 6, 8, {}},
+                       map{2, 8, 1, 12, 24, {}}, map{1, 3, 1, 16, 40, {}}, map{2, 3, 3, 8, 48, {}},
+                       map{1, 5, 1, 64, 56, {}}, map{1, 4, 1, 64, 64, {}}, map{1, 1, 1, 8, 2064, {}},
+                       map{1, 1, 1, 2, 16400, {}}, map{1, 33, 1, 32, 32, {}}, map{2, 9, 1, 40, 104, {}}}) {
+    for (const bool relu : {false, true}) {
+      for (const framework_rule rule : rules) {
+        geometry g{window, x, {}, x.d > 1};
+        ASSERT_TRUE(fit(g, 0)) << describe(g);
+        if (!is_tried(++k)) continue;
+        SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+        simt::set_schedule(schedule_of(k));
+        layer_case(g, GetParam(), relu, rule, 0, random,
+                   k % 3 == 0   ? +random_value
+                   : k % 3 == 1 ? +random_number
+                                : +rare_nan,
+                   k % 2 == 0 ? random_gradient : random_gradient_number)
+            .check();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+/// Rows of whole pieces, with two columns for each window, and planes of every height.
+TEST_P(device_pool, pieces_of_rows) {
+  int k = 0;
+  std::mt19937 random(17);
+  for (const std::int32_t pad_top : {0, 1, 2}) {
+    for (const std::int32_t pad_left : {0, 1}) {
+      pool_window window{3, 3, 2, 2, pad_top, pad_left};
+      window.layout = pool_layout::channels_first;
+      for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 64, 112}) {
+        for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {
+          geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
+          if (height % 3 == 0 && width < 64) g.x.d = 2, g.deep = true;
+          if (!fit(g, k % 2 + (pad_left == 0 ? 1 : 0)) || g.y.w * 2 != width) continue;
+          check_layer(g, GetParam(), ++k, random);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  EXPECT_GT(k, 200);
+}
+
+/// Rows of whole pieces with a window for each column, and stacks of every height: lower ones where threads
+/// are few, several below each other where planes are high.
+TEST_P(device_pool, stacks_of_pieces) {
+  int k = 0;
+  std::mt19937 random(23);
+  for (const std::int32_t pad_top : {0, 1, 2}) {
+    pool_window window{3, 3, 1, 1, pad_top, 1};
+    window.layout = pool_layout::channels_first;
+    for (const std::int64_t width : {4, 8, 12, 16, 24, 40, 136}) {
+      for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 7, 32, 33, 34, 67}) {
+        if (width > 8 && height > 7 && height != 33) continue;
+        if (width > 40 && height > 7) continue;
+        geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
+        if (height % 3 == 0 && width < 40) g.x.d = 2, g.deep = true;
+        if (!fit(g, 1) || g.y.w != width) continue;
+        check_layer(g, GetParam(), ++k, random);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(k, GetParam() == dtype::f32 ? 150 : 100);
+}
+
+/// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices.
+TEST_P(device_pool, stretches_of_runs) {
+  struct stretched {
+    pool_window window;
+    map x;
+  };
+  const std::vector<pool_window> windows = run_windows();
+  std::vector<stretched> maps;
+  for (const std::size_t w : {0U, 1U, 4U, 5U}) {
+    maps.push_back({windows[w], {2, 3, 1, 33, 35, {}}});
+    maps.push_back({windows[w], {1, 3, 1, 5, 2100, {}}});
+    maps.push_back({windows[w], {2, 40, 1, 7, 7, {}}});
+    maps.push_back({windows[w], {1, 700, 1, 3, 3, {}}});
+    maps.push_back({windows[w], {1, 2, 5, 13, 27, {}}});
+  }
+  int k = 0;
+  std::mt19937 random(12);
+  for (const stretched& m : maps) {
+    geometry g{m.window, m.x, {}, m.x.d > 1};
+    ASSERT_TRUE(fit(g, 0)) << describe(g);
+    if (!is_tried(++k)) continue;
+    SCOPED_TRACE(describe(g));
+    simt::set_schedule(schedule_of(k));
+    layer_case(g, GetParam(), k % 2 == 1, rules[k / 2 % 2], 0, random, random_number, random_gradient_number)
+        .check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// The maps of networks have threads with more than one value.
+TEST_P(device_pool, small_square_windows_take_runs) {
+  struct usual {
+    std::int64_t width;
+    pool_window window;
+  };
+  std::vector<usual> maps;
+  for (const std::int64_t width : {7, 13, 14, 17, 27, 28, 35, 55, 56, 73, 112}) {
+    maps.push_back({width, {3, 3, 2, 2, 1, 1}});
+    maps.push_back({width, {3, 3, 2, 2}});
+    maps.push_back({width, {3, 3, 1, 1, 1, 1}});
+  }
+  for (const std::int64_t width : {7, 13, 15, 27, 73})
+    maps.push_back({width, {2, 2, 2, 2}});
+  for (const usual& m : maps) {
+    geometry g{m.window, {1, 4096 / (m.width * m.width) + 16, 1, m.width, m.width, {}}, {}, false};
+    g.window.layout = pool_layout::channels_first;
+    ASSERT_TRUE(fit(g, 0));
+    SCOPED_TRACE(describe(g));
+    stored_map x(g.x, GetParam(), true, false, 0), y(g.y, GetParam(), true, false, 0), dx = x;
+    x.fill(std::vector<std::uint32_t>(static_cast<std::size_t>(g.x.count()), 0));
+    encoded index(index_bytes(g));
+    const auto threads = [](std::int64_t values) {
+      return static_cast<double>(values) / static_cast<double>(simt::threads_of_last_launch());
+    };
+    max_pool_forward(in_space(x.view(), on_device), in_space(y.view(), on_device), g.window, index.out(),
+                     rules[0], on_device);
+    EXPECT_GT(threads(g.y.count()), 1.5);
+    max_pool_backward(in_space(y.view(), on_device), index.in(), in_space(dx.view(), on_device), g.window,
+                      on_device);
+    EXPECT_GT(threads(g.x.count()), 1.5);
+  }
+}
+
+/// Rows of whole pieces with a window for each column: a thread has 16 bytes of up to 32 rows. Maps that
+/// begin elsewhere than at a multiple of 16 bytes are pooled in another way, with the same result.
+TEST_P(device_pool, windows_one_apart_take_stacks) {
+  pool_window window{3, 3, 1, 1, 1, 1};
+  window.layout = pool_layout::channels_first;
+  geometry g{window, {2, 4, 1, 40, 40, {}}, {}, false};
+  ASSERT_TRUE(fit(g, 1));
+  std::mt19937 random(31);
+  fill_values(g.x, GetParam(), random, random_number);
+  const std::vector<std::uint32_t> values = bits_in_memory_order(g.x, GetParam(), true, exact);
+  const std::size_t size = size_of(GetParam()), count = values.size();
+  for (const std::size_t skipped : {std::size_t{0}, size}) {
+    std::vector<std::uint8_t> bytes[4];
+    tensor_view maps[4];  // x, y, dx of codes, dx of x
+    for (std::size_t i = 0; i < 4; ++i) {
+      bytes[i].resize(count * size + skipped);
+      maps[i] = {bytes[i].data() + skipped, GetParam(), memory_space::host, shape{g.x.n, g.x.c, g.x.h, g.x.w},
+                 0};
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(bytes[0].data() + skipped + i * size, &values[i], size);
+    std::vector<std::uint8_t> expected[4];
+    for (const execution_context& where : {on_host, on_device}) {
+      const auto of = [&](std::size_t i) { return in_space(maps[i], where); };
+      const auto expect_stack = [&] {
+        if (where.space != memory_space::device || skipped != 0) return;
+        const auto threads = static_cast<double>(simt::threads_of_last_launch());
+        EXPECT_GT(static_cast<double>(count) / threads, 5);
+      };
+      encoded index(index_bytes(g));
+      max_pool_forward(of(0), of(1), window, index.out(), rules[0], where);
+      expect_stack();
+      max_pool_backward(of(1), index.in(), of(2), window, where);
+      expect_stack();
+      max_pool_backward(of(1), of(0), of(3), window, rules[0], where);
+      expect_stack();
+      for (std::size_t i = 1; i < 4; ++i) {
+        if (where.space == memory_space::host) {
+          expected[i] = bytes[i];
+        } else {
+          ASSERT_EQ(bytes[i], expected[i]) << "map " << i << " from byte " << skipped << " on";
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stash::test
