@@ -56,7 +56,7 @@ MIDDLES = {
 
 WINDOWS = """
 sys.path.insert(0, os.environ["TESTS"])
-from steps import Windows
+from step_models import Windows
 around = lambda x: x + Windows()(x)
 """
 AROUND = "lambda x: L.GlobalAveragePooling2D()(conv(around(conv(conv(conv(x)), 16))))"
