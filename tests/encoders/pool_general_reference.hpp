@@ -9,9 +9,12 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "format/reference.hpp"
@@ -290,6 +293,23 @@ inline geometry random_geometry(std::mt19937& random) {
     }
     if (fit(g, any(0, 2))) return g;
   }
+}
+
+/// How many random layers are tried for each type: STASH_RANDOM_TENSORS, or as many as are usual.
+inline int random_layers(int usual) {
+  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
+  return wanted == nullptr ? usual : std::atoi(wanted);
+}
+
+inline std::string describe(const geometry& g) {
+  const pool_window& w = g.window;
+  std::ostringstream text;
+  text << (w.layout == pool_layout::channels_first ? "channels first" : "channels last") << " kernel "
+       << w.kernel_d << 'x' << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ','
+       << w.stride_h << ',' << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left
+       << " dilation " << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n
+       << 'x' << g.x.c << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
+  return text.str();
 }
 
 /// Few different values, so that maxima are often equal, and all kinds of special ones.

@@ -1,8 +1,6 @@
 // Pooling in every layout, rank and type against its slow definition.
 
-#include <cstdlib>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -219,25 +217,13 @@ class layer_case {
   std::optional<encoded> index_, code_;
 };
 
-std::string describe(const geometry& g) {
-  const pool_window& w = g.window;
-  std::ostringstream text;
-  text << (w.layout == pool_layout::channels_first ? "channels first" : "channels last") << " kernel "
-       << w.kernel_d << 'x' << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ','
-       << w.stride_h << ',' << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left
-       << " dilation " << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n
-       << 'x' << g.x.c << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
-  return text.str();
-}
-
 constexpr dtype types[] = {dtype::f32, dtype::f16, dtype::bf16};
 
 class pool_general : public testing::TestWithParam<dtype> {};
 INSTANTIATE_TEST_SUITE_P(types, pool_general, testing::ValuesIn(types));
 
 TEST_P(pool_general, random_layers_are_as_defined) {
-  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
-  const std::uint32_t layers = wanted == nullptr ? 1500 : static_cast<std::uint32_t>(std::atoi(wanted));
+  const auto layers = static_cast<std::uint32_t>(random_layers(1500));
   for (std::uint32_t k = 0; k < layers; ++k) {
     std::mt19937 random(k);
     const geometry g = random_geometry(random);

@@ -4,9 +4,7 @@
 /// Device memory is ordinary memory here.
 
 #include <cmath>
-#include <cstdlib>
 #include <iterator>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -230,29 +228,6 @@ class layer_case {
   results host_, device_;
 };
 
-inline std::string describe(const geometry& g) {
-  const pool_window& w = g.window;
-  std::ostringstream text;
-  text << (w.layout == pool_layout::channels_first ? "channels first" : "channels last") << " kernel "
-       << w.kernel_d << 'x' << w.kernel_h << 'x' << w.kernel_w << " stride " << w.stride_d << ','
-       << w.stride_h << ',' << w.stride_w << " pad " << w.pad_front << ',' << w.pad_top << ',' << w.pad_left
-       << " dilation " << w.dilation_d << ',' << w.dilation_h << ',' << w.dilation_w << " map " << g.x.n
-       << 'x' << g.x.c << 'x' << g.x.d << 'x' << g.x.h << 'x' << g.x.w;
-  return text.str();
-}
-
-/// How many random layers are tried for each type.
-inline int random_layers() {
-  const char* wanted = std::getenv("STASH_RANDOM_TENSORS");
-  return wanted == nullptr ? 150 : std::atoi(wanted);
-}
-
-/// Whether layer number `k` of a series is tried. Where fewer than 40 random ones are wanted, as under a
-/// sanitizer, it is as many in 40 of a series, too, drawn by their numbers.
-inline bool is_tried(int k) {
-  return static_cast<int>(std::mt19937(static_cast<std::uint32_t>(k))() % 40) < random_layers();
-}
-
 class device_pool : public testing::TestWithParam<dtype> {
  protected:
   void TearDown() override { simt::set_schedule({}); }
@@ -284,7 +259,6 @@ inline float random_far_gradient(std::mt19937& random, dtype type) {
 
 /// Layer number `k` of a series: with and without a ReLU, and both rules; every third map has NaN.
 inline void check_layer(const geometry& g, dtype type, int k, std::mt19937& random) {
-  if (!is_tried(k)) return;
   SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
   simt::set_schedule(schedule_of(k));
   const bool nan = k % 3 == 0;
