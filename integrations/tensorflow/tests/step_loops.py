@@ -1,7 +1,7 @@
 """Steps with loops and gradients of their own: clipped, accumulated, differentiated again, within control flow."""
 
 from step_parts import (
-    BATCH, CLASSES, L, SIZE, Task, built, conv, crossed, fitted, keras, looped, network, one_function,
+    BATCH, CLASSES, L, SIZE, Task, built, conv, crossed, descend, fitted, keras, looped, network, one_function,
     optimizer_of, pictures, plain_network, rng, simply, step, tf, weights,
 )
 
@@ -253,8 +253,7 @@ def adversarial():
 
 def penalised(activation):
     model = network(lambda x: conv(conv(x, activation=activation), activation=activation))
-    optimizer = optimizer_of()
-    optimizer.build(model.trainable_variables)
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -335,8 +334,7 @@ def accumulated_in_function():
 def maps_are_results():
     model = plain_network()
     tapped = keras.Model(model.input, [model.output, *[layer.output for layer in model.layers[1:4]]])
-    optimizer = optimizer_of()
-    optimizer.build(model.trainable_variables)
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):
@@ -471,8 +469,7 @@ def weights_read_twice():
             x = tf.nn.relu(tf.nn.conv2d(x, kernels[1], 1, "SAME"))
             x = x + tf.nn.conv2d_transpose(x, kernels[1], tf.shape(x), 1, "SAME")
             loss = crossed()(y, tf.reduce_mean(x, [1, 2]) @ kernels[2]) + 0.01 * tf.nn.l2_loss(kernels[1])
-        for kernel, gradient in zip(kernels, tape.gradient(loss, kernels)):
-            kernel.assign_sub(gradient)
+        descend(kernels, tape.gradient(loss, kernels))
         return loss
 
     return looped(train, variables=lambda: kernels)
@@ -490,8 +487,7 @@ def tensor_arrays():
                 x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
                 maps = maps.write(k, x)
             loss = crossed()(y, tf.reduce_mean(maps.stack(), [0, 2, 3]) @ kernels[2])
-        for kernel, gradient in zip(kernels, tape.gradient(loss, kernels)):
-            kernel.assign_sub(gradient)
+        descend(kernels, tape.gradient(loss, kernels))
         return loss
 
     return looped(train, variables=lambda: kernels)
@@ -518,8 +514,8 @@ def saliency_and_training():
 @step
 def teacher_and_student():
     """A second model that only runs forward, beside the one that is trained."""
-    teacher, model, optimizer = plain_network(), plain_network(), optimizer_of()
-    optimizer.build(model.trainable_variables)
+    teacher, model = plain_network(), plain_network()
+    optimizer = built(model)
 
     @tf.function
     def train(x, y):

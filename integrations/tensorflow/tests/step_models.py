@@ -1,7 +1,7 @@
 """Steps of whole models: sequences, volumes, shared weights, batches of all sorts, mixed precision, keras.applications."""
 
 from step_parts import (
-    BATCH, CLASSES, L, SIZE, conv, crossed, fitted, keras, looped, network, np, one_function, pictures,
+    BATCH, CLASSES, L, SIZE, conv, crossed, descend, fitted, keras, looped, network, np, one_function, pictures,
     plain_network, rng, simply, step, tf, tokens, weights,
 )
 
@@ -187,8 +187,7 @@ def scope_of_gradients():
                 for kernel in kernels[:2]:
                     x = tf.nn.tanh(tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME")) * 1.5)
             loss = crossed()(y, tf.reduce_mean(x, [1, 2]) @ kernels[2])
-        for kernel, gradient in zip(kernels, tape.gradient(loss, kernels)):
-            kernel.assign_sub(gradient)
+        descend(kernels, tape.gradient(loss, kernels))
         return loss
 
     return looped(train, variables=lambda: kernels)
@@ -248,8 +247,7 @@ def rank_unknown():
             for kernel in kernels[:2]:
                 x = tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
             loss = crossed()(tf.reshape(y, [-1]), tf.reduce_mean(x, [1, 2]) @ kernels[2])
-        for kernel, gradient in zip(kernels, tape.gradient(loss, kernels)):
-            kernel.assign_sub(gradient)
+        descend(kernels, tape.gradient(loss, kernels))
         return loss
 
     return looped(train, variables=lambda: kernels)

@@ -115,6 +115,12 @@ def weights(*shapes):
     return [tf.Variable((data.standard_normal(shape) * 0.1).astype("float32")) for shape in shapes]
 
 
+def descend(variables, gradients):
+    """Plain descent, as a part of a step's function."""
+    for variable, gradient in zip(variables, gradients):
+        variable.assign_sub(gradient)
+
+
 def tokens(length, many=50):
     def batch(index):
         data = rng(3, index)
