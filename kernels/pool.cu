@@ -6,6 +6,8 @@
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 #include "pool_backward.hpp"
+#include "pool_bands_backward.hpp"
+#include "pool_bands_forward.hpp"
 #include "pool_coded_strips.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
@@ -215,6 +217,22 @@ stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
           static_cast<std::uint32_t>(y_plane)};
 }
 
+/// Whether rows of any length lie in bands (pool_bands.hpp).
+bool in_bands(const pool_call& call, dtype type) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  constexpr std::uint64_t most = 1 << 29;  // values of a plane
+  return call.runs && c.kernel == 3 && c.stride == 1 && c.pad == 1 && r.pad == 1 && c.in == c.out &&
+         r.in == r.out && bands_fit(static_cast<std::uint64_t>(c.in), size_of(type)) &&
+         static_cast<std::uint64_t>(c.in) * static_cast<std::uint64_t>(r.in) < most;
+}
+band_grid band_grid_of(const pool_call& call, dtype type, bool backward) {
+  return kernels::band_grid_of(call.job.x_units, static_cast<std::uint32_t>(call.job.columns.in),
+                               size_of(type), backward);
+}
+std::uint64_t stretches_of(const band_grid& grid, std::uint64_t values) {
+  return (values + grid.block_values - 1) / grid.block_values;
+}
+
 /// Whether the map that is read has pieces enough, and not too many.
 bool pieces_fit(const const_tensor_view& map) {
   const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
@@ -259,6 +277,16 @@ void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, 
              pool_forward_runs<element, kernel, stride>, call.job, grid, relu,
              static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
     });
+  });
+}
+
+void forward_bands(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                   const pool_planes& planes) {
+  const band_grid grid = band_grid_of(call, x.type, false);
+  with_element(x.type, [&](auto bits) {
+    launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), band_threads,
+           pool_forward_bands<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
+           static_cast<void*>(y.data), planes);
   });
 }
 
@@ -332,6 +360,7 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
              const pool_planes& planes) {
   if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
   if (y.elements() > 0 && in_stacks(call, x.type)) return forward_stacks(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_bands(call, x.type)) return forward_bands(call, relu, x, y, planes);
   if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
   if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
@@ -373,6 +402,17 @@ void backward_pieces(const pool_call& call, const const_tensor_view& dy, const S
              pool_backward_pieces<decltype(bits), pad, Source>, call.job, grid,
              static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
     });
+  });
+}
+
+template <class Source>
+void backward_bands(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                    const tensor_view& dx) {
+  const band_grid grid = band_grid_of(call, dx.type, true);
+  with_element(dx.type, [&](auto bits) {
+    launch(call.name, call.context, stretches_of(grid, grid.values), band_threads,
+           pool_backward_bands<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
+           source, static_cast<void*>(dx.data));
   });
 }
 
@@ -520,10 +560,12 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   const bool has_values = dx.elements() > 0 && dy.elements() > 0;
   const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
+  const bool bands = has_values && in_bands(call, dx.type);
   const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
     if (stacks) return backward_stacks(call, dy, source, dx);
+    if (bands) return backward_bands(call, dy, source, dx);
     if (pixels && backward_strips(call, dy, source, dx)) return;
   }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
@@ -533,6 +575,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
     if (stacks && !looks && source.passing != pass_source::plane)
       return backward_stacks(call, dy, source, dx);
+    if (bands) return backward_bands(call, dy, source, dx);
     if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
     if (pixels && !looks &&
         (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)

@@ -138,21 +138,19 @@ STASH_DEVICE std::uint32_t packed_bytes(std::uint32_t low, std::uint32_t high) {
   return packed(low & fields) | packed(high & fields) << (4 * Width % 32);
 }
 
-/// The codes of the block's stretch, of windows with codes of `Width` bits, and zeros behind the last ones.
+/// Eight codes of a stretch, of windows with codes of `Width` bits, and zeros behind the last one. `staged`:
+/// a byte each. `first`: the number of the first one, of `values` in all.
 template <unsigned Width>
-STASH_DEVICE void store_stretch_codes(const run_grid& grid, const pool_planes& planes,
-                                      const vector16* codes) {
-  const std::uint32_t value = thread_rank() * group_elements;
-  if (value >= grid.block_values) return;
-  const std::uint64_t first = block_rank() * grid.block_values + value;
+STASH_DEVICE void store_staged_codes(std::uint64_t values, const pool_planes& planes, std::uint64_t first,
+                                     const std::uint32_t* staged) {
   const std::uint64_t group = first / group_elements;
-  const unsigned length = group_length(grid.values, group);
+  const unsigned length = group_length(values, group);
   std::uint32_t cells[2], passing[2], chosen[2];
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     const unsigned left = length < 4 * i ? 0 : length - 4 * i;
     const std::uint32_t there = left >= 4 ? 0xffffffffU : (1U << 8 * left) - 1;
-    const std::uint32_t word = reinterpret_cast<const std::uint32_t*>(codes)[value / 4 + i] & there;
+    const std::uint32_t word = staged[i] & there;
     passing[i] = word / staged_pass & 0x01010101U;
     cells[i] = word & 0x0f0f0f0fU;
     // All bits of the codes that pass.
@@ -164,6 +162,16 @@ STASH_DEVICE void store_stretch_codes(const run_grid& grid, const pool_planes& p
   if (planes.gradient.data != nullptr)
     store_word(planes.gradient, group, packed_bytes<1>(passing[0], passing[1]));
   if (group == 0) report_planes(planes);
+}
+
+/// The codes of the block's stretch.
+template <unsigned Width>
+STASH_DEVICE void store_stretch_codes(const run_grid& grid, const pool_planes& planes,
+                                      const vector16* codes) {
+  const std::uint32_t value = thread_rank() * group_elements;
+  if (value >= grid.block_values) return;
+  store_staged_codes<Width>(grid.values, planes, block_rank() * grid.block_values + value,
+                            reinterpret_cast<const std::uint32_t*>(codes) + value / 4);
 }
 
 /// pool_forward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of y,

@@ -45,15 +45,14 @@ struct stack_gradients {
 };
 
 /// Cells that a row of windows chose, of two windows in a word, one in each half: `aligned` ones from a
-/// piece's first window on, the others from the one before it. `Unit`: cell 1 of both.
-template <class Bits, std::uint32_t Unit>
+/// thread's first column on, the others from the window before it. `Columns`: of dx. `Unit`: cell 1 of both.
+template <unsigned Columns, std::uint32_t Unit>
 struct stack_choices {
-  static constexpr unsigned pairs = piece_elements<Bits> / 2;
+  static constexpr unsigned pairs = Columns / 2;
   std::uint32_t word[pairs + 1], aligned[pairs];
 
   /// Adds gradients to the row of dx that has cells `ky` of the windows.
-  STASH_DEVICE void add(unsigned ky, const float (&gradient)[covering_stack<Bits>],
-                        float (&sums)[piece_elements<Bits>]) const {
+  STASH_DEVICE void add(unsigned ky, const float (&gradient)[Columns + 2], float (&sums)[Columns]) const {
     // The last cells first: theirs are the windows that come first.
     STASH_UNROLL
     for (unsigned back = 0; back < 3; ++back) {
@@ -93,7 +92,7 @@ using stack_word = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::uin
 template <class Bits, class Source>
 class stack_winners {
  public:
-  using choices = stack_choices<Bits, 0x10001>;
+  using choices = stack_choices<piece_elements<Bits>, 0x10001>;
 
   STASH_DEVICE stack_winners(const pool_job& job, const stack_grid& grid, const searched_winners& source,
                              const row_piece& place, std::int32_t top, std::int32_t end)
@@ -152,7 +151,7 @@ class stack_winners {
 template <class Bits>
 class stack_winners<Bits, encoded_winners> {
  public:
-  using choices = stack_choices<Bits, 0x100001>;
+  using choices = stack_choices<piece_elements<Bits>, 0x100001>;
 
   STASH_DEVICE stack_winners(const pool_job& job, const stack_grid& grid, const encoded_winners& source,
                              const row_piece& place, std::int32_t top, std::int32_t end)

@@ -77,6 +77,10 @@ inline constexpr unsigned enough_strips = 132 * 3 * pool_threads;
 /// The same of windows one apart where rows of two maps are read ahead.
 inline constexpr unsigned long_strip_rows = 32;
 
+/// Where rows have any length: a thread goes down more rows the fewer threads there are, and most of a
+/// block's shared memory is the map's.
+inline constexpr unsigned band_threads = 128, band_blocks = 6;
+
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;
 /// Words of a thread in one round: a block of which nothing else hides the latency has this many loads in
