@@ -17,8 +17,6 @@
 #include "pool_pairs.hpp"
 #include "pool_pieces_backward.hpp"
 #include "pool_pieces_forward.hpp"
-#include "pool_runs_backward.hpp"
-#include "pool_runs_forward.hpp"
 #include "pool_stacks_backward.hpp"
 #include "pool_stacks_forward.hpp"
 #include "pool_strips_backward.hpp"
@@ -217,26 +215,22 @@ stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
           static_cast<std::uint32_t>(y_plane)};
 }
 
-/// Whether rows of any length lie in bands (pool_bands.hpp).
-bool in_bands(const pool_call& call, dtype type) {
+/// Stretches of rows of any length (pool_bands.hpp); none, with no values, if the windows have no bands.
+band_grid bands_of(const pool_call& call, dtype type, bool backward) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
-  constexpr std::uint64_t most = 1 << 29;  // values of a plane
-  return call.runs && c.kernel == 3 && c.stride == 1 && c.pad == 1 && r.pad == 1 && c.in == c.out &&
-         r.in == r.out && bands_fit(static_cast<std::uint64_t>(c.in), size_of(type)) &&
-         static_cast<std::uint64_t>(c.in) * static_cast<std::uint64_t>(r.in) < most;
-}
-band_grid band_grid_of(const pool_call& call, dtype type, bool backward) {
-  return kernels::band_grid_of(call.job.x_units, static_cast<std::uint32_t>(call.job.columns.in),
-                               size_of(type), backward);
+  constexpr std::int64_t most = 1 << 29;  // values of a plane
+  const bool fits =
+      c.stride == 2 ? c.pad <= 1 && r.pad <= 1 : c.pad == 1 && r.pad == 1 && c.in == c.out && r.in == r.out;
+  if (!call.runs || !fits || call.job.x_units == 0 || call.job.y_units == 0 || c.in * r.in >= most ||
+      c.out * r.out >= most)
+    return {};
+  const auto small = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  const band_shape shape{small(c.in),     small(r.in),     small(c.out), small(r.out),
+                         small(c.kernel), small(c.stride), small(r.pad), small(c.pad)};
+  return band_grid_of(shape, call.job.x_units, call.job.y_units, size_of(type), backward);
 }
 std::uint64_t stretches_of(const band_grid& grid, std::uint64_t values) {
   return (values + grid.block_values - 1) / grid.block_values;
-}
-
-/// Whether the map that is read has pieces enough, and not too many.
-bool pieces_fit(const const_tensor_view& map) {
-  const std::uint64_t pieces = static_cast<std::uint64_t>(map.elements()) * size_of(map.type) / 16;
-  return pieces > 0 && pieces < 1U << 30;
 }
 
 std::uint64_t pool_blocks(std::uint64_t units) {
@@ -265,28 +259,14 @@ std::uint64_t padded_values(const tensor_view& y, const pool_planes& planes) {
   return values;
 }
 
-void forward_runs(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
-                  const pool_planes& planes) {
+void forward_bands(const pool_call& call, const band_grid& grid, bool relu, const const_tensor_view& x,
+                   const tensor_view& y, const pool_planes& planes) {
   with_element(x.type, [&](auto bits) {
     with_window(call, [&](auto kernel, auto stride) {
-      using element = decltype(bits);
-      const run_grid grid = run_grid_of(
-          static_cast<std::uint64_t>(y.elements()), static_cast<std::uint64_t>(call.job.columns.out),
-          forward_run<element>, 0, static_cast<std::uint64_t>(x.elements()), sizeof(element));
-      launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), pool_threads,
-             pool_forward_runs<element, kernel, stride>, call.job, grid, relu,
+      launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), band_threads,
+             pool_forward_bands<decltype(bits), kernel, stride>, call.job, grid, relu,
              static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
     });
-  });
-}
-
-void forward_bands(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
-                   const pool_planes& planes) {
-  const band_grid grid = band_grid_of(call, x.type, false);
-  with_element(x.type, [&](auto bits) {
-    launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), band_threads,
-           pool_forward_bands<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
-           static_cast<void*>(y.data), planes);
   });
 }
 
@@ -360,9 +340,9 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
              const pool_planes& planes) {
   if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
   if (y.elements() > 0 && in_stacks(call, x.type)) return forward_stacks(call, relu, x, y, planes);
-  if (y.elements() > 0 && in_bands(call, x.type)) return forward_bands(call, relu, x, y, planes);
   if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
-  if (call.runs && y.elements() > 0 && pieces_fit(x)) return forward_runs(call, relu, x, y, planes);
+  const band_grid bands = bands_of(call, x.type, false);
+  if (bands.block_values > 0) return forward_bands(call, bands, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
   const bool pairs = call.pairs && call.width != 1;
   const std::uint64_t blocks = pairs ? pair_blocks(x.type, values) : pool_blocks(values / call.width);
@@ -371,23 +351,6 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
         pairs ? pool_forward_pairs<decltype(bits)> : pool_forward<decltype(bits), width, decltype(p)>;
     launch(call.name, call.context, blocks, pool_threads, kernel, call.job, relu,
            static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
-  });
-}
-
-void backward_runs(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
-                   const tensor_view& dx) {
-  with_element(dx.type, [&](auto bits) {
-    with_window(call, [&](auto kernel, auto stride) {
-      using element = decltype(bits);
-      const auto shift = static_cast<unsigned>(call.job.columns.pad) % stride;
-      const auto values = static_cast<std::uint64_t>(dx.elements());
-      const run_grid grid =
-          run_grid_of(values, static_cast<std::uint64_t>(call.job.columns.in), backward_run<element, stride>,
-                      shift, static_cast<std::uint64_t>(dy.elements()), sizeof(element));
-      launch(call.name, call.context, stretches_of(grid, values), pool_threads,
-             pool_backward_runs<element, kernel, stride>, call.job, grid, static_cast<const void*>(dy.data),
-             source, static_cast<void*>(dx.data));
-    });
   });
 }
 
@@ -406,13 +369,14 @@ void backward_pieces(const pool_call& call, const const_tensor_view& dy, const S
 }
 
 template <class Source>
-void backward_bands(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                    const tensor_view& dx) {
-  const band_grid grid = band_grid_of(call, dx.type, true);
+void backward_bands(const pool_call& call, const band_grid& grid, const const_tensor_view& dy,
+                    const Source& source, const tensor_view& dx) {
   with_element(dx.type, [&](auto bits) {
-    launch(call.name, call.context, stretches_of(grid, grid.values), band_threads,
-           pool_backward_bands<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
-           source, static_cast<void*>(dx.data));
+    with_window(call, [&](auto kernel, auto stride) {
+      launch(call.name, call.context, stretches_of(grid, grid.values), band_threads,
+             pool_backward_bands<decltype(bits), kernel, stride, Source>, call.job, grid,
+             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+    });
   });
 }
 
@@ -560,12 +524,12 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   const bool has_values = dx.elements() > 0 && dy.elements() > 0;
   const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
-  const bool bands = has_values && in_bands(call, dx.type);
+  const band_grid bands = bands_of(call, dx.type, true);
   const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
     if (stacks) return backward_stacks(call, dy, source, dx);
-    if (bands) return backward_bands(call, dy, source, dx);
+    if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
     if (pixels && backward_strips(call, dy, source, dx)) return;
   }
   if constexpr (std::is_same_v<Source, encoded_winners>) {
@@ -575,8 +539,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
     if (stacks && !looks && source.passing != pass_source::plane)
       return backward_stacks(call, dy, source, dx);
-    if (bands) return backward_bands(call, dy, source, dx);
-    if (call.runs && pieces_fit(dy)) return backward_runs(call, dy, source, dx);
+    if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
     if (pixels && !looks &&
         (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)
                                       : backward_pixels(call, dy, source, dx)))

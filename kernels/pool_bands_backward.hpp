@@ -1,14 +1,16 @@
 #pragma once
 /// \file
-/// Backward max pooling of bands (pool_bands.hpp): dy and a byte for each window around it lie in shared
-/// memory, the bytes from codes or found again in x. A thread goes down its columns as the stacks do; where a
-/// window chose a cell is the same for all of them, and no window chose one outside of x.
+/// Backward max pooling of bands (pool_bands.hpp): dy and a byte for each window that covers the stretch lie
+/// in shared memory, the bytes from codes or found again in x. Of windows one apart a thread goes down its
+/// columns as the stacks do; where a window chose a cell is the same for all of them, and no window chose one
+/// outside of x. Of windows two apart it makes squares of two rows and two columns of dx, which begin where
+/// windows do.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "pool_bands.hpp"
 #include "pool_bands_forward.hpp"
+#include "pool_bands_search.hpp"
 #include "pool_stacks_backward.hpp"
 
 namespace stash::kernels {
@@ -16,21 +18,60 @@ namespace stash::kernels {
 /// A window's byte is its cell; this is added where no gradient goes there, or no such window exists.
 inline constexpr std::uint32_t band_blocked = 16;
 
-/// The bytes of the windows that a stretch needs: a row and a value more than it has, on either side.
+/// The windows that cover a stretch of dx, as whole rows, and their bytes.
 struct band_cells {
-  std::int64_t first;       ///< window of byte 0: a multiple of 8; before the map if negative
-  std::int64_t begin, end;  ///< windows of the map that are needed
-  std::uint32_t groups;     ///< of eight bytes
+  band_windows windows;  ///< those in the map
+  std::int64_t needed,
+      behind;           ///< numbers of the first one and of that behind the last; also outside of the map
+  std::int64_t first;   ///< of byte 0: a multiple of 8
+  std::uint32_t bytes;  ///< a multiple of 8
 
-  STASH_DEVICE band_cells(const band_grid& grid, const band_stretch& stretch) {
-    const std::int64_t before = std::int64_t{stretch.width} + 1;
-    const auto stretch_first = static_cast<std::int64_t>(stretch.first);
-    const std::int64_t wanted = stretch_first - before, behind = stretch_first + stretch.count + before;
-    first = wanted >> 3 << 3;
-    begin = wanted > 0 ? wanted : 0;
-    end = behind < static_cast<std::int64_t>(grid.values) ? behind : static_cast<std::int64_t>(grid.values);
-    // Four columns are read at once.
-    groups = static_cast<std::uint32_t>(behind + 4 - first + 7) / group_elements;
+  template <unsigned Kernel, unsigned Stride>
+  STASH_DEVICE static band_cells of(const pool_job& job, const band_grid& grid, const band_stretch& stretch) {
+    constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
+    const auto width = static_cast<std::int32_t>(job.columns.out),
+               height = static_cast<std::int32_t>(job.rows.out);
+    const auto pad = static_cast<std::int32_t>(job.rows.pad);
+    std::uint32_t plane = stretch.row + small_quotient(stretch.column + stretch.count - 1, job.columns.by_in);
+    const auto last = static_cast<std::int32_t>(take_small_digit(plane, job.rows.by_in));
+    const std::int32_t last_plane = static_cast<std::int32_t>(plane) * height;
+    // Rows of windows, counted from the first plane's first one.
+    std::int32_t begin, end;
+    if constexpr (Stride == 1) {
+      begin = static_cast<std::int32_t>(stretch.row) - 1;
+      end = last_plane + last + 2;
+    } else {
+      // Those of the first square, also where the stretch has its second row only.
+      const std::int32_t first = (static_cast<std::int32_t>(stretch.row) + pad) / stride - (kernel - stride);
+      const std::int32_t covering = (last + pad) / stride + 1;
+      begin = first < 0 ? 0 : first < height ? first : height;
+      end = last_plane + (covering < height ? covering : height);
+    }
+    const std::int64_t first_row = static_cast<std::int64_t>(stretch.plane) * height;
+    band_cells cells;
+    cells.needed = (first_row + begin) * width;
+    cells.behind = (first_row + end) * width;
+    // The one in front of them is read, too.
+    cells.first = (cells.needed - 1) >> 3 << 3;
+    // Some are read at once.
+    cells.bytes =
+        static_cast<std::uint32_t>(cells.behind + 4 - cells.first + 7) / group_elements * group_elements;
+    const auto values = static_cast<std::int64_t>(Stride == 1 ? grid.values : grid.read_values);
+    band_windows& windows = cells.windows;
+    windows.first = cells.needed > 0 ? cells.needed : 0;
+    windows.count =
+        static_cast<std::uint32_t>((cells.behind < values ? cells.behind : values) - windows.first);
+    windows.column = 0;
+    windows.plane = stretch.plane;
+    windows.row = static_cast<std::uint32_t>(begin > 0 ? begin : 0);
+    if (begin < 0 && cells.needed >= 0) {
+      --windows.plane;
+      windows.row = static_cast<std::uint32_t>(height - 1);
+    } else if (begin == height) {
+      ++windows.plane;
+      windows.row = 0;
+    }
+    return cells;
   }
   STASH_DEVICE std::uint32_t place_of(std::int64_t window) const {
     return static_cast<std::uint32_t>(window - first);
@@ -70,136 +111,89 @@ STASH_DEVICE std::uint32_t bytes_of_bits(std::uint32_t bits) {
   return (bits & 15) * 0x00204081U & 0x01010101U;
 }
 
-/// Takes codes apart; whether one is the number of no cell. All threads come.
-template <class Bits>
-STASH_DEVICE bool load_band_cells(const pool_job& job, const band_grid& grid, const encoded_winners& source,
-                                  const band_cells& cells, vector16* to) {
+/// Four codes of two bits as bytes.
+STASH_DEVICE std::uint32_t bytes_of_codes(std::uint32_t codes) {
+  const std::uint32_t pairs = (codes | codes << 12) & 0x000f000fU;
+  return (pairs | pairs << 6) & 0x03030303U;
+}
+
+/// Takes codes of `Width` bits apart; whether one is the number of no cell. All threads come.
+template <class Bits, unsigned Width>
+STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& source, const band_cells& cells,
+                                  vector16* to) {
+  constexpr auto eight = static_cast<std::int32_t>(group_elements);
+  using code_word = std::conditional_t<Width == 4, std::uint32_t, std::uint16_t>;
+  const auto* const words = reinterpret_cast<const code_word*>(source.cells) + cells.first / eight;
+  const auto all = static_cast<std::int32_t>(cells.bytes);
+  const auto begin = static_cast<std::int32_t>(cells.place_of(cells.windows.first));
+  const std::int32_t end = begin + static_cast<std::int32_t>(cells.windows.count);
+  const bool looks = source.passing != pass_source::always && source.passing != pass_source::code;
   bool corrupt = false;
   STASH_NO_UNROLL
-  for (std::uint32_t group = thread_rank(); group < cells.groups; group += band_threads) {
-    const std::int64_t first = cells.first + group * std::int64_t{group_elements};
+  for (auto at = static_cast<std::int32_t>(thread_rank()) * eight; at < all;
+       at += static_cast<std::int32_t>(band_threads) * eight) {
     std::uint32_t codes = 0, blocked = 0xff;
-    if (first >= 0 && first < static_cast<std::int64_t>(grid.values)) {
-      const auto window = static_cast<std::uint64_t>(first);
-      const unsigned count = group_length(grid.values, window / group_elements);
-      codes = reinterpret_cast<const std::uint32_t*>(source.cells)[window / group_elements];
-      blocked = blocked_bits<Bits>(job, source, window, count) | 0xff << count;
-      const std::uint32_t known = count < group_elements ? (1U << 4 * count) - 1 : 0xffffffffU;
-      corrupt = corrupt || any_beyond_cells(codes, source.passing, known);
+    if (at + eight > begin && at < end) {
+      const std::uint32_t skipped = at < begin ? static_cast<std::uint32_t>(begin - at) : 0;
+      const std::uint32_t count = end - at < eight ? static_cast<std::uint32_t>(end - at) : group_elements;
+      codes = words[at / eight];
+      blocked = 0xff << count | ((1U << skipped) - 1);
+      if constexpr (Width == 4) {
+        const std::uint32_t known = ~four_times(blocked & 0xff);
+        corrupt = any_beyond_cells(codes, source.passing, known) || corrupt;
+      }
+      if (looks)
+        blocked |= blocked_bits<Bits>(job, source, static_cast<std::uint64_t>(cells.first + at), count);
     }
-    const std::uint32_t even = codes & 0x0f0f0f0fU, odd = codes >> 4 & 0x0f0f0f0fU;
-    vector8 bytes = {{pick_bytes(even, odd, 0x5140), pick_bytes(even, odd, 0x7362)}};
+    vector8 bytes;
+    if constexpr (Width == 4) {
+      const std::uint32_t even = codes & 0x0f0f0f0fU, odd = codes >> 4 & 0x0f0f0f0fU;
+      bytes = {{pick_bytes(even, odd, 0x5140), pick_bytes(even, odd, 0x7362)}};
+    } else {
+      bytes = {{bytes_of_codes(codes), bytes_of_codes(codes >> 8)}};
+    }
     if ((blocked & 0xff) != 0) {
+      // Where the cell means nothing, it is not looked at.
+      const std::uint32_t byte = source.cell_needs_pass ? band_blocked | 15 : band_blocked;
       STASH_UNROLL
       for (unsigned i = 0; i < 2; ++i)
-        bytes.word[i] |= bytes_of_bits(blocked >> 4 * i) * band_blocked;
+        bytes.word[i] |= bytes_of_bits(blocked >> 4 * i) * byte;
     }
-    reinterpret_cast<vector8*>(to)[group] = bytes;
+    reinterpret_cast<vector8*>(to)[at / eight] = bytes;
   }
   return corrupt;
 }
 
-/// Whether a window at a border of x has the number of a cell outside of it. All threads come.
-STASH_DEVICE bool any_band_cell_outside(const pool_job& job, const band_stretch& stretch,
-                                        const band_cells& cells, const vector16* bytes) {
-  const auto width = static_cast<std::int32_t>(stretch.width);
-  const auto threads = static_cast<std::int32_t>(band_threads);
-  const auto rank = static_cast<std::int32_t>(thread_rank());
-  // Windows are counted from the stretch's first one.
-  const auto at = [&](std::int64_t window) {
-    return static_cast<std::int32_t>(window - static_cast<std::int64_t>(stretch.first));
-  };
-  const std::int32_t first = at(cells.first), begin = at(cells.begin), end = at(cells.end);
-  const auto outside = [&](std::int32_t window, std::uint32_t outer_cells) {
-    if (window < begin || window >= end) return false;
-    const std::uint32_t cell = reinterpret_cast<const std::uint8_t*>(bytes)[window - first] & 15U;
-    return (outer_cells >> cell & 1) != 0;
-  };
-  bool any = false;
-  // The first and the last window of each row, from two rows above the stretch on.
-  const auto rows =
-      static_cast<std::int32_t>(small_quotient(static_cast<std::uint32_t>(end), job.columns.by_in)) + 4;
+/// Finds the bytes of windows in a band of x. All threads come.
+template <class Search>
+STASH_DEVICE void find_band_cells(const pool_job& job, const band_walk& walk, bool relu,
+                                  const band_cells& cells, const vector16* band, const shared_band& in_band,
+                                  std::uint8_t* to) {
+  const std::uint32_t skipped = cells.place_of(cells.windows.first);
   STASH_NO_UNROLL
-  for (std::int32_t k = rank; k < 2 * rows; k += threads) {
-    const std::int32_t row = (k / 2 - 2) * width - static_cast<std::int32_t>(stretch.column);
-    const std::int32_t window = row + k % 2 * (width - 1);
-    any = outside(window, 0x49U << k % 2 * 2) || any;
+  for (std::uint32_t i = thread_rank(); i < cells.bytes; i += band_threads) {
+    if (i < skipped || i >= skipped + cells.windows.count) to[i] = band_blocked;
   }
-  // The last row of a plane and the first one of the next.
-  const auto into_plane = static_cast<std::int32_t>(stretch.row * stretch.width + stretch.column);
-  const auto planes_of = [&](std::int32_t windows) {
-    return static_cast<std::int32_t>(small_quotient(
-        small_quotient(static_cast<std::uint32_t>(windows), job.columns.by_in), job.rows.by_in));
-  };
-  const std::int32_t plane = static_cast<std::int32_t>(stretch.height) * width;
-  const std::int32_t ahead = into_plane - 2 * width - 1;
-  const std::int32_t begin_plane = ahead >= 0 ? 1 : -planes_of(-ahead - 1);
-  const std::int32_t end_plane = planes_of(end + width + into_plane) + 1;
-  STASH_NO_UNROLL
-  for (std::int32_t k = rank; k < (end_plane - begin_plane) * 2 * width; k += threads) {
-    const auto p =
-        static_cast<std::int32_t>(small_quotient(static_cast<std::uint32_t>(k) / 2, job.columns.by_in));
-    const std::int32_t window = k - p * 2 * width;
-    any = outside((begin_plane + p) * plane - into_plane - width + window, window < width ? 0x1c0 : 7) || any;
-  }
-  return any;
-}
-
-/// The windows that winners have to be found for.
-STASH_DEVICE band_rows searched_rows(const band_stretch& stretch, const band_cells& cells) {
-  const auto count = static_cast<std::uint32_t>(cells.end - cells.begin);
-  if (cells.begin == 0) return {count, 0, 0};
-  // The first one lies a row and a value before the stretch.
-  const bool carry = stretch.column == 0;
-  return {count, stretch.row + 2 * stretch.height - (carry ? 2 : 1),
-          carry ? stretch.width - 1 : stretch.column - 1};
-}
-
-/// Finds winners in a band of x, where the element of the first window is at `first`. All threads come.
-template <class Bits>
-STASH_DEVICE void find_band_cells(const pool_job& job, const band_grid& grid, bool relu,
-                                  const band_stretch& stretch, const band_cells& cells,
-                                  const band_rows& wanted, const vector16* band, std::uint32_t first,
-                                  vector16* to) {
-  using search_type = band_search<Bits>;
-  constexpr unsigned per_word = 4 / sizeof(Bits);
-  const std::uint32_t skipped = cells.place_of(cells.begin);
-  auto* const all = reinterpret_cast<std::uint8_t*>(to);
-  STASH_NO_UNROLL
-  for (std::uint32_t i = thread_rank(); i < cells.groups * group_elements; i += band_threads) {
-    if (i < skipped || i >= skipped + wanted.count) all[i] = band_blocked;
-  }
-  STASH_NO_UNROLL
-  for (std::uint32_t unit = thread_rank(); unit < grid.search.units; unit += band_threads) {
-    const band_place<Bits> place(job, grid.search, stretch, wanted, unit);
-    if (place.rows == 0) return;
-    auto at = static_cast<std::uint32_t>(place.at);
-    search_type search(band, first + at, place, stretch);
-    STASH_NO_UNROLL
-    for (std::uint32_t row = 0; row < place.rows; row += 3) {
-      STASH_UNROLL
-      for (unsigned k = 0; k < 3; ++k) {
-        if (row + k >= place.rows) break;
-        typename search_type::row_maxima found;
-        search.find(k, found);
+  search_band<Search>(
+      job, walk, cells.windows, band, in_band,
+      [&](std::uint32_t at, std::uint32_t columns, const Search&, typename Search::row_maxima& found) {
         if (relu) {
           STASH_UNROLL
           for (unsigned w = 0; w < 2; ++w)
-            found.cell[w] =
-                select_bits(positive_masks<Bits>(found.value[w]), found.cell[w], found.number(band_blocked));
+            found.cell[w] = select_bits(positive_masks<typename Search::bits>(found.value[w]), found.cell[w],
+                                        found.number(band_blocked));
         }
         STASH_UNROLL
-        for (unsigned i = 0; i < band_columns<Bits>; ++i) {
-          // Before the first window numbers are very large.
-          if (at + i >= wanted.count || i >= place.columns) continue;
-          all[skipped + at + i] =
-              static_cast<std::uint8_t>(found.cell[i / per_word] >> (8 * sizeof(Bits) * (i % per_word)));
+        for (unsigned i = 0; i < Search::columns; ++i) {
+          if (i >= columns) continue;
+          to[skipped + at + i] =
+              static_cast<std::uint8_t>(element_of_words<typename Search::bits>(found.cell, i));
         }
-        at += stretch.width;
-      }
-    }
-  }
+      });
 }
+
+// Windows of 3 x 3 around each element: window number i is the one around element number i, and what is to
+// the left, to the right, above and below lies 1 or a row's length away, across the ends of rows and planes.
 
 /// What the windows of a thread's columns chose, and of one on either side, in a row.
 template <class Bits>
@@ -226,10 +220,10 @@ STASH_DEVICE auto band_choices_at(const vector16* bytes, std::uint32_t place) {
 
 /// Gradients of a row of windows, exact but for NaN, whose sign may be lost.
 template <class Bits>
-STASH_DEVICE void floats_of_row(const band_row<Bits>& row, const element_type& type,
+STASH_DEVICE void floats_of_row(const band_row<Bits, 3, 1>& row, const element_type& type,
                                 float (&values)[band_columns<Bits> + 2]) {
   STASH_UNROLL
-  for (unsigned i = 0; i < band_row<Bits>::words; ++i) {
+  for (unsigned i = 0; i < band_row<Bits, 3, 1>::words; ++i) {
     if constexpr (sizeof(Bits) == 4) {
       values[i] = as_float(row.word[i]);
     } else if (type.bf16) {
@@ -240,62 +234,111 @@ STASH_DEVICE void floats_of_row(const band_row<Bits>& row, const element_type& t
     }
   }
 }
-/// Sums, none of which is NaN, as elements.
+/// Two sums, none of which is NaN, as elements in a word; of f32 the first one.
 template <class Bits>
-STASH_DEVICE vector8 words_of_sums(const float (&sums)[band_columns<Bits>], const element_type& type) {
+STASH_DEVICE std::uint32_t word_of_sums(const float* sums, const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
-    return {{as_bits(sums[0]), as_bits(sums[1])}};
-  } else if (type.bf16) {
-    return {{floats_to_bfloats(sums[0], sums[1]), floats_to_bfloats(sums[2], sums[3])}};
+    return as_bits(sums[0]);
   } else {
-    return {{floats_to_halves(sums[0], sums[1]), floats_to_halves(sums[2], sums[3])}};
+    return type.bf16 ? floats_to_bfloats(sums[0], sums[1]) : floats_to_halves(sums[0], sums[1]);
   }
 }
-
-/// Leaves the gradients of a block's stretch. Whether one has to be summed with care.
+/// The sums of a thread's columns.
 template <class Bits>
-STASH_DEVICE bool gather_band(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
-                              const vector16* dy, std::uint32_t dy_first, const vector16* bytes,
-                              std::uint32_t first_byte, vector16* to) {
+STASH_DEVICE vector8 words_of_sums(const float (&sums)[band_columns<Bits>], const element_type& type) {
+  return {{word_of_sums<Bits>(sums, type), word_of_sums<Bits>(sums + band_columns<Bits> / 2, type)}};
+}
+
+/// Whether a window has the number of a cell outside of x. Only the first and the last one of a row or of a
+/// column have such cells. All threads come.
+template <unsigned Kernel>
+STASH_DEVICE bool any_band_cell_outside(const pool_job& job, const band_cells& cells,
+                                        const std::uint8_t* bytes) {
+  const auto width = static_cast<std::uint32_t>(job.columns.out);
+  const auto height = static_cast<std::uint32_t>(job.rows.out);
+  // Cells outside of x, a bit each, of the first windows in the low half, of the last ones in the high half.
+  const auto outer_cells = [](const window_axis& axis, std::uint32_t first_cells, unsigned distance) {
+    const auto last = static_cast<std::int32_t>((axis.out - 1) * axis.stride - axis.pad);
+    std::uint32_t outer = axis.pad > 0 ? first_cells : 0;
+    STASH_UNROLL
+    for (unsigned k = 0; k < Kernel; ++k)
+      outer |= last + static_cast<std::int32_t>(k) >= axis.in ? first_cells << (16 + k * distance) : 0;
+    return outer;
+  };
+  const std::uint32_t of_columns = outer_cells(job.columns, Kernel == 3 ? 0x49 : 5, 1);
+  const std::uint32_t of_rows = outer_cells(job.rows, (1U << Kernel) - 1, Kernel);
+  // Windows are numbers of their bytes.
+  const band_windows& windows = cells.windows;
+  const std::uint32_t begin = cells.place_of(windows.first);
+  const std::uint32_t rows = small_quotient(windows.count, job.columns.by_out);
+  std::uint32_t any = 0;
+  const auto look = [&](std::uint32_t window, std::uint32_t outer) { any |= outer >> (bytes[window] & 15U); };
+  if (of_columns != 0) {
+    STASH_NO_UNROLL
+    for (std::uint32_t k = thread_rank(); k < 2 * rows; k += band_threads)
+      look(begin + k / 2 * width + (k % 2 == 0 ? 0 : width - 1), of_columns >> k % 2 * 16 & 0xffff);
+  }
+  if (of_rows != 0) {
+    // The last row of a plane and the first one of the next.
+    const std::uint32_t pair_row = height - 1 - windows.row - (windows.row == 0 ? height : 0);
+    const std::uint32_t pairs = small_quotient(rows + height - 1 - pair_row, job.rows.by_out);
+    STASH_NO_UNROLL
+    for (std::uint32_t k = thread_rank(); k < pairs * 2 * width; k += band_threads) {
+      const std::uint32_t pair = small_quotient(k / 2, job.columns.by_out), window = k - pair * 2 * width;
+      const std::uint32_t at = (pair_row + pair * height) * width + window;
+      if (at < windows.count) look(begin + at, window < width ? of_rows >> 16 : of_rows & 0xffff);
+    }
+  }
+  return (any & 1) != 0;
+}
+
+/// Where the windows of a stretch are.
+struct band_maps {
+  const vector16* dy;
+  const vector16* bytes;
+  std::uint32_t first_dy, first_byte;  ///< of the window that is number 0 of the stretch's first plane
+};
+
+/// Leaves the gradients of a block's stretch, whose windows lie around each element. Whether one has to be
+/// summed with care.
+template <class Bits>
+STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
+                                const band_maps& maps, Bits* to) {
   constexpr unsigned columns = band_columns<Bits>;
+  const auto width = static_cast<std::uint32_t>(job.columns.in);
+  const std::uint32_t rows = grid.sum.rows + 2;
+  const std::uint32_t into_plane = stretch.row * width + stretch.column;
   std::uint32_t all = 0;
   STASH_NO_UNROLL
   for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
     std::uint32_t strip = unit;
-    const std::uint32_t behind = take_small_digit(strip, grid.sum.groups) * columns;
-    const std::uint32_t own_columns = stretch.width - behind;
-    // Of the row above the row of windows.
-    std::uint32_t at = behind + strip * grid.sum.rows * stretch.width;
-    if (at >= stretch.count) break;
-    std::uint32_t from_dy = dy_first + at - stretch.width - 1,
-                  from_bytes = first_byte + at - stretch.width - 1;
-    float open[2][columns] = {};
+    const std::uint32_t column = take_small_digit(strip, grid.sum.groups) * columns;
+    std::uint32_t at = column + strip * grid.sum.rows * width;
+    // From the window above and to the left.
+    std::uint32_t window = into_plane + at - width - 1;
+    float open[2][columns] = {};  // of rows that are not complete
     STASH_NO_UNROLL
-    for (std::uint32_t row = 0; row < grid.sum.rows + 2; row += 2) {
+    for (std::uint32_t row = 0; row < rows && at < stretch.count; row += 2) {
       STASH_UNROLL
       for (unsigned r = 0; r < 2; ++r) {
-        const std::uint32_t seen = row + r;
-        if (seen >= grid.sum.rows + 2 || at >= stretch.count) break;
-        band_row<Bits> gradients;
-        gradients.load(dy, from_dy);
+        if (row + r >= rows || at >= stretch.count) break;
+        band_row<Bits, 3, 1> gradients;
+        gradients.load(maps.dy, maps.first_dy + window);
         float gradient[columns + 2];
         floats_of_row(gradients, job.type, gradient);
-        const auto chosen = band_choices_at<Bits>(bytes, from_bytes);
-        from_dy += stretch.width;
-        from_bytes += stretch.width;
+        const auto chosen = band_choices_at<Bits>(maps.bytes, maps.first_byte + window);
+        window += width;
         chosen.add(1, gradient, open[1 - r]);
-        if (seen >= 2) {
+        if (row + r >= 2) {
           chosen.add(0, gradient, open[r]);
           const vector8 sums = words_of_sums<Bits>(open[r], job.type);
           all = sum_of_words<Bits>(sum_of_words<Bits>(all, sums.word[0]), sums.word[1]);
           STASH_UNROLL
           for (unsigned i = 0; i < columns; ++i) {
-            if (i >= own_columns) break;
-            constexpr unsigned per_word = 4 / sizeof(Bits);
-            reinterpret_cast<Bits*>(to)[at + i] =
-                static_cast<Bits>(sums.word[i / per_word] >> (8 * sizeof(Bits) * (i % per_word)));
+            if (column + i >= width) break;
+            to[at + i] = element_of_words<Bits>(sums.word, i);
           }
-          at += stretch.width;
+          at += width;
         }
         STASH_UNROLL
         for (unsigned i = 0; i < columns; ++i)
@@ -307,65 +350,188 @@ STASH_DEVICE bool gather_band(const pool_job& job, const band_grid& grid, const 
   return is_nan_sum<Bits>(all);
 }
 
-/// The same by the way that keeps the bits of NaN.
+/// Of two windows side by side: what they chose, and their gradients.
+struct window_pair {
+  std::uint32_t cell[2] = {band_blocked, band_blocked};
+  float gradient[2] = {};
+
+  /// Adds the gradient of window `n` if it chose the cell.
+  STASH_DEVICE void add(unsigned n, std::uint32_t of_window, float& sum) const {
+    add_if_same(sum, gradient[n], cell[n], of_window);
+  }
+};
+
+/// gather_around() for windows two apart: squares of two rows and two columns, of which each begins where a
+/// window does.
+template <class Bits, unsigned Kernel>
+STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
+                                 const band_maps& maps, Bits* to) {
+  const auto width = static_cast<std::int32_t>(job.columns.in),
+             height = static_cast<std::int32_t>(job.rows.in);
+  const auto out_width = static_cast<std::int32_t>(job.columns.out);
+  const auto out_height = static_cast<std::int32_t>(job.rows.out);
+  const auto pad_top = static_cast<std::int32_t>(job.rows.pad),
+             pad_left = static_cast<std::int32_t>(job.columns.pad);
+  const auto plane_squares = static_cast<std::int32_t>(grid.squares.value);
+  const auto* const gradients = reinterpret_cast<const Bits*>(maps.dy);
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(maps.bytes);
+  // Rows of squares from the one of the stretch's first value to that of its last one.
+  std::uint32_t last_plane =
+      stretch.row + small_quotient(stretch.column + stretch.count - 1, job.columns.by_in);
+  const std::uint32_t last_row = take_small_digit(last_plane, job.rows.by_in);
+  const auto row_of = [&](std::uint32_t row) { return (row + static_cast<std::uint32_t>(pad_top)) / 2; };
+  const std::uint32_t first_square = row_of(stretch.row);
+  const std::uint32_t squares =
+      last_plane * static_cast<std::uint32_t>(plane_squares) + row_of(last_row) + 1 - first_square;
+  std::uint32_t all = 0;
+  STASH_NO_UNROLL
+  for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
+    std::uint32_t strip = unit;
+    const auto i = static_cast<std::int32_t>(take_small_digit(strip, grid.sum.groups));
+    const std::uint32_t first = strip * grid.sum.rows;
+    if (first >= squares) break;
+    std::uint32_t left = squares - first < grid.sum.rows ? squares - first : grid.sum.rows;
+    std::uint32_t plane = first_square + first;
+    auto j = static_cast<std::int32_t>(take_small_digit(plane, grid.squares));
+    // The window that begins where the square does, and the square's first value; both may be elsewhere.
+    std::uint32_t window =
+        static_cast<std::uint32_t>((static_cast<std::int32_t>(plane) * out_height + j) * out_width + i);
+    const std::int32_t column = 2 * i - pad_left;
+    std::uint32_t at = static_cast<std::uint32_t>(
+                           (static_cast<std::int32_t>(plane) * height + 2 * j - pad_top) * width + column) -
+                       stretch.row * static_cast<std::uint32_t>(width) - stretch.column;
+    // Columns that are not there have no rows of windows, and no values.
+    const std::int32_t rows_of_window[2] = {i > 0 && i <= out_width ? out_height : 0,
+                                            i < out_width ? out_height : 0};
+    const std::uint32_t ends[2] = {column >= 0 ? stretch.count : 0, column + 1 < width ? stretch.count : 0};
+    const auto windows_of = [&](std::int32_t row, std::uint32_t number) {
+      window_pair pair;
+      STASH_UNROLL
+      for (unsigned n = Kernel == 3 ? 0 : 1; n < 2; ++n) {
+        if (row >= rows_of_window[n]) continue;
+        pair.cell[n] = bytes[maps.first_byte + number + n - 1];
+        pair.gradient[n] = to_f32(gradients[maps.first_dy + number + n - 1], job.type);
+      }
+      return pair;
+    };
+    window_pair above;
+    if (Kernel == 3 && j > 0) above = windows_of(j - 1, window - static_cast<std::uint32_t>(out_width));
+    STASH_NO_UNROLL
+    for (; left > 0; --left) {
+      const window_pair own = windows_of(j, window);
+      float sums[2][2] = {};
+      if constexpr (Kernel == 3) {
+        above.add(0, 8, sums[0][0]);
+        above.add(1, 6, sums[0][0]);
+        above.add(1, 7, sums[0][1]);
+        own.add(0, 2, sums[0][0]);
+        own.add(0, 5, sums[1][0]);
+        above = own;
+      }
+      STASH_UNROLL
+      for (unsigned y = 0; y < 2; ++y) {
+        STASH_UNROLL
+        for (unsigned x = 0; x < 2; ++x)
+          own.add(1, y * Kernel + x, sums[y][x]);
+      }
+      const std::int32_t top = 2 * j - pad_top;
+      const bool has_row[2] = {top >= 0, top + 1 < height};
+      STASH_UNROLL
+      for (unsigned y = 0; y < 2; ++y) {
+        const std::uint32_t words[2] = {word_of_sums<Bits>(sums[y], job.type), as_bits(sums[y][1])};
+        all = sum_of_words<Bits>(all, words[0]);
+        if constexpr (sizeof(Bits) == 4) all = sum_of_words<Bits>(all, words[1]);
+        STASH_UNROLL
+        for (unsigned x = 0; x < 2; ++x) {
+          // Before the stretch numbers are very large.
+          if (has_row[y] && at + x < ends[x]) to[at + x] = element_of_words<Bits>(words, x);
+        }
+        at += static_cast<std::uint32_t>(width);
+      }
+      window += static_cast<std::uint32_t>(out_width);
+      ++j;
+      if (j == plane_squares) {
+        at += static_cast<std::uint32_t>((height - 2 * j) * width);
+        window += static_cast<std::uint32_t>((out_height - j) * out_width);
+        j = 0;
+        above = {};
+      }
+    }
+  }
+  return is_nan_sum<Bits>(all);
+}
+
+/// Gradients of a block's stretch by the way that keeps the bits of NaN.
 template <class Bits, class Source>
 STASH_DEVICE void gather_band_with_care(const pool_job& job, const band_stretch& stretch, const void* dy,
-                                        const Source& source, vector16* to) {
+                                        const Source& source, Bits* to) {
   STASH_NO_UNROLL
   for (std::uint32_t at = thread_rank(); at < stretch.count; at += band_threads) {
     const auto e = place_in_map<1, std::int32_t>(job, stretch.first + at, job.depth.by_in, job.rows.by_in,
                                                  job.columns.by_in);
     float sum[1] = {};
     gather<Bits, 1>(job, dy, source, e, sum);
-    reinterpret_cast<Bits*>(to)[at] = result_from_f32<Bits>(sum[0], job.type);
+    to[at] = result_from_f32<Bits>(sum[0], job.type);
   }
 }
 
-/// pool_backward() for windows of 3 x 3 one apart, a row and a column of padding on every side. Grid: blocks
-/// for all stretches of dx.
-template <class Bits, class Source>
+/// pool_backward() for windows of Kernel x Kernel: around each element, or two apart. Grid: blocks for all
+/// stretches of dx.
+template <class Bits, unsigned Kernel, unsigned Stride, class Source>
 STASH_KERNEL(band_threads, tuning::band_blocks)
 pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
-  constexpr bool searched = std::is_same_v<Source, searched_winners>;
-  STASH_SHARED(vector16, gradients, band_pieces + slack_pieces);
-  STASH_SHARED(vector16, bytes, most_band_values<Bits> / 16 + slack_pieces);
+  constexpr bool searched = std::is_same_v<Source, searched_winners>, around = Stride == 1;
+  constexpr band_pieces pieces = backward_band<Stride>;
+  STASH_SHARED(vector16, gradients, pieces.read + slack_pieces);
+  STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits) + slack_pieces);
   // Where x was, when winners have been found in it.
-  STASH_SHARED(vector16, results, (searched ? band_pieces : stretch_pieces) + slack_pieces);
+  STASH_SHARED(vector16, made, (searched ? pieces.searched : pieces.made) + slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
-  const band_stretch stretch(job, grid);
-  const band_cells cells(grid, stretch);
-  const auto first = static_cast<std::int64_t>(stretch.first);
-  const std::uint32_t before = stretch.width + 1;
-  const shared_band around = shared_band::of<Bits>(first - before, stretch.count + 2 * before);
-  bool careful = false;
+  auto* const values = reinterpret_cast<Bits*>(made);
+  const band_stretch stretch(grid, job.columns.by_in, job.rows.by_in);
+  const auto cells = band_cells::of<Kernel, Stride>(job, grid, stretch);
+  const band_windows& windows = cells.windows;
+  const shared_band in_band =
+      shared_band::of<Bits>(cells.needed - 1, static_cast<std::uint32_t>(cells.behind - cells.needed) + 1);
+  const std::uint64_t y_values = around ? grid.values : grid.read_values;
+  bool careful = false, corrupt = false;
   if constexpr (searched) {
-    const band_rows wanted = searched_rows(stretch, cells);
-    const shared_band x =
-        shared_band::of<Bits>(cells.begin - wanted.before(stretch), wanted.needed(job, stretch));
-    careful = is_nan_sum<Bits>(x.load<Bits>(source.x, grid.values, results));
-    around.load<Bits>(dy, grid.values, gradients);
-    sync_block();
-    find_band_cells<Bits>(job, grid, source.relu, stretch, cells, wanted, results,
-                          x.place_of<Bits>(cells.begin), bytes);
-    sync_block();
+    using search_type = band_search<Bits, Kernel, Stride>;
+    if (windows.count > 0) {
+      const shared_band of_x = search_type::band_of(job, windows);
+      careful = is_nan_sum<Bits>(of_x.load<Bits>(source.x, grid.values, made));
+      in_band.load<Bits>(dy, y_values, gradients);
+      sync_block();
+      find_band_cells<search_type>(job, grid.search, source.relu, cells, made, of_x,
+                                   reinterpret_cast<std::uint8_t*>(bytes));
+    }
   } else {
-    careful = load_band_cells<Bits>(job, grid, source, cells, bytes);
-    around.load<Bits>(dy, grid.values, gradients);
-    sync_block();
-    careful = any_band_cell_outside(job, stretch, cells, bytes) || careful;
-    if (careful) atomic_or(&source.report->status, status_corrupt);
+    corrupt = load_band_cells<Bits, run_cell_bits<Kernel>>(job, source, cells, bytes);
+    in_band.load<Bits>(dy, y_values, gradients);
   }
-  careful = gather_band<Bits>(job, grid, stretch, gradients, around.place_of<Bits>(first), bytes,
-                              cells.place_of(first), results) ||
-            careful;
+  sync_block();
+  const std::int64_t plane = static_cast<std::int64_t>(stretch.plane) * job.rows.out * job.columns.out;
+  const band_maps maps{gradients, bytes, in_band.place_of<Bits>(plane), cells.place_of(plane)};
+  if constexpr (!searched) {
+    corrupt =
+        any_band_cell_outside<Kernel>(job, cells, reinterpret_cast<const std::uint8_t*>(bytes)) || corrupt;
+    if (corrupt) atomic_or(&source.report->status, status_corrupt);
+  }
+  if constexpr (around) {
+    // There a cell outside of x would be one of another row or plane.
+    careful = careful || corrupt;
+    careful = gather_around<Bits>(job, grid, stretch, maps, values) || careful;
+  } else {
+    careful = gather_squares<Bits, Kernel>(job, grid, stretch, maps, values) || careful;
+  }
   note_care(notes, careful);
   sync_block();
   if (any_care(notes)) {
-    gather_band_with_care<Bits>(job, stretch, dy, source, results);
+    gather_band_with_care<Bits>(job, stretch, dy, source, values);
     sync_block();
   }
-  store_band<Bits>(stretch, results, dx);
+  store_band<Bits, pieces.made>(stretch, made, dx);
 }
 
 }  // namespace stash::kernels

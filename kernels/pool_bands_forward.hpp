@@ -4,60 +4,22 @@
 
 #include <cstdint>
 
-#include "pool_bands.hpp"
+#include "pool_bands_search.hpp"
 #include "pool_runs_forward.hpp"
 
 namespace stash::kernels {
 
-/// Leaves the values and codes of a block's stretch, row after row. `first`: where its first element is in
-/// the band.
-template <class Bits>
-STASH_DEVICE void find_band_maxima(const pool_job& job, const band_grid& grid, bool relu,
-                                   const band_stretch& stretch, const band_rows& wanted, const vector16* band,
-                                   std::uint32_t first, vector16* values, vector16* codes) {
-  using search_type = band_search<Bits>;
-  constexpr unsigned per_word = 4 / sizeof(Bits);
-  STASH_NO_UNROLL
-  for (std::uint32_t unit = thread_rank(); unit < grid.search.units; unit += band_threads) {
-    const band_place<Bits> place(job, grid.search, stretch, wanted, unit);
-    if (place.rows == 0) return;
-    auto at = static_cast<std::uint32_t>(place.at);
-    search_type search(band, first + at, place, stretch);
-    STASH_NO_UNROLL
-    for (std::uint32_t row = 0; row < place.rows; row += 3) {
-      STASH_UNROLL
-      for (unsigned k = 0; k < 3; ++k) {
-        if (row + k >= place.rows) break;
-        typename search_type::row_maxima found;
-        search.find(k, found);
-        if (relu) {
-          STASH_UNROLL
-          for (unsigned w = 0; w < 2; ++w) {
-            const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
-            found.value[w] &= kept;
-            found.cell[w] =
-                select_bits(kept, found.cell[w] + found.number(staged_pass), search.first_cells(w));
-          }
-        }
-        STASH_UNROLL
-        for (unsigned i = 0; i < band_columns<Bits>; ++i) {
-          // Before the first window numbers are very large.
-          if (at + i >= stretch.count || i >= place.columns) continue;
-          reinterpret_cast<Bits*>(values)[at + i] =
-              static_cast<Bits>(found.value[i / per_word] >> (8 * sizeof(Bits) * (i % per_word)));
-          reinterpret_cast<std::uint8_t*>(codes)[at + i] =
-              static_cast<std::uint8_t>(found.cell[i / per_word] >> (8 * sizeof(Bits) * (i % per_word)));
-        }
-        at += stretch.width;
-      }
-    }
-  }
+/// Element `i` of two words.
+template <class T>
+STASH_DEVICE T element_of_words(const std::uint32_t (&words)[2], unsigned i) {
+  constexpr unsigned bits = 8 * sizeof(T), per_word = 32 / bits;
+  return static_cast<T>(words[i / per_word] >> (bits * (i % per_word)));
 }
 
-/// The same with all rules, one value after the other.
+/// Values and codes of a block's stretch with all rules, one after the other.
 template <class Bits>
 STASH_DEVICE void find_band_maxima_with_care(const pool_job& job, bool relu, const band_stretch& stretch,
-                                             const void* x, vector16* values, vector16* codes) {
+                                             const void* x, Bits* values, std::uint8_t* codes) {
   STASH_NO_UNROLL
   for (std::uint32_t at = thread_rank(); at < stretch.count; at += band_threads) {
     const auto o = place_in_map<1, std::int32_t>(job, stretch.first + at, job.depth.by_out, job.rows.by_out,
@@ -65,42 +27,64 @@ STASH_DEVICE void find_band_maxima_with_care(const pool_job& job, bool relu, con
     maxima<1> one;
     const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
     if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
-    reinterpret_cast<Bits*>(values)[at] = element_of<Bits>(one.rank[0]);
-    reinterpret_cast<std::uint8_t*>(codes)[at] = staged_code<Bits>(job, one.rank[0], one.cell[0]);
+    values[at] = element_of<Bits>(one.rank[0]);
+    codes[at] = staged_code<Bits>(job, one.rank[0], one.cell[0]);
   }
 }
 
-/// pool_forward() for windows of 3 x 3 one apart, a row and a column of padding on every side. Grid: blocks
-/// for all stretches of y, and for the padding of the planes.
-template <class Bits>
+/// pool_forward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of y,
+/// and for the padding of the planes.
+template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(band_threads, tuning::band_blocks)
 pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  STASH_SHARED(vector16, band, band_pieces + slack_pieces);
-  STASH_SHARED(vector16, values, stretch_pieces + slack_pieces);
-  STASH_SHARED(vector16, codes, most_stretch_values<Bits> / 16 + slack_pieces);
+  using search_type = band_search<Bits, Kernel, Stride>;
+  constexpr band_pieces pieces = forward_band<Stride>;
+  STASH_SHARED(vector16, band, pieces.read + slack_pieces);
+  STASH_SHARED(vector16, made, pieces.made + slack_pieces);
+  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits) + slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
-  const band_stretch stretch(job, grid);
-  const band_rows wanted{stretch.count, stretch.row, stretch.column};
-  const auto first = static_cast<std::int64_t>(stretch.first);
-  const shared_band source = shared_band::of<Bits>(first - wanted.before(stretch),
-                                                   stretch.count == 0 ? 0 : wanted.needed(job, stretch));
-  note_care(notes, is_nan_sum<Bits>(source.load<Bits>(x, grid.values, band)));
-  sync_block();
-  if (any_care(notes)) {
-    find_band_maxima_with_care<Bits>(job, relu, stretch, x, values, codes);
-  } else {
-    find_band_maxima<Bits>(job, grid, relu, stretch, wanted, band, source.place_of<Bits>(first), values,
-                           codes);
+  auto* const values = reinterpret_cast<Bits*>(made);
+  auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes);
+  const band_stretch stretch(grid, job.columns.by_out, job.rows.by_out);
+  if (stretch.count > 0) {
+    const band_windows wanted{static_cast<std::int64_t>(stretch.first), stretch.count, stretch.plane,
+                              stretch.row, stretch.column};
+    const shared_band in_band = search_type::band_of(job, wanted);
+    note_care(notes, is_nan_sum<Bits>(in_band.load<Bits>(x, grid.read_values, band)));
+    sync_block();
+    if (any_care(notes)) {
+      find_band_maxima_with_care<Bits>(job, relu, stretch, x, values, codes);
+    } else {
+      search_band<search_type>(
+          job, grid.search, wanted, band, in_band,
+          [&](std::uint32_t at, std::uint32_t columns, const search_type& search,
+              typename search_type::row_maxima& found) {
+            if (relu) {
+              STASH_UNROLL
+              for (unsigned w = 0; w < 2; ++w) {
+                const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
+                found.value[w] &= kept;
+                found.cell[w] =
+                    select_bits(kept, found.cell[w] + found.number(staged_pass), search.first_cells(w));
+              }
+            }
+            STASH_UNROLL
+            for (unsigned i = 0; i < search_type::columns; ++i) {
+              if (at + i >= stretch.count || i >= columns) continue;
+              values[at + i] = element_of_words<Bits>(found.value, i);
+              codes[at + i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.cell, i));
+            }
+          });
+    }
   }
   sync_block();
-  store_band<Bits>(stretch, values, y);
+  store_band<Bits, pieces.made>(stretch, made, y);
   STASH_NO_UNROLL
   for (std::uint32_t at = thread_rank() * group_elements; at < grid.block_values;
-       at += band_threads * group_elements) {
-    store_staged_codes<4>(grid.values, planes, stretch.first + at,
-                          reinterpret_cast<const std::uint32_t*>(codes) + at / 4);
-  }
+       at += band_threads * group_elements)
+    store_staged_codes<run_cell_bits<Kernel>>(grid.values, planes, stretch.first + at,
+                                              reinterpret_cast<const std::uint32_t*>(made_codes) + at / 4);
 }
 
 }  // namespace stash::kernels

@@ -245,16 +245,20 @@ STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// Adds a value to a sum if `other` is zero. A choice between the value and zero would cost one instruction
+/// Adds a value to a sum if two words are the same. A choice between the value and zero would cost one instruction
 /// more.
-STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
+STASH_DEVICE void add_if_same(float& sum, float value, std::uint32_t a, std::uint32_t b) {
   asm("{\n\t"
       ".reg .pred same;\n\t"
-      "setp.eq.u32 same, %2, 0;\n\t"
+      "setp.eq.u32 same, %2, %3;\n\t"
       "@same add.rn.f32 %0, %0, %1;\n\t"
       "}"
       : "+f"(sum)
-      : "f"(value), "r"(other));
+      : "f"(value), "r"(a), "r"(b));
+}
+/// The same if `other` is zero.
+STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
+  add_if_same(sum, value, other, 0);
 }
 /// Adds values to two sums if the lower, or the upper, halves of two words are the same as numbers of f16.
 STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float to_upper, std::uint32_t a,
@@ -574,9 +578,13 @@ STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
   return std::uint64_t{a} * b;
 }
 
-/// Adds a value to a sum if `other` is zero.
+/// Adds a value to a sum if two words are the same.
+STASH_DEVICE void add_if_same(float& sum, float value, std::uint32_t a, std::uint32_t b) {
+  if (a == b) sum += value;
+}
+/// The same if `other` is zero.
 STASH_DEVICE void add_unless(float& sum, float value, std::uint32_t other) {
-  if (other == 0) sum += value;
+  add_if_same(sum, value, other, 0);
 }
 /// Adds values to two sums if the lower, or the upper, halves of two words are the same as numbers of f16.
 STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float to_upper, std::uint32_t a,
