@@ -20,6 +20,9 @@ inline constexpr unsigned band_threads = tuning::band_threads;
 template <class Bits>
 inline constexpr unsigned band_columns = 8 / sizeof(Bits);
 
+/// The same where gradients come in squares of two rows and two columns: two of them.
+inline constexpr unsigned square_columns = 4;
+
 /// Shared memory of a block, in pieces.
 struct band_pieces {
   unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
@@ -117,7 +120,7 @@ inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, s
     } else {
       // A plane may begin and end with half a square.
       const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
-      grid.sum = band_walk_of(squares, (shape.width + shape.pad_columns + 1) / 2, 1, 1);
+      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, square_columns, 1);
       grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
     }
     break;

@@ -234,6 +234,15 @@ STASH_DEVICE void floats_of_row(const band_row<Bits, 3, 1>& row, const element_t
     }
   }
 }
+/// The same of one.
+template <class Bits>
+STASH_DEVICE float float_of(Bits value, const element_type& type) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_float(value);
+  } else {
+    return type.bf16 ? as_float(std::uint32_t{value} << 16) : half_to_float(value);
+  }
+}
 /// Two sums, none of which is NaN, as elements in a word; of f32 the first one.
 template <class Bits>
 STASH_DEVICE std::uint32_t word_of_sums(const float* sums, const element_type& type) {
@@ -350,22 +359,28 @@ STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, cons
   return is_nan_sum<Bits>(all);
 }
 
-/// Of two windows side by side: what they chose, and their gradients.
-struct window_pair {
-  std::uint32_t cell[2] = {band_blocked, band_blocked};
-  float gradient[2] = {};
+/// A row of three windows side by side: what the first and the second chose, and the second and the third, in
+/// the halves of words, and their gradients. Each pair is two squares': in each of them the one has its
+/// place.
+struct square_windows {
+  std::uint32_t earlier = both(band_blocked), later = both(band_blocked);
+  float gradient[3] = {};
 
-  /// Adds the gradient of window `n` if it chose the cell.
-  STASH_DEVICE void add(unsigned n, std::uint32_t of_window, float& sum) const {
-    add_if_same(sum, gradient[n], cell[n], of_window);
+  /// Adds gradients to a value of each square, where the windows of a pair chose this cell.
+  STASH_DEVICE void add_earlier(std::uint32_t cell, float& first, float& second) const {
+    add_if_equal(first, second, gradient[0], gradient[1], earlier, both(cell));
+  }
+  STASH_DEVICE void add_later(std::uint32_t cell, float& first, float& second) const {
+    add_if_equal(first, second, gradient[1], gradient[2], later, both(cell));
   }
 };
 
-/// gather_around() for windows two apart: squares of two rows and two columns, of which each begins where a
-/// window does.
+/// gather_around() for windows two apart: two squares side by side, of two rows and two columns, of which
+/// each begins where a window does.
 template <class Bits, unsigned Kernel>
 STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
                                  const band_maps& maps, Bits* to) {
+  constexpr unsigned columns = square_columns;
   const auto width = static_cast<std::int32_t>(job.columns.in),
              height = static_cast<std::int32_t>(job.rows.in);
   const auto out_width = static_cast<std::int32_t>(job.columns.out);
@@ -387,64 +402,81 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
   STASH_NO_UNROLL
   for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
     std::uint32_t strip = unit;
-    const auto i = static_cast<std::int32_t>(take_small_digit(strip, grid.sum.groups));
+    const auto i = static_cast<std::int32_t>(take_small_digit(strip, grid.sum.groups) * (columns / 2));
     const std::uint32_t first = strip * grid.sum.rows;
     if (first >= squares) break;
     std::uint32_t left = squares - first < grid.sum.rows ? squares - first : grid.sum.rows;
     std::uint32_t plane = first_square + first;
     auto j = static_cast<std::int32_t>(take_small_digit(plane, grid.squares));
-    // The window that begins where the square does, and the square's first value; both may be elsewhere.
-    std::uint32_t window =
-        static_cast<std::uint32_t>((static_cast<std::int32_t>(plane) * out_height + j) * out_width + i);
+    // The window before the one that begins where the first square does, and that square's first value. Both
+    // may be elsewhere, where numbers are very large.
+    auto window =
+        static_cast<std::uint32_t>((static_cast<std::int32_t>(plane) * out_height + j) * out_width + i - 1);
     const std::int32_t column = 2 * i - pad_left;
-    std::uint32_t at = static_cast<std::uint32_t>(
-                           (static_cast<std::int32_t>(plane) * height + 2 * j - pad_top) * width + column) -
-                       stretch.row * static_cast<std::uint32_t>(width) - stretch.column;
+    auto at = static_cast<std::uint32_t>((static_cast<std::int32_t>(plane) * height + 2 * j - pad_top -
+                                          static_cast<std::int32_t>(stretch.row)) *
+                                             width +
+                                         column - static_cast<std::int32_t>(stretch.column));
     // Columns that are not there have no rows of windows, and no values.
-    const std::int32_t rows_of_window[2] = {i > 0 && i <= out_width ? out_height : 0,
-                                            i < out_width ? out_height : 0};
-    const std::uint32_t ends[2] = {column >= 0 ? stretch.count : 0, column + 1 < width ? stretch.count : 0};
+    std::int32_t rows_of_window[3];
+    STASH_UNROLL
+    for (std::int32_t n = 0; n < 3; ++n)
+      rows_of_window[n] = i + n > 0 && i + n <= out_width ? out_height : 0;
+    std::uint32_t ends[columns];
+    STASH_UNROLL
+    for (unsigned x = 0; x < columns; ++x) {
+      const std::int32_t own = column + static_cast<std::int32_t>(x);
+      ends[x] = own >= 0 && own < width ? stretch.count : 0;
+    }
     const auto windows_of = [&](std::int32_t row, std::uint32_t number) {
-      window_pair pair;
+      square_windows windows;
+      std::uint32_t cell[3];
       STASH_UNROLL
-      for (unsigned n = Kernel == 3 ? 0 : 1; n < 2; ++n) {
-        if (row >= rows_of_window[n]) continue;
-        pair.cell[n] = bytes[maps.first_byte + number + n - 1];
-        pair.gradient[n] = to_f32(gradients[maps.first_dy + number + n - 1], job.type);
+      for (unsigned n = 0; n < 3; ++n) {
+        cell[n] = band_blocked;
+        if ((Kernel == 2 && n == 0) || row >= rows_of_window[n]) continue;
+        cell[n] = bytes[maps.first_byte + number + n];
+        windows.gradient[n] = float_of<Bits>(gradients[maps.first_dy + number + n], job.type);
       }
-      return pair;
+      windows.earlier = cell[0] | cell[1] << 16;
+      windows.later = cell[1] | cell[2] << 16;
+      return windows;
     };
-    window_pair above;
+    square_windows above;
     if (Kernel == 3 && j > 0) above = windows_of(j - 1, window - static_cast<std::uint32_t>(out_width));
     STASH_NO_UNROLL
     for (; left > 0; --left) {
-      const window_pair own = windows_of(j, window);
-      float sums[2][2] = {};
+      const square_windows own = windows_of(j, window);
+      float sums[2][columns] = {};
       if constexpr (Kernel == 3) {
-        above.add(0, 8, sums[0][0]);
-        above.add(1, 6, sums[0][0]);
-        above.add(1, 7, sums[0][1]);
-        own.add(0, 2, sums[0][0]);
-        own.add(0, 5, sums[1][0]);
+        above.add_earlier(8, sums[0][0], sums[0][2]);
+        above.add_later(6, sums[0][0], sums[0][2]);
+        above.add_later(7, sums[0][1], sums[0][3]);
+        own.add_earlier(2, sums[0][0], sums[0][2]);
+        own.add_earlier(5, sums[1][0], sums[1][2]);
         above = own;
       }
       STASH_UNROLL
       for (unsigned y = 0; y < 2; ++y) {
         STASH_UNROLL
         for (unsigned x = 0; x < 2; ++x)
-          own.add(1, y * Kernel + x, sums[y][x]);
+          own.add_later(y * Kernel + x, sums[y][x], sums[y][x + 2]);
       }
       const std::int32_t top = 2 * j - pad_top;
       const bool has_row[2] = {top >= 0, top + 1 < height};
       STASH_UNROLL
       for (unsigned y = 0; y < 2; ++y) {
-        const std::uint32_t words[2] = {word_of_sums<Bits>(sums[y], job.type), as_bits(sums[y][1])};
-        all = sum_of_words<Bits>(all, words[0]);
-        if constexpr (sizeof(Bits) == 4) all = sum_of_words<Bits>(all, words[1]);
+        constexpr unsigned per_word = 4 / sizeof(Bits);
+        std::uint32_t words[columns / per_word];
         STASH_UNROLL
-        for (unsigned x = 0; x < 2; ++x) {
-          // Before the stretch numbers are very large.
-          if (has_row[y] && at + x < ends[x]) to[at + x] = element_of_words<Bits>(words, x);
+        for (unsigned w = 0; w < columns / per_word; ++w) {
+          words[w] = word_of_sums<Bits>(sums[y] + w * per_word, job.type);
+          all = sum_of_words<Bits>(all, words[w]);
+        }
+        STASH_UNROLL
+        for (unsigned x = 0; x < columns; ++x) {
+          if (has_row[y] && at + x < ends[x])
+            to[at + x] = static_cast<Bits>(words[x / per_word] >> (8 * sizeof(Bits) * (x % per_word)));
         }
         at += static_cast<std::uint32_t>(width);
       }
