@@ -2,7 +2,7 @@
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
 /// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
-/// come last and groups of eight are aligned. One: any map. pool_runs.hpp has kernels for common windows
+/// come last and groups of eight are aligned. One: any map. pool_bands.hpp has kernels for common windows
 /// where channels come first.
 ///
 /// A map with its channels first is one with a single channel and as many samples as there were channels.
@@ -18,6 +18,10 @@
 namespace stash::kernels {
 
 using tuning::pool_threads;
+
+/// Elements of a 16-byte piece.
+template <class Bits>
+inline constexpr unsigned piece_elements = 16 / sizeof(Bits);
 
 /// Depth, rows or columns of a layer.
 struct window_axis {

@@ -212,6 +212,15 @@ STASH_DEVICE window_range<P> windows_at(const window_axis& a, P at) {
   return {first, last < out ? last : out};
 }
 
+/// Windows that may cover `Run` elements side by side, of which the first is the first cell of a window.
+template <unsigned Kernel, unsigned Stride, unsigned Run>
+struct covering_windows {
+  /// Windows of a row, or of a column, that begin before the one of the first element and cover it too.
+  static constexpr unsigned before = (Kernel - 1) / Stride;
+  static constexpr unsigned rows = before + 1;
+  static constexpr unsigned columns = before + (Run - 1) / Stride + 1;
+};
+
 /// The cell of window `o` at a position; negative if it steps over it.
 template <class P>
 STASH_DEVICE P cell_at(const window_axis& a, P at, P o) {

@@ -5,15 +5,42 @@
 #include <cstdint>
 
 #include "pool_bands_search.hpp"
-#include "pool_runs_forward.hpp"
+#include "pool_codes.hpp"
 
 namespace stash::kernels {
 
-/// Element `i` of two words.
-template <class T>
-STASH_DEVICE T element_of_words(const std::uint32_t (&words)[2], unsigned i) {
-  constexpr unsigned bits = 8 * sizeof(T), per_word = 32 / bits;
-  return static_cast<T>(words[i / per_word] >> (bits * (i % per_word)));
+/// A staged code: the cell, and whether the gradient passes.
+inline constexpr std::uint32_t staged_pass = 16;
+template <class Bits>
+STASH_DEVICE std::uint8_t staged_code(const pool_job& job, float rank, std::uint32_t cell) {
+  const bool pass = passes(element_of<Bits>(rank), job.type, job.nan_wins);
+  return static_cast<std::uint8_t>(cell + (pass ? staged_pass : 0U));
+}
+
+/// Eight codes of a stretch, of windows with codes of `Width` bits, and zeros behind the last one. `staged`:
+/// a byte each. `first`: the number of the first one, of `values` in all.
+template <unsigned Width>
+STASH_DEVICE void store_staged_codes(std::uint64_t values, const pool_planes& planes, std::uint64_t first,
+                                     const std::uint32_t* staged) {
+  const std::uint64_t group = first / group_elements;
+  const unsigned length = group_length(values, group);
+  std::uint32_t cells[2], passing[2], chosen[2];
+  STASH_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned left = length < 4 * i ? 0 : length - 4 * i;
+    const std::uint32_t there = left >= 4 ? 0xffffffffU : (1U << 8 * left) - 1;
+    const std::uint32_t word = staged[i] & there;
+    passing[i] = word / staged_pass & 0x01010101U;
+    cells[i] = word & 0x0f0f0f0fU;
+    // All bits of the codes that pass.
+    const std::uint32_t kept = passing[i] * no_gradient;
+    chosen[i] = Width == 4 ? cells[i] | (~kept & 0x0f0f0f0fU & there) : cells[i] & kept;
+  }
+  if (planes.index.data != nullptr) store_word(planes.index, group, packed_bytes<Width>(cells[0], cells[1]));
+  if (planes.code.data != nullptr) store_word(planes.code, group, packed_bytes<Width>(chosen[0], chosen[1]));
+  if (planes.gradient.data != nullptr)
+    store_word(planes.gradient, group, packed_bytes<1>(passing[0], passing[1]));
+  if (group == 0) report_planes(planes);
 }
 
 /// Values and codes of a block's stretch with all rules, one after the other.
@@ -83,8 +110,8 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
   STASH_NO_UNROLL
   for (std::uint32_t at = thread_rank() * group_elements; at < grid.block_values;
        at += band_threads * group_elements)
-    store_staged_codes<run_cell_bits<Kernel>>(grid.values, planes, stretch.first + at,
-                                              reinterpret_cast<const std::uint32_t*>(made_codes) + at / 4);
+    store_staged_codes<square_cell_bits<Kernel>>(grid.values, planes, stretch.first + at,
+                                                 reinterpret_cast<const std::uint32_t*>(made_codes) + at / 4);
 }
 
 }  // namespace stash::kernels

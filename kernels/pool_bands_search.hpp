@@ -54,6 +54,13 @@ struct band_row {
   }
 };
 
+/// Element `i` of two words.
+template <class T>
+STASH_DEVICE T element_of_words(const std::uint32_t (&words)[2], unsigned i) {
+  constexpr unsigned bits = 8 * sizeof(T), per_word = 32 / bits;
+  return static_cast<T>(words[i / per_word] >> (bits * (i % per_word)));
+}
+
 /// Where a thread begins.
 struct band_place {
   std::uint32_t at;       ///< of its first window among those that are wanted; very large before them

@@ -9,8 +9,8 @@
 
 #include "common/pairs.hpp"
 #include "pool_backward.hpp"
+#include "pool_codes.hpp"
 #include "pool_forward.hpp"
-#include "pool_runs_backward.hpp"
 
 namespace stash::kernels {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "pool_backward.hpp"
-#include "pool_runs_backward.hpp"
+#include "pool_codes.hpp"
 
 namespace stash::kernels {
 

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "common/packed.hpp"
+#include "pool_codes.hpp"
 #include "pool_forward.hpp"
-#include "pool_runs.hpp"
 
 namespace stash::kernels {
 
@@ -119,7 +119,7 @@ struct pixel_codes {
 template <class Bits, unsigned Kernel>
 STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, std::uint32_t first_cell,
                                         pixel_maxima<Bits>& m) {
-  constexpr unsigned bits = run_cell_bits<Kernel>, cell_words = pixel_maxima<Bits>::cell_words;
+  constexpr unsigned bits = square_cell_bits<Kernel>, cell_words = pixel_maxima<Bits>::cell_words;
   pixel_codes codes;
   if (relu) {
     std::uint32_t positive[4], passing[cell_words], chosen[cell_words];
@@ -155,8 +155,8 @@ STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const vo
     if (relu) rectify_maxima<Bits, 1>(job, first_cell, best);
     const auto v = values_of<Bits, 1>(job, best, planes);
     y[i] = v.y.value[0];
-    codes.index |= v.cells[0] << (i * run_cell_bits<Kernel>);
-    codes.code |= v.codes[0] << (i * run_cell_bits<Kernel>);
+    codes.index |= v.cells[0] << (i * square_cell_bits<Kernel>);
+    codes.code |= v.codes[0] << (i * square_cell_bits<Kernel>);
     codes.gradient |= v.gradients[0] << i;
   }
   return codes;
@@ -183,7 +183,7 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
   begin_kernel();
   constexpr unsigned rows = (paired - 1) * Stride + Kernel, cell_words = pixel_maxima<Bits>::cell_words;
   constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
-  constexpr unsigned bits = run_cell_bits<Kernel>, pieces_of_group = group_vectors<Bits>;
+  constexpr unsigned bits = square_cell_bits<Kernel>, pieces_of_group = group_vectors<Bits>;
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   // Behind the pairs come groups of zeros.
   std::uint32_t group[paired] = {static_cast<std::uint32_t>(job.y_units) +

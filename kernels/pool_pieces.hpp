@@ -3,12 +3,12 @@
 /// Pooling with windows of 3 x 3 two apart where channels come first and rows of x are whole 16-byte pieces,
 /// with two columns for each window: a thread has a piece of a few rows, or the windows that begin in it.
 /// What neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
-/// pool_runs.hpp takes other rows.
+/// pool_bands.hpp takes other rows.
 
 #include <cstdint>
 
 #include "common/pairs.hpp"
-#include "pool_runs.hpp"
+#include "pool.hpp"
 
 namespace stash::kernels {
 

@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "pool_backward.hpp"
+#include "pool_codes.hpp"
 #include "pool_pieces.hpp"
-#include "pool_runs_backward.hpp"
 
 namespace stash::kernels {
 

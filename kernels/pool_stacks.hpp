@@ -4,7 +4,7 @@
 /// with a column of y for each of x: a thread goes down a stack, a piece of each row of x or y, and makes two
 /// rows at a time. Maxima of a row's three cells are found once and serve three rows of windows. What
 /// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
-/// pool_runs.hpp takes other rows.
+/// pool_bands.hpp takes other rows.
 
 #include <cstdint>
 #include <type_traits>

@@ -14,7 +14,7 @@
 #include "common/divisor.hpp"
 #include "common/elements.hpp"
 #include "pool_backward.hpp"
-#include "pool_runs_backward.hpp"
+#include "pool_codes.hpp"
 
 namespace stash::kernels {
 
