@@ -16,12 +16,10 @@ namespace stash::kernels {
 
 inline constexpr unsigned band_threads = tuning::band_threads;
 
-/// Values of a thread in a row: two words.
+/// Values of a thread in a row, and the words that they are: one element in each of f32, two of 16 bits.
+inline constexpr unsigned band_columns = 4;
 template <class Bits>
-inline constexpr unsigned band_columns = 8 / sizeof(Bits);
-
-/// The same where gradients come in squares of two rows and two columns: two of them.
-inline constexpr unsigned square_columns = 4;
+inline constexpr unsigned band_words = band_columns * sizeof(Bits) / 4;
 
 /// Shared memory of a block, in pieces.
 struct band_pieces {
@@ -43,12 +41,11 @@ struct band_walk {
   std::uint32_t rows;   ///< of a thread
   std::uint32_t units;  ///< threads, if there were so many
 };
-/// The walk that takes a block the least time. `columns`: of a thread. `beside`: rows that it looks at
+/// The walk that takes a block the least time. `beside`: rows that it looks at
 /// besides its own.
-inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t columns,
-                              std::uint32_t beside) {
+inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t beside) {
   const auto parts = [](std::uint32_t all, std::uint32_t most) { return (all + most - 1) / most; };
-  const std::uint32_t groups = parts(width, columns);
+  const std::uint32_t groups = parts(width, band_columns);
   std::uint32_t best = rows, least = 0;
   for (std::uint32_t strips = 1; strips <= rows && strips <= band_threads; ++strips) {
     const std::uint32_t own = parts(rows, strips);
@@ -102,7 +99,7 @@ inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, s
   const band_pieces pieces = backward            ? shape.stride == 1 ? backward_band<1> : backward_band<2>
                                         : shape.stride == 1 ? forward_band<1>
                                                  : forward_band<2>;
-  const std::uint32_t columns = 8 / bytes, beside = shape.stride == 1 ? 2 : 0;
+  const std::uint32_t beside = shape.stride == 1 ? 2 : 1;
   // Pieces begin and end anywhere, and columns beside the first and the last row are read.
   const std::uint32_t read = (pieces.read - 3) * 16 / bytes, searched = (pieces.searched - 3) * 16 / bytes;
   band_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, 0, {}, {}, {}};
@@ -113,14 +110,14 @@ inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, s
     if (of_x > (backward ? searched : read) || (backward && std::uint64_t{windows} * shape.out_width > read))
       continue;
     grid.block_values = values;
-    grid.search = band_walk_of(windows, shape.out_width, columns, beside);
+    grid.search = band_walk_of(windows, shape.out_width, beside);
     if (!backward) break;
     if (shape.stride == 1) {
-      grid.sum = band_walk_of((values + shape.width - 1) / shape.width, shape.width, columns, beside);
+      grid.sum = band_walk_of((values + shape.width - 1) / shape.width, shape.width, beside);
     } else {
       // A plane may begin and end with half a square.
       const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
-      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, square_columns, 1);
+      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, 1);
       grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
     }
     break;
@@ -169,7 +166,8 @@ struct shared_band {
   STASH_DEVICE std::uint32_t load(const void* map, std::uint64_t values, vector16* to) const {
     const std::int64_t whole = static_cast<std::int64_t>(values / piece_elements<Bits>) - first_piece;
     const std::uint32_t begin = first_piece < 0 ? static_cast<std::uint32_t>(-first_piece) : 0;
-    const std::uint32_t end = whole < std::int64_t{pieces} ? static_cast<std::uint32_t>(whole) : pieces;
+    const std::uint32_t length =
+        (whole < std::int64_t{pieces} ? static_cast<std::uint32_t>(whole) : pieces) - begin;
     const auto* const from = static_cast<const vector16*>(map) + first_piece;
     std::uint32_t sum = 0;
     STASH_NO_UNROLL
@@ -178,7 +176,7 @@ struct shared_band {
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
         const std::uint32_t piece = round + k * band_threads;
-        v[k] = piece >= begin && piece < end ? from[piece] : at_end<Bits>(map, values, piece);
+        v[k] = piece - begin < length ? from[piece] : at_end<Bits>(map, values, piece);
       }
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {

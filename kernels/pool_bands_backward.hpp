@@ -18,32 +18,22 @@ namespace stash::kernels {
 // the left, to the right, above and below lies 1 or a row's length away, across the ends of rows and planes.
 
 /// What the windows of a thread's columns chose, and of one on either side, in a row.
-template <class Bits>
-STASH_DEVICE auto band_choices_at(const vector16* bytes, std::uint32_t place) {
-  constexpr unsigned pairs = band_columns<Bits> / 2;
-  stack_choices<band_columns<Bits>, 0x10001> chosen;
+STASH_DEVICE stack_choices<band_columns, 0x10001> band_choices_at(const vector16* bytes,
+                                                                  std::uint32_t place) {
+  static_assert(band_columns == 4);
   const auto* const from = reinterpret_cast<const std::uint32_t*>(bytes) + place / 4;
-  std::uint32_t word[pairs + 1];
-  STASH_UNROLL
-  for (unsigned i = 0; i < pairs + 1; ++i)
-    word[i] = from[i];
-  STASH_UNROLL
-  for (unsigned i = 0; i < pairs; ++i)
-    word[i] = funnel_right(word[i], word[i + 1], place % 4 * 8);
-  chosen.word[0] = pick_bytes(word[0], 0, 0x4140);
-  chosen.aligned[0] = pick_bytes(word[0], 0, 0x4241);
-  chosen.word[1] = pick_bytes(word[0], 0, 0x4342);
-  if constexpr (pairs == 2) {
-    chosen.aligned[1] = pick_bytes(funnel_right(word[0], word[1], 24), 0, 0x4140);
-    chosen.word[2] = pick_bytes(word[1], 0, 0x4140);
-  }
-  return chosen;
+  const std::uint32_t whole[3] = {from[0], from[1], from[2]};
+  const std::uint32_t skipped = place % 4 * 8;
+  const std::uint32_t first = funnel_right(whole[0], whole[1], skipped);
+  const std::uint32_t last = funnel_right(whole[1], whole[2], skipped);
+  return {{pick_bytes(first, 0, 0x4140), pick_bytes(first, 0, 0x4342), pick_bytes(last, 0, 0x4140)},
+          {pick_bytes(first, 0, 0x4241), pick_bytes(funnel_right(first, last, 24), 0, 0x4140)}};
 }
 
 /// Gradients of a row of windows, exact but for NaN, whose sign may be lost.
 template <class Bits>
 STASH_DEVICE void floats_of_row(const band_row<Bits, 3, 1>& row, const element_type& type,
-                                float (&values)[band_columns<Bits> + 2]) {
+                                float (&values)[band_columns + 2]) {
   STASH_UNROLL
   for (unsigned i = 0; i < band_row<Bits, 3, 1>::words; ++i) {
     if constexpr (sizeof(Bits) == 4) {
@@ -65,19 +55,26 @@ STASH_DEVICE float float_of(Bits value, const element_type& type) {
     return type.bf16 ? as_float(std::uint32_t{value} << 16) : half_to_float(value);
   }
 }
-/// Two sums, none of which is NaN, as elements in a word; of f32 the first one.
+/// Sums, none of which is NaN, as elements.
 template <class Bits>
-STASH_DEVICE std::uint32_t word_of_sums(const float* sums, const element_type& type) {
-  if constexpr (sizeof(Bits) == 4) {
-    return as_bits(sums[0]);
-  } else {
-    return type.bf16 ? floats_to_bfloats(sums[0], sums[1]) : floats_to_halves(sums[0], sums[1]);
+STASH_DEVICE void words_of_sums(const float (&sums)[band_columns], const element_type& type,
+                                std::uint32_t (&words)[band_words<Bits>]) {
+  STASH_UNROLL
+  for (unsigned w = 0; w < band_words<Bits>; ++w) {
+    if constexpr (sizeof(Bits) == 4) {
+      words[w] = as_bits(sums[w]);
+    } else {
+      words[w] = type.bf16 ? floats_to_bfloats(sums[2 * w], sums[2 * w + 1])
+                           : floats_to_halves(sums[2 * w], sums[2 * w + 1]);
+    }
   }
 }
-/// The sums of a thread's columns.
 template <class Bits>
-STASH_DEVICE vector8 words_of_sums(const float (&sums)[band_columns<Bits>], const element_type& type) {
-  return {{word_of_sums<Bits>(sums, type), word_of_sums<Bits>(sums + band_columns<Bits> / 2, type)}};
+STASH_DEVICE std::uint32_t sum_of_all(std::uint32_t sum, const std::uint32_t (&words)[band_words<Bits>]) {
+  STASH_UNROLL
+  for (unsigned w = 0; w < band_words<Bits>; ++w)
+    sum = sum_of_words<Bits>(sum, words[w]);
+  return sum;
 }
 
 /// Where the windows of a stretch are.
@@ -92,7 +89,7 @@ struct band_maps {
 template <class Bits>
 STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
                                 const band_maps& maps, Bits* to) {
-  constexpr unsigned columns = band_columns<Bits>;
+  constexpr unsigned columns = band_columns;
   const auto width = static_cast<std::uint32_t>(job.columns.in);
   const std::uint32_t rows = grid.sum.rows + 2;
   const std::uint32_t into_plane = stretch.row * width + stretch.column;
@@ -114,17 +111,18 @@ STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, cons
         gradients.load(maps.dy, maps.first_dy + window);
         float gradient[columns + 2];
         floats_of_row(gradients, job.type, gradient);
-        const auto chosen = band_choices_at<Bits>(maps.bytes, maps.first_byte + window);
+        const auto chosen = band_choices_at(maps.bytes, maps.first_byte + window);
         window += width;
         chosen.add(1, gradient, open[1 - r]);
         if (row + r >= 2) {
           chosen.add(0, gradient, open[r]);
-          const vector8 sums = words_of_sums<Bits>(open[r], job.type);
-          all = sum_of_words<Bits>(sum_of_words<Bits>(all, sums.word[0]), sums.word[1]);
+          std::uint32_t words[band_words<Bits>];
+          words_of_sums<Bits>(open[r], job.type, words);
+          all = sum_of_all<Bits>(all, words);
           STASH_UNROLL
           for (unsigned i = 0; i < columns; ++i) {
             if (column + i >= width) break;
-            to[at + i] = element_of_words<Bits>(sums.word, i);
+            to[at + i] = element_of_words<Bits>(words, i);
           }
           at += width;
         }
@@ -159,7 +157,7 @@ struct square_windows {
 template <class Bits, unsigned Kernel>
 STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
                                  const band_maps& maps, Bits* to) {
-  constexpr unsigned columns = square_columns;
+  constexpr unsigned columns = band_columns;
   const auto width = static_cast<std::int32_t>(job.columns.in),
              height = static_cast<std::int32_t>(job.rows.in);
   const auto out_width = static_cast<std::int32_t>(job.columns.out);
@@ -245,17 +243,12 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
       const bool has_row[2] = {top >= 0, top + 1 < height};
       STASH_UNROLL
       for (unsigned y = 0; y < 2; ++y) {
-        constexpr unsigned per_word = 4 / sizeof(Bits);
-        std::uint32_t words[columns / per_word];
-        STASH_UNROLL
-        for (unsigned w = 0; w < columns / per_word; ++w) {
-          words[w] = word_of_sums<Bits>(sums[y] + w * per_word, job.type);
-          all = sum_of_words<Bits>(all, words[w]);
-        }
+        std::uint32_t words[band_words<Bits>];
+        words_of_sums<Bits>(sums[y], job.type, words);
+        all = sum_of_all<Bits>(all, words);
         STASH_UNROLL
         for (unsigned x = 0; x < columns; ++x) {
-          if (has_row[y] && at + x < ends[x])
-            to[at + x] = static_cast<Bits>(words[x / per_word] >> (8 * sizeof(Bits) * (x % per_word)));
+          if (has_row[y] && at + x < ends[x]) to[at + x] = element_of_words<Bits>(words, x);
         }
         at += static_cast<std::uint32_t>(width);
       }

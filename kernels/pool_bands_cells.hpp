@@ -175,12 +175,12 @@ STASH_DEVICE void find_band_cells(const pool_job& job, const band_walk& walk, bo
       [&](std::uint32_t at, std::uint32_t columns, const Search&, typename Search::row_maxima& found) {
         if (relu) {
           STASH_UNROLL
-          for (unsigned w = 0; w < 2; ++w)
+          for (unsigned w = 0; w < band_words<typename Search::bits>; ++w)
             found.cell[w] = select_bits(positive_masks<typename Search::bits>(found.value[w]), found.cell[w],
                                         found.number(band_blocked));
         }
         STASH_UNROLL
-        for (unsigned i = 0; i < Search::columns; ++i) {
+        for (unsigned i = 0; i < band_columns; ++i) {
           if (i >= columns) continue;
           to[skipped + at + i] =
               static_cast<std::uint8_t>(element_of_words<typename Search::bits>(found.cell, i));

@@ -17,30 +17,40 @@ STASH_DEVICE std::uint8_t staged_code(const pool_job& job, float rank, std::uint
   return static_cast<std::uint8_t>(cell + (pass ? staged_pass : 0U));
 }
 
-/// Eight codes of a stretch, of windows with codes of `Width` bits, and zeros behind the last one. `staged`:
-/// a byte each. `first`: the number of the first one, of `values` in all.
+/// Eight codes of `Width` bits at group `group` of a plane, if it has that group.
 template <unsigned Width>
-STASH_DEVICE void store_staged_codes(std::uint64_t values, const pool_planes& planes, std::uint64_t first,
-                                     const std::uint32_t* staged) {
-  const std::uint64_t group = first / group_elements;
-  const unsigned length = group_length(values, group);
-  std::uint32_t cells[2], passing[2], chosen[2];
+STASH_DEVICE void store_packed(const code_plane& plane, std::uint64_t group, std::uint32_t codes) {
+  using code_word = std::conditional_t<Width == 4, std::uint32_t,
+                                       std::conditional_t<Width == 2, std::uint16_t, std::uint8_t>>;
+  if (group * Width < plane.bytes)
+    reinterpret_cast<code_word*>(plane.data)[group] = static_cast<code_word>(codes);
+}
+
+/// What is staged behind the last value: whatever the plane, its code is zero.
+template <unsigned Width>
+inline constexpr std::uint32_t staged_padding = Width == 4 ? staged_pass : 0;
+
+/// Eight codes of a stretch, of windows with codes of `Width` bits.
+template <unsigned Width>
+STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t group, const vector8& staged) {
+  std::uint32_t cells[2];
+  STASH_UNROLL
+  for (unsigned i = 0; i < 2; ++i)
+    cells[i] = staged.word[i] & 0x0f0f0f0fU;
+  if (planes.index.data != nullptr)
+    store_packed<Width>(planes.index, group, packed_codes<Width>(cells[0], cells[1]));
+  if (planes.code.data == nullptr) return;
+  std::uint32_t passing[2], chosen[2];
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
-    const unsigned left = length < 4 * i ? 0 : length - 4 * i;
-    const std::uint32_t there = left >= 4 ? 0xffffffffU : (1U << 8 * left) - 1;
-    const std::uint32_t word = staged[i] & there;
-    passing[i] = word / staged_pass & 0x01010101U;
-    cells[i] = word & 0x0f0f0f0fU;
+    passing[i] = staged.word[i] / staged_pass & 0x01010101U;
     // All bits of the codes that pass.
     const std::uint32_t kept = passing[i] * no_gradient;
-    chosen[i] = Width == 4 ? cells[i] | (~kept & 0x0f0f0f0fU & there) : cells[i] & kept;
+    chosen[i] = Width == 4 ? cells[i] | (~kept & 0x0f0f0f0fU) : cells[i] & kept;
   }
-  if (planes.index.data != nullptr) store_word(planes.index, group, packed_bytes<Width>(cells[0], cells[1]));
-  if (planes.code.data != nullptr) store_word(planes.code, group, packed_bytes<Width>(chosen[0], chosen[1]));
+  store_packed<Width>(planes.code, group, packed_codes<Width>(chosen[0], chosen[1]));
   if (planes.gradient.data != nullptr)
-    store_word(planes.gradient, group, packed_bytes<1>(passing[0], passing[1]));
-  if (group == 0) report_planes(planes);
+    store_packed<1>(planes.gradient, group, packed_codes<1>(passing[0], passing[1]));
 }
 
 /// Values and codes of a block's stretch with all rules, one after the other.
@@ -89,7 +99,7 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
               typename search_type::row_maxima& found) {
             if (relu) {
               STASH_UNROLL
-              for (unsigned w = 0; w < 2; ++w) {
+              for (unsigned w = 0; w < band_words<Bits>; ++w) {
                 const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
                 found.value[w] &= kept;
                 found.cell[w] =
@@ -97,7 +107,7 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
               }
             }
             STASH_UNROLL
-            for (unsigned i = 0; i < search_type::columns; ++i) {
+            for (unsigned i = 0; i < band_columns; ++i) {
               if (at + i >= stretch.count || i >= columns) continue;
               values[at + i] = element_of_words<Bits>(found.value, i);
               codes[at + i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.cell, i));
@@ -105,13 +115,18 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
           });
     }
   }
+  constexpr unsigned width = square_cell_bits<Kernel>;
+  STASH_NO_UNROLL
+  for (std::uint32_t at = stretch.count + thread_rank(); at < grid.block_values; at += band_threads)
+    codes[at] = staged_padding<width>;
   sync_block();
   store_band<Bits, pieces.made>(stretch, made, y);
+  const std::uint64_t first_group = stretch.first / group_elements;
   STASH_NO_UNROLL
-  for (std::uint32_t at = thread_rank() * group_elements; at < grid.block_values;
-       at += band_threads * group_elements)
-    store_staged_codes<square_cell_bits<Kernel>>(grid.values, planes, stretch.first + at,
-                                                 reinterpret_cast<const std::uint32_t*>(made_codes) + at / 4);
+  for (std::uint32_t group = thread_rank(); group < grid.block_values / group_elements; group += band_threads)
+    store_staged_codes<width>(planes, first_group + group,
+                              reinterpret_cast<const vector8*>(made_codes)[group]);
+  if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
 }
 
 }  // namespace stash::kernels

@@ -17,10 +17,10 @@ struct band_windows {
   std::uint32_t row, column;  ///< in its plane
 };
 
-/// What the windows in two words have of a row of x. f32: one element in a word. 16 bits: two.
+/// What a thread's windows have of a row of x. f32: one element in a word. 16 bits: two.
 template <class Bits, unsigned Kernel, unsigned Stride>
 struct band_row {
-  static constexpr unsigned elements = (band_columns<Bits> - 1) * Stride + Kernel;
+  static constexpr unsigned elements = (band_columns - 1) * Stride + Kernel;
   static constexpr unsigned words = sizeof(Bits) == 4 ? elements : (elements + 1) / 2;
   std::uint32_t word[words];
 
@@ -54,9 +54,9 @@ struct band_row {
   }
 };
 
-/// Element `i` of two words.
+/// Element `i` of a thread's in words.
 template <class T>
-STASH_DEVICE T element_of_words(const std::uint32_t (&words)[2], unsigned i) {
+STASH_DEVICE T element_of_words(const std::uint32_t (&words)[band_words<T>], unsigned i) {
   constexpr unsigned bits = 8 * sizeof(T), per_word = 32 / bits;
   return static_cast<T>(words[i / per_word] >> (bits * (i % per_word)));
 }
@@ -70,10 +70,10 @@ struct band_place {
   std::uint32_t plane, row;  ///< planes from the first window's; the row in its plane
 
   STASH_DEVICE band_place(const band_walk& walk, const band_windows& wanted, const divisor& width,
-                          const divisor& height, std::uint32_t columns_of_thread, std::uint32_t unit) {
+                          const divisor& height, std::uint32_t unit) {
     const auto length = static_cast<std::uint32_t>(width.value);
     std::uint32_t strip = unit;
-    column = take_small_digit(strip, walk.groups) * columns_of_thread;
+    column = take_small_digit(strip, walk.groups) * band_columns;
     const std::uint32_t first_row = strip * walk.rows;
     at = first_row * length + column - wanted.column;
     columns = length - column;
@@ -119,8 +119,7 @@ template <class Bits>
 class around_search {
  public:
   using bits = Bits;
-  using row_maxima = piece_maxima<Bits, band_columns<Bits>>;
-  static constexpr unsigned columns = band_columns<Bits>;
+  using row_maxima = piece_maxima<Bits, band_columns>;
   static constexpr unsigned unrolled = 3;  ///< rows of windows, so that those of x stay where they are
 
   /// The elements that the windows need.
@@ -140,11 +139,11 @@ class around_search {
         left_(place.column > 0) {
     if constexpr (sizeof(Bits) == 4) {
       STASH_UNROLL
-      for (unsigned i = 0; i < 2; ++i)
+      for (unsigned i = 0; i < words; ++i)
         right_[i] = place.columns == i + 1 ? 0xffffffffU : 0;
     } else {
       STASH_UNROLL
-      for (unsigned w = 0; w < 2; ++w)
+      for (unsigned w = 0; w < words; ++w)
         right_[w] = place.columns == 2 * w + 1 ? 0xffffU : place.columns == 2 * w + 2 ? 0xffff0000U : 0;
     }
     rows_[0] = of_row(at_ - width_);
@@ -164,7 +163,7 @@ class around_search {
     row_ = bottom ? 0 : row_;
     row_maxima found;
     STASH_UNROLL
-    for (unsigned w = 0; w < 2; ++w) {
+    for (unsigned w = 0; w < words; ++w) {
       const std::uint32_t own_cell = own.cell[w] + row_maxima::number(3) - of_window(w);
       const std::uint32_t below_cell = below.cell[w] + row_maxima::number(6) - of_window(w);
       take_later<Bits>(top, own.value[w], own_cell, above.value[w], above.cell[w] - of_window(w),
@@ -177,11 +176,12 @@ class around_search {
   STASH_DEVICE std::uint32_t first_cells(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
 
  private:
+  static constexpr unsigned words = band_words<Bits>;
   const vector16* band_;
   std::uint32_t width_, height_;
   std::uint32_t at_, row_;
   bool left_;
-  std::uint32_t right_[2];  ///< all bits of elements of the last column
+  std::uint32_t right_[words];  ///< all bits of elements of the last column
   std::uint32_t first_row_ = 0;
   row_maxima rows_[3];  ///< the numbers of their cells are those of columns
 
@@ -193,16 +193,19 @@ class around_search {
     row.load(band_, at - 1);
     row_maxima best;
     if constexpr (sizeof(Bits) == 4) {
-      // Two columns are the last ones of a window and the first ones of the next.
-      std::uint32_t value = row.word[1], cell = 1;
-      compete_unless<Bits>(right_[0] != 0, row.word[2], 2, value, cell);
-      take_later<Bits>(!left_, value, cell, row.word[0], 0, best.value[0], best.cell[0]);
-      best.value[1] = value;
-      best.cell[1] = cell;
-      compete_unless<Bits>(right_[1] != 0, row.word[3], 3, best.value[1], best.cell[1]);
+      STASH_UNROLL
+      for (unsigned w = 0; w < words; w += 2) {
+        // Two columns are the last ones of a window and the first ones of the next.
+        std::uint32_t value = row.word[w + 1], cell = w + 1;
+        compete_unless<Bits>(right_[w] != 0, row.word[w + 2], w + 2, value, cell);
+        take_later<Bits>(w == 0 && !left_, value, cell, row.word[w], w, best.value[w], best.cell[w]);
+        best.value[w + 1] = value;
+        best.cell[w + 1] = cell;
+        compete_unless<Bits>(right_[w + 1] != 0, row.word[w + 3], w + 3, best.value[w + 1], best.cell[w + 1]);
+      }
     } else {
       STASH_UNROLL
-      for (unsigned w = 0; w < 2; ++w) {
+      for (unsigned w = 0; w < words; ++w) {
         const std::uint32_t first = row.cell(w, 0), own = row.cell(w, 1), last = row.cell(w, 2);
         const std::uint32_t later = greater_masks(own, first) | (w == 0 && !left_ ? 0xffffU : 0);
         const std::uint32_t value = select_bits(later, own, first);
@@ -221,8 +224,7 @@ template <class Bits, unsigned Kernel>
 class apart_search {
  public:
   using bits = Bits;
-  using row_maxima = piece_maxima<Bits, band_columns<Bits>>;
-  static constexpr unsigned columns = band_columns<Bits>;
+  using row_maxima = piece_maxima<Bits, band_columns>;
   static constexpr unsigned unrolled = 1;
 
   /// Rows of x from the first one that the windows need to the last one, and some columns on either side.
@@ -254,7 +256,7 @@ class apart_search {
         static_cast<std::int32_t>(place.column * stride) - static_cast<std::int32_t>(job.columns.pad);
     left_ = column >= 0;
     STASH_UNROLL
-    for (unsigned w = 0; w < 2; ++w) {
+    for (unsigned w = 0; w < words; ++w) {
       STASH_UNROLL
       for (unsigned k = 1; k < Kernel; ++k) {
         outside_[k - 1][w] = 0;
@@ -279,7 +281,7 @@ class apart_search {
       const bool behind = row >= height_;
       const row_maxima next = of_row(plane_at_ + (behind ? height_ - 1 : row) * width_);
       STASH_UNROLL
-      for (unsigned w = 0; w < 2; ++w) {
+      for (unsigned w = 0; w < words; ++w) {
         const std::uint32_t cell = next.cell[w] + row_maxima::number(Kernel * k);
         if (k == 1) {
           compete_in_order(before, behind, next.value[w], cell, found.value[w], found.cell[w]);
@@ -300,7 +302,7 @@ class apart_search {
   STASH_DEVICE std::uint32_t first_cells(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
 
  private:
-  static constexpr unsigned stride = 2, per_word = 4 / sizeof(Bits);
+  static constexpr unsigned stride = 2, words = band_words<Bits>, per_word = 4 / sizeof(Bits);
   static constexpr std::uint32_t element_mask = sizeof(Bits) == 4 ? 0xffffffffU : 0xffffU;
   const vector16* band_;
   std::int32_t width_, height_;
@@ -310,7 +312,7 @@ class apart_search {
   std::int32_t
       plane_at_;  ///< where the first element of the first window is, were it in the plane's first row
   bool left_;     ///< whether the first window begins in x
-  std::uint32_t outside_[Kernel - 1][2];  ///< all bits of elements behind a row, but for first cells
+  std::uint32_t outside_[Kernel - 1][words];  ///< all bits of elements behind a row, but for first cells
   std::uint32_t first_row_ = 0;
 
   STASH_DEVICE static std::int32_t top_of(const pool_job& job, std::uint32_t row) {
@@ -341,7 +343,7 @@ class apart_search {
     row.load(band_, static_cast<std::uint32_t>(at));
     row_maxima best;
     STASH_UNROLL
-    for (unsigned w = 0; w < 2; ++w) {
+    for (unsigned w = 0; w < words; ++w) {
       best.value[w] = row.cell(w, 0);
       best.cell[w] = 0;
       STASH_UNROLL
@@ -374,7 +376,7 @@ STASH_DEVICE void search_band(const pool_job& job, const band_walk& walk, const 
                               const vector16* band, const shared_band& in_band, const Each& each) {
   STASH_NO_UNROLL
   for (std::uint32_t unit = thread_rank(); unit < walk.units; unit += band_threads) {
-    const band_place place(walk, wanted, job.columns.by_out, job.rows.by_out, Search::columns, unit);
+    const band_place place(walk, wanted, job.columns.by_out, job.rows.by_out, unit);
     if (place.rows == 0) return;
     std::uint32_t at = place.at;
     Search search(job, band, in_band, wanted, place);

@@ -30,16 +30,19 @@ STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing, Codes known
   return ((low + sevens) & ~none & codes & known & ~sevens) != 0;
 }
 
-/// The low `Width` bits of the bytes of two words, one behind the other.
+/// Eight codes of `Width` bits out of the bytes of two words, whose other bits are zero.
 template <unsigned Width>
-STASH_DEVICE std::uint32_t packed_bytes(std::uint32_t low, std::uint32_t high) {
-  const auto packed = [](std::uint32_t word) {
-    const std::uint32_t pairs = word | word >> (8 - Width);
-    return (pairs & ((1U << 2 * Width) - 1)) |
-           (pairs >> (16 - 2 * Width) & (((1U << 2 * Width) - 1) << 2 * Width));
-  };
-  constexpr std::uint32_t fields = ((1U << Width) - 1) * 0x01010101U;
-  return packed(low & fields) | packed(high & fields) << (4 * Width % 32);
+STASH_DEVICE std::uint32_t packed_codes(std::uint32_t low, std::uint32_t high) {
+  const auto pairs = [](std::uint32_t word) { return word | word >> (8 - Width); };
+  if constexpr (Width == 4) {
+    return pick_bytes(pairs(low), pairs(high), 0x6420);
+  } else {
+    constexpr std::uint32_t four = (1U << 4 * Width) - 1;
+    const auto fours = [&](std::uint32_t word) {
+      return (pairs(word) | pairs(word) >> (16 - 2 * Width)) & four;
+    };
+    return fours(low) | fours(high) << (4 * Width);
+  }
 }
 
 }  // namespace stash::kernels
