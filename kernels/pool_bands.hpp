@@ -160,52 +160,45 @@ struct shared_band {
     return static_cast<std::uint32_t>(element - first_piece * std::int64_t{piece_elements<Bits>});
   }
 
-  /// Copies the pieces of a map of `values` elements; what lies outside of it is zero. All threads come. A
-  /// sum of all that this thread copied.
+  /// Copies what there is of the pieces in a map of `values` elements. All threads come. A sum of all that
+  /// this thread copied, for is_nan_sum().
   template <class Bits>
   STASH_DEVICE std::uint32_t load(const void* map, std::uint64_t values, vector16* to) const {
     const std::int64_t whole = static_cast<std::int64_t>(values / piece_elements<Bits>) - first_piece;
     const std::uint32_t begin = first_piece < 0 ? static_cast<std::uint32_t>(-first_piece) : 0;
-    const std::uint32_t length =
-        (whole < std::int64_t{pieces} ? static_cast<std::uint32_t>(whole) : pieces) - begin;
-    const auto* const from = static_cast<const vector16*>(map) + first_piece;
+    const std::uint32_t end = whole < std::int64_t{pieces} ? static_cast<std::uint32_t>(whole) : pieces;
+    const auto* const from = static_cast<const vector16*>(map) + (first_piece + begin);
+    const std::uint32_t last = end - begin - 1;
     std::uint32_t sum = 0;
     STASH_NO_UNROLL
-    for (std::uint32_t round = thread_rank(); round < pieces; round += loads * band_threads) {
+    for (std::uint32_t round = begin + thread_rank(); round < end; round += loads * band_threads) {
       vector16 v[loads];
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
-        const std::uint32_t piece = round + k * band_threads;
-        v[k] = piece - begin < length ? from[piece] : at_end<Bits>(map, values, piece);
+        const std::uint32_t piece = round + k * band_threads - begin;
+        v[k] = from[piece < last ? piece : last];
       }
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
         STASH_UNROLL
         for (unsigned w = 0; w < 4; ++w)
           sum = sum_of_words<Bits>(sum, v[k].word[w]);
-        if (round + k * band_threads < pieces) to[round + k * band_threads] = v[k];
+        if (round + k * band_threads < end) to[round + k * band_threads] = v[k];
       }
+    }
+    // A map may end within a piece.
+    const std::uint32_t rest = end < pieces ? static_cast<std::uint32_t>(values % piece_elements<Bits>) : 0;
+    if (thread_rank() < rest) {
+      const std::uint64_t element = values - rest + thread_rank();
+      const Bits bits = static_cast<const Bits*>(map)[element];
+      reinterpret_cast<Bits*>(to + end)[thread_rank()] = bits;
+      sum = sum_of_words<Bits>(sum, bits);
     }
     return sum;
   }
 
  private:
   static constexpr unsigned loads = tuning::loads_in_flight;
-
-  /// A piece that the map has a part of, or nothing.
-  template <class Bits>
-  STASH_DEVICE vector16 at_end(const void* map, std::uint64_t values, std::uint32_t piece) const {
-    vector16 v = {};
-    const std::int64_t first = (first_piece + piece) * std::int64_t{piece_elements<Bits>};
-    if (first < 0 || first >= static_cast<std::int64_t>(values) || piece >= pieces) return v;
-    STASH_UNROLL
-    for (unsigned i = 0; i < piece_elements<Bits>; ++i) {
-      const auto element = static_cast<std::uint64_t>(first) + i;
-      const std::uint32_t bits = element < values ? static_cast<const Bits*>(map)[element] : 0;
-      v.word[i * sizeof(Bits) / 4] |= bits << (8 * sizeof(Bits) * i % 32);
-    }
-    return v;
-  }
 };
 
 /// Writes a block's stretch, of which `pieces` fit into shared memory.

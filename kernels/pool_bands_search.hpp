@@ -274,7 +274,10 @@ class apart_search {
   STASH_DEVICE row_maxima find(unsigned) {
     const bool before = top_ < 0;
     first_row_ = before ? row_maxima::number(Kernel) : 0;
-    row_maxima found = of_row(plane_at_ + (before ? 0 : top_ * width_));
+    // Windows of 3 x 3 begin with the row that those above them end with.
+    if (Kernel == 2 || fresh_) last_ = of_row(plane_at_ + (before ? 0 : top_ * width_));
+    fresh_ = false;
+    row_maxima found = last_;
     STASH_UNROLL
     for (unsigned k = 1; k < Kernel; ++k) {
       const std::int32_t row = top_ + static_cast<std::int32_t>(k);
@@ -289,6 +292,7 @@ class apart_search {
           compete_unless<Bits>(behind, next.value[w], cell, found.value[w], found.cell[w]);
         }
       }
+      last_ = next;
     }
     --plane_rows_;
     top_ += static_cast<std::int32_t>(stride);
@@ -296,6 +300,7 @@ class apart_search {
       plane_rows_ = rows_out_;
       plane_at_ += height_ * width_;
       top_ = first_top_;
+      fresh_ = true;
     }
     return found;
   }
@@ -314,6 +319,8 @@ class apart_search {
   bool left_;     ///< whether the first window begins in x
   std::uint32_t outside_[Kernel - 1][words];  ///< all bits of elements behind a row, but for first cells
   std::uint32_t first_row_ = 0;
+  row_maxima last_ = {};  ///< of the last row of the windows above
+  bool fresh_ = true;     ///< whether there are none in the plane, or none were looked at
 
   STASH_DEVICE static std::int32_t top_of(const pool_job& job, std::uint32_t row) {
     return static_cast<std::int32_t>(row * stride) - static_cast<std::int32_t>(job.rows.pad);

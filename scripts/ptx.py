@@ -265,6 +265,7 @@ def main_path(blocks, accesses, of_two=min):
     goal = packed(accesses[kind] for kind in kinds)
     tops = packed(1 << COUNT_BITS - 1 for _ in kinds)
     steps = {number: packed(block.accesses.get(kind, 0) for kind in kinds) for number, block in blocks.items()}
+    settled = settled_counts(blocks, kinds)
     waiting = [(blocks[0].instructions, 0, steps[0], blocks[0].bytes)]
     least = {(0, steps[0]): blocks[0].instructions}
     while waiting:
@@ -276,7 +277,23 @@ def main_path(blocks, accesses, of_two=min):
         for other in blocks[number].next:
             after = have + steps[other]
             then = cost + blocks[other].instructions
-            if (goal + tops - after) & tops == tops and then < least.get((other, after), then + 1):
+            if ((goal + tops - after) & tops == tops and (after ^ goal) & settled[other] == 0
+                    and then < least.get((other, after), then + 1)):
                 least[other, after] = then
                 heapq.heappush(waiting, (then, other, after, moved + blocks[other].bytes))
     return None
+
+
+def settled_counts(blocks, kinds):
+    """For each block the bits of the counts that no block behind it changes: on a way to the goal they are the goal's."""
+    behind = {number: set() for number in blocks}  # kinds of accesses
+    changed = True
+    while changed:
+        changed = False
+        for number, block in blocks.items():
+            seen = set().union(*(behind[other] | {kind for kind in kinds if blocks[other].accesses.get(kind)}
+                                 for other in block.next))
+            changed |= seen != behind[number]
+            behind[number] = seen
+    every = (1 << COUNT_BITS) - 1
+    return {number: packed(0 if kind in seen else every for kind in kinds) for number, seen in behind.items()}
