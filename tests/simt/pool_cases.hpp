@@ -234,8 +234,14 @@ class device_pool : public testing::TestWithParam<dtype> {
 };
 INSTANTIATE_TEST_SUITE_P(types, device_pool, testing::Values(dtype::f32, dtype::f16, dtype::bf16));
 
-/// Windows that have kernels for runs of a row.
-inline std::vector<pool_window> run_windows() {
+/// The same window where channels come first.
+inline pool_window first(pool_window window) {
+  window.layout = pool_layout::channels_first;
+  return window;
+}
+
+/// Small squares, most of which have kernels of their own where channels come first.
+inline std::vector<pool_window> small_windows() {
   std::vector<pool_window> windows;
   for (const std::int32_t pad : {0, 1}) {
     windows.push_back({2, 2, 2, 2, pad, pad});

@@ -10,7 +10,7 @@ namespace {
 TEST_P(device_pool, blocks_of_pixels) {
   int k = 0;
   std::mt19937 random(13);
-  for (pool_window window : run_windows()) {
+  for (pool_window window : small_windows()) {
     window.layout = pool_layout::channels_last;
     for (const std::int64_t height : {1, 2, 3, 4, 5, 6, 9}) {
       for (const std::int64_t width : {1, 2, 3, 4, 5, 7, 12}) {
@@ -116,7 +116,7 @@ TEST_P(device_pool, coded_strips_of_pixels) {
 
 /// A thread has 16 bytes of the channels of two windows.
 TEST_P(device_pool, small_square_windows_of_channels_take_pairs_of_pixels) {
-  for (pool_window window : run_windows()) {
+  for (pool_window window : small_windows()) {
     window.layout = pool_layout::channels_last;
     geometry g{window, {2, 64, 1, 56, 56, {}}, {}, false};
     ASSERT_TRUE(fit(g, 0));
