@@ -66,14 +66,14 @@ struct pool_call {
   bool small;     ///< positions have 32 bits
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
-  bool runs;      ///< there may be kernels for runs of a row
+  bool rows;      ///< there may be kernels for rows of channels first
   bool pixels;    ///< the same for pixels with groups of channels
 };
 
-/// Whether runs of a row, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
+/// Whether rows, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
 /// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike; so y
 /// must have all slices.
-bool has_runs(const pool_job& job) {
+bool has_kernels(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0 && d.in == d.out;
   const bool square = r.kernel == c.kernel && r.stride == c.stride && r.dilation == 1 && c.dilation == 1;
@@ -116,9 +116,9 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
                y.elements() % group_elements == 0;
   const bool eights = first ? call.pairs : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
-  call.runs = aligned && call.small && first && call.width == 1 && has_runs(job);
-  call.pixels = !first && call.width != 1 && has_runs(job);
-  if (call.runs || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
+  call.rows = aligned && call.small && first && call.width == 1 && has_kernels(job);
+  call.pixels = !first && call.width != 1 && has_kernels(job);
+  if (call.rows || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
   const std::uint64_t channel_units = job.channels / call.width;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
   job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
@@ -155,12 +155,12 @@ void with_padding(const pool_call& call, const Body& body) {
   body(std::integral_constant<unsigned, 1>{});
 }
 
-/// Whether runs are whole pieces of two rows (pool_pieces.hpp). x has values.
+/// Whether rows are whole pieces, two at a time (pool_pieces.hpp). x has values.
 bool in_pieces(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
   const std::uint64_t bytes = width * size_of(type);
-  if (!call.runs || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
+  if (!call.rows || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
       bytes % 16 != 0)
     return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
@@ -183,11 +183,11 @@ piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_r
           static_cast<std::uint32_t>(y_plane)};
 }
 
-/// Whether runs are whole pieces of rows that follow each other (pool_stacks.hpp). x has values.
+/// Whether rows are whole pieces that follow each other (pool_stacks.hpp). x has values.
 bool in_stacks(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
-  if (!call.runs || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
+  if (!call.rows || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
       width * size_of(type) % 16 != 0)
     return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
@@ -216,18 +216,18 @@ stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
 }
 
 /// Stretches of rows of any length (pool_bands.hpp); none, with no values, if the windows have no bands.
-band_grid bands_of(const pool_call& call, dtype type, bool backward) {
+band_grid bands_of(const pool_call& call, dtype type, bool backward, bool searches = false) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   constexpr std::int64_t most = 1 << 29;  // values of a plane
   const bool fits =
       c.stride == 2 ? c.pad <= 1 && r.pad <= 1 : c.pad == 1 && r.pad == 1 && c.in == c.out && r.in == r.out;
-  if (!call.runs || !fits || call.job.x_units == 0 || call.job.y_units == 0 || c.in * r.in >= most ||
+  if (!call.rows || !fits || call.job.x_units == 0 || call.job.y_units == 0 || c.in * r.in >= most ||
       c.out * r.out >= most)
     return {};
   const auto small = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   const band_shape shape{small(c.in),     small(r.in),     small(c.out), small(r.out),
                          small(c.kernel), small(c.stride), small(r.pad), small(c.pad)};
-  return band_grid_of(shape, call.job.x_units, call.job.y_units, size_of(type), backward);
+  return band_grid_of(shape, call.job.x_units, call.job.y_units, size_of(type), backward, searches);
 }
 std::uint64_t stretches_of(const band_grid& grid, std::uint64_t values) {
   return (values + grid.block_values - 1) / grid.block_values;
@@ -524,11 +524,11 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
   const bool has_values = dx.elements() > 0 && dy.elements() > 0;
   const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
-  const band_grid bands = bands_of(call, dx.type, true);
   const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
   if constexpr (std::is_same_v<Source, searched_winners>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
     if (stacks) return backward_stacks(call, dy, source, dx);
+    const band_grid bands = bands_of(call, dx.type, true, true);
     if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
     if (pixels && backward_strips(call, dy, source, dx)) return;
   }
@@ -539,6 +539,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
     if (stacks && !looks && source.passing != pass_source::plane)
       return backward_stacks(call, dy, source, dx);
+    const band_grid bands = bands_of(call, dx.type, true);
     if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
     if (pixels && !looks &&
         (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "pool_pieces.hpp"
+#include "pool.hpp"
 
 namespace stash::kernels {
 
@@ -26,8 +26,8 @@ struct band_pieces {
   unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
   unsigned searched;    ///< going backward: of x, where winners are found again
 };
-/// What is read behind the last value of a band, and written behind that of a stretch.
-inline constexpr unsigned slack_pieces = 2;
+/// What sums write behind the last value of a stretch.
+inline constexpr unsigned slack_pieces = 1;
 template <unsigned Stride>
 inline constexpr band_pieces forward_band =
     Stride == 1 ? band_pieces{1024, 768, 0} : band_pieces{1280, 384, 0};
@@ -60,7 +60,7 @@ inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint
 /// How a map is cut into stretches.
 struct band_grid {
   std::uint64_t values;        ///< of the map that is made
-  std::uint64_t read_values;   ///< of the other one; x and y where x is read, too
+  std::uint64_t read_values;   ///< of the other map
   std::uint32_t block_values;  ///< a multiple of 32
   band_walk search;            ///< for maxima, through rows of y
   band_walk sum;               ///< for gradients
@@ -75,14 +75,15 @@ struct band_shape {
   std::uint32_t kernel, stride;
   std::uint32_t pad_rows, pad_columns;  ///< before x
 
-  /// The most rows that `values` in a row may have a part of.
-  static std::uint32_t rows_with(std::uint32_t values, std::uint32_t row) {
-    return (values + 2 * row - 2) / row;
+  /// The most rows of `length` values that so many consecutive ones may have a part of.
+  static std::uint32_t rows_with(std::uint32_t values, std::uint32_t length) {
+    return (values + 2 * length - 2) / length;
   }
   /// The most rows of x that so many rows of windows need, from the first one to the last.
-  std::uint32_t rows_of_x(std::uint32_t rows) const {
+  std::uint64_t rows_of_x(std::uint32_t rows) const {
     if (stride == 1) return rows + 2;
-    const std::uint32_t beyond = std::max(height, stride * out_height) - stride * out_height;
+    // No window has the last rows of a plane where y is smaller than it might be.
+    const std::uint64_t beyond = std::max(height, stride * out_height) - stride * out_height;
     return (rows - 1) * stride + kernel + ((rows - 1) / out_height + 1) * beyond;
   }
   /// The most rows of windows that cover so many rows of x.
@@ -92,32 +93,38 @@ struct band_shape {
   }
 };
 
-/// The largest stretch whose bands fit; without values if none does. `size`: of an element.
+/// What of shared memory a kernel has.
+constexpr band_pieces band_pieces_of(std::uint32_t stride, bool backward) {
+  if (backward) return stride == 1 ? backward_band<1> : backward_band<2>;
+  return stride == 1 ? forward_band<1> : forward_band<2>;
+}
+
+/// The largest stretch whose bands fit; without values if none does. `size`: of an element. `searches`:
+/// whether winners are found again, going backward.
 inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, std::uint64_t y_values,
-                              std::size_t size, bool backward) {
+                              std::size_t size, bool backward, bool searches) {
   const auto bytes = static_cast<std::uint32_t>(size);
-  const band_pieces pieces = backward            ? shape.stride == 1 ? backward_band<1> : backward_band<2>
-                                        : shape.stride == 1 ? forward_band<1>
-                                                 : forward_band<2>;
+  const band_pieces pieces = band_pieces_of(shape.stride, backward);
   const std::uint32_t beside = shape.stride == 1 ? 2 : 1;
-  // Pieces begin and end anywhere, and columns beside the first and the last row are read.
-  const std::uint32_t read = (pieces.read - 3) * 16 / bytes, searched = (pieces.searched - 3) * 16 / bytes;
+  // Pieces begin and end anywhere, and elements beside the first and the last row are read.
+  const auto room = [&](unsigned count) { return std::uint64_t{count - 3} * 16 / bytes; };
   band_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, 0, {}, {}, {}};
   for (std::uint32_t values = pieces.made * 16 / bytes; values > 0; values -= 32) {
     const std::uint32_t rows = band_shape::rows_with(values, backward ? shape.width : shape.out_width);
     const std::uint32_t windows = backward ? shape.rows_of_y(rows) : rows;
-    const std::uint64_t of_x = std::uint64_t{shape.rows_of_x(windows)} * shape.width;
-    if (of_x > (backward ? searched : read) || (backward && std::uint64_t{windows} * shape.out_width > read))
-      continue;
+    const std::uint64_t of_x = shape.rows_of_x(windows) * shape.width;
+    const std::uint64_t of_y = std::uint64_t{windows} * shape.out_width;
+    const bool fits = backward ? of_y <= room(pieces.read) && (!searches || of_x <= room(pieces.searched))
+                               : of_x <= room(pieces.read);
+    if (!fits) continue;
     grid.block_values = values;
-    grid.search = band_walk_of(windows, shape.out_width, beside);
-    if (!backward) break;
-    if (shape.stride == 1) {
+    if (!backward || searches) grid.search = band_walk_of(windows, shape.out_width, beside);
+    if (backward && shape.stride == 1)
       grid.sum = band_walk_of((values + shape.width - 1) / shape.width, shape.width, beside);
-    } else {
+    if (backward && shape.stride == 2) {
       // A plane may begin and end with half a square.
       const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
-      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, 1);
+      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, beside);
       grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
     }
     break;

@@ -298,21 +298,20 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
   const band_windows& windows = cells.windows;
   const shared_band in_band =
       shared_band::of<Bits>(cells.needed - 1, static_cast<std::uint32_t>(cells.behind - cells.needed) + 1);
-  const std::uint64_t y_values = around ? grid.values : grid.read_values;
   bool careful = false, corrupt = false;
   if constexpr (searched) {
     using search_type = band_search<Bits, Kernel, Stride>;
     if (windows.count > 0) {
       const shared_band of_x = search_type::band_of(job, windows);
       careful = is_nan_sum<Bits>(of_x.load<Bits>(source.x, grid.values, made));
-      in_band.load<Bits>(dy, y_values, gradients);
+      in_band.load<Bits>(dy, grid.read_values, gradients);
       sync_block();
       find_band_cells<search_type>(job, grid.search, source.relu, cells, made, of_x,
                                    reinterpret_cast<std::uint8_t*>(bytes));
     }
   } else {
     corrupt = load_band_cells<Bits, square_cell_bits<Kernel>>(job, source, cells, bytes);
-    in_band.load<Bits>(dy, y_values, gradients);
+    in_band.load<Bits>(dy, grid.read_values, gradients);
   }
   sync_block();
   const std::int64_t plane = static_cast<std::int64_t>(stretch.plane) * job.rows.out * job.columns.out;

@@ -52,7 +52,7 @@ struct band_cells {
     // Some are read at once.
     cells.bytes =
         static_cast<std::uint32_t>(cells.behind + 4 - cells.first + 7) / group_elements * group_elements;
-    const auto values = static_cast<std::int64_t>(Stride == 1 ? grid.values : grid.read_values);
+    const auto values = static_cast<std::int64_t>(grid.read_values);
     band_windows& windows = cells.windows;
     windows.first = cells.needed > 0 ? cells.needed : 0;
     windows.count =
@@ -160,7 +160,7 @@ STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& so
   return corrupt;
 }
 
-/// Finds the bytes of windows in a band of x. All threads come.
+/// Finds the bytes of windows, which are whole rows, in a band of x. All threads come.
 template <class Search>
 STASH_DEVICE void find_band_cells(const pool_job& job, const band_walk& walk, bool relu,
                                   const band_cells& cells, const vector16* band, const shared_band& in_band,

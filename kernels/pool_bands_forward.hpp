@@ -3,6 +3,7 @@
 /// Forward max pooling of bands (pool_bands.hpp).
 
 #include <cstdint>
+#include <type_traits>
 
 #include "pool_bands_search.hpp"
 #include "pool_codes.hpp"

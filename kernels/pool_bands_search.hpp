@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "pool_bands.hpp"
+#include "pool_pieces.hpp"
 
 namespace stash::kernels {
 
@@ -17,7 +18,8 @@ struct band_windows {
   std::uint32_t row, column;  ///< in its plane
 };
 
-/// What a thread's windows have of a row of x. f32: one element in a word. 16 bits: two.
+/// What a thread's windows have of a row of x; and of dy, what a thread's elements have of a row of windows.
+/// f32: one element in a word. 16 bits: two.
 template <class Bits, unsigned Kernel, unsigned Stride>
 struct band_row {
   static constexpr unsigned elements = (band_columns - 1) * Stride + Kernel;
@@ -84,30 +86,18 @@ struct band_place {
   }
 };
 
-/// Of two words of elements the first where it is greater or `only` says so, else the second; and its number.
+/// Lets the elements of a word compete with those before them, unless there are none; they win where there
+/// are none before them.
 template <class Bits>
-STASH_DEVICE void take_later(bool only, std::uint32_t word, std::uint32_t cell, std::uint32_t earlier,
-                             std::uint32_t earlier_cell, std::uint32_t& best, std::uint32_t& best_cell) {
+STASH_DEVICE void compete_in_order(bool first, bool none, std::uint32_t word, std::uint32_t cell,
+                                   std::uint32_t& best, std::uint32_t& best_cell) {
   if constexpr (sizeof(Bits) == 4) {
-    const bool more = only || as_float(word) > as_float(earlier);
-    best = more ? word : earlier;
-    best_cell = more ? cell : earlier_cell;
-  } else {
-    const std::uint32_t more = greater_masks(word, earlier) | (only ? 0xffffffffU : 0);
-    best = select_bits(more, word, earlier);
-    best_cell = select_bits(more, cell, earlier_cell);
-  }
-}
-/// Lets the elements of a word compete, unless they are not there.
-template <class Bits>
-STASH_DEVICE void compete_unless(bool none, std::uint32_t word, std::uint32_t cell, std::uint32_t& best,
-                                 std::uint32_t& best_cell) {
-  if constexpr (sizeof(Bits) == 4) {
-    const bool more = as_float(word) > as_float(best) && !none;
+    const bool more = (as_float(word) > as_float(best) && !none) || first;
     best = more ? word : best;
     best_cell = more ? cell : best_cell;
   } else {
-    const std::uint32_t more = greater_masks(word, best) & (none ? 0 : 0xffffffffU);
+    const std::uint32_t more =
+        (greater_masks(word, best) & (none ? 0 : 0xffffffffU)) | (first ? 0xffffffffU : 0);
     best = select_bits(more, word, best);
     best_cell = select_bits(more, cell, best_cell);
   }
@@ -166,9 +156,10 @@ class around_search {
     for (unsigned w = 0; w < words; ++w) {
       const std::uint32_t own_cell = own.cell[w] + row_maxima::number(3) - of_window(w);
       const std::uint32_t below_cell = below.cell[w] + row_maxima::number(6) - of_window(w);
-      take_later<Bits>(top, own.value[w], own_cell, above.value[w], above.cell[w] - of_window(w),
-                       found.value[w], found.cell[w]);
-      compete_unless<Bits>(bottom, below.value[w], below_cell, found.value[w], found.cell[w]);
+      found.value[w] = above.value[w];
+      found.cell[w] = above.cell[w] - of_window(w);
+      compete_in_order<Bits>(top, false, own.value[w], own_cell, found.value[w], found.cell[w]);
+      compete_in_order<Bits>(false, bottom, below.value[w], below_cell, found.value[w], found.cell[w]);
     }
     return found;
   }
@@ -197,11 +188,14 @@ class around_search {
       for (unsigned w = 0; w < words; w += 2) {
         // Two columns are the last ones of a window and the first ones of the next.
         std::uint32_t value = row.word[w + 1], cell = w + 1;
-        compete_unless<Bits>(right_[w] != 0, row.word[w + 2], w + 2, value, cell);
-        take_later<Bits>(w == 0 && !left_, value, cell, row.word[w], w, best.value[w], best.cell[w]);
+        compete_in_order<Bits>(false, right_[w] != 0, row.word[w + 2], w + 2, value, cell);
+        best.value[w] = row.word[w];
+        best.cell[w] = w;
+        compete_in_order<Bits>(w == 0 && !left_, false, value, cell, best.value[w], best.cell[w]);
         best.value[w + 1] = value;
         best.cell[w + 1] = cell;
-        compete_unless<Bits>(right_[w + 1] != 0, row.word[w + 3], w + 3, best.value[w + 1], best.cell[w + 1]);
+        compete_in_order<Bits>(false, right_[w + 1] != 0, row.word[w + 3], w + 3, best.value[w + 1],
+                               best.cell[w + 1]);
       }
     } else {
       STASH_UNROLL
@@ -286,11 +280,7 @@ class apart_search {
       STASH_UNROLL
       for (unsigned w = 0; w < words; ++w) {
         const std::uint32_t cell = next.cell[w] + row_maxima::number(Kernel * k);
-        if (k == 1) {
-          compete_in_order(before, behind, next.value[w], cell, found.value[w], found.cell[w]);
-        } else {
-          compete_unless<Bits>(behind, next.value[w], cell, found.value[w], found.cell[w]);
-        }
+        compete_in_order<Bits>(k == 1 && before, behind, next.value[w], cell, found.value[w], found.cell[w]);
       }
       last_ = next;
     }
@@ -330,21 +320,6 @@ class apart_search {
                                                   std::int32_t row) {
     return (static_cast<std::int64_t>(wanted.plane) * job.rows.in + row) * job.columns.in;
   }
-  /// compete_unless(), or wins where nothing was there before.
-  STASH_DEVICE static void compete_in_order(bool first, bool none, std::uint32_t word, std::uint32_t cell,
-                                            std::uint32_t& best, std::uint32_t& best_cell) {
-    if constexpr (sizeof(Bits) == 4) {
-      const bool more = (as_float(word) > as_float(best) && !none) || first;
-      best = more ? word : best;
-      best_cell = more ? cell : best_cell;
-    } else {
-      const std::uint32_t more =
-          (greater_masks(word, best) & (none ? 0 : 0xffffffffU)) | (first ? 0xffffffffU : 0);
-      best = select_bits(more, word, best);
-      best_cell = select_bits(more, cell, best_cell);
-    }
-  }
-
   STASH_DEVICE row_maxima of_row(std::int32_t at) const {
     band_row<Bits, Kernel, stride> row;
     row.load(band_, static_cast<std::uint32_t>(at));
@@ -358,7 +333,7 @@ class apart_search {
         const bool first = k == 1 && w == 0 && !left_;
         const std::uint32_t value = row.cell(w, k), outside = outside_[k - 1][w];
         if constexpr (sizeof(Bits) == 4) {
-          compete_in_order(first, outside != 0, value, k, best.value[w], best.cell[w]);
+          compete_in_order<Bits>(first, outside != 0, value, k, best.value[w], best.cell[w]);
         } else {
           std::uint32_t more = greater_masks(value, best.value[w]) & ~outside;
           if (k == 1 && w == 0) more |= left_ ? 0 : 0xffffU;

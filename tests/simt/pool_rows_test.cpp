@@ -125,6 +125,8 @@ TEST_P(device_pool, stretches_of_bands) {
       geometry g{window, x, {}, x.d > 1};
       // Some planes of x end with rows and columns that no window begins in.
       if (!fit(g, window.pad_top > 0 && (window.stride_h == 1 || k % 2 == 0) ? 1 : 0)) continue;
+      // Or many.
+      if (window.stride_h == 2 && k % 3 == 0) g.y.h = (g.y.h + 2) / 3;
       SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
       simt::set_schedule(schedule_of(++k));
       layer_case(g, GetParam(), k % 2 == 1, rules[k / 2 % 2], 0, random,
@@ -135,6 +137,24 @@ TEST_P(device_pool, stretches_of_bands) {
     }
   }
   EXPECT_GT(k, 50);
+}
+
+/// A plane of which y has one row of a million: no band is so long.
+TEST_P(device_pool, few_windows_of_a_high_plane) {
+  const std::int64_t height = GetParam() == dtype::f32 ? 2796205 : 1398104;
+  geometry g{first({3, 3, 2, 2}), {1, 2, 1, height, 1, {}}, {1, 2, 1, 1, 1, {}}, false};
+  g.window.pad_left = 1;
+  std::mt19937 random(41);
+  stored_map x(g.x, GetParam(), true, false, 0), y(g.y, GetParam(), true, false, 0), expected = y;
+  std::vector<std::uint32_t> values(static_cast<std::size_t>(g.x.count()), exact(GetParam(), 1));
+  for (const std::size_t plane : {std::size_t{0}, static_cast<std::size_t>(height)})
+    values[plane + 1] = exact(GetParam(), 2);
+  x.fill(values);
+  max_pool_forward(in_space(x.view(), on_host), in_space(expected.view(), on_host), g.window, {}, rules[0],
+                   on_host);
+  max_pool_forward(in_space(x.view(), on_device), in_space(y.view(), on_device), g.window, {}, rules[0],
+                   on_device);
+  EXPECT_EQ(y.bits(), expected.bits());
 }
 
 /// The maps of networks are pooled by blocks of which each makes some thousands of values.
