@@ -167,30 +167,32 @@ struct shared_band {
     return static_cast<std::uint32_t>(element - first_piece * std::int64_t{piece_elements<Bits>});
   }
 
-  /// Copies what there is of the pieces in a map of `values` elements. All threads come. A sum of all that
-  /// this thread copied, for is_nan_sum().
-  template <class Bits>
+  /// Copies what there is of the pieces in a map of `values` elements; there are at most `Most`, and all are
+  /// under way before the first is used. All threads come. A sum of all that this thread copied, for
+  /// is_nan_sum().
+  template <class Bits, unsigned Most>
   STASH_DEVICE std::uint32_t load(const void* map, std::uint64_t values, vector16* to) const {
+    constexpr unsigned loads = Most / band_threads;
+    static_assert(Most % band_threads == 0);
     const std::int64_t whole = static_cast<std::int64_t>(values / piece_elements<Bits>) - first_piece;
     const std::uint32_t begin = first_piece < 0 ? static_cast<std::uint32_t>(-first_piece) : 0;
     const std::uint32_t end = whole < std::int64_t{pieces} ? static_cast<std::uint32_t>(whole) : pieces;
-    const auto* const from = static_cast<const vector16*>(map) + (first_piece + begin);
-    const std::uint32_t last = end - begin - 1;
     std::uint32_t sum = 0;
-    STASH_NO_UNROLL
-    for (std::uint32_t round = begin + thread_rank(); round < end; round += loads * band_threads) {
+    if (begin + thread_rank() < end) {
+      const auto* const from = static_cast<const vector16*>(map) + first_piece;
       vector16 v[loads];
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
-        const std::uint32_t piece = round + k * band_threads - begin;
-        v[k] = from[piece < last ? piece : last];
+        const std::uint32_t piece = begin + thread_rank() + k * band_threads;
+        v[k] = from[piece < end - 1 ? piece : end - 1];
       }
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
         STASH_UNROLL
         for (unsigned w = 0; w < 4; ++w)
           sum = sum_of_words<Bits>(sum, v[k].word[w]);
-        if (round + k * band_threads < end) to[round + k * band_threads] = v[k];
+        const std::uint32_t piece = begin + thread_rank() + k * band_threads;
+        if (piece < end) to[piece] = v[k];
       }
     }
     // A map may end within a piece.
@@ -203,9 +205,6 @@ struct shared_band {
     }
     return sum;
   }
-
- private:
-  static constexpr unsigned loads = tuning::loads_in_flight;
 };
 
 /// Writes a block's stretch, of which `pieces` fit into shared memory.

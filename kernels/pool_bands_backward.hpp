@@ -303,15 +303,15 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
     using search_type = band_search<Bits, Kernel, Stride>;
     if (windows.count > 0) {
       const shared_band of_x = search_type::band_of(job, windows);
-      careful = is_nan_sum<Bits>(of_x.load<Bits>(source.x, grid.values, made));
-      in_band.load<Bits>(dy, grid.read_values, gradients);
+      careful = is_nan_sum<Bits>(of_x.load<Bits, pieces.searched>(source.x, grid.values, made));
+      in_band.load<Bits, pieces.read>(dy, grid.read_values, gradients);
       sync_block();
       find_band_cells<search_type>(job, grid.search, source.relu, cells, made, of_x,
                                    reinterpret_cast<std::uint8_t*>(bytes));
     }
   } else {
     corrupt = load_band_cells<Bits, square_cell_bits<Kernel>>(job, source, cells, bytes);
-    in_band.load<Bits>(dy, grid.read_values, gradients);
+    in_band.load<Bits, pieces.read>(dy, grid.read_values, gradients);
   }
   sync_block();
   const std::int64_t plane = static_cast<std::int64_t>(stretch.plane) * job.rows.out * job.columns.out;

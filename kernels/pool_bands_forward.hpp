@@ -89,7 +89,7 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
     const band_windows wanted{static_cast<std::int64_t>(stretch.first), stretch.count, stretch.plane,
                               stretch.row, stretch.column};
     const shared_band in_band = search_type::band_of(job, wanted);
-    note_care(notes, is_nan_sum<Bits>(in_band.load<Bits>(x, grid.read_values, band)));
+    note_care(notes, is_nan_sum<Bits>(in_band.load<Bits, pieces.read>(x, grid.read_values, band)));
     sync_block();
     if (any_care(notes)) {
       find_band_maxima_with_care<Bits>(job, relu, stretch, x, values, codes);
