@@ -184,12 +184,20 @@ void add_dropout(std::vector<measured_case>& cases) {
 struct pooling {
   bool with_relu;
   pool_window window;
+  /// Of planes, where channels come first. A map that they do not divide has some values more.
+  std::int64_t side = 64, pooled_side = window.stride_h == 2 ? 32 : 64;
 
-  /// x, and y = x pooled by two or, with windows one apart and padding, as large as x. With channels first a
-  /// map is planes of 64 x 64.
-  tensor_view whole(const device_map& m) const { return with_planes(m, 64); }
-  tensor_view pooled(const device_map& m) const { return with_planes(m, halves() ? 32 : 64); }
-  shape pooled_dims(const map_form& form) const { return halves() ? form.pooled_dims() : form.dims(); }
+  /// x, and y = x pooled by two or, with windows one apart and padding, as large as x.
+  tensor_view whole(const device_map& m) const { return with_planes(m, side); }
+  tensor_view pooled(const device_map& m) const { return with_planes(m, pooled_side); }
+  shape pooled_dims(const map_form& form) const {
+    if (first()) return {1, form.elements() / side / side, pooled_side, pooled_side};
+    return window.stride_h == 2 ? form.pooled_dims() : form.dims();
+  }
+  std::uint64_t bytes_of_whole(const device_map& m) const {
+    const const_tensor_view x = whole(m);
+    return static_cast<std::uint64_t>(x.elements()) * size_of(x.type);
+  }
   encoding form() const {
     return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
             .window_cells = static_cast<std::uint16_t>(window.cells())};
@@ -218,11 +226,10 @@ struct pooling {
   }
 
  private:
-  bool halves() const { return window.stride_h == 2; }
-  /// A map as it is, or where channels come first as planes of `side` x `side`.
-  tensor_view with_planes(const device_map& m, std::int64_t side) const {
-    if (window.layout == pool_layout::channels_last) return m.view();
-    return m.part(0, {1, m.elements() / side / side, side, side});
+  bool first() const { return window.layout == pool_layout::channels_first; }
+  /// A map as it is, or where channels come first as planes of `length` x `length`.
+  tensor_view with_planes(const device_map& m, std::int64_t length) const {
+    return first() ? m.part(0, {1, m.elements() / length / length, length, length}) : m.view();
   }
 };
 
@@ -234,7 +241,7 @@ measured_case pool_forward(std::string name, const pooling& p, bool writes) {
               return {[](void*) {},
                       [=](void* stream) { p.forward(*x, *y, {}, stream); },
                       [] {},
-                      x->bytes() + y->bytes(),
+                      p.bytes_of_whole(*x) + y->bytes(),
                       0,
                       x->bytes()};
             }
@@ -242,7 +249,7 @@ measured_case pool_forward(std::string name, const pooling& p, bool writes) {
             return {[=](void* stream) { kept->reset(stream); },
                     [=](void* stream) { p.forward(*x, *y, kept->write(), stream); },
                     [=] { kept->verify(); },
-                    x->bytes() + y->bytes() + kept->bytes(),
+                    p.bytes_of_whole(*x) + y->bytes() + kept->bytes(),
                     kept->bytes(),
                     x->bytes()};
           }};
@@ -259,14 +266,14 @@ measured_case pool_backward(std::string name, const pooling& p, bool from_form) 
               return {[](void*) {},
                       [=](void* stream) { p.dense_backward(*dy, *x, *dx, stream); },
                       [] {},
-                      2 * x->bytes() + dy->bytes(),
+                      2 * p.bytes_of_whole(*x) + dy->bytes(),
                       0,
                       x->bytes()};
             }
             return {[](void*) {},
                     [=](void* stream) { p.backward(*dy, kept->read(), *dx, stream); },
                     [=] { kept->verify(); },
-                    dx->bytes() + dy->bytes() + kept->bytes(),
+                    p.bytes_of_whole(*dx) + dy->bytes() + kept->bytes(),
                     kept->bytes(),
                     x->bytes()};
           }};
@@ -298,6 +305,14 @@ void add_pooling(std::vector<measured_case>& cases) {
                                 .pad_left = 1,
                                 .layout = layout};
     add_pooling(cases, {false, one_apart}, "_3x3_stride_1" + planes);
+    if (layout == pool_layout::channels_last) continue;
+    // Rows that are no whole pieces of 16 bytes.
+    const auto square = [](std::int32_t kernel) {
+      return pool_window{.kernel_h = kernel, .kernel_w = kernel, .layout = pool_layout::channels_first};
+    };
+    add_pooling(cases, {false, square(2), 14, 7}, "_14x14" + planes);
+    add_pooling(cases, {false, square(3), 55, 27}, "_3x3_55x55" + planes);
+    add_pooling(cases, {false, one_apart, 35, 35}, "_3x3_stride_1_35x35" + planes);
   }
 }
 

@@ -189,6 +189,12 @@ TEST_F(large_pool, channels_first) {
                           {4 * many + few, 5, 6, 5},
                           {few, 5, 6, 5}});
   }
+  expect_layers_of_cpu({"odd rows, one apart",
+                        channels_first({3, 3, 1, 1, 1, 1}),
+                        {4 * many + few, 5, 12, 10},
+                        {few, 5, 12, 10},
+                        {4 * many + few, 5, 12, 10},
+                        {few, 5, 12, 10}});
 }
 
 /// The same of stacks (pool_stacks.hpp).
