@@ -133,7 +133,7 @@ STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& so
       const std::uint32_t skipped = at < begin ? static_cast<std::uint32_t>(begin - at) : 0;
       const std::uint32_t count = end - at < eight ? static_cast<std::uint32_t>(end - at) : group_elements;
       codes = words[at / eight];
-      blocked = 0xff << count | ((1U << skipped) - 1);
+      blocked = 0xffU << count | ((1U << skipped) - 1);
       if constexpr (Width == 4) {
         const std::uint32_t known = ~four_times(blocked & 0xff);
         corrupt = any_beyond_cells(codes, source.passing, known) || corrupt;
