@@ -26,8 +26,9 @@ struct pool_geometry {
   shape x, y;
 };
 
-/// Half of the layers are pooled by two or by three overlapping, as networks do; in half of those that have
-/// channels last these come in eights.
+/// Half of the layers are pooled by two, by three overlapping or by three around each value, as networks do,
+/// and have rows of whole pieces of 16 bytes or of any length; in half of those that have channels last these
+/// come in eights.
 pool_geometry random_geometry(generator& random) {
   const auto any = [&](std::uint32_t low, std::uint32_t high) {
     return static_cast<std::int32_t>(low + random.below(high - low + 1));
@@ -37,7 +38,13 @@ pool_geometry random_geometry(generator& random) {
     pool_window& w = g.window;
     const bool deep = any(0, 3) == 0;
     const bool usual = any(0, 1) == 0;
-    if (usual && any(0, 1) == 0) w = {3, 3, 2, 2, 1, 1};
+    std::int64_t behind = 0;
+    if (usual) {
+      const std::int32_t kind = any(0, 2);
+      if (kind == 1) w = {3, 3, 2, 2, 1, 1};
+      if (kind == 2) w = {3, 3, 1, 1, 1, 1};
+      behind = w.stride_h == 1 ? 1 : 0;
+    }
     if (!usual) {
       w = {any(1, 5), any(1, 5), any(1, 3), any(1, 3), any(0, 2), any(0, 2)};
       w.dilation_h = any(1, 2);
@@ -50,7 +57,8 @@ pool_geometry random_geometry(generator& random) {
     }
     w.layout = any(0, 1) == 0 ? pool_layout::channels_last : pool_layout::channels_first;
     const std::int64_t n = any(1, 3), c = any(0, 1) == 0 ? 8 * any(1, 5) : any(1, 20);
-    const std::int64_t in[] = {deep ? any(1, 6) : 1, any(1, 18), usual ? 4 * any(1, 10) : any(1, 30)};
+    const std::int64_t width = usual && any(0, 1) == 0 ? 4 * any(1, 10) : any(1, usual ? 60 : 30);
+    const std::int64_t in[] = {deep ? any(1, 6) : 1, any(1, 18), width};
     const std::int32_t kernel[] = {w.kernel_d, w.kernel_h, w.kernel_w};
     const std::int32_t stride[] = {w.stride_d, w.stride_h, w.stride_w};
     const std::int32_t pad[] = {w.pad_front, w.pad_top, w.pad_left};
@@ -59,7 +67,7 @@ pool_geometry random_geometry(generator& random) {
     bool fits = true;
     for (int axis = 0; axis < 3; ++axis) {
       const std::int64_t reach = std::int64_t{kernel[axis] - 1} * dilation[axis];
-      const std::int64_t room = in[axis] + pad[axis] - reach - 1;
+      const std::int64_t room = in[axis] + pad[axis] + (axis > 0 ? behind : 0) - reach - 1;
       fits = fits && pad[axis] <= reach && room >= 0;
       out[axis] = room < 0 ? 0 : room / stride[axis] + 1;
     }
