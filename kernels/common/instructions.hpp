@@ -245,8 +245,8 @@ STASH_DEVICE std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// Adds a value to a sum if two words are the same. A choice between the value and zero would cost one instruction
-/// more.
+/// Adds a value to a sum if two words are the same. A choice between the value and zero would cost one
+/// instruction more.
 STASH_DEVICE void add_if_same(float& sum, float value, std::uint32_t a, std::uint32_t b) {
   asm("{\n\t"
       ".reg .pred same;\n\t"
