@@ -66,7 +66,7 @@ struct pool_call {
   bool small;     ///< positions have 32 bits
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
-  bool rows;      ///< there may be kernels for rows of channels first
+  bool planes;    ///< there may be kernels for small squares in planes, whose channels come first
   bool pixels;    ///< the same for pixels with groups of channels
 };
 
@@ -116,9 +116,9 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
                y.elements() % group_elements == 0;
   const bool eights = first ? call.pairs : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
-  call.rows = aligned && call.small && first && call.width == 1 && has_kernels(job);
+  call.planes = aligned && call.small && first && call.width == 1 && has_kernels(job);
   call.pixels = !first && call.width != 1 && has_kernels(job);
-  if (call.rows || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
+  if (call.planes || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
   const std::uint64_t channel_units = job.channels / call.width;
   job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
   job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
@@ -160,7 +160,7 @@ bool in_pieces(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
   const std::uint64_t bytes = width * size_of(type);
-  if (!call.rows || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
+  if (!call.planes || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
       bytes % 16 != 0)
     return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
@@ -187,7 +187,7 @@ piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_r
 bool in_stacks(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
-  if (!call.rows || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
+  if (!call.planes || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
       width * size_of(type) % 16 != 0)
     return false;
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
@@ -221,7 +221,7 @@ band_grid bands_of(const pool_call& call, dtype type, bool backward, bool search
   constexpr std::int64_t most = 1 << 29;  // values of a plane
   const bool fits =
       c.stride == 2 ? c.pad <= 1 && r.pad <= 1 : c.pad == 1 && r.pad == 1 && c.in == c.out && r.in == r.out;
-  if (!call.rows || !fits || call.job.x_units == 0 || call.job.y_units == 0 || c.in * r.in >= most ||
+  if (!call.planes || !fits || call.job.x_units == 0 || call.job.y_units == 0 || c.in * r.in >= most ||
       c.out * r.out >= most)
     return {};
   const auto small = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };

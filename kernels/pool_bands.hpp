@@ -14,7 +14,7 @@
 
 namespace stash::kernels {
 
-inline constexpr unsigned band_threads = tuning::band_threads;
+using tuning::band_threads;
 
 /// Values of a thread in a row, and the words that they are: one element in each of f32, two of 16 bits.
 inline constexpr unsigned band_columns = 4;
@@ -26,7 +26,7 @@ struct band_pieces {
   unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
   unsigned searched;    ///< going backward: of x, where winners are found again
 };
-/// What sums write behind the last value of a stretch.
+/// What sums write behind the last value of a stretch: some columns that are not there.
 inline constexpr unsigned slack_pieces = 1;
 template <unsigned Stride>
 inline constexpr band_pieces forward_band =
@@ -41,7 +41,7 @@ struct band_walk {
   std::uint32_t rows;   ///< of a thread
   std::uint32_t units;  ///< threads, if there were so many
 };
-/// The walk that takes a block the least time. `beside`: rows that it looks at
+/// The walk that takes a block the least time. `beside`: rows that take a thread as long as all that it does
 /// besides its own.
 inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t beside) {
   const auto parts = [](std::uint32_t all, std::uint32_t most) { return (all + most - 1) / most; };
@@ -145,6 +145,10 @@ struct band_stretch {
     count = left < grid.block_values ? static_cast<std::uint32_t>(left) : grid.block_values;
     column = static_cast<std::uint32_t>(take_digit(plane, width));
     row = static_cast<std::uint32_t>(take_digit(plane, height));
+  }
+  /// The row of the last value, counted from the first one of the first value's plane. There are values.
+  STASH_DEVICE std::uint32_t last_row(const divisor& width) const {
+    return row + small_quotient(column + count - 1, width);
   }
 };
 

@@ -30,31 +30,6 @@ STASH_DEVICE stack_choices<band_columns, 0x10001> band_choices_at(const vector16
           {pick_bytes(first, 0, 0x4241), pick_bytes(funnel_right(first, last, 24), 0, 0x4140)}};
 }
 
-/// Gradients of a row of windows, exact but for NaN, whose sign may be lost.
-template <class Bits>
-STASH_DEVICE void floats_of_row(const band_row<Bits, 3, 1>& row, const element_type& type,
-                                float (&values)[band_columns + 2]) {
-  STASH_UNROLL
-  for (unsigned i = 0; i < band_row<Bits, 3, 1>::words; ++i) {
-    if constexpr (sizeof(Bits) == 4) {
-      values[i] = as_float(row.word[i]);
-    } else if (type.bf16) {
-      values[2 * i] = as_float(row.word[i] << 16);
-      values[2 * i + 1] = as_float(row.word[i] & 0xffff0000U);
-    } else {
-      halves_to_floats(row.word[i], values + 2 * i);
-    }
-  }
-}
-/// The same of one.
-template <class Bits>
-STASH_DEVICE float float_of(Bits value, const element_type& type) {
-  if constexpr (sizeof(Bits) == 4) {
-    return as_float(value);
-  } else {
-    return type.bf16 ? as_float(std::uint32_t{value} << 16) : half_to_float(value);
-  }
-}
 /// Sums, none of which is NaN, as elements.
 template <class Bits>
 STASH_DEVICE void words_of_sums(const float (&sums)[band_columns], const element_type& type,
@@ -110,7 +85,7 @@ STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, cons
         band_row<Bits, 3, 1> gradients;
         gradients.load(maps.dy, maps.first_dy + window);
         float gradient[columns + 2];
-        floats_of_row(gradients, job.type, gradient);
+        floats_of_words<Bits>(gradients.word, job.type, gradient);
         const auto chosen = band_choices_at(maps.bytes, maps.first_byte + window);
         window += width;
         chosen.add(1, gradient, open[1 - r]);
@@ -168,8 +143,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
   const auto* const gradients = reinterpret_cast<const Bits*>(maps.dy);
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(maps.bytes);
   // Rows of squares from the one of the stretch's first value to that of its last one.
-  std::uint32_t last_plane =
-      stretch.row + small_quotient(stretch.column + stretch.count - 1, job.columns.by_in);
+  std::uint32_t last_plane = stretch.last_row(job.columns.by_in);
   const std::uint32_t last_row = take_small_digit(last_plane, job.rows.by_in);
   const auto row_of = [&](std::uint32_t row) { return (row + static_cast<std::uint32_t>(pad_top)) / 2; };
   const std::uint32_t first_square = row_of(stretch.row);
@@ -287,8 +261,8 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
   begin_kernel();
   constexpr bool searched = std::is_same_v<Source, searched_winners>, around = Stride == 1;
   constexpr band_pieces pieces = backward_band<Stride>;
-  STASH_SHARED(vector16, gradients, pieces.read + slack_pieces);
-  STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits) + slack_pieces);
+  STASH_SHARED(vector16, gradients, pieces.read);
+  STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits));
   // Where x was, when winners have been found in it.
   STASH_SHARED(vector16, made, (searched ? pieces.searched : pieces.made) + slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);

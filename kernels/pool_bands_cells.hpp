@@ -28,7 +28,7 @@ struct band_cells {
     const auto width = static_cast<std::int32_t>(job.columns.out),
                height = static_cast<std::int32_t>(job.rows.out);
     const auto pad = static_cast<std::int32_t>(job.rows.pad);
-    std::uint32_t plane = stretch.row + small_quotient(stretch.column + stretch.count - 1, job.columns.by_in);
+    std::uint32_t plane = stretch.last_row(job.columns.by_in);
     const auto last = static_cast<std::int32_t>(take_small_digit(plane, job.rows.by_in));
     const std::int32_t last_plane = static_cast<std::int32_t>(plane) * height;
     // Rows of windows, counted from the first plane's first one.

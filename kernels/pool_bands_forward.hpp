@@ -78,9 +78,9 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
   begin_kernel();
   using search_type = band_search<Bits, Kernel, Stride>;
   constexpr band_pieces pieces = forward_band<Stride>;
-  STASH_SHARED(vector16, band, pieces.read + slack_pieces);
-  STASH_SHARED(vector16, made, pieces.made + slack_pieces);
-  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits) + slack_pieces);
+  STASH_SHARED(vector16, band, pieces.read);
+  STASH_SHARED(vector16, made, pieces.made);
+  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits));
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
   auto* const values = reinterpret_cast<Bits*>(made);
   auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes);

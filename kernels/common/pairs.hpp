@@ -16,29 +16,45 @@ constexpr std::uint32_t both(std::uint32_t half) {
   return half * 0x10001U;
 }
 
-/// The words of eight 16-bit elements as f32, exact but for NaN, whose sign may be lost.
-STASH_DEVICE void floats_of_pairs(const std::uint32_t (&words)[4], const element_type& type, float* values) {
+/// Words of 16-bit elements as f32, exact but for NaN, whose sign may be lost.
+template <unsigned Words>
+STASH_DEVICE void floats_of_pairs(const std::uint32_t (&words)[Words], const element_type& type,
+                                  float* values) {
   if (type.bf16) {
     STASH_UNROLL
-    for (unsigned w = 0; w < 4; ++w) {
+    for (unsigned w = 0; w < Words; ++w) {
       values[2 * w] = as_float(words[w] << 16);
       values[2 * w + 1] = as_float(words[w] & 0xffff0000U);
     }
   } else {
     STASH_UNROLL
-    for (unsigned w = 0; w < 4; ++w)
+    for (unsigned w = 0; w < Words; ++w)
       halves_to_floats(words[w], values + 2 * w);
   }
 }
-/// The same of a piece, of any type.
-template <class Bits>
-STASH_DEVICE void floats_of_piece(const vector16& piece, const element_type& type, float* values) {
+/// The same of words of any type.
+template <class Bits, unsigned Words>
+STASH_DEVICE void floats_of_words(const std::uint32_t (&words)[Words], const element_type& type,
+                                  float* values) {
   if constexpr (sizeof(Bits) == 4) {
     STASH_UNROLL
-    for (unsigned i = 0; i < 4; ++i)
-      values[i] = as_float(piece.word[i]);
+    for (unsigned i = 0; i < Words; ++i)
+      values[i] = as_float(words[i]);
   } else {
-    floats_of_pairs(piece.word, type, values);
+    floats_of_pairs(words, type, values);
+  }
+}
+template <class Bits>
+STASH_DEVICE void floats_of_piece(const vector16& piece, const element_type& type, float* values) {
+  floats_of_words<Bits>(piece.word, type, values);
+}
+/// The same of one element.
+template <class Bits>
+STASH_DEVICE float float_of(Bits value, const element_type& type) {
+  if constexpr (sizeof(Bits) == 4) {
+    return as_float(value);
+  } else {
+    return type.bf16 ? as_float(std::uint32_t{value} << 16) : half_to_float(value);
   }
 }
 /// The same of a group's pieces.
