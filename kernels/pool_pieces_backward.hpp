@@ -71,8 +71,23 @@ struct piece_gradients {
   template <unsigned Pad>
   STASH_DEVICE void to_f32s(const element_type& type, float* values) const {
     constexpr unsigned first = Pad == 0 ? 1 : 0, last = Pad == 0 ? 0 : piece_windows<Bits>;
-    floats_of_words<Bits>(begin.word, type, values + first);
-    values[last] = float_of(more, type);
+    if constexpr (sizeof(Bits) == 4) {
+      values[first] = as_float(begin.word[0]);
+      values[first + 1] = as_float(begin.word[1]);
+      values[last] = as_float(more);
+    } else if (type.bf16) {
+      STASH_UNROLL
+      for (unsigned w = 0; w < 2; ++w) {
+        values[first + 2 * w] = as_float(begin.word[w] << 16);
+        values[first + 2 * w + 1] = as_float(begin.word[w] & 0xffff0000U);
+      }
+      values[last] = as_float(std::uint32_t{more} << 16);
+    } else {
+      STASH_UNROLL
+      for (unsigned w = 0; w < 2; ++w)
+        halves_to_floats(begin.word[w], values + first + 2 * w);
+      values[last] = half_to_float(more);
+    }
   }
 };
 

@@ -31,8 +31,16 @@ struct stack_gradients {
   STASH_DEVICE void to_f32s(const element_type& type, float (&values)[covering_stack<Bits>]) const {
     constexpr unsigned last = covering_stack<Bits> - 1;
     floats_of_piece<Bits>(piece, type, values + 1);
-    values[0] = float_of(left, type);
-    values[last] = float_of(right, type);
+    if constexpr (sizeof(Bits) == 4) {
+      values[0] = as_float(left);
+      values[last] = as_float(right);
+    } else if (type.bf16) {
+      values[0] = as_float(std::uint32_t{left} << 16);
+      values[last] = as_float(std::uint32_t{right} << 16);
+    } else {
+      values[0] = half_to_float(left);
+      values[last] = half_to_float(right);
+    }
   }
 };
 
