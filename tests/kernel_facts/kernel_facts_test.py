@@ -308,9 +308,25 @@ class TableTest(unittest.TestCase):
 class CommandTest(unittest.TestCase):
     """scripts/kernel_facts with a compiler that is not there, or prints what it is told to."""
 
-    def run_facts(self, *arguments):
+    def run_facts(self, *arguments, **environment):
         return subprocess.run([sys.executable, "-B", os.path.join(SCRIPTS, "kernel_facts"), *arguments],
-                              capture_output=True, text=True, check=False)
+                              capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+    def test_the_compiler_that_cmake_would_take_comes_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            named, on_path = (os.path.join(folder, name) for name in ("other_nvcc", "nvcc"))
+            for path in (named, on_path):
+                with open(path, "w", encoding="ascii"):
+                    os.chmod(path, 0o755)
+            path = folder + os.pathsep + os.environ["PATH"]
+            found = [self.run_facts("--find-nvcc", PATH=path, CUDACXX=name).stdout for name in (named, "")]
+        self.assertEqual(found, [named + "\n", on_path + "\n"])
+
+    def test_a_named_compiler_that_is_not_there_is_an_error(self):
+        # A test run that skipped its kernels then would look like one on a machine without nvcc.
+        result = self.run_facts("--find-nvcc", CUDACXX="/nowhere/nvcc")
+        self.assertEqual((result.returncode, result.stdout, result.stderr),
+                         (1, "", "kernel_facts: CUDACXX names '/nowhere/nvcc', which is no program\n"))
 
     def test_skips_visibly_without_nvcc(self):
         result = self.run_facts("--nvcc", "nvcc_that_is_not_there")
