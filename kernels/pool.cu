@@ -193,6 +193,11 @@ bool in_stacks(const pool_call& call, dtype type) {
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
   return (height + 4) * width < most && call.job.x_units < most * 2;
 }
+/// Strips and stacks that are worth as many threads: with fewer, multiprocessors would wait for others.
+std::uint64_t enough_strips() {
+  return multiprocessors() * tuning::strips_of_multiprocessor;
+}
+
 /// Rows of every plane, of x or y, one stack below the other.
 stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
   const pool_job& job = call.job;
@@ -203,7 +208,8 @@ stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
   constexpr std::int64_t pair = 2;
   const auto rows_of = [&](std::int64_t groups) { return parts(parts(rows, groups), pair) * pair; };
   std::int64_t groups = parts(rows, tuning::long_strip_rows);
-  while (planes * groups * pieces < tuning::enough_strips && rows_of(2 * groups) >= tuning::least_strip_rows)
+  const auto enough = static_cast<std::int64_t>(enough_strips());
+  while (planes * groups * pieces < enough && rows_of(2 * groups) >= tuning::least_strip_rows)
     groups *= 2;
   const std::int64_t at_a_time = rows_of(groups);
   groups = parts(rows, at_a_time);
@@ -446,9 +452,9 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
       parts(length(columns.in) + before(columns), coded ? coded_columns : strip_columns<Bits, Stride>);
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
+  const std::uint64_t enough = enough_strips();
   std::uint64_t groups = parts(windows, (coded ? tuning::long_strip_rows : tuning::strip_rows) / stride);
-  while (units(groups) < tuning::enough_strips &&
-         parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
+  while (units(groups) < enough && parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
     groups *= 2;
   const std::uint64_t steps = parts(windows, groups);
   groups = parts(windows, steps);

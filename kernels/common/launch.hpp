@@ -69,6 +69,9 @@ struct launch_range {
 /// in the environment, as it is at the first launch, turns it off.
 bool may_begin_early() noexcept;
 
+/// Of the device of this thread.
+std::uint64_t multiprocessors() noexcept;
+
 /// Runs kernel(args...) in `blocks` blocks; does nothing for none.
 template <class... Parameters, class... Arguments>
 void launch(const char* function, const execution_context& context, std::uint64_t blocks, unsigned threads,
@@ -100,6 +103,10 @@ inline void clear(const char* function, const execution_context& context, void* 
 #else
 
 // Launches happen in the call, unless the stream is recorded.
+
+inline std::uint64_t multiprocessors() noexcept {
+  return simt::multiprocessors();
+}
 
 template <class... Parameters, class... Arguments>
 void launch(const char* /*function*/, const execution_context& context, std::uint64_t blocks,

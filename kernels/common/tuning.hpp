@@ -2,8 +2,9 @@
 /// \file
 /// How kernels use a multiprocessor: all that may be turned without changing what they compute. Almost all is
 /// the same for every architecture: sizes of blocks decide the grids, which the host computes, and 65536
-/// registers and 48 KiB in flight (docs/kernels.md) are those of all of them from sm_80 on. Grids follow from
-/// the tensors alone: blocks are short and many, so that any number of multiprocessors is kept busy.
+/// registers and 48 KiB in flight (docs/kernels.md) are those of all of them from sm_80 on. Most grids follow
+/// from the tensors alone: blocks are short and many, so that any number of multiprocessors is kept busy.
+/// Only threads that go down rows are made more, and shorter, until the device is full.
 ///
 /// Threads are of a block. Resident blocks are those that a multiprocessor shall have registers for at once;
 /// 0 leaves that to the compiler. How many there are is up to its shared memory as well: 164 KiB and more
@@ -70,10 +71,10 @@ inline constexpr unsigned pool_blocks_of_searched_pieces = architecture >= 120 ?
 /// Where places have 64 bits.
 inline constexpr unsigned pool_blocks_of_long_places = architecture >= 100 ? 2 : pool_blocks;
 /// Rows of dx that a thread makes one after the other, where windows are found again for them. It reads up to
-/// four more. Small maps have lower strips, as long as threads are fewer than an H200 has room for with three
-/// blocks on each multiprocessor.
+/// four more. Small maps have lower strips, as long as threads are fewer than the device has room for with
+/// three blocks on each multiprocessor.
 inline constexpr unsigned strip_rows = 16, least_strip_rows = 4;
-inline constexpr unsigned enough_strips = 132 * 3 * pool_threads;
+inline constexpr unsigned strips_of_multiprocessor = 3 * pool_threads;
 /// The same of windows one apart where rows of two maps are read ahead.
 inline constexpr unsigned long_strip_rows = 32;
 

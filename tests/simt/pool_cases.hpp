@@ -32,6 +32,19 @@ inline std::size_t code_bytes(const geometry& g) {
   return index_bytes(g) + (g.window.cells() <= 4 ? signs : 0);
 }
 
+/// Until its end the device has so many multiprocessors: threads that go down rows go down more of them the
+/// fewer there are.
+class with_multiprocessors {
+ public:
+  explicit with_multiprocessors(std::uint64_t count) { simt::set_multiprocessors(count); }
+  ~with_multiprocessors() { simt::set_multiprocessors(before_); }
+  with_multiprocessors(const with_multiprocessors&) = delete;
+  with_multiprocessors& operator=(const with_multiprocessors&) = delete;
+
+ private:
+  std::uint64_t before_ = simt::multiprocessors();
+};
+
 inline bool same(const encode_report& a, const encode_report& b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0;
 }

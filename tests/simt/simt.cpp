@@ -189,6 +189,7 @@ thread_local grid_run* running = nullptr;
 std::atomic<std::size_t> launches{0};
 std::atomic<std::uint64_t> launched_threads{0};
 thread_local schedule next_schedule;
+std::uint64_t multiprocessors_there = 132;
 void (*before_launch)() = nullptr;
 void (*after_launch)() = nullptr;
 
@@ -419,6 +420,14 @@ const std::array<std::uint64_t, warp_lanes>& meet(std::uint32_t mask, std::uint6
 
 void set_schedule(const schedule& s) {
   next_schedule = s;
+}
+
+std::uint64_t multiprocessors() noexcept {
+  return multiprocessors_there;
+}
+
+void set_multiprocessors(std::uint64_t count) {
+  multiprocessors_there = count;
 }
 
 std::size_t launches_so_far() {

@@ -63,6 +63,11 @@ void enqueue(void* stream, const Work& work) {
   work();
 }
 
+/// Those of the device that is emulated, on which nothing but the host's choice of grids depends: an H200's
+/// 132 until others are set. With 0, no grid is made larger for the sake of a device.
+std::uint64_t multiprocessors() noexcept;
+void set_multiprocessors(std::uint64_t count);
+
 /// Launches since the start of the program.
 std::size_t launches_so_far();
 /// Threads of the last launch, those of all blocks.

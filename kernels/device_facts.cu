@@ -1,4 +1,4 @@
-// Whether kernels of this build wait for those in front of them, on the device at hand.
+// What launches want to know of the device at hand: asked once for each device.
 
 #include <atomic>
 #include <cstdint>
@@ -20,8 +20,10 @@ bool wanted() noexcept {
 
 enum class answer : std::uint8_t { unknown, no, yes };
 
-/// Whether kernels wait by themselves. The device's capability alone would not say it: a build for older ones
-/// may have been compiled anew for it.
+constexpr int most_devices = 64;
+
+/// Whether kernels of this build wait for those in front of them. The device's capability alone would not say
+/// it: a build for older ones may have been compiled anew for it.
 answer asked(int device) noexcept {
   // A stream may be being recorded: what is asked has nothing to do with it.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -41,7 +43,6 @@ answer asked(int device) noexcept {
 
 bool may_begin_early() noexcept {
   static const bool is_wanted = wanted();
-  constexpr int most_devices = 64;
   static std::atomic<answer> answers[most_devices] = {};
   int device = 0;
   if (!is_wanted || cudaGetDevice(&device) != cudaSuccess || device >= most_devices) return false;
@@ -51,6 +52,19 @@ bool may_begin_early() noexcept {
     answers[device].store(a, std::memory_order_relaxed);
   }
   return a == answer::yes;
+}
+
+std::uint64_t multiprocessors() noexcept {
+  static std::atomic<int> counts[most_devices] = {};
+  int device = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess && device < most_devices;
+  int count = known ? counts[device].load(std::memory_order_relaxed) : 0;
+  if (count == 0 && cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    cudaGetLastError();  // the launch will say it
+    return 1;
+  }
+  if (known) counts[device].store(count, std::memory_order_relaxed);
+  return static_cast<std::uint64_t>(count);
 }
 
 }  // namespace stash::kernels
