@@ -34,8 +34,12 @@ struct measured_case {
   std::vector<std::int64_t> own_elements = {};
 };
 
-/// Every encoding and layer, and the two below.
+/// Every encoding and layer, and the four below.
 std::vector<measured_case> stash_cases();
+/// Max-pooling, alone and joined with ReLU, in two and in three dimensions.
+std::vector<measured_case> pool_cases();
+/// What is made of bitmaps and csr besides decoding them: their canonical form, and csr for libraries.
+std::vector<measured_case> tile_cases();
 /// All maps of a network's training step, one call after the other.
 std::vector<measured_case> sequence_cases();
 /// Many small maps in one call, and in a call each.

@@ -47,6 +47,11 @@ class device_map {
 
 using shared_map = std::shared_ptr<device_map>;
 
+/// For results.
+inline shared_map empty_map(const map_form& form) {
+  return std::make_shared<device_map>(form.type, form.dims());
+}
+
 /// Makes maps. Values beyond the first 32 MiB repeat those; that is more than a second-level cache can make
 /// use of as long as it is emptied between calls.
 class map_source {

@@ -1,5 +1,5 @@
-// The table of bench/cases on a device: encodings, ReLU and its kin, pooling, dropout. Names are those of the
-// table there.
+// The table of bench/cases on a device: encodings, ReLU and its kin, dropout; pooling is in pool_cases.cpp.
+// Names are those of the table there.
 
 #include <utility>
 
@@ -7,7 +7,6 @@
 #include "bench/gpu/cases.hpp"
 #include "bench/gpu/stored_map.hpp"
 #include "stash/dropout.hpp"
-#include "stash/pool.hpp"
 #include "stash/relu.hpp"
 
 namespace stash::gpu {
@@ -17,19 +16,6 @@ constexpr framework_rule rule = framework_rule::tensorflow;
 constexpr float slope = 0.01F, lower = 0.0F, upper = 6.0F;
 constexpr encoding sign_mask{.kind = encoding_kind::sign_mask};
 constexpr encoding range_mask{.kind = encoding_kind::range_mask, .lower = lower, .upper = upper};
-
-shared_map empty_map(const map_form& form) {
-  return std::make_shared<device_map>(form.type, form.dims());
-}
-
-/// Encodes, and waits.
-shared_store stored(const encoding& e, const device_map& x, dtype type) {
-  auto kept = std::make_shared<stored_map>(e, type, x.elements());
-  encode(e, x.view(), kept->write(), {}, on_device(nullptr));
-  wait_for_device();
-  kept->verify();
-  return kept;
-}
 
 measured_case encode_case(const encoding& e) {
   return {"encode/" + to_string(e), [e](dtype type) { return can_encode(e, type); },
@@ -181,141 +167,6 @@ void add_dropout(std::vector<measured_case>& cases) {
                                 }));
 }
 
-struct pooling {
-  bool with_relu;
-  pool_window window;
-  /// Of planes, where channels come first. A map that they do not divide has some values more.
-  std::int64_t side = 64, pooled_side = window.stride_h == 2 ? 32 : 64;
-
-  /// x, and y = x pooled by two or, with windows one apart and padding, as large as x.
-  tensor_view whole(const device_map& m) const { return with_planes(m, side); }
-  tensor_view pooled(const device_map& m) const { return with_planes(m, pooled_side); }
-  shape pooled_dims(const map_form& form) const {
-    if (first()) return {1, form.elements() / side / side, pooled_side, pooled_side};
-    return window.stride_h == 2 ? form.pooled_dims() : form.dims();
-  }
-  std::uint64_t bytes_of_whole(const device_map& m) const {
-    const const_tensor_view x = whole(m);
-    return static_cast<std::uint64_t>(x.elements()) * size_of(x.type);
-  }
-  encoding form() const {
-    return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
-            .window_cells = static_cast<std::uint16_t>(window.cells())};
-  }
-  void forward(const device_map& x, const device_map& y, const encoded_view& kept, void* stream) const {
-    if (with_relu) {
-      relu_max_pool_forward(whole(x), pooled(y), window, kept, {}, rule, on_device(stream));
-    } else {
-      max_pool_forward(whole(x), pooled(y), window, kept, rule, on_device(stream));
-    }
-  }
-  void backward(const device_map& dy, const const_encoded_view& kept, const device_map& dx,
-                void* stream) const {
-    if (with_relu) {
-      relu_max_pool_backward(pooled(dy), kept, whole(dx), window, on_device(stream));
-    } else {
-      max_pool_backward(pooled(dy), kept, whole(dx), window, on_device(stream));
-    }
-  }
-  void dense_backward(const device_map& dy, const device_map& x, const device_map& dx, void* stream) const {
-    if (with_relu) {
-      relu_max_pool_backward(pooled(dy), whole(x), whole(dx), window, rule, on_device(stream));
-    } else {
-      max_pool_backward(pooled(dy), whole(x), whole(dx), window, rule, on_device(stream));
-    }
-  }
-
- private:
-  bool first() const { return window.layout == pool_layout::channels_first; }
-  /// A map as it is, or where channels come first as planes of `length` x `length`.
-  tensor_view with_planes(const device_map& m, std::int64_t length) const {
-    return first() ? m.part(0, {1, m.elements() / length / length, length, length}) : m.view();
-  }
-};
-
-measured_case pool_forward(std::string name, const pooling& p, bool writes) {
-  return {std::move(name), takes_floats, [=](const map_form& form, map_source& maps) -> prepared_case {
-            const shared_map x = maps.before_relu(form);
-            const auto y = std::make_shared<device_map>(form.type, p.pooled_dims(form));
-            if (!writes) {
-              return {[](void*) {},
-                      [=](void* stream) { p.forward(*x, *y, {}, stream); },
-                      [] {},
-                      p.bytes_of_whole(*x) + y->bytes(),
-                      0,
-                      x->bytes()};
-            }
-            const auto kept = std::make_shared<stored_map>(p.form(), form.type, y->elements());
-            return {[=](void* stream) { kept->reset(stream); },
-                    [=](void* stream) { p.forward(*x, *y, kept->write(), stream); },
-                    [=] { kept->verify(); },
-                    p.bytes_of_whole(*x) + y->bytes() + kept->bytes(),
-                    kept->bytes(),
-                    x->bytes()};
-          }};
-}
-
-measured_case pool_backward(std::string name, const pooling& p, bool from_form) {
-  return {std::move(name), takes_floats, [=](const map_form& form, map_source& maps) -> prepared_case {
-            const shared_map x = maps.before_relu(form), dx = empty_map(form);
-            const auto dy = std::make_shared<device_map>(form.type, p.pooled_dims(form));
-            const auto kept = std::make_shared<stored_map>(p.form(), form.type, dy->elements());
-            p.forward(*x, *dy, kept->write(), nullptr);
-            wait_for_device();
-            if (!from_form) {
-              return {[](void*) {},
-                      [=](void* stream) { p.dense_backward(*dy, *x, *dx, stream); },
-                      [] {},
-                      2 * p.bytes_of_whole(*x) + dy->bytes(),
-                      0,
-                      x->bytes()};
-            }
-            return {[](void*) {},
-                    [=](void* stream) { p.backward(*dy, kept->read(), *dx, stream); },
-                    [=] { kept->verify(); },
-                    p.bytes_of_whole(*dx) + dy->bytes() + kept->bytes(),
-                    kept->bytes(),
-                    x->bytes()};
-          }};
-}
-
-void add_pooling(std::vector<measured_case>& cases, const pooling& p, const std::string& kind) {
-  const std::string layer = p.with_relu ? "relu_max_pool" : "max_pool";
-  const std::string form = to_string(p.form());
-  cases.push_back(pool_forward(layer + "_forward/no_stash" + kind, p, false));
-  cases.push_back(pool_forward(layer + "_forward/" + form + kind, p, true));
-  cases.push_back(pool_backward(layer + "_backward/" + form + kind, p, true));
-  cases.push_back(pool_backward(layer + "_backward/x" + kind, p, false));
-}
-
-void add_pooling(std::vector<measured_case>& cases) {
-  for (const pool_layout layout : {pool_layout::channels_last, pool_layout::channels_first}) {
-    const std::string planes = layout == pool_layout::channels_last ? "" : "_channels_first";
-    for (const int kernel : {2, 3}) {
-      for (const bool with_relu : {false, true})
-        add_pooling(cases, {with_relu, {.kernel_h = kernel, .kernel_w = kernel, .layout = layout}},
-                    (kernel == 2 ? "" : "_3x3") + planes);
-    }
-    // As beside convolutions, whose maps theirs are joined with.
-    const pool_window one_apart{.kernel_h = 3,
-                                .kernel_w = 3,
-                                .stride_h = 1,
-                                .stride_w = 1,
-                                .pad_top = 1,
-                                .pad_left = 1,
-                                .layout = layout};
-    add_pooling(cases, {false, one_apart}, "_3x3_stride_1" + planes);
-    if (layout == pool_layout::channels_last) continue;
-    // Rows that are no whole pieces of 16 bytes.
-    const auto square = [](std::int32_t kernel) {
-      return pool_window{.kernel_h = kernel, .kernel_w = kernel, .layout = pool_layout::channels_first};
-    };
-    add_pooling(cases, {false, square(2), 14, 7}, "_14x14" + planes);
-    add_pooling(cases, {false, square(3), 55, 27}, "_3x3_55x55" + planes);
-    add_pooling(cases, {false, one_apart, 35, 35}, "_3x3_stride_1_35x35" + planes);
-  }
-}
-
 }  // namespace
 
 bool takes_floats(dtype type) {
@@ -336,9 +187,10 @@ std::vector<measured_case> stash_cases() {
       cases.push_back(decode_case(e));
   }
   add_layers(cases);
-  add_pooling(cases);
+  for (measured_case& c : pool_cases())
+    cases.push_back(std::move(c));
   add_dropout(cases);
-  for (const auto& more : {sequence_cases, batch_cases}) {
+  for (const auto& more : {tile_cases, sequence_cases, batch_cases}) {
     for (measured_case& c : more())
       cases.push_back(std::move(c));
   }

@@ -56,6 +56,15 @@ class stored_map {
 
 using shared_store = std::shared_ptr<stored_map>;
 
+/// Encodes, and waits.
+inline shared_store stored(const encoding& e, const device_map& x, dtype type) {
+  auto kept = std::make_shared<stored_map>(e, type, x.elements());
+  encode(e, x.view(), kept->write(), {}, on_device(nullptr));
+  wait_for_device();
+  kept->verify();
+  return kept;
+}
+
 /// Several of them, in the order in which they were added.
 class stored_maps {
  public:

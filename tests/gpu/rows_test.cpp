@@ -213,6 +213,87 @@ TEST(gpu_measure, every_line_runs_or_is_not_offered) {
     }
   }
   EXPECT_TRUE(names.contains("relu_backward/csr_fp8/bf16/iid_0.5/64KiB"));
+  for (const std::string kind : {"f32", "f16", "bf16"}) {
+    for (const char* name : {"canonicalise/bitmap", "canonicalise/csr", "csr_export32/csr"})
+      EXPECT_TRUE(names.contains(name + ("/" + kind) + "/iid_0.5/64KiB")) << name;
+    for (const char* layout : {"", "_channels_first"}) {
+      for (const char* name : {"max_pool_forward/no_stash_3d", "max_pool_forward/window_index_3d",
+                               "max_pool_backward/window_index_3d", "max_pool_backward/x_3d"})
+        EXPECT_TRUE(names.contains(name + (layout + ("/" + kind)) + "/iid_0.5/64KiB")) << name;
+    }
+  }
+}
+
+prepared_case prepared(const std::string& name, const map_form& form) {
+  const std::vector<measured_case> cases = stash_cases();
+  const auto found =
+      std::find_if(cases.begin(), cases.end(), [&](const measured_case& c) { return c.name == name; });
+  if (found == cases.end()) throw std::invalid_argument(name);
+  map_source maps;
+  return found->prepare(form, maps);
+}
+
+constexpr map_form half_zeros(dtype type) {
+  return {type, {bench::zero_pattern::independent, 0.5}, 65536};
+}
+
+/// Of a map before its ReLU the values above zero stay, and no others.
+std::uint64_t nonzeros_of(const map_form& form) {
+  std::vector<float> values(static_cast<std::size_t>(form.elements()));
+  bench::fill_before_relu(values, form.zeros, 64);
+  return static_cast<std::uint64_t>(
+      std::count_if(values.begin(), values.end(), [](float v) { return v > 0; }));
+}
+
+/// Each byte is read or written once, whatever the kernels do.
+TEST(gpu_measure, canonical_form_moves_what_it_reads_and_writes) {
+  for (const dtype type : {dtype::f32, dtype::f16}) {
+    for (const std::string form : {"bitmap", "csr"}) {
+      const prepared_case work = prepared("canonicalise/" + form, half_zeros(type));
+      const prepared_case encoder = prepared("encode/" + form, half_zeros(type));
+      EXPECT_EQ(work.encoded_bytes, encoder.encoded_bytes);
+      EXPECT_EQ(work.moved_bytes, 2 * encoder.encoded_bytes);
+      EXPECT_EQ(work.dense_bytes, 65536U);
+    }
+  }
+}
+
+TEST(gpu_measure, csr_export_moves_csr_and_its_three_arrays) {
+  for (const dtype type : {dtype::f32, dtype::f16}) {
+    const map_form form = half_zeros(type);
+    const prepared_case work = prepared("csr_export32/csr", form);
+    const std::uint64_t rows = static_cast<std::uint64_t>(form.elements()) / 256;
+    EXPECT_EQ(work.encoded_bytes, prepared("encode/csr", form).encoded_bytes);
+    EXPECT_EQ(work.moved_bytes,
+              work.encoded_bytes + (rows + 1) * 4 + nonzeros_of(form) * (4 + size_of(type)));
+  }
+}
+
+/// What was not written must not pass for what was measured.
+TEST(gpu_measure, results_are_looked_at_behind_the_row) {
+  for (const char* name : {"canonicalise/bitmap", "canonicalise/csr", "csr_export32/csr"}) {
+    const prepared_case work = prepared(name, half_zeros(dtype::f32));
+    work.before(nullptr);
+    EXPECT_THROW(work.verify(), failure) << name;
+    work.run(nullptr);
+    EXPECT_NO_THROW(work.verify()) << name;
+  }
+}
+
+/// By two each way: an eighth of the values, and four bits for each.
+TEST(gpu_measure, volumes_are_pooled_in_three_dimensions) {
+  for (const char* layout : {"", "_channels_first"}) {
+    const prepared_case way =
+        prepared(std::string("max_pool_forward/window_index_3d") + layout, half_zeros(dtype::f32));
+    EXPECT_EQ(way.encoded_bytes, 16384U / 8 / 2);
+    EXPECT_EQ(way.moved_bytes, 65536U + 65536 / 8 + 1024);
+    const prepared_case back =
+        prepared(std::string("max_pool_backward/window_index_3d") + layout, half_zeros(dtype::f32));
+    EXPECT_EQ(back.moved_bytes, way.moved_bytes);
+    const prepared_case dense =
+        prepared(std::string("max_pool_backward/x_3d") + layout, half_zeros(dtype::f32));
+    EXPECT_EQ(dense.moved_bytes, 2 * 65536U + 65536 / 8);
+  }
 }
 
 /// A sequence that left a call out would be too fast and tell nobody.
