@@ -14,8 +14,10 @@ std::vector<measured_case> kernel_baselines();
 std::vector<measured_case> cub_baselines();
 /// cuSPARSE: dense to CSR.
 std::vector<measured_case> cusparse_baselines();
-/// cuDNN: ReLU and max-pooling.
-std::vector<measured_case> cudnn_baselines();
+/// cuDNN: ReLU.
+std::vector<measured_case> cudnn_relu_baselines();
+/// cuDNN: max-pooling.
+std::vector<measured_case> cudnn_pool_baselines();
 /// cuDNN's graphs: max-pooling with an index.
 std::vector<measured_case> cudnn_graph_baselines();
 /// Host to device and back over pinned memory.

@@ -4,6 +4,8 @@
 
 #include <cudnn.h>
 
+#include <algorithm>
+
 #include "bench/gpu/cuda_check.hpp"
 #include "bench/gpu/device.hpp"
 #include "bench/gpu/maps.hpp"
@@ -60,6 +62,16 @@ struct cudnn_batch {
         channels(static_cast<int>(form.dims()[3])),
         rows(16),
         width(static_cast<int>(form.dims()[2])) {}
+  /// Of planes of 64 x 64, as pooling has where channels come first.
+  static cudnn_batch of_planes(const map_form& form) {
+    constexpr int side = 64;
+    cudnn_batch b(form);
+    const auto planes = static_cast<int>(form.elements() / side / side);
+    b.channels = std::min(b.channels, planes);
+    b.samples = planes / b.channels;
+    b.rows = b.width = side;
+    return b;
+  }
   cudnn_batch pooled_by_two() const {
     cudnn_batch half = *this;
     half.rows /= 2;
