@@ -35,26 +35,77 @@ template <unsigned Stride>
 inline constexpr band_pieces backward_band =
     Stride == 1 ? band_pieces{1024, 768, 1024} : band_pieces{512, 1024, 1280};
 
-/// How threads go down through a number of rows: each through `rows` of a few columns.
+/// How threads go down through a number of rows: each through `rows` of a group of columns.
 struct band_walk {
-  divisor groups;       ///< of columns
-  std::uint32_t rows;   ///< of a thread
+  divisor inner;        ///< of what neighbouring threads differ in, groups of columns or strips of rows
+  bool by_strips;       ///< strips
+  std::uint32_t rows;   ///< of a strip
   std::uint32_t units;  ///< threads, if there were so many
+
+  /// Of a unit.
+  STASH_DEVICE void find(std::uint32_t unit, std::uint32_t& strip, std::uint32_t& group) const {
+    std::uint32_t outer = unit;
+    const std::uint32_t own = take_small_digit(outer, inner);
+    strip = by_strips ? own : outer;
+    group = by_strips ? outer : own;
+  }
 };
+/// How far threads are from each other in shared memory, in bytes: of two groups of columns, of two rows.
+struct band_steps {
+  std::uint32_t group, row;
+};
+/// How many threads of the first warp meet in one bank of shared memory at most: so many times as long takes
+/// each of their accesses.
+inline std::uint32_t threads_in_bank(std::uint32_t units, std::uint32_t inner, std::uint32_t inner_step,
+                                     std::uint32_t outer_step) {
+  constexpr std::uint32_t banks = 32, bank_bytes = 4;
+  std::uint8_t there[banks] = {};
+  std::uint32_t most = 0, place = 0, start = 0;
+  for (std::uint32_t lane = 0, digit = 0; lane < warp_lanes && lane < units; ++lane) {
+    most = std::max<std::uint32_t>(most, ++there[place / bank_bytes % banks]);
+    place += inner_step;
+    if (++digit < inner) continue;
+    digit = 0;
+    place = start += outer_step;
+  }
+  return most;
+}
 /// The walk that takes a block the least time. `beside`: rows that take a thread as long as all that it does
 /// besides its own.
-inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t beside) {
+inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t beside,
+                              const band_steps& steps) {
   const auto parts = [](std::uint32_t all, std::uint32_t most) { return (all + most - 1) / most; };
   const std::uint32_t groups = parts(width, band_columns);
-  std::uint32_t best = rows, least = 0;
-  for (std::uint32_t strips = 1; strips <= rows && strips <= band_threads; ++strips) {
-    const std::uint32_t own = parts(rows, strips);
-    const std::uint32_t time = parts(groups * parts(rows, own), band_threads) * (own + beside);
-    if (least != 0 && time >= least) continue;
-    least = time;
-    best = own;
+  const auto time_of = [&](std::uint32_t own) {
+    return parts(groups * parts(rows, own), band_threads) * (own + beside);
+  };
+  std::uint32_t usual = rows, usual_time = time_of(rows);
+  for (std::uint32_t strips = 2; strips <= rows && strips <= band_threads; ++strips) {
+    const std::uint32_t own = parts(rows, strips), time = time_of(own);
+    if (time >= usual_time) continue;
+    usual = own;
+    usual_time = time;
   }
-  return {divisor_of(groups), best, groups * parts(rows, best)};
+  // A row more or less may spare threads from meeting in banks. What a thread does with a row takes as long
+  // as so many times its accesses would if none met.
+  constexpr std::uint32_t computing = 4;
+  band_walk best{};
+  std::uint32_t least = 0;
+  for (const std::uint32_t own : {usual, usual + 1, usual + 2, usual - 1}) {
+    if (own < 1 || own > rows) continue;
+    const std::uint32_t strips = parts(rows, own), units = groups * strips, time = time_of(own);
+    if (least != 0 && time * (computing + 1) >= least) continue;
+    for (const bool by_strips : {false, true}) {
+      const std::uint32_t strip_step = own * steps.row;
+      const std::uint32_t meeting = by_strips ? threads_in_bank(units, strips, strip_step, steps.group)
+                                              : threads_in_bank(units, groups, steps.group, strip_step);
+      const std::uint32_t all = time * (computing + meeting);
+      if (least != 0 && all >= least) continue;
+      least = all;
+      best = {divisor_of(by_strips ? strips : groups), by_strips, own, units};
+    }
+  }
+  return best;
 }
 
 /// How a map is cut into stretches.
@@ -118,13 +169,17 @@ inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, s
                                : of_x <= room(pieces.read);
     if (!fits) continue;
     grid.block_values = values;
-    if (!backward || searches) grid.search = band_walk_of(windows, shape.out_width, beside);
+    // Of x.
+    const band_steps steps{band_columns * shape.stride * bytes, shape.width * shape.stride * bytes};
+    if (!backward || searches) grid.search = band_walk_of(windows, shape.out_width, beside, steps);
     if (backward && shape.stride == 1)
-      grid.sum = band_walk_of((values + shape.width - 1) / shape.width, shape.width, beside);
+      grid.sum = band_walk_of((values + shape.width - 1) / shape.width, shape.width, beside, steps);
     if (backward && shape.stride == 2) {
       // A plane may begin and end with half a square.
       const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
-      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, beside);
+      // A row of squares is two of dx.
+      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, beside,
+                              {band_columns * bytes, shape.width * 2 * bytes});
       grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
     }
     break;

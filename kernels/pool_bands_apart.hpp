@@ -46,16 +46,15 @@ class apart_search {
     const auto column =
         static_cast<std::int32_t>(place.column * stride) - static_cast<std::int32_t>(job.columns.pad);
     left_ = column >= 0;
-    STASH_UNROLL
-    for (unsigned w = 0; w < words; ++w) {
+    inside_ = width_ - column;
+    if constexpr (per_word == 2) {
       STASH_UNROLL
-      for (unsigned k = 1; k < Kernel; ++k) {
-        outside_[k - 1][w] = 0;
+      for (unsigned w = 0; w < words; ++w) {
         STASH_UNROLL
-        for (unsigned i = 0; i < per_word; ++i) {
-          const std::int32_t at = column + static_cast<std::int32_t>((w * per_word + i) * stride + k);
-          outside_[k - 1][w] |= at >= width_ ? element_mask << (16 * i) : 0;
-        }
+        for (unsigned k = 1; k < Kernel; ++k)
+          // Held in a register: compilers would rather find it out again for each row.
+          outside_[k - 1][w] =
+              anew((is_outside(2 * w, k) ? 0xffffU : 0) | (is_outside(2 * w + 1, k) ? 0xffff0000U : 0));
       }
     }
     plane_at_ = static_cast<std::int32_t>(in_band.place_of<Bits>(element_of_row(job, wanted, 0))) +
@@ -95,22 +94,27 @@ class apart_search {
 
  private:
   static constexpr unsigned stride = 2, words = band_words<Bits>, per_word = 4 / sizeof(Bits);
-  static constexpr std::uint32_t element_mask = sizeof(Bits) == 4 ? 0xffffffffU : 0xffffU;
   const vector16* band_;
   std::int32_t width_, height_;
   std::int32_t first_top_, top_;  ///< first row of the first windows of a plane, of the next ones
   std::int32_t plane_rows_;       ///< of windows, until the plane ends
   std::int32_t rows_out_;
   std::int32_t
-      plane_at_;  ///< where the first element of the first window is, were it in the plane's first row
-  bool left_;     ///< whether the first window begins in x
-  std::uint32_t outside_[Kernel - 1][words];  ///< all bits of elements behind a row, but for first cells
+      plane_at_;         ///< where the first element of the first window is, were it in the plane's first row
+  bool left_;            ///< whether the first window begins in x
+  std::int32_t inside_;  ///< columns of x from the first window's first cell on
+  std::uint32_t outside_[Kernel - 1]
+                        [words];  ///< of 16 bits: all bits of elements behind a row, but for first cells
   std::uint32_t first_row_ = 0;
   row_maxima last_ = {};  ///< of the last row of the windows above
   bool fresh_ = true;     ///< whether there are none in the plane, or none were looked at
 
   STASH_DEVICE static std::int32_t top_of(const pool_job& job, std::uint32_t row) {
     return static_cast<std::int32_t>(row * stride) - static_cast<std::int32_t>(job.rows.pad);
+  }
+  /// Whether cell `k` of a row of window `n` is behind the row of x.
+  STASH_DEVICE bool is_outside(unsigned n, unsigned k) const {
+    return static_cast<std::int32_t>(n * stride + k) >= inside_;
   }
   /// The first element of a row of the first window's plane.
   STASH_DEVICE static std::int64_t element_of_row(const pool_job& job, const band_windows& wanted,
@@ -128,11 +132,11 @@ class apart_search {
       STASH_UNROLL
       for (unsigned k = 1; k < Kernel; ++k) {
         const bool first = k == 1 && w == 0 && !left_;
-        const std::uint32_t value = row.cell(w, k), outside = outside_[k - 1][w];
+        const std::uint32_t value = row.cell(w, k);
         if constexpr (sizeof(Bits) == 4) {
-          compete_in_order<Bits>(first, outside != 0, value, k, best.value[w], best.cell[w]);
+          compete_in_order<Bits>(first, is_outside(w, k), value, k, best.value[w], best.cell[w]);
         } else {
-          std::uint32_t more = greater_masks(value, best.value[w]) & ~outside;
+          std::uint32_t more = greater_masks(value, best.value[w]) & ~outside_[k - 1][w];
           if (k == 1 && w == 0) more |= left_ ? 0 : 0xffffU;
           best.value[w] = select_bits(more, value, best.value[w]);
           best.cell[w] =

@@ -71,8 +71,9 @@ STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, cons
   std::uint32_t all = 0;
   STASH_NO_UNROLL
   for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
-    std::uint32_t strip = unit;
-    const std::uint32_t column = take_small_digit(strip, grid.sum.groups) * columns;
+    std::uint32_t strip, group;
+    grid.sum.find(unit, strip, group);
+    const std::uint32_t column = group * columns;
     std::uint32_t at = column + strip * grid.sum.rows * width;
     // From the window above and to the left.
     std::uint32_t window = into_plane + at - width - 1;
@@ -152,10 +153,11 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
   std::uint32_t all = 0;
   STASH_NO_UNROLL
   for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
-    std::uint32_t strip = unit;
-    const auto i = static_cast<std::int32_t>(take_small_digit(strip, grid.sum.groups) * (columns / 2));
+    std::uint32_t strip, group;
+    grid.sum.find(unit, strip, group);
+    const auto i = static_cast<std::int32_t>(group * (columns / 2));
     const std::uint32_t first = strip * grid.sum.rows;
-    if (first >= squares) break;
+    if (first >= squares) continue;
     std::uint32_t left = squares - first < grid.sum.rows ? squares - first : grid.sum.rows;
     std::uint32_t plane = first_square + first;
     auto j = static_cast<std::int32_t>(take_small_digit(plane, grid.squares));

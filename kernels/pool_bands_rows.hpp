@@ -74,8 +74,9 @@ struct band_place {
   STASH_DEVICE band_place(const band_walk& walk, const band_windows& wanted, const divisor& width,
                           const divisor& height, std::uint32_t unit) {
     const auto length = static_cast<std::uint32_t>(width.value);
-    std::uint32_t strip = unit;
-    column = take_small_digit(strip, walk.groups) * band_columns;
+    std::uint32_t strip, group;
+    walk.find(unit, strip, group);
+    column = group * band_columns;
     const std::uint32_t first_row = strip * walk.rows;
     at = first_row * length + column - wanted.column;
     columns = length - column;

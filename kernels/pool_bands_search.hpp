@@ -22,7 +22,7 @@ STASH_DEVICE void search_band(const pool_job& job, const band_walk& walk, const 
   STASH_NO_UNROLL
   for (std::uint32_t unit = thread_rank(); unit < walk.units; unit += band_threads) {
     const band_place place(walk, wanted, job.columns.by_out, job.rows.by_out, unit);
-    if (place.rows == 0) return;
+    if (place.rows == 0) continue;
     std::uint32_t at = place.at;
     Search search(job, band, in_band, wanted, place);
     STASH_NO_UNROLL
