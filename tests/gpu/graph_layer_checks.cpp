@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "gpu/checks.hpp"
 #include "gpu/pool_maps.hpp"
 #include "gpu/replay.hpp"
 #include "stash/dropout.hpp"
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
+#include "support/pool_forms.hpp"
 
 namespace stash::gpu {
 namespace {
@@ -160,18 +163,22 @@ class dropout_work {
 /// Max-pooling, alone and joined with ReLU, and backward from everything.
 class pool_work {
  public:
-  pool_work(const pool_window& w, const shape& x, const shape& y, dtype type, buffer_mode mode)
-      : w_(w),
-        x_(mode, type, x, 0),
-        dy_(mode, type, y, 0),
-        y_(mode, type, y, 0),
-        relu_y_(mode, type, y, 0),
-        dx_{{mode, type, x, 0}, {mode, type, x, 0}, {mode, type, x, 0},
-            {mode, type, x, 0}, {mode, type, x, 0}, {mode, type, x, 0}},
-        index_(mode, bytes(encoding_kind::window_index, type, y)),
-        relu_index_(mode, bytes(encoding_kind::window_index, type, y)),
-        code_(mode, bytes(encoding_kind::relu_pool, type, y)),
-        stash_(mode, encoded_bytes_bound({.kind = encoding_kind::bitmap}, type, y.elements())) {}
+  static constexpr int backward_ways = 7;
+
+  pool_work(const stash_test::pool_form& f, dtype type, buffer_mode mode)
+      : w_(f.window),
+        x_(mode, type, f.x, 0),
+        dy_(mode, type, f.y, 0),
+        y_(mode, type, f.y, 0),
+        relu_y_(mode, type, f.y, 0),
+        index_(mode, bytes(encoding_kind::window_index, type, f.y)),
+        relu_index_(mode, bytes(encoding_kind::window_index, type, f.y)),
+        code_(mode, bytes(encoding_kind::relu_pool, type, f.y)),
+        stash_(mode, bytes(encoding_kind::bitmap, type, f.y)),
+        signs_(mode, bytes(encoding_kind::sign_mask, type, f.y)) {
+    for (int way = 0; way < backward_ways; ++way)
+      dx_.emplace_back(mode, type, f.x, 0);
+  }
 
   void set(generator& random) {
     const tensor_view x = x_.on_host(), dy = dy_.on_host();
@@ -179,12 +186,12 @@ class pool_work {
     dy_.pair.set(random_gradients(dy.type, dy.elements(), random));
   }
   void enqueue(void* stream) {
-    for (const coded* c : {&index_, &relu_index_, &code_, &stash_})
+    for (const coded* c : {&index_, &relu_index_, &code_, &stash_, &signs_})
       clear_report(*c, stream);
     run(device_side(stream));
   }
   void verify() {
-    for (coded* c : {&index_, &relu_index_, &code_, &stash_})
+    for (coded* c : {&index_, &relu_index_, &code_, &stash_, &signs_})
       c->host_report = {};
     run(host_side);
     y_.pair.expect_same("y");
@@ -193,7 +200,8 @@ class pool_work {
     relu_index_.expect_same("window_index behind ReLU");
     code_.expect_same("relu_pool");
     stash_.expect_same_report("bitmap of y");
-    for (std::size_t i = 0; i < std::size(dx_); ++i)
+    signs_.expect_same("sign_mask of y");
+    for (std::size_t i = 0; i < dx_.size(); ++i)
       dx_[i].pair.expect_same(fmt::format("dx, way {}", i));
   }
 
@@ -205,7 +213,7 @@ class pool_work {
 
   void run(const side& s) {
     const auto rule = framework_rule::tensorflow;
-    const encoding bitmap{.kind = encoding_kind::bitmap};
+    const encoding bitmap{.kind = encoding_kind::bitmap}, sign_mask{.kind = encoding_kind::sign_mask};
     const tensor_view x = s.of(x_), dy = s.of(dy_), relu_y = s.of(relu_y_);
     const execution_context& c = s.context;
     max_pool_forward(x, s.of(y_), w_, s.out(index_), rule, c);
@@ -213,16 +221,18 @@ class pool_work {
     max_pool_backward(dy, x, s.of(dx_[1]), w_, rule, c);
     relu_max_pool_forward(x, relu_y, w_, s.out(code_), s.out(relu_index_), rule, c);
     encode(bitmap, relu_y, s.out(stash_), {}, c);
+    encode(sign_mask, relu_y, s.out(signs_), {}, c);
     relu_max_pool_backward(dy, s.in(code_), s.of(dx_[2]), w_, c);
     relu_max_pool_backward(dy, s.in(relu_index_), bitmap, s.in(stash_), s.of(dx_[3]), w_, rule, c);
     relu_max_pool_backward(dy, s.in(relu_index_), relu_y, s.of(dx_[4]), w_, rule, c);
     relu_max_pool_backward(dy, x, s.of(dx_[5]), w_, rule, c);
+    relu_max_pool_backward(dy, s.in(relu_index_), sign_mask, s.in(signs_), s.of(dx_[6]), w_, rule, c);
   }
 
   pool_window w_;
   pool_map x_, dy_, y_, relu_y_;
-  pool_map dx_[6];
-  coded index_, relu_index_, code_, stash_;
+  std::vector<pool_map> dx_;
+  coded index_, relu_index_, code_, stash_, signs_;
 };
 
 }  // namespace
@@ -236,22 +246,12 @@ std::vector<named_check> graph_layer_checks(const check_setup& setup) {
       replay(work, seed + 23);
     }));
   };
-  const pool_window halves, overlapping{3, 3, 2, 2, 1, 1};
-  pool_window first = overlapping;
-  first.layout = pool_layout::channels_first;
   for (const dtype type : types) {
     add(fmt::format("graph_activations/{}", name_of(type)),
         [=] { return activations_work(type, 20011, mode); });
     add(fmt::format("graph_dropout/{}", name_of(type)), [=] { return dropout_work(type, 20011, mode); });
-    add(fmt::format("graph_pool_halves/{}", name_of(type)), [=] {
-      return pool_work(halves, {2, 12, 12, 16}, {2, 6, 6, 16}, type, mode);
-    });
-    add(fmt::format("graph_pool_overlapping/{}", name_of(type)), [=] {
-      return pool_work(overlapping, {2, 12, 12, 16}, {2, 6, 6, 16}, type, mode);
-    });
-    add(fmt::format("graph_pool_channels_first/{}", name_of(type)), [=] {
-      return pool_work(first, {2, 5, 12, 12}, {2, 5, 6, 6}, type, mode);
-    });
+    for (const stash_test::pool_form& f : stash_test::pool_forms())
+      add(fmt::format("graph_pool_{}/{}", f.name, name_of(type)), [=] { return pool_work(f, type, mode); });
   }
   return checks;
 }

@@ -15,9 +15,13 @@
 #include "stash/dropout.hpp"
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
+#include "support/pool_forms.hpp"
 
 namespace stash {
 namespace {
+
+using stash_test::pool_form;
+using stash_test::pool_forms;
 
 constexpr execution_context device{memory_space::device};
 constexpr std::int64_t elements = 2 * 8 * 8 * 80;  // two blocks of tiles
@@ -238,14 +242,6 @@ TEST_P(device_level_one, dropout) {
   expect_ok(mask);
 }
 
-/// Layers whose kernels differ: channels in eights or not, first or last; windows that lie side by side or
-/// overlap; depth.
-struct pool_form {
-  const char* name;
-  pool_window window;
-  shape x, y;
-};
-
 class device_level_one_pooling : public device_level_one {
  protected:
   /// Room for a code of each window.
@@ -255,19 +251,6 @@ class device_level_one_pooling : public device_level_one {
   }
   static constexpr framework_rule rule = framework_rule::pytorch;
 };
-
-std::vector<pool_form> pool_forms() {
-  const pool_window halves, overlapping{3, 3, 2, 2, 1, 1};
-  pool_window first = overlapping, halves_first, deep;
-  first.layout = halves_first.layout = pool_layout::channels_first;
-  deep.kernel_d = deep.stride_d = 2;
-  return {{"halves", halves, {2, 8, 8, 16}, {2, 4, 4, 16}},
-          {"overlapping", overlapping, {2, 8, 8, 16}, {2, 4, 4, 16}},
-          {"three channels", overlapping, {2, 8, 8, 3}, {2, 4, 4, 3}},
-          {"channels first", first, {2, 3, 8, 8}, {2, 3, 4, 4}},
-          {"halves, channels first", halves_first, {2, 3, 8, 8}, {2, 3, 4, 4}},
-          {"deep", deep, {2, 4, 8, 8, 8}, {2, 2, 4, 4, 8}}};
-}
 
 INSTANTIATE_TEST_SUITE_P(types, device_level_one_pooling, testing::ValuesIn(types), type_name);
 

@@ -1,0 +1,50 @@
+#pragma once
+/// \file
+/// Small pooling layers that take, between them, every pooling kernel of the device, if each is run forward
+/// and backward from everything that can be kept of it, in f32 and in 16 bits. Knows no test framework.
+
+#include <cstdint>
+#include <vector>
+
+#include "stash/pool.hpp"
+
+namespace stash_test {
+
+struct pool_form {
+  const char* name;
+  stash::pool_window window;
+  stash::shape x, y;
+};
+
+/// Kernels differ by where channels are and whether they come in groups of eight, by size and distance of the
+/// windows, by whether those cover x without a rest, and where channels come first by whether rows are whole
+/// pieces of 16 bytes.
+inline std::vector<pool_form> pool_forms() {
+  using stash::pool_window;
+  const pool_window halves, overlapping{3, 3, 2, 2, 1, 1}, one_apart{3, 3, 1, 1, 1, 1};
+  const pool_window small{2, 2, 1, 1};  // windows that have no kernels of their own
+  const auto channels_first = [](pool_window w) {
+    w.layout = stash::pool_layout::channels_first;
+    return w;
+  };
+  pool_window deep;
+  deep.kernel_d = deep.stride_d = 2;
+  // Positions of windows that are as far apart have 64 bits. There is one row of them.
+  const pool_window far_apart{2, 2, 1 << 29, 2};
+  return {{"halves", halves, {2, 8, 8, 16}, {2, 4, 4, 16}},
+          {"overlapping", overlapping, {2, 8, 8, 16}, {2, 4, 4, 16}},
+          {"one_apart", one_apart, {2, 8, 8, 16}, {2, 8, 8, 16}},
+          {"two_by_two_one_apart", small, {2, 8, 8, 16}, {2, 7, 7, 16}},
+          {"three_channels", overlapping, {2, 8, 8, 3}, {2, 4, 4, 3}},
+          {"far_apart", far_apart, {2, 5, 8, 3}, {2, 1, 4, 3}},
+          {"deep", deep, {2, 4, 8, 8, 8}, {2, 2, 4, 4, 8}},
+          {"halves_first", channels_first(halves), {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"overlapping_first", channels_first(overlapping), {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"unpadded_first", channels_first({3, 3, 2, 2}), {2, 3, 8, 8}, {2, 3, 4, 4}},
+          {"one_apart_first", channels_first(one_apart), {2, 3, 8, 8}, {2, 3, 8, 8}},
+          {"halves_of_odd_rows", channels_first(halves), {2, 3, 7, 7}, {2, 3, 3, 3}},
+          {"overlapping_odd_rows", channels_first(overlapping), {2, 3, 7, 7}, {2, 3, 4, 4}},
+          {"one_apart_odd_rows", channels_first(one_apart), {2, 3, 7, 7}, {2, 3, 7, 7}}};
+}
+
+}  // namespace stash_test
