@@ -58,6 +58,12 @@ class closed_memory {
     return value;
   }
 
+  void read(void* to, const void* from, std::size_t bytes) {
+    protect(PROT_READ);
+    std::memcpy(to, from, bytes);
+    protect(PROT_NONE);
+  }
+
   /// Calls of operator new in this thread so far, those of the emulator while a kernel runs left out.
   std::int64_t host_allocations() const { return allocations() - of_emulator_; }
 

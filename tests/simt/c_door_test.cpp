@@ -1,0 +1,291 @@
+// Level-one calls of the C door on a device: they do there, in the caller's stream, what they do on the host.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "simt/c_door_sides.hpp"
+#include "support/pool_forms.hpp"
+
+namespace {
+
+using namespace stash_test;
+
+constexpr std::int32_t rule = STASH_RULE_PYTORCH;
+
+class device_c_door : public c_door_sides, public testing::WithParamInterface<std::int32_t> {
+ protected:
+  static std::int32_t type() { return GetParam(); }
+  using dims = std::vector<std::int64_t>;
+
+  map& values(const dims& d, std::int64_t pitch = 0) { return map_of(type(), d, content::values, pitch); }
+  map& gradients(const dims& d) { return map_of(type(), d, content::gradients); }
+  map& results(const dims& d, std::int64_t pitch = 0) { return map_of(type(), d, content::results, pitch); }
+  map& decoded(const stash_encoding& e, std::int64_t elements) {
+    const bool mask = e.kind == STASH_KIND_SIGN_MASK || e.kind == STASH_KIND_RANGE_MASK;
+    return map_of(mask ? STASH_DTYPE_U8 : type(), {elements}, content::results);
+  }
+
+  static std::vector<std::string> encodings() {
+    std::vector<std::string> names;
+    for (const stash::test::pair_under_test& pair : stash::test::pairs()) {
+      if (pair.type == static_cast<stash::dtype>(type())) names.push_back(pair.name);
+    }
+    return names;
+  }
+};
+
+std::string type_name(const testing::TestParamInfo<std::int32_t>& tested) {
+  return tested.param == STASH_DTYPE_F32 ? "f32" : tested.param == STASH_DTYPE_F16 ? "f16" : "bf16";
+}
+
+constexpr std::int32_t types[] = {STASH_DTYPE_F32, STASH_DTYPE_F16, STASH_DTYPE_BF16};
+
+INSTANTIATE_TEST_SUITE_P(types, device_c_door, testing::ValuesIn(types), type_name);
+
+TEST_P(device_c_door, encodings) {
+  constexpr std::int64_t elements = 5003;
+  struct work {
+    stash_encoding how;
+    room &stored, &copy;
+    map& back;
+  };
+  const map& x = values({elements});
+  std::vector<work> all;
+  for (const std::string& name : encodings()) {
+    const stash_encoding e = c_encoding(name.c_str());
+    std::size_t scratch = 0;
+    expect_ok(stash_workspace_bytes(&e, type(), elements, &context_, &scratch));
+    EXPECT_LE(scratch, workspace_.bytes);
+    EXPECT_EQ(scratch > 0, e.kind == STASH_KIND_BITMAP || e.kind == STASH_KIND_CSR) << name;
+    all.push_back({e, room_for(e, type(), elements), room_for(e, type(), elements), decoded(e, elements)});
+  }
+  expect_same_on_both_sides([&](const side& on) {
+    for (const work& w : all) {
+      expect_ok(stash_encode(&w.how, on(x), on(w.stored), on.workspace, on.context));
+      expect_ok(stash_decode(&w.how, on(w.stored), on(w.back), on.workspace, on.context));
+      expect_ok(stash_canonicalise(&w.how, type(), elements, on(w.stored), on(w.copy), on.context));
+    }
+  });
+}
+
+TEST_P(device_c_door, pixels_with_gaps) {
+  const map &x = values({30, 16}, 24), &back = results({30, 16}, 20);
+  const stash_encoding e = c_encoding("bitmap");
+  const room& stored = room_for(e, type(), 480);
+  expect_same_on_both_sides([&](const side& on) {
+    expect_ok(stash_encode(&e, on(x), on(stored), on.workspace, on.context));
+    expect_ok(stash_decode(&e, on(stored), on(back), nullptr, on.context));
+  });
+}
+
+TEST_P(device_c_door, export_of_csr) {
+  constexpr std::int64_t elements = 3000;
+  const map& x = values({elements});
+  const stash_encoding e = c_encoding("csr");
+  const room& stored = room_for(e, type(), elements);
+  const map &offsets = map_of(STASH_DTYPE_S32, {elements / 256 + 2}, content::results),
+            &columns = map_of(STASH_DTYPE_S32, {elements}, content::results), &entries = results({elements});
+  expect_same_on_both_sides([&](const side& on) {
+    expect_ok(stash_encode(&e, on(x), on(stored), on.workspace, on.context));
+    stash_csr32_view out = STASH_INIT(stash_csr32_view);
+    out.row_offsets = static_cast<std::uint32_t*>(on(offsets)->data);
+    out.columns = static_cast<std::uint32_t*>(on(columns)->data);
+    out.values = on(entries)->data;
+    out.capacity = elements;
+    out.type = type();
+    std::int64_t nonzeros = -5;
+    expect_ok(stash_csr_export32(&e, on(stored), elements, &out, on.context, &nonzeros));
+    // What a device counts is there later.
+    EXPECT_EQ(nonzeros == -1, on.device);
+  });
+}
+
+/// All encodings in two calls; sparse ones have their values in an arena beside their slots.
+TEST_P(device_c_door, batches) {
+  arena& beside = arena_of(std::size_t{1} << 19);
+  struct work {
+    stash_encoding how;
+    map &x, &back;
+    room& stored;
+  };
+  std::vector<work> all;
+  for (const std::string& name : encodings()) {
+    const stash_encoding e = c_encoding(name.c_str());
+    for (const std::int64_t n : {900, 3000}) {
+      const bool sparse = e.kind == STASH_KIND_BITMAP || e.kind == STASH_KIND_CSR;
+      std::size_t empty_slot = 0;
+      expect_ok(stash_encoded_bytes_at_density(&e, type(), n, 0, &empty_slot));
+      all.push_back(
+          {e, values({n}), decoded(e, n), sparse ? room_of(empty_slot, &beside) : room_for(e, type(), n)});
+    }
+  }
+  const auto items = [&](const side& on, bool back) {
+    std::vector<stash_batch_item> list;
+    for (const work& w : all)
+      list.push_back({sizeof(stash_batch_item), &w.how, on(back ? w.back : w.x), on(w.stored)});
+    return list;
+  };
+  expect_same_on_both_sides(
+      [&](const side& on) {
+        const std::vector<stash_batch_item> to_encode = items(on, false), to_decode = items(on, true);
+        expect_ok(stash_encode_batch(to_encode.data(), to_encode.size(), on.workspace, on.context));
+        expect_ok(stash_decode_batch(to_decode.data(), to_decode.size(), on.workspace, on.context));
+        expect_ok(stash_encode_batch(nullptr, 0, nullptr, on.context));
+        expect_ok(stash_decode_batch(nullptr, 0, nullptr, on.context));
+      },
+      true);
+  EXPECT_GT(claimed_on_device(beside), 0U);
+}
+
+TEST_P(device_c_door, activations) {
+  const dims d{3001};
+  const stash_encoding sign = c_encoding("sign_mask"), range = c_encoding("range_mask");
+  const map &x = values(d), &dy = gradients(d);
+  struct layer {
+    room& mask;
+    map &y, &y_alone, &dx, &dx_dense;
+  };
+  const auto make = [&] {
+    return layer{room_for(sign, type(), d[0]), results(d), results(d), results(d), results(d)};
+  };
+  const layer relu = make(), leaky = make(), clip = make();
+  expect_same_on_both_sides([&](const side& on) {
+    const stash_execution_context* const c = on.context;
+    expect_ok(stash_relu_forward(on(x), on(relu.y), on(relu.mask), rule, c));
+    expect_ok(stash_relu_forward(on(x), on(relu.y_alone), nullptr, rule, c));
+    expect_ok(stash_relu_backward(on(dy), &sign, on(relu.mask), on(relu.dx), rule, c));
+    expect_ok(stash_relu_backward_dense(on(dy), on(relu.y), on(relu.dx_dense), rule, c));
+    expect_ok(stash_leaky_relu_forward(on(x), on(leaky.y), on(leaky.mask), 0.125F, c));
+    expect_ok(stash_leaky_relu_forward(on(x), on(leaky.y_alone), nullptr, 0.125F, c));
+    expect_ok(stash_leaky_relu_backward(on(dy), &sign, on(leaky.mask), on(leaky.dx), 0.125F, c));
+    expect_ok(stash_leaky_relu_backward_dense(on(dy), on(x), on(leaky.dx_dense), 0.125F, c));
+    expect_ok(stash_clip_forward(on(x), on(clip.y), on(clip.mask), -1, 2, rule, c));
+    expect_ok(stash_clip_forward(on(x), on(clip.y_alone), nullptr, -1, 2, rule, c));
+    expect_ok(stash_clip_backward(on(dy), &range, on(clip.mask), on(clip.dx), -1, 2, rule, c));
+    expect_ok(stash_clip_backward_dense(on(dy), on(x), on(clip.dx_dense), -1, 2, rule, c));
+  });
+}
+
+TEST_P(device_c_door, dropout) {
+  const dims d{3001};
+  const map &x = values(d), &dy = gradients(d), &y = results(d), &y_alone = results(d), &dx = results(d),
+            &dx_from_key = results(d);
+  const room& mask = room_for(c_encoding("sign_mask"), type(), d[0]);
+  stash_dropout_key key = STASH_INIT(stash_dropout_key);
+  key.seed = 11;
+  key.step = 12;
+  key.layer = 13;
+  expect_same_on_both_sides([&](const side& on) {
+    expect_ok(stash_dropout_forward(on(x), on(y), on(mask), 0.3F, &key, on.context));
+    expect_ok(stash_dropout_forward(on(x), on(y_alone), nullptr, 0.3F, &key, on.context));
+    expect_ok(stash_dropout_backward(on(dy), on(mask), on(dx), 0.3F, on.context));
+    expect_ok(stash_dropout_backward_key(on(dy), on(dx_from_key), 0.3F, &key, on.context));
+  });
+}
+
+class device_c_door_pooling : public device_c_door {
+ protected:
+  static dims dims_of(const stash::shape& s) {
+    dims d;
+    for (int i = 0; i < s.rank(); ++i)
+      d.push_back(s[i]);
+    return d;
+  }
+  static stash_pool_window window_of(const stash::pool_window& w) {
+    stash_pool_window c = STASH_INIT(stash_pool_window);
+    c.kernel_h = w.kernel_h;
+    c.kernel_w = w.kernel_w;
+    c.stride_h = w.stride_h;
+    c.stride_w = w.stride_w;
+    c.pad_top = w.pad_top;
+    c.pad_left = w.pad_left;
+    c.kernel_d = w.kernel_d;
+    c.stride_d = w.stride_d;
+    c.pad_front = w.pad_front;
+    c.dilation_h = w.dilation_h;
+    c.dilation_w = w.dilation_w;
+    c.dilation_d = w.dilation_d;
+    c.layout = static_cast<std::int32_t>(w.layout);
+    return c;
+  }
+  room& codes_for(const pool_form& f, std::int32_t kind) {
+    stash_encoding e = STASH_INIT(stash_encoding);
+    e.kind = kind;
+    e.window_cells = f.window.cells();
+    return room_for(e, type(), f.y.elements());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(types, device_c_door_pooling, testing::ValuesIn(types), type_name);
+
+TEST_P(device_c_door_pooling, alone_and_behind_relu) {
+  struct work {
+    stash_pool_window window;
+    map &x, &dy, &y, &relu_y;
+    room &index, &relu_index, &code, &bitmap, &signs;
+    std::vector<map*> dx;
+  };
+  const stash_encoding bitmap = c_encoding("bitmap"), sign_mask = c_encoding("sign_mask");
+  std::vector<work> all;
+  for (const pool_form& f : pool_forms()) {
+    const dims x = dims_of(f.x), y = dims_of(f.y);
+    all.push_back({window_of(f.window),
+                   values(x),
+                   gradients(y),
+                   results(y),
+                   results(y),
+                   codes_for(f, STASH_KIND_WINDOW_INDEX),
+                   codes_for(f, STASH_KIND_WINDOW_INDEX),
+                   codes_for(f, STASH_KIND_RELU_POOL),
+                   room_for(bitmap, type(), f.y.elements()),
+                   room_for(sign_mask, type(), f.y.elements()),
+                   {}});
+    for (int way = 0; way < 7; ++way)
+      all.back().dx.push_back(&results(x));
+  }
+  expect_same_on_both_sides([&](const side& on) {
+    const stash_execution_context* const c = on.context;
+    for (const work& w : all) {
+      const stash_pool_window* const window = &w.window;
+      const auto dx = [&](std::size_t way) { return on(*w.dx[way]); };
+      expect_ok(stash_max_pool_forward(on(w.x), on(w.y), window, on(w.index), rule, c));
+      expect_ok(stash_max_pool_backward(on(w.dy), on(w.index), dx(0), window, c));
+      expect_ok(stash_max_pool_backward_dense(on(w.dy), on(w.x), dx(1), window, rule, c));
+      expect_ok(
+          stash_relu_max_pool_forward(on(w.x), on(w.relu_y), window, on(w.code), on(w.relu_index), rule, c));
+      expect_ok(stash_encode(&bitmap, on(w.relu_y), on(w.bitmap), on.workspace, c));
+      expect_ok(stash_encode(&sign_mask, on(w.relu_y), on(w.signs), nullptr, c));
+      expect_ok(stash_relu_max_pool_backward(on(w.dy), on(w.code), dx(2), window, c));
+      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), on(w.relu_index), &bitmap, on(w.bitmap), dx(3),
+                                                  window, rule, c));
+      expect_ok(stash_relu_max_pool_backward_sign(on(w.dy), on(w.relu_index), &sign_mask, on(w.signs), dx(4),
+                                                  window, rule, c));
+      expect_ok(stash_relu_max_pool_backward_output(on(w.dy), on(w.relu_index), on(w.relu_y), dx(5), window,
+                                                    rule, c));
+      expect_ok(stash_relu_max_pool_backward_dense(on(w.dy), on(w.x), dx(6), window, rule, c));
+    }
+  });
+}
+
+/// What only the data shows is no failure of a call.
+TEST_P(device_c_door, reports_of_small_slots_and_wrong_codes) {
+  const map &x = gradients({9000}), &dy = gradients({2, 4, 4, 8}), &dx = results({2, 8, 8, 8});
+  const stash_encoding bitmap = c_encoding("bitmap");
+  std::size_t empty_slot = 0;
+  expect_ok(stash_encoded_bytes_at_density(&bitmap, type(), 9000, 0, &empty_slot));
+  room &small = room_of(empty_slot), &nobodys = room_of(128);
+  small.same_places = false;
+  small.status = STASH_STATUS_CAPACITY;
+  nobodys.status = STASH_STATUS_CORRUPT;
+  stash_pool_window window = STASH_INIT(stash_pool_window);
+  window.kernel_h = window.kernel_w = 3;
+  window.pad_top = window.pad_left = 1;
+  expect_same_on_both_sides([&](const side& on) {
+    expect_ok(stash_encode(&bitmap, on(x), on(small), on.workspace, on.context));
+    expect_ok(stash_max_pool_backward(on(dy), on(nobodys), on(dx), &window, on.context));
+  });
+}
+
+}  // namespace
