@@ -8,6 +8,7 @@
 
 #include "encoders/support.hpp"
 #include "simt/device_memory.hpp"
+#include "simt/recording.hpp"
 #include "simt/report_places.hpp"
 #include "stash/c_api.h"
 #include "stash/stashed_tensor.hpp"
@@ -185,6 +186,35 @@ TEST(device_handles, serve_the_next_step_once_rewound) {
   EXPECT_NE(before.wait().status, status_ok);
   EXPECT_EQ(kept.size(device).wait().status, status_ok);
   EXPECT_EQ(code_of([&] { kept.rewind(); }), errc::invalid_argument);
+}
+
+/// A step that is recorded once: its handle begins anew at every launch, whatever the step before left in it.
+TEST(device_handles, serve_recorded_steps) {
+  constexpr std::int64_t count = 5000;
+  char stream = 0;  // streams are names
+  execution_context in_stream = device;
+  in_stream.stream = &stream;
+  const device_values x(std::vector<float>(count, 0.0F)), again(std::vector<float>(count, 0.0F));
+  stash_options options;
+  options.capacity = 10000;
+  stashed_tensor kept =
+      stashed_tensor::reserve(parse_encoding("bitmap"), dtype::f32, {count}, options, in_stream);
+  const simt::recording step(&stream, [&] {
+    kept.rewind(in_stream);
+    encode(kept.how(), x.view(), kept.output(), {}, in_stream);
+    kept.restore(again.view(), in_stream);
+  });
+  for (const double density : {0.1, 0.9, 0.2}) {
+    const std::vector<float> values = make_values(count, density, flavour::positive, 8);
+    std::memcpy(x.data, values.data(), values.size() * 4);
+    step.launch();
+    if (density == 0.9) {
+      EXPECT_EQ(code_of([&] { kept.check(in_stream); }), errc::capacity_exceeded);
+      continue;
+    }
+    kept.check(in_stream);
+    EXPECT_TRUE(same_bits(again.values(), values)) << density;
+  }
 }
 
 TEST(device_handles, take_memory_of_their_context_only) {
