@@ -17,7 +17,8 @@ INSTRUCTIONS_PER_BYTE = MULTIPROCESSORS * LANES * CLOCK / BANDWIDTH
 ACCESSES = ("wide_loads", "wide_stores", "narrow_loads", "narrow_stores")
 SHARED_ACCESSES = ("shared_loads", "shared_stores", "shared_wide_loads", "shared_wide_stores")  # all of them, wide ones
 LIMIT_KEYS = {"name", "registers", "shared", "later"}
-PATH_KEYS = {"name", "elements", "instructions", "narrow", *ACCESSES, *SHARED_ACCESSES}
+OLDER_KEYS = {"instructions", *ACCESSES, *SHARED_ACCESSES}
+PATH_KEYS = {"name", "elements", "narrow", "older", *OLDER_KEYS}
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def check_table(table):
                 faults.append(f"{part}: '{entry.get('name')}': no '{key}'")
             if "later" in entry and entry["later"].keys() != {"from", "registers"}:
                 faults.append(f"{part}: '{entry.get('name')}': 'later' is not 'from' and 'registers'")
+            if "older" in entry and not {"before"} < entry["older"].keys() <= {"before"} | OLDER_KEYS:
+                faults.append(f"{part}: '{entry.get('name')}': 'older' is not 'before' and what differs")
     if not faults and not re.fullmatch(table["limits"][-1]["name"], ""):
         faults.append("limits: the last entry does not take every kernel")
     return faults
@@ -65,6 +68,12 @@ def registers_on(limit, architecture):
     """How many an entry allows there."""
     later = limit.get("later", {"from": architecture + 1})
     return later["registers"] if architecture >= later["from"] else limit["registers"]
+
+
+def path_on(entry, architecture):
+    """What an entry of `paths`, or None, says of an architecture."""
+    older = (entry or {}).get("older", {"before": 0})
+    return entry if architecture >= older["before"] else {**entry, **older}
 
 
 def check_resources(name, resources, limit, architecture):

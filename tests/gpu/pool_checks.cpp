@@ -20,7 +20,7 @@ const char* name_of(dtype type) {
   return type == dtype::f32 ? "f32" : type == dtype::f16 ? "f16" : "bf16";
 }
 
-/// A layer's shapes. No window reaches behind x, so that the last cell of each lies in it.
+/// A layer's shapes. Only windows around each value reach behind x, by a cell.
 struct pool_geometry {
   pool_window window;
   shape x, y;

@@ -247,6 +247,16 @@ class PathTest(unittest.TestCase):
         self.assertEqual(self.check(WIDE + above * COMPUTE + "ret;", instructions=56)[1], [])
         self.assertIn("more than the known 56", self.check(WIDE + 230 * COMPUTE + "ret;", instructions=56)[1][0])
 
+    def test_older_architectures_may_take_another_path(self):
+        entry = self.entry | {"instructions": 2, "older": {"before": 89, "shared_loads": 1, "instructions": 20}}
+        older = WIDE + "ld.shared.u32 %r1, [%r5];\n" + 40 * COMPUTE + "ret;"
+        for architecture, body, faults in ((80, older, 0), (80, WIDE + "ret;", 1), (90, WIDE + "ret;", 0), (89, older, 1)):
+            with self.subTest(architecture=architecture, body=body[-40:]):
+                on = kernel_rules.path_on(entry, architecture)
+                found = blocks(body)
+                self.assertEqual(len(kernel_rules.check_path("kernel", found, on, kernel_rules.main_of(found, on))), faults)
+        self.assertIsNone(kernel_rules.path_on(None, 80))
+
     def test_kernels_without_an_entry_need_a_wide_access(self):
         self.assertEqual(kernel_rules.check_path("new", blocks(WIDE + "ret;"), None, None), [])
         self.assertEqual(kernel_rules.check_path("new", blocks(NARROW + "ret;"), None, None),
@@ -294,6 +304,14 @@ class TableTest(unittest.TestCase):
         faults = kernel_rules.check_table(self.table([{"name": "a", "register": 1}], [{"name": "b", "wide_load": 1}]))
         self.assertEqual(faults, ["limits: 'a': unknown key 'register'", "limits: 'a': no 'registers'",
                                   "paths: 'b': unknown key 'wide_load'", "paths: 'b': no 'elements'"])
+
+    def test_what_differs_on_older_architectures(self):
+        entry = {"name": "a", "elements": 4}
+        for older, good in (({"before": 89, "instructions": 3}, True), ({"before": 89, "shared_loads": 3}, True),
+                            ({"before": 89}, False), ({"instructions": 3}, False), ({"before": 89, "elements": 3}, False)):
+            with self.subTest(older=older):
+                faults = kernel_rules.check_table(self.table(paths=[entry | {"older": older}]))
+                self.assertEqual(faults, [] if good else ["paths: 'a': 'older' is not 'before' and what differs"])
 
     def test_a_table_without_a_default(self):
         table = {"limits": [{"name": "a", "registers": 1}], "paths": []}

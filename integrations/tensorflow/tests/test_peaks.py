@@ -16,6 +16,8 @@ LONG = os.environ.get("STASH_TF_LONG") == "1"
 PROCESSES = 3 if LONG else 1
 WARM_UP = 6  # steps, in which Stash may plan anew
 ABOVE_PLAIN = 1.02
+# Of loops: with two threads it is a matter of time how many iterations are under way at once.
+LOOPS_ABOVE_PLAIN = {1: ABOVE_PLAIN, 2: 1.05}
 FORETOLD = 0.1  # the peak lies within this share of the predicted one
 
 
@@ -59,7 +61,7 @@ TARGETS = (
       for onednn in (True, False)
       for quick in ((model, policy, onednn) in (("MobileNetV2", "fp8", True), ("ResNet50", "fp8", True)),)),
     # Loops keep what they need again in lists; without Stash up to 32 iterations are under way in the backward pass.
-    *(Target(model, policy, onednn, inter, 1 / ABOVE_PLAIN, "heap" if onednn else "peak", quick)
+    *(Target(model, policy, onednn, inter, 1 / LOOPS_ABOVE_PLAIN[inter], "heap" if onednn else "peak", quick)
       for model in ("lstm", "gru") for policy in ("lossless", "fp8") for onednn in (True, False) for inter in (1, 2)
       for quick in ((policy, onednn, inter) in (("lossless", True, 1), ("lossless", False, 2)),)),
     # The profiler does not see what Eigen's and oneDNN's kernels for these take, which is much of the peak, and which
