@@ -1,7 +1,6 @@
 #include "simt/simt.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <boost/context/fiber.hpp>
@@ -38,7 +37,11 @@ constexpr unsigned char poison = 0xa5;
 
 struct stack_memory {
   unsigned char* bottom = static_cast<unsigned char*>(std::aligned_alloc(4096, stack_bytes));
-  stack_memory() {
+  unsigned char* top;
+
+  /// Stacks begin in different lines of the caches: were all as far from a multiple of their size, hundreds
+  /// of threads would take turns with the few places that a cache has for such addresses.
+  explicit stack_memory(std::size_t number) : top(bottom + stack_bytes - number % 256 * 64) {
     if (bottom == nullptr) throw std::bad_alloc();
   }
   ~stack_memory() { std::free(bottom); }
@@ -52,13 +55,15 @@ std::vector<std::unique_ptr<stack_memory>>& idle_stacks() {
   return stacks;
 }
 
+thread_local std::size_t stacks_made = 0;
+
 /// What boost::context asks for a stack; it is given back by the thread that owned it.
 struct borrowed_stack {
   stack_memory* memory;
   context::stack_context allocate() const {
     context::stack_context s;
-    s.size = stack_bytes;
-    s.sp = memory->bottom + stack_bytes;
+    s.size = static_cast<std::size_t>(memory->top - memory->bottom);
+    s.sp = memory->top;
     return s;
   }
   void deallocate(context::stack_context&) const noexcept {}
@@ -81,11 +86,12 @@ struct thread_state {
 
   waiting why = waiting::nothing;
   place where{"", 0};
-  // A warp operation: what this lane brought, and what it takes away.
+  // A warp operation: what this lane brought, and what it takes away: the value of another lane, or of all
+  // lanes whether theirs are not zero.
   const char* kind = "";
   std::uint32_t mask = 0;
-  std::uint64_t value = 0;
-  std::array<std::uint64_t, warp_lanes> met{};
+  std::uint32_t from = 0;
+  std::uint64_t value = 0, found = 0;
 
   std::uint32_t lane() const noexcept { return rank % warp_lanes; }
   std::uint32_t warp() const noexcept { return rank / warp_lanes; }
@@ -99,6 +105,7 @@ struct shared_piece {
 
 struct block_state {
   dim3 index;
+  std::uint64_t round = 0;  ///< in which its barrier was last looked at
   std::vector<thread_state> threads;
   std::vector<shared_piece> shared;
   std::unique_ptr<unsigned char, void (*)(void*)> dynamic{nullptr, &std::free};
@@ -114,6 +121,11 @@ std::unique_ptr<unsigned char, void (*)(void*)> poisoned(std::size_t bytes, std:
   }
   std::memset(data, poison, bytes);
   return {static_cast<unsigned char*>(data), &std::free};
+}
+
+/// Literals of one place are mostly one.
+bool same_text(const char* a, const char* b) {
+  return a == b || std::strcmp(a, b) == 0;
 }
 
 std::string text(const dim3& d) {
@@ -178,6 +190,7 @@ class grid_run {
   std::mt19937 random_;
   context::fiber scheduler_;  ///< while a thread runs
   std::exception_ptr failure_;
+  std::uint64_t rounds_ = 0;
 #ifdef SIMT_ASAN
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
@@ -216,7 +229,7 @@ std::unique_ptr<block_state> grid_run::make_block(std::uint64_t number) const {
 void grid_run::start(thread_state& t) {
   auto& idle = idle_stacks();
   if (idle.empty()) {
-    t.stack = std::make_unique<stack_memory>();
+    t.stack = std::make_unique<stack_memory>(stacks_made++);
   } else {
     t.stack = std::move(idle.back());
     idle.pop_back();
@@ -293,7 +306,7 @@ bool grid_run::release_barrier(block_state& b) {
 }
 
 bool grid_run::release_warp(thread_state& t) {
-  std::vector<thread_state*> lanes;
+  thread_state* lanes[warp_lanes] = {};
   for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) {
     if ((t.mask >> lane & 1) == 0) continue;
     const std::size_t rank = std::size_t{t.warp()} * warp_lanes + lane;
@@ -308,25 +321,33 @@ bool grid_run::release_warp(thread_state& t) {
     }
     if (other.why == waiting::nothing) return false;  // still on its way
     const bool same = other.why == waiting::warp_operation && other.mask == t.mask &&
-                      std::strcmp(other.kind, t.kind) == 0 && other.where == t.where;
+                      same_text(other.kind, t.kind) && other.where == t.where;
     if (!same) {
       fail(t, std::string(t.kind) + " at " + text(t.where) + ": lane " + std::to_string(lane) +
                   " waits elsewhere, at " + text(other.where));
     }
-    lanes.push_back(&other);
+    lanes[lane] = &other;
   }
-  std::array<std::uint64_t, warp_lanes> met{};
-  for (const thread_state* lane : lanes)
-    met[lane->lane()] = lane->value;
+  std::uint64_t value[warp_lanes] = {};
+  std::uint32_t bits = 0;
+  for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) {
+    if (lanes[lane] == nullptr) continue;
+    value[lane] = lanes[lane]->value;
+    bits |= value[lane] != 0 ? 1U << lane : 0;
+  }
   for (thread_state* lane : lanes) {
-    lane->met = met;
+    if (lane == nullptr) continue;
+    lane->found = lane->from < warp_lanes ? value[lane->from] : bits;
     lane->why = waiting::nothing;
   }
   return true;
 }
 
 bool grid_run::release(thread_state& t) {
-  return t.why == waiting::block_barrier ? release_barrier(*t.block) : release_warp(t);
+  if (t.why == waiting::warp_operation) return release_warp(t);
+  // A barrier is left by all threads of a block at once, or in this round by none.
+  if (std::exchange(t.block->round, rounds_) == rounds_) return false;
+  return release_barrier(*t.block);
 }
 
 bool grid_run::round(std::vector<std::unique_ptr<block_state>>& resident) {
@@ -336,6 +357,7 @@ bool grid_run::round(std::vector<std::unique_ptr<block_state>>& resident) {
       threads.push_back(&t);
   }
   arrange(threads);
+  ++rounds_;
   bool any = false;
   for (thread_state* t : threads) {
     if (t->done || t->why != waiting::nothing) continue;
@@ -401,9 +423,9 @@ void wait(waiting why, place at) {
   run.suspend();
 }
 
-/// Meets the lanes of the mask; afterwards `met` holds what they brought.
-const std::array<std::uint64_t, warp_lanes>& meet(std::uint32_t mask, std::uint64_t value, const char* kind,
-                                                  place at) {
+/// Meets the lanes of the mask and gives what lane `from` brought; for no lane of a warp, a bit for each that
+/// brought something else than zero.
+std::uint64_t meet(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind, place at) {
   thread_state& t = *run_of_caller().current;
   if ((mask >> t.lane() & 1) == 0) {
     running->fail(t, std::string(kind) + " at " + text(at) + ": lane " + std::to_string(t.lane()) +
@@ -412,8 +434,9 @@ const std::array<std::uint64_t, warp_lanes>& meet(std::uint32_t mask, std::uint6
   t.kind = kind;
   t.mask = mask;
   t.value = value;
+  t.from = from;
   wait(waiting::warp_operation, at);
-  return t.met;
+  return t.found;
 }
 
 }  // namespace
@@ -481,27 +504,22 @@ void sync_block(place at) {
 }
 
 void sync_warp(std::uint32_t mask, place at) {
-  meet(mask, 0, "sync_warp", at);
+  meet(mask, 0, warp_lanes, "sync_warp", at);
 }
 
 std::uint32_t ballot(std::uint32_t mask, bool predicate, place at) {
-  const auto& met = meet(mask, predicate ? 1 : 0, "ballot", at);
-  std::uint32_t bits = 0;
-  for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) {
-    if ((mask >> lane & 1) != 0 && met[lane] != 0) bits |= 1U << lane;
-  }
-  return bits;
+  return static_cast<std::uint32_t>(meet(mask, predicate ? 1 : 0, warp_lanes, "ballot", at));
 }
 
 std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind,
                        place at) {
-  const auto& met = meet(mask, value, kind, at);
+  const std::uint64_t met = meet(mask, value, from, kind, at);
   if (from >= warp_lanes) return value;
   if ((mask >> from & 1) == 0) {
     running->fail(*running->current, std::string(kind) + " at " + text(at) + ": reads lane " +
                                          std::to_string(from) + ", which is not in the mask");
   }
-  return met[from];
+  return met;
 }
 
 void yield() {

@@ -82,7 +82,7 @@ struct place {
   const char* file;
   int line;
   friend bool operator==(const place& a, const place& b) noexcept {
-    return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+    return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
   }
 };
 
