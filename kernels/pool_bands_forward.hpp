@@ -79,11 +79,11 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
   using search_type = band_search<Bits, Kernel, Stride>;
   constexpr band_pieces pieces = forward_band<Stride>;
   STASH_SHARED(vector16, band, pieces.read);
-  STASH_SHARED(vector16, made, pieces.made);
-  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits));
+  STASH_SHARED(vector16, made, pieces.made + 2 * slack_pieces);
+  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits) + 2 * slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
-  auto* const values = reinterpret_cast<Bits*>(made);
-  auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes);
+  auto* const values = reinterpret_cast<Bits*>(made + slack_pieces);
+  auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes + slack_pieces);
   const band_stretch stretch(grid, job.columns.by_out, job.rows.by_out);
   if (stretch.count > 0) {
     const band_windows wanted{static_cast<std::int64_t>(stretch.first), stretch.count, stretch.plane,
@@ -107,26 +107,34 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
                     select_bits(kept, found.cell[w] + found.number(staged_pass), search.first_cells(w));
               }
             }
+            // A group of columns of which the stretch has a part.
+            constexpr unsigned others = band_columns - 1;
+            if (at + others >= stretch.count + others) return;
+            Bits* const to = values + static_cast<std::int32_t>(at);
+            std::uint8_t* const to_codes = codes + static_cast<std::int32_t>(at);
             STASH_UNROLL
             for (unsigned i = 0; i < band_columns; ++i) {
-              if (at + i >= stretch.count || i >= columns) continue;
-              values[at + i] = element_of_words<Bits>(found.value, i);
-              codes[at + i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.cell, i));
+              if (i >= columns) break;
+              to[i] = element_of_words<Bits>(found.value, i);
+              to_codes[i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.cell, i));
             }
           });
     }
   }
   constexpr unsigned width = square_cell_bits<Kernel>;
-  STASH_NO_UNROLL
-  for (std::uint32_t at = stretch.count + thread_rank(); at < grid.block_values; at += band_threads)
-    codes[at] = staged_padding<width>;
+  if (stretch.count < grid.block_values) {
+    // What others have written there is behind their last value.
+    sync_block();
+    STASH_NO_UNROLL
+    for (std::uint32_t at = stretch.count + thread_rank(); at < grid.block_values; at += band_threads)
+      codes[at] = staged_padding<width>;
+  }
   sync_block();
-  store_band<Bits, pieces.made>(stretch, made, y);
+  store_band<Bits, pieces.made>(stretch, made + slack_pieces, y);
   const std::uint64_t first_group = stretch.first / group_elements;
   STASH_NO_UNROLL
   for (std::uint32_t group = thread_rank(); group < grid.block_values / group_elements; group += band_threads)
-    store_staged_codes<width>(planes, first_group + group,
-                              reinterpret_cast<const vector8*>(made_codes)[group]);
+    store_staged_codes<width>(planes, first_group + group, reinterpret_cast<const vector8*>(codes)[group]);
   if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
 }
 
