@@ -26,8 +26,8 @@ struct band_pieces {
   unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
   unsigned searched;    ///< going backward: of x, where winners are found again
 };
-/// What threads write before the first value of a stretch and behind its last one: of a group of columns those
-/// that it has not.
+/// What threads write before the first value of a stretch and behind its last one: of a group of columns
+/// those that it has not.
 inline constexpr unsigned slack_pieces = 1;
 template <unsigned Stride>
 inline constexpr band_pieces forward_band =
