@@ -37,12 +37,13 @@ constexpr unsigned char poison = 0xa5;
 
 struct stack_memory {
   unsigned char* bottom = static_cast<unsigned char*>(std::aligned_alloc(4096, stack_bytes));
-  unsigned char* top;
+  unsigned char* top = nullptr;
 
   /// Stacks begin in different lines of the caches: were all as far from a multiple of their size, hundreds
   /// of threads would take turns with the few places that a cache has for such addresses.
-  explicit stack_memory(std::size_t number) : top(bottom + stack_bytes - number % 256 * 64) {
+  explicit stack_memory(std::size_t number) {
     if (bottom == nullptr) throw std::bad_alloc();
+    top = bottom + stack_bytes - number % 256 * 64;
   }
   ~stack_memory() { std::free(bottom); }
   stack_memory(const stack_memory&) = delete;
