@@ -18,7 +18,7 @@ INSTRUCTION = re.compile(r"^(?:@(!?%?\w+) )?([a-z][\w.:]*)\s*(.*);$")
 # A constant in a register, or a register's bits in one of another kind: machine instructions take constants, and their
 # registers are of one kind.
 FREE_MOVE = re.compile(r"%([a-z]+)\d+, (?:-?\d\w*|%([a-z]+)\d+)$")
-ACCESS = re.compile(r"^(ld|st)\..*?\b(global|shared)\b(?:\.\w+(?:::\w+)?)*?(?:\.v(\d))?\.[bufs](\d+)$")
+ACCESS = re.compile(r"^(ld|st)((?:\.[\w:]+)*?)(?:\.v(\d))?\.[bufs](\d+)$")
 
 WIDE = 16  # bytes, from which on an access is wide
 
@@ -100,13 +100,15 @@ class Block:
 
 def access_of(opcode):
     """(kind, bytes) of an instruction that reads or writes memory, else None. Of shared memory, wide ones are of the same
-    kind as the others."""
+    kind as the others. Where nvcc has lost track of what a pointer points to, no memory is named: it is the global one,
+    for arrays of shared memory are never out of sight."""
     match = ACCESS.match(opcode)
-    if not match:
+    spaces = {word.split("::")[0] for word in match[2].split(".")} if match else set()
+    if not match or spaces & {"param", "local", "const"}:
         return None
     bytes_ = int(match[3] or 1) * int(match[4]) // 8
     verb = "loads" if match[1] == "ld" else "stores"
-    if match[2] == "shared":
+    if "shared" in spaces:
         return f"shared_{verb}", bytes_
     return ("wide_" if bytes_ >= WIDE else "narrow_") + verb, bytes_
 

@@ -121,7 +121,12 @@ class AccessTest(unittest.TestCase):
             ("ld.volatile.global.u32", ("narrow_loads", 4)),
             ("ld.shared.v4.u32", ("shared_loads", 16)),
             ("st.shared.u8", ("shared_stores", 1)),
+            ("ld.shared::cta.u32", ("shared_loads", 4)),
+            ("st.v4.u32", ("wide_stores", 16)),
+            ("ld.u8", ("narrow_loads", 1)),
             ("ld.param.v4.u32", None),
+            ("ld.local.u32", None),
+            ("ld.const.v4.u32", None),
             ("atom.global.add.u64", None),
             ("add.s32", None),
         ):
@@ -256,6 +261,14 @@ class PathTest(unittest.TestCase):
                 found = blocks(body)
                 self.assertEqual(len(kernel_rules.check_path("kernel", found, on, kernel_rules.main_of(found, on))), faults)
         self.assertIsNone(kernel_rules.path_on(None, 80))
+
+    def test_architectures_beside_those_of_the_table_may_need_a_little_more(self):
+        body = WIDE + 36 * COMPUTE + "ret;"
+        main, faults = self.check(body, instructions=9)
+        self.assertEqual(len(faults), 1)
+        entry = self.entry | {"instructions": 9}
+        self.assertEqual(kernel_rules.check_path("kernel", blocks(body), entry, main, 1 / 8), [])
+        self.assertEqual(len(kernel_rules.check_path("kernel", blocks(body), entry, main, 1 / 16)), 1)
 
     def test_kernels_without_an_entry_need_a_wide_access(self):
         self.assertEqual(kernel_rules.check_path("new", blocks(WIDE + "ret;"), None, None), [])
