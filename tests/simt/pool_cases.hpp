@@ -32,6 +32,11 @@ inline std::size_t code_bytes(const geometry& g) {
   return index_bytes(g) + (g.window.cells() <= 4 ? signs : 0);
 }
 
+/// For the case with this number: so many that small maps are cut as low as may be, or none, for which none
+/// is.
+inline std::uint64_t many_or_no_multiprocessors(int k) {
+  return k % 2 == 0 ? 132 : 0;
+}
 /// Until its end the device has so many multiprocessors: threads that go down rows go down more of them the
 /// fewer there are.
 class with_multiprocessors {

@@ -59,7 +59,7 @@ TEST_P(device_pool, strips_of_pixels) {
         g.window.layout = pool_layout::channels_last;
         if (k % 5 == 4) g.x.d = 2, g.deep = true;
         if (!fit(g, k % 3)) continue;
-        const with_multiprocessors count(k % 2 == 0 ? 132 : 0);
+        const with_multiprocessors there(many_or_no_multiprocessors(k));
         simt::set_schedule(schedule_of(++k));
         SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
         map gradient = g.y;
@@ -108,7 +108,7 @@ TEST_P(device_pool, coded_strips_of_pixels) {
       g.window.layout = pool_layout::channels_last;
       if (k % 5 == 4) g.x.d = 2, g.deep = true;
       if (!fit(g, k % 3)) continue;
-      const with_multiprocessors count(k % 2 == 0 ? 132 : 0);
+      const with_multiprocessors there(many_or_no_multiprocessors(k));
       check_layer(g, GetParam(), ++k, random);
       if (HasFatalFailure()) return;
     }

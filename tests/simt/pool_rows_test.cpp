@@ -77,7 +77,7 @@ TEST_P(device_pool, stacks_of_pieces) {
         geometry g{window, {pick(random, 1, 2), pick(random, 1, 3), 1, height, width, {}}, {}, false};
         if (height % 3 == 0 && width < 40) g.x.d = 2, g.deep = true;
         if (!fit(g, 1) || g.y.w != width) continue;
-        const with_multiprocessors count(k % 2 == 0 ? 132 : 0);
+        const with_multiprocessors there(many_or_no_multiprocessors(k));
         check_layer(g, GetParam(), ++k, random);
         if (HasFatalFailure()) return;
       }
