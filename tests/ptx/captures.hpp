@@ -1,0 +1,72 @@
+#pragma once
+/// \file
+/// Streams, and recordings of their work (CUDA's captures). Call with the runtime's lock.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace stash::ptx {
+
+using work = std::function<cudaError_t()>;
+
+struct capture {
+  /// A stream of the recording. The first one is where it began.
+  struct member {
+    cudaStream_t stream;
+    std::size_t enqueued;           ///< pieces of work that it was given
+    std::vector<std::size_t> seen;  ///< of every member, itself included: how many come before what is next
+  };
+
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;
+  std::vector<member> members;
+  std::vector<work> recorded;
+  bool spoiled = false;
+  bool over = false;
+
+  member& of(cudaStream_t stream);
+  bool is_joined() const;
+};
+
+/// A place in a stream that is being recorded.
+struct captured_place {
+  std::shared_ptr<capture> in;
+  std::vector<std::size_t> seen;
+};
+
+}  // namespace stash::ptx
+
+struct CUstream_st {
+  bool waits_for_default;                         ///< not made with cudaStreamNonBlocking
+  std::shared_ptr<stash::ptx::capture> captured;  ///< null: not recorded
+};
+
+namespace stash::ptx {
+
+/// The stream behind a handle or itself, the default stream included. Null if there is none.
+cudaStream_t stream_of(cudaStream_t handle);
+bool is_default(cudaStream_t stream);
+
+/// Does the work now, or records it.
+cudaError_t enqueue(cudaStream_t handle, work what);
+
+/// Null if the stream is not recorded.
+std::optional<captured_place> place_in(cudaStream_t stream);
+/// What is enqueued in the stream from now on comes behind the place, in the same recording.
+cudaError_t go_on_behind(cudaStream_t stream, const captured_place& place);
+/// The stream waits for work that is not recorded.
+cudaError_t go_on_behind_the_rest(cudaStream_t stream);
+/// Calls that no recording of the stream can repeat: spoils it.
+cudaError_t refused_if_captured(cudaStream_t stream);
+
+cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
+/// Leaves the work in `recorded` if there is no error.
+cudaError_t end_capture(cudaStream_t stream, std::vector<work>& recorded);
+
+}  // namespace stash::ptx
