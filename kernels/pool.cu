@@ -9,6 +9,7 @@
 #include "pool_bands_backward.hpp"
 #include "pool_bands_forward.hpp"
 #include "pool_coded_strips.hpp"
+#include "pool_cubes.hpp"
 #include "pool_disjoint.hpp"
 #include "pool_forward.hpp"
 #include "pool_last_backward.hpp"
@@ -66,6 +67,7 @@ struct pool_call {
   bool small;     ///< positions have 32 bits
   bool disjoint;  ///< windows lie side by side and cover x
   bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
+  bool cubes;     ///< the same of 2 x 2 x 2
   bool planes;    ///< there may be kernels for small squares in planes, whose channels come first
   bool pixels;    ///< the same for pixels with groups of channels
 };
@@ -85,7 +87,7 @@ bool has_kernels(const pool_job& job) {
 pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
                   std::initializer_list<const_tensor_view> maps, const pool_window& window,
                   framework_rule rule, const execution_context& context) {
-  pool_call call{name, context, {}, 1, false, false, false, false, false};
+  pool_call call{name, context, {}, 1, false, false, false, false, false, false};
   pool_job& job = call.job;
   const bool first = window.layout == pool_layout::channels_first;
   const int rank = x.dims.rank();
@@ -110,11 +112,12 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
       maps.begin(), maps.end(), [](const const_tensor_view& map) { return device_tensor_of(map).vectors; });
   call.small = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
   call.disjoint = side_by_side(job.depth) && side_by_side(job.rows) && side_by_side(job.columns);
-  call.pairs = first && call.disjoint && job.depth.kernel == 1 && job.rows.kernel == 2 &&
-               job.columns.kernel == 2 &&
-               x.dims.inner() * static_cast<std::int64_t>(size_of(x.type)) % 16 == 0 &&
-               y.elements() % group_elements == 0;
-  const bool eights = first ? call.pairs : job.channels % group_elements == 0;
+  const bool halves = first && call.disjoint && job.rows.kernel == 2 && job.columns.kernel == 2 &&
+                      x.dims.inner() * static_cast<std::int64_t>(size_of(x.type)) % 16 == 0 &&
+                      y.elements() % group_elements == 0;
+  call.pairs = halves && job.depth.kernel == 1;
+  call.cubes = halves && job.depth.kernel == 2;
+  const bool eights = first ? call.pairs || call.cubes : job.channels % group_elements == 0;
   if (aligned && call.small && eights) call.width = group_elements;
   call.planes = aligned && call.small && first && call.width == 1 && has_kernels(job);
   call.pixels = !first && call.width != 1 && has_kernels(job);
@@ -276,10 +279,12 @@ void forward_bands(const pool_call& call, const band_grid& grid, bool relu, cons
   });
 }
 
-/// Blocks of the kernels for pairs.
-std::uint64_t pair_blocks(dtype type, std::uint64_t values) {
-  const std::uint64_t stretch =
-      size_of(type) == 4 ? pair_stretch<std::uint32_t> : pair_stretch<std::uint16_t>;
+/// Blocks of the kernels for pairs and cubes.
+std::uint64_t pair_blocks(const pool_call& call, dtype type, std::uint64_t values) {
+  std::uint64_t stretch = 0;
+  with_element(type, [&](auto bits) {
+    stretch = call.cubes ? cube_stretch<decltype(bits)> : pair_stretch<decltype(bits)>;
+  });
   return (values + stretch - 1) / stretch;
 }
 
@@ -350,11 +355,13 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
   const band_grid bands = bands_of(call, x.type, false);
   if (bands.block_values > 0) return forward_bands(call, bands, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
-  const bool pairs = call.pairs && call.width != 1;
-  const std::uint64_t blocks = pairs ? pair_blocks(x.type, values) : pool_blocks(values / call.width);
+  const bool pairs = call.pairs && call.width != 1, cubes = call.cubes && call.width != 1;
+  const std::uint64_t blocks =
+      pairs || cubes ? pair_blocks(call, x.type, values) : pool_blocks(values / call.width);
   with_kernel(x.type, call, [&](auto bits, auto width, auto p) {
-    const auto kernel =
-        pairs ? pool_forward_pairs<decltype(bits)> : pool_forward<decltype(bits), width, decltype(p)>;
+    const auto kernel = pairs   ? pool_forward_pairs<decltype(bits)>
+                        : cubes ? pool_forward_cubes<decltype(bits)>
+                                : pool_forward<decltype(bits), width, decltype(p)>;
     launch(call.name, call.context, blocks, pool_threads, kernel, call.job, relu,
            static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
   });
@@ -561,9 +568,9 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (call.width == 1 || !call.disjoint)
       return run(pool_blocks(call.job.x_units), pool_backward<element, width, decltype(p), Source>);
     if constexpr (has_pairs) {
-      if (call.pairs) {
-        return run(pair_blocks(dx.type, static_cast<std::uint64_t>(dy.elements())),
-                   pool_backward_pairs<element, Source>);
+      if (call.pairs || call.cubes) {
+        return run(pair_blocks(call, dx.type, static_cast<std::uint64_t>(dy.elements())),
+                   call.pairs ? pool_backward_pairs<element, Source> : pool_backward_cubes<element, Source>);
       }
     }
     run(pool_blocks(call.job.y_units), pool_backward_disjoint<element, Source>);
@@ -572,8 +579,8 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
 
 /// Kernels that take any layout.
 pool_call without_pairs(pool_call call, const const_tensor_view& x, const const_tensor_view& y) {
-  if (!call.pairs || call.width == 1) return call;
-  call.pairs = false;
+  if ((!call.pairs && !call.cubes) || call.width == 1) return call;
+  call.pairs = call.cubes = false;
   call.width = 1;
   call.job.by_units = divisor_of(static_cast<std::int64_t>(call.job.channels));
   call.job.x_units = static_cast<std::uint64_t>(x.elements());

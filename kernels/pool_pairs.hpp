@@ -194,30 +194,34 @@ struct pair_search<std::uint16_t> {
   }
 };
 
+/// Cells of a row's piece in one of the windows' columns.
+template <class Bits>
+STASH_DEVICE lanes<Bits, pair_windows<Bits>> cells_in_pairs(const vector16& row, unsigned column) {
+  constexpr unsigned per_word = 4 / sizeof(Bits);
+  lanes<Bits, pair_windows<Bits>> cells;
+  STASH_UNROLL
+  for (unsigned i = 0; i < pair_windows<Bits>; ++i) {
+    const unsigned e = 2 * i + column;
+    cells.value[i] = static_cast<Bits>(row.word[e / per_word] >> (8 * sizeof(Bits) * (e % per_word)));
+  }
+  return cells;
+}
+
 /// Maxima of a step by a search that knows every rule; it leaves the step's codes in place of others.
 template <class Bits>
 STASH_DEVICE vector8 find_with_care(const pool_job& job, bool relu, const piece_pair& p, unsigned step,
                                     pair_codes& codes) {
   constexpr unsigned windows = pair_windows<Bits>, per_word = 4 / sizeof(Bits);
-  const auto cells_of = [](const vector16& row, unsigned column) {
-    lanes<Bits, windows> cells;
-    STASH_UNROLL
-    for (unsigned i = 0; i < windows; ++i) {
-      const unsigned e = 2 * i + column;
-      cells.value[i] = static_cast<Bits>(row.word[e / per_word] >> (8 * sizeof(Bits) * (e % per_word)));
-    }
-    return cells;
-  };
   maxima<windows> best;
-  const lanes<Bits, windows> first = cells_of(p.upper, 0);
+  const lanes<Bits, windows> first = cells_in_pairs<Bits>(p.upper, 0);
   STASH_UNROLL
   for (unsigned i = 0; i < windows; ++i) {
     best.rank[i] = rank_of(first.value[i]);
     best.cell[i] = 0;
   }
-  compete(job, cells_of(p.upper, 1), 1, best);
-  compete(job, cells_of(p.lower, 0), 2, best);
-  compete(job, cells_of(p.lower, 1), 3, best);
+  compete(job, cells_in_pairs<Bits>(p.upper, 1), 1, best);
+  compete(job, cells_in_pairs<Bits>(p.lower, 0), 2, best);
+  compete(job, cells_in_pairs<Bits>(p.lower, 1), 3, best);
   if (relu) rectify_maxima<Bits>(job, 0, best);
   pair_codes found;
   vector8 y = {};

@@ -197,6 +197,24 @@ TEST_F(large_pool, channels_first) {
                         {few, 5, 12, 10}});
 }
 
+/// Windows through two slices, of rows of whole pieces (pool_cubes.hpp) and of others.
+TEST_F(large_pool, volumes) {
+  pool_window deep = channels_first(halves);
+  deep.kernel_d = deep.stride_d = 2;
+  expect_layers_of_cpu({"wide rows",
+                        deep,
+                        {many + few, 3, 4, 6, 16},
+                        {few, 3, 4, 6, 16},
+                        {many + few, 3, 2, 3, 8},
+                        {few, 3, 2, 3, 8}});
+  expect_layers_of_cpu({"odd rows",
+                        deep,
+                        {2 * many + few, 3, 4, 6, 10},
+                        {few, 3, 4, 6, 10},
+                        {2 * many + few, 3, 2, 3, 5},
+                        {few, 3, 2, 3, 5}});
+}
+
 /// The same of stacks (pool_stacks.hpp).
 TEST_F(large_pool, high_stacks) {
   for (const std::int64_t rows : {12, 32, 64}) {

@@ -40,6 +40,39 @@ TEST_P(device_pool, pairs_of_rows) {
   }
 }
 
+/// The same of volumes, whose windows take two slices.
+TEST_P(device_pool, cubes_of_volumes) {
+  pool_window window{2, 2, 2, 2};
+  window.kernel_d = window.stride_d = 2;
+  window.layout = pool_layout::channels_first;
+  int k = 0;
+  std::mt19937 random(15);
+  const auto rare_nan = [](std::mt19937& r, dtype type) {
+    return r() % 512 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, type);
+  };
+  for (const map& x : {map{1, 1, 2, 2, 16, {}}, map{1, 4, 2, 2, 8, {}}, map{3, 4, 4, 6, 8, {}},
+                       map{2, 8, 2, 12, 24, {}}, map{1, 3, 6, 16, 40, {}}, map{2, 3, 4, 8, 48, {}},
+                       map{1, 1, 8, 30, 56, {}}, map{1, 1, 2, 8, 2064, {}}, map{1, 1, 2, 2, 16400, {}},
+                       map{1, 17, 2, 2, 64, {}}, map{2, 3, 10, 14, 104, {}}}) {
+    for (const bool relu : {false, true}) {
+      for (const framework_rule rule : rules) {
+        geometry g{window, x, {}, true};
+        ASSERT_TRUE(fit(g, 0)) << describe(g);
+        ++k;
+        SCOPED_TRACE(testing::Message() << k << ": " << describe(g));
+        simt::set_schedule(schedule_of(k));
+        layer_case(g, GetParam(), relu, rule, 0, random,
+                   k % 3 == 0   ? +random_value
+                   : k % 3 == 1 ? +random_number
+                                : +rare_nan,
+                   k % 2 == 0 ? random_gradient : random_gradient_number)
+            .check();
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 /// Rows of whole pieces, with two columns for each window, and planes of every height.
 TEST_P(device_pool, pieces_of_rows) {
   int k = 0;

@@ -38,6 +38,7 @@ inline std::vector<pool_form> pool_forms() {
           {"three_channels", overlapping, {2, 8, 8, 3}, {2, 4, 4, 3}},
           {"far_apart", far_apart, {2, 5, 8, 3}, {2, 1, 4, 3}},
           {"deep", deep, {2, 4, 8, 8, 8}, {2, 2, 4, 4, 8}},
+          {"deep_first", channels_first(deep), {2, 3, 4, 4, 8}, {2, 3, 2, 2, 4}},
           {"halves_first", channels_first(halves), {2, 3, 8, 8}, {2, 3, 4, 4}},
           {"overlapping_first", channels_first(overlapping), {2, 3, 8, 8}, {2, 3, 4, 4}},
           {"unpadded_first", channels_first({3, 3, 2, 2}), {2, 3, 8, 8}, {2, 3, 4, 4}},
