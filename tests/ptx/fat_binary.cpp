@@ -77,18 +77,24 @@ std::string decompressed(const entry& e) {
            std::to_string(e.compressed_bytes));
   if (e.text_bytes > most_text_bytes)
     refuse("PTX of at most " + std::to_string(most_text_bytes) + " bytes", std::to_string(e.text_bytes));
+  // Asked before so much memory is taken. zstd's own errors are numbers too large for any text.
+  const unsigned long long stated = ZSTD_getFrameContentSize(e.payload.data(), e.compressed_bytes);
+  if (stated != e.text_bytes)
+    refuse("PTX compressed by zstd from " + std::to_string(e.text_bytes) + " bytes",
+           stated < ZSTD_CONTENTSIZE_ERROR ? std::to_string(stated) : "no size");
   std::string text(static_cast<std::size_t>(e.text_bytes), '\0');
   const std::size_t result = ZSTD_decompress(text.data(), text.size(), e.payload.data(), e.compressed_bytes);
   if (ZSTD_isError(result) != 0) refuse("PTX compressed by zstd", ZSTD_getErrorName(result));
-  if (result != text.size()) refuse(std::to_string(text.size()) + " bytes of PTX", std::to_string(result));
   return text;
 }
 
 std::string text_of(const entry& e) {
-  if ((e.flags & lz4_flag) != 0) refuse("PTX that is plain or compressed by zstd", "one compressed by LZ4");
-  std::string text = (e.flags & zstd_flag) != 0
-                         ? decompressed(e)
-                         : std::string(reinterpret_cast<const char*>(e.payload.data()), e.payload.size());
+  const bool is_zstd = (e.flags & zstd_flag) != 0;
+  if (const bool is_lz4 = (e.flags & lz4_flag) != 0; is_lz4 || (!is_zstd && e.compressed_bytes != 0))
+    refuse("PTX that is plain or compressed by zstd",
+           is_lz4 ? "one compressed by LZ4" : "one of flags " + std::to_string(e.flags));
+  std::string text = is_zstd ? decompressed(e)
+                             : std::string(reinterpret_cast<const char*>(e.payload.data()), e.payload.size());
   // Padded with zeros.
   if (const std::size_t end = text.find('\0'); end != std::string::npos) text.resize(end);
   return text;

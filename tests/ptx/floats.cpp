@@ -17,6 +17,28 @@ float larger(float a, float b) {
   return -smaller(-a, -b);
 }
 
+/// Towards which side a result is rounded that lies between two numbers.
+enum class towards : std::uint8_t { lower, upper, zero };
+
+/// a * b + c, rounded once. The product is exact in f64, and so is what its sum with c lacks.
+template <towards Side>
+float directed_fma(float a, float b, float c) {
+  const double product = double{a} * b, sum = product + c;
+  const auto nearest = static_cast<float>(sum);
+  if (!std::isfinite(sum)) return canonical(nearest);
+  const double part = sum - product;
+  const double lost = (product - (sum - part)) + (c - part);
+  // Beyond all numbers the nearest one is infinity, and the rest as well.
+  const double rest = (sum - nearest) + lost;
+  const bool to_lower = Side == towards::lower || (Side == towards::zero && nearest > 0);
+  if (rest < 0 && to_lower) return std::nextafter(nearest, -HUGE_VALF);
+  const bool to_upper = Side == towards::upper || (Side == towards::zero && nearest < 0);
+  if (rest > 0 && to_upper) return std::nextafter(nearest, HUGE_VALF);
+  // Of opposite numbers, zeros among them.
+  if (Side == towards::lower && sum == 0 && (std::signbit(product) || std::signbit(c))) return -0.0F;
+  return nearest;
+}
+
 /// A function of numbers in both halves.
 template <auto F>
 word halves(word a, word b, word c) {
@@ -53,6 +75,14 @@ form f32_form(std::string_view op) {
 
 form float_form(const opcode_words& opcode) {
   const std::string_view op = opcode[0], type = opcode.back();
+  if (op == "fma" && opcode.size() == 3 && type == "f32") {
+    if (opcode[1] == "rm")
+      return form_of<[](float a, float b, float c) { return directed_fma<towards::lower>(a, b, c); }>();
+    if (opcode[1] == "rp")
+      return form_of<[](float a, float b, float c) { return directed_fma<towards::upper>(a, b, c); }>();
+    if (opcode[1] == "rz")
+      return form_of<[](float a, float b, float c) { return directed_fma<towards::zero>(a, b, c); }>();
+  }
   const bool rounded = op == "add" || op == "sub" || op == "mul" || op == "fma" || op == "div";
   // To nearest where there is a choice, which is also the default of all but fma and div.
   if (rounded ? opcode.size() != 3 || opcode[1] != "rn" : opcode.size() != 2) return {};

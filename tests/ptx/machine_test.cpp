@@ -174,6 +174,26 @@ TEST_F(machine, numbers_are_rounded_as_on_a_device) {
   EXPECT_EQ(made_of("fma.rn.f16x2 %r10, %r11, %r12, %r13;", 0x3c013c01, 0x3c013c01, 0x80008000), 0x3c023c02U);
   EXPECT_EQ(made_of("fma.rn.bf16x2 %r10, %r11, %r12, %r13;", 0x3f803f81, 0x3f803f80, 0x3b803b80),
             0x3f803f82U);
+  // (1 + 2^-23) squared lies a little above 1 + 2^-22; with c the other way round.
+  const auto fused = [](const std::string& mode) {
+    return "fma." + mode + ".f32 %f4, %f1, %f2, %f3;\nmov.b32 %r10, %f4;";
+  };
+  EXPECT_EQ(made_of(fused("rn"), 0x3f800001, 0x3f800001, 0), 0x3f800002U);
+  EXPECT_EQ(made_of(fused("rm"), 0x3f800001, 0x3f800001, 0), 0x3f800002U);
+  EXPECT_EQ(made_of(fused("rp"), 0x3f800001, 0x3f800001, 0), 0x3f800003U);
+  EXPECT_EQ(made_of(fused("rz"), 0x3f800001, 0x3f800001, 0), 0x3f800002U);
+  EXPECT_EQ(made_of(fused("rm"), 0xbf800001, 0x3f800001, 0), 0xbf800003U);
+  EXPECT_EQ(made_of(fused("rp"), 0xbf800001, 0x3f800001, 0), 0xbf800002U);
+  EXPECT_EQ(made_of(fused("rz"), 0xbf800001, 0x3f800001, 0), 0xbf800002U);
+  // Far below the last bit of the product.
+  EXPECT_EQ(made_of(fused("rm"), 0x3f800000, 0x3f800000, 0x80000001), 0x3f7fffffU);
+  EXPECT_EQ(made_of(fused("rz"), 0x3f800000, 0x3f800000, 0x80000001), 0x3f7fffffU);
+  EXPECT_EQ(made_of(fused("rp"), 0x3f800000, 0x3f800000, 0x00000001), 0x3f800001U);
+  EXPECT_EQ(made_of(fused("rm"), 0x3f800000, 0x3f800000, 0xbf800000), 0x80000000U);
+  EXPECT_EQ(made_of(fused("rp"), 0x3f800000, 0x3f800000, 0xbf800000), 0U);
+  EXPECT_EQ(made_of(fused("rz"), 0x7f7fffff, 0x7f7fffff, 0), 0x7f7fffffU);
+  EXPECT_EQ(made_of(fused("rp"), 0x7f7fffff, 0x7f7fffff, 0), 0x7f800000U);
+  EXPECT_EQ(made_of(fused("rm"), 0x7fc00000, 0x7f7fffff, 0), 0x7fffffffU);
   EXPECT_EQ(made_of("set.neu.u32.f16x2 %r10, %r11, %r12;", 0x80007e00, 0), 0x0000ffffU);
   EXPECT_EQ(made_of("set.gt.u32.f16x2 %r10, %r11, %r12;", 0x7e003c00, 0x00003bff), 0x0000ffffU);
   EXPECT_EQ(
