@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -31,11 +32,15 @@ std::vector<line> chosen_lines(const arguments& given) {
     for (measured_case& c : more())
       cases.push_back(std::move(c));
   }
-  std::vector<line> chosen;
-  for (line& l : lines_of(given.lines, cases)) {
-    if (l.name().find(given.filter) != std::string::npos) chosen.push_back(std::move(l));
-  }
-  return chosen;
+  std::vector<line> lines = lines_of(given.lines, cases);
+  // Names of rows end other names: a whole one means its own.
+  const bool whole =
+      std::any_of(lines.begin(), lines.end(), [&](const line& l) { return l.name() == given.filter; });
+  std::erase_if(lines, [&](const line& l) {
+    const std::string name = l.name();
+    return whole ? name != given.filter : name.find(given.filter) == std::string::npos;
+  });
+  return lines;
 }
 
 row not_run(const line& l, const std::string& why) {
@@ -135,7 +140,8 @@ int main(int argc, char** argv) {
   std::string lines = "usual";
   app.add_option("--lines", lines, "smoke, quick, usual (default) or all")
       ->check(CLI::IsMember({"smoke", "quick", "usual", "all"}));
-  app.add_option("--filter", given.filter, "only rows with this text in their name");
+  app.add_option("--filter", given.filter,
+                 "only rows with this text in their name, or the one with this name");
   app.add_option("--seconds", given.seconds, "start no row after so many seconds")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--json", given.json, "file to write the results to");

@@ -39,16 +39,27 @@ nlohmann::ordered_json json_of(const named_counts& c) {
           {"shared_passes", c.ran.shared_passes}};
 }
 
+/// Lines at which nothing ran are left out.
+nlohmann::ordered_json json_of(const line_counts& c) {
+  auto lines = nlohmann::ordered_json::array();
+  for (std::size_t n = 0; n < c.ran.size(); ++n) {
+    if (c.ran[n] != 0) lines.push_back({c.first_line + n, c.ran[n]});
+  }
+  return {{"kernel", c.kernel}, {"lines", lines}};
+}
+
 const char* file_of_counts() {
   return std::getenv("STASH_PTX_COUNTS");
 }
 
 void write_counts() {
-  auto all = nlohmann::ordered_json::array();
+  auto kernels = nlohmann::ordered_json::array(), lines = nlohmann::ordered_json::array();
   for (const named_counts& c : counts_so_far())
-    all.push_back(json_of(c));
+    kernels.push_back(json_of(c));
+  for (const line_counts& c : lines_so_far())
+    lines.push_back(json_of(c));
   std::ofstream file(file_of_counts());
-  file << all.dump(1) << '\n';
+  file << nlohmann::ordered_json{{"kernels", kernels}, {"lines", lines}}.dump() << '\n';
   if (!file.flush()) std::fprintf(stderr, "STASH_PTX_COUNTS: cannot write %s\n", file_of_counts());
 }
 
@@ -70,6 +81,7 @@ void prepare_machine() {
     count_accesses(true);
     // What the counts are kept in is made first, and so goes last when the program ends.
     (void)counts_so_far();
+    (void)lines_so_far();
     std::atexit(write_counts);
     return true;
   }();

@@ -19,6 +19,18 @@ schedule how;
 bool counts_accesses = false;
 std::mutex counts_mutex;
 std::map<std::string, counts> counts_of_kernels;
+std::map<std::string, line_counts> lines_of_kernels;
+
+/// Adds what ran at each instruction to that of its line.
+void add_lines(const kernel& k, const std::vector<std::uint64_t>& ran_at) {
+  if (ran_at.empty()) return;
+  line_counts& lines = lines_of_kernels[k.facts.name];
+  lines.kernel = k.facts.name;
+  lines.first_line = k.code.front().line;
+  lines.ran.resize(k.code.back().line - lines.first_line + 1);
+  for (std::size_t i = 0; i < ran_at.size(); ++i)
+    lines.ran[k.code[i].line - lines.first_line] += ran_at[i];
+}
 
 std::string text_of(extent e) {
   return "(" + std::to_string(e.x) + "," + std::to_string(e.y) + "," + std::to_string(e.z) + ")";
@@ -86,6 +98,7 @@ class turn_of {
       std::uint32_t lanes = g.lanes;
       if (i.guarded) lanes &= i.guard_negated ? ~w_.predicate(i.guard) : w_.predicate(i.guard);
       ++w_.all->ran.warp_instructions;
+      if (!w_.all->ran_at.empty()) ++w_.all->ran_at[g.pc];
       w_.all->ran.lane_instructions += static_cast<unsigned>(std::popcount(lanes));
       switch (i.kind) {
         case flow::plain:
@@ -338,11 +351,13 @@ void run(const kernel& k, extent blocks, extent threads, std::size_t dynamic_sha
   g.threads = threads;
   g.shared_bytes = dynamic_shared == 0 ? k.facts.shared_bytes : k.dynamic_shared_offset + dynamic_shared;
   g.parameters = parameters;
+  if (counts_accesses) g.ran_at.resize(k.code.size());
   g.ran.launches = 1;
   g.ran.threads = std::uint64_t{blocks.x} * blocks.y * blocks.z * threads.x * threads.y * threads.z;
   const auto keep = [&] {
     const std::lock_guard lock(counts_mutex);
     counts_of_kernels[k.facts.name] += g.ran;
+    add_lines(k, g.ran_at);
   };
   try {
     run_grid(g);
@@ -380,6 +395,14 @@ std::vector<named_counts> counts_so_far() {
   std::vector<named_counts> all;
   for (const auto& [name, ran] : counts_of_kernels)
     all.push_back({name, ran});
+  return all;
+}
+
+std::vector<line_counts> lines_so_far() {
+  const std::lock_guard lock(counts_mutex);
+  std::vector<line_counts> all;
+  for (const auto& [name, lines] : lines_of_kernels)
+    all.push_back(lines);
   return all;
 }
 

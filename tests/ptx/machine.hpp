@@ -102,4 +102,13 @@ struct named_counts {
 };
 std::vector<named_counts> counts_so_far();
 
+/// Of each line of a kernel's PTX, from its first one on, how many instructions of warps ran there; only
+/// while accesses are counted.
+struct line_counts {
+  std::string kernel;
+  std::uint32_t first_line = 0;
+  std::vector<std::uint64_t> ran;
+};
+std::vector<line_counts> lines_so_far();
+
 }  // namespace stash::ptx

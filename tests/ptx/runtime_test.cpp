@@ -928,9 +928,9 @@ TEST_F(launches, are_counted_where_the_environment_asks_for_it) {
     std::exit(EXIT_SUCCESS);
   };
   EXPECT_EXIT(program("/dev/stderr"), ExitedWithCode(EXIT_SUCCESS),
-              AllOf(HasSubstr("\"kernel\": \"set\""), HasSubstr("\"launches\": 2"),
-                    HasSubstr("\"threads\": 32"), HasSubstr("\"global_loads\": 0"),
-                    HasSubstr("\"global_stores\": 3"), HasSubstr("\"store_sectors\": 4")));
+              AllOf(HasSubstr("\"kernel\":\"set\""), HasSubstr("\"launches\":2"), HasSubstr("\"threads\":32"),
+                    HasSubstr("\"global_loads\":0"), HasSubstr("\"global_stores\":3"),
+                    HasSubstr("\"store_sectors\":4")));
   EXPECT_EXIT(program("/nowhere/at/all"), ExitedWithCode(EXIT_SUCCESS),
               "STASH_PTX_COUNTS: cannot write /nowhere/at/all");
 }

@@ -112,6 +112,7 @@ struct grid {
   std::size_t shared_bytes = 0;
   const std::byte* parameters = nullptr;
   counts ran;
+  std::vector<std::uint64_t> ran_at;  ///< of each instruction; empty if nobody asks
   /// Memory that was touched last.
   std::array<region, 8> regions;
   std::size_t oldest = 0;
