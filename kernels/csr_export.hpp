@@ -58,7 +58,7 @@ STASH_DEVICE void copy_out(const From* from, std::uint32_t count, To* to) {
 
 /// Writes columns and values. What cannot be read leaves zeros. Grid: a block for every tile_warps tiles.
 template <class Element, bool Narrow>
-STASH_KERNEL(tile_threads)
+STASH_KERNEL(tile_threads, tuning::list_blocks)
 list_entries(device_tiles job, device_csr32 out) {
   begin_kernel();
   constexpr unsigned bytes = image_bytes<Element, true>;

@@ -128,6 +128,38 @@ struct square_windows {
   }
 };
 
+/// Where windows do not overlap, a square has one: what two of them side by side bring to the rows of theirs.
+template <class Bits>
+class lone_windows {
+ public:
+  /// Nothing where a window chose no cell, or is not there. A gradient in its place is what its sum with 0
+  /// is, unless it is NaN, which `sum` tells.
+  STASH_DEVICE void bring(unsigned n, std::uint32_t cell, std::uint32_t gradient, std::uint32_t& sum) {
+    sum = sum_of_words<Bits>(sum, gradient);
+    cell_[n] = cell;
+    if constexpr (sizeof(Bits) == 4) {
+      gradient_[n] = as_bits(0.0F + as_float(gradient));
+    } else {
+      gradient_[n] = (gradient & nonzero_masks(gradient)) << (cell % 2 * 16);
+    }
+  }
+  STASH_DEVICE void row_of_squares(unsigned y, std::uint32_t (&words)[band_words<Bits>]) const {
+    STASH_UNROLL
+    for (unsigned n = 0; n < 2; ++n) {
+      if constexpr (sizeof(Bits) == 4) {
+        words[2 * n] = cell_[n] == 2 * y ? gradient_[n] : 0;
+        words[2 * n + 1] = cell_[n] == 2 * y + 1 ? gradient_[n] : 0;
+      } else {
+        words[n] = cell_[n] / 2 == y ? gradient_[n] : 0;
+      }
+    }
+  }
+
+ private:
+  std::uint32_t cell_[2] = {band_blocked, band_blocked};
+  std::uint32_t gradient_[2] = {};  ///< of 16 bits in the place of its column
+};
+
 /// gather_around() for windows two apart: two squares side by side, of two rows and two columns, of which
 /// each begins where a window does.
 template <class Bits, unsigned Kernel>
@@ -175,19 +207,26 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
     STASH_UNROLL
     for (std::int32_t n = 0; n < 3; ++n)
       rows_of_window[n] = i + n > 0 && i + n <= out_width ? out_height : 0;
-    std::uint32_t ends[columns];
+    std::uint32_t is_column[columns];
     STASH_UNROLL
     for (unsigned x = 0; x < columns; ++x) {
       const std::int32_t own = column + static_cast<std::int32_t>(x);
-      ends[x] = own >= 0 && own < width ? stretch.count : 0;
+      is_column[x] = anew(own >= 0 && own < width ? 1 : 0);
     }
+    // Before and behind the stretch there is room for a row of squares.
+    const auto store_row = [&](bool is_row, const std::uint32_t(&words)[band_words<Bits>]) {
+      constexpr unsigned before = columns - 1;
+      store_wanted(to + static_cast<std::int32_t>(at), words, is_column, at + before,
+                   is_row ? stretch.count + before : 0);
+      at += static_cast<std::uint32_t>(width);
+    };
     const auto windows_of = [&](std::int32_t row, std::uint32_t number) {
       square_windows windows;
       std::uint32_t cell[3];
       STASH_UNROLL
       for (unsigned n = 0; n < 3; ++n) {
         cell[n] = band_blocked;
-        if ((Kernel == 2 && n == 0) || row >= rows_of_window[n]) continue;
+        if (row >= rows_of_window[n]) continue;
         cell[n] = bytes[maps.first_byte + number + n];
         windows.gradient[n] = float_of<Bits>(gradients[maps.first_dy + number + n], job.type);
       }
@@ -199,34 +238,44 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
     if (Kernel == 3 && j > 0) above = windows_of(j - 1, window - static_cast<std::uint32_t>(out_width));
     STASH_NO_UNROLL
     for (; left > 0; --left) {
-      const square_windows own = windows_of(j, window);
-      float sums[2][columns] = {};
-      if constexpr (Kernel == 3) {
+      const std::int32_t top = 2 * j - pad_top;
+      const bool is_row[2] = {top >= 0, top + 1 < height};
+      if constexpr (Kernel == 2) {
+        lone_windows<Bits> own;
+        STASH_UNROLL
+        for (unsigned n = 0; n < 2; ++n) {
+          if (j >= rows_of_window[n + 1]) continue;
+          own.bring(n, bytes[maps.first_byte + window + n + 1], gradients[maps.first_dy + window + n + 1],
+                    all);
+        }
+        STASH_UNROLL
+        for (unsigned y = 0; y < 2; ++y) {
+          std::uint32_t words[band_words<Bits>];
+          own.row_of_squares(y, words);
+          store_row(is_row[y], words);
+        }
+      } else {
+        const square_windows own = windows_of(j, window);
+        float sums[2][columns] = {};
         above.add_earlier(8, sums[0][0], sums[0][2]);
         above.add_later(6, sums[0][0], sums[0][2]);
         above.add_later(7, sums[0][1], sums[0][3]);
         own.add_earlier(2, sums[0][0], sums[0][2]);
         own.add_earlier(5, sums[1][0], sums[1][2]);
         above = own;
-      }
-      STASH_UNROLL
-      for (unsigned y = 0; y < 2; ++y) {
         STASH_UNROLL
-        for (unsigned x = 0; x < 2; ++x)
-          own.add_later(y * Kernel + x, sums[y][x], sums[y][x + 2]);
-      }
-      const std::int32_t top = 2 * j - pad_top;
-      const bool has_row[2] = {top >= 0, top + 1 < height};
-      STASH_UNROLL
-      for (unsigned y = 0; y < 2; ++y) {
-        std::uint32_t words[band_words<Bits>];
-        words_of_sums<Bits>(sums[y], job.type, words);
-        all = sum_of_all<Bits>(all, words);
-        STASH_UNROLL
-        for (unsigned x = 0; x < columns; ++x) {
-          if (has_row[y] && at + x < ends[x]) to[at + x] = element_of_words<Bits>(words, x);
+        for (unsigned y = 0; y < 2; ++y) {
+          STASH_UNROLL
+          for (unsigned x = 0; x < 2; ++x)
+            own.add_later(y * Kernel + x, sums[y][x], sums[y][x + 2]);
         }
-        at += static_cast<std::uint32_t>(width);
+        STASH_UNROLL
+        for (unsigned y = 0; y < 2; ++y) {
+          std::uint32_t words[band_words<Bits>];
+          words_of_sums<Bits>(sums[y], job.type, words);
+          all = sum_of_all<Bits>(all, words);
+          store_row(is_row[y], words);
+        }
       }
       window += static_cast<std::uint32_t>(out_width);
       ++j;
@@ -266,9 +315,11 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
   STASH_SHARED(vector16, gradients, pieces.read);
   STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits));
   // Where x was, when winners have been found in it.
-  STASH_SHARED(vector16, made, (searched ? pieces.searched : pieces.made) + slack_pieces);
+  // Rows of squares may also begin before the stretch.
+  constexpr unsigned before = around ? 0 : slack_pieces;
+  STASH_SHARED(vector16, made, before + (searched ? pieces.searched : pieces.made) + slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
-  auto* const values = reinterpret_cast<Bits*>(made);
+  auto* const values = reinterpret_cast<Bits*>(made + before);
   const band_stretch stretch(grid, job.columns.by_in, job.rows.by_in);
   const auto cells = band_cells::of<Kernel, Stride>(job, grid, stretch);
   const band_windows& windows = cells.windows;
@@ -310,7 +361,7 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
     gather_band_with_care<Bits>(job, stretch, dy, source, values);
     sync_block();
   }
-  store_band<Bits, pieces.made>(stretch, made, dx);
+  store_band<Bits, pieces.made>(stretch, made + before, dx);
 }
 
 }  // namespace stash::kernels

@@ -342,6 +342,51 @@ STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<
   }
 }
 
+/// Stores four values side by side in shared memory, if a number is below a limit, but for those whose word
+/// in `wanted` is zero. Branches would cost more than the stores.
+STASH_DEVICE void store_wanted(std::uint32_t* to, const std::uint32_t (&values)[4],
+                               const std::uint32_t (&wanted)[4], std::uint32_t number, std::uint32_t limit) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred any, there;\n\t"
+      "setp.lt.u32 any, %9, %10;\n\t"
+      "setp.ne.and.u32 there, %5, 0, any;\n\t"
+      "@there st.shared.u32 [%0], %1;\n\t"
+      "setp.ne.and.u32 there, %6, 0, any;\n\t"
+      "@there st.shared.u32 [%0+4], %2;\n\t"
+      "setp.ne.and.u32 there, %7, 0, any;\n\t"
+      "@there st.shared.u32 [%0+8], %3;\n\t"
+      "setp.ne.and.u32 there, %8, 0, any;\n\t"
+      "@there st.shared.u32 [%0+12], %4;\n\t"
+      "}" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+      "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(wanted[0]), "r"(wanted[1]),
+      "r"(wanted[2]), "r"(wanted[3]), "r"(number), "r"(limit)
+      : "memory");
+}
+/// The same of 16 bits, two to a word.
+STASH_DEVICE void store_wanted(std::uint16_t* to, const std::uint32_t (&values)[2],
+                               const std::uint32_t (&wanted)[4], std::uint32_t number, std::uint32_t limit) {
+  asm volatile(
+      "{\n\t"
+      ".reg .pred any, there;\n\t"
+      ".reg .b16 lower, upper;\n\t"
+      "setp.lt.u32 any, %7, %8;\n\t"
+      "mov.b32 {lower, upper}, %1;\n\t"
+      "setp.ne.and.u32 there, %3, 0, any;\n\t"
+      "@there st.shared.u16 [%0], lower;\n\t"
+      "setp.ne.and.u32 there, %4, 0, any;\n\t"
+      "@there st.shared.u16 [%0+2], upper;\n\t"
+      "mov.b32 {lower, upper}, %2;\n\t"
+      "setp.ne.and.u32 there, %5, 0, any;\n\t"
+      "@there st.shared.u16 [%0+4], lower;\n\t"
+      "setp.ne.and.u32 there, %6, 0, any;\n\t"
+      "@there st.shared.u16 [%0+6], upper;\n\t"
+      "}" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+      "r"(values[0]), "r"(values[1]), "r"(wanted[0]), "r"(wanted[1]), "r"(wanted[2]), "r"(wanted[3]),
+      "r"(number), "r"(limit)
+      : "memory");
+}
+
 #if __CUDA_ARCH__ >= 890
 
 /// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.
@@ -612,6 +657,18 @@ STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<
                          std::uint32_t byte, std::uint32_t there) {
   append(to, value, there);
   append(bytes, byte, there);
+}
+
+/// Stores four values side by side, if a number is below a limit, but for those whose word in `wanted` is
+/// zero.
+template <class T, unsigned Words>
+STASH_DEVICE void store_wanted(T* to, const std::uint32_t (&values)[Words], const std::uint32_t (&wanted)[4],
+                               std::uint32_t number, std::uint32_t limit) {
+  constexpr unsigned per_word = 4 / Words, bits = 32 / per_word;
+  static_assert(8 * sizeof(T) == bits);
+  for (unsigned i = 0; number < limit && i < 4; ++i) {
+    if (wanted[i] != 0) to[i] = static_cast<T>(values[i / per_word] >> (bits * (i % per_word)));
+  }
 }
 
 /// Two f16, the first in the low half, as 8-bit codes; beyond the largest number that one.

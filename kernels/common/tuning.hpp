@@ -46,6 +46,7 @@ inline constexpr unsigned encode_blocks = 3;
 inline constexpr unsigned narrow_encode_blocks_of_many = 2;
 // Left to itself, ptxas squeezes one more block in and spills.
 inline constexpr unsigned decode_blocks = 4;
+inline constexpr unsigned list_blocks = 2;
 inline constexpr unsigned gate_blocks = 3;
 /// Of 16-bit elements, of which a thread has half as many bytes in flight.
 inline constexpr unsigned narrow_gate_blocks = 4;

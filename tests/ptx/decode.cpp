@@ -86,7 +86,9 @@ class decoder {
       if (found == labels_.end()) throw problem(k_->code[at].line, "no label " + std::string(label));
       k_->code[at].target = found->second;
     }
-    if (k_->code.empty() || k_->code.back().kind != flow::end) emit(flow::end, {}, entry_.line);
+    guard_.reset();
+    if (k_->code.empty() || k_->code.back().kind != flow::end)
+      emit(flow::end, {}, statements.empty() ? entry_.line : statements.back().line);
     k_->facts.shared_bytes = shared_bytes_;
     return std::move(k_);
   }
@@ -371,6 +373,7 @@ class decoder {
     const opcode_words opcode = split(s.name, '.');
     if (take_flow(s, opcode) || take_move(s, opcode) || take_memory(s, opcode) || take_exchange(s, opcode))
       return;
+    if (take_combined_test(s, opcode)) return;
     for (const auto table : {integer_form, comparison_form, conversion_form, bits_form, float_form}) {
       const form f = table(opcode);
       if (f.run == nullptr) continue;
@@ -408,6 +411,21 @@ class decoder {
     const operand part{reserve({0, 1, bytes}), false, bytes};
     emit_form(conversion_form({"cvt", type(bytes), type(found->bytes)}), {part, *found}, line);
     return part;
+  }
+
+  /// setp.ne.and.u32: a comparison, and what that comes to with a predicate.
+  bool take_combined_test(const statement& s, const opcode_words& opcode) {
+    if (opcode[0] != "setp" || opcode.size() != 4 || s.operands.size() != 4) return false;
+    const form test = comparison_form({"setp", opcode[1], opcode[3]});
+    const form combined = integer_form({opcode[2], "pred"});
+    if (test.run == nullptr || test.widths.size() != 3 || combined.widths.size() != 3) return false;
+    const operand given = source(s.operands[3], 0, s.line), held{reserve({0, 1, 0}), false, 0};
+    emit_form(
+        test,
+        {held, source(s.operands[1], test.widths[1], s.line), source(s.operands[2], test.widths[2], s.line)},
+        s.line);
+    emit_form(combined, {result(s.operands[0], 0, s.line), held, given}, s.line);
+    return true;
   }
 
   bool take_flow(const statement& s, const opcode_words& opcode) {

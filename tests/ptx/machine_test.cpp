@@ -137,6 +137,25 @@ TEST_F(machine, bits_are_cut_and_put_together) {
       1U);
 }
 
+TEST_F(machine, tests_are_combined_with_predicates) {
+  for (const word held : {0U, 1U}) {
+    const auto test = [&](const std::string& how, word a) {
+      return made_of(
+          "setp.ne.u32 %p1, %r12, 0;\nsetp.ne." + how + ".u32 %p1, %r11, 0, %p1;\nselp.u32 %r10, 1, 0, %p1;",
+          a, held);
+    };
+    for (const word a : {0U, 1U}) {
+      EXPECT_EQ(test("and", a), a & held);
+      EXPECT_EQ(test("or", a), a | held);
+      EXPECT_EQ(test("xor", a), a ^ held);
+    }
+    EXPECT_EQ(
+        made_of("setp.ne.u32 %p1, %r12, 0;\nsetp.lt.and.u32 %p2, %r11, 5, !%p1;\nselp.u32 %r10, 1, 0, %p2;",
+                4, held),
+        1 - held);
+  }
+}
+
 TEST_F(machine, numbers_are_rounded_as_on_a_device) {
   EXPECT_EQ(made_of("add.rn.f32 %f4, %f1, %f2;\nmov.b32 %r10, %f4;", bits(1), bits(2)), bits(3));
   // Neither sign nor payload of a NaN is kept.
@@ -395,6 +414,30 @@ TEST_F(machine, a_text_that_is_not_understood_says_where) {
   EXPECT_NE(fault(".entry k( .param .u64 a ) { ret;"), "");
   program none(".version 9.0\n");
   EXPECT_EQ(none.find("k"), nullptr);
+}
+
+TEST_F(machine, instructions_are_counted_at_their_lines) {
+  count_accesses(true);
+  // The last one written is not the last one run, and no ret.
+  const std::string body =
+      "bra $last;\n$first:\nst.global.u32 [%rd2], %r1;\nret;\n$last:\n@%p1 bra $first;\nbra $first;";
+  std::string text = text_of(body);
+  text.replace(text.find("entry k("), 8, "entry counted_once(");
+  program p(text.substr(0, text.rfind("\tret;")) + "}\n");
+  const kernel* k = p.find("counted_once");
+  ASSERT_NE(k, nullptr);
+  run(*k, {2}, {64}, 0, reinterpret_cast<const std::byte*>(&memory_));
+  bool found = false;
+  for (const line_counts& lines : lines_so_far()) {
+    if (lines.kernel != "counted_once") continue;
+    found = true;
+    EXPECT_EQ(lines.first_line, 14U);
+    ASSERT_GE(lines.ran.size(), 11U);
+    EXPECT_EQ(lines.ran[18 - 14], 4U);
+    EXPECT_EQ(lines.ran[20 - 14], 4U);
+    EXPECT_EQ(lines.ran[24 - 14], 4U);
+  }
+  EXPECT_TRUE(found);
 }
 
 TEST_F(machine, accesses_are_counted_as_a_device_makes_them) {
