@@ -73,57 +73,6 @@ class coded_rows {
   std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_cells_[coded_windows];
 };
 
-/// Looks at codes in pairs of rows of windows whose bit is set, the lowest one the first before the strip:
-/// whether one names no cell of its window in x. This is apart from the rest so that nothing is held for it.
-template <class Bits>
-STASH_DEVICE void report_corrupt_strip(const pool_job& job, const strip_grid& grid,
-                                       const encoded_winners& source, std::uint32_t unit,
-                                       std::uint32_t suspects) {
-  const strip_place place = place_of_strip<coded_columns, 1>(grid, unit);
-  const strip_pieces<const code_piece<Bits>> cells(reinterpret_cast<const code_piece<Bits>*>(source.cells),
-                                                   grid.x, job.rows.out, place);
-  const auto before = static_cast<std::int32_t>(windows_before<1>);
-  const auto pad = static_cast<std::int32_t>(job.rows.pad);
-  constexpr unsigned pair = 2;
-  bool corrupt = false;
-  STASH_NO_UNROLL
-  for (std::int32_t top = place.row - before; suspects != 0;
-       suspects >>= 1, top += static_cast<std::int32_t>(pair)) {
-    if ((suspects & 1) == 0) continue;
-    // All loads of two rows before the first is looked at: nothing else hides their latency.
-    window_place y[pair], x[coded_windows];
-    std::uint32_t codes[pair][coded_windows];
-    STASH_UNROLL
-    for (unsigned r = 0; r < pair; ++r) {
-      const std::int32_t row = top + static_cast<std::int32_t>(r), number = row + pad;
-      const std::int32_t at = nearest_in(number, static_cast<std::int32_t>(job.rows.out));
-      // Windows that begin in other strips are looked at there, but for those before the map.
-      y[r] = {at, row, at == number && (row >= place.row || place.row == 0)};
-    }
-    STASH_UNROLL
-    for (unsigned w = 0; w < coded_windows; ++w) {
-      const std::int32_t left = place.column - before + static_cast<std::int32_t>(w);
-      const std::int32_t number = left + static_cast<std::int32_t>(job.columns.pad);
-      const std::int32_t at = nearest_in(number, static_cast<std::int32_t>(job.columns.out));
-      x[w] = {at, left, at == number && (left >= place.column || place.column == 0)};
-      STASH_UNROLL
-      for (unsigned r = 0; r < pair; ++r)
-        codes[r][w] = *cells.at(y[r].at, cells.in_row(at));
-    }
-    STASH_UNROLL
-    for (unsigned r = 0; r < pair; ++r) {
-      STASH_UNROLL
-      for (unsigned w = 0; w < coded_windows; ++w) {
-        // Those of four channels count twice.
-        const std::uint32_t own = sizeof(Bits) == 4 ? both(codes[r][w]) : codes[r][w];
-        const bool looks = y[r].there && x[w].there && may_be_illegal(job, y[r], x[w], own, source.passing);
-        corrupt = corrupt || (looks && any_illegal(own, legal_codes(job, y[r], x[w], source.passing)));
-      }
-    }
-  }
-  if (corrupt) atomic_or(&source.report->status, status_corrupt);
-}
-
 /// pool_backward() for windows of 3 x 3 one apart, where gradients pass by a cell's code or a plane. Grid:
 /// threads for all pieces of all strips.
 template <class Bits, class Source>
@@ -143,9 +92,11 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
   const auto in_rows = static_cast<std::int32_t>(job.rows.in);
   const auto in_columns = static_cast<std::int32_t>(job.columns.in);
   const strip_pieces<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, place);
-  // A window may reach out of x on the left or on the right.
-  const bool at_border =
-      place.column == 0 || place.column + static_cast<std::int32_t>(columns) + 2 > in_columns;
+  // Of each window three columns, a bit each: where it reaches out of x on the left or on the right.
+  std::uint32_t outside = 0;
+  STASH_UNROLL
+  for (unsigned w = 0; w < coded_windows; ++w)
+    outside |= places_outside(place.column + static_cast<std::int32_t>(w) - before, in_columns) << (3 * w);
 
   std::int32_t top = place.row - before;
   coded_rows<Bits> windows(job, grid, dy, source, place);
@@ -154,7 +105,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
     windows.load(top, w);
   float sums[kernel][columns][length] = {};  // of rows of dx, one after the other
   std::uint32_t careful = 0;                 // rows that need more than sums, a bit each
-  std::uint32_t suspects = 0;                // pairs of rows of windows whose codes are to be looked at
+  std::uint32_t corrupt = 0;                 // not zero if a code is no cell
   STASH_NO_UNROLL
   for (; top < rows.end; top += static_cast<std::int32_t>(kernel)) {
     STASH_UNROLL
@@ -167,16 +118,23 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
         for (unsigned i = 0; i < length; ++i)
           sums[(r + 2) % kernel][p][i] = 0;
       }
-      bool suspect = at_border || own < 0 || own + 3 > in_rows;
+      const std::uint32_t rows_outside =
+          own < 0 || own + 3 > in_rows ? cells_of_rows(places_outside(own, in_rows)) : 0;
       STASH_UNROLL
       for (unsigned w = 0; w < coded_windows; ++w) {
         float gradient[length];
         floats_of_piece<Bits>(windows.gradients[w], job.type, gradient);
         std::uint32_t codes = windows.codes[w];
         windows.load(own + 1 < rows.end ? own + 1 : own, w);
-        if (w >= windows_before<1>) suspect = suspect || any_beyond_cells(codes, source.passing);
+        const std::uint32_t hidden = windows.hidden(own, w);
+        // Windows that begin in other strips are looked at there, but for those before the map.
+        if (w >= windows_before<1> || place.column == 0) {
+          const cell_table table(source.passing, rows_outside | cells_of_columns(outside >> (3 * w) & 7));
+          // Those of four channels count twice.
+          corrupt |= table.any_outside(sizeof(Bits) == 4 ? both(codes) : codes) & ~hidden;
+        }
         if constexpr (std::is_same_v<Source, plane_winners>) codes = windows.passing(source, own, w, codes);
-        codes |= windows.hidden(own, w);
+        codes |= hidden;
         STASH_UNROLL
         for (unsigned i = 0; i < length / 2; ++i) {
           // Two codes of a byte, one in each half, the second sixteen times as large.
@@ -195,9 +153,6 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
           }
         }
       }
-      // The strip of a window's first row looks for codes that none takes.
-      const bool looks = own >= place.row || place.row == 0;
-      suspects |= suspect && looks ? 1U << (own - place.row + before) / 2 : 0;
       vector16 pixels[columns];
       // NaN keeps its bits only in gather(). Where one is among the sums, it is their sum, too.
       std::uint32_t sum = 0;
@@ -219,7 +174,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
       }
     }
   }
-  if (suspects != 0) report_corrupt_strip<Bits>(job, grid, source, anew(unit), suspects);
+  if (corrupt != 0) atomic_or(&source.report->status, status_corrupt);
   if (careful != 0) gather_strip<Bits, 1, columns>(job, grid, dy, source, dx, anew(unit), careful);
 }
 

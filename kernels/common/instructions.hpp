@@ -91,6 +91,11 @@ STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::
   return picked;
 }
 
+/// The same with digits above 7: all bits of the byte 8 below are its highest one.
+STASH_DEVICE std::uint32_t pick_bytes_or_signs(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
+  return pick_bytes_at(a, b, places);
+}
+
 /// Four bytes, each the highest bit of one of the word in all its places: Digits, the first one the lowest,
 /// are 8 plus the numbers of those.
 template <unsigned Digits>
@@ -491,6 +496,16 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
 /// The same where it is known that no digit is above 7.
 STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
   return pick_bytes(a, b, places);
+}
+/// The same with digits above 7: all bits of the byte 8 below are its highest one.
+STASH_DEVICE std::uint32_t pick_bytes_or_signs(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
+  std::uint32_t picked = pick_bytes(a, b, places);
+  for (unsigned i = 0; i < 4; ++i) {
+    if ((places >> (4 * i) & 8) == 0) continue;
+    const std::uint32_t sign = picked >> (8 * i + 7) & 1, byte = 0xffU << (8 * i);
+    picked = sign != 0 ? picked | byte : picked & ~byte;
+  }
+  return picked;
 }
 
 /// Four bytes, each the highest bit of one of the word in all its places: Digits, the first one the lowest,
