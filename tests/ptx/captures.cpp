@@ -24,7 +24,7 @@ cudaError_t spoiled(capture& c, cudaError_t result) {
 capture* that_default_would_wait_for() {
   for (const auto& c : under_way()) {
     for (const capture::member& m : c->members)
-      if (m.stream->waits_for_default) return c.get();
+      if (m.stream->kind == stream_kind::blocking) return c.get();
   }
   return nullptr;
 }
@@ -72,13 +72,13 @@ bool spoils_recordings() {
   return any;
 }
 
-cudaError_t enqueue(cudaStream_t handle, work what) {
+cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_place> behind) {
   const cudaStream_t stream = stream_of(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (is_default(stream)) {
     if (capture* const c = that_default_would_wait_for()) return spoiled(*c, cudaErrorStreamCaptureImplicit);
   }
-  if (stream->captured == nullptr) return what();
+  if (stream->captured == nullptr) return add(stream->to_do, std::move(what), std::move(behind));
   capture& c = *stream->captured;
   if (c.spoiled) return cudaErrorStreamCaptureInvalidated;
   c.recorded.push_back(std::move(what));

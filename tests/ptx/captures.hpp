@@ -5,15 +5,14 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
-namespace stash::ptx {
+#include "ptx/queues.hpp"
 
-using work = std::function<cudaError_t()>;
+namespace stash::ptx {
 
 struct capture {
   /// A stream of the recording. The first one is where it began.
@@ -43,7 +42,8 @@ struct captured_place {
 }  // namespace stash::ptx
 
 struct CUstream_st {
-  bool waits_for_default;                         ///< not made with cudaStreamNonBlocking
+  stash::ptx::stream_kind kind;
+  std::shared_ptr<stash::ptx::queue> to_do;
   std::shared_ptr<stash::ptx::capture> captured;  ///< null: not recorded
 };
 
@@ -53,8 +53,9 @@ namespace stash::ptx {
 cudaStream_t stream_of(cudaStream_t handle);
 bool is_default(cudaStream_t stream);
 
-/// Does the work now, or records it.
-cudaError_t enqueue(cudaStream_t handle, work what);
+/// Leaves the work to the stream, or to its recording.
+/// No recording has places in streams before it.
+cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_place> behind = {});
 
 /// Null if the stream is not recorded.
 std::optional<captured_place> place_in(cudaStream_t stream);

@@ -1,15 +1,16 @@
-// Memory and copies of the CUDA runtime.
+// Memory of the CUDA runtime.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "ptx/captures.hpp"
 #include "ptx/cuda_runtime.hpp"
-#include "ptx/device_addresses.hpp"
 #include "ptx/device_memory.hpp"
+#include "ptx/memory_places.hpp"
 
 namespace stash::ptx {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 /// The one pool: what cudaMallocAsync gave out. It keeps nothing that was given back.
 struct memory_pool {
   std::map<void*, std::size_t> blocks;
+  std::set<void*> leaving;  ///< given back in streams that have not come to it
   std::uint64_t used = 0, most_used = 0, most_reserved = 0;
 
   void add(void* block, std::size_t bytes) {
@@ -38,61 +40,68 @@ memory_pool& pool() {
   return made;
 }
 
-std::uint64_t address_of(const void* pointer) {
-  return reinterpret_cast<std::uint64_t>(pointer);
+bool is_live(void* data, place where) {
+  return place_of(data) == where && region_of(address_of(data)).address == address_of(data) &&
+         !pool().leaving.contains(data);
 }
 
-enum class place { device, pinned, host };
-
-place place_of(const void* pointer) {
-  if (is_device_address(address_of(pointer))) return place::device;
-  return region_of(address_of(pointer)).host == nullptr ? place::host : place::pinned;
-}
-
-/// Where the host finds bytes that a call names. Null if they are not all there.
-std::byte* on_host(const void* pointer, std::size_t bytes) {
-  const std::uint64_t address = address_of(pointer);
-  if (place_of(pointer) == place::host) return static_cast<std::byte*>(const_cast<void*>(pointer));
-  const region r = region_of(address);
-  return r.holds(address, bytes) ? r.host + (address - r.address) : nullptr;
-}
-
-bool is_direction(cudaMemcpyKind kind, const void* to, const void* from) {
-  if (kind == cudaMemcpyDefault) return true;
-  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  // Pinned memory is either's.
-  return place_of(to) != (to_device ? place::host : place::device) &&
-         place_of(from) != (from_device ? place::host : place::device);
-}
-
-cudaError_t copy(void* to, const void* from, std::size_t bytes) {
-  std::byte* const target = on_host(to, bytes);
-  const std::byte* const source = on_host(from, bytes);
-  if (target == nullptr || source == nullptr) return cudaErrorInvalidValue;
-  std::memmove(target, source, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t enqueue_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                         cudaStream_t stream) {
-  if (bytes == 0) return cudaSuccess;
-  if (kind > cudaMemcpyDefault || !is_direction(kind, to, from)) return cudaErrorInvalidValue;
-  if (on_host(to, bytes) == nullptr || on_host(from, bytes) == nullptr) return cudaErrorInvalidValue;
-  return enqueue(stream, [=] { return copy(to, from, bytes); });
-}
-
+/// Waits for the device, which uses the memory no more then.
 cudaError_t give_back(void* data, place where) {
   if (data == nullptr) return cudaSuccess;
-  if (place_of(data) != where || !release(data)) return cudaErrorInvalidValue;
+  if (!is_live(data, where)) return cudaErrorInvalidValue;
+  // CUDA takes for granted that all work with memory from its pool is done, and does not wait for it.
+  const cudaError_t result = pool().blocks.contains(data) ? cudaSuccess : finish_everything();
   pool().remove(data);
-  return cudaSuccess;
+  release(data);
+  return result;
+}
+
+cudaError_t give_back_in(void* data, cudaStream_t stream) {
+  if (data == nullptr) return cudaSuccess;
+  if (!is_live(data, place::device)) return cudaErrorInvalidValue;
+  pool().leaving.insert(data);
+  const auto leave = [data] {
+    release(data);
+    pool().leaving.erase(data);
+    return cudaSuccess;
+  };
+  const cudaError_t result = device_is_lost() ? leave() : enqueue(stream, leave);
+  if (result != cudaSuccess) {
+    pool().leaving.erase(data);
+  } else {
+    // Behind that the stream may take it again, so for the pool it is free.
+    pool().remove(data);
+  }
+  return result;
 }
 
 cudaError_t take(void** data, std::size_t bytes, void* (*allocate)(std::size_t)) {
   if (data == nullptr) return cudaErrorInvalidValue;
   *data = bytes == 0 ? nullptr : allocate(bytes);
-  return bytes == 0 || *data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  if (bytes == 0 || *data != nullptr) return cudaSuccess;
+  // Streams may have to give back what is missing.
+  const cudaError_t result = finish_everything();
+  if (result == cudaSuccess) *data = allocate(bytes);
+  return result != cudaSuccess || *data != nullptr ? result : cudaErrorMemoryAllocation;
+}
+
+/// The address is known at once; the memory is there when the stream has come to this. Who writes to it
+/// earlier loses what he wrote.
+cudaError_t take_in(void** data, std::size_t bytes, cudaStream_t stream) {
+  cudaError_t result = take(data, bytes, allocate_device);
+  if (result != cudaSuccess || *data == nullptr) return result;
+  void* const taken = *data;
+  result = enqueue(stream, [taken] {
+    fill_with_pattern(taken);
+    return cudaSuccess;
+  });
+  if (result == cudaSuccess) {
+    pool().add(taken, bytes);
+  } else {
+    release(taken);
+    *data = nullptr;
+  }
+  return result;
 }
 
 /// Of a stream that is recorded, CUDA would make memory of the graph.
@@ -131,16 +140,14 @@ cudaError_t cudaFree(void* data) {
 }
 cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
   return unsafe_call([&] {
-    cudaError_t result = unless_recorded(stream);
-    if (result == cudaSuccess) result = take(data, bytes, allocate_device);
-    if (result == cudaSuccess && *data != nullptr) pool().add(*data, bytes);
-    return result;
+    const cudaError_t result = unless_recorded(stream);
+    return result == cudaSuccess ? take_in(data, bytes, stream) : result;
   });
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   return releasing_call([&] {
     const cudaError_t result = unless_recorded(stream);
-    return result == cudaSuccess ? give_back(data, place::device) : result;
+    return result == cudaSuccess ? give_back_in(data, stream) : result;
   });
 }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) {
@@ -155,26 +162,6 @@ cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
     *available = in_use.free_bytes;
     *total = in_use.total_bytes;
     return cudaSuccess;
-  });
-}
-
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return unsafe_call([&] { return enqueue_copy(to, from, bytes, kind, nullptr); });
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  return call([&] { return enqueue_copy(to, from, bytes, kind, stream); });
-}
-cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
-  return call([&] {
-    if (bytes == 0) return cudaSuccess;
-    if (place_of(data) == place::host || on_host(data, bytes) == nullptr) return cudaErrorInvalidValue;
-    return enqueue(stream, [=] {
-      std::byte* const target = on_host(data, bytes);
-      if (target == nullptr) return cudaErrorInvalidValue;
-      std::memset(target, value, bytes);
-      return cudaSuccess;
-    });
   });
 }
 

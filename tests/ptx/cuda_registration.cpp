@@ -9,6 +9,7 @@
 #include "ptx/cuda_runtime.hpp"
 #include "ptx/fat_binary.hpp"
 #include "ptx/kernels.hpp"
+#include "ptx/queues.hpp"
 
 namespace stash::ptx {
 
@@ -72,6 +73,8 @@ void __cudaRegisterFatBinaryEnd(void** /*handle*/) {}
 void __cudaUnregisterFatBinary(void** handle) {
   const std::lock_guard lock(runtime_lock());
   auto* const gone = reinterpret_cast<module*>(handle);
+  // Its kernels may still have to run.
+  finish_everything();
   std::erase_if(kernels(), [&](const auto& known) { return known.second->from == gone; });
   delete gone;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// What the parts of the CUDA runtime share that programs get instead of NVIDIA's: one device, and one lock,
-/// under which all work is done in the call that enqueues it. What the functions do is in CUDA's manual.
+/// under which all work is done. What the functions do is in CUDA's manual.
 
 #include <cuda_runtime_api.h>
 

@@ -57,6 +57,12 @@ class pages {
   std::size_t size_ = 0;
 };
 
+void fill(std::byte* data, std::size_t bytes) {
+  const std::size_t part = std::min(bytes, filled);
+  std::memset(data, pattern, part);
+  std::memset(data + bytes - part, pattern, part);
+}
+
 struct block {
   pages backing;
   std::size_t bytes;
@@ -118,11 +124,8 @@ class memory {
 
  private:
   bool add(std::uint64_t address, pages backing, std::size_t bytes) {
-    std::byte* const data = backing.data();
-    if (data == nullptr) return false;
-    const std::size_t part = std::min(bytes, filled);
-    std::memset(data, pattern, part);
-    std::memset(data + bytes - part, pattern, part);
+    if (backing.data() == nullptr) return false;
+    fill(backing.data(), bytes);
     live_.emplace(address, block{std::move(backing), bytes});
     return true;
   }
@@ -146,6 +149,11 @@ void* allocate_device(std::size_t bytes) {
 }
 void* allocate_pinned(std::size_t bytes) {
   return reinterpret_cast<void*>(all().allocate_pinned(bytes));
+}
+void fill_with_pattern(void* begin) noexcept {
+  const auto address = reinterpret_cast<std::uint64_t>(begin);
+  const region found = all().find(address);
+  if (found.host != nullptr && found.address == address) fill(found.host, found.bytes);
 }
 bool release(void* begin) noexcept {
   return all().release(reinterpret_cast<std::uint64_t>(begin));

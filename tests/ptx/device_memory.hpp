@@ -24,6 +24,8 @@ struct region {
 void* allocate_device(std::size_t bytes);
 /// Pinned memory of the host, at a multiple of 4096.
 void* allocate_pinned(std::size_t bytes);
+/// Memory of the device gets the pattern again, if it is live.
+void fill_with_pattern(void* begin) noexcept;
 /// Gives either back. False if no live memory begins there.
 bool release(void* begin) noexcept;
 

@@ -8,8 +8,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
+#include "ptx/cuda_runtime.hpp"
 #include "ptx/machine.hpp"
+#include "ptx/queues.hpp"
 
 namespace stash::ptx {
 namespace {
@@ -53,6 +56,11 @@ const char* file_of_counts() {
 }
 
 void write_counts() {
+  {
+    // What nobody has waited for as well.
+    const std::lock_guard lock(runtime_lock());
+    finish_everything();
+  }
   auto kernels = nlohmann::ordered_json::array(), lines = nlohmann::ordered_json::array();
   for (const named_counts& c : counts_so_far())
     kernels.push_back(json_of(c));
@@ -68,6 +76,17 @@ void write_counts() {
 int multiprocessors() {
   static const auto count = static_cast<int>(number_of("STASH_PTX_MULTIPROCESSORS", 132, 1));
   return count;
+}
+
+bool streams_are_eager() {
+  static const bool eager = [] {
+    const char* const text = std::getenv("STASH_PTX_STREAMS");
+    const std::string_view wanted = text == nullptr ? "lazy" : text;
+    if (wanted == "eager" || wanted == "lazy") return wanted == "eager";
+    std::fprintf(stderr, "STASH_PTX_STREAMS: expected lazy or eager, got \"%s\"\n", text);
+    std::exit(EXIT_FAILURE);
+  }();
+  return eager;
 }
 
 void prepare_machine() {

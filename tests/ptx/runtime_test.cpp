@@ -12,32 +12,11 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "ptx/made_fat_binary.hpp"
-
-// What nvcc writes into programs; no header for others declares it.
-extern "C" {
-void** __cudaRegisterFatBinary(void* registered);
-void __cudaRegisterFatBinaryEnd(void** handle);
-void __cudaUnregisterFatBinary(void** handle);
-void __cudaRegisterFunction(void** handle, const char* host_function, char* device_function, const char* name,
-                            int thread_limit, uint3* thread, uint3* block, dim3* block_size, dim3* grid_size,
-                            int* warp_size);
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared_bytes, CUstream_st* stream);
-cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared_bytes, void* stream);
-cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* host_function);
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
-                               std::size_t shared_bytes, cudaStream_t stream);
-}
-
-/// Tests that fail name the error.
-static void PrintTo(cudaError_t error, std::ostream* out) {
-  *out << cudaGetErrorName(error) << " (" << static_cast<int>(error) << ")";
-}
+#include "ptx/runtime_tests.hpp"
 
 namespace stash::ptx {
 namespace {
@@ -46,42 +25,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
-
-using word = std::uint32_t;
-
-/// Errors of one test are not those of the next.
-class runtime : public ::testing::Test {
- protected:
-  runtime() { cudaGetLastError(); }
-};
-
-/// Memory of the device, given back at the end.
-class words_of_device {
- public:
-  explicit words_of_device(std::size_t count) : count_(count) {
-    EXPECT_EQ(cudaMalloc(&data_, bytes()), cudaSuccess);
-    EXPECT_EQ(cudaMemsetAsync(data_, 0, bytes(), nullptr), cudaSuccess);
-  }
-  words_of_device(const words_of_device&) = delete;
-  words_of_device& operator=(const words_of_device&) = delete;
-  ~words_of_device() { cudaFree(data_); }
-
-  void* data() const { return data_; }
-  std::size_t bytes() const { return count_ * sizeof(word); }
-  std::vector<word> now() const {
-    std::vector<word> words(count_);
-    EXPECT_EQ(cudaMemcpy(words.data(), data_, bytes(), cudaMemcpyDeviceToHost), cudaSuccess);
-    return words;
-  }
-
- private:
-  std::size_t count_;
-  void* data_ = nullptr;
-};
-
-char* at(void* memory, std::ptrdiff_t offset) {
-  return static_cast<char*>(memory) + offset;
-}
 
 TEST_F(runtime, there_is_one_device) {
   int count = 0, device = -1, value = 0;
@@ -276,8 +219,10 @@ TEST_F(runtime, streams_and_events_are_known_while_they_live) {
   float milliseconds = -1;
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaEventRecord(start, nullptr), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(start), cudaSuccess);
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   EXPECT_EQ(cudaEventRecord(end, stream), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, end), cudaSuccess);
   EXPECT_GE(milliseconds, 1.99F);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, start, untimed), cudaErrorInvalidResourceHandle);
@@ -297,6 +242,11 @@ TEST_F(runtime, streams_and_events_are_known_while_they_live) {
   EXPECT_EQ(cudaStreamDestroy(nullptr), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaMemsetAsync(memory.data(), 0, 4, stream), cudaErrorInvalidResourceHandle);
+}
+
+/// Who waits hears of it.
+cudaError_t result_of_what_loses_the_device() {
+  return streams_are_eager() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 /// Recordings. `a` and `b` do not wait for the default stream, `blocking` does.
@@ -373,13 +323,16 @@ TEST_F(recordings, work_of_streams_that_meet_happens_at_each_launch) {
   for (int n = 0; n < 2; ++n) {
     host.assign(16, 9);
     EXPECT_EQ(set(7, nullptr), cudaSuccess);
+    EXPECT_EQ(order(nullptr, e, b), cudaSuccess);
     EXPECT_EQ(cudaGraphLaunch(executable, b), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
     EXPECT_EQ(host[0], 0x02020202U);
     EXPECT_EQ(host[7], 0x02020202U);
     EXPECT_EQ(host[8], 0x01010101U);
   }
   // Either stream is free again.
   EXPECT_EQ(set(3, a), cudaSuccess);
+  EXPECT_EQ(order(a, e, b), cudaSuccess);
   EXPECT_EQ(set(4, b, 4), cudaSuccess);
   EXPECT_EQ(memory.now()[0], 0x04040404U);
   EXPECT_EQ(memory.now()[1], 0x03030303U);
@@ -399,6 +352,7 @@ TEST_F(recordings, graphs_are_recorded_into_others) {
   EXPECT_EQ(cudaGraphLaunch(inner, a), cudaErrorInvalidValue);
   EXPECT_THAT(host, Each(9U));
   EXPECT_EQ(cudaGraphLaunch(outer, b), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
   EXPECT_THAT(host, Each(0x05050505U));
 }
 
@@ -414,8 +368,14 @@ TEST_F(recordings, graphs_do_not_touch_memory_that_was_given_back) {
   for (const cudaGraphExec_t executable : {copies, sets})
     EXPECT_EQ(cudaGraphLaunch(executable, a), cudaSuccess);
   EXPECT_EQ(cudaFree(gone), cudaSuccess);
-  for (const cudaGraphExec_t executable : {copies, sets})
-    EXPECT_EQ(cudaGraphLaunch(executable, a), cudaErrorInvalidValue);
+  const auto program = [&](cudaGraphExec_t executable) {
+    EXPECT_EQ(cudaGraphLaunch(executable, a), result_of_what_loses_the_device());
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorLaunchFailure);
+    end_of_program();
+  };
+  EXPECT_EXIT(program(copies), ExitedWithCode(EXIT_SUCCESS),
+              "PTX machine: a copy writes 64 bytes at 0x[0-9a-f]+, where no live memory is");
+  EXPECT_EXIT(program(sets), ExitedWithCode(EXIT_SUCCESS), "PTX machine: cudaMemsetAsync writes 64 bytes");
 }
 
 TEST_F(recordings, begin_and_end_where_they_may) {
@@ -513,6 +473,7 @@ TEST_F(recordings, nobody_asks_what_is_recorded) {
     float milliseconds = 0;
     EXPECT_EQ(cudaEventElapsedTime(&milliseconds, f, f), cudaErrorCapturedEvent);
     EXPECT_EQ(cudaEventRecord(f, b), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
     EXPECT_EQ(query(f), cudaSuccess);
   }
   begin(a, cudaStreamCaptureModeRelaxed);
@@ -607,47 +568,6 @@ TEST_F(recordings, end_in_the_thread_that_began_them) {
   EXPECT_EQ(end(a), cudaErrorIllegalState);
 }
 
-/// A kernel of a pointer and a number, with its place in %rd1 and the number in %r1.
-std::string kernel_text(const std::string& name, const std::string& body) {
-  return ".visible .entry " + name + "(\n\t.param .u64 " + name + "_param_0,\n\t.param .u32 " + name +
-         "_param_1\n)\n.maxntid 64, 1, 1\n{\n"
-         "\t.reg .b32 \t%r<9>;\n\t.reg .f32 \t%f<3>;\n\t.reg .b64 \t%rd<9>;\n"
-         "\t.shared .align 4 .b8 " +
-         name + "_table[256];\n\tld.param.u64 \t%rd2, [" + name + "_param_0];\n\tld.param.u32 \t%r1, [" +
-         name +
-         "_param_1];\n"
-         "\tmov.u32 \t%r3, %ctaid.x;\n\tmov.u32 \t%r4, %ntid.x;\n\tmov.u32 \t%r5, %tid.x;\n"
-         "\tmad.lo.s32 \t%r6, %r3, %r4, %r5;\n\tmul.wide.u32 \t%rd3, %r6, 4;\n\tadd.s64 \t%rd1, %rd2, "
-         "%rd3;\n" +
-         body + "\n\tret;\n}\n";
-}
-
-/// Kernels as a program has them that nvcc built, from before main() until its end. The host knows each by
-/// the address of a function; here any address will do.
-class registered {
- public:
-  explicit registered(std::vector<std::byte> fat_binary) : bytes_(std::move(fat_binary)) {
-    registration_.data = bytes_.data();
-    handle_ = __cudaRegisterFatBinary(&registration_);
-  }
-  registered(const registered&) = delete;
-  registered& operator=(const registered&) = delete;
-  ~registered() { __cudaUnregisterFatBinary(handle_); }
-
-  void add(const char& host_function, std::string name) {
-    __cudaRegisterFunction(handle_, &host_function, name.data(), name.c_str(), -1, nullptr, nullptr, nullptr,
-                           nullptr, nullptr);
-    __cudaRegisterFatBinaryEnd(handle_);
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-  fat_registration registration_;
-  void** handle_;
-};
-
-constexpr char header_text[] = ".version 9.0\n.target sm_90\n.address_size 64\n\n";
-
 /// `add` adds to a word of the memory for each thread, `set` writes it.
 class launches : public recordings {
  protected:
@@ -663,16 +583,6 @@ class launches : public recordings {
     module.add(set_words, "set");
   }
 
-  static cudaError_t launch(const char& kernel, dim3 grid, dim3 block, void* memory, word value,
-                            cudaStream_t stream = nullptr, std::size_t shared_bytes = 0) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    void* arguments[] = {&memory, &value};
-    return cudaLaunchKernelExC(&config, &kernel, arguments);
-  }
   cudaError_t add_to_all(word value, cudaStream_t stream) {
     return launch(add, 2, 8, memory.data(), value, stream);
   }
@@ -728,6 +638,7 @@ TEST_F(launches, graphs_launch_with_the_arguments_of_their_recording) {
   for (int n = 0; n < 2; ++n) {
     host.assign(16, 9);
     EXPECT_EQ(cudaGraphLaunch(made, a), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
     EXPECT_THAT(host, Each(111U));
     EXPECT_EQ(cudaGraphLaunch(adds, b), cudaSuccess);
     EXPECT_EQ(cudaGraphLaunch(adds, b), cudaSuccess);
@@ -847,12 +758,6 @@ TEST_F(launches, threads_share_the_device) {
   EXPECT_THAT(theirs.now(), Each(100U));
 }
 
-/// Ends a program in which nothing but what it expected has happened. Another way out would let the fixture
-/// give back what a lost device may not.
-[[noreturn]] void end_of_program() {
-  std::_Exit(::testing::Test::HasFailure() ? EXIT_FAILURE : EXIT_SUCCESS);
-}
-
 using lost_device = launches;
 
 /// Until the program ends.
@@ -885,7 +790,8 @@ TEST_F(lost_device, stays_lost_and_says_why) {
   void* data = nullptr;
   ASSERT_EQ(cudaMalloc(&data, 64 * sizeof(word)), cudaSuccess);
   const auto program = [&] {
-    EXPECT_EQ(launch(set_words, 2, 64, data, 1, a), cudaErrorLaunchFailure);
+    EXPECT_EQ(launch(set_words, 2, 64, data, 1, a), result_of_what_loses_the_device());
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorLaunchFailure);
     expect_lost([&] { return add_to_all(1, b); });
     // What is given back, is.
     EXPECT_EQ(cudaFree(data), cudaSuccess);
@@ -907,7 +813,8 @@ TEST_F(lost_device, is_lost_by_the_launch_of_a_graph_and_not_by_its_recording) {
     EXPECT_EQ(fetch(a), cudaSuccess);
     const cudaGraphExec_t executable = executable_of(a);
     EXPECT_THAT(memory.now(), Each(0U));
-    EXPECT_EQ(cudaGraphLaunch(executable, a), cudaErrorLaunchFailure);
+    EXPECT_EQ(cudaGraphLaunch(executable, a), result_of_what_loses_the_device());
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorLaunchFailure);
     // Nothing of the graph happens any more.
     EXPECT_THAT(host, Each(9U));
     expect_lost([&] { return cudaGraphLaunch(executable, b); });
@@ -954,6 +861,18 @@ TEST_F(launches, numbers_of_the_environment_are_numbers) {
                   std::string(variable) + ": expected a number from 1 to 2147483647, got \"" + wrong + "\"");
   }
   unsetenv("STASH_PTX_MULTIPROCESSORS");
+}
+
+TEST(environment, names_when_streams_work) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto program = [] {
+    setenv("STASH_PTX_STREAMS", "early", 1);
+    cudaEvent_t event;
+    EXPECT_EQ(cudaEventCreate(&event), cudaSuccess);
+    cudaEventRecord(event, nullptr);
+  };
+  EXPECT_EXIT(program(), ExitedWithCode(EXIT_FAILURE),
+              "STASH_PTX_STREAMS: expected lazy or eager, got \"early\"");
 }
 
 }  // namespace
