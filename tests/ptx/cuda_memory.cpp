@@ -60,12 +60,11 @@ cudaError_t give_back_in(void* data, cudaStream_t stream) {
   if (data == nullptr) return cudaSuccess;
   if (!is_live(data, place::device)) return cudaErrorInvalidValue;
   pool().leaving.insert(data);
-  const auto leave = [data] {
+  const cudaError_t result = enqueue(stream, [data] {
     release(data);
     pool().leaving.erase(data);
     return cudaSuccess;
-  };
-  const cudaError_t result = device_is_lost() ? leave() : enqueue(stream, leave);
+  });
   if (result != cudaSuccess) {
     pool().leaving.erase(data);
   } else {

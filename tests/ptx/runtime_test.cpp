@@ -246,7 +246,7 @@ TEST_F(runtime, streams_and_events_are_known_while_they_live) {
 
 /// Who waits hears of it.
 cudaError_t result_of_what_loses_the_device() {
-  return streams_are_eager() ? cudaErrorLaunchFailure : cudaSuccess;
+  return eager_streams_are_wanted() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 /// Recordings. `a` and `b` do not wait for the default stream, `blocking` does.
@@ -359,15 +359,21 @@ TEST_F(recordings, graphs_are_recorded_into_others) {
 TEST_F(recordings, graphs_do_not_touch_memory_that_was_given_back) {
   void* gone = nullptr;
   ASSERT_EQ(cudaMalloc(&gone, 64), cudaSuccess);
+  void* gone_of_host = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&gone_of_host, 64, cudaHostAllocDefault), cudaSuccess);
   begin(a);
   EXPECT_EQ(cudaMemcpyAsync(gone, memory.data(), 64, cudaMemcpyDeviceToDevice, a), cudaSuccess);
   const cudaGraphExec_t copies = executable_of(a);
   begin(a);
   EXPECT_EQ(cudaMemsetAsync(gone, 0, 64, a), cudaSuccess);
   const cudaGraphExec_t sets = executable_of(a);
-  for (const cudaGraphExec_t executable : {copies, sets})
+  begin(a);
+  EXPECT_EQ(cudaMemcpyAsync(memory.data(), gone_of_host, 64, cudaMemcpyDefault, a), cudaSuccess);
+  const cudaGraphExec_t reads = executable_of(a);
+  for (const cudaGraphExec_t executable : {copies, sets, reads})
     EXPECT_EQ(cudaGraphLaunch(executable, a), cudaSuccess);
   EXPECT_EQ(cudaFree(gone), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(gone_of_host), cudaSuccess);
   const auto program = [&](cudaGraphExec_t executable) {
     EXPECT_EQ(cudaGraphLaunch(executable, a), result_of_what_loses_the_device());
     EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorLaunchFailure);
@@ -376,6 +382,7 @@ TEST_F(recordings, graphs_do_not_touch_memory_that_was_given_back) {
   EXPECT_EXIT(program(copies), ExitedWithCode(EXIT_SUCCESS),
               "PTX machine: a copy writes 64 bytes at 0x[0-9a-f]+, where no live memory is");
   EXPECT_EXIT(program(sets), ExitedWithCode(EXIT_SUCCESS), "PTX machine: cudaMemsetAsync writes 64 bytes");
+  EXPECT_EXIT(program(reads), ExitedWithCode(EXIT_SUCCESS), "PTX machine: a copy reads 64 bytes");
 }
 
 TEST_F(recordings, begin_and_end_where_they_may) {
@@ -831,6 +838,8 @@ TEST_F(launches, are_counted_where_the_environment_asks_for_it) {
   const auto program = [&](const char* file) {
     setenv("STASH_PTX_COUNTS", file, 1);
     EXPECT_EQ(launch(set_words, 1, 16, memory.data(), 1), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    // Nobody waits for this one.
     EXPECT_EQ(launch(set_words, 2, 8, memory.data(), 1), cudaSuccess);
     std::exit(EXIT_SUCCESS);
   };

@@ -130,7 +130,7 @@ inline cudaError_t launch(const char& kernel, dim3 grid, dim3 block, void* memor
 }
 
 /// Whether streams do their work in the call that enqueues it.
-inline bool streams_are_eager() {
+inline bool eager_streams_are_wanted() {
   const char* const text = std::getenv("STASH_PTX_STREAMS");
   return text != nullptr && std::string(text) == "eager";
 }

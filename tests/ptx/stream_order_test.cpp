@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include "ptx/runtime_tests.hpp"
@@ -65,14 +64,12 @@ class stream_order : public runtime {
   }
   ~stream_order() override {
     for (const cudaStream_t stream : {a, b, looking, blocking})
-      if (stream != nullptr) {
-        EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
-      }
+      EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
     for (const cudaEvent_t event : {e, f})
       EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
   }
   void SetUp() override {
-    if (streams_are_eager()) GTEST_SKIP() << "streams are eager";
+    if (eager_streams_are_wanted()) GTEST_SKIP() << "streams are eager";
   }
 
   static cudaError_t set_in(void* data, int byte, cudaStream_t stream) {
@@ -85,6 +82,14 @@ class stream_order : public runtime {
   static void order(cudaStream_t from, cudaEvent_t event, cudaStream_t to) {
     EXPECT_EQ(cudaEventRecord(event, from), cudaSuccess);
     EXPECT_EQ(cudaStreamWaitEvent(to, event, 0), cudaSuccess);
+  }
+  static cudaGraphExec_t executable_of(cudaStream_t stream) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t made = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&made, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    return made;
   }
   /// As it is now, in a stream that waits for no other.
   std::vector<word> look(const void* data) const {
@@ -209,6 +214,12 @@ TEST_F(stream_order, who_waits_for_an_event_waits_for_what_came_before) {
   EXPECT_EQ(set(2, a), cudaSuccess);
   EXPECT_EQ(cudaEventSynchronize(e), cudaSuccess);
   EXPECT_THAT(look(), Each(of_bytes(1)));
+  // In a stream as well.
+  EXPECT_EQ(cudaEventRecord(e, a), cudaSuccess);
+  EXPECT_EQ(set(3, a), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(b, e, 0), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
+  EXPECT_THAT(look(), Each(of_bytes(2)));
 }
 
 TEST_F(stream_order, events_recorded_anew_are_what_they_were_for_earlier_waits) {
@@ -311,18 +322,28 @@ TEST_F(stream_order, other_streams_do_not_wait_for_the_default_stream) {
   EXPECT_THAT(look(other.data()), Each(0U));
 }
 
+TEST_F(stream_order, graphs_read_pageable_memory_when_they_run) {
+  std::vector<word> pageable(count, 1), copied(count);
+  EXPECT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(cudaMemcpyAsync(memory.data(), pageable.data(), bytes, cudaMemcpyDefault, a), cudaSuccess);
+  EXPECT_EQ(cudaMemcpyAsync(copied.data(), memory.data(), bytes, cudaMemcpyDefault, a), cudaSuccess);
+  const cudaGraphExec_t executable = executable_of(a);
+  EXPECT_EQ(cudaGraphLaunch(executable, a), cudaSuccess);
+  EXPECT_THAT(copied, Each(0U));
+  pageable.assign(count, 2);
+  EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+  EXPECT_THAT(copied, Each(2U));
+  EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+}
+
 TEST_F(stream_order, graphs_are_work_of_their_stream) {
   EXPECT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_EQ(launch(set_words, 2, 8, memory.data(), 3, a), cudaSuccess);
   EXPECT_EQ(fetch(a), cudaSuccess);
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  EXPECT_EQ(cudaStreamEndCapture(a, &graph), cudaSuccess);
-  EXPECT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  const cudaGraphExec_t executable = executable_of(a);
   EXPECT_EQ(set(1, b), cudaSuccess);
   EXPECT_EQ(cudaGraphLaunch(executable, b), cudaSuccess);
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_THAT(pinned.now(), Each(of_bytes(9)));
   EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
   EXPECT_THAT(pinned.now(), Each(3U));
@@ -342,7 +363,8 @@ TEST_F(stream_order, work_of_streams_that_are_gone_is_done) {
   EXPECT_THAT(look(), Each(of_bytes(2)));
   // The default stream waits for it, too.
   EXPECT_EQ(set(3, blocking), cudaSuccess);
-  EXPECT_EQ(cudaStreamDestroy(std::exchange(blocking, nullptr)), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
+  EXPECT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
   EXPECT_EQ(cudaMemcpy(pinned.data(), memory.data(), bytes, cudaMemcpyDefault), cudaSuccess);
   EXPECT_THAT(pinned.now(), Each(of_bytes(3)));
 }
@@ -451,9 +473,9 @@ TEST_F(stream_order, who_waits_hears_what_a_kernel_did) {
         EXPECT_EQ(cudaStreamSynchronize(b), cudaErrorLaunchFailure);
         EXPECT_EQ(set(1, b), cudaErrorLaunchFailure);
       }
-      // Nothing happens any more.
-      EXPECT_THAT(pinned.now(), Each(of_bytes(9)));
+      // What is given back, is; else nothing happens any more.
       EXPECT_EQ(cudaFree(memory.data()), cudaSuccess);
+      EXPECT_THAT(pinned.now(), Each(of_bytes(9)));
       end_of_program();
     };
     EXPECT_EXIT(program(), ExitedWithCode(EXIT_SUCCESS), "PTX machine: set, block \\(2,0,0\\), thread 0");
