@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ptx/cuda_runtime.hpp"
+#include "ptx/environment.hpp"
 
 namespace stash::ptx {
 namespace {
@@ -40,6 +41,25 @@ void raise(std::vector<std::size_t>& seen, const std::vector<std::size_t>& to) {
   seen.resize(std::max(seen.size(), to.size()));
   for (std::size_t m = 0; m < to.size(); ++m)
     seen[m] = std::max(seen[m], to[m]);
+}
+
+/// What a graph does first, second and so on, if of all that could be next it takes what was recorded last.
+std::vector<work> latest_first(std::vector<capture::step> steps, std::size_t members) {
+  std::vector<work> ordered;
+  std::vector<std::size_t> done(members);
+  const auto can_be_next = [&](const capture::step& s) {
+    if (s.number != done[s.member] + 1) return false;
+    for (std::size_t m = 0; m < s.behind.size(); ++m)
+      if (done[m] < s.behind[m]) return false;
+    return true;
+  };
+  while (!steps.empty()) {
+    const auto next = std::find_if(steps.rbegin(), steps.rend(), can_be_next);
+    ++done[next->member];
+    ordered.push_back(std::move(next->what));
+    steps.erase(std::next(next).base());
+  }
+  return ordered;
 }
 
 }  // namespace
@@ -81,9 +101,10 @@ cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_place> be
   if (stream->captured == nullptr) return add(stream->to_do, std::move(what), std::move(behind));
   capture& c = *stream->captured;
   if (c.spoiled) return cudaErrorStreamCaptureInvalidated;
-  c.recorded.push_back(std::move(what));
   capture::member& m = c.of(stream);
-  m.seen[static_cast<std::size_t>(&m - c.members.data())] = ++m.enqueued;
+  const auto number = static_cast<std::size_t>(&m - c.members.data());
+  c.recorded.push_back({std::move(what), number, m.enqueued + 1, m.seen});
+  m.seen[number] = ++m.enqueued;
   return cudaSuccess;
 }
 
@@ -137,7 +158,12 @@ cudaError_t end_capture(cudaStream_t stream, std::vector<work>& recorded) {
   end(c);
   if (c->spoiled) return cudaErrorStreamCaptureInvalidated;
   if (!c->is_joined()) return cudaErrorStreamCaptureUnjoined;
-  recorded = std::move(c->recorded);
+  if (streams_are_eager()) {
+    for (capture::step& s : c->recorded)
+      recorded.push_back(std::move(s.what));
+  } else {
+    recorded = latest_first(std::move(c->recorded), c->members.size());
+  }
   return cudaSuccess;
 }
 

@@ -22,10 +22,17 @@ struct capture {
     std::vector<std::size_t> seen;  ///< of every member, itself included: how many come before what is next
   };
 
+  /// A piece of work, the `number`th of its stream. Of every member so many come before it.
+  struct step {
+    work what;
+    std::size_t member, number;
+    std::vector<std::size_t> behind;
+  };
+
   cudaStreamCaptureMode mode;
   std::thread::id thread;
   std::vector<member> members;
-  std::vector<work> recorded;
+  std::vector<step> recorded;
   bool spoiled = false;
   bool over = false;
 
@@ -67,7 +74,8 @@ cudaError_t go_on_behind_the_rest(cudaStream_t stream);
 cudaError_t refused_if_captured(cudaStream_t stream);
 
 cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
-/// Leaves the work in `recorded` if there is no error.
+/// Leaves the work in `recorded` if there is no error: in an order that the recording allows, what was
+/// recorded last as early as may be; or, where streams do their work at once, as it was recorded.
 cudaError_t end_capture(cudaStream_t stream, std::vector<work>& recorded);
 
 }  // namespace stash::ptx

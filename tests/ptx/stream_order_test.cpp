@@ -336,6 +336,31 @@ TEST_F(stream_order, graphs_read_pageable_memory_when_they_run) {
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
 }
 
+/// Of branches that nothing puts in order the one goes first that was recorded last.
+TEST_F(stream_order, branches_of_a_graph_have_the_order_of_its_edges_alone) {
+  for (const bool is_ordered : {false, true}) {
+    SCOPED_TRACE(is_ordered);
+    EXPECT_EQ(set(3, looking), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(looking), cudaSuccess);
+    EXPECT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal), cudaSuccess);
+    order(a, e, b);
+    EXPECT_EQ(set(1, a), cudaSuccess);
+    EXPECT_EQ(set_in(other.data(), 1, a), cudaSuccess);
+    if (is_ordered) order(a, e, b);
+    EXPECT_EQ(fetch(b), cudaSuccess);
+    EXPECT_EQ(set_in(other.data(), 2, b), cudaSuccess);
+    order(b, f, a);
+    EXPECT_EQ(set(4, a), cudaSuccess);
+    const cudaGraphExec_t graph = executable_of(a);
+    EXPECT_EQ(cudaGraphLaunch(graph, a), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+    EXPECT_EQ(cudaGraphExecDestroy(graph), cudaSuccess);
+    EXPECT_THAT(pinned.now(), Each(of_bytes(is_ordered ? 1 : 3)));
+    EXPECT_THAT(look(other.data()), Each(of_bytes(is_ordered ? 2 : 1)));
+    EXPECT_THAT(look(), Each(of_bytes(4)));
+  }
+}
+
 TEST_F(stream_order, graphs_are_work_of_their_stream) {
   EXPECT_EQ(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_EQ(launch(set_words, 2, 8, memory.data(), 3, a), cudaSuccess);
