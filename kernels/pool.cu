@@ -283,7 +283,8 @@ void forward_bands(const pool_call& call, const band_grid& grid, bool relu, cons
 std::uint64_t pair_blocks(const pool_call& call, dtype type, std::uint64_t values) {
   std::uint64_t stretch = 0;
   with_element(type, [&](auto bits) {
-    stretch = call.cubes ? cube_stretch<decltype(bits)> : pair_stretch<decltype(bits)>;
+    using element = decltype(bits);
+    stretch = call.cubes ? cube_places<element>::stretch : pair_places<element>::stretch;
   });
   return (values + stretch - 1) / stretch;
 }

@@ -314,9 +314,9 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
   constexpr band_pieces pieces = backward_band<Stride>;
   STASH_SHARED(vector16, gradients, pieces.read);
   STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits));
-  // Where x was, when winners have been found in it.
   // Rows of squares may also begin before the stretch.
   constexpr unsigned before = around ? 0 : slack_pieces;
+  // Where x was, when winners have been found in it.
   STASH_SHARED(vector16, made, before + (searched ? pieces.searched : pieces.made) + slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
   auto* const values = reinterpret_cast<Bits*>(made + before);

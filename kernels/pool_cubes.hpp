@@ -16,49 +16,27 @@ namespace stash::kernels {
 inline constexpr unsigned cube_steps = 2;
 /// Rows of a window's slices: two bits of a cell's number. The third one is the column.
 inline constexpr unsigned cube_rows = 4;
-/// Windows of a block.
-template <class Bits>
-inline constexpr unsigned cube_stretch = pool_threads* cube_steps* pair_windows<Bits>;
 /// Codes of a step.
 template <class Bits>
 using cube_codes = std::conditional_t<sizeof(Bits) == 4, std::uint8_t, std::uint16_t>;
 /// The highest bit of each code: set in numbers that no cell has.
 inline constexpr std::uint32_t beyond_cubes = 0x8888;
 
-/// Where a thread's windows lie.
+/// Where a thread's windows lie in x.
 template <class Bits>
-class cube_places {
+class cube_places : public stretch_places<Bits, cube_steps> {
  public:
-  STASH_DEVICE explicit cube_places(const pool_job& job) : job_(job) {
-    const std::uint64_t values = job.y_units * group_elements;
-    const std::uint64_t begin = block_rank() * cube_stretch<Bits>;
-    // Blocks that only pad planes read what the first one does.
-    first_ = begin < values ? begin : 0;
-    const std::uint64_t left = values - first_;
-    left_ = begin >= values             ? 0
-            : left < cube_stretch<Bits> ? static_cast<std::uint32_t>(left)
-                                        : cube_stretch<Bits>;
-    row_ = first_;
+  STASH_DEVICE explicit cube_places(const pool_job& job)
+      : stretch_places<Bits, cube_steps>(job), job_(job), row_(this->first()) {
     column_ = static_cast<std::uint32_t>(take_digit(row_, job.columns.by_out));
     std::uint64_t slice = row_;
     row_of_slice_ = static_cast<std::uint32_t>(take_digit(slice, job.rows.by_out));
-    constexpr unsigned step = warp_lanes * pair_windows<Bits>;
-    at_ = thread_rank() / warp_lanes * (cube_steps * step) + thread_rank() % warp_lanes * pair_windows<Bits>;
   }
 
-  STASH_DEVICE bool exists(unsigned step) const { return place(step) < left_; }
-  // Places of a step that does not exist are those of the block's first one.
-
-  /// A step's first window in y.
-  STASH_DEVICE std::uint64_t number(unsigned step) const { return first_ + readable(step); }
-  template <class T>
-  STASH_DEVICE T* in_y(T* y, unsigned step) const {
-    return y + number(step);
-  }
-  /// Its first cell in x. The other rows of its windows lie behind that.
+  /// The first cell of a step. The other rows of its windows lie behind that.
   template <class T>
   STASH_DEVICE T* in_x(T* x, unsigned step) const {
-    std::uint32_t row = column_ + readable(step);
+    std::uint32_t row = column_ + this->readable(step);
     const std::uint32_t column = take_small_digit(row, job_.columns.by_out);
     std::uint32_t slice = row_of_slice_ + row;
     const std::uint32_t row_of_slice = take_small_digit(slice, job_.rows.by_out);
@@ -72,20 +50,13 @@ class cube_places {
   }
   /// The byte of a step's codes in a plane, also where the step does not exist.
   STASH_DEVICE std::uint64_t byte_of_codes(unsigned step) const {
-    return (block_rank() * cube_stretch<Bits> + place(step)) / 2;
+    return (block_rank() * this->stretch + this->place(step)) / 2;
   }
 
  private:
-  STASH_DEVICE std::uint32_t place(unsigned step) const {
-    return at_ + step * (warp_lanes * pair_windows<Bits>);
-  }
-  STASH_DEVICE std::uint32_t readable(unsigned step) const { return exists(step) ? place(step) : 0; }
-
   const pool_job& job_;
-  std::uint64_t first_, row_;            ///< the block's first window in y, and its row there
-  std::uint32_t left_;                   ///< the block's windows
-  std::uint32_t column_, row_of_slice_;  ///< of the first one
-  std::uint32_t at_;                     ///< the thread's first window in the block
+  std::uint64_t row_;                    ///< of the block's first window in y
+  std::uint32_t column_, row_of_slice_;  ///< likewise
 };
 
 /// A piece of each row of x.
@@ -244,22 +215,7 @@ STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_winners& fr
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
     codes[step] = *reinterpret_cast<const cube_codes<Bits>*>(from.cells + places.number(step) / 2);
-  // A byte for each step, so that none has to be found by its number where there is one way for all.
-  std::uint32_t passes = 0;
-  const auto look = [&](unsigned step) {
-    map_place<std::int32_t> o{};
-    o.pixel = places.number(step);
-    passes |= passing_bits<Bits, pair_windows<Bits>>(job, from, o) << (8 * step);
-  };
-  if (from.passing == pass_source::cast) {
-    STASH_NO_UNROLL
-    for (unsigned step = 0; step < cube_steps; ++step)
-      look(step);
-  } else {
-    STASH_UNROLL
-    for (unsigned step = 0; step < cube_steps; ++step)
-      look(step);
-  }
+  const std::uint32_t passes = passing_of_steps<Bits>(job, from, places);
   bool corrupt = false;
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step) {

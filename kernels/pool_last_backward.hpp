@@ -40,32 +40,15 @@ STASH_DEVICE window_place window_at(const window_axis& a, std::int32_t start, un
   return {at, number * stride - pad, at == number};
 }
 
-/// Of the three cells of a window along an axis, those that lie in x, a bit each. There is one at least.
-STASH_DEVICE std::uint32_t cells_inside(const window_axis& a, const window_place& w) {
-  const std::int32_t behind = w.origin + 3 - static_cast<std::int32_t>(a.in);
-  const std::uint32_t bits = w.origin < 0 ? 7U << -w.origin & 7U : 7U;
-  return behind > 0 ? bits & 7U >> behind : bits;
-}
-
-/// Cells of a window that lie in x, a bit each; bit 15 for the code of no gradient.
-STASH_DEVICE std::uint32_t legal_codes(const pool_job& job, const window_place& row,
-                                       const window_place& column, pass_source passing) {
-  const std::uint32_t rows = cells_inside(job.rows, row), columns = cells_inside(job.columns, column);
-  std::uint32_t legal = passing == pass_source::code ? 1U << no_gradient : 0;
-  STASH_UNROLL
-  for (unsigned ky = 0; ky < 3; ++ky)
-    legal |= (rows >> ky & 1) != 0 ? columns << (3 * ky) : 0;
-  return legal;
-}
-/// Whether one of eight codes is none of those.
-STASH_DEVICE bool any_illegal(std::uint32_t codes, std::uint32_t legal) {
-  // Of a code five bits are looked at, so that the one above it must not count.
-  const std::uint32_t twice = legal * 0x10001U;
-  std::uint32_t all = 1;
-  STASH_UNROLL
-  for (unsigned i = 0; i < group_elements; ++i)
-    all &= twice >> (codes >> (4 * i) & 0x1f);
-  return all == 0;
+/// Whether one of eight codes is no cell of the window in x.
+STASH_DEVICE bool any_illegal(const pool_job& job, const window_place& row, const window_place& column,
+                              std::uint32_t codes, pass_source passing) {
+  const auto outside = [](const window_axis& a, const window_place& w) {
+    return places_outside(w.origin, static_cast<std::int32_t>(a.in));
+  };
+  const cell_table table(
+      passing, cells_of_rows(outside(job.rows, row)) | cells_of_columns(outside(job.columns, column)));
+  return table.any_outside(codes) != 0;
 }
 
 /// Whether any_illegal() has to look: the window reaches out of x, or a code is no cell of any window.
@@ -176,7 +159,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       const window_place x = window_at(job.columns, column, i % count);
       const std::uint32_t codes =
           reinterpret_cast<const std::uint32_t*>(source.cells)[first_value(y, x) / width];
-      corrupt = corrupt || any_illegal(codes, legal_codes(job, y, x, source.passing));
+      corrupt = corrupt || any_illegal(job, y, x, codes, source.passing);
     }
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }

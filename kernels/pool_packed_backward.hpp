@@ -108,7 +108,7 @@ STASH_DEVICE bool is_corrupt(const pool_job& job, const packed_blocks& blocks, s
                              std::int32_t column, unsigned i, std::uint32_t codes, pass_source passing) {
   const bool first = (i / 2 == 1 || row == blocks.first_row) && (i % 2 == 1 || column == blocks.first_column);
   const window_place y = window_at(job.rows, row, i / 2), x = window_at(job.columns, column, i % 2);
-  return first && y.there && x.there && any_illegal(codes, legal_codes(job, y, x, passing));
+  return first && y.there && x.there && any_illegal(job, y, x, codes, passing);
 }
 
 /// Grid: threads for all groups of channels of all blocks.

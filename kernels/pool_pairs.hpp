@@ -19,52 +19,69 @@ inline constexpr unsigned pair_steps = 4;
 /// Windows of a step.
 template <class Bits>
 inline constexpr unsigned pair_windows = 8 / sizeof(Bits);
-/// Windows of a block.
-template <class Bits>
-inline constexpr unsigned pair_stretch = pool_threads* pair_steps* pair_windows<Bits>;
-
-/// Where a thread's windows lie.
-template <class Bits>
-class pair_places {
+/// Which windows of y a thread has: half a piece at each of its steps, those of a warp side by side.
+template <class Bits, unsigned Steps>
+class stretch_places {
  public:
-  STASH_DEVICE explicit pair_places(const pool_job& job) : job_(job) {
+  /// Windows of a block.
+  static constexpr unsigned stretch = pool_threads * Steps * pair_windows<Bits>;
+
+  STASH_DEVICE explicit stretch_places(const pool_job& job) {
     const std::uint64_t values = job.y_units * group_elements;
-    const std::uint64_t begin = block_rank() * pair_stretch<Bits>;
+    const std::uint64_t begin = block_rank() * stretch;
     // Blocks that only pad planes read what the first one does.
     first_ = begin < values ? begin : 0;
     const std::uint64_t left = values - first_;
-    left_ = begin >= values             ? 0
-            : left < pair_stretch<Bits> ? static_cast<std::uint32_t>(left)
-                                        : pair_stretch<Bits>;
-    std::uint64_t row = first_;
-    column_ = static_cast<std::uint32_t>(take_digit(row, job.columns.by_out));
-    x_ = 2 * first_ + row * static_cast<std::uint64_t>(job.columns.in);
-    constexpr unsigned step = warp_lanes * pair_windows<Bits>;
-    at_ = thread_rank() / warp_lanes * (pair_steps * step) + thread_rank() % warp_lanes * pair_windows<Bits>;
+    left_ = begin >= values ? 0 : left < stretch ? static_cast<std::uint32_t>(left) : stretch;
+    at_ =
+        thread_rank() / warp_lanes * (Steps * step_windows) + thread_rank() % warp_lanes * pair_windows<Bits>;
   }
 
   STASH_DEVICE bool exists(unsigned step) const { return place(step) < left_; }
   /// Bytes of the steps that exist.
   STASH_DEVICE std::uint32_t existing() const {
     std::uint32_t bytes = 0xffffffffU;
-    if (left_ == pair_stretch<Bits>) return bytes;
+    if (left_ == stretch) return bytes;
     STASH_UNROLL
-    for (unsigned step = 0; step < pair_steps; ++step)
+    for (unsigned step = 0; step < Steps; ++step)
       bytes &= exists(step) ? 0xffffffffU : ~(0xffU << (8 * step));
     return bytes;
   }
   // Places of a step that does not exist are those of the block's first one.
 
   /// A step's first window in y.
+  STASH_DEVICE std::uint64_t number(unsigned step) const { return first_ + readable(step); }
   template <class T>
   STASH_DEVICE T* in_y(T* y, unsigned step) const {
-    return y + first_ + readable(step);
+    return y + number(step);
   }
-  STASH_DEVICE std::uint64_t number(unsigned step) const { return first_ + readable(step); }
-  /// The first upper cell of it in x.
+
+ protected:
+  STASH_DEVICE std::uint64_t first() const { return first_; }  ///< the block's first window in y
+  STASH_DEVICE std::uint32_t place(unsigned step) const { return at_ + step * step_windows; }
+  STASH_DEVICE std::uint32_t readable(unsigned step) const { return exists(step) ? place(step) : 0; }
+
+ private:
+  static constexpr unsigned step_windows = warp_lanes * pair_windows<Bits>;
+  std::uint64_t first_;
+  std::uint32_t left_;  ///< the block's windows
+  std::uint32_t at_;    ///< the thread's first window in the block
+};
+
+/// Where they lie in x.
+template <class Bits>
+class pair_places : public stretch_places<Bits, pair_steps> {
+ public:
+  STASH_DEVICE explicit pair_places(const pool_job& job) : stretch_places<Bits, pair_steps>(job), job_(job) {
+    std::uint64_t row = this->first();
+    column_ = static_cast<std::uint32_t>(take_digit(row, job.columns.by_out));
+    x_ = 2 * this->first() + row * static_cast<std::uint64_t>(job.columns.in);
+  }
+
+  /// The first upper cell of a step.
   template <class T>
   STASH_DEVICE T* in_x(T* x, unsigned step) const {
-    const std::uint32_t at = readable(step);
+    const std::uint32_t at = this->readable(step);
     const std::uint32_t row = small_quotient(column_ + at, job_.columns.by_out);
     return x + x_ + (2 * at + row * static_cast<std::uint32_t>(job_.columns.in));
   }
@@ -72,15 +89,9 @@ class pair_places {
   STASH_DEVICE std::uint64_t row() const { return static_cast<std::uint64_t>(job_.columns.in); }
 
  private:
-  STASH_DEVICE std::uint32_t place(unsigned step) const {
-    return at_ + step * (warp_lanes * pair_windows<Bits>);
-  }
-  STASH_DEVICE std::uint32_t readable(unsigned step) const { return exists(step) ? place(step) : 0; }
-
   const pool_job& job_;
-  std::uint64_t first_, x_;      ///< the block's first window in y, and its first cell in x
-  std::uint32_t left_, column_;  ///< the block's windows, and the column of the first one
-  std::uint32_t at_;             ///< the thread's first window in the block
+  std::uint64_t x_;       ///< the block's first cell
+  std::uint32_t column_;  ///< of its first window
 };
 
 /// Of each step a byte: cells of its windows, two bits each; the same of those that pass, else 0; and whether
@@ -290,7 +301,7 @@ STASH_DEVICE void store_pair_codes(const code_plane& plane, std::uint32_t codes)
   const unsigned lane = thread_rank() % warp_lanes;
   const unsigned at = thread_rank() / warp_lanes * (pair_steps * step_windows) + lane % 4 * step_windows +
                       lane / 4 * (4 * pair_windows<Bits>);
-  const std::uint64_t byte = block_rank() * (pair_stretch<Bits> * CodeBits / 8) + at * CodeBits / 8;
+  const std::uint64_t byte = block_rank() * (pair_places<Bits>::stretch * CodeBits / 8) + at * CodeBits / 8;
   if (byte >= plane.bytes) return;
   using part = std::conditional_t<step_bits == 8, std::uint32_t,
                                   std::conditional_t<step_bits == 4, std::uint16_t, std::uint8_t>>;
@@ -315,6 +326,29 @@ pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes 
   if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
 }
 
+/// Of each step a byte: whether the gradients of its windows pass, by anything but their codes.
+template <class Bits, unsigned Steps>
+STASH_DEVICE std::uint32_t passing_of_steps(const pool_job& job, const encoded_winners& from,
+                                            const stretch_places<Bits, Steps>& places) {
+  if (from.passing == pass_source::always) return 0xffffffffU;
+  std::uint32_t pass = 0;
+  const auto look = [&](unsigned step) {
+    map_place<std::int32_t> o{};
+    o.pixel = places.number(step);
+    pass |= passing_bits<Bits, pair_windows<Bits>>(job, from, o) << (8 * step);
+  };
+  if (from.passing == pass_source::cast) {
+    STASH_NO_UNROLL
+    for (unsigned step = 0; step < Steps; ++step)
+      look(step);
+  } else {
+    STASH_UNROLL
+    for (unsigned step = 0; step < Steps; ++step)
+      look(step);
+  }
+  return pass;
+}
+
 /// A code of two bits is a cell, whatever it is.
 template <class Bits>
 STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const encoded_winners& from,
@@ -327,22 +361,7 @@ STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const encoded_winne
     const std::uint32_t cells = from.cells[first / 4] >> (first % 4 * 2) & ((1U << (2 * windows)) - 1);
     codes.cells |= cells << (8 * step);
   }
-  const auto look = [&](unsigned step) {
-    map_place<std::int32_t> o{};
-    o.pixel = places.number(step);
-    codes.pass |= passing_bits<Bits, windows>(job, from, o) << (8 * step);
-  };
-  if (from.passing == pass_source::always) {
-    codes.pass = 0xffffffffU;
-  } else if (from.passing == pass_source::cast) {
-    STASH_NO_UNROLL
-    for (unsigned step = 0; step < pair_steps; ++step)
-      look(step);
-  } else {
-    STASH_UNROLL
-    for (unsigned step = 0; step < pair_steps; ++step)
-      look(step);
-  }
+  codes.pass = passing_of_steps<Bits>(job, from, places);
   return codes;
 }
 template <class Bits>

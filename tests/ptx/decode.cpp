@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t alignment = 64;
 
+/// Of a register: the values of all lanes, or a bit of each.
+std::size_t bytes_of_lanes(std::uint8_t value_bytes) {
+  return value_bytes == 0 ? sizeof(std::uint32_t) : std::size_t{value_bytes} * warp_lanes;
+}
+
 std::size_t rounded_up(std::size_t value, std::size_t to) {
   return (value + to - 1) / to * to;
 }
@@ -49,10 +54,6 @@ constexpr std::array<std::string_view, specials> special_names = {
     "%ctaid.x", "%ctaid.y",     "%ctaid.z",     "%nctaid.x",    "%nctaid.y",    "%nctaid.z",
     "%laneid",  "%lanemask_lt", "%lanemask_le", "%lanemask_eq", "%lanemask_ge", "%lanemask_gt"};
 
-/// A variable in shared memory or among the parameters.
-struct variable {
-  std::uint64_t offset;
-};
 /// [register + number] or [variable + number].
 struct place_operand {
   operand base;
@@ -78,7 +79,7 @@ class decoder {
     }
     k_->dynamic_shared_offset = rounded_up(shared_bytes_, 16);
     for (const std::string_view name : dynamic_)
-      variables_[name] = {k_->dynamic_shared_offset};
+      variables_[name] = k_->dynamic_shared_offset;
     for (const statement& s : statements)
       take(s);
     for (const auto& [at, label] : jumps_) {
@@ -104,6 +105,10 @@ class decoder {
     return violation("PTX line " + std::to_string(line) + " of " + std::string(entry_.name) + ": " + what);
   }
 
+  violation unknown(const statement& s) const {
+    return problem(s.line, "the machine does not know " + std::string(s.name));
+  }
+
   void read_outside(std::string_view text) {
     constexpr std::string_view target = ".target sm_";
     if (const std::size_t at = text.find(target); at != std::string_view::npos) {
@@ -126,7 +131,7 @@ class decoder {
       const variable_text v = variable_of(text, entry_.line);
       offset = rounded_up(offset, v.alignment);
       k_->facts.parameters.push_back({offset, v.bytes});
-      variables_[v.name] = {offset};
+      variables_[v.name] = offset;
       offset += v.bytes;
     }
     k_->facts.parameter_bytes = offset;
@@ -217,7 +222,7 @@ class decoder {
   void reserve_shared(const statement& s) {
     const variable_text v = variable_of(s.operands.at(0), s.line);
     shared_bytes_ = rounded_up(shared_bytes_, v.alignment);
-    variables_[v.name] = {shared_bytes_};
+    variables_[v.name] = shared_bytes_;
     shared_bytes_ += v.bytes;
   }
 
@@ -238,9 +243,8 @@ class decoder {
     scopes_.back()[name] = r;
   }
   std::uint32_t reserve(const registers& r) {
-    const std::size_t each = r.bytes == 0 ? sizeof(std::uint32_t) : std::size_t{r.bytes} * warp_lanes;
     const std::size_t offset = rounded_up(k_->register_bytes, alignment);
-    k_->register_bytes = offset + each * r.count;
+    k_->register_bytes = offset + bytes_of_lanes(r.bytes) * r.count;
     return static_cast<std::uint32_t>(offset);
   }
 
@@ -258,8 +262,7 @@ class decoder {
       const registers& r = numbered->second;
       const std::uint64_t number = number_in(name.substr(digits)).value_or(r.count);
       if (number >= r.count) continue;
-      const std::size_t each = r.bytes == 0 ? sizeof(std::uint32_t) : std::size_t{r.bytes} * warp_lanes;
-      return operand{static_cast<std::uint32_t>(r.offset + each * number), false, r.bytes};
+      return operand{static_cast<std::uint32_t>(r.offset + bytes_of_lanes(r.bytes) * number), false, r.bytes};
     }
     return std::nullopt;
   }
@@ -309,7 +312,7 @@ class decoder {
     }
     if (const auto value = number_in(text)) return constant(*value, bytes);
     if (const auto place = variables_.find(text); place != variables_.end())
-      return constant(place->second.offset, bytes);
+      return constant(place->second, bytes);
     throw problem(line, "an operand that is not understood: " + std::string(text));
   }
 
@@ -380,7 +383,7 @@ class decoder {
       take_lanewise(s, f);
       return;
     }
-    throw problem(s.line, "the machine does not know " + std::string(s.name));
+    throw unknown(s);
   }
 
   void take_lanewise(const statement& s, const form& f) {
@@ -552,7 +555,7 @@ class decoder {
       if (word == "v4") a.values = 4;
     }
     const auto bytes = bytes_of(opcode.back());
-    if (!bytes || *bytes == 0) throw problem(s.line, "the machine does not know " + std::string(s.name));
+    if (!bytes || *bytes == 0) throw unknown(s);
     a.bytes = *bytes;
     a.is_signed = opcode.back().starts_with('s');
     const bool load = op == "ld";
@@ -566,8 +569,7 @@ class decoder {
     }
     operands.insert(load ? operands.end() : operands.begin(), at.base);
     form f{load ? load_handler(a) : store_handler(a)};
-    if (f.run == nullptr || values.size() != a.values)
-      throw problem(s.line, "the machine does not know " + std::string(s.name));
+    if (f.run == nullptr || values.size() != a.values) throw unknown(s);
     f.immediate = at.added;
     emit_form(f, operands, s.line);
     return true;
@@ -583,7 +585,7 @@ class decoder {
     for (const std::string_view word : opcode) {
       if (f.run == nullptr) f = atomic_form(word, opcode.back(), where);
     }
-    if (f.run == nullptr) throw problem(s.line, "the machine does not know " + std::string(s.name));
+    if (f.run == nullptr) throw unknown(s);
     std::vector<operand> operands;
     std::size_t next = 0;
     operands.push_back(has_result ? result(s.operands.at(next++), f.widths[0], s.line)
@@ -600,8 +602,7 @@ class decoder {
     const std::string_view op = opcode[0];
     if (op == "shfl") {
       const form f = shuffle_form(opcode.at(2));
-      if (f.run == nullptr || s.operands.size() != 5)
-        throw problem(s.line, "the machine does not know " + std::string(s.name));
+      if (f.run == nullptr || s.operands.size() != 5) throw unknown(s);
       const std::vector<std::string_view> results = split(s.operands[0], '|');
       std::vector<operand> operands{result(results[0], 4, s.line)};
       operands.push_back(results.size() > 1 ? result(results[1], 0, s.line) : operand{no_result, false, 0});
@@ -610,8 +611,7 @@ class decoder {
       emit_form(f, operands, s.line, flow::meet);
     } else if (op == "vote") {
       const form f = vote_form(opcode.at(2));
-      if (f.run == nullptr || s.operands.size() != 3)
-        throw problem(s.line, "the machine does not know " + std::string(s.name));
+      if (f.run == nullptr || s.operands.size() != 3) throw unknown(s);
       const std::vector<operand> operands{result(s.operands[0], f.widths[0], s.line),
                                           source(s.operands[1], 0, s.line), source(s.operands[2], 4, s.line)};
       emit_form(f, operands, s.line, flow::meet);
@@ -625,7 +625,8 @@ class decoder {
   std::unique_ptr<kernel> k_ = std::make_unique<kernel>();
   std::vector<scope> scopes_;
   std::string_view type_;
-  std::map<std::string_view, variable, std::less<>> variables_;
+  std::map<std::string_view, std::uint64_t, std::less<>>
+      variables_;  ///< where in shared memory, or among parameters
   std::vector<std::string_view> dynamic_;
   std::map<std::string_view, std::uint32_t> labels_;
   std::vector<std::pair<std::size_t, std::string_view>> jumps_;

@@ -11,8 +11,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "ptx/device_addresses.hpp"
-
 namespace stash::ptx {
 namespace {
 

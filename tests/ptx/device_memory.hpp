@@ -32,6 +32,9 @@ bool release(void* begin) noexcept;
 /// The live memory that holds `address`; one of no bytes if there is none.
 region region_of(std::uint64_t address) noexcept;
 
+/// Whether an address is one of the device and not of the host, whether or not memory lives there.
+bool is_device_address(std::uint64_t address) noexcept;
+
 struct memory_in_use {
   std::size_t free_bytes, total_bytes;
 };

@@ -7,10 +7,9 @@
 
 namespace stash::ptx {
 
-/// shfl.sync: result, a predicate (which may be missing: see has_result), value, lane or distance, bounds,
-/// mask.
+/// shfl.sync: result, a predicate (or no_result), value, lane or distance, bounds, mask.
 form shuffle_form(std::string_view mode);
-/// vote.sync and activemask: result, predicate, mask.
+/// vote.sync: result, predicate, mask.
 form vote_form(std::string_view mode);
 
 /// Stands for a result that nobody wants.

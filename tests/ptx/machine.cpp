@@ -221,12 +221,12 @@ void begin(block& b, grid& g, std::uint64_t number) {
   }
 }
 
-/// Lets a warp of the block have a turn, if one can. False if the block has ended.
+/// Lets warps of a block have their turns.
 class block_runner {
  public:
   block_runner(block& b, std::mt19937& draw) : b_(b), draw_(draw) {}
 
-  /// All warps, each until it waits; or, where turns are short, one of them.
+  /// All warps, each until it waits; or, where turns are short, one of them. False if the block has ended.
   bool run() {
     if (how.turn == 0) {
       for (warp& w : b_.warps)

@@ -154,11 +154,11 @@ std::uint64_t passes(const addresses& at, std::uint32_t lanes, std::size_t bytes
 }
 
 void count(warp& w, space where, const addresses& at, std::uint32_t lanes, std::size_t bytes, bool load) {
+  if (!is_counting() || where == space::parameter) return;
   counts& ran = w.all->ran;
   const bool in_shared =
       where == space::shared ||
       (where == space::generic && at[static_cast<unsigned>(std::countr_zero(lanes))] >= shared_window);
-  if (where == space::parameter || !is_counting()) return;
   if (in_shared) {
     ++ran.shared_accesses;
     ran.shared_passes += passes(at, lanes, bytes);

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "ptx/device_addresses.hpp"
 #include "ptx/device_memory.hpp"
 
 namespace stash::ptx {
