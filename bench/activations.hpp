@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Feature maps of trained networks, as `stash train --dump-activations` writes them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// General compressors and zfp behind one interface, as baselines: one call compresses one dense f32 tensor.

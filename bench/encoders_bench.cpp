@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every encoding and every layer that reads or writes one, on one thread, beside a copy of the bytes that
 // have to move; and with feature maps of trained networks, encodings beside general compressors. What the
 // counters mean: timed_state.hpp, activation_lines.hpp. What is measured: cases/cases.hpp.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How well the simulation foretells the executor: each network runs unplanned, which gives the times of its
 // ops; plans for other budgets are predicted from those and the machine's figures for codecs and copies
 // (`stash calibrate -o machine.json`), and then run, all in turn within one process. What a plan takes is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What planning costs in time: one training step of the CPU executor without a plan and under each policy,
 // in turn within one process, so that a slow moment of the machine meets all of them. Ratios are medians of
 // the ratios of neighbouring steps. A second unplanned run shows how far two equal runs are apart.

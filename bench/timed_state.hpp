@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From the table of cases to Google Benchmark: one state, one prepared call, its copy beside it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Debian's cross compiler for 64-bit ARM and, where programs are run, qemu. STASH_ARM64_ROOT is a folder with the headers
 # and libraries of ARM packages, as scripts/arm_check fills it.
 set(CMAKE_SYSTEM_NAME Linux)

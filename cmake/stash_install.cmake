@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `cmake --install`: headers, both libraries, the CMake package and the pkg-config file.
 
 include(CMakePackageConfigHelpers)

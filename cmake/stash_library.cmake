@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The library that users link: the rooms behind include/stash, once static and once shared, from the same objects.
 
 set(stash_rooms stash_encoders stash_planner stash_runtime stash_c_api)

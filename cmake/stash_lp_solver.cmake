@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds what solves the planner's linear programs. Sets STASH_USES_LP_SOLVER to clp, highs or none, and STASH_LP_LIBRARY
 # to its target. Both are found without being asked for: COIN-OR CLP (EPL, linked dynamically), which the recorded
 # figures come from, and HiGHS (MIT) where CLP is not there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Helpers that give every target of the project the same language level, warnings and sanitizers.
 
 function(stash_configure_target target)

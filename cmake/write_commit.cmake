@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake -D SOURCE_DIR=... -D OUTPUT=... -P write_commit.cmake: writes a source file that holds the commit of SOURCE_DIR,
 # and touches it only when the commit has changed.
 set(git git -c safe.directory=${SOURCE_DIR} -C ${SOURCE_DIR})

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef STASH_CONV_H
 #define STASH_CONV_H
 /* The part of the custom-layer examples that has nothing to do with Stash: a 3x3 convolution with padding 1

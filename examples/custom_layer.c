@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The layer of custom_layer.cpp - convolution, ReLU, 2x2 max pooling with encoded stashes - through the C
  * door: handles with the caller's own allocator, and level-one calls on their bytes. */
 

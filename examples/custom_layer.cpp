@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A custom layer - convolution, ReLU, 2x2 max pooling - that keeps encoded bytes between forward and
 // backward.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layer of custom_layer.cpp on a GPU: convolution, ReLU, 2x2 max pooling, with a bitmap of x and three
 // bits per pooled value between forward and backward. All memory is the device's, all work is in one stream,
 // and neither forward() nor backward() waits for it. The host waits once behind each step, where a training

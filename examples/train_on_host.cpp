@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stack of custom layers - convolution and ReLU - that trains with its maps on the host.
 //
 // Between its forward and its backward pass a layer needs its input x, for the weight gradient, and the sign

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The canonical form of a bitmap or csr, wherever its tiles lie: sizes, places in tile order, payloads.

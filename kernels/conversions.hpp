@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From value formats to what kernels take: constants as parameters, the size of a code as a template

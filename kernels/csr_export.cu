@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "csr_export.hpp"
 
 #include "common/chunk_scan.hpp"

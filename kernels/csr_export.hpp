@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From csr to the form that sparse libraries take: sizes of rows, their offsets, and every value with its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What launches want to know of the device at hand: asked once for each device.
 
 #include <atomic>

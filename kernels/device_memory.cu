@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory, copies, streams and events of a CUDA device. Only nvcc compiles this; tests/simt has its own.
 
 #include "encoders/device_memory.hpp"

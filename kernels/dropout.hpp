@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Dropout on a device: decisions from a counter and a key, so that they need not be kept (docs/format.md).

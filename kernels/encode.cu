@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The door of the device back end for encode() and decode(), one by one and in batches.
 
 #include "dispatch.hpp"

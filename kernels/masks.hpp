@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// sign_mask and range_mask on a device: one bit per element (docs/format.md). A thread has a whole byte of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,

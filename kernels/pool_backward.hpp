@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward max pooling on a device. A thread gathers: for its elements of dx it looks at the windows that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Pooling of small square windows where channels come first and rows may have any length. A block makes a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Maxima of windows two apart in a band of x (pool_bands.hpp), with a row and a column of padding at most

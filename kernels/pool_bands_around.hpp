@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Maxima of windows of 3 x 3 around each element of x in a band (pool_bands.hpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward max pooling of bands (pool_bands.hpp): dy and a byte for each window that covers the stretch lie

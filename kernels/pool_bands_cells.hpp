@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Going backward, the windows that cover a stretch of dx (pool_bands.hpp): a byte each in shared memory,

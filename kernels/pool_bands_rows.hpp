@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Rows of a band (pool_bands.hpp) as threads meet them: which windows are looked at, where a thread begins,

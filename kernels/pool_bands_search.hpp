@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Maxima of windows in a band of x (pool_bands.hpp). What lies outside of x never wins.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Codes of pooling windows as words: taken apart, put together, and whether they are numbers of cells.

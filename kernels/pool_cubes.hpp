@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Windows of 2 x 2 x 2 side by side in volumes where channels come first and rows of x are whole 16-byte

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Layers whose windows lie side by side and cover x. Every element of dx has one window, so the thread of

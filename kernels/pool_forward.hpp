@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Forward max pooling on a device. Eight codes in a row are made into one word, which is whole bytes of

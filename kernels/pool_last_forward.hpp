@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Forward max pooling where channels come last, for windows that are small squares. A thread has a 16-byte

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// pool_backward_pixels() for 16-bit elements and windows two apart, two elements at a time. A block of 2 x 2

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Pooling with windows of 3 x 3 two apart where channels come first and rows of x are whole 16-byte pieces,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward max pooling of pieces (pool_pieces.hpp). A thread's rows begin with the first row of windows, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward max pooling of stacks (pool_stacks.hpp). A row of windows is done with once its gradients are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Where strips of pixels lie, and the search for the winners of their windows of 3 x 3, one or two apart,

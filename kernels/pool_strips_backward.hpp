@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward max pooling from x where channels come last, for windows of 3 x 3 one or two apart

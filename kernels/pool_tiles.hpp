@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Signs of a pooled map that is kept as a bitmap or csr, for the backward pass of joint ReLU and max

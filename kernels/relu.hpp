@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// ReLU, leaky ReLU and clipping on a device: forward with a mask, backward from one bit per element.

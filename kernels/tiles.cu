@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dispatch.hpp"
 #include "encoders/device.hpp"
 #include "tiles_decode.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The tile container of bitmap and csr on a device (docs/format.md). A warp has a tile: lane l holds, of

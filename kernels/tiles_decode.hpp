@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Reading tiles, whatever their bytes are: a payload is used only if it lies where payloads may lie, and

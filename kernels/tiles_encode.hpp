@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Writing tiles: the non-zeros of a tile are packed in shared memory, the tiles of a block claim their place

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Narrow values of a tile in shared memory: an image of elements becomes one of stored values, or the other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kernels have to reach on an H100 or H200, and the rows of gpu_bench held against it. docs/gpu_runs.md has the same
 list for readers."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of scripts/kernel_facts: kernels/limits.toml against what the compiler made of a kernel. docs/kernels.md
 explains them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a program said, remembered in the user's cache folder, for every clone, under a digest of all that it depends on."""
 
 import hashlib

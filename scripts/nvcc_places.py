@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the scripts look for nvcc."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a published figure comes from: machine, compiler, commit, versions, command. No names of hosts or users, no
 paths, so that records of different machines can lie side by side."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nvcc and ptxas say of kernels: resources from the log of `ptxas -v`, and from PTX the main path of a kernel,
 with what it reads and writes."""
 

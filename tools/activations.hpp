@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Feature maps of a network as files, for measurements on data that generated maps only imitate.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bench --device cuda.
 
 #include <fmt/format.h>

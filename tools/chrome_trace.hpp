@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A plan's timeline as a Chrome trace (docs/reports.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The subcommands of `stash`. Each function declares its options on the application; the work runs from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The largest batch (or side, or number of steps) whose plan fits a memory, and what stands in the way of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory over the step and the three tracks, as sections of a page.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Parts of the HTML pages: escaped text, figures for people, the page around its sections, charts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Pages to look at: one plan, or the plans of a sweep (docs/reports.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The curve of a sweep: what a step takes under each budget.
 
 #include <fmt/format.h>

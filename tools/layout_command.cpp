@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // layout: offsets for the blocks of a CSV file.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `stash` command. Exit codes: 0 done, 1 failed while running, 2 wrong arguments, files or budgets,
 // 130 interrupted.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // max-batch: the largest batch, side or sequence whose plan fits a memory, per policy.
 
 #include <fmt/format.h>

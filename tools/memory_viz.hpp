@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A plan's memory as a snapshot for PyTorch's viewer (docs/reports.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Files that may be packed, as traces are passed around: plain, gz, or a tar with the file in it.

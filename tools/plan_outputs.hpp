@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Files that show a plan: the options that `stash plan` and `stash report` share (docs/reports.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // networks, graph, plan, explain, report, verify: everything that does not train.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Tables of papers beside our plans (`stash reproduce`). Everything in them is planned and simulated;

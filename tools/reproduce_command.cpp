@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // reproduce: the tables of a paper beside our plans.
 
 #include <fmt/format.h>

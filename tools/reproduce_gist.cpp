@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of Gist: footprints of maps, and what its own rule gives.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of Meng et al. and of TFLMS: what fits into a memory at most a tenth slower.
 
 #include "reproduce_rows.hpp"

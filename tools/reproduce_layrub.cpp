@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of Layrub: how far memory falls, network by network.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the tables of `stash reproduce` share: options of their plans, rows of one plan and rows of the

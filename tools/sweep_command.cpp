@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sweep: the fastest plans of one graph under several budgets.
 
 #include <fmt/format.h>

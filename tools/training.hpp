@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What `stash train` and `stash compare` share: data, batches, one training run and its record.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // train and compare.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // encode_batch and decode_batch of 32 maps of 256 KiB, beside one call on a map of 8 MiB.
 
 #include <string>

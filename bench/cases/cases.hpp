@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The table of what is measured: every encoding and every layer that reads or writes one, on generated maps.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dropout of a share 1 - density of the map, with a mask and with nothing kept but the key.
 
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // encode/NAME and decode/NAME: every encoding of a feature map after its ReLU.
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The cases by theme, as cases.cpp puts them together, and the map that they have in common.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Generated feature maps whose zeros lie as they do in networks: anywhere, in whole channels, or in runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Max-pooling alone and joined with ReLU, 2x2 and overlapping 3x3 windows with stride 2: forward with and
 // without the small form, backward from it and from the dense map.
 

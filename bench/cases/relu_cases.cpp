@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReLU, leaky ReLU and clipping, forward with and without a stash and backward from every stash that serves.
 
 #include <utility>

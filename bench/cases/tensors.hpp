@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Memory that cases work on: feature maps, their small companions, and encoded forms.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Calls timed in turn within one process, so that a slow moment of the machine meets all of them and their

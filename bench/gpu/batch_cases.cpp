@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // encode_batch and decode_batch of 32 small maps in one call, as in bench/cases, and 32 calls for a map each:
 // what a call takes besides moving its bytes.
 

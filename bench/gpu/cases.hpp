@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What is measured on a device: the encodings and layers of the table in bench/cases on the same generated

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What CUB users do: the non-zero values in a row, without a mask to find their places again.
 
 #include <cub/device/device_select.cuh>

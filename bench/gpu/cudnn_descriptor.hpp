@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// cuDNN's backend interface, in which everything is a descriptor with attributes. Only for files that are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Max-pooling of cuDNN's graph interface, which keeps a byte for each pooled value: what its backward pass
 // reads in place of x and y.
 

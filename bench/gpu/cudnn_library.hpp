@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What every user of cuDNN begins with. Only for files that are built with its headers.

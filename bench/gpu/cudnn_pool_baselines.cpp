@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What frameworks call: cuDNN's max-pooling, which keeps x and y for the backward pass. It has two calls, one
 // of which always adds gradients in the same order; which is faster depends on windows, layout and type.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/gpu/cudnn_properties.hpp"
 
 #include "bench/gpu/device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What frameworks call: cuDNN's ReLU, which keeps whole maps for the backward pass.
 
 #include "bench/gpu/baselines.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Tensors as cuDNN's calls for single layers describe them. Only for files that are built with its headers.

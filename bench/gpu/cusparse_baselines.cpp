@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What users of sparse matrices do: dense to CSR with cuSPARSE, with the read of the count in the middle that
 // its interface asks for.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the checks and measurements need of a device besides Stash: memory, streams, graphs, a stopwatch.

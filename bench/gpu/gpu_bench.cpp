@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpu_bench: how fast encodings and layers run on a GPU, beside copies and what libraries offer.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels as one would write them first, and the copy that all others are held against.
 
 #include "bench/gpu/baselines.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way between host and device, one direction alone and both at once.
 
 #include "bench/gpu/baselines.hpp"

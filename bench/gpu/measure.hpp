@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Times prepared work on a device, beside copies of as many bytes. Before every repetition the second-level

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a training step of a whole network keeps of its feature maps: one encoded form each. Knows no device.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For programs that may be built without CUDA: the device that there is not. Whoever asks why_no_device()
 // first reaches nothing else.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Max-pooling alone and joined with ReLU: forward with and without the small form, backward from it and from
 // the dense map.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A kernel that does nothing: what it needs to run, all kernels of the program need.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole training steps: every map that a network keeps is encoded, one call after the other, then every form
 // is read again. Beside it stands one copy that moves the bytes of all calls.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A library that is found when the program runs, or not: gpu_bench has to start where cuDNN and cuSPARSE are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of bench/cases on a device: encodings, ReLU and its kin, dropout; pooling is in pool_cases.cpp.
 // Names are those of the table there.
 

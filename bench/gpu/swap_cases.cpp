@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the swap engine makes of the link: maps that go to the host, come back, or do both at once, enqueued
 // as a training step enqueues them. Beside them stand baseline/device_to_host and its kin: single pinned
 // copies.

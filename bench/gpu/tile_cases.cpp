@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is made of bitmaps and csr besides decoding them: canonicalise and csr_export32.
 
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Many tensors in one call. A training step has dozens of small maps; each call costs the caller's thread

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef STASH_C_API_H
 #define STASH_C_API_H
 /**

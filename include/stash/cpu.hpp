@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Which instruction set the CPU back end uses. The best one that the processor runs is chosen at the first

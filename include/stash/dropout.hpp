@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Dropout with a 1-bit mask, or with no mask at all: the keep decision of element i is a pure function of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Encodings as values, and the level-one calls encode() and decode(). Bit layouts: docs/format.md.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Errors on the host side. Every public C++ function reports wrong arguments and failures by throwing

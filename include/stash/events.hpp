@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a caller may want to know of a run although nothing went wrong for good: sparse maps that did not fit

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Where and how a level-one call runs. On the CPU a caller brings its own threads as a parallel_for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Where owning objects of the library take their memory from. Level-one calls (encoding.hpp) take none.

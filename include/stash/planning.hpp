@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The planner for callers that have their own graphs: text in, text out. Formats: docs/graph.md,

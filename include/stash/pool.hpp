@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Max pooling whose backward needs a few bits per pooled value, alone and joined with ReLU.

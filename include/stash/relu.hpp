@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// ReLU, leaky ReLU and clipping (ReLU6, hardtanh) with a 1-bit stash. Shapes: all tensors of one call have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How large an encoded tensor turned out, asked without waiting. Encoders leave the figures in the report,

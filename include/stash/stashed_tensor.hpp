@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// An encoded tensor that owns its memory: what a custom layer keeps between its forward and its backward

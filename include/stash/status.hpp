@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What an encoder or decoder has to say about the data it saw. The record lives in memory that the kernel

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Moves tensors that wait for the backward pass out of the memory in which layers compute, to the host, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef STASH_VISIBILITY_H
 #define STASH_VISIBILITY_H
 /* STASH_API marks what the library exports; everything else is compiled with hidden visibility. C and C++. */

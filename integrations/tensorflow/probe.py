@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints what a build against the installed TensorFlow needs, as one JSON object."""
 
 import json

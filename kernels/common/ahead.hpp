@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a block will read, fetched by the second-level cache while the kernel in front of it is ending

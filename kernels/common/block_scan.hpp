@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Running sums over an array in memory by a single block: for arrays of one word per tile or row, which are

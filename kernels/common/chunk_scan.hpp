@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Running sums over an array in memory that is one word per tile or row of a tensor: by one block where it

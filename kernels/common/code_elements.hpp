@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From codes to elements by way of f16, two to a word: what codes of up to ten bits stand for are f16, too.

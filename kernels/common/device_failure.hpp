@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The words of an error of the CUDA runtime: the same wherever it happens, and with what helps a user who

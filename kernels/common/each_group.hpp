@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The kernel of everything that treats groups of elements one by one: masks, casts, ReLU. A block first

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Tensors as kernels see them: groups of eight consecutive elements, as the bits of their type. A group is

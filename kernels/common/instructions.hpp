@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Instructions that convert values, said twice: for a device, and in C++ for the emulator. They round to

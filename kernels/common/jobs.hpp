@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Several jobs in one launch: small maps then cost one start of a kernel together. A kernel takes a list of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The only way from the host into a kernel, for both compilers: launches are asynchronous, in the stream of

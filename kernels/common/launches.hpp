@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The launches of one call: at once, or gathered, so that jobs of one kernel share a launch.

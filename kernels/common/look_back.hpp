@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Prefix sums over the blocks of one launch, without a second one: "decoupled look-back" of Merrill and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Elements of the MX formats on a device, several at once: those of 6 bits by the instructions that there

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Groups of elements as the words that they are in memory, 16-bit elements two to a word, and what is done

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// 16-bit elements two to a word, the first in the low half. What is found out of them stands in the highest

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The programming model that kernels are written in, said once for two compilers: nvcc, and the host's

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Narrow values on a device: from f32 to codes and back (docs/format.md, "Narrow values"), and groups of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How kernels use a multiprocessor: all that may be turned without changing what they compute. Almost all is

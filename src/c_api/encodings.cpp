@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, sizes, encode and decode.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReLU, leaky ReLU, clipping, pooling, dropout.
 
 #include "c_api/c_types.hpp"

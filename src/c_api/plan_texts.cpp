@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner: text in, text out.
 
 #include "stash/planning.hpp"

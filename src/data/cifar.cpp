@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The binary version of CIFAR-10: records of one label byte and 32 x 32 pixels as three planes (red, green,
 // blue).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Labelled images from files (IDX, CIFAR-10 binary) or from a seeded generator.

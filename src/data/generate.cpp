@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every step is integer arithmetic, so that a seed gives the same bytes with every compiler on every machine,
 // and every image has a random stream of its own, so that a longer data set begins with the shorter one.
 

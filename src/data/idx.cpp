@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IDX, the format of MNIST and Fashion-MNIST: a magic number 0 0 <type> <dimensions>, each dimension as a
 // big-endian u32, then the elements, last dimension fastest.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The random numbers of this room. Written out here, and in integers only, because the distributions of the

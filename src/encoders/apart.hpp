@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a call writes lies apart from what it reads, and from whatever else it writes: wrong data with a good

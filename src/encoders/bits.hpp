@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Between one flag per byte, which compilers vectorise over, and one flag per bit, which is stored.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "codecs.hpp"
 #include "detail.hpp"
 #include "run_loops.hpp"

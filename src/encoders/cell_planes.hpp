@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Between one cell per byte and the planes of window_index and relu_pool (docs/format.md). `bits` is 2, 4

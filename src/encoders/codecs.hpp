@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The encoders and decoders behind encode() and decode(). Arguments have been checked by the caller.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Exact conversions between f32 and the narrow formats of docs/format.md, "Narrow values".

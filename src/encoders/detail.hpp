@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What every encoder shares: argument checks, the parallel loop, and dense access to pitched views.

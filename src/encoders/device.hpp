@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The door from the encoders into the device back end. Arguments have been checked; the views lie in device

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What owning objects need of a device beside kernels: memory, copies, streams and events. Implemented like

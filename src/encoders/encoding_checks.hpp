@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Checks of encodings and their arguments, shared by encode(), decode() and everything that wraps them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Values kept or dropped without a branch: flags are random, and compilers do not turn a conditional load

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The MX formats of docs/format.md: groups of up to 32 values with a shared power-of-two scale. Scaling is

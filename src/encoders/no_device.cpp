@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device back end of a build without one. check_available() refuses every call with a device context, and
 // what owning objects begin with fails, so nothing else is reached.
 

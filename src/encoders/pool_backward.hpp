@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward of pool_loops.hpp. It walks the rows of dx and the windows that reach them.

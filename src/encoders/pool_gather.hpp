@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward max pooling of windows that overlap a little, in maps that are larger than the caches: every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Max pooling in every layout, rank and type: depth, dilation, channels first, 16-bit. Two-dimensional

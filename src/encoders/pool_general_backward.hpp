@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Backward of pool_general.hpp. dx is cut into blocks whose f32 sums lie on the stack; a block looks at all

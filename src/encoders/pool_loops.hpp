@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The outer loop of max pooling and what tells its backward pass (pool_backward.hpp) where maxima come from.

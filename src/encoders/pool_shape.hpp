@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Geometry of a pooling layer: what the pooling calls check and how a window lies in x.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loops of max pooling: windows side by side, a run of channels of each. Written with the vector
 // types of g++ and clang, because the winning values and cells must stay in registers while the cells of a
 // window pass by, which their loop vectorisers do not achieve.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The general version: plain C++ for the instruction set that everything is compiled for. The others
 // (simd_loops.cpp) are held against it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The inner loops of the encoders, over one run of values that fits the first-level cache. They exist in

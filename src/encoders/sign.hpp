@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The framework rules on single values. Everything looks at the bits: a comparison of floats would depend

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// "Does the gradient pass?" answered from any stash of a map that keeps the sign (ReLU), or from one that

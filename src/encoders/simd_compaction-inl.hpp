@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Non-zero values in vectors: compaction, its inverse, and the columns of csr.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.

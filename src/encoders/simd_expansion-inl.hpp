@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed values of the narrow formats to where they stood, widened on the way. Widened first, they would be
 // stored and read back behind stores that wait for memory.
 //

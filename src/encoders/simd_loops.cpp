@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inner loops with Highway: this file is compiled once for every instruction set that Highway knows for
 // the processor family, and cpu_target.cpp chooses among them at run time. All give the bits of scalar_loops.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The versions of the inner loops that were compiled with Highway and that this processor runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Masks in vectors: one bit per value, and what is done with it.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.

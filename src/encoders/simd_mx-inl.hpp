@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The MX formats in vectors. A scale is a power of two, so it only moves the exponents that the conversions
 // of simd_rounding-inl.hpp and simd_widening-inl.hpp work with. Groups whose exponents come near the ends of
 // f32's range, those with infinities or NaN, and a last, shorter one are left to mx.hpp.

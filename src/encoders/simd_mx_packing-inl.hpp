@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of the MX formats between one code per byte and their packed form.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_narrow-inl.hpp, so it has no guard.

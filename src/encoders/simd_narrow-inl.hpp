@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs of f32 to the narrow formats.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_words-inl.hpp, so it has no guard.

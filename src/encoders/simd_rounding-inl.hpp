@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of convert.hpp in vectors, with fewer steps.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_vectors-inl.hpp, so it has no guard.

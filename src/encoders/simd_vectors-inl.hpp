@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the Highway loops share: vector types, loads and stores, and the order in which a run is gone through.
 //
 // Included once per instruction set, by simd_loops.cpp, so it has no guard.

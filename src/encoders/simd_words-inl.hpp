@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fp10: three codes to a word.
 //
 // Included once per instruction set, by simd_loops.cpp after simd_rounding-inl.hpp, so it has no guard.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The tile container of bitmap and csr (docs/format.md): a fixed part that says where values stood, a table

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What bitmap and csr have in common.
 
 #include "codecs.hpp"

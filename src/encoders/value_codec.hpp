@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How the values of a cast, bitmap or csr are stored: sizes, and runs of f32 to bytes and back.

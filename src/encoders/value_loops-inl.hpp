@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of set bits for csr, and loops that compilers vectorise by themselves when they know the
 // instruction set: conversions between f32 and stored values.
 //

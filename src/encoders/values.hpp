@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Tensors of f32, f16 and bf16 as runs of f32. Every 16-bit value has its exact f32, NaN payloads included,

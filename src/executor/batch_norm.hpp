@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The elementwise part of batch normalisation, shared by the forward kernel and by recomputation, so that a

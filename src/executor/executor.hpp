@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Runs one step of a planned training graph on the CPU, in one arena with the plan's offsets; what moves to

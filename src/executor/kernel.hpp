@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// One op of a training graph, prepared once and run many times on memory that the plan chose. A kernel owns

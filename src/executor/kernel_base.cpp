@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "executor/kernel_base.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the CPU kernels share: checks of operands, layout of the workspace, loops over dense or pitched

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "executor/measured_ops.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How long the ops of a graph take on this machine, so that plans can be made for it (planner/cost.hpp).

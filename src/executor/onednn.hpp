@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The part of oneDNN that the executor uses: convolutions over caller memory and reorders of their weights.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fixed-size part of the executor: initial values, the update, copies and the hash.
 
 #include <fmt/format.h>

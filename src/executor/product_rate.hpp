@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How fast this machine's convolutions are, for planning (docs/machines.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Sums over the pixels of a map, one per channel, in double. The rows are cut into blocks whose number

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Training under a plan that follows the data: measures densities before the first step, plans, and when a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Pieces that several families share. A layer's followers are named after it: "conv1", "conv1/bn",

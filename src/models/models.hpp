@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Networks of the literature: as forward graphs that may train, or as training graphs that are only planned

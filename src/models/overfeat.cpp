@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "models/blocks.hpp"
 #include "models/models.hpp"
 

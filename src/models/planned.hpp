@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Networks of the literature that are planned and not run: each builder writes a tape. Shapes, parameter

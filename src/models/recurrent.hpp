@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the recurrent networks share: LSTM layers step by step, and logits in chunks of time steps.

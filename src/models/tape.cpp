@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writing operations down: shapes, flops, and what each gradient reads.
 
 #include "models/tape.hpp"

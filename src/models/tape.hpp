@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Networks that are planned and not run: forward operations are written down one after the other, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a tape to a training graph: which values share a storage, the forward ops, the backward pass.
 
 #include <fmt/format.h>

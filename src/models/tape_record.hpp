@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a tape remembers of each operation: operands, how its gradient is computed, what that reads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a placement to a plan: reasons and sizes.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Lower bounds on the batch-proportional peak of any plan for a fixed order of ops.

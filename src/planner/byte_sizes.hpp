@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Sizes in bytes: what those of buffers are multiples of, and the largest that a graph or a plan may name.

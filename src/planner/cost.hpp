@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Estimated times of ops and codecs on a machine: measured durations where the graph has them, else a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The search for the fastest choice within a memory limit: relaxation, its prices, rounding and repair, then

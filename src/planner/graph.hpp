@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The training graph: one step of training as a fixed list of ops over storages. This is what planners

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From a graph and its legal configurations to a problem: when every configuration of a component holds how

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Graphs and plans as JSON text (docs/graph.md, docs/plan.md). Readers check everything; any text is safe.

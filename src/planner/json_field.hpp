@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Checked access to parsed JSON: every accessor either gives a value of the wanted type and range or throws

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A JSON document in memory, as the readers and writers of graphs and plans use it. The parser and the

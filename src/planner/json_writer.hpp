@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Writing side of the JSON text: the outer structure over several lines, each element of a list on one.

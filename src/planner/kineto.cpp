@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles: what a call launched is found through the runtime's calls, which lie inside it on its thread and
 // have the correlation number of the work on the device. The numbers that profiles give directly changed
 // their meaning.

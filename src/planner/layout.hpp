@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Static memory layout: offsets for blocks with known lifetimes so that blocks that occupy memory at the

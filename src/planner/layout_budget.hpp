@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Work spent by the parts of the layout solver, and the question whether to go on.

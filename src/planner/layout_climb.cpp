@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/layout_climb.hpp"
 
 #include <algorithm>

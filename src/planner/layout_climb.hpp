@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Search behind the portfolio for layouts of any size: aims at a height below the best one; whichever item

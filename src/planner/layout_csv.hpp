@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Layout problems and layouts as CSV, with the columns of MiniMalloc. docs/layout.md has the format.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Search for a layout within a capacity that moves blocks again and again: a block that finds no gap drives

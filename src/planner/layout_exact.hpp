@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Exact search for a layout within a capacity: depth first over canonical layouts, in which every block lies

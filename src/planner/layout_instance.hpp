@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A layout problem as the parts of the solver see it: checked, sizes rounded, times replaced by the numbers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What is occupied when, for thousands of boxes: finding a gap takes neither a look at all of them nor a

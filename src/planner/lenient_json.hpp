@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// JSON as profilers write it, read in one pass without a tree: commas may be missing or too many, numbers

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A row of sums to whose ranges numbers are added, and which knows the first of its largest.

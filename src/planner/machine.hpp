@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a planner must know of a machine: rates of compute, memory and link, and how fast codecs run

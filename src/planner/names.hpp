@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The names of all enumerations of graphs and plans, in one place: to_string() and the JSON readers and

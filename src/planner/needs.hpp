@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The needs table (docs/needs.md) as code: which stored forms serve which needs, what a policy may use, and

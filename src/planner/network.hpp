@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A network as its author thinks of it: forward nodes, one output each, channels-last. Model builders write

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What check_graph demands of every kind of op: stage, forward partner and number of operands

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What can be chosen: storages whose choices depend on each other (through the alternatives of an op or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/placement.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A plan: for every stashed storage one choice, a list of steps, and byte offsets for every buffer. It holds

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Policies that follow the rule of a published system instead of the search, each in a file of its own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gist (Jain et al., ISCA 2018): what is stored follows from what kind of layers write and read a map.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layrub (Liu et al., 2018), migration between layers: every map that backward reads moves, and comes back
 // while the layer before its reader's works. Reuse within layers is the graph's: activations in place.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TFLMS 2 (Le et al., ISMM 2019): maps whose reader is more than a threshold of topological levels away move,
 // and come back a number of levels ahead; both numbers are searched for in a simulation of memory alone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Meng et al. (2017), and vDNN (2016): dense maps move, the longest unused ones first, until memory suffices.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the choice of the fastest plan works on: a fixed list of steps with durations and memory that is

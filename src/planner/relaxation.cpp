@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What prices prove, without a solver.
 
 #include "planner/relaxation.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The linear relaxation of a step_problem: options may be taken in shares, bytes on a link are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear programs solved by COIN-OR CLP.
 
 #include <ClpEventHandler.hpp>

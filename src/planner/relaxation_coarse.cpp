@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relaxation over fewer steps: neighbours are joined, what holds for the long step is asked of its begin,
 // its end and its fullest tick only. That proves a little less and takes much less time.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linear programs solved by HiGHS, through its C door.
 
 #include <interfaces/highs_c_api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Built without a solver for linear programs.
 
 #include "planner/relaxation.hpp"

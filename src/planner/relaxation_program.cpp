@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The relaxation as a linear program, and what its solution says. Bytes are counted in MB and times in ms, so
 // that no tolerance swamps either.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The relaxation (planner/relaxation.hpp) as rows and columns, and the door to whatever solves them. One of

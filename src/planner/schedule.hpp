@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From a selection to steps and buffers with lifetimes: encode right after the last forward use, decode or

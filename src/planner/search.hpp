@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The search over configurations: minimise the peak, or meet a budget with as little codec work as a greedy

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The one simulator that every plan's time comes from: one compute stream, a copy engine per direction,

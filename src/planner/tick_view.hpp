@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the simulator says in items, options and steps, told in storages and ticks (problem.hpp): for

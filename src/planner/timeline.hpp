@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// From the ticks of a simulation to the times of a plan's steps (plan::timeline).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Execution traces of PyTorch (docs/traces.md): reading one, and turning one iteration of it into a training

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One iteration of a trace as a training graph: roles decide where an operand goes, and what backward
 // operators write gets a storage of its own where the forward stage wrote the same memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What backward operators of a trace need of the forward values that they are given, and how much operators

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Which calls of a trace do the work: primitive operators, in the order in which they finish, with the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Execution traces: the two spellings of a node (1.0.1: flat fields; later: inputs/outputs objects and a list
 // of attributes) are told apart by what is there, not by the schema, so that versions in between are read
 // too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The storages of an iteration of a trace. A storage id is an address: every time that it is given out

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Derives the training graph from a network: which values share a storage, which ops are joined, and the
 // backward pass with its needs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Independent check of a plan. Shares no code with the planner: it knows the graph, the plan and the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the prices of a plan's certificate prove the bound on its time (docs/planning.md, "Checking a
 // bound").
 

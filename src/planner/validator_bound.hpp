@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The parts of the check of a plan's bounds on time (docs/planning.md, "Checking a bound") and memory,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a plan may choose: every form of a storage that policy, types and the user's rules allow, and which
 // forms an op can read (docs/needs.md).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The least that storages which depend on each other can cost under the prices: over all their
 // configurations one by one, or, where these are too many, from below by elimination of one choice after the
 // other.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times of ops and codecs by the model of a machine, as docs/planning.md gives them.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A certificate as prices of single ticks. The rows that prices belong to are those of docs/planning.md;
 // bytes held, released and needed are put into them, so that these need no prices of their own.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether policy and rules allow what the plan picked, and whether each stored form serves every need of the
 // chosen alternatives (docs/needs.md). What is refused here is what the bound on the time counts as no
 // choice.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ways to keep storages that depend on each other.
 
 #include <algorithm>

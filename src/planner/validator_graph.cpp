@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the validator derives from the graph alone: safe references, the state that every operand sees, and
 // whether the chosen alternatives read what the needs table says.
 

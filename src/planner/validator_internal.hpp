@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The parts of the plan validator, shared by its source files and by nobody else: the planner must not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers as blocks of memory, and the sizes that a plan reports about them.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes that no plan of a graph gets below if nothing of it is ever on the host (docs/plan.md, "Sizes"): the
 // largest sum, over time, of what is there whatever is chosen and the least that each group of choices can do
 // with.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the steps of a plan over buffers that hold not bytes but what these bytes are: of which storage, in
 // which form, written by which op, and how exactly. A step that reads anything else is a finding.
 

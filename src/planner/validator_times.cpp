@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The predicted timeline of a plan: three streams, what waits for what, the total, and that nothing is faster
 // than the model of the machine.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// One block of host memory for everything a planned step touches, and the means to see which part of it was

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Device memory whose last use is in the order of some streams, and which the work of others takes next. The

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Blocks of host memory for tensors that come and go, kept for reuse: making pinned memory is slow and may

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Waiting for the device where nothing may throw. Whoever asks the device next hears of errors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Places for reports on their way from a device: pinned memory of the host. The driver takes long to pin

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What swappers of the host and of a device share: the tensors, their order, what may come back ahead of

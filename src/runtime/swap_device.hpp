@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Enqueues swap programs on a device: computation in the caller's stream, copies in two streams of its own,

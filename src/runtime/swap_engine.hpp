@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Runs swap programs on the CPU: in threads, for use, or one piece of work at a time in an order that a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The inside of the swap engine: what a run works on, and its two ways of running.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Orders in which a swap program may run: what threads and devices do by chance, done on purpose.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the swap engine runs: the tasks of one training step on three lanes, and which task waits for which.

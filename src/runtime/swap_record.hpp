@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a swapper knows of a tensor, and the hook with which tests watch and break copies.

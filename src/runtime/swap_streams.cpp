@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between a device and pinned memory of the host, enqueued in one stream for each direction. Nothing
 // runs here but calls of the user: they enqueue what was asked for, and what may come back ahead of use.
 

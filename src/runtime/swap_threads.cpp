@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between two places in host memory, made by one thread for each direction.
 
 #include <algorithm>

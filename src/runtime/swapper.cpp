@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arguments of swapped and swapper.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every case runs and says what it moves; nothing here looks at a clock.
 
 #include "bench/cases/cases.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, sizes and level-one calls of the C door give what their C++ namesakes give.
 
 #include <gtest/gtest.h>

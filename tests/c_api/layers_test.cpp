@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every layer of the C door gives what its C++ namesake gives, bit for bit.
 
 #include <gtest/gtest.h>

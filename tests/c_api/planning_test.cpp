@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner behind the C++ and C doors.
 
 #include "stash/planning.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes, versions and errors: what callers in C rely on.
 
 #include <gtest/gtest.h>

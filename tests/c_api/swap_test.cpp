@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The swapper of the C door.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the shared library against docs/abi.md and the headers.
 
 usage: abi.py LIBRARY SOURCE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and runs projects that use the library the three ways that the README names.
 
 usage: consumers.py install|find_package|pkg_config|add_subdirectory SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damaged files by the hundred thousand: whatever the bytes, a parser returns a consistent data set or throws
 // error(bad_format), and under the sanitizers it does nothing else.
 

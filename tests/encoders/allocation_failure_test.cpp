@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory and the public calls of the encoders: level one and the layers allocate nothing; what has to
 // allocate, texts and the messages of errors, survives every allocation that fails.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong arguments: the exact error code, before anything is written.
 
 #include <gtest/gtest.h>

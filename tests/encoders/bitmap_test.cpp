@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bitmap against the independent encoder and decoder, overflow, and hostile bytes.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions: every narrow pattern, every midpoint between two of them, and a sample of all f32.
 
 #include <gtest/gtest.h>

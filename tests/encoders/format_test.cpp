@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, sizes, and the hand-written examples of docs/format.md.
 
 #include <gtest/gtest.h>

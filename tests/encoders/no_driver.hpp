@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a caller learns who asks for a device where there is no driver. Built with the CUDA back end, linked

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Objects that own memory, and the C door, where there is no driver.
 
 #include "c_api/support.hpp"

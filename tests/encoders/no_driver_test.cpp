@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level-one calls where there is no driver.
 
 #include "encoders/no_driver.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a call writes may not overlap what it reads or writes besides: refused before a byte changes. What may
 // be one memory by the header, and channels side by side, stay legal.
 

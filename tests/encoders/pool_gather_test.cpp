@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps whose gradients are gathered are large; here small ones are, of every shape, beside the other way,
 // which the tests of max_pool and relu_max_pool compare with the reference.
 

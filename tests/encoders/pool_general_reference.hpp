@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A slow definition of pooling in every layout, rank and type: for every pooled value all cells, for every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling in every layout, rank and type against its slow definition.
 
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A naive second implementation of ReLU and max pooling, one value at a time, and what the pooling tests

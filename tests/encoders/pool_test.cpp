@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "encoders/pool_reference.hpp"
 #include "encoders/support.hpp"
 #include "stash/cpu.hpp"

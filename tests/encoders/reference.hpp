@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Second encoder and decoder, written from docs/format.md alone, one element at a time and by doubles. They

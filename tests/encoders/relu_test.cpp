@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReLU forward and backward under both framework rules, from every stash that keeps the sign.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every version of the inner loops gives the same bits; the general version is held against the definitions
 // by the tests of the encodings.
 

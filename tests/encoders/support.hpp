@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Helpers of the encoder tests: guarded memory, tensors with awkward values, views.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes do not depend on how loops are cut and who runs the parts; calls may share arena and report.
 
 #include <gtest/gtest.h>

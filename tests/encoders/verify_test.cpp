@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // STASH_VERIFY=1. The variable is read once, so it is set before anything else runs and has its own program.
 
 #include <gtest/gtest.h>

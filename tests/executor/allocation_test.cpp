@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training lives in its arena: an interposed allocator counts every byte of this program that is live on the
 // heap or mapped, and no step after the first has more than a little of it beside what was there before.
 

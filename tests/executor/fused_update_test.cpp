@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Updates in the backward pass: the same weights bit for bit, with the gradients of one layer at a time.
 
 #include "executor/training_support.hpp"

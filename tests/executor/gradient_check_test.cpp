@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients of whole small networks against central differences of the loss, and under every lossless plan
 // against the unplanned run's, bit for bit. The networks hold every kind of op that the executor runs.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The gradient gate: how far the gradients of a step with lossy stashes are from those of the same step

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient gate on real images (generated ones where STASH_DATA is not set): fp16 and fp8 stashes keep to
 // it at the start, in the middle and at the end of a short training, and faults of an encoder do not.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Runs single ops of small hand-made graphs: owns their tensors (dense, or a channel slice of a wider map

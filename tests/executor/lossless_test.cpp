@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lossless plans change nothing: losses of every step and all parameters equal the unplanned run's bit for
 // bit, whatever is encoded and however tight the budget is.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans say the truth about memory: what a run touches is what was planned, and no buffer is read after its
 // last planned use.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step is a transaction: when a map outgrows its slot and the overflow arena, or its bytes are damaged,
 // nothing of the step remains, and run again with more room it gives what a step that fitted at once gives.
 

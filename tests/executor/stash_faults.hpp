@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Faults of lossy encoders, planted by rewriting encoded bytes right after they were written. Each fault is

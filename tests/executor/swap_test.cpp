@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training steps whose maps go to the host: no order that the edges allow changes a bit, every edge is
 // needed, and whatever fails in the middle of a step leaves everything as before it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backward really reads what the encoders wrote: one telling bit flipped between encode and decode changes
 // the gradients and the updated weights, for every encoding and every reader of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All 65,536 values of the 16-bit types, to every format that has fewer bits.
 
 #include <gtest/gtest.h>

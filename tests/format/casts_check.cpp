@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every f32 pattern, or every n-th, through encode() and decode() of the casts, against the reference of
 // docs/format.md and for every instruction set of this machine. No list of answers is stored: along ascending
 // patterns the code of a rounding format changes at few places, and the reference says where by bisection.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dropout against the reference of docs/format.md: random tensors, and every 16-bit value, of every type and
 // by every instruction set. STASH_RANDOM_TENSORS sets how many tensors are tried.
 

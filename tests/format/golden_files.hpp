@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Reading tests/format/golden: tensors and their encoded bytes as text. Words are hexadecimal numbers, the

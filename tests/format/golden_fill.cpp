@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completes golden files: a case without bytes gets those of the reference of docs/format.md. The library
 // takes no part.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The committed tensors and bytes of tests/format/golden: the library and the reference of docs/format.md
 // agree with the files, and bytes that break a rule of that page behave as it says.
 

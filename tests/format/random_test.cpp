@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random tensors through the library and through the reference of docs/format.md: the same bytes, the same
 // decoded values, the same report. STASH_RANDOM_TENSORS sets how many tensors each pair of encoding and type
 // gets.

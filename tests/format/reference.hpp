@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A second implementation of docs/format.md, written from that page alone: slow, in whole tensors, double

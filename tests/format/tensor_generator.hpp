@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Random tensors in memory of their own, and the pairs of encoding and type that are tried on them. Knows no

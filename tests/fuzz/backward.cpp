@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward calls of ReLU, leaky ReLU, clipping and dropout, from a stash of unknown origin.
 
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CIFAR-10 reader: records of unknown content behind a data set that has some already.
 
 #include "data/dataset.hpp"

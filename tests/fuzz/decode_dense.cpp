@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fuzz/decode_checks.hpp"
 
 namespace stash::fuzz {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Encoded bytes of unknown origin, as the decoder targets see them: which encoding they claim to be, of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph reader: what it accepts is written and read again as the same text, and can be planned.
 
 #include "fuzz/json_edits.hpp"

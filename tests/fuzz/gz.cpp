@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Unzipping: what comes out is bounded, and what was zipped comes back.
 
 #include "data/gz.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The IDX reader, plain and gz: two files of unknown content.
 
 #include "data/dataset.hpp"

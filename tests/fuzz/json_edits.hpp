@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Damaged JSON documents that still are JSON: a valid document with edits that the input asks for.

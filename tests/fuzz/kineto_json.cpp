@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader of profiles: any text gives times that are finite and not negative, or error(bad_format).
 
 #include <cmath>

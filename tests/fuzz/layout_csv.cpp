@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader of layout problems: what it accepts is written and read again as the same table, and what it
 // holds is laid out or refused.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan reader and the validator behind it: what is accepted is written and read again as the same text,
 // validated whatever it says, and explained if it is valid.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fuzz/planner_documents.hpp"
 
 #include "planner/network.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward calls of the pooling layers, from codes and stashes of unknown origin, for windows of every
 // kind.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target without libFuzzer: on its seeds and on mutations of them, the same at every run, or on
 // files.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a fuzz target defines, and what targets share. A target is one source file with these two functions;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader of execution traces: what it accepts becomes a graph that passes all checks and can be written
 // and read again, or a reason why it does not.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What gpu_bench writes beside its rows, with a device or without. bench_record_test.py GPU_BENCH"""
 
 import json

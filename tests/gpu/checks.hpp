@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The checks by topic. Each compares a device with the CPU, and encodings with the reference of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps on which many blocks of tiles work at once: what they claim of each other's sizes, and of a slot that
 // is full, depends on their order, which on a device is another one in every run.
 

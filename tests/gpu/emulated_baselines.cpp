@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What others offer cannot be emulated; the yardstick is a plain copy.
 
 #include "gpu/emulated_baselines.hpp"

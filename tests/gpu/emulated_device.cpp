@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device made of the host: kernels run in the emulator, and its memory can only be touched by kernels and
 // by the copies below. Everything else that follows a device pointer dies at once, as it would with a GPU.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gpu_check: holds the device back end against the CPU and the reference of docs/format.md. Linked with the
 // CUDA kernels it needs a GPU; linked with the emulated ones it shows that the checks themselves work.
 

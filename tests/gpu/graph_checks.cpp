@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded graphs of calls on encoded bytes: canonical order, slots that overflow, batches, canonicalise and
 // the export of csr. What else can be recorded: stream_checks.cpp, graph_layer_checks.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded graphs of layers: activations, dropout and pooling, each with everything that can be kept of it.
 
 #include <fmt/format.h>

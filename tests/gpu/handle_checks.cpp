@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What owns memory of the device or asks it without waiting: stashed tensors, size queries, the swapper. And
 // the export of csr.
 

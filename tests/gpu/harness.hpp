@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A small frame for checks on machines that have nothing but a GPU: named checks that run one after the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a program that is killed leaves behind. interrupted_test.py PROGRAM LIST ARGUMENTS...
 
 Starts the program with --json, kills it as soon as the record has a result, and looks at the record."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Casts, csr, ReLU and pooling of maps whose element numbers need more than 32 bits. Kernels run on the whole
 // map; the host sets and compares its beginning and its end, each with what it makes of that part alone.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps whose element numbers need more than 32 bits. The host makes and checks them in pieces, so that it
 // needs little memory: a map consists of one random piece over and over, each time with other zeros at its
 // start.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Work that is recorded once and launched on several inputs, so that a call that waits, allocates or looks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/gpu_check with programs that only pretend: what it runs, records and returns. script_test.py SCRIPT"""
 
 import importlib.machinery

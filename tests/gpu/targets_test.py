@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/gpu_targets.py with rows that are made up. targets_test.py SCRIPTS GPU_BENCH, whose rows the targets name."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checker of scripts/kernel_facts on small made-up texts: each rule is broken once and kept once."""
 
 import importlib.machinery

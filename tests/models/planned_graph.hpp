@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What a graph of generic ops must satisfy, said again from the labels of its ops: shapes of operands, and

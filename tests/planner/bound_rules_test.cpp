@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans that break the rules of their bound, or leave out what it is made of, are found.
 
 #include <gmock/gmock.h>

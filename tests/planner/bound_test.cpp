@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checker of bounds against the planner's own code, and against damage.
 
 #include <gmock/gmock.h>

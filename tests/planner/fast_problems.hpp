@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Small graphs on a machine whose link and memory matter at their size, as problems for the search.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search against exhaustive search, and the bound against every choice.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the search believes of memory is what the schedule makes of it, op by op.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles: time on the device belongs to the calls around its launch; and which of it joins a trace.
 
 #include <gmock/gmock.h>

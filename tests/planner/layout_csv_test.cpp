@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CSV form of layout problems: what is read, what is refused and where, and that writing loses nothing.
 
 #include "planner/layout_csv.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Public instances, where the folder planner/layout lies beside the one that STASH_DATA names; they do not
 // come with the project.
 

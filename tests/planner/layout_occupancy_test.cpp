@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lists that find gaps among many boxes, and the placer on top of them, against a look at every box.
 
 #include <algorithm>

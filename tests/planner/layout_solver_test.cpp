@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // solve_layout() and check_layout() against exhaustive search and against each other.
 
 #include <algorithm>

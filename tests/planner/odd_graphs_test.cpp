@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs of generic ops as other programs may hand them over: legal, but like no network.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policies with a rule: their choices on a small chain, written out by hand from the papers' rules, and valid
 // plans of random graphs that are never faster than the bound.
 

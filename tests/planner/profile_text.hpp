@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A hand-written profile of Kineto: two operators, one of which launches two kernels, one through a call

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Small random networks: every kind of node, branches, shared inputs, joins, one loss. The same seed gives

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/running_peak.hpp"
 
 #include <gtest/gtest.h>

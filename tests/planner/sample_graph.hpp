@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A small training graph with every kind of operand: slices, optional outputs, statistics, recompute rules.

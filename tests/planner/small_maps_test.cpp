@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Networks of many small maps: codecs of these make no steps of their own (planner/problem.hpp), and what
 // they take must be in the plan's timeline all the same.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans made for speed: valid, within their budget, never slower with more memory.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// One training step on symbols instead of numbers: every element is a 64-bit hash of how it came about.

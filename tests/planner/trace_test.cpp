@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading execution traces: what is read from every schema, what is let pass, what is refused; and what
 // becomes of it in a training graph (docs/traces.md).
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Hand-written execution traces: calls in order, written in any of the schemas.

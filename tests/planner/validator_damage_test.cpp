@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans with random damage: the validator may report anything, but must neither crash nor run away.
 
 #include <gtest/gtest.h>

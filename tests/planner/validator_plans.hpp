@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A small training graph and correct plans for it, written by hand for the tests of the validator: nothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Streams, and recordings of their work (CUDA's captures). Call with the runtime's lock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies of the CUDA runtime, and bytes that are set.
 
 #include <cstddef>

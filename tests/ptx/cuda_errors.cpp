@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors of the CUDA runtime: the last one of each thread, their names and what they mean.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recording streams of the CUDA runtime, and graphs: lists of what was recorded.
 
 #include <memory>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How nvcc's code makes its kernels known to the CUDA runtime, before main().
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the parts of the CUDA runtime share that programs get instead of NVIDIA's: one device, and one lock,

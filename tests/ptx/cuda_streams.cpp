@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams and events of the CUDA runtime. Who waits does the work that he waits for.
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Memory of the machine that runs PTX. Addresses of the device are no addresses of the host: a host that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Instructions in which lanes of a warp tell each other something. The machine calls them when all lanes of

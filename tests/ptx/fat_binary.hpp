@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Fat binaries: what nvcc puts into a program for its devices, PTX among it.

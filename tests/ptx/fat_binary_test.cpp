@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fat binaries: which PTX comes out of one, and that no malformed one is read beyond its end.
 
 #include "ptx/fat_binary.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/kernel_counts with a program that is built already. kernel_counts_test.py SCRIPT GPU_BENCH_PTX"""
 
 import json

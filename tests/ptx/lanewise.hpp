@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Instructions that do the same in every lane, made of functions of one lane: their types say how wide the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Runs kernels as nvcc compiled them, on the CPU: PTX of virtual architecture 9.0 or older, read as text and

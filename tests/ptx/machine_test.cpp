@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine that runs PTX: what instructions do at their edges, lanes that go different ways, blocks that
 // wait for each other, and each thing that a launch must not do.
 

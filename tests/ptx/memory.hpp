@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Loads, stores and atomic operations. Operands: the values, then the address, whose offset is the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Numbers of few bits, as IEEE 754 and the formats of 8 bits have them; NaN as instructions give it, without

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What streams have still to do. CUDA says what has happened once somebody has waited, not how much earlier:

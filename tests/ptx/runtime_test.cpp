@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA runtime that programs get on the PTX machine, as nvcc's code and the library call it: memory,
 // recordings and what spoils them, launches, and a device that is lost.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What tests of the CUDA runtime on the PTX machine share: memory, and kernels registered as nvcc's are.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams of the PTX machine's CUDA runtime do their work when somebody has to wait for it, as late as CUDA's
 // rules allow: what the rules promise has happened, and what they do not promise has not.
 

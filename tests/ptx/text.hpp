@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// PTX as statements. Only what nvcc writes is understood; comments and debug information are passed over.

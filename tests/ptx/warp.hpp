@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the parts of the machine share: a decoded kernel, a warp that runs it, and the block around that.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks one group of rules on a checkout: check_rules.py GROUP ROOT."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What records say of the command they come from."""
 
 import pathlib

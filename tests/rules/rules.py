@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The repository's rules that a compiler does not check.
 
 Each rule takes a Tree and returns its violations as strings 'path:line: what is wrong'.
@@ -198,8 +199,23 @@ def listed_units(tree):
     return found
 
 
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+
+
+def licences(tree):
+    """Every source says its licence in its first line, or in the second one where the first names an interpreter."""
+    found = []
+    for path in tree.paths:
+        head = (tree.text(path) or "").splitlines()[:2]
+        script = bool(head) and head[0].startswith("#!")
+        if script or path.endswith(SOURCE_SUFFIXES + ("CMakeLists.txt",)):
+            if not any(line in (f"// {LICENCE}", f"# {LICENCE}") for line in head[script : script + 1]):
+                found.append(f"{path}:1: no line '{LICENCE}'")
+    return found
+
+
 RULES = {
     "includes": (includes,),
     "text": (text,),
-    "sources": (ascii_sources, header_guards, unique_stems, listed_units),
+    "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences),
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules' own test: each planted violation is found, and what looks like one but is not passes."""
 
 import os
@@ -14,19 +15,23 @@ class RulesTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = folder.name
         self.paths = []
-        self.add("include/stash/tensor.hpp", "#pragma once\n#include <cstdint>\n")
-        self.add("src/encoders/bitmap.hpp", '#pragma once\n#include "stash/tensor.hpp"\n')
-        self.add("src/planner/network.hpp", "#pragma once\n")
-        self.add("src/planner/graph.hpp", '#pragma once\n#include "planner/network.hpp"\n')
-        self.add("src/planner/plan.hpp", "#pragma once\n")
-        self.add("src/models/zoo.hpp", '#pragma once\n#include "planner/graph.hpp"\n')
-        self.add("src/runtime/arena.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
-        self.add("src/data/images.hpp", '#pragma once\n#include "runtime/arena.hpp"\n')
-        self.add("src/executor/runner.hpp", '#pragma once\n#include <dnnl.hpp>\n#include "planner/plan.hpp"\n')
-        self.add("bench/cases/table.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
-        self.add("tools/main.cpp", '#include <fmt/format.h>\n#include "models/zoo.hpp"\n#include "bench/cases/table.hpp"\n')
-        self.add("tools/source.hpp", "#pragma once\n")
-        self.add("tools/CMakeLists.txt", "add_executable(stash main.cpp)\n")
+        self.add_licensed("include/stash/tensor.hpp", "#pragma once\n#include <cstdint>\n")
+        self.add_licensed("src/encoders/bitmap.hpp", '#pragma once\n#include "stash/tensor.hpp"\n')
+        self.add_licensed("src/planner/network.hpp", "#pragma once\n")
+        self.add_licensed("src/planner/graph.hpp", '#pragma once\n#include "planner/network.hpp"\n')
+        self.add_licensed("src/planner/plan.hpp", "#pragma once\n")
+        self.add_licensed("src/models/zoo.hpp", '#pragma once\n#include "planner/graph.hpp"\n')
+        self.add_licensed("src/runtime/arena.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
+        self.add_licensed("src/data/images.hpp", '#pragma once\n#include "runtime/arena.hpp"\n')
+        self.add_licensed("src/executor/runner.hpp", '#pragma once\n#include <dnnl.hpp>\n#include "planner/plan.hpp"\n')
+        self.add_licensed("bench/cases/table.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
+        self.add_licensed("tools/main.cpp", '#include <fmt/format.h>\n#include "models/zoo.hpp"\n#include "bench/cases/table.hpp"\n')
+        self.add_licensed("tools/source.hpp", "#pragma once\n")
+        self.add_licensed("tools/CMakeLists.txt", "add_executable(stash main.cpp)\n")
+
+    def add_licensed(self, path, content):
+        comment = "//" if path.endswith(("pp", ".cu")) else "#"
+        self.add(path, f"{comment} {rules.LICENCE}\n{content}")
 
     def add(self, path, content):
         full = os.path.join(self.root, path)
@@ -125,6 +130,17 @@ class RulesTest(unittest.TestCase):
         self.add("scripts/bad", "# \u2014\n")
         self.add("src/planner/worse.cpp", b"\xff\n")
         self.assert_found(rules.ascii_sources, "scripts/bad:1", "src/planner/bad.cpp:2", "src/planner/worse.cpp:1")
+
+    def test_source_without_licence(self):
+        tag = f"# {rules.LICENCE}\n"
+        self.add("README.md", "No source.\n")
+        self.add("scripts/good", f"#!/usr/bin/env bash\n{tag}true\n")
+        self.add("scripts/late", f"#!/usr/bin/env bash\ntrue\n{tag}")
+        self.add("scripts/none", "#!/usr/bin/env bash\n")
+        self.add("kernels/late.cu", f"#pragma once\n// {rules.LICENCE}\n")
+        self.add("tools/good.py", tag)
+        self.add("tools/empty.py", "")
+        self.assert_found(rules.licences, "kernels/late.cu:1", "scripts/late:1", "scripts/none:1", "tools/empty.py:1")
 
     def test_header_without_guard(self):
         self.add("include/stash/bad.hpp", "// #pragma once\n")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A device of which only time and memory exist, for tests of what calls enqueue: streams have clocks, copies

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A swapper in a process that was forked from the one that made it.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A swapper on a device whose work lies far behind the calls that enqueue it: the memory that is in use is
 // what the order of the streams makes of it, not what the host has counted.
 

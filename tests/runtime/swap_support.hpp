@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Copies that are watched, held up or made to fail, and memory that runs out.

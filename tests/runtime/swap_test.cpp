@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A swapper between two places in host memory, as a layer uses it; its copies are watched, held up and
 // broken.
 

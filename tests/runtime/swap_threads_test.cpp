@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One swapper, many threads: every tensor comes back as it went, whatever the others do.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Training steps in miniature for the swap engine: maps are made from maps, some wait on the host, and

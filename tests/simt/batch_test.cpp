@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches on a device: what single calls give, in few launches.
 
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running sums of one block, for counts around the words of a warp and of a round, in place as its callers
 // do; and of several blocks, for counts around their chunks.
 

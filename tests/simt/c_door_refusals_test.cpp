@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What level-one calls of the C door say of wrong arguments on a device: the status and text of the header,
 // before anything is launched.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The same calls of the C door on the host and on a device whose memory the host cannot reach, in a stream

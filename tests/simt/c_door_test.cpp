@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Level-one calls of the C door on a device: they do there, in the caller's stream, what they do on the host.
 
 #include <gtest/gtest.h>

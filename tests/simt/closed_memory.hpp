@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Device memory that the host cannot reach, and a count of what the host allocates between launches.

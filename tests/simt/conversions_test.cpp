@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversions of the kernels, called as functions: every code, every 16-bit element, and f32 values
 // around every place where something changes, against the CPU's conversions.
 

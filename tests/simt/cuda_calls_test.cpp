@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kernels/device_memory.cu, compiled against a model of the runtime: what its calls do to a recording that
 // somebody else has under way, and to the caller's last error.
 

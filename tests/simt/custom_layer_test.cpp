@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The example for a GPU, with the emulator as its device: it waits behind its steps and nowhere else.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What users read when a device runs no kernel: no such device is at hand, so the words alone are tested.
 
 #include "common/device_failure.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Device memory, streams and events of the emulator. Kernels run when they are launched; what a copy brings

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where lanes share groups of f32 (common/elements.hpp): every half is moved once, and what an instruction of
 // a warp moves lies in a row.
 

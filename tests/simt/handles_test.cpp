@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owning objects on a device, here the emulator's: what is kept comes back, and nothing is lost or leaked
 // when memory runs out.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the tests that hold kernels against the CPU and the reference share. Device memory is ordinary memory

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Maps whose numbers of elements, groups and bytes need more than 32 bits, in a program that has little

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise kernels on maps of more elements, and groups with more bytes, than 32 bits count.
 
 #include "simt/large_maps.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling of maps of more values than 32 bits count, in many samples or in one row.
 
 #include "simt/large_maps.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bitmap and csr of maps of more elements than 32 bits count, with payloads that lie more than 8 GiB behind
 // the start of their region, as if tiles before them had filled it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels without an encoding and type of their own, on random tensors and under every schedule: the export
 // of csr, dropout and the activations give what the CPU gives. STASH_RANDOM_TENSORS sets how many are tried.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // No level-one call on a device allocates, waits or reads back: all of them, each by itself, with device
 // memory that the host cannot reach. What they compute is tested elsewhere.
 

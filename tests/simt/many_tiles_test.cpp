@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of so many tiles or rows that several blocks sum up their sizes: what kernels make of the CPU's
 // encoded form is what the CPU makes of it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels treat 16-bit elements two at a time. Every element, in both halves of a word, gives what the CPU
 // gives, for bounds and slopes at which something changes.
 

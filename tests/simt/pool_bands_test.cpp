@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling kernels of maps that are channels first, with rows of any length: bands.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// One layer's pooling by the kernels and by the CPU: the same pooled values, planes, gradients and reports.

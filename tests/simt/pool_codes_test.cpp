@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Corrupt codes: the kernels and the CPU find the same ones, and make the same of the others.
 
 #include <algorithm>

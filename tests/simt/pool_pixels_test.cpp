@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling kernels of maps that are channels last: blocks and strips of pixels.
 
 #include "simt/pool_cases.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling kernels of maps that are channels first: pairs, pieces and stacks of rows.
 
 #include <initializer_list>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pooling kernels against the CPU, under every schedule: random layers, edges and arguments.
 // STASH_RANDOM_TENSORS sets how many layers are tried for each type.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random tensors through the kernels, under every schedule, and through the reference of docs/format.md: the
 // same canonical bytes, decoded values and reports. STASH_RANDOM_TENSORS sets how many tensors each pair of
 // encoding and type gets.

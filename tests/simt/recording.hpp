@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Recorded work, which CUDA calls a graph. What is enqueued in a stream while that is recorded does not

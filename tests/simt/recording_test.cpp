@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded work of the emulator: nothing of it happens while it is recorded, arguments are those of that
 // time, memory is that of the launch, and what CUDA does not record is not recorded here.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// For tests that count blocks of memory: where reports arrive is pinned once and kept.

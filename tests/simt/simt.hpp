@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Runs CUDA kernels as ordinary code: every thread of a block is a fibre, and a scheduler switches between

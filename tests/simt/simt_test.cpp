@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator finds what it promises to find. Kernels here are deliberately small, and most of them wrong.
 
 #include "simt/simt.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Swap programs on a device, here the emulator's: copies happen only where somebody waits for them, and as
 // late as that allows, so that a missing wait, or memory that is reused too early, shows as wrong bytes.
 

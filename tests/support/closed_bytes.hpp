@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Memory that nobody may touch. Guards and slack lie in one block with what they guard, where a sanitizer by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The buffers of the tests under the address sanitizer: one byte before or behind the data is an error,
 // although it lies in the same block of memory.
 

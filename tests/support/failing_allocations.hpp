@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Runs a call once for every allocation that it makes, with that allocation failing. A program that includes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Small pooling layers that take, between them, every pooling kernel of the device, if each is run forward

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stash bench: that it runs, and what it writes. Nothing here depends on how fast anything is."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stash bench --device cuda on the emulated device: that it runs, and what it writes. Figures mean nothing here."""
 
 import unittest

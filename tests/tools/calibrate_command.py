@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stash calibrate: what it writes, and that plans can be made with it. Nothing here depends on how fast anything is."""
 
 import unittest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the command line share: running `stash`, and what a refusal looks like."""
 
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for the largest size, and what the rows say that stands in the way.
 
 #include "growth.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`stash train lenet` learns: 85 % of the test images of Fashion-MNIST after one epoch or two under the lossless policy,
 90 % of generated images where STASH_DATA is not set."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that do not train: networks, graph, plan, explain, verify, and the help of all."""
 
 import gzip

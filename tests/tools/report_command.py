@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that show a plan: stash plan and stash report with --html, --chrome-trace, --memory-viz, --layout."""
 
 import copy

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed files, and what the shared traces of real networks become: skipped where these are not there (beside
 // the folder that STASH_DATA names).
 

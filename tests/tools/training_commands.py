@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stash train and stash compare, on generated images and on small files made here."""
 
 import gzip

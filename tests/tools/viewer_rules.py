@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the viewers of a plan's files demand of them, each rule written down once and apart from what writes the files."""
 
 import csv

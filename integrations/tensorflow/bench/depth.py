@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the graph optimizer takes by the number of nodes: deep steps of four shapes, built at several depths and called
 once, one process each. Prints the nodes of the graph, the seconds of each of TensorFlow's two rounds (one where the second
 sees what the first has decided), and those of the whole first call, with tracing and TensorFlow's own optimizers.

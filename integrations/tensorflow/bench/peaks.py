@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory of a training step: networks x policies x oneDNN on and off x inter-op threads, each in processes of its
 own (tests/run_model.py). Writes a record and prints a table.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the records of these benchmarks have in common: where they come from and where they go."""
 
 import json

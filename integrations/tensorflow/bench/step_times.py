@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Time of a training step under the policies against plain TensorFlow's.
 
 Every policy has a process of its own, because settings and counters are per process; they take turns, a few steps each,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the shared library offers to the Python package, by ctypes. Texts end with a zero byte and are given

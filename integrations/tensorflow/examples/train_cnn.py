@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small Keras network on the Fashion-MNIST files of a folder, or on generated images, with or without Stash.
 
 Prints the loss and accuracy of the training, the time of a step, the peak of memory of a step and Stash's report."""

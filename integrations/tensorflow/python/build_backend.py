@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the wheel: the package's modules, the shared library that CMake has built, and its built_for.txt.
 
 STASH_TF_LIBRARY, or the setting `library`, names the library. No other package is needed to build. The wheel

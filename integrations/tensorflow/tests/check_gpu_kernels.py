@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The library that was built with the CUDA kernels loads, also where there is no GPU; every op has a kernel for GPUs, and
 the ops still run on the CPU. Expects that library's package on PYTHONPATH."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs pieces of Python in processes of their own: TensorFlow's options and Stash's library are per process.
 
 Expects the package on PYTHONPATH:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs Python scripts in processes that begin with TensorFlow imported: copies of one that has done nothing else.
 
 Importing TensorFlow takes seconds; a copy takes milliseconds. What TensorFlow settles while it is imported is settled

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks that the tests and benchmarks train.
 
 MODELS[name] is an Entry: build() returns (model, loss, batch), where batch(index, size) returns the inputs and targets

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ops of the library, and what the tests of ops share. Import it before tensorflow."""
 
 import ctypes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small Keras models drawn at random, each the same for its seed: what users write, put together in ways that nobody
 thought of.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains one network of models.py under a distribution strategy and prints one line of JSON: the losses of all steps,
 and a hash of the weights for every replica of this process.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains one network of models.py in one configuration and prints one line of JSON: losses and weights bit by bit, the
 peak of requested bytes of a step, step times, what Stash chose and ran.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains models of random_models.py, each plain and under policies of Stash in this one process, and prints a line of
 JSON for each: what it is made of, and for every way of training losses and weights bit by bit, peaks, what was
 predicted, what failed.

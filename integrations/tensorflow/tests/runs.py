@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs run_model.py, one process per configuration, several at a time, each configuration once.
 
 Stash's package has to be on PYTHONPATH, as for all tests here."""

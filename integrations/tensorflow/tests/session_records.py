@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graphs, tensors and counters as the library describes them to the package, and settings."""
 
 from stash_tf import settings

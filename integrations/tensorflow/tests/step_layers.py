@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps with one layer or function each between convolutions."""
 
 from typing import Any, Callable

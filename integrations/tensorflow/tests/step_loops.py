@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps with loops and gradients of their own: clipped, accumulated, differentiated again, within control flow."""
 
 from step_parts import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of whole models: sequences, volumes, shared weights, batches of all sorts, mixed precision, keras.applications."""
 
 from step_parts import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the small training steps of steps.py are made of: data, models, optimizers and loops.
 
 STEPS[name]() builds a step anew from the same seed: a Task."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Small training steps in many shapes, each run plain and with Stash in this one process.
 
     TF_ENABLE_ONEDNN_OPTS=0 steps.py [NAME ...] [--policy lossless] [--peak] [--inter 1] [--steps 3]

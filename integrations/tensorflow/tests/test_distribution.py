@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Under distribution strategies all replicas stay the same, and what plain TensorFlow makes them under the strategy."""
 
 import contextlib

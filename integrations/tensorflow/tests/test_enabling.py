@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switching on and off: both doors, other options, saved models, Keras, and what a call costs."""
 
 import pytest

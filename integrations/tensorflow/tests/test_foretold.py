@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peaks are as predicted where the executor would leave the order to chance, and not above plain TensorFlow's."""
 
 from pathlib import Path

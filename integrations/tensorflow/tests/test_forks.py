@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that begin with TensorFlow imported are like others to those who ask for one."""
 
 import os

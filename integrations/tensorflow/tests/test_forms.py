@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the gradients of common layers read is kept in the form that the policy allows, and not dense."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients under the lossy policies, against exact ones: all weights of a Keras model after the same step."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lossless training is plain training bit by bit: the losses of all steps, the weights and the optimizers' variables.
 
 oneDNN is off: with it, a changed graph is fused in another way and adds up in another order."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """stash_tf.nn, stash_tf.layers and the gradient registry, against plain TensorFlow and Keras."""
 
 import pytest

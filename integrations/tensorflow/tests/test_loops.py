@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps with loops, whose values lie in lists until the backward pass takes them out: predicted peaks, the order in which
 iterations run, and bits that stay."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step allocates, against functions whose allocations are known."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encoding, decoding, the gradients of ReLUs, dropout, swapping and counters."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Max pooling that keeps the winners, against TensorFlow's."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wrong arguments, and bytes that no encoder wrote."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The graph optimizer on steps of many shapes (steps.py): lossless training is plain training bit by bit, and where
 something can be stored in another form, it is."""
 

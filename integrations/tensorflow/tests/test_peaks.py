@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory of a training step: how many times smaller than plain TensorFlow's, never larger, and as predicted.
 
 Requested bytes, by the profiler, where it sees them all; on the heap where oneDNN is on and tensors are small (see

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models drawn at random (random_models.py), each trained plain and with Stash in one process (run_random.py).
 
 Lossless training is plain training bit by bit; no policy fails, makes a loss that is no number, or takes more memory

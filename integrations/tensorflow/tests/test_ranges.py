@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that a narrow format is not made for: seen in samples while steps run, and kept in more bits from then on."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is learned from running steps: batches, densities, and plans made again."""
 
 from conftest import ALLOCATORS

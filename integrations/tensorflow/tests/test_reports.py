@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What reports say, of steps that ran and of those that did not."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of many gradients of one tensor are taken apart, so that each gradient dies as it is added: no bit changes."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors that go to the host and come back, with CPUs counting as a device (run_model.count_as_a_device)."""
 
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What a user's project in C does. */
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a user's C++ project does: stash, restore, plan, and catch what the library throws.
 
 #include <cstdio>

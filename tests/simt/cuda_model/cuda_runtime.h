@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #ifndef STASH_CUDA_RUNTIME_H
 #define STASH_CUDA_RUNTIME_H
 /// \file

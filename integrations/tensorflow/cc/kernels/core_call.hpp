@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The arguments of the C door, made from TensorFlow's tensors: context, dense views, encoded bytes.

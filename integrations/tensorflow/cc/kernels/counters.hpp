@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the kernels have done in this process, by op and tensor. Thread-safe; a kernel finds its counter once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The stream of a device, through TensorFlow's own interface: no CUDA header.

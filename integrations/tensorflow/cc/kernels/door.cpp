@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of door.hpp that is about kernels, versions and texts.
 
 #include "door.hpp"

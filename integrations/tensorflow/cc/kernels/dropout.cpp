@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StashDropout and StashDropoutGrad.
 
 #include "absl/strings/str_cat.h"

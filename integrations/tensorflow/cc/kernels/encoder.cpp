@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/encoder.hpp"
 
 #include "absl/strings/str_cat.h"

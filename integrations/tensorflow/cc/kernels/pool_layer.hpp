@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The attributes of a pooling layer, and the shapes and windows that follow from them. Shape functions and

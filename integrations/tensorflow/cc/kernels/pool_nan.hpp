@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What tf.nn.max_pool makes of NaN and -infinity on the CPU.

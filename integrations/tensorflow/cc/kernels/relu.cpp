@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StashReluGrad, StashRelu6Grad and StashLeakyReluGrad.
 
 #include <cmath>

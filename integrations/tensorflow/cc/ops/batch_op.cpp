@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of the op that sees how large a batch is.
 
 #include "tensorflow/core/framework/common_shape_fns.h"

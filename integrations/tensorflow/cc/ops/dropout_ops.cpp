@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of dropout and its gradient.
 
 #include "tensorflow/core/framework/op.h"

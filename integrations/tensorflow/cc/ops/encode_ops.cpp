@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of StashEncode and StashDecode.
 
 #include <string>

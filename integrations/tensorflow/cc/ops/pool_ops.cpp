@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of max pooling and its gradient.
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of the gradients of ReLU, ReLU6 and leaky ReLU.
 
 #include "tensorflow/core/framework/op.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of the op that counts sums which are added up term by term.
 
 #include "tensorflow/core/framework/common_shape_fns.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registration of the ops that move a tensor to the host and back.
 
 #include "tensorflow/core/framework/common_shape_fns.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Which nodes belong to the backward pass. Names lie (common subexpressions are merged, and constants keep

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The memory of a simulated step: buffers, how often each is held, and how many bytes are alive. A list of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// The last look at a rewritten graph. TensorFlow falls back to the unoptimised graph in silence where it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Loops and branches of a graph whose control flow has been lowered to Switch, Merge, Enter and Exit: which

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Who runs behind whom in a graph without cycles to which edges are added one by one.

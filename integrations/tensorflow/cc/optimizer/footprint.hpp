@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How much memory TensorFlow's executor will take for a step: a simulation of one worker thread that takes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A graph by numbers: who reads what, in both directions. It keeps pointers into the GraphDef, which must

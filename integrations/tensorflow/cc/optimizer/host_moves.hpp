@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// When tensors go to the host and come back, in terms of the graph's nodes.

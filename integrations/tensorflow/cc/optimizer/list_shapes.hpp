@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Shapes of tensors that come out of lists. TensorFlow's shape inference does not follow lists through

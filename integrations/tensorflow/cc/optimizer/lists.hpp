@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Lists of tensors in a simulated step: what the ops on them keep alive. Loops hand such lists from one

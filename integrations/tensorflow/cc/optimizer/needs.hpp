@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// TensorFlow's backward ops in terms of the needs table (docs/needs.md).

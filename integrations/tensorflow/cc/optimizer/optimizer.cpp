@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph optimizer "stash": TensorFlow gives it each function's graph, placed and flat, after all of its
 // own optimizers.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How many bytes the outputs of a step's nodes take, also of those that rewrite() added.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A step as a training graph of the planner (docs/graph.md): generic ops over storages.

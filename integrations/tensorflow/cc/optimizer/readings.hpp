@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the backward pass needs of the tensors of the forward pass, followed to where it matters: a value

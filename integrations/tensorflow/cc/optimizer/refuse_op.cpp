@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An op that fails: how a step whose budget is too small says so, because an optimizer cannot.
 
 #include "absl/status/status.h"

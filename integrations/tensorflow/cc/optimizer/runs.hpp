@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Which nodes of a graph with loops are ready: every iteration of a loop runs its nodes anew, and several

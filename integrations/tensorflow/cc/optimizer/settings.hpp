@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the user wants, as it comes from Python ("Settings of the optimizer" in README.md).

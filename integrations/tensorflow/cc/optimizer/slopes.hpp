@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// What the forward pass alone decides of the backward pass, as which values a clipping kept.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// A training step as the planner sees it: memory blocks that the forward pass writes and the backward pass

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// Sums of many gradients of one tensor, as of weights that a step reads many times. TensorFlow adds them up

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
 /// How long a node takes, as far as the planner's models of machines ask for more than its bytes.

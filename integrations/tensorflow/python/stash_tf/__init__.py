@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps only what the backward pass needs of feature maps.
 
 import stash_tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switching Stash on and off."""
 
 from __future__ import annotations

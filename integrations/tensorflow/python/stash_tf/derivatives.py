@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derivatives of our backward ops: what a tape around a tape asks for."""
 
 from __future__ import annotations

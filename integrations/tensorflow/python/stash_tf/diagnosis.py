@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why nothing, or less than expected, was rewritten: one clear text for each cause."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the settings reach TensorFlow's graph optimizers.
 
 The config door. Each call of a tf.function from Python hands TensorFlow a ConfigProto, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory events out of what TensorFlow's profiler writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Control edges that make a step hold fewer tensors at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras layers on stash_tf.nn; weights and configurations are those of Keras' layers of the same names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds and loads libstash_tf.so, once per process, and says clearly why it cannot."""
 
 from __future__ import annotations

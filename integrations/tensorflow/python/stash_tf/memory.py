@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a step really allocates: the profiler's memory events, every allocation and release by the byte.
 
     stash_tf.peak_bytes(train_step, x, y)          # bytes at the peak of one call

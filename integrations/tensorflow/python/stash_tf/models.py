@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras models: what has to be switched off before Stash can see their training step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions with a gradient that reads an encoded tensor: Stash by hand, without the graph optimizer.
 
 They run in tf.function and eagerly, and save memory in both. `name` is the tensor's name in stash_tf.report().

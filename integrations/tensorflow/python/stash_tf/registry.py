@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stash through TensorFlow's registry of gradients, as a cross-check of the graph optimizer.
 
     with stash_tf.registry.gradients(conv2d="fp8"):

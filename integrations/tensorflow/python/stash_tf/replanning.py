@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What steps show about the data, and whether a plan made with it could be another one."""
 
 from __future__ import annotations

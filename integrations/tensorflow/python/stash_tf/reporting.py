@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Stash did, told by the counters of the kernels that ran."""
 
 from __future__ import annotations

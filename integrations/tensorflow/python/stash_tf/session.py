@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One enable(): its settings, and what is learned from the steps that run under it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user asks for, checked, and as the JSON that the graph optimizer reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory over time, and what is alive at its peak."""
 
 from __future__ import annotations
