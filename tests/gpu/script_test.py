@@ -51,12 +51,13 @@ class GpuCheck(unittest.TestCase):
         file.write_text(PROGRAM.format(python=sys.executable, record=record or {}, status=status, hangs=hangs))
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
-    def gpu_programs(self, status, check_status=None, check_state={"complete": True}, rows=[{"name": "y"}],
-                     device="pretended", properties={}):
+    def gpu_programs(self, status, check_status=None, check_state=None, rows=None, device="pretended", properties=None):
+        check_state = check_state or {"complete": True}
+        rows = rows or [{"name": "y"}]
         device = {"device": {"name": device}} if status == 0 else {}
         self.program("gpu_check", status if check_status is None else check_status,
                      {"commit": "abc", "checks": [{"name": "x", "result": "ok"}], **device, **check_state})
-        self.program("gpu_bench", status, {"complete": True, **properties, "rows": rows})
+        self.program("gpu_bench", status, {"complete": True, **(properties or {}), "rows": rows})
         self.program("custom_layer_cuda", status)
 
     def run_script(self, *arguments, path=""):

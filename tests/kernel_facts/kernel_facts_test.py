@@ -100,7 +100,8 @@ class LogTest(unittest.TestCase):
         for demangled, plain in (
             ("void stash::kernels::each_group<stash::kernels::copy_body<unsigned int> >(stash::kernels::copy_body<unsigned int>)",
              "each_group<copy_body<u32>>"),
-            ("void stash::kernels::each_group<stash::kernels::gradient_body<unsigned short, stash::kernels::cast_bits<8u, true> > >(int)",
+            ("void stash::kernels::each_group<"
+             "stash::kernels::gradient_body<unsigned short, stash::kernels::cast_bits<8u, true> > >(int)",
              "each_group<gradient_body<u16,cast_bits<8,true>>>"),
             ("void stash::kernels::(anonymous namespace)::fill<(unsigned int)4, unsigned char>(unsigned char*)",
              "fill<(u32)4,u8>"),

@@ -25,7 +25,8 @@ class RulesTest(unittest.TestCase):
         self.add_licensed("src/data/images.hpp", '#pragma once\n#include "runtime/arena.hpp"\n')
         self.add_licensed("src/executor/runner.hpp", '#pragma once\n#include <dnnl.hpp>\n#include "planner/plan.hpp"\n')
         self.add_licensed("bench/cases/table.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
-        self.add_licensed("tools/main.cpp", '#include <fmt/format.h>\n#include "models/zoo.hpp"\n#include "bench/cases/table.hpp"\n')
+        self.add_licensed("tools/main.cpp",
+                          '#include <fmt/format.h>\n#include "models/zoo.hpp"\n#include "bench/cases/table.hpp"\n')
         self.add_licensed("tools/source.hpp", "#pragma once\n")
         self.add_licensed("tools/CMakeLists.txt", "add_executable(stash main.cpp)\n")
 

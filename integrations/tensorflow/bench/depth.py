@@ -76,8 +76,9 @@ SHAPES = {made.__name__: made for made in (chain, elementwise, lstm, residual)}
 
 def first_call(shape, scale, policy):
     """Nodes, seconds of the optimizer by round, and of the call."""
-    import stash_tf
     import tensorflow as tf
+
+    import stash_tf
 
     loss_of, weights, x = SHAPES[shape](tf, scale)
 

@@ -13,10 +13,9 @@ import json
 import sys
 from pathlib import Path
 
-from records import facts, save
-
 import forks
 import runs
+from records import facts, save
 
 # Models that the profiler cannot see well, because their tensors are small, are left to the tests.
 MODELS = ("flat", "vgg", "MobileNetV2", "EfficientNetB0", "ResNet50", "DenseNet121", "VGG16", "unet2d", "unet3d",

@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 
 import numpy
-from records import facts, save
 
 import run_model
 import runs
+from records import facts, save
 
 POLICIES = ("none", "none again", "lossless", "fp16", "fp10", "fp8")
 WARM_UP = 6

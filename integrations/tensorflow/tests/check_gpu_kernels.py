@@ -8,9 +8,10 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
-import stash_tf
 import tensorflow as tf
 from tensorflow.python.framework import kernels
+
+import stash_tf
 
 OPS = (
     "StashEncode",

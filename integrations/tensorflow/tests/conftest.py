@@ -9,8 +9,9 @@ import json
 import os
 import textwrap
 
-import forks
 import pytest
+
+import forks
 
 # TensorFlow asks the processor where nobody says it. Set before any test module imports it.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

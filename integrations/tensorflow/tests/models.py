@@ -8,7 +8,7 @@ leaves the dtype policy that is set when build() is called: logits are float32.
 
 import dataclasses
 import functools
-from typing import Callable
+from collections.abc import Callable
 
 import keras
 import numpy as np

@@ -82,6 +82,7 @@ def main():
     tf.config.threading.set_intra_op_parallelism_threads(1)
     strategy = make_strategy(arguments.strategy)
     import keras
+
     import models
     from run_model import stash_facts, weights_hash
 

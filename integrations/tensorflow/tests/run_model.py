@@ -102,6 +102,7 @@ class Training:
 
     def __init__(self, arguments):
         import keras
+
         import models
 
         entry = models.MODELS[arguments.model]
@@ -196,7 +197,8 @@ def in_while(training):
     def steps(xs, ys):
         losses = tf.TensorArray(tf.float32, MANY)
         for index in tf.range(MANY):
-            x, y = keras.tree.map_structure(lambda stacked: stacked[index], (xs, ys))
+            # map_structure calls it at once.
+            x, y = keras.tree.map_structure(lambda stacked: stacked[index], (xs, ys))  # noqa: B023
             loss, gradients = training.gradients(x, y)
             training.apply(gradients)
             losses = losses.write(index, loss)
@@ -470,7 +472,8 @@ def measure(arguments):
     for name, context in (("peak", Profiled), ("heap", OnHeap)):
         if name in wanted:
             measured = [context() for _ in range(arguments.peak_steps)]
-            run(len(measured), 0, lambda execution: measured[execution])
+            # run calls it, and does not keep it.
+            run(len(measured), 0, lambda execution: measured[execution])  # noqa: B023
             record[f"{name}_bytes"] = [each.peak for each in measured]
     if "time" in wanted:
         seconds, kernels, _ = timed_steps(arguments, run, many, arguments.time_steps)

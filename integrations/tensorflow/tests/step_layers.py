@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps with one layer or function each between convolutions."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
-from step_parts import BATCH, L, SIZE, STEPS, conv, fitted, keras, network, np, tf
+from step_parts import BATCH, SIZE, STEPS, L, conv, fitted, keras, network, np, tf
 
 MIDDLES: dict[str, Callable[[Any], Any]] = {
     "separable": lambda x: L.SeparableConv2D(8, 3, padding="same", activation="relu")(x),
@@ -41,7 +42,7 @@ MIDDLES: dict[str, Callable[[Any], Any]] = {
     "relu_of_relu": lambda x: L.ReLU()(L.ReLU()(conv(x, activation=None))),
     "leaky_relu": lambda x: L.LeakyReLU(0.3)(conv(x, activation=None)),
     "softmax": lambda x: L.Softmax()(conv(x, activation=None)),
-    **{name: (lambda name: lambda x: L.Activation(name)(conv(x, activation=None)))(name)
+    **{name: (lambda kind: lambda x: L.Activation(kind)(conv(x, activation=None)))(name)
        for name in ("elu", "selu", "gelu", "silu", "mish", "sigmoid", "tanh", "softplus", "softsign", "exponential",
                     "hard_sigmoid", "hard_silu", "log_softmax", "relu", "celu", "hard_tanh", "squareplus",
                     "sparse_plus", "tanh_shrink", "hard_shrink")},

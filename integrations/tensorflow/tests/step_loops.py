@@ -2,8 +2,28 @@
 """Steps with loops and gradients of their own: clipped, accumulated, differentiated again, within control flow."""
 
 from step_parts import (
-    BATCH, CLASSES, L, SIZE, Task, built, conv, crossed, descend, fitted, keras, looped, network, one_function,
-    optimizer_of, pictures, plain_network, rng, simply, step, tf, weights,
+    BATCH,
+    CLASSES,
+    SIZE,
+    L,
+    Task,
+    built,
+    conv,
+    crossed,
+    descend,
+    fitted,
+    keras,
+    looped,
+    network,
+    one_function,
+    optimizer_of,
+    pictures,
+    plain_network,
+    rng,
+    simply,
+    step,
+    tf,
+    weights,
 )
 
 

@@ -2,8 +2,27 @@
 """Steps of whole models: sequences, volumes, shared weights, batches of all sorts, mixed precision, keras.applications."""
 
 from step_parts import (
-    BATCH, CLASSES, L, SIZE, conv, crossed, descend, fitted, keras, looped, network, np, one_function, pictures,
-    plain_network, rng, simply, step, tf, tokens, weights,
+    BATCH,
+    CLASSES,
+    SIZE,
+    L,
+    conv,
+    crossed,
+    descend,
+    fitted,
+    keras,
+    looped,
+    network,
+    np,
+    one_function,
+    pictures,
+    plain_network,
+    rng,
+    simply,
+    step,
+    tf,
+    tokens,
+    weights,
 )
 
 

@@ -5,7 +5,8 @@ STEPS[name]() builds a step anew from the same seed: a Task."""
 
 import dataclasses
 import os
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 # Read when Keras and TensorFlow are imported; so those who need these have them from here.
 os.environ["KERAS_BACKEND"] = "tensorflow"

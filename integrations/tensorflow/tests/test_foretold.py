@@ -391,7 +391,8 @@ def test_lossless_plans_are_made_again_with_the_batch(python):
             model.fit(pictures, wanted, batch_size=8, verbose=0)
         report = stash_tf.report()
         peak = stash_tf.peak_bytes(model.train_on_batch, pictures[:8], wanted[:8])
-    out({"peak": peak, "predicted": report.predicted_peak_bytes, "batches": [g["batch"] for g in report.graphs if g["rewritten"]]})
+    out({"peak": peak, "predicted": report.predicted_peak_bytes,
+         "batches": [g["batch"] for g in report.graphs if g["rewritten"]]})
     """
     found = python(STEP, code, **ALLOCATORS["eigen"], INTER="1")
     assert found["batches"][-1] == 8, found

@@ -4,8 +4,9 @@
 import os
 import subprocess
 
-import forks
 import pytest
+
+import forks
 
 ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}
 

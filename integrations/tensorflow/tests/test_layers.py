@@ -2,6 +2,7 @@
 """stash_tf.nn, stash_tf.layers and the gradient registry, against plain TensorFlow and Keras."""
 
 import pytest
+
 from conftest import ALLOCATORS
 
 GRADIENTS = """

@@ -3,6 +3,7 @@
 iterations run, and bits that stay."""
 
 import pytest
+
 from conftest import ALLOCATORS
 
 EIGEN = ALLOCATORS["eigen"]

@@ -2,6 +2,7 @@
 """What a step allocates, against functions whose allocations are known."""
 
 import pytest
+
 from conftest import ALLOCATORS
 from stash_tf.events import Event
 from stash_tf.timelines import Timeline

@@ -26,10 +26,13 @@ from op_cases import (
     values,
 )
 
-ids = lambda v: getattr(v, "name", None) or str(v)
 LOSSLESS = ("raw", *SPARSE)
 ALL = (*EDGES, *DENORMALS)
 SIGNED = ("sign_mask", *LOSSLESS, *(f"{kind}_{value}" for kind in SPARSE for value in FORMATS))
+
+
+def ids(v):
+    return getattr(v, "name", None) or str(v)
 
 
 def legal(name, dtype):
@@ -72,7 +75,10 @@ def test_sparse_takes_what_it_needs():
 @pytest.mark.parametrize("name", (*SPARSE, "bitmap_fp8"))
 def test_sizes_that_change_from_execution_to_execution(name):
     """Room is guessed from the execution before: too small, too large or of another tensor, the bytes are the same."""
-    encode = lambda x, tensor: ops.stash_encode(x=x, encoding=name, tensor=tensor)
+
+    def encode(x, tensor):
+        return ops.stash_encode(x=x, encoding=name, tensor=tensor)
+
     for k, (size, zeros) in enumerate(
         ((5000, 0.5), (5000, 0.5), (5000, 0.51), (5000, 0.49), (5000, 0.1), (5000, 0.9), (5000, 1.0), (5000, 0.0),
          (70000, 0.3), (1, 0.0), (0, 0.0), (70000, 0.0), (70000, 0.99), (70000, 0.3))
@@ -386,9 +392,9 @@ def test_small_rows_count_as_large_ones_do(shape):
 def test_what_a_sample_cannot_tell():
     nothing = {"zeros": np.zeros(5000), "empty": np.zeros(0), "not finite": np.full(5000, np.inf),
                "no number": np.full(5000, np.nan)}
-    for name, values in nothing.items():
+    for name, numbers in nothing.items():
         door.stash_tf_reset_counters()
-        ops.stash_encode(x=tf.constant(values, tf.float32), encoding="fp8", tensor=name)
+        ops.stash_encode(x=tf.constant(numbers, tf.float32), encoding="fp8", tensor=name)
         assert [(c["rounding"], c["misfits"]) for c in counters()] == [({}, [])], name
     door.stash_tf_reset_counters()
     for encoding in ("raw", "sign_mask", "bitmap", "csr"):
@@ -454,8 +460,9 @@ def test_counters_are_exact_in_many_threads():
 
 
 def test_every_op_has_kernels_for_both_devices():
-    from check_gpu_kernels import OPS
     from tensorflow.python.framework import kernels
+
+    from check_gpu_kernels import OPS
 
     for name in OPS:
         found = kernels.get_registered_kernels_for_op(name).kernel

@@ -6,8 +6,6 @@ import pytest
 
 from op_cases import EXACT, FLOATS, assert_bits, assert_same, ops, tf, values
 
-ids = lambda v: getattr(v, "name", None) or str(v)
-
 # Windows and strides of height and width.
 WINDOWS = (
     ((2, 2), (2, 2)),
@@ -21,6 +19,10 @@ WINDOWS = (
     ((16, 16), (4, 4)),
 )
 SPACES = ((1, 1), (2, 3), (5, 7), (9, 8), (17, 16))
+
+
+def ids(v):
+    return getattr(v, "name", None) or str(v)
 
 
 def attributes(window, strides, padding, **more):

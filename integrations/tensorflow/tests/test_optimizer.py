@@ -6,8 +6,9 @@ import json
 import os
 from pathlib import Path
 
-import forks
 import pytest
+
+import forks
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 HERE = Path(__file__).resolve().parent
@@ -16,8 +17,8 @@ ONEDNN_OFF = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 QUICK = (
     "middle_grouped", "middle_relu6_flatten", "middle_maximum", "middle_gelu", "middle_cond_on_data", "middle_recomputed_conv",
-    "applied_every_second_step", "gradients_of_maps_are_results", "adversarial", "saliency_and_training", "half_adam_scaled", "batch_unknown",
-    "empty_batch", "tiny",
+    "applied_every_second_step", "gradients_of_maps_are_results", "adversarial", "saliency_and_training", "half_adam_scaled",
+    "batch_unknown", "empty_batch", "tiny",
 )
 
 

@@ -10,8 +10,9 @@ import math
 import os
 from pathlib import Path
 
-import forks
 import pytest
+
+import forks
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800

@@ -2,6 +2,7 @@
 """Values that a narrow format is not made for: seen in samples while steps run, and kept in more bits from then on."""
 
 import pytest
+
 from stash_tf import diagnosis, replanning, session, settings
 
 TINY, ORDINARY, LARGE, HUGE = 1e-4, 1.0, 1e4, 1e7

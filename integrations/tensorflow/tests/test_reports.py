@@ -4,6 +4,7 @@
 import json
 
 import pytest
+
 from session_records import counter, graph, tensor
 from stash_tf import reporting
 
@@ -56,7 +57,8 @@ def test_the_newest_plan_counts():
     unknown = graph(predicted_plain_bytes=64, predicted_peak_bytes=32)
     known = graph(batch=8, predicted_plain_bytes=4096, predicted_peak_bytes=2048)
     left = graph(batch=8, predicted_plain_bytes=4096, predicted_peak_bytes=4096, rewritten=False, reason="not lower")
-    for graphs, batch, peak in (([unknown, left], 8, 4096), ([known, left], 8, 2048), ([left, known], 8, 2048), ([left, unknown], 0, 32)):
+    for graphs, batch, peak in (([unknown, left], 8, 4096), ([known, left], 8, 2048), ([left, known], 8, 2048),
+                                ([left, unknown], 0, 32)):
         report = reporting.build(graphs, [counter()])
         assert (report.batch, report.predicted_peak_bytes) == (batch, peak)
 

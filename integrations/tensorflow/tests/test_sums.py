@@ -2,6 +2,7 @@
 """Sums of many gradients of one tensor are taken apart, so that each gradient dies as it is added: no bit changes."""
 
 import pytest
+
 from conftest import ALLOCATORS
 
 # Terms by which AddN's kernel begins otherwise (its number modulo eight), and sums of several groups.
