@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks one group of rules on a checkout: check_rules.py GROUP ROOT."""
+"""Checks one group of rules, or all of them, on a checkout: check_rules.py GROUP|all ROOT."""
 
 import os
 import sys
@@ -18,7 +18,8 @@ def main():
     if not tree.paths:
         print(f"{root}: git lists no file")
         return 1
-    violations = [violation for rule in rules.RULES[group] for violation in rule(tree)]
+    groups = rules.RULES if group == "all" else (group,)
+    violations = [violation for name in groups for rule in rules.RULES[name] for violation in rule(tree)]
     print("\n".join(violations) if violations else f"{group}: {len(tree.paths)} files, no violation")
     return 1 if violations else 0
 

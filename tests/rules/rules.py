@@ -39,6 +39,7 @@ SOURCE_SUFFIXES = (".hpp", ".h", ".cuh", ".cpp", ".cc", ".c", ".cu", ".py", ".cm
 HEADER_SUFFIXES = (".hpp", ".h", ".cuh")
 UNIT_SUFFIXES = (".cpp", ".cc", ".c", ".cu")
 CPLUSPLUS_SUFFIXES = HEADER_SUFFIXES + UNIT_SUFFIXES
+SETTINGS_ENDINGS = ("CMakeLists.txt", ".yml", ".yaml", ".toml", ".clang-format", ".clang-tidy", ".clangd", ".editorconfig")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 FORBIDDEN_TEXT = (
@@ -140,7 +141,7 @@ def text(tree):
 def ascii_sources(tree):
     found = []
     for path in tree.paths:
-        if not path.endswith(SOURCE_SUFFIXES + ("CMakeLists.txt",)) and not path.startswith("scripts/"):
+        if not path.endswith(SOURCE_SUFFIXES + SETTINGS_ENDINGS) and not path.startswith("scripts/"):
             continue
         if tree.text(path) is None:
             found.append(f"{path}:1: not text")
@@ -203,14 +204,40 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 
 def licences(tree):
-    """Every source says its licence in its first line, or in the second one where the first names an interpreter."""
+    """Every source and every file of settings that has comments says its licence in its first line, or in the second one
+    where the first names an interpreter."""
     found = []
     for path in tree.paths:
         head = (tree.text(path) or "").splitlines()[:2]
         script = bool(head) and head[0].startswith("#!")
-        if script or path.endswith(SOURCE_SUFFIXES + ("CMakeLists.txt",)):
+        if script or path.endswith(SOURCE_SUFFIXES + SETTINGS_ENDINGS):
             if not any(line in (f"// {LICENCE}", f"# {LICENCE}") for line in head[script : script + 1]):
                 found.append(f"{path}:1: no line '{LICENCE}'")
+    return found
+
+
+SCRIPT_CALL = re.compile(r"(?<![\w./-])((?:\.ci|bench|scripts)/[\w.-]+)((?: +--?[\w-]+)*)")
+
+
+def parses(script, option):
+    """Whether the script's text looks at the option: as a label of case or compared in a shell, quoted in Python."""
+    label = rf"^\s*(-[\w-]+ *\| *)*{option}( *\| *-[\w-]+)*\)"
+    return re.search(rf"{label}|== {option}(?![\w-])|([\"']){option}\3", script, re.MULTILINE) is not None
+
+
+def workflow_commands(tree):
+    """Workflows call scripts that a user has, with options that these know."""
+    found = []
+    for path in tree.paths:
+        if not path.startswith(".github/workflows/"):
+            continue
+        for number, line in tree.lines(path):
+            for script, options in SCRIPT_CALL.findall(line.split("#")[0]):
+                if script not in tree.paths:
+                    found.append(f"{path}:{number}: there is no {script}")
+                    continue
+                found += [f"{path}:{number}: {script} has no option {option}" for option in options.split()
+                          if not parses(tree.text(script), option)]
     return found
 
 
@@ -218,4 +245,5 @@ RULES = {
     "includes": (includes,),
     "text": (text,),
     "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences),
+    "workflows": (workflow_commands,),
 }

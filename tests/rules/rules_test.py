@@ -130,7 +130,9 @@ class RulesTest(unittest.TestCase):
         self.add("src/planner/bad.cpp", "// ok\n// \u00b5s\n")
         self.add("scripts/bad", "# \u2014\n")
         self.add("src/planner/worse.cpp", b"\xff\n")
-        self.assert_found(rules.ascii_sources, "scripts/bad:1", "src/planner/bad.cpp:2", "src/planner/worse.cpp:1")
+        self.add(".github/bad.yml", "name: \u00b5s\n")
+        self.assert_found(rules.ascii_sources, ".github/bad.yml:1", "scripts/bad:1",
+                          "src/planner/bad.cpp:2", "src/planner/worse.cpp:1")
 
     def test_source_without_licence(self):
         tag = f"# {rules.LICENCE}\n"
@@ -142,6 +144,27 @@ class RulesTest(unittest.TestCase):
         self.add("tools/good.py", tag)
         self.add("tools/empty.py", "")
         self.assert_found(rules.licences, "kernels/late.cu:1", "scripts/late:1", "scripts/none:1", "tools/empty.py:1")
+
+    def test_settings_without_licence(self):
+        names = (".clang-tidy", ".clangd", ".editorconfig", ".github/workflows/ci.yml", "hooks.yaml", "ruff.toml")
+        for name in names:
+            self.add(name, "on: push\n")
+        self.add_licensed(".clang-format", "ColumnLimit: 110\n")
+        self.add("CMakePresets.json", "{}\n")
+        self.assert_found(rules.licences, *(f"{name}:1" for name in names))
+
+    def test_workflow_that_calls_what_there_is_not(self):
+        self.add("scripts/test", "usage: [--slow]\ncase $1 in\n  --all | -a) ;;\n  # --long) ;;\n  --quick-look) ;;\n"
+                                 "esac\ntidy (--deep)\n[[ $2 == --one ]]\n")
+        self.add("scripts/tidy", "add_argument('--jobs')\n")
+        self.add(".github/workflows/good.yml", "- run: scripts/test\n- run: |\n    scripts/test -a --one # --long\n"
+                                               "    scripts/tidy --jobs 2\n    docs/scripts/none\n    # scripts/none\n")
+        self.assert_found(rules.workflow_commands)
+        self.add(".github/workflows/bad.yml", "- command: scripts/none\n- run: true && scripts/test --long\n"
+                                              "- run: scripts/test --all --quick; .ci/run\n"
+                                              "- run: scripts/test --deep --slow\n")
+        lines = (1, 2, 3, 3, 4, 4)
+        self.assert_found(rules.workflow_commands, *(f".github/workflows/bad.yml:{line}: " for line in lines))
 
     def test_header_without_guard(self):
         self.add("include/stash/bad.hpp", "// #pragma once\n")
