@@ -86,7 +86,9 @@ def pkg_config(source, build, work, compilers):
 
 def add_subdirectory(source, build, work, compilers):
     to = fresh(f"{work}/add_subdirectory")
-    configure(f"{source}/tests/consumers/add_subdirectory", to, compilers, f"-DSTASH_SOURCE_DIR={source}")
+    # Errors as in the library's own build, whose objects a compiler cache may know.
+    configure(f"{source}/tests/consumers/add_subdirectory", to, compilers, f"-DSTASH_SOURCE_DIR={source}",
+              "-DSTASH_WARNINGS_AS_ERRORS=ON")
     run("cmake", "--build", to, "--target", "consumer", "consumer_c")
     run_consumer(f"{to}/consumer")
     run_consumer(f"{to}/consumer_c")

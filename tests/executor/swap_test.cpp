@@ -8,6 +8,7 @@
 #include "executor/training_support.hpp"
 #include "runtime/swap_orders.hpp"
 #include "support/failing_allocations.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::executor::testing {
 namespace {
@@ -78,6 +79,11 @@ struct swapped_case {
   policy chosen;
 };
 
+// Sanitizers make steps slow.
+bool brief() {
+  return sanitized || stash_test::only_part();
+}
+
 class swap : public ::testing::TestWithParam<swapped_case> {
  protected:
   const planner::plan p = plan_of(GetParam().network, GetParam().chosen);
@@ -93,13 +99,13 @@ TEST_P(swap, no_order_changes_a_bit) {
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
     const step_kind kind = p.steps[i].kind;
     if (kind != step_kind::copy_out && kind != step_kind::copy_in && i % 16 != 0) continue;
-    if (sanitized && ++laggards > 12) break;
+    if (brief() && ++laggards > 12) break;
     runtime::laggard_order order(static_cast<std::int32_t>(i));
     executor e(p, options_with(&order));
     ASSERT_EQ(hash_after(e, steps), expected) << "laggard " << i;
     ASSERT_TRUE(order.violations.empty());
   }
-  for (std::uint64_t seed = 0; seed < (sanitized ? 4 : 20); ++seed) {
+  for (std::uint64_t seed = 0; seed < (brief() ? 4 : 20); ++seed) {
     runtime::random_order order(seed);
     executor e(p, options_with(&order));
     ASSERT_EQ(hash_after(e, steps), expected) << "random " << seed;
@@ -114,7 +120,7 @@ TEST_P(swap, every_edge_is_missed) {
   std::vector<runtime::swap_edge> edges = swap_of_plan(p, reports).edges;
   ASSERT_GE(edges.size(), 4U);
   std::shuffle(edges.begin(), edges.end(), std::mt19937_64(3));
-  edges.resize(std::min<std::size_t>(edges.size(), sanitized ? 10 : 250));
+  edges.resize(std::min<std::size_t>(edges.size(), sanitized ? 10 : stash_test::cases(250)));
   // A map that leaves before a ReLU in place has run has the wrong values and the right signs. Where backward
   // reads no more than those, the result is right by luck, and only the order shows it.
   std::size_t by_luck = 0;

@@ -12,6 +12,7 @@
 #include "planner/plan_answers.hpp"
 #include "planner/sweep.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner::testing {
 namespace {
@@ -148,8 +149,8 @@ TEST(bound_rules, times_that_the_machine_cannot_reach_are_refused) {
 
 // The sum counts, whatever the copies do.
 TEST(bound_rules, codecs_take_their_time) {
-  int noticed = 0;
-  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
+  std::uint64_t noticed = 0;
+  for_each_plan(stash_test::cases(40), 1, [&](const plan& sound, const plan_options&) {
     const bool waits = std::any_of(sound.steps.begin(), sound.steps.end(),
                                    [](const step& s) { return s.kind >= step_kind::copy_out; });
     double saved = 0.0;
@@ -167,12 +168,12 @@ TEST(bound_rules, codecs_take_their_time) {
     ++noticed;
     return true;
   });
-  EXPECT_GT(noticed, 10);
+  EXPECT_GT(noticed, stash_test::cases(10));
 }
 
 TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
-  int plans = 0, refused = 0;
-  for_each_plan(60, 1, [&](const plan& free, const plan_options& o) {
+  std::uint64_t plans = 0, refused = 0;
+  for_each_plan(stash_test::cases(60), 1, [&](const plan& free, const plan_options& o) {
     if (free.sizes.host_bytes == 0) return true;
     for (const int tenths : {10, 9, 6, 3, 1}) {
       plan_options small = o;
@@ -190,13 +191,13 @@ TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
     }
     return true;
   });
-  std::printf("%d plans, %d refused\n", plans, refused);
-  EXPECT_GT(plans, 10);
+  std::printf("%d plans, %d refused\n", static_cast<int>(plans), static_cast<int>(refused));
+  EXPECT_GT(plans, stash_test::cases(10));
 }
 
 TEST(bound_rules, forms_outside_the_rules_are_refused) {
-  int refused = 0;
-  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
+  std::uint64_t refused = 0;
+  for_each_plan(stash_test::cases(40), 1, [&](const plan& sound, const plan_options&) {
     for (std::size_t s = 0; s < sound.choices.size(); ++s) {
       const stash_choice& c = sound.choices[s];
       if (c.kind == stash_kind::none) continue;
@@ -211,7 +212,7 @@ TEST(bound_rules, forms_outside_the_rules_are_refused) {
     }
     return true;
   });
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, stash_test::cases(100));
 }
 
 TEST(bound_rules, forgotten_configurations_are_noticed) {

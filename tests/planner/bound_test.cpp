@@ -15,6 +15,7 @@
 #include "planner/sweep.hpp"
 #include "planner/validator_bound.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner::testing {
 namespace {
@@ -44,7 +45,7 @@ step_problem problem_of(const plan& p, const plan_options& o) {
 
 TEST(bound, is_the_planners) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
-  int plans = 0, binding = 0, lower = 0;
+  std::uint64_t plans = 0, binding = 0, lower = 0;
   double less = 0.0, more = 0.0;
   const auto compare = [&](const plan& p, const plan_options& o) {
     ++plans;
@@ -66,21 +67,22 @@ TEST(bound, is_the_planners) {
     slow.times.simulated_ms *= 100.0;
     EXPECT_LE(proven_bound_ms(slow), p.times.simulated_ms * (1 + 1e-9)) << p.network.name;
   };
-  for_each_plan(180, 1, [&](const plan& p, const plan_options& o) {
+  for_each_plan(stash_test::cases(180), 1, [&](const plan& p, const plan_options& o) {
     compare(p, o);
     return !::testing::Test::HasFatalFailure();
   });
   RecordProperty("relative_difference", std::to_string(less) + " to " + std::to_string(more));
-  std::printf("%d plans, %d binding, proven / planner's - 1 from %g to %g\n", plans, binding, less, more);
-  EXPECT_GT(plans, 400);
-  EXPECT_GT(binding, 100);
+  std::printf("%d plans, %d binding, proven / planner's - 1 from %g to %g\n", static_cast<int>(plans),
+              static_cast<int>(binding), less, more);
+  EXPECT_GT(plans, stash_test::cases(400));
+  EXPECT_GT(binding, stash_test::cases(100));
   EXPECT_LE(lower, 4);
 }
 
 TEST(bound, a_pinned_machine_has_its_own) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
-  int plans = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  std::uint64_t plans = 0;
+  for (std::uint64_t seed = 0; seed < stash_test::cases(40); ++seed) {
     plan_options o = timed_options(seed);
     o.chosen_policy = policy::automatic;
     o.model->pinned = true;
@@ -103,7 +105,7 @@ TEST(bound, a_pinned_machine_has_its_own) {
       }
     }
   }
-  EXPECT_GT(plans, 50);
+  EXPECT_GT(plans, stash_test::cases(50));
 }
 
 TEST(bound, no_damage_goes_unseen) {
@@ -328,7 +330,7 @@ TEST(bound, elimination_stays_below_enumeration) {
       equal += below.priced >= exact.priced - 1e-9 * (1 + std::abs(exact.priced));
     }
   };
-  for_each_plan(40, 1, [&](const plan& p, const plan_options& o) {
+  for_each_plan(stash_test::cases(40), 1, [&](const plan& p, const plan_options& o) {
     compare(p, o);
     return !::testing::Test::HasFatalFailure();
   });

@@ -20,6 +20,7 @@
 #include "planner/search.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner {
 
@@ -104,8 +105,8 @@ TEST(make_plan, maps_of_16_bits_under_every_policy) {
 // ---- random networks ------------------------------------------------------------------------------------
 
 TEST(make_plan, random_networks_under_every_policy_and_budget) {
-  int refused = 0, encoded = 0, recomputed = 0;
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+  std::uint64_t refused = 0, encoded = 0, recomputed = 0;
+  for (std::uint64_t seed = 0; seed < stash_test::cases(2000); ++seed) {
     SCOPED_TRACE(seed);
     testing::random_network random(seed);
     const network net = random.make();
@@ -139,9 +140,9 @@ TEST(make_plan, random_networks_under_every_policy_and_budget) {
     }
     if (::testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(refused, 100);
-  EXPECT_GT(encoded, 2000);
-  EXPECT_GT(recomputed, 100);
+  EXPECT_GT(refused, stash_test::cases(100));
+  EXPECT_GT(encoded, stash_test::cases(2000));
+  EXPECT_GT(recomputed, stash_test::cases(100));
 }
 
 TEST(make_plan, is_a_function_of_its_arguments) {

@@ -14,6 +14,7 @@
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner::testing {
 namespace {
@@ -46,7 +47,7 @@ std::size_t swapped(const plan& p) {
 // STASH_RANDOM_GRAPHS, or what every run of the tests takes.
 std::uint64_t number_of_graphs() {
   const char* const asked = std::getenv("STASH_RANDOM_GRAPHS");
-  return asked == nullptr ? 120 : std::strtoull(asked, nullptr, 10);
+  return asked == nullptr ? stash_test::cases(120) : std::strtoull(asked, nullptr, 10);
 }
 
 TEST(sweep, plans_of_random_graphs_are_valid_and_within_their_budget) {
@@ -93,7 +94,7 @@ double cost_of(const plan& p, const step& s, const machine& m) {
 
 TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulation) {
   std::size_t codecs = 0, copies = 0, stalls = 0;
-  for (std::uint64_t seed = 0; seed < 160; ++seed) {
+  for (std::uint64_t seed = 0; seed < stash_test::cases(160); ++seed) {
     const graph g = random_graph(seed);
     constexpr policy policies[] = {policy::lossless, policy::fp8, policy::gist, policy::layrub,
                                    policy::swap_only};
@@ -134,8 +135,8 @@ TEST(sweep, timelines_hold_the_work_of_every_step_and_the_copies_of_the_simulati
       ASSERT_NEAR(last + update, p.times.simulated_ms, 1e-9 * p.times.simulated_ms);
     }
   }
-  EXPECT_GT(codecs, 80U);
-  EXPECT_GT(copies, 100U);
+  EXPECT_GT(codecs, stash_test::cases(80));
+  EXPECT_GT(copies, stash_test::cases(100));
   EXPECT_GT(stalls, 0U);
 }
 

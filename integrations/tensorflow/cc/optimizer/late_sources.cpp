@@ -11,7 +11,7 @@ namespace stash_tf {
 
 namespace {
 
-constexpr std::int64_t smallest = 16 * 1024;  // bytes; edges cost time, too
+constexpr std::int64_t smallest_source = 16 * 1024;  // bytes; edges cost time, too
 
 class source_finder {
  public:
@@ -39,7 +39,8 @@ class source_finder {
       if (step_.backward[at(i)] || is_control_flow(graph_.op(i)) || is_given(graph_.op(i))) continue;
       const std::vector<source>& inputs = graph_.inputs(i);
       free_[at(i)] = std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
-        return s.is_control() || free_[at(s.node)] || (is_given(graph_.op(s.node)) && bytes_of(s) < smallest);
+        return s.is_control() || free_[at(s.node)] ||
+               (is_given(graph_.op(s.node)) && bytes_of(s) < smallest_source);
       });
     }
   }
@@ -50,10 +51,10 @@ class source_finder {
   }
 
   bool is_first_of_large(int i) const {
-    if (!free_[at(i)] || bytes_of({i, 0}) < smallest) return false;
+    if (!free_[at(i)] || bytes_of({i, 0}) < smallest_source) return false;
     const std::vector<source>& inputs = graph_.inputs(i);
     return std::none_of(inputs.begin(), inputs.end(),
-                        [&](const source& s) { return !s.is_control() && bytes_of(s) >= smallest; });
+                        [&](const source& s) { return !s.is_control() && bytes_of(s) >= smallest_source; });
   }
 
   // The first node of the step's data that reads what comes of a free node; -1: none in the forward pass, or
@@ -82,7 +83,7 @@ class source_finder {
   source met_by(int join) const {
     source met{-1, 0};
     for (const source& s : graph_.inputs(join)) {
-      if (s.is_control() || free_[at(s.node)] || bytes_of(s) < smallest) continue;
+      if (s.is_control() || free_[at(s.node)] || bytes_of(s) < smallest_source) continue;
       if (met.node < 0 || bytes_of(s) > bytes_of(met)) met = s;
     }
     if (met.node < 0) return met;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t most_tasks = 40'000;     // that a simulation is worth
 constexpr std::int64_t fewest_iterations = 96;  // several times as many as run at once
-constexpr std::int64_t most_elements = 1 << 16;
+constexpr std::int64_t longest_list = 1 << 16;
 // Of loops without lists, or of which nobody knows how often they run: what an iteration leaves behind lies
 // beside what the next one makes.
 constexpr std::int64_t few_iterations = 2;
@@ -284,7 +284,7 @@ std::size_t list_ops::position(task t) const {
   const source& index = graph_.inputs(t.node)[1];
   const std::optional<std::int64_t> constant = constant_integer(graph_, index.node);
   if (!constant) return static_cast<std::size_t>(running_->number(t.run));
-  return static_cast<std::size_t>(std::clamp<std::int64_t>(*constant, 0, most_elements));
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(*constant, 0, longest_list));
 }
 
 }  // namespace stash_tf

@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::size_t most_graphs = 1000;
 
-std::mutex mutex;
-std::deque<logged_graph> graphs;  // guarded by mutex
-std::int64_t last_serial = 0;     // guarded by mutex
+std::mutex log_mutex;
+std::deque<logged_graph> graphs;  // guarded by log_mutex
+std::int64_t last_serial = 0;     // guarded by log_mutex
 
 nlohmann::json to_json(const logged_tensor& t) {
   return {{"tensor", t.tensor},
@@ -75,7 +75,7 @@ nlohmann::json to_json(const logged_graph& g) {
 }  // namespace
 
 void log_graph(logged_graph graph) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(log_mutex);
   graph.serial = ++last_serial;
   graphs.push_back(std::move(graph));
   if (graphs.size() > most_graphs) graphs.pop_front();
@@ -87,7 +87,7 @@ extern "C" char* stash_tf_graphs(std::int64_t generation) {
   try {
     nlohmann::json list = nlohmann::json::array();
     {
-      const std::lock_guard<std::mutex> lock(stash_tf::mutex);
+      const std::lock_guard<std::mutex> lock(log_mutex);
       for (const stash_tf::logged_graph& g : stash_tf::graphs)
         if (generation == 0 || g.generation == generation) list.push_back(stash_tf::to_json(g));
     }
@@ -99,11 +99,11 @@ extern "C" char* stash_tf_graphs(std::int64_t generation) {
 }
 
 extern "C" std::int64_t stash_tf_last_serial() {
-  const std::lock_guard<std::mutex> lock(stash_tf::mutex);
+  const std::lock_guard<std::mutex> lock(log_mutex);
   return stash_tf::last_serial;
 }
 
 extern "C" void stash_tf_reset_graphs() {
-  const std::lock_guard<std::mutex> lock(stash_tf::mutex);
+  const std::lock_guard<std::mutex> lock(log_mutex);
   stash_tf::graphs.clear();
 }

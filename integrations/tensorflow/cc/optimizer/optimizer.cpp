@@ -45,7 +45,7 @@ using tensorflow::grappler::Cluster;
 using tensorflow::grappler::GrapplerItem;
 
 // Sums of gradients that cannot save this part of the peak stay as they are.
-constexpr std::int64_t parts_of_peak = 64;
+constexpr std::int64_t parts_that_count = 64;
 
 // TensorFlow's word for "nothing to do"; any other error it writes to stderr and forgets as well.
 absl::Status nothing_to_do(const std::string& why) {
@@ -219,7 +219,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->unknown_sizes = of.unknown_sizes;
     log->unknown_size = of.unknown_size;
     GraphDef apart;
-    log->sums = take_sums_apart(item.graph, given, of, plain / parts_of_peak, &sizes, &apart);
+    log->sums = take_sums_apart(item.graph, given, of, plain / parts_that_count, &sizes, &apart);
     const GraphDef& original = log->sums > 0 ? apart : item.graph;
     std::optional<graph_view> own;
     if (log->sums > 0) of = analysed(own.emplace(apart));
@@ -248,7 +248,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     const std::int64_t peak = result.simulated.peak_bytes;
     // Gradients that are added up as they come, and iterations that wait for it, are worth any gain.
     const bool ordered_sums = log->sums > 0 || ordered.loops_held_back > 0;
-    const bool lower = ordered_sums ? peak < plain : peak + plain / parts_of_peak <= plain;
+    const bool lower = ordered_sums ? peak < plain : peak + plain / parts_that_count <= plain;
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
     log_choices(context, result, log);

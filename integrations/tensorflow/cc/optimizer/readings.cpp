@@ -18,7 +18,7 @@ bool is_view(const std::string& op) {
   return ops.count(op) != 0;
 }
 
-bool is_product(const std::string& op) {
+bool is_bilinear(const std::string& op) {
   static const std::set<std::string> ops = {"MatMul",
                                             "_FusedMatMul",
                                             "BatchMatMulV2",
@@ -111,7 +111,7 @@ bool readings::is_gradient(int node) const {
   for (const source& s : graph_.inputs(node)) {
     if (s.is_control()) continue;
     if (gradient_[at(s.node)] || (s.port == 1 && is_cross_entropy(graph_.op(s.node)))) return true;
-    product = product || (backward_[at(s.node)] && late_[at(s.node)] && is_product(op));
+    product = product || (backward_[at(s.node)] && late_[at(s.node)] && is_bilinear(op));
   }
   return product;
 }
@@ -146,7 +146,7 @@ bool readings::is_of_loss(int node) const {
   const std::vector<source>& inputs = graph_.inputs(node);
   return std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
     if (s.is_control()) return true;
-    if (!late_[at(s.node)]) return !is_product(op) || constant_[at(s.node)];
+    if (!late_[at(s.node)]) return !is_bilinear(op) || constant_[at(s.node)];
     return late_slope_[at(s.node)] || of_loss_[at(s.node)];
   });
 }

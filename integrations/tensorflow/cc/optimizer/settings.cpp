@@ -14,8 +14,8 @@ namespace stash_tf {
 
 namespace {
 
-std::mutex mutex;
-settings current;  // guarded by mutex
+std::mutex settings_mutex;
+settings current;  // guarded by settings_mutex
 
 template <class Value>
 void read(const nlohmann::json& object, const char* field, const char* expected, Value* value) {
@@ -78,7 +78,7 @@ settings parse_settings(const std::string& text) {
 }
 
 settings process_settings() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(settings_mutex);
   return current;
 }
 
@@ -88,7 +88,7 @@ extern "C" std::int32_t stash_tf_configure(const char* text, char** message) {
   if (message != nullptr) *message = nullptr;
   try {
     stash_tf::settings s = stash_tf::parse_settings(text == nullptr ? "" : text);
-    const std::lock_guard<std::mutex> lock(stash_tf::mutex);
+    const std::lock_guard<std::mutex> lock(settings_mutex);
     stash_tf::current = std::move(s);
     return STASH_OK;
   } catch (const std::exception& e) {

@@ -11,7 +11,7 @@ namespace stash_tf {
 
 namespace {
 
-constexpr std::int64_t smallest = 16 * 1024;  // bytes; edges cost time, too
+constexpr std::int64_t smallest_slope = 16 * 1024;  // bytes; edges cost time, too
 
 class slope_finder {
  public:
@@ -53,8 +53,8 @@ class slope_finder {
   bool shrinks(const source& input, int node) const {
     const tensor_size* in = sizes_.find(input);
     const tensor_size* out = sizes_.find({node, 0});
-    return in != nullptr && out != nullptr && in->bytes() >= smallest && out->bytes() * 2 <= in->bytes() &&
-           !is_given(graph_.op(root_of(graph_, input).node));
+    return in != nullptr && out != nullptr && in->bytes() >= smallest_slope &&
+           out->bytes() * 2 <= in->bytes() && !is_given(graph_.op(root_of(graph_, input).node));
   }
 
   const graph_view& graph_;

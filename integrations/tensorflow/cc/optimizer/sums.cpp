@@ -36,7 +36,7 @@ int first_terms(int terms) {
 constexpr char made_of_nested[] = "ArithmeticOptimizer/AddOpsRewrite";
 
 // Factors are hoisted out of a sum of such.
-bool is_product(const std::string& op) {
+bool is_elementwise_product(const std::string& op) {
   return op == "Mul" || op == "MulNoNan" || op == "RealDiv" || op == "Div" || op == "DivNoNan";
 }
 
@@ -56,7 +56,9 @@ class splitter {
     if (count < 3 || size == nullptr || (count - 2) * size->bytes() < smallest) return false;
     if (!std::all_of(terms.begin(), terms.end(), [&](const source& s) { return is_own(s); })) return false;
     const std::vector<int> order = order_of_terms(i);
-    const auto product = [&](int k) { return is_product(graph_.op(terms[at(order[at(k)])].node)); };
+    const auto product = [&](int k) {
+      return is_elementwise_product(graph_.op(terms[at(order[at(k)])].node));
+    };
     for (int k = 0; k < count; k = k == 0 ? first_terms(count) : k + terms_at_once)
       if (product(k) && product(k + 1)) return false;
     return true;
