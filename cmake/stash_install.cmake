@@ -32,5 +32,19 @@ if(STASH_ENABLE_CUDA)
   # Where they lie, the toolkit's user knows.
   string(APPEND stash_private_libraries " -lcudart_static -ldl -lrt")
 endif()
+# Where the file lies says where the rest is, so that an installed tree can be moved. An absolute folder stays where it is:
+# with one for libraries the prefix is the one of configuring, as it is for CMake's own package.
+set(stash_pc_libdir "\${pcfiledir}/..")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(stash_pc_prefix ${CMAKE_INSTALL_PREFIX})
+else()
+  cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig
+             OUTPUT_VARIABLE stash_pc_up)
+  set(stash_pc_prefix "\${pcfiledir}/${stash_pc_up}")
+endif()
+set(stash_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  string(PREPEND stash_pc_includedir "\${prefix}/")
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stash.pc.in ${PROJECT_BINARY_DIR}/stash.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/stash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

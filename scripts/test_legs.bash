@@ -211,7 +211,7 @@ format() {
 }
 
 shell_scripts() {
-  tracked -z scripts .ci/run | xargs -0 grep -lZ -e '^#!.*bash' -e '^# shellcheck shell=bash' | xargs -0 shellcheck -x
+  tracked -z scripts tests/packages .ci/run | xargs -0 grep -lZ -e '^#!.*bash' -e '^# shellcheck shell=bash' | xargs -0 shellcheck -x
 }
 
 # Skipped only where kernel_facts itself says that there is no nvcc; whatever else happens, as where CUDACXX names none, the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and runs projects that use the library the three ways that the README names.
 
-usage: consumers.py install|find_package|pkg_config|add_subdirectory SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
+usage: consumers.py install|find_package|pkg_config|layouts|add_subdirectory SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
 SOURCE and BUILD are the library's, WORK is a folder for what the tests write.
 """
 
@@ -84,6 +84,46 @@ def pkg_config(source, build, work, compilers):
     run_consumer(f"{to}/consumer_static")
 
 
+def layouts(source, build, work, compilers):
+    """Wherever libraries and headers are installed, pkg-config and find_package say so."""
+    to = fresh(f"{work}/layouts")
+    built = os.path.dirname(next(os.path.join(root, "libstash.a") for root, _, files in os.walk(build)
+                                 if "libstash.a" in files and work not in root))
+    for name, libraries, headers in (("one", "lib", "include"),
+                                     ("two", "lib/machine", "include/deep/er"),
+                                     ("three", "lib/machine/stash", "include"),
+                                     ("libraries", f"{to}/apart/lib", "include"),
+                                     ("headers", "lib64", f"{to}/apart/include"),
+                                     ("both", f"{to}/both/apart/lib", f"{to}/both/apart/include")):
+        here = f"{to}/{name}"
+        configure(source, f"{here}/build", compilers, "-DCMAKE_BUILD_TYPE=Release", "-DSTASH_BUILD_EXECUTOR=OFF",
+                  "-DSTASH_BUILD_TESTS=OFF", "-DSTASH_BUILD_EXAMPLES=OFF", f"-DCMAKE_INSTALL_PREFIX={here}/made",
+                  f"-DCMAKE_INSTALL_LIBDIR={libraries}", f"-DCMAKE_INSTALL_INCLUDEDIR={headers}")
+        # They are the same in every layout, so they are not built again.
+        for library in os.listdir(built):
+            if library.startswith("libstash."):
+                shutil.copy(f"{built}/{library}", f"{here}/build/{os.path.relpath(built, build)}", follow_symlinks=False)
+        run("cmake", "--install", f"{here}/build")
+        prefix = f"{here}/made"
+        if not os.path.isabs(libraries):
+            prefix = f"{here}/moved"
+            os.rename(f"{here}/made", prefix)
+        libraries, headers = os.path.join(prefix, libraries), os.path.join(prefix, headers)
+        environment = dict(os.environ, PKG_CONFIG_LIBDIR=f"{libraries}/pkgconfig", LD_LIBRARY_PATH=libraries)
+        for variable, expected in (("prefix", prefix), ("libdir", libraries), ("includedir", headers)):
+            said = run("pkg-config", f"--variable={variable}", "stash", environment=environment).strip()
+            if os.path.realpath(said) != os.path.realpath(expected):
+                sys.exit(f"{name}: {variable} is {said}, expected {expected}")
+        flags = run("pkg-config", "--cflags", "--libs", "stash", environment=environment).split()
+        run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{here}/consumer_c")
+        run_consumer(f"{here}/consumer_c", environment)
+        configure(f"{source}/tests/consumers/find_package", f"{here}/project", compilers, "-DCONSUMER_ALONE=ON",
+                  f"-Dstash_DIR={libraries}/cmake/stash")
+        run("cmake", "--build", f"{here}/project", "--target", "consumer_c")
+        run_consumer(f"{here}/project/consumer_c")
+    shutil.rmtree(to)
+
+
 def add_subdirectory(source, build, work, compilers):
     to = fresh(f"{work}/add_subdirectory")
     # Errors as in the library's own build, whose objects a compiler cache may know.
@@ -95,7 +135,8 @@ def add_subdirectory(source, build, work, compilers):
     shutil.rmtree(to)
 
 
-WAYS = {"install": install, "find_package": find_package, "pkg_config": pkg_config, "add_subdirectory": add_subdirectory}
+WAYS = {"install": install, "find_package": find_package, "pkg_config": pkg_config, "layouts": layouts,
+        "add_subdirectory": add_subdirectory}
 
 if __name__ == "__main__":
     if len(sys.argv) < 5 or sys.argv[1] not in WAYS:

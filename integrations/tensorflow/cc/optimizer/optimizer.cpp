@@ -210,7 +210,7 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (of.place < 0) return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
     if (lies_where_no_kernel_runs(given, of, wanted))
       return nothing_to_do(
-          "its tensors lie on a GPU, and this stash_tf was built without CUDA (build_wheel --cuda)");
+          "its tensors lie on a GPU, and this stash_tf was built without CUDA (docs/tensorflow.md)");
     if (of.order.size() != static_cast<std::size_t>(given.size()))
       return nothing_to_do("the graph has a cycle");
     const footprint untouched = simulated_footprint(given, given, sizes, of, {});

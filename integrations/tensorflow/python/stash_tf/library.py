@@ -120,8 +120,8 @@ def find() -> Path:
         source = "STASH_TF_LIBRARY names no file" if named else "the shared library is not there"
         raise StashError(
             f"{path}: {source}; build it with `cmake --build BUILD --target stash_tf` and put "
-            "BUILD/integrations/tensorflow on PYTHONPATH, or install the wheel of "
-            "integrations/tensorflow/build_wheel"
+            "BUILD/integrations/tensorflow on PYTHONPATH, or install the package: "
+            "`pip install ./integrations/tensorflow`"
         )
     return path.absolute()
 
