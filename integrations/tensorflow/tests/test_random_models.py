@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 import pytest
+from runs import selected
 
 import forks
 
@@ -54,13 +55,13 @@ def trained(seeds, wanted, on):
 
 
 @pytest.fixture(scope="module")
-def record_of():
+def record_of(request):
     """record_of(seed): what was trained, with others of its kind."""
-    records = {}
+    records, seeds = {}, selected(request, "seed")
 
     def record(seed):
         if seed not in records:
-            alike = [s for s in SEEDS if (policies(s), onednn(s)) == (policies(seed), onednn(seed))]
+            alike = [s for s in seeds if (policies(s), onednn(s)) == (policies(seed), onednn(seed))]
             place = alike.index(seed) // CHUNK * CHUNK
             records.update(trained(alike[place : place + CHUNK], policies(seed), onednn(seed)))
         return records[seed]
