@@ -173,7 +173,7 @@ def test_small_ops_keep_their_order_where_they_are_many(python, inter):
 @pytest.mark.parametrize("mode", ALLOCATORS)
 def test_comparisons_of_gradients_do_not_hold_maps(python, mode, inter):
     """They need tensors of the forward pass alone, and made these wait for the backward pass."""
-    names = ", ".join(f"{name!r}: peaks({BETWEEN.format(middle=middle)})" for name, middle in MIDDLES.items())
+    names = ", ".join(f"{name!r}: peaks({BETWEEN.format(middle=middle)}, 32)" for name, middle in MIDDLES.items())
     for name, result in python(STEP, f"out({{{names}}})", **ALLOCATORS[mode], INTER=str(inter)).items():
         check(result, name)
 

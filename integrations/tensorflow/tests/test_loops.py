@@ -237,8 +237,8 @@ def test_training_in_a_loop(python, inter):
         return repeated(stepped(model, weights).python_function, count), weights
     # A second thread may compute the loss, whose map is a fifth of the dense step, beside the backward pass.
     dense_counts = (1, 3, 40) if INTER == 1 else ()
-    out([trained(lambda: dense(count), random(2048, 64), warm=20) for count in dense_counts]
-        + [trained(lambda: convolutions(count), random(16, 32, 32, 8)) for count in (1, 3, 40)])
+    out([trained(lambda: dense(count), random(1024, 64), warm=20) for count in dense_counts]
+        + [trained(lambda: convolutions(count), random(8, 32, 32, 8)) for count in (1, 3, 40)])
     """
     for found in python(f"INTER = {inter}", LOOPS, code, **EIGEN):
         assert found["same"] and found["rewritten"], found
