@@ -30,6 +30,21 @@ ALLOCATORS = {
     "eigen": {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPU_ALLOCATOR_USE_BFC": "true"},
 }
 
+
+
+def slow(*values):
+    """A case that is left out where there is no time."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def slow_but(cases, quick):
+    """Cases of one value, slow but for these."""
+    return [case if case in quick else slow(case) for case in cases]
+
+
+INTERS = (1, slow(2))  # inter-op threads
+MODES = slow_but(ALLOCATORS, ("eigen",))
+
 PRELUDE = """
 import json, os, sys, threading
 import numpy as np

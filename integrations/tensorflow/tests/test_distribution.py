@@ -8,8 +8,10 @@ import os
 import socket
 from pathlib import Path
 
-import forks
 import pytest
+
+import forks
+from conftest import slow
 
 SCRIPT = Path(__file__).resolve().parent / "run_distributed.py"
 SECONDS = 300
@@ -58,8 +60,8 @@ def plain():
     return of
 
 
-@pytest.mark.parametrize("policy", ("lossless", "fp8"))
-@pytest.mark.parametrize(("strategy", "model", "loop"), CASES)
+@pytest.mark.parametrize("policy", ("lossless", slow("fp8")))
+@pytest.mark.parametrize(("strategy", "model", "loop"), [CASES[0], *(slow(*case) for case in CASES[1:])])
 def test_replicas(plain, strategy, model, loop, policy):
     records = train(strategy, model, "--loop", loop, "--policy", policy)
     hashes = {one for record in records for one in record["replicas"]}

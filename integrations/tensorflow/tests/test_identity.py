@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from conftest import slow_but
 from runs import Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
@@ -45,6 +46,8 @@ ALL = QUICK + [one for one in (
     *(case(model, inter=2, intra=2) for model in SMALL),
 ) if one not in QUICK and (one["model"], one["mixed"]) not in NOT_OF_TENSORFLOW]
 CASES = ALL if LONG else QUICK
+CORE = [case("small_vgg", steps=50), case("small_vgg", "while"), case("resnet_bn", optimizer="Adam"),
+        case("pooling_zoo", mixed="mixed_float16"), case("transformer")]
 
 # Sigmoids, tanhs and products: no form of theirs is smaller and keeps every bit.
 NOTHING_SMALLER = ("seq2seq",)
@@ -70,7 +73,7 @@ def both(runs, one):
     return [runs.start(onednn=False, policy=policy, **one) for policy in ("none", "lossless")]
 
 
-@pytest.mark.parametrize("one", CASES, ids=name)
+@pytest.mark.parametrize("one", slow_but(CASES, CORE), ids=name)
 def test_lossless_is_identical(pool, one):
     plain, stash = (future.result() for future in both(pool, one))
     assert plain["trained"], "the weights did not change: nothing is compared"

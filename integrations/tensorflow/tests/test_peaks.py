@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from conftest import slow_but
 from models import MODELS
 from runs import Pool, at_once, run
 
@@ -83,6 +84,8 @@ LIMITS = [
     for inter in (1, 2)
 ]
 ROWS = [target for target in (*TARGETS, *LIMITS) if LONG or target.quick]
+CORE = [target for target in ROWS if (target.model, target.onednn) in
+        (("flat", False), ("gru", False), ("unet3d", True), ("small_vgg", False), ("unet2d", False))]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def both(runs, target):
             for policy in ("none", target.policy)]
 
 
-@pytest.mark.parametrize("target", ROWS, ids=str)
+@pytest.mark.parametrize("target", slow_but(ROWS, CORE), ids=str)
 def test_peak(pool, target):
     plain, stash = ([future.result() for future in futures] for futures in both(pool, target))
     for record in stash:
@@ -117,6 +120,7 @@ def test_peak(pool, target):
             f"{predicted / 1e6:.1f} MB were predicted, it took {peak / 1e6:.1f} MB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inter", (1, 2))
 def test_a_budget_holds_what_the_process_takes(inter):
     """oneDNN's own buffers included; with two threads, ops that nothing kept apart would overlap."""

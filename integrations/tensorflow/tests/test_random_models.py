@@ -11,9 +11,10 @@ import os
 from pathlib import Path
 
 import pytest
-from runs import selected
 
 import forks
+from conftest import slow_but
+from runs import selected
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800
@@ -22,6 +23,7 @@ CHUNK = 8  # seeds of a process, which starts long
 # loop, which waited for no gradient.
 TELLING = (5, 9, 14, 23)
 SEEDS = sorted({*TELLING, *range(1, int(os.environ.get("STASH_RANDOM_MODELS", "4")) + 1)})
+CORE = (3, 9)
 ABOVE_PLAIN = 1.02
 FORETOLD = 0.1
 FEW_BYTES = 64 * 1024  # of tiny models, whose scalars count
@@ -112,7 +114,7 @@ def faults(record, exact, seen):
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_but(SEEDS, CORE))
 def test_random_model(record_of, seed):
     record = record_of(seed)
     found = faults(record, exact=not onednn(seed), seen=not onednn(seed))

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from conftest import slow_but
 from runs import HERE, Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
@@ -33,6 +34,7 @@ ALL = QUICK + [
     case("lstm_unrolled", batch=256),
 ]
 CASES = ALL if LONG else QUICK
+CORE = [case("transformer")]
 
 
 def name(one):
@@ -53,7 +55,7 @@ def both(runs, one):
             for options in ({}, {"policy": "lossless", "device_bytes": SMALLEST})]
 
 
-@pytest.mark.parametrize("one", CASES, ids=name)
+@pytest.mark.parametrize("one", slow_but(CASES, CORE), ids=name)
 def test_lossless_training_with_moves_is_identical(pool, one):
     plain, moved = (future.result() for future in both(pool, one))
     facts = moved["stash"]
