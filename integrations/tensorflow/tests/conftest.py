@@ -13,14 +13,37 @@ import pytest
 
 import forks
 
-# TensorFlow asks the processor where nobody says it. Set before any test module imports it.
+# TensorFlow asks the processor where nobody says it. Set before any test module imports it. The others are what most
+# processes are begun with: all of these are copies of one then.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+# Files whose tests run a process for each case, longest cases first: workers take these before the others.
+LONG_CASES = ("test_peaks.py", "test_identity.py", "test_swap.py")
+# A file whose functions share what their fixture runs.
+ONE_FIXTURE = ("test_gradients.py",)
 
 MARK = "RESULT "
 ALLOCATORS = {
     "onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"},
     "eigen": {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPU_ALLOCATOR_USE_BFC": "true"},
 }
+
+
+
+def slow(*values):
+    """A case that is left out where there is no time."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def slow_but(cases, quick):
+    """Cases of one value, slow but for these."""
+    return [case if case in quick else slow(case) for case in cases]
+
+
+INTERS = (1, slow(2))  # inter-op threads
+MODES = slow_but(ALLOCATORS, ("eigen",))
 
 PRELUDE = """
 import json, os, sys, threading
@@ -99,3 +122,32 @@ def python(tmp_path):
         return process if whole else process.value
 
     return run
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", 'slow: more of what other cases show already; -m "not slow" leaves it out')
+
+
+def unit_of(nodeid):
+    """What one of several workers runs in one go: the cases of a test, which may share a fixture."""
+    file = nodeid.split("::")[0]
+    if file.endswith(LONG_CASES):
+        return nodeid
+    return file if file.endswith(ONE_FIXTURE) else nodeid.split("[")[0]
+
+
+def pytest_collection_modifyitems(items):
+    """Long tests first, so that no worker is left with one at the end."""
+    items.sort(key=lambda item: not item.path.name.endswith(LONG_CASES))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Whatever --dist says, workers take units."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return unit_of(nodeid)
+
+    return Units(config, log)

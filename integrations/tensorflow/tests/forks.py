@@ -18,9 +18,9 @@ import sys
 import tempfile
 import threading
 
-# Read when the first device or temporary file is made, or by Stash.
+# Read when the first device, cluster or temporary file is made, by Stash, or by what the tests run.
 LATE = ("TMPDIR", "TF_CPU_ALLOCATOR_USE_BFC", "TF_CPU_BFC_MEM_LIMIT_IN_MB", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR",
-        "PYTEST_CURRENT_TEST")
+        "TF_CONFIG", "PYTEST_CURRENT_TEST", "ACTIVATION", "INTER", "NAMES", "POLICY", "ROWS", "TESTS")
 LARGEST_REQUEST = 1 << 20  # bytes
 _starting = threading.Lock()
 

@@ -4,7 +4,7 @@
 and a hash of the weights for every replica of this process.
 
 mirrored: two replicas on two logical processors of this machine. workers: this process is one of those that TF_CONFIG
-names. oneDNN is off."""
+names. oneDNN is on."""
 
 import argparse
 import json

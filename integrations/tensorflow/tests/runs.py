@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs run_model.py, one process per configuration, several at a time, each configuration once.
+"""Runs run_model.py, one process per configuration, as many at a time as there are processors, each configuration once.
 
 Stash's package has to be on PYTHONPATH, as for all tests here."""
 
@@ -15,6 +15,7 @@ import forks
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # that share the processors
 
 
 class Failed(Exception):
@@ -59,12 +60,23 @@ def run(model, begin=forks.run, **options):
     return json.loads(finished.stdout.splitlines()[-1])
 
 
+def selected(request, argument):
+    """The values of this argument in those tests of the module that are to run."""
+    return [item.callspec.params[argument] for item in request.session.items
+            if item.module is request.module and argument in getattr(item, "fixturenames", ())]
+
+
+def at_once(request, argument):
+    """The same where all of them run here: their runs may begin at once."""
+    return selected(request, argument) if WORKERS == 1 else []
+
+
 class Pool:
-    """Runs in the background, as many at a time as there are processors; equal configurations run once."""
+    """Runs in the background, as many at a time as this process has processors; equal configurations run once."""
 
     def __init__(self, workers=None, begin=forks.run):
         self._begin = begin
-        self._executor = concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count())
+        self._executor = concurrent.futures.ThreadPoolExecutor(workers or max(1, os.cpu_count() // WORKERS))
         self._futures = {}
 
     def start(self, model, repetition=0, **options):
@@ -73,9 +85,6 @@ class Pool:
         if key not in self._futures:
             self._futures[key] = self._executor.submit(run, model, begin=self._begin, **options)
         return self._futures[key]
-
-    def result(self, model, **options):
-        return self.start(model, **options).result()
 
     def close(self):
         self._executor.shutdown(cancel_futures=True)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from conftest import ALLOCATORS
+from conftest import ALLOCATORS, INTERS, slow
 from test_foretold import STEP, check
 
 NEARLY = 0.06
@@ -104,22 +104,23 @@ out([plain, peak, predicted])
 """
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("inter", INTERS)
 def test_branches_run_one_behind_the_other(python, inter):
     """TensorFlow would run a layer of each, in an order that addresses decide."""
     code = "out(peaks(lambda x: L.Average()([branch(x) for _ in range(8)]), 64, 16, 'fp8'))"
     check(python(STEP, BRANCHES, code, **ALLOCATORS["onednn"], INTER=str(inter)), "branches", NEARLY)
 
 
-@pytest.mark.parametrize("rows", (4096, 8192))
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.parametrize("rows", (4096, slow(8192)))
+@pytest.mark.parametrize("inter", INTERS)
 def test_gradients_that_need_no_loss_come_with_their_branch(python, inter, rows):
     """What begins the backward pass of a sum of squares is ready when the step begins: of 4096 rows it is a constant
     of 8 MiB, which TensorFlow folds, of 8192 it is too large for that."""
     check(python(LOSSES, **ALLOCATORS["eigen"], INTER=str(inter), ROWS=str(rows)), "losses")
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.parametrize("inter", INTERS)
 def test_updates_that_need_both_branches_hold_neither_up(python, inter):
     """The gradient of a layer that is called twice is there when both backward passes have come to it: if they waited
     for its update, they would go down the layers together. TensorFlow's own peak is anything from 15 to 29 MB."""
@@ -129,7 +130,7 @@ def test_updates_that_need_both_branches_hold_neither_up(python, inter):
     assert peak < 2 * layers * map_bytes, "the maps of both passes were there at a time"
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.parametrize("inter", INTERS)
 def test_what_leaves_nothing_behind_goes_first(python, inter):
     """The maps of a network that only tells another one what to say do not lie beside those that are kept."""
     map_bytes = 8 * 64 * 64 * 32 * 4
@@ -138,7 +139,7 @@ def test_what_leaves_nothing_behind_goes_first(python, inter):
     assert peak < 4 * map_bytes, "the maps of both were there at a time"
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.parametrize("inter", INTERS)
 def test_bias_gradients_of_transposed_convolutions_come_first(python, inter):
     """Otherwise they wait for the end of the step, and the gradients of all maps with them."""
     code = """

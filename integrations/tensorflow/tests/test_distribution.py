@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under distribution strategies all replicas stay the same, and what plain TensorFlow makes them under the strategy."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import forks
+from conftest import slow
 
 SCRIPT = Path(__file__).resolve().parent / "run_distributed.py"
 SECONDS = 300
@@ -31,23 +33,18 @@ def free_ports(count):
 def train(strategy, *arguments):
     """The records of all processes."""
     ports = free_ports(PROCESSES[strategy])
-    processes = []
-    for index in range(len(ports)):
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-        if strategy == "workers":
-            workers = [f"localhost:{port}" for port in ports]
+    environments = [{**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"} for _ in ports]
+    if strategy == "workers":
+        workers = [f"localhost:{port}" for port in ports]
+        for index, environment in enumerate(environments):
             environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers},
                                                    "task": {"type": "worker", "index": index}})
-        processes.append(subprocess.Popen([sys.executable, SCRIPT, strategy, *arguments], env=environment, text=True,
-                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    try:
-        outputs = [process.communicate(timeout=SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (out, err) in zip(processes, outputs):
-        assert process.returncode == 0, "\n".join((out + err).splitlines()[-25:])
-    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+    with concurrent.futures.ThreadPoolExecutor(len(ports)) as pool:
+        processes = list(pool.map(lambda environment: forks.run(SCRIPT, strategy, *arguments, environment=environment,
+                                                                timeout=SECONDS), environments))
+    for process in processes:
+        assert process.returncode == 0, "\n".join((process.stdout + process.stderr).splitlines()[-25:])
+    return [json.loads(process.stdout.splitlines()[-1]) for process in processes]
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +60,8 @@ def plain():
     return of
 
 
-@pytest.mark.parametrize("policy", ("lossless", "fp8"))
-@pytest.mark.parametrize(("strategy", "model", "loop"), CASES)
+@pytest.mark.parametrize("policy", ("lossless", slow("fp8")))
+@pytest.mark.parametrize(("strategy", "model", "loop"), [CASES[0], *(slow(*case) for case in CASES[1:])])
 def test_replicas(plain, strategy, model, loop, policy):
     records = train(strategy, model, "--loop", loop, "--policy", policy)
     hashes = {one for record in records for one in record["replicas"]}

@@ -3,6 +3,8 @@
 
 import pytest
 
+from conftest import slow
+
 
 def test_enabling_before_and_after_everything(python):
     """Fresh and used functions, in fresh and used threads; options set afterwards keep working."""
@@ -181,6 +183,7 @@ def test_saved_models_hold_nothing_of_it(python, tmp_path):
     assert not plain and loaded
 
 
+@pytest.mark.slow
 def test_keras_fit_in_many_ways(python):
     code = """
     import keras
@@ -336,6 +339,7 @@ def test_reports_after_enabling_again(python):
     ]
 
 
+@pytest.mark.slow
 def test_seeded_random_ops_go_on_when_enabled_again(python):
     code = """
     tf.random.set_seed(1)
@@ -399,7 +403,7 @@ def test_prepare(python):
     assert "run_functions_eagerly" in found["eager functions"]
 
 
-@pytest.mark.parametrize("remapping", (True, False))
+@pytest.mark.parametrize("remapping", (True, slow(False)))
 def test_a_graph_that_tensorflow_has_broken_is_named(python, remapping):
     """TensorFlow 2.21's remapper makes a node without an op of these layers, if oneDNN is on, and goes back to the graph
     that was traced. A version that does not may see it rewritten."""

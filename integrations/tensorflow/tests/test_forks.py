@@ -52,9 +52,10 @@ def test_what_is_settled_while_importing(script):
 
 
 def test_time_is_limited(script, tmp_path):
+    forks.run(script(""), environment=ENVIRONMENT, timeout=60)  # what is copied is there then
     path = script(f"import os, time\nopen({str(tmp_path / 'process')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)")
     with pytest.raises(subprocess.TimeoutExpired):
-        forks.run(path, environment=ENVIRONMENT, timeout=10)
+        forks.run(path, environment=ENVIRONMENT, timeout=2)
     with pytest.raises(ProcessLookupError):
         for _ in range(1000):  # killed; gone once it has been waited for
             os.kill(int((tmp_path / "process").read_text()), 0)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from conftest import ALLOCATORS
+from conftest import ALLOCATORS, INTERS, slow_but
 from test_foretold import STEP, check
 
 MOST_OFF = 0.03  # of all gradients of the first step, in fp8
@@ -55,7 +55,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", slow_but(BODIES, ("silu",)))
 def test_maps_are_kept_in_the_format_of_the_policy(python, body):
     code = f"""
     def build():
@@ -100,7 +100,7 @@ def test_comparisons_take_one_bit_whoever_reads_them(python):
     assert off == 0 and len(found) == 1 and found[0][1] < found[0][0] / 4, rows
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.parametrize("inter", INTERS)
 def test_weights_that_a_loop_splits_are_no_batch(python, inter):
     """TensorFlow's inference loses the shape of variables that a loop reads and splits, as a ConvLSTM does; their
     dimensions were taken for the number of samples, and the peak was foretold per sample."""

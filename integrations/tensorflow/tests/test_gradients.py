@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
+from conftest import slow
 from runs import Pool
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
@@ -79,7 +80,7 @@ def gradients(tmp_path_factory):
     pool.close()
 
 
-@pytest.mark.parametrize(("model", "policy"), CASES)
+@pytest.mark.parametrize(("model", "policy"), [case if case[0] == "small_vgg" else slow(*case) for case in CASES])
 def test_gate(gradients, model, policy):
     exact, got = gradients(model, "none"), gradients(model, policy)
     print(f"{model} {policy}: error {error(whole(exact), whole(got)):.3e}, cosine {cosine(whole(exact), whole(got)):.6f}, "

@@ -8,7 +8,8 @@ import os
 
 import pytest
 
-from runs import Pool
+from conftest import slow_but
+from runs import Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 SMALL = ("small_flat", "small_vgg", "resnet_bn", "unet2d", "unet3d", "seq2seq", "seq2seq_unrolled", "transformer",
@@ -45,6 +46,8 @@ ALL = QUICK + [one for one in (
     *(case(model, inter=2, intra=2) for model in SMALL),
 ) if one not in QUICK and (one["model"], one["mixed"]) not in NOT_OF_TENSORFLOW]
 CASES = ALL if LONG else QUICK
+CORE = [case("small_vgg", steps=50), case("small_vgg", "while"), case("resnet_bn", optimizer="Adam"),
+        case("pooling_zoo", mixed="mixed_float16"), case("transformer")]
 
 # Sigmoids, tanhs and products: no form of theirs is smaller and keeps every bit.
 NOTHING_SMALLER = ("seq2seq",)
@@ -59,20 +62,20 @@ def name(one):
 
 @pytest.fixture(scope="module")
 def pool(request):
-    """The runs of the selected tests, begun at once."""
     runs = Pool()
-    for item in request.session.items:
-        if item.module is request.module and "one" in getattr(item, "fixturenames", ()):
-            for policy in ("none", "lossless"):
-                runs.start(onednn=False, policy=policy, **item.callspec.params["one"])
+    for one in at_once(request, "one"):
+        both(runs, one)
     yield runs
     runs.close()
 
 
-@pytest.mark.parametrize("one", CASES, ids=name)
+def both(runs, one):
+    return [runs.start(onednn=False, policy=policy, **one) for policy in ("none", "lossless")]
+
+
+@pytest.mark.parametrize("one", slow_but(CASES, CORE), ids=name)
 def test_lossless_is_identical(pool, one):
-    plain = pool.result(onednn=False, policy="none", **one)
-    stash = pool.result(onednn=False, policy="lossless", **one)
+    plain, stash = (future.result() for future in both(pool, one))
     assert plain["trained"], "the weights did not change: nothing is compared"
     assert len(set(plain["losses"])) > 1
     facts = stash["stash"]

@@ -3,7 +3,7 @@
 
 import pytest
 
-from conftest import ALLOCATORS
+from conftest import ALLOCATORS, MODES
 
 GRADIENTS = """
 def gradients(function, *inputs):
@@ -55,7 +55,7 @@ def fit(model, **options):
 KEEPS_ALL = "bitmap"  # an encoding that loses nothing
 
 
-@pytest.mark.parametrize("mode", ALLOCATORS)
+@pytest.mark.parametrize("mode", MODES)
 def test_functions_equal_tensorflow_bit_for_bit(python, mode):
     code = """
     found = {}
@@ -214,7 +214,7 @@ def test_dropout_drops_and_scales(python):
     assert repeated and not other and gradient and half == ["float16", "float16", []]
 
 
-@pytest.mark.parametrize("mode", ALLOCATORS)
+@pytest.mark.parametrize("mode", MODES)
 def test_layers_train_as_keras_layers_do(python, mode):
     code = f"""
     from stash_tf import layers
@@ -268,7 +268,7 @@ graph = lambda run: tf.function(run, autograph=False)
 """
 
 
-@pytest.mark.parametrize("mode", ALLOCATORS)
+@pytest.mark.parametrize("mode", MODES)
 def test_functions_take_less_memory(python, mode):
     """The maps of 8 convolutions are 2 MiB each; fp8 leaves a quarter of each, the sign of the ReLU is 1/32."""
     code = """
@@ -293,7 +293,7 @@ def test_inference_encodes_nothing(python):
     assert python(GRADIENTS, code) == []
 
 
-@pytest.mark.parametrize("mode", ALLOCATORS)
+@pytest.mark.parametrize("mode", MODES)
 def test_registry_route_trains_as_plain(python, mode):
     code = f"""
     plain = fit(network(keras.layers))

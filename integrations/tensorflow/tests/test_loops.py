@@ -4,7 +4,7 @@ iterations run, and bits that stay."""
 
 import pytest
 
-from conftest import ALLOCATORS
+from conftest import ALLOCATORS, INTERS, slow
 
 EIGEN = ALLOCATORS["eigen"]
 FORETOLD = 0.1
@@ -59,8 +59,8 @@ def trained(make, *inputs, policy="lossless", warm=3, **options):
 """
 
 
-@pytest.mark.parametrize("inter", (1, 2))
-@pytest.mark.parametrize("layer", ("LSTM", "GRU"))
+@pytest.mark.parametrize("inter", INTERS)
+@pytest.mark.parametrize("layer", ("LSTM", slow("GRU")))
 def test_recurrent_layers(python, layer, inter):
     code = """
     tf.config.threading.set_inter_op_parallelism_threads(INTER)
@@ -172,6 +172,7 @@ UNUSUAL = {f.__name__: f for f in (nested, early_end, branch_in_loop, loop_in_br
 """
 
 
+@pytest.mark.slow
 def test_unusual_loops(python):
     """No bit changes, and where a peak is said to be known, it is."""
     found = python(LOOPS, UNUSUAL, "out({name: trained(make, random(64, 64), min_bytes=256) for name, make in UNUSUAL.items()})",
@@ -183,7 +184,7 @@ def test_unusual_loops(python):
     assert all(abs(ratio - 1) <= 1.5 * FORETOLD for ratio in known.values()), known
 
 
-@pytest.mark.parametrize("layer", ("LSTM", "GRU"))
+@pytest.mark.parametrize("layer", ("LSTM", slow("GRU")))
 def test_recurrent_layers_in_a_loop(python, layer):
     """A loop within a loop, both with a backward pass. What is made is well formed at the first go."""
     code = """
@@ -205,7 +206,8 @@ def test_recurrent_layers_in_a_loop(python, layer):
     assert not any("malformed" in reason for reason in reasons), reasons
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("inter", INTERS)
 def test_training_in_a_loop(python, inter):
     """An iteration leaves nothing behind, not even what its loss is computed from."""
     code = """
@@ -237,8 +239,8 @@ def test_training_in_a_loop(python, inter):
         return repeated(stepped(model, weights).python_function, count), weights
     # A second thread may compute the loss, whose map is a fifth of the dense step, beside the backward pass.
     dense_counts = (1, 3, 40) if INTER == 1 else ()
-    out([trained(lambda: dense(count), random(2048, 64), warm=20) for count in dense_counts]
-        + [trained(lambda: convolutions(count), random(16, 32, 32, 8)) for count in (1, 3, 40)])
+    out([trained(lambda: dense(count), random(1024, 64), warm=20) for count in dense_counts]
+        + [trained(lambda: convolutions(count), random(8, 32, 32, 8)) for count in (1, 3, 40)])
     """
     for found in python(f"INTER = {inter}", LOOPS, code, **EIGEN):
         assert found["same"] and found["rewritten"], found
@@ -261,6 +263,7 @@ def test_what_data_end_keeps_its_budget(python):
     assert found["same"] and found["unknown"] and found["peak"] < 2**21, found
 
 
+@pytest.mark.slow
 def test_every_branch_trains(python):
     """Control edges never lead from one branch of a switch to another, however many there are."""
     code = """
@@ -290,6 +293,7 @@ def test_every_branch_trains(python):
     assert found["same"] and found["rewritten"], found
 
 
+@pytest.mark.slow
 def test_the_batch_may_be_open(python):
     """Lists hold tensors of the batch that the first step shows; a shorter last one is as good."""
     code = """

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoding, decoding, the gradients of ReLUs, dropout, swapping and counters."""
 
-import subprocess
-import sys
-
 import ml_dtypes
 import numpy as np
 import pytest
 
+import forks
 import op_cases
 from op_cases import (
     DENORMALS,
@@ -508,11 +506,9 @@ def test_threads_change_nothing(tmp_path):
     script = tmp_path / "threads.py"
     script.write_text(THREADS, encoding="utf-8")
     folder = str(op_cases.pathlib.Path(op_cases.__file__).parent)
-    digests = {
-        subprocess.run(
-            [sys.executable, str(script), str(threads), str(callers), folder],
-            check=True, text=True, stdout=subprocess.PIPE,
-        ).stdout
-        for threads, callers in ((1, 1), (4, 1), (3, 5))  # with more callers than cores, helpers come late
-    }
+    digests = set()
+    for threads, callers in ((1, 1), (4, 1), (3, 5)):  # with more callers than cores, helpers come late
+        finished = forks.run(script, threads, callers, folder, timeout=600)
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        digests.add(finished.stdout)
     assert len(digests) == 1 and len(digests.pop().split()) == 1

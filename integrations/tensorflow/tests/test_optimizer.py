@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import forks
+from conftest import slow, slow_but
+from runs import selected
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 HERE = Path(__file__).resolve().parent
@@ -20,6 +22,7 @@ QUICK = (
     "applied_every_second_step", "gradients_of_maps_are_results", "adversarial", "saliency_and_training", "half_adam_scaled",
     "batch_unknown", "empty_batch", "tiny",
 )
+CORE = ("middle_relu6_flatten", "middle_gelu", "adversarial", "batch_unknown", "empty_batch", "tiny")
 
 
 def records(names=(), *options, environment=()):
@@ -32,8 +35,8 @@ def records(names=(), *options, environment=()):
 
 
 @pytest.fixture(scope="module")
-def of_step():
-    return records(() if LONG else QUICK)
+def of_step(request):
+    return records(selected(request, "name"))
 
 
 def names():
@@ -42,7 +45,7 @@ def names():
     return listed.stdout.split()
 
 
-@pytest.mark.parametrize("name", names() if LONG else QUICK)
+@pytest.mark.parametrize("name", slow_but(names() if LONG else QUICK, CORE))
 def test_lossless_is_identical(of_step, name):
     record = of_step[name]
     assert "broken" not in record and "failed" not in record, record
@@ -328,7 +331,7 @@ def test_a_gradient_that_a_forward_op_waits_for_is_not_rounded(python):
     assert rows and not any("truediv" in row for row in rows) and max(off) < 0.1, (rows, off)
 
 
-@pytest.mark.parametrize("loss", ["mse", "huber", "log_cosh", "weighted"])
+@pytest.mark.parametrize("loss", ["mse", slow("huber"), slow("log_cosh"), slow("weighted")])
 def test_what_the_gradient_of_a_loss_begins_with_is_exact(python, loss):
     """A model that is nearly as good as its labels: fp8 has no numbers as small as what is left between them."""
     code = f"""
@@ -444,15 +447,16 @@ def test_saturated_activations_keep_their_slopes(python, function):
     assert "fp16" in kept and "fp8" in kept and off < 0.2, (kept, off)
 
 
-@pytest.mark.parametrize("mean", [False, True], ids=["no_mean", "mean"])
-@pytest.mark.parametrize("axis", [0, 1], ids=["channels", "rows"])
+@pytest.mark.parametrize("mean", [slow(False), True], ids=["no_mean", "mean"])
+@pytest.mark.parametrize("axis", [slow(0), 1], ids=["channels", "rows"])
 def test_what_is_spread_over_a_gradient_is_not_rounded(python, axis, mean):
     """As norms have a mean and a factor for each channel or row: what it is rounded by, all of that is off by."""
     code = f"""
     rng = np.random.default_rng(2)
-    inner = [tf.Variable(rng.standard_normal((2048, 2048)).astype("float32") / 45) for _ in range(6)]
-    gain = tf.Variable(rng.random((2048, 1) if {axis} else 2048).astype("float32") + 0.5)
-    x = tf.constant(rng.standard_normal((2048, 2048)).astype("float32"))
+    rows, width = (2048, 256) if {axis} else (256, 2048)  # a factor has 2048 values
+    inner = [tf.Variable(rng.standard_normal((width, width)).astype("float32") / width ** 0.5) for _ in range(6)]
+    gain = tf.Variable(rng.random((rows, 1) if {axis} else width).astype("float32") + 0.5)
+    x = tf.constant(rng.standard_normal((rows, width)).astype("float32"))
 
     def gradient():
         @tf.function
@@ -466,7 +470,7 @@ def test_what_is_spread_over_a_gradient_is_not_rounded(python, axis, mean):
                         y = (y - average) * (gain * tf.math.rsqrt(variance + 1e-6))
                     else:
                         y = y * (gain * tf.math.rsqrt(tf.reduce_mean(y * y, {axis}, keepdims={axis} == 1) + 1e-6))
-                loss = tf.reduce_sum(y @ tf.ones((2048, 1)))
+                loss = tf.reduce_sum(y @ tf.ones((width, 1)))
             return tape.gradient(loss, inner[0])
         return step().numpy()
 
@@ -482,7 +486,7 @@ def test_what_is_spread_over_a_gradient_is_not_rounded(python, axis, mean):
     assert off < 0.05, off
 
 
-@pytest.mark.parametrize("kind", ["given", "bytes", "dataset"])
+@pytest.mark.parametrize("kind", [slow("given"), slow("bytes"), "dataset"])
 def test_inputs_keep_16_bits(python, kind):
     """Pictures differ by less than what fp8 rounds their mean by, and the first layer is trained by how they differ."""
     code = f"""

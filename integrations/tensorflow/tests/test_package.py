@@ -11,7 +11,7 @@ import stash_tf
 from stash_tf import settings
 
 BUILT = stash_tf.library.find()
-NO_PRELUDE = {"anew": True, "prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
+NO_PRELUDE = {"prelude": "import json, os, sys\ndef out(v): print('RESULT ' + json.dumps(v))\n"}
 LOAD = """
 import stash_tf
 try:
@@ -110,6 +110,7 @@ def test_missing_library(python, tmp_path):
     assert "the shared library is not there" in text and str(tmp_path) in text
 
 
+@pytest.mark.slow
 def test_library_for_another_tensorflow(python, tmp_path):
     path = library_at(tmp_path / "old", "2.3.0\n")
     code = LOAD + "assert not any('old/libstash' in line for line in open('/proc/self/maps'))"
@@ -119,6 +120,7 @@ def test_library_for_another_tensorflow(python, tmp_path):
     assert "it is unknown which TensorFlow" in python(LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=path)
 
 
+@pytest.mark.slow
 def test_second_copy_of_the_library(python, tmp_path):
     path = library_at(tmp_path / "copy")
     first = f"import tensorflow as tf\ntf.load_op_library({str(BUILT)!r})\n"
@@ -127,6 +129,7 @@ def test_second_copy_of_the_library(python, tmp_path):
     assert python(first, LOAD, **NO_PRELUDE, STASH_TF_LIBRARY=str(BUILT)) == "loaded"
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_library(python, tmp_path):
     path = library_at(tmp_path / "broken")
     Path(path).write_text("nothing")

@@ -10,12 +10,14 @@ import os
 
 import pytest
 
+from conftest import slow_but
 from models import MODELS
-from runs import Pool, run
+from runs import Pool, at_once, run
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 PROCESSES = 3 if LONG else 1
 WARM_UP = 6  # steps, in which Stash may plan anew
+PLAIN_WARM_UP = 2  # nothing changes behind the first
 ABOVE_PLAIN = 1.02
 # Of loops: with two threads it is a matter of time how many iterations are under way at once.
 LOOPS_ABOVE_PLAIN = {1: ABOVE_PLAIN, 2: 1.05}
@@ -40,7 +42,8 @@ class Target:
 
     def run(self, policy):
         return {"model": self.model, "policy": policy, "onednn": self.onednn, "inter": self.inter,
-                "intra": self.intra, "steps": WARM_UP, "measure": f"{self.measure},counters"}
+                "intra": self.intra, "steps": PLAIN_WARM_UP if policy == "none" else WARM_UP,
+                "measure": f"{self.measure},counters"}
 
 
 TARGETS = (
@@ -81,27 +84,28 @@ LIMITS = [
     for inter in (1, 2)
 ]
 ROWS = [target for target in (*TARGETS, *LIMITS) if LONG or target.quick]
+CORE = [target for target in ROWS if (target.model, target.onednn) in
+        (("flat", False), ("gru", False), ("unet3d", True), ("small_vgg", False), ("unet2d", False))]
 
 
 @pytest.fixture(scope="module")
 def pool(request):
-    """The runs of the selected tests, begun at once."""
     runs = Pool()
-    for item in request.session.items:
-        if item.module is request.module and "target" in getattr(item, "fixturenames", ()):
-            for policy in ("none", item.callspec.params["target"].policy):
-                peaks(runs, item.callspec.params["target"], policy)
+    for target in at_once(request, "target"):
+        both(runs, target)
     yield runs
     runs.close()
 
 
-def peaks(pool, target, policy):
-    return [pool.start(repetition=index, **target.run(policy)) for index in range(PROCESSES)]
+def both(runs, target):
+    """The futures of the plain runs, and of those with Stash."""
+    return [[runs.start(repetition=index, **target.run(policy)) for index in range(PROCESSES)]
+            for policy in ("none", target.policy)]
 
 
-@pytest.mark.parametrize("target", ROWS, ids=str)
+@pytest.mark.parametrize("target", slow_but(ROWS, CORE), ids=str)
 def test_peak(pool, target):
-    plain, stash = ([future.result() for future in peaks(pool, target, policy)] for policy in ("none", target.policy))
+    plain, stash = ([future.result() for future in futures] for futures in both(pool, target))
     for record in stash:
         facts = record["stash"]
         assert facts["rewritten"], f"Stash did nothing: {facts}"
@@ -116,6 +120,7 @@ def test_peak(pool, target):
             f"{predicted / 1e6:.1f} MB were predicted, it took {peak / 1e6:.1f} MB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inter", (1, 2))
 def test_a_budget_holds_what_the_process_takes(inter):
     """oneDNN's own buffers included; with two threads, ops that nothing kept apart would overlap."""

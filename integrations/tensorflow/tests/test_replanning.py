@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is learned from running steps: batches, densities, and plans made again."""
 
+import pytest
+
 from conftest import ALLOCATORS
 from session_records import counter, graph, tensor, wishes
 from stash_tf import diagnosis, replanning, reporting, session
@@ -214,6 +216,7 @@ def test_planned_again_with_the_measured_batch(python):
     assert given == [16, 16, True]
 
 
+@pytest.mark.slow
 def test_small_samples_of_large_batches(python):
     """A sample of 1 KiB is small, 1024 of them are not, whether the batch is given, measured or open; and a budget
     holds where all tensors of 32 samples are small."""
@@ -312,6 +315,7 @@ def compiled():
 """
 
 
+@pytest.mark.slow
 def test_seeded_random_ops_go_on_as_without_stash(python):
     """A function that is planned again is another instance, in which such ops start over."""
     code = """
@@ -356,6 +360,7 @@ def test_functions_that_are_called_are_searched_for_seeds(python):
     assert called and all(called)
 
 
+@pytest.mark.slow
 def test_budgets_of_steps_with_lists_in_loops(python):
     """What a recurrent layer that is not unrolled keeps is in lists. How long these get is known with the steps."""
     code = """

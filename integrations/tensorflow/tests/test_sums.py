@@ -3,7 +3,7 @@
 
 import pytest
 
-from conftest import ALLOCATORS
+from conftest import ALLOCATORS, INTERS, slow
 
 # Terms by which AddN's kernel begins otherwise (its number modulo eight), and sums of several groups.
 TERMS = (*range(3, 19), 24, 25, 26, 33)
@@ -36,8 +36,8 @@ def gradient_and_counters(policy, terms, dtype):
 """
 
 
-@pytest.mark.parametrize("onednn", ("0", "1"))
-@pytest.mark.parametrize("dtype", ("float32", "float16", "bfloat16"))
+@pytest.mark.parametrize("onednn", ("0", slow("1")))
+@pytest.mark.parametrize("dtype", ("float32", slow("float16"), slow("bfloat16")))
 def test_every_bit_of_a_sum_stays(python, dtype, onednn):
     code = """
     found = {}
@@ -171,7 +171,8 @@ out({"same": plain == stashed, "times": before / after, "predicted": report.pred
 """
 
 
-@pytest.mark.parametrize("inter", (1, 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("inter", INTERS)
 def test_an_unrolled_lstm_takes_a_third(python, inter):
     """Its maps are small beside the gradients of its weights, one for each step of the sequence."""
     found = python(LSTM, TF_ENABLE_ONEDNN_OPTS="0", TF_CPU_ALLOCATOR_USE_BFC="true", INTER=str(inter))

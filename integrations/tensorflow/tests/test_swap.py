@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from runs import HERE, Pool
+from conftest import slow_but
+from runs import HERE, Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 
@@ -33,6 +34,7 @@ ALL = QUICK + [
     case("lstm_unrolled", batch=256),
 ]
 CASES = ALL if LONG else QUICK
+CORE = [case("transformer")]
 
 
 def name(one):
@@ -40,19 +42,22 @@ def name(one):
 
 
 @pytest.fixture(scope="module")
-def pool():
+def pool(request):
     runs = Pool()
-    for one in CASES:
-        runs.start(onednn=False, **one)
-        runs.start(onednn=False, policy="lossless", device_bytes=SMALLEST, **one)
+    for one in at_once(request, "one"):
+        both(runs, one)
     yield runs
     runs.close()
 
 
-@pytest.mark.parametrize("one", CASES, ids=name)
+def both(runs, one):
+    return [runs.start(onednn=False, **options, **one)
+            for options in ({}, {"policy": "lossless", "device_bytes": SMALLEST})]
+
+
+@pytest.mark.parametrize("one", slow_but(CASES, CORE), ids=name)
 def test_lossless_training_with_moves_is_identical(pool, one):
-    plain = pool.result(onednn=False, **one)
-    moved = pool.result(onednn=False, policy="lossless", device_bytes=SMALLEST, **one)
+    plain, moved = (future.result() for future in both(pool, one))
     facts = moved["stash"]
     assert plain["trained"]
     for key in ("losses", "weights", "optimizers"):
