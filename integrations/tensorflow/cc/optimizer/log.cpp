@@ -87,7 +87,7 @@ extern "C" char* stash_tf_graphs(std::int64_t generation) {
   try {
     nlohmann::json list = nlohmann::json::array();
     {
-      const std::lock_guard<std::mutex> lock(log_mutex);
+      const std::lock_guard<std::mutex> lock(stash_tf::log_mutex);
       for (const stash_tf::logged_graph& g : stash_tf::graphs)
         if (generation == 0 || g.generation == generation) list.push_back(stash_tf::to_json(g));
     }
@@ -99,11 +99,11 @@ extern "C" char* stash_tf_graphs(std::int64_t generation) {
 }
 
 extern "C" std::int64_t stash_tf_last_serial() {
-  const std::lock_guard<std::mutex> lock(log_mutex);
+  const std::lock_guard<std::mutex> lock(stash_tf::log_mutex);
   return stash_tf::last_serial;
 }
 
 extern "C" void stash_tf_reset_graphs() {
-  const std::lock_guard<std::mutex> lock(log_mutex);
+  const std::lock_guard<std::mutex> lock(stash_tf::log_mutex);
   stash_tf::graphs.clear();
 }

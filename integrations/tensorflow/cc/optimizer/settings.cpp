@@ -88,7 +88,7 @@ extern "C" std::int32_t stash_tf_configure(const char* text, char** message) {
   if (message != nullptr) *message = nullptr;
   try {
     stash_tf::settings s = stash_tf::parse_settings(text == nullptr ? "" : text);
-    const std::lock_guard<std::mutex> lock(settings_mutex);
+    const std::lock_guard<std::mutex> lock(stash_tf::settings_mutex);
     stash_tf::current = std::move(s);
     return STASH_OK;
   } catch (const std::exception& e) {
