@@ -59,6 +59,9 @@ bench_figures measure(const bench::bench_line& line, const execution_context& co
   f.dense_bytes = line.bytes;
   f.seconds = timing.median_seconds(work);
   f.copy_share = timing.median_speed(work, copy);
+  f.copy_share_low = timing.quantile_speed(work, copy, 0.25);
+  f.copy_share_high = timing.quantile_speed(work, copy, 0.75);
+  f.copy_variation = timing.variation(copy);
   if (call.encoded_bytes > 0)
     f.ratio = static_cast<double>(line.bytes) / static_cast<double>(call.encoded_bytes);
   if (call.one_call) f.one_call_speed = timing.median_speed(work, one_call);
@@ -119,17 +122,21 @@ std::vector<std::size_t> matching(const bench_options& o, const std::vector<std:
 bench_table::bench_table(const std::vector<std::string>& names) {
   for (const std::string& name : names)
     name_width_ = std::max(name_width_, name.rfind('/') + 2);
-  fmt::print("{:<{}}{:>8}{:>9}{:>11}{:>10}\n", "case and input", name_width_, "size", "GB/s", "of copy",
-             "ratio");
+  fmt::print("{:<{}}{:>8}{:>9}{:>10}{:>13}{:>10}\n", "case and input", name_width_, "size", "GB/s", "of copy",
+             "half within", "ratio");
 }
 
 void bench_table::print(const bench_figures& f) const {
   const std::size_t size = f.name.rfind('/');
-  fmt::print("{:<{}}{:>8}{:>9.2f}{:>11}{:>10}{}\n", f.name.substr(0, size), name_width_,
+  fmt::print("{:<{}}{:>8}{:>9.2f}{:>10}{:>13}{:>10}{}{}\n", f.name.substr(0, size), name_width_,
              f.name.substr(size + 1), f.gigabytes_per_second(),
              f.copy_share > 0 ? fmt::format("{:.0f} %", 100 * f.copy_share) : "-",
+             f.copy_share_low > 0
+                 ? fmt::format("{:.0f}-{:.0f} %", 100 * f.copy_share_low, 100 * f.copy_share_high)
+                 : "-",
              f.ratio > 0 ? fmt::format("{:.2f}", f.ratio) : "-",
-             f.one_call_speed > 0 ? fmt::format("   {:.2f} x one call", f.one_call_speed) : "");
+             f.one_call_speed > 0 ? fmt::format("   {:.2f} x one call", f.one_call_speed) : "",
+             f.noisy() ? "   busy" : "");
   std::fflush(stdout);
 }
 
@@ -143,7 +150,16 @@ int finish(const bench_options& o, const bench_record& record) {
   fmt::print(
       "\nGB/s: 10^9 bytes of the dense map per second. of copy: speed beside a copy of the bytes that have "
       "to move, "
-      "timed in turn.\nratio: dense bytes / encoded bytes. Medians.\n");
+      "timed in turn;\nhalf of the rounds lie within the next column. ratio: dense bytes / encoded bytes. "
+      "Medians.\n");
+  const auto busy = std::count_if(record.lines.begin(), record.lines.end(),
+                                  [](const bench_figures& f) { return f.noisy(); });
+  if (busy > 0) {
+    fmt::print(
+        "busy: {} of {} lines; there the copy itself took a tenth and more longer in some rounds than in "
+        "others. The machine has other work: run it again when it is quiet, or with more --seconds.\n",
+        busy, record.lines.size());
+  }
   if (!o.json.empty()) write_file(o.json, bench_json(record).dump(2) + "\n");
   if (!o.svg.empty()) {
     write_file(o.svg, bench_svg(record));

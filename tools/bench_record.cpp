@@ -28,6 +28,10 @@ nlohmann::ordered_json bench_json(const bench_record& record) {
     line["seconds"] = f.seconds;
     line["bytes_per_second"] = static_cast<double>(f.dense_bytes) / f.seconds;
     if (f.copy_share > 0) line["copy_share"] = f.copy_share;
+    if (f.copy_share_low > 0) {
+      line["copy_share_quartiles"] = {f.copy_share_low, f.copy_share_high};
+      line["copy_variation"] = f.copy_variation;
+    }
     if (f.ratio > 0) line["ratio"] = f.ratio;
     if (f.one_call_speed > 0) line["one_call_speedup"] = f.one_call_speed;
     line["rounds"] = f.rounds;

@@ -2,6 +2,7 @@
 #include "bench/cases/timing.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -18,6 +19,14 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const auto rank = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(values.size())));
+  const auto place = values.begin() + std::max<std::ptrdiff_t>(rank, 1) - 1;
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
 }
 
 double interleaved_timing::now() const {
@@ -50,12 +59,18 @@ void interleaved_timing::round() {
   ++rounds_;
 }
 
-double interleaved_timing::median_speed(std::size_t call, std::size_t other) const {
+double interleaved_timing::variation(std::size_t call) const {
+  const std::vector<double>& seconds = calls_[call].seconds;
+  const double first = quantile(seconds, 0.1);
+  return first > 0 ? quantile(seconds, 0.9) / first - 1 : 0;
+}
+
+std::vector<double> interleaved_timing::speeds(std::size_t call, std::size_t other) const {
   std::vector<double> ratios;
   ratios.reserve(rounds_);
   for (std::size_t i = 0; i < rounds_; ++i)
     ratios.push_back(calls_[other].seconds[i] / calls_[call].seconds[i]);
-  return median(std::move(ratios));
+  return ratios;
 }
 
 }  // namespace stash::bench

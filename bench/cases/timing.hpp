@@ -13,6 +13,9 @@ namespace stash::bench {
 /// The median; the upper one of an even number. 0 of nothing.
 double median(std::vector<double> values);
 
+/// The value that `share` of the values, from 0 to 1, do not exceed: nearest rank. 0 of nothing.
+double quantile(std::vector<double> values, double share);
+
 class interleaved_timing {
  public:
   /// With one thread the processor time of the calling thread is taken, which leaves out other work on the
@@ -33,7 +36,13 @@ class interleaved_timing {
   /// Of one repetition.
   double median_seconds(std::size_t call) const { return median(calls_[call].seconds); }
   /// How much faster `call` is than `other`: the median over rounds of the ratio of their seconds.
-  double median_speed(std::size_t call, std::size_t other) const;
+  double median_speed(std::size_t call, std::size_t other) const { return median(speeds(call, other)); }
+  /// The same ratio in a slow round (share 0.25) or a fast one (0.75).
+  double quantile_speed(std::size_t call, std::size_t other, double share) const {
+    return quantile(speeds(call, other), share);
+  }
+  /// How far apart the rounds of a call are: its ninth decile beside its first one; 0: all alike.
+  double variation(std::size_t call) const;
 
  private:
   struct timed_call {
@@ -44,6 +53,7 @@ class interleaved_timing {
 
   double now() const;
   double time(const timed_call& call) const;
+  std::vector<double> speeds(std::size_t call, std::size_t other) const;
 
   bool one_thread_;
   std::size_t rounds_ = 0;

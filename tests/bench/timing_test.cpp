@@ -15,6 +15,17 @@ TEST(bench_timing, median_is_the_middle_or_the_upper_of_two) {
   EXPECT_EQ(median({4, 1, 3, 2}), 3);
 }
 
+TEST(bench_timing, a_quantile_is_the_value_that_a_share_does_not_exceed) {
+  EXPECT_EQ(quantile({}, 0.5), 0);
+  EXPECT_EQ(quantile({3}, 0), 3);
+  EXPECT_EQ(quantile({3}, 1), 3);
+  EXPECT_EQ(quantile({3, 1, 2}, 0.25), 1);
+  EXPECT_EQ(quantile({3, 1, 2}, 0.75), 3);
+  EXPECT_EQ(quantile({4, 3, 2, 1}, 0.25), 1);
+  EXPECT_EQ(quantile({4, 3, 2, 1}, 0.75), 3);
+  EXPECT_EQ(quantile({10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, 0.9), 9);
+}
+
 TEST(bench_timing, a_round_runs_every_call_as_often_as_was_found) {
   for (const bool one_thread : {true, false}) {
     interleaved_timing timing(one_thread);

@@ -39,9 +39,21 @@ class Bench(CommandTest):
         record, _, out = self.bench("--all", "--filter", "^encode/(sign_mask|fp16|raw)/iid_0.5/64KiB$")
         self.assertEqual({line["name"].split("/")[1]: line["ratio"] for line in record["lines"]},
                          {"sign_mask": 32, "fp16": 2, "raw": 1})
-        self.assertRegex(out, r"encode/sign_mask/iid_0.5 +64KiB +\d+\.\d\d +\d+ % +32\.00\n")
+        self.assertRegex(out, r"encode/sign_mask/iid_0.5 +64KiB +\d+\.\d\d +\d+ % +\d+-\d+ % +32\.00( +busy)?\n")
         self.assertRegex(self.done("bench", "--seconds", 0, "--all", "--filter", "^relu_forward/no_stash/iid_0.5/64"),
-                         r" % +-\n")
+                         r" % +-( +busy)?\n")
+
+    def test_rows_say_how_far_apart_their_rounds_are(self):
+        record, _, out = self.bench("--filter", "^(encode|decode)/bitmap/iid_0.5/")
+        busy = [line["name"] for line in record["lines"] if line["copy_variation"] > 0.1]
+        for line in record["lines"]:
+            low, high = line["copy_share_quartiles"]
+            self.assertLessEqual(low, line["copy_share"], line)
+            self.assertLessEqual(line["copy_share"], high, line)
+            self.assertGreaterEqual(line["copy_variation"], 0, line)
+        marked = [row for row in out.splitlines() if row.endswith("busy")]
+        self.assertEqual(len(marked), len(busy))
+        self.assertEqual(f"busy: {len(busy)} of {len(record['lines'])} lines" in out, bool(busy))
 
     def test_threads(self):
         record, svg, out = self.bench("--threads", 2, "--filter", "^(encode/bitmap/iid_0.5/1MiB|encode_batch_of_32/csr)")
