@@ -29,12 +29,13 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME stash)
 set(CPACK_PACKAGE_CONTACT ${STASH_PACKAGE_CONTACT})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "memory planner and small encodings for training deep networks")
-set(CPACK_PACKAGE_DESCRIPTION "Training a deep network reads most feature maps twice, far apart in time. Stash keeps \
-only what the backward pass needs, plans every byte of a training step under a budget of memory, and proves how good the \
-plan is.
- .
- This package holds the command stash, the shared and the static library, the headers for C and C++, the CMake package and \
-the file for pkg-config.")
+set(CPACK_PACKAGE_DESCRIPTION
+    "Training a deep network reads most feature maps twice, far apart in time.
+Stash keeps only what the backward pass needs, plans every byte of a
+training step under a budget of memory, and proves how good the plan is.
+
+This package holds the command stash, the shared and the static library,
+the headers for C and C++, the CMake package and the file for pkg-config.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -43,7 +44,14 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 # What the programs and the shared library are linked with, and their versions: dpkg-shlibdeps reads them.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+# Which package others depend on that are linked with the library, and that the linker has to know it.
+set(stash_package_version ${PROJECT_VERSION}-${stash_package_release})
+file(WRITE ${PROJECT_BINARY_DIR}/deb/shlibs
+     "libstash ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} stash (>= ${stash_package_version})\n")
+file(WRITE ${PROJECT_BINARY_DIR}/deb/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/deb/shlibs ${PROJECT_BINARY_DIR}/deb/triggers)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_POST_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/deb/leave_ldconfig_to_trigger.cmake)
 # The static library is linked with these; the shared one needs none of them.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "coinor-libclp-dev, libfmt-dev, libhwy-dev, pkg-config")
 include(CPack)
