@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 
 
 def run(*command, environment=None):
@@ -86,7 +87,12 @@ def pkg_config(source, build, work, compilers):
 
 def layouts(source, build, work, compilers):
     """Wherever libraries and headers are installed, pkg-config and find_package say so."""
-    to = fresh(f"{work}/layouts")
+    # Outside of the source folder, in which CMake lets no headers be installed.
+    with tempfile.TemporaryDirectory(prefix="stash_layouts_") as to:
+        layouts_in(to, source, build, work, compilers)
+
+
+def layouts_in(to, source, build, work, compilers):
     built = os.path.dirname(next(os.path.join(root, "libstash.a") for root, _, files in os.walk(build)
                                  if "libstash.a" in files and work not in root))
     for name, libraries, headers in (("one", "lib", "include"),
@@ -121,7 +127,6 @@ def layouts(source, build, work, compilers):
                   f"-Dstash_DIR={libraries}/cmake/stash")
         run("cmake", "--build", f"{here}/project", "--target", "consumer_c")
         run_consumer(f"{here}/project/consumer_c")
-    shutil.rmtree(to)
 
 
 def add_subdirectory(source, build, work, compilers):
