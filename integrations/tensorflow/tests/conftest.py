@@ -108,15 +108,13 @@ class Process:
 
 @pytest.fixture
 def python(tmp_path):
-    """python(*pieces, **environment) runs the pieces after PRELUDE and returns the value of the last out(). anew: in a
-    process that imports TensorFlow when the pieces do."""
+    """python(*pieces, **environment) runs the pieces after PRELUDE and returns the value of the last out()."""
 
-    def run(*pieces, status=0, whole=False, prelude=PRELUDE, anew=False, **environment):
+    def run(*pieces, status=0, whole=False, prelude=PRELUDE, **environment):
         chosen = {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow", "TMPDIR": str(tmp_path)}
         script = tmp_path / "piece.py"
         script.write_text("\n".join(textwrap.dedent(piece) for piece in (prelude, *pieces)), encoding="utf-8")
-        begin = forks.run_anew if anew else forks.run
-        finished = begin(script, environment={**os.environ, **chosen, **environment}, timeout=600)
+        finished = forks.run(script, environment={**os.environ, **chosen, **environment}, timeout=600)
         assert finished.returncode == status, finished.stdout[-2000:] + finished.stderr[-6000:]
         process = Process(finished)
         return process if whole else process.value

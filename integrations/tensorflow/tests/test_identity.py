@@ -47,7 +47,7 @@ ALL = QUICK + [one for one in (
 ) if one not in QUICK and (one["model"], one["mixed"]) not in NOT_OF_TENSORFLOW]
 CASES = ALL if LONG else QUICK
 CORE = [case("small_vgg", steps=50), case("small_vgg", "while"), case("resnet_bn", optimizer="Adam"),
-        case("pooling_zoo", mixed="mixed_float16"), case("transformer")]
+        case("pooling_zoo", mixed="mixed_float16")]
 
 # Sigmoids, tanhs and products: no form of theirs is smaller and keeps every bit.
 NOTHING_SMALLER = ("seq2seq",)

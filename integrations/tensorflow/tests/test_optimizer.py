@@ -262,15 +262,15 @@ def test_onednn_joins_what_it_joins_without_stash(python):
 @pytest.mark.parametrize(("function", "most_off"), [
     ("(1 + y) / d", 0.1),
     ("tf.math.divide_no_nan(1 + y, d)", 0.1),
-    ("tf.pow(d + 1e-6, -2 - y)", 1.0),  # the softmax itself is rounded, coarsely
+    slow("tf.pow(d + 1e-6, -2 - y)", 1.0),  # the softmax itself is rounded, coarsely
     # What is compared or divided by is computed again from what was kept.
     ("tf.reduce_max(tf.reshape(tf.nn.elu(x @ weight), (128, 64, 4)), -1) * tf.tanh(y)[:, :64]", 0.3),
     ("y / (1e-3 + tf.square(d)) * tf.tanh(y)", 0.1),
-    ("tf.atan2(y, 1e-3 + y * y)", 0.1),
-    ("tf.acos(0.99 * tf.tanh(y))", 0.5),
-    ("tf.recompute_grad(lambda v: v / tf.norm(v, axis=-1, keepdims=True))(d) * y", 0.1),
+    slow("tf.atan2(y, 1e-3 + y * y)", 0.1),
+    slow("tf.acos(0.99 * tf.tanh(y))", 0.5),
+    slow("tf.recompute_grad(lambda v: v / tf.norm(v, axis=-1, keepdims=True))(d) * y", 0.1),
     ("tf.recompute_grad(lambda v: v * tf.math.log(2.0 * v))(d + 1e-6) * y", 0.1),
-    ("tf.recompute_grad(lambda v: v * tf.math.rsqrt(2.0 * v))(d + 1e-6)", 0.1),
+    slow("tf.recompute_grad(lambda v: v * tf.math.rsqrt(2.0 * v))(d + 1e-6)", 0.1),
     ("tf.recompute_grad(lambda v: tf.nn.relu(tf.sigmoid(v) - 0.501))(d) * tf.square(y)", 0.02),
 ])
 def test_what_makes_infinities_of_zeros_is_not_rounded(python, function, most_off):
@@ -366,13 +366,13 @@ def test_what_the_gradient_of_a_loss_begins_with_is_exact(python, loss):
 
 
 @pytest.mark.parametrize("function", [
-    "tf.sqrt(tf.reduce_mean(tf.math.squared_difference(y, z)))",
+    slow("tf.sqrt(tf.reduce_mean(tf.math.squared_difference(y, z)))"),
     "tf.reduce_mean(tf.sqrt(tf.square(y - z) + 1e-6))",
-    "tf.nn.relu(tf.reduce_mean(tf.square(y - z)) - 1e-9)",
-    "tf.reduce_mean(tf.square(tf.nn.avg_pool2d(y, 2, 2, 'VALID') - tf.nn.avg_pool2d(z, 2, 2, 'VALID')))",
+    slow("tf.nn.relu(tf.reduce_mean(tf.square(y - z)) - 1e-9)"),
+    slow("tf.reduce_mean(tf.square(tf.nn.avg_pool2d(y, 2, 2, 'VALID') - tf.nn.avg_pool2d(z, 2, 2, 'VALID')))"),
     "1 - tf.reduce_mean(tf.image.ssim(y, z, 1.0))",
     "tf.reduce_mean(tf.exp(y) - 1 - y) + tf.reduce_mean(y * y)",  # the divergence of a VAE
-    "-tf.reduce_mean(tf.math.log(1.0001 - tf.sigmoid(y + 8)))",
+    slow("-tf.reduce_mean(tf.math.log(1.0001 - tf.sigmoid(y + 8)))"),
     "tf.reduce_mean(tf.square(tf.tanh(y + 3) + z))",
     # A loss on a map that another layer reads as well.
     "tf.reduce_mean(tf.square(y - z)) + 1e-5 * tf.reduce_mean(tf.nn.conv2d(y, filters, 1, 'SAME') ** 2)",
@@ -414,9 +414,9 @@ def test_losses_of_many_steps_begin_with_exact_values(python, function):
 
 @pytest.mark.parametrize("function", [
     "y * tf.sigmoid(tf.nn.conv2d(y, gate, 1, 'SAME') + 4)",
-    "y * tf.tanh(tf.nn.conv2d(y, gate, 1, 'SAME') + 3)",
+    slow("y * tf.tanh(tf.nn.conv2d(y, gate, 1, 'SAME') + 3)"),
     "y * tf.nn.elu(tf.nn.conv2d(y, gate, 1, 'SAME') - 4)",
-    "y * tf.nn.selu(tf.nn.conv2d(y, gate, 1, 'SAME') - 4)",
+    slow("y * tf.nn.selu(tf.nn.conv2d(y, gate, 1, 'SAME') - 4)"),
     "y * tf.reshape(tf.nn.softmax(tf.reshape(tf.nn.conv2d(y, gate, 1, 'SAME'), (8, 1024, 8)), 1), y.shape)",
 ])
 def test_saturated_activations_keep_their_slopes(python, function):

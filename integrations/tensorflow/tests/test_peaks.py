@@ -85,7 +85,7 @@ LIMITS = [
 ]
 ROWS = [target for target in (*TARGETS, *LIMITS) if LONG or target.quick]
 CORE = [target for target in ROWS if (target.model, target.onednn) in
-        (("flat", False), ("gru", False), ("unet3d", True), ("small_vgg", False), ("unet2d", False))]
+        (("gru", False), ("unet3d", True), ("small_vgg", False), ("unet2d", False))]
 
 
 @pytest.fixture(scope="module")
