@@ -248,9 +248,16 @@ class table_reader {
     std::string_view text = trimmed(fields_[at_[gaps]]);
     while (!text.empty()) {
       const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
-      const auto gap = parse_gap(text.substr(0, end));
+      auto gap = parse_gap(text.substr(0, end));
       if (!gap) refuse_field(gaps, "gaps a-b or a-b@low:high, separated by spaces");
-      if (gap->begin < b.begin || gap->end <= gap->begin || gap->end > b.end) {
+      if (at_[last] < width_) {
+        // As MiniMalloc has it, gaps end as lifetimes do.
+        if (gap->begin < b.begin || gap->end < gap->begin || gap->end >= b.end) {
+          refuse_field(gaps,
+                       fmt::format("gaps within [{}, {}], with their last moments", b.begin, b.end - 1));
+        }
+        ++gap->end;
+      } else if (gap->begin < b.begin || gap->end <= gap->begin || gap->end > b.end) {
         refuse_field(gaps, fmt::format("gaps within [{}, {})", b.begin, b.end));
       }
       if (gap->low < 0 || gap->high < gap->low || gap->high > b.size) {

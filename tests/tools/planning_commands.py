@@ -293,6 +293,17 @@ class Plan(CommandTest):
                 self.assertEqual({e["encoding"] for e in figures["encodings"]}, {"raw"}, text)
 
     def test_an_impossible_budget_names_op_tensors_and_the_smallest_budget(self):
+    def test_gaps_end_as_lifetimes_do(self):
+        self.write("exclusive.csv", "id,lower,upper,size,gaps\nA,0,8,6,2-5\nB,2,5,6,\nC,0,8,2,\n")
+        self.write("inclusive.csv", "id,start,end,size,gaps\nA,0,7,6,2-4\nB,2,4,6,\nC,0,7,2,\n")
+        for name in ["exclusive", "inclusive"]:
+            self.assertRegex(self.done("layout", name + ".csv", "-o", name + "_placed.csv"), "height +8 bytes")
+            rows = (self.folder / (name + "_placed.csv")).read_text().splitlines()
+            self.assertEqual(rows[0], "id,lower,upper,size,gaps,offset")
+            self.assertTrue(rows[1].startswith("A,0,8,6,2-5,"), rows[1])
+        self.write("one.csv", "id,start,end,size,gaps\nA,0,7,6,3-3\nB,3,3,6,\n")
+        self.assertRegex(self.done("layout", "one.csv"), "height +6 bytes")
+
         for name, policy in [("lenet", "lossless"), ("resnet20", "fp8"), ("alexnet", "fp16")]:
             arguments = ["plan", name, "--policy", policy, "--batch", 16, "--threads", 1]
             message = self.refused(*arguments, "--budget", 1, says="weights")
