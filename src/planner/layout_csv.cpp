@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/text_kind.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -307,7 +308,13 @@ std::string gaps_text(const std::vector<layout_gap>& list) {
 }  // namespace
 
 layout_table read_layout_csv(std::string_view text, std::string_view name) {
-  return table_reader(text, name).read();
+  try {
+    return table_reader(text, name).read();
+  } catch (const error&) {
+    const text_kind kind = kind_of(text);
+    if (kind == text_kind::unknown) throw;
+    refuse(name, 1, fmt::format("expected blocks as CSV, got {}", description(kind)));
+  }
 }
 
 std::string write_layout_csv(const layout_table& table) {

@@ -267,6 +267,7 @@ TEST(shared_traces, the_profile_of_another_run_joins_nothing) {
   EXPECT_EQ(times.size(), 39416U);
   const planner::joined_times joined = planner::join_times(t, times);
   EXPECT_LT(joined.joined * 100, joined.operators);
+  EXPECT_THAT(joined.why, HasSubstr("'Record function id' of its calls"));
   EXPECT_FALSE(planner::graph_of(t).ops.at(0).seconds.has_value());
 }
 
