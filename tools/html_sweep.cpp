@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "file_kind.hpp"
 #include "html_parts.hpp"
 #include "html_report.hpp"
 #include "stash/error.hpp"
@@ -132,8 +133,10 @@ json sweep_from_json(const std::string& text, const std::string& name) {
     static_cast<void>(sweep.at("baseline_bytes").get<std::int64_t>());
     return sweep;
   } catch (const json::exception& e) {
-    throw error(errc::bad_format,
-                fmt::format("{}: expected what stash sweep --json writes, got: {}", name, e.what()));
+    const std::string_view kind = planner::description(planner::kind_of(text));
+    throw error(errc::bad_format, fmt::format("{}: expected what stash sweep --json writes, got{} {}{}", name,
+                                              kind.empty() ? ":" : "", kind.empty() ? e.what() : kind,
+                                              what_to_do(name, text, planner::text_kind::unknown)));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "commands.hpp"
+#include "file_kind.hpp"
 #include "files.hpp"
 #include "planner/layout.hpp"
 #include "planner/layout_checker.hpp"
@@ -79,8 +80,17 @@ void print_summary(const planner::layout_table& table, const planner::layout_pea
   fmt::print("time            {:.3f} s\n", seconds);
 }
 
+planner::layout_table read_blocks(const std::string& path) {
+  const std::string text = read_file(path);
+  try {
+    return planner::read_layout_csv(text, path);
+  } catch (const error& e) {
+    throw error(e.code(), fmt::format("{}{}", e.what(), what_to_do(path, text, planner::text_kind::unknown)));
+  }
+}
+
 int place(const layout_options& o) {
-  planner::layout_table table = planner::read_layout_csv(read_file(o.input), o.input);
+  planner::layout_table table = read_blocks(o.input);
   planner::layout_problem problem{table.blocks, 1, {}};
   if (o.capacity >= 0) problem.capacity = o.capacity;
   const clock::time_point start = clock::now();

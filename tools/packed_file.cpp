@@ -25,6 +25,15 @@ struct close_archive {
   void operator()(archive* a) const { archive_read_free(a); }
 };
 
+/// What macOS adds to archives: "._NAME" holds attributes of NAME (AppleDouble), next to it or in a folder of
+/// its own.
+bool is_from_macos(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string_view name = slash == std::string_view::npos ? path : path.substr(slash + 1);
+  return name.starts_with("._") || path.starts_with("__MACOSX/") ||
+         path.find("/__MACOSX/") != std::string_view::npos;
+}
+
 class packed_file {
  public:
   /// `content` is that of the file, and must outlive this.
@@ -47,7 +56,8 @@ class packed_file {
       if (status != ARCHIVE_OK && status != ARCHIVE_WARN) fail("an intact file");
       const bool raw = archive_format(archive_.get()) == ARCHIVE_FORMAT_RAW;
       const char* const name = archive_entry_pathname(entry);
-      const bool wanted = name != nullptr && std::string_view(name).ends_with(".json");
+      const bool wanted =
+          name != nullptr && std::string_view(name).ends_with(".json") && !is_from_macos(name);
       if (raw || (wanted && archive_entry_filetype(entry) == AE_IFREG)) return content(limit);
     }
     throw error(errc::bad_format,

@@ -13,6 +13,7 @@
 
 #include "budget.hpp"
 #include "executor/kernel.hpp"
+#include "file_kind.hpp"
 #include "files.hpp"
 #include "models/tape_record.hpp"
 #include "packed_file.hpp"
@@ -40,14 +41,28 @@ CLI::Validator in_range(const char* kind, Number least, Number most) {
   return CLI::Validator(check, "", "in_range");
 }
 
-// What a file was read for, in front of what is wrong with it.
+// What a file was read for, in front of what is wrong with it; after it, where another file belongs.
 template <class Parse>
-auto parsed(const std::string& path, Parse parse, std::string (*read)(const std::string&) = read_file) {
+auto parsed(planner::text_kind wanted, const std::string& path, Parse parse,
+            std::string (*read)(const std::string&) = read_file) {
   const std::string text = read(path);
   try {
     return parse(text);
   } catch (const error& e) {
-    throw error(e.code(), fmt::format("{}: {}", path, e.what()));
+    throw error(e.code(), fmt::format("{}: {}{}", path, e.what(), what_to_do(path, text, wanted)));
+  }
+}
+
+std::string read_unpacked(const std::string& path) {
+  return read_packed_file(path);
+}
+
+const models::model_info& find_network(const std::string& name) {
+  try {
+    return models::find(name);
+  } catch (const error&) {
+    refuse_file(name, "network: expected a name (see stash networks) or graph.json");
+    throw;
   }
 }
 
@@ -74,11 +89,13 @@ CLI::Validator some_text() {
 }
 
 planner::graph read_graph(const std::string& path) {
-  return parsed(path, [](const std::string& text) { return planner::graph_from_json(text); });
+  return parsed(planner::text_kind::graph, path,
+                [](const std::string& text) { return planner::graph_from_json(text); });
 }
 
 planner::plan read_plan(const std::string& path) {
-  return parsed(path, [](const std::string& text) { return planner::plan_from_json(text); });
+  return parsed(planner::text_kind::plan, path,
+                [](const std::string& text) { return planner::plan_from_json(text); });
 }
 
 void graph_source::declare(CLI::App& command, bool file_allowed) {
@@ -209,7 +226,7 @@ void graph_source::refuse(std::initializer_list<const char*> options, const std:
 }
 
 planner::graph graph_source::named() const {
-  const models::model_info& info = models::find(name);
+  const models::model_info& info = find_network(name);
   if (info.make_graph != nullptr) {
     const std::string got = fmt::format("got {}", name);
     refuse({"--input", "--classes", "--fused-update"}, "a network of images, " + got);
@@ -251,8 +268,16 @@ planner::graph graph_source::read() const {
 }
 
 planner::machine read_machine(const std::string& name_or_file) {
-  if (!names_json(name_or_file)) return planner::find_machine(name_or_file);
-  return parsed(name_or_file, [](const std::string& text) { return planner::machine_from_json(text); });
+  if (names_json(name_or_file)) {
+    return parsed(planner::text_kind::machine, name_or_file,
+                  [](const std::string& text) { return planner::machine_from_json(text); });
+  }
+  try {
+    return planner::find_machine(name_or_file);
+  } catch (const error&) {
+    refuse_file(name_or_file, "--machine: expected the name of a machine or machine.json");
+    throw;
+  }
 }
 
 namespace {
@@ -297,12 +322,11 @@ planner::graph graph_source::read_trace() const {
   }
   refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--batch"},
          "the name of a network, got the trace " + trace);
-  const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
   planner::trace_options options;
   options.relu_density = density;
   if (command_->count("--iteration") > 0) options.iteration = iteration;
   const auto read = [](const std::string& text) { return planner::read_trace(text); };
-  planner::trace t = parsed(trace, read, unpacked);
+  planner::trace t = parsed(planner::text_kind::trace, trace, read, read_unpacked);
   if (!kineto.empty()) add_times(t, options);
   planner::graph g = planner::graph_of(t, options);
   g.name = fmt::format("{}, {}", std::filesystem::path(trace).filename().string(), g.name);
@@ -311,14 +335,9 @@ planner::graph graph_source::read_trace() const {
 
 void graph_source::add_times(planner::trace& t, const planner::trace_options& options) const {
   const auto read = [](const std::string& text) { return planner::read_kineto(text); };
-  const auto unpacked = [](const std::string& path) { return read_packed_file(path); };
-  const planner::joined_times joined = planner::join_times(t, parsed(kineto, read, unpacked), options);
-  if (joined.joined * 2 >= joined.operators) return;
-  throw error(
-      errc::bad_format,
-      fmt::format("{}: expected a profile that was recorded together with the trace, got one in which {} of "
-                  "{} operators have the same number and name",
-                  kineto, joined.joined, joined.operators));
+  const auto times = parsed(planner::text_kind::profile, kineto, read, read_unpacked);
+  const planner::joined_times joined = planner::join_times(t, times, options);
+  if (!joined.why.empty()) throw error(errc::bad_format, fmt::format("{}: {}", kineto, joined.why));
 }
 
 void plan_source::declare(CLI::App& command) {

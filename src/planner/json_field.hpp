@@ -69,12 +69,14 @@ class field {
     if (const auto list = find(key)) list->for_each(visit);
   }
 
+  /// What a message shows of a text.
+  static std::string shortened(const std::string& text);
+
  private:
   field(const value& v, const field& parent, std::string_view key, std::size_t index)
       : value_(&v), parent_(&parent), function_(parent.function_), key_(key), index_(index) {}
 
   std::string path() const;
-  static std::string shortened(const std::string& text);
 
   const value* value_;
   const field* parent_ = nullptr;

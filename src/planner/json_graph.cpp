@@ -9,6 +9,7 @@
 #include "planner/json_field.hpp"
 #include "planner/json_writer.hpp"
 #include "planner/names.hpp"
+#include "planner/text_kind.hpp"
 
 namespace stash::planner {
 namespace json_text {
@@ -269,12 +270,14 @@ std::string to_json(const graph& g) {
 }
 
 graph graph_from_json(std::string_view text) {
-  const json_text::value document = json_text::parse("graph_from_json", text);
-  const json_text::field root("graph_from_json", document);
-  json_text::check_header(root, "stash.graph", 1);
-  graph g = json_text::read_graph(root);
-  check_graph(g);
-  return g;
+  return read_as(text_kind::graph, "graph_from_json", text, [text] {
+    const json_text::value document = json_text::parse("graph_from_json", text);
+    const json_text::field root("graph_from_json", document);
+    json_text::check_header(root, "stash.graph", 1);
+    graph g = json_text::read_graph(root);
+    check_graph(g);
+    return g;
+  });
 }
 
 }  // namespace stash::planner

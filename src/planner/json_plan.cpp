@@ -5,6 +5,7 @@
 #include "planner/json_field.hpp"
 #include "planner/json_writer.hpp"
 #include "planner/names.hpp"
+#include "planner/text_kind.hpp"
 
 namespace stash::planner {
 namespace {
@@ -289,10 +290,12 @@ std::string to_json(const plan& p) {
 }
 
 plan plan_from_json(std::string_view text) {
-  const json_text::value document = json_text::parse("plan_from_json", text);
-  const field root("plan_from_json", document);
-  json_text::check_header(root, "stash.plan", plan::format_version);
-  return read_plan(root);
+  return read_as(text_kind::plan, "plan_from_json", text, [text] {
+    const json_text::value document = json_text::parse("plan_from_json", text);
+    const field root("plan_from_json", document);
+    json_text::check_header(root, "stash.plan", plan::format_version);
+    return read_plan(root);
+  });
 }
 
 }  // namespace stash::planner

@@ -8,7 +8,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "planner/lenient_json.hpp"
+#include "planner/text_kind.hpp"
 #include "planner/trace.hpp"
 #include "planner/trace_ops.hpp"
 
@@ -40,6 +43,7 @@ struct call {
   double duration = 0.0;
   std::int64_t number = -1;  ///< record function of an operator, correlation of a runtime call
   bool runtime = false;
+  bool external = false;  ///< the number is an external id
   double launched = 0.0;
 };
 
@@ -107,19 +111,18 @@ void add_up(std::vector<call>& calls, const std::unordered_map<std::int64_t, dou
     leave();
 }
 
-}  // namespace
-
-std::vector<kernel_time> read_kineto(std::string_view text) {
+std::vector<kernel_time> read_profile(std::string_view text) {
   lenient_json in("read_kineto", text);
   std::vector<call> calls;
   std::unordered_map<std::int64_t, double> work;  // by correlation
   const auto take = [&] {
     const profile_event e = read_event(in);
     if (e.category == "cpu_op" || e.category == "Operator") {
-      const std::int64_t number = e.record_function >= 0 ? e.record_function : e.external;
-      calls.push_back({e.name, e.thread, e.start, e.duration, number, false, 0.0});
+      const bool external = e.record_function < 0;
+      calls.push_back({e.name, e.thread, e.start, e.duration, external ? e.external : e.record_function,
+                       false, external, 0.0});
     } else if (e.category == "cuda_runtime" || e.category == "cuda_driver" || e.category == "Runtime") {
-      calls.push_back({e.name, e.thread, e.start, e.duration, e.correlation, true, 0.0});
+      calls.push_back({e.name, e.thread, e.start, e.duration, e.correlation, true, false, 0.0});
     } else if (e.category == "kernel" || e.category == "gpu_memcpy" || e.category == "gpu_memset" ||
                e.category == "Kernel" || e.category == "Memcpy" || e.category == "Memset") {
       if (e.correlation >= 0) work[e.correlation] += e.duration;
@@ -144,10 +147,42 @@ std::vector<kernel_time> read_kineto(std::string_view text) {
   std::vector<kernel_time> times;
   for (const call& c : calls) {
     if (c.runtime) continue;
-    times.push_back(
-        {std::string(c.name), c.number, (work.empty() ? c.duration : c.launched) * seconds_per_unit});
+    times.push_back({std::string(c.name), c.number,
+                     (work.empty() ? c.duration : c.launched) * seconds_per_unit, c.external});
   }
   return times;
+}
+
+/// Why fewer than half of the operators agree. Kineto writes 0 where nothing asked PyTorch for numbers, which
+/// the observer of an execution trace does.
+std::string why_apart(const joined_times& j, bool trace_has_numbers, const std::vector<kernel_time>& times,
+                      std::int64_t iteration) {
+  if (times.empty())
+    return "expected a profile with calls of operators (events of category cpu_op), got one without any";
+  if (!trace_has_numbers) return "expected the trace to have the 'rf_id' of its calls, got one without any";
+  const auto any = [&](auto says) { return std::any_of(times.begin(), times.end(), says); };
+  const std::string share =
+      fmt::format("{} of {} operators of iteration {}", j.joined, j.operators, iteration);
+  if (any([](const kernel_time& k) { return !k.external && k.record_function > 0; })) {
+    return fmt::format(
+        "expected a profile that was recorded together with the trace, got one in which {} have the same "
+        "number and name",
+        share);
+  }
+  if (any([](const kernel_time& k) { return !k.external; })) {
+    return "expected a profile that was recorded while the observer of the trace was active "
+           "(profile(execution_trace_observer=...)), got one in which every 'Record function id' is 0";
+  }
+  return fmt::format(
+      "expected a profile with the 'Record function id' of its calls (PyTorch 2.4 and newer write it), got "
+      "one without any, and {} have the same 'External id' and name",
+      share);
+}
+
+}  // namespace
+
+std::vector<kernel_time> read_kineto(std::string_view text) {
+  return read_as(text_kind::profile, "read_kineto", text, [text] { return read_profile(text); });
 }
 
 joined_times join_times(trace& t, const std::vector<kernel_time>& times, const trace_options& options) {
@@ -158,16 +193,21 @@ joined_times join_times(trace& t, const std::vector<kernel_time>& times, const t
     if (k.record_function >= 0) by_number.emplace(k.record_function, &k);
   }
   joined_times result;
+  bool trace_has_numbers = false;
   std::vector<std::pair<std::size_t, double>> found;
   for (const traces::trace_event& e : traces::events_of(t, iteration, device)) {
     if (e.kind != traces::event_kind::work) continue;
     ++result.operators;
     const trace_node& n = t.nodes[e.node];
+    trace_has_numbers = trace_has_numbers || n.record_function > 0;
     const auto at = by_number.find(n.record_function);
     if (at != by_number.end() && at->second->name == n.name) found.emplace_back(e.node, at->second->seconds);
   }
   result.joined = found.size();
-  if (result.joined * 2 < result.operators) return result;
+  if (result.joined * 2 < result.operators) {
+    result.why = why_apart(result, trace_has_numbers, times, iteration.number);
+    return result;
+  }
   for (const auto& [node, seconds] : found)
     t.nodes[node].seconds = seconds;
   return result;

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/text_kind.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -248,9 +249,16 @@ class table_reader {
     std::string_view text = trimmed(fields_[at_[gaps]]);
     while (!text.empty()) {
       const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
-      const auto gap = parse_gap(text.substr(0, end));
+      auto gap = parse_gap(text.substr(0, end));
       if (!gap) refuse_field(gaps, "gaps a-b or a-b@low:high, separated by spaces");
-      if (gap->begin < b.begin || gap->end <= gap->begin || gap->end > b.end) {
+      if (at_[last] < width_) {
+        // As MiniMalloc has it, gaps end as lifetimes do.
+        if (gap->begin < b.begin || gap->end < gap->begin || gap->end >= b.end) {
+          refuse_field(gaps,
+                       fmt::format("gaps within [{}, {}], with their last moments", b.begin, b.end - 1));
+        }
+        ++gap->end;
+      } else if (gap->begin < b.begin || gap->end <= gap->begin || gap->end > b.end) {
         refuse_field(gaps, fmt::format("gaps within [{}, {})", b.begin, b.end));
       }
       if (gap->low < 0 || gap->high < gap->low || gap->high > b.size) {
@@ -300,7 +308,13 @@ std::string gaps_text(const std::vector<layout_gap>& list) {
 }  // namespace
 
 layout_table read_layout_csv(std::string_view text, std::string_view name) {
-  return table_reader(text, name).read();
+  try {
+    return table_reader(text, name).read();
+  } catch (const error&) {
+    const text_kind kind = kind_of(text);
+    if (kind == text_kind::unknown) throw;
+    refuse(name, 1, fmt::format("expected blocks as CSV, got {}", description(kind)));
+  }
 }
 
 std::string write_layout_csv(const layout_table& table) {

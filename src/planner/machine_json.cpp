@@ -4,6 +4,7 @@
 #include "planner/json_field.hpp"
 #include "planner/json_writer.hpp"
 #include "planner/machine.hpp"
+#include "planner/text_kind.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {
@@ -60,10 +61,12 @@ void json_text::write_machine(text_writer& out, const machine& m) {
 }
 
 machine machine_from_json(std::string_view text) {
-  const json_text::value document = json_text::parse("machine_from_json", text);
-  const json_text::field root("machine_from_json", document);
-  json_text::check_header(root, "stash.machine", 1);
-  return json_text::read_machine(root);
+  return read_as(text_kind::machine, "machine_from_json", text, [text] {
+    const json_text::value document = json_text::parse("machine_from_json", text);
+    const json_text::field root("machine_from_json", document);
+    json_text::check_header(root, "stash.machine", 1);
+    return json_text::read_machine(root);
+  });
 }
 
 std::string to_json(const machine& m) {

@@ -98,6 +98,7 @@ struct kernel_time {
   std::string name;
   std::int64_t record_function = -1;  ///< equals that of trace_node if both were recorded together
   double seconds = 0.0;
+  bool external = false;  ///< the number is the profile's "External id", as it has no "Record function id"
 };
 
 /// Reads the operator calls of a profile. Lenient and safe as read_trace, and throws as it does.
@@ -107,12 +108,14 @@ std::vector<kernel_time> read_kineto(std::string_view text);
 struct joined_times {
   std::size_t operators = 0;
   std::size_t joined = 0;
+  std::string why;  ///< where too few agreed: "expected ..., got ..."; else empty
 };
 
 /// Gives trace_node::seconds to the operators that graph_of(t, options) would take, where the profile has a
 /// call of the same number and name. Profiles that were recorded at another time number their calls
 /// differently: where fewer than half agree none is taken, because the time of another call is worse than
-/// none. `joined` tells how many agreed in either case. Throws as graph_of for wrong options.
+/// none. `joined` tells how many agreed in either case, `why` whether numbers were missing or others. Throws
+/// as graph_of for wrong options.
 joined_times join_times(trace& t, const std::vector<kernel_time>& times, const trace_options& options = {});
 
 }  // namespace stash::planner

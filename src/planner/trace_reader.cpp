@@ -13,6 +13,7 @@
 
 #include "planner/byte_sizes.hpp"
 #include "planner/lenient_json.hpp"
+#include "planner/text_kind.hpp"
 #include "planner/trace.hpp"
 #include "planner/trace_ops.hpp"
 #include "stash/error.hpp"
@@ -336,7 +337,7 @@ class reader {
 }  // namespace
 
 trace read_trace(std::string_view text) {
-  return reader(text).run();
+  return read_as(text_kind::trace, "read_trace", text, [text] { return reader(text).run(); });
 }
 
 }  // namespace stash::planner

@@ -3,6 +3,7 @@
 
 #include "planner/layout_csv.hpp"
 
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -54,6 +55,24 @@ TEST(layout_csv, header_decides) {
             (std::vector<std::string>{"0", "1"}));
 }
 
+TEST(layout_csv, gaps_end_as_lifetimes_do) {
+  const layout_table exclusive =
+      read_layout_csv("id,lower,upper,size,gaps\nA,0,8,6,2-5 6-7@1:3\nB,2,5,6,\n", "x");
+  EXPECT_EQ(exclusive.blocks[0], (layout_block{0, 8, 6, 1, {}, {{2, 5}, {6, 7, 1, 3}}}));
+  // Beside an inclusive end of lifetimes, 6-6 is one moment. Windows are bytes and stay as they are.
+  for (const char* text : {"id,start,end,size,gaps\nA,0,7,6,2-4 6-6@1:3\nB,2,4,6,\n",
+                           "gaps,end,size,begin,id\n2-4 6-6@1:3,7,6,0,A\n,4,6,2,B\n",
+                           "id,lower,end,size,gaps\nA,0,7,6,2-4 6-6@1:3\nB,2,4,6,\n"})
+    expect_same(read_layout_csv(text, "x"), exclusive);
+  expect_same(read_layout_csv("id,start,upper,size,gaps\nA,0,8,6,2-5 6-7@1:3\nB,2,5,6,\n", "x"), exclusive);
+  expect_same(read_layout_csv(write_layout_csv(exclusive), "x"), exclusive);
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const std::string largest = std::to_string(most - 1);
+  const layout_table late =
+      read_layout_csv("lower,end,size,gaps\n0," + largest + ",1,0-3 4-" + largest + "\n", "x");
+  EXPECT_EQ(late.blocks[0], (layout_block{0, most, 1, 1, {}, {{0, 4}, {4, most}}}));
+}
+
 TEST(layout_csv, writes_what_it_reads) {
   layout_table t;
   t.ids = {"plain", "with, comma", "with \"quotes\"", "", " padded ", "two\nlines\r\n", "0"};
@@ -79,6 +98,7 @@ TEST(layout_csv, partial_offsets_are_no_offsets) {
 
 TEST(layout_csv, says_what_is_wrong_and_where) {
   const std::string head = "id,lower,upper,size,alignment,hint,gaps\n";
+  const std::string inclusive = "id,start,end,size,gaps\n";
   const struct {
     std::string text;
     std::string says;
@@ -108,6 +128,11 @@ TEST(layout_csv, says_what_is_wrong_and_where) {
       {head + "a,0,9,2,1,-1,3-4@1:2:3\n", "column 'gaps': expected gaps a-b"},
       {head + "a,0,9,2,1,-1,3-10\n", "column 'gaps': expected gaps within [0, 9)"},
       {head + "a,0,9,2,1,-1,3-3\n", "column 'gaps': expected gaps within [0, 9)"},
+      {inclusive + "a,0,9,2,3-10\n", "column 'gaps': expected gaps within [0, 9], with their last moments"},
+      {inclusive + "a,2,9,2,1-3\n", "column 'gaps': expected gaps within [2, 9]"},
+      {inclusive + "a,0,9,2,4-3\n", "column 'gaps': expected gaps within [0, 9]"},
+      {inclusive + "a,0,9,2,3-9223372036854775807\n", "column 'gaps': expected gaps within [0, 9]"},
+      {inclusive + "a,0,9,2,3-5 5-7\n", "column 'gaps': expected disjoint gaps"},
       {head + "a,0,9,2,1,-1,3-4@1:3\n", "column 'gaps': expected windows within [0, 2)"},
       {head + "a,0,9,2,1,-1,5-7 3-6\n", "column 'gaps': expected disjoint gaps"},
       {head + "\"a,0,1,2,1,-1,\n", "line 2: expected a closing quote"},

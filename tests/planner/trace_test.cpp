@@ -226,7 +226,7 @@ TEST(trace, other_damage_is_refused_with_its_place) {
   };
   refused("", "read_trace: byte 0: expected an object, got the end");
   refused("[]", "byte 0: expected an object");
-  refused("{\"schema\": \"1.1.0\"}", "'nodes'");
+  refused("{\"schema\": \"1.1.0\"}", "expected a list 'nodes'");
   refused("{\"schema\": \"2.0\", \"nodes\": []}", "schema of version 1");
   refused(text.substr(0, text.size() / 2), fmt::format("byte {}", text.size() / 2));
   refused(text + "x", fmt::format("byte {}: expected the end", text.size()));

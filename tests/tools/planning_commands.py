@@ -2,13 +2,16 @@
 """The commands that do not train: networks, graph, plan, explain, verify, and the help of all."""
 
 import gzip
+import io
 import json
 import os
 import resource
 import signal
 import subprocess
+import tarfile
 import time
 import unittest
+import zipfile
 
 from command import STASH, CommandTest, catches_interrupts, interrupt
 
@@ -89,6 +92,21 @@ class Traces(CommandTest):
         self.assertIn("valid", self.done("verify", "plan.json"))
         self.done("explain", "plan.json")
 
+    def test_a_trace_that_was_packed_on_a_mac(self):
+        text = json.dumps(small_trace()).encode()
+        self.write("t.json", text)
+        attributes = bytes.fromhex("00051607000200004d6163204f532058") + bytes(314)
+        with tarfile.open(self.folder / "mac.tgz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+            for name, content in [("run/._t.json", attributes), ("run/t.json", text)]:
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                entry.pax_headers = {"LIBARCHIVE.xattr.com.apple.quarantine": "MDA4MQ"}
+                archive.addfile(entry, io.BytesIO(content))
+        for name in ["t.json", "mac.tgz"]:
+            self.done("graph", "--trace", name, "-o", name + "_graph.json")
+        plain, packed = (self.read_json(name + "_graph.json") for name in ["t.json", "mac.tgz"])
+        self.assertEqual(packed, {**plain, "name": "mac.tgz, iteration 3"})
+
     def test_times_of_a_profile(self):
         self.write("t.json", json.dumps(small_trace()))
         event = {"cat": "cpu_op", "tid": 1, "dur": 7}
@@ -98,7 +116,15 @@ class Traces(CommandTest):
         self.done("graph", "--trace", "t.json", "--kineto", "k.json", "-o", "graph.json")
         self.assertAlmostEqual(self.read_json("graph.json")["ops"][0]["seconds"], 7e-6)
         self.write("other.json", json.dumps({"traceEvents": events[:1]}))
-        self.refused("plan", "--trace", "t.json", "--kineto", "other.json", says=["other.json: ", "1 of 4 operators"])
+        self.refused("plan", "--trace", "t.json", "--kineto", "other.json",
+                     says=["other.json: ", "'Record function id'", "PyTorch 2.4", "1 of 4 operators of iteration 3"])
+        for number, says in [(0, "every 'Record function id' is 0"),
+                             (99, ["recorded together with the trace", "0 of 4 operators of iteration 3"])]:
+            numbered = [{**e, "args": {**e["args"], "Record function id": number}} for e in events]
+            self.write("other.json", json.dumps({"traceEvents": numbered}))
+            self.refused("plan", "--trace", "t.json", "--kineto", "other.json", says=says)
+        self.write("other.json", json.dumps({"traceEvents": []}))
+        self.refused("plan", "--trace", "t.json", "--kineto", "other.json", says="calls of operators")
 
     def test_wrong_traces_and_options(self):
         trace = self.write("t.json", json.dumps(small_trace()))
@@ -109,6 +135,74 @@ class Traces(CommandTest):
         self.refused("plan", "--trace", "t.json", "--batch", "8", says="--batch")
         self.write("cut.json", trace.read_text()[:500])
         self.refused("plan", "--trace", "cut.json", says=["cut.json: ", "byte 500"])
+
+
+class FilesOfAnotherKind(CommandTest):
+    """A file where another one belongs: the message says what it is and what takes it."""
+
+    says = {"t": ["got an execution trace of PyTorch (a list 'nodes'): give it to --trace"],
+            "k": ["got a profile (Chrome trace): give it to --kineto, together with its --trace"],
+            "g": ["got a training graph ('stash.graph'): give it to stash plan, as FILE.json"],
+            "p": ["got a plan ('stash.plan'): give it to stash verify, explain or report"],
+            "m": ["got a machine ('stash.machine'): give it to --machine, as FILE.json"]}
+    unpack = "unpack it first"
+
+    def setUp(self):
+        super().setUp()
+        # A word that JSON does not have, as PyTorch writes it.
+        self.write("t.json", json.dumps({"value": float("nan"), **small_trace()}))
+        self.write("k.json", json.dumps({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mul", "ts": 1}]}))
+        self.done("graph", "lenet", "--batch", 8, "-o", "g.json")
+        self.done("plan", "g.json", "-o", "p.json")
+        self.write("m.json", json.dumps(MACHINE))
+
+    def test_each_command_says_what_it_got(self):
+        commands = {"t": ["plan", "--trace"], "k": ["plan", "--trace", "t.json", "--kineto"], "g": ["plan"],
+                    "p": ["verify"], "m": ["plan", "lenet", "--machine"]}
+        expected = {"t": "an execution trace of PyTorch", "k": "a profile", "g": "a training graph", "p": "a plan",
+                    "m": "a machine"}
+        for wanted, command in commands.items():
+            for given, says in self.says.items():
+                if given != wanted:
+                    name = given + ".json"
+                    self.refused(*command, name, says=[name + ": ", "expected " + expected[wanted], *says])
+        for command in [["explain"], ["report", "--html", "x.html"], ["train", "lenet", "--steps", 1, "--plan"]]:
+            self.refused(*command, "t.json", says=["t.json: ", *self.says["t"]])
+        self.refused("report", "p.json", "--html", "x.html", "--sweep", "p.json", says=["stash sweep", *self.says["p"]])
+        self.refused("layout", "p.json", says=["p.json: line 1: expected blocks as CSV", *self.says["p"]])
+
+    def test_packed_files(self):
+        def packed(name, source):
+            self.write(name, gzip.compress((self.folder / source).read_bytes()))
+        for kind in "tkgpm":
+            packed(kind + ".gz", kind + ".json")
+            packed(kind + "_gz.json", kind + ".json")
+        trace, profile = "a gz file of an execution trace", "a gz file of a profile"
+        for name, says in [("t_gz.json", [trace, "give it to --trace"]), ("k_gz.json", [profile, "give it to --kineto"]),
+                           ("g_gz.json", ["a gz file of a training graph", self.unpack])]:
+            self.refused("plan", name, says=[name + ": ", "expected a training graph", "got " + says[0], says[1]])
+        for name, says in [("t.gz", [trace, "give it to --trace"]), ("g.gz", ["a gz file of a training graph", self.unpack])]:
+            self.refused("plan", name, says=["network: expected a name", "got the file " + name + ", " + says[0], says[1]])
+        self.refused("plan", "lenet", "--machine", "m.gz", says=["--machine: expected", "a gz file of a machine", self.unpack])
+        self.refused("verify", "p.gz", says=["p.gz: ", "expected a plan", "a gz file of a plan", self.unpack])
+        self.refused("plan", "--trace", "p.gz", says=["p.gz: ", *self.says["p"]])
+        packed("twice.gz", "t.gz")
+        self.refused("plan", "--trace", "twice.gz", says=["got a gz file: ", self.unpack])
+        with zipfile.ZipFile(self.folder / "t.zip", "w") as archive:
+            archive.write(self.folder / "t.json", "t.json")
+        self.refused("plan", "--trace", "t.zip", says=["got a zip archive: ", self.unpack])
+        with tarfile.open(self.folder / "t.tar", "w") as archive:
+            archive.add(self.folder / "t.json", "t.json")
+        self.refused("verify", "t.tar", says=["got a tar archive of an execution trace", "give it to --trace"])
+        self.write("blocks.csv.gz", gzip.compress(b"id,lower,upper,size\na,0,1,1\n"))
+        self.refused("layout", "blocks.csv.gz", says=["line 1: expected blocks as CSV, got a gz file", self.unpack])
+        self.write("notes.txt", "hello")
+        self.refused("plan", "notes.txt", says=["network: expected a name", "got the file notes.txt\n"])
+        self.refused("plan", "missing.txt", says="'missing.txt'")
+
+    def test_a_file_that_is_named_as_a_network(self):
+        self.write("lenet", "hello")
+        self.done("plan", "lenet", "--batch", 8)
 
 
 class Networks(CommandTest):
@@ -198,6 +292,17 @@ class Layout(CommandTest):
         self.refused("layout", "missing.csv", says="missing.csv")
         self.refused("layout", "bad.csv", "--seconds", -1, says="--seconds")
         self.refused("layout", "bad.csv", "--capacity", -1, says="--capacity")
+
+    def test_gaps_end_as_lifetimes_do(self):
+        self.write("exclusive.csv", "id,lower,upper,size,gaps\nA,0,8,6,2-5\nB,2,5,6,\nC,0,8,2,\n")
+        self.write("inclusive.csv", "id,start,end,size,gaps\nA,0,7,6,2-4\nB,2,4,6,\nC,0,7,2,\n")
+        for name in ["exclusive", "inclusive"]:
+            self.assertRegex(self.done("layout", name + ".csv", "-o", name + "_placed.csv"), "height +8 bytes")
+            rows = (self.folder / (name + "_placed.csv")).read_text().splitlines()
+            self.assertEqual(rows[0], "id,lower,upper,size,gaps,offset")
+            self.assertTrue(rows[1].startswith("A,0,8,6,2-5,"), rows[1])
+        self.write("one.csv", "id,start,end,size,gaps\nA,0,7,6,3-3\nB,3,3,6,\n")
+        self.assertRegex(self.done("layout", "one.csv"), "height +6 bytes")
 
     def test_an_interrupt_keeps_the_best_layout(self):
         rows = ["id,lower,upper,size"]

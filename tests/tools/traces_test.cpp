@@ -89,6 +89,31 @@ TEST_F(files, plain_gz_and_tar_give_the_content) {
             text);
 }
 
+TEST_F(files, what_macos_adds_to_an_archive_is_passed_over) {
+  const std::string attributes("\0\x05\x16\x07\0\x02\0\0Mac OS X", 16), text = "{}";
+  for (const bool gz : {false, true}) {
+    EXPECT_EQ(read_packed_file(pack("mac.tar", gz, true, {{"._t.json", attributes}, {"t.json", text}})),
+              text);
+    EXPECT_EQ(read_packed_file(pack("mac.tar", gz, true,
+                                    {{"./._run", attributes},
+                                     {"./run/", ""},
+                                     {"./run/._t.json", attributes},
+                                     {"./run/t.json", text}})),
+              text);
+    EXPECT_EQ(read_packed_file(pack("mac.tar", gz, true,
+                                    {{"__MACOSX/", ""},
+                                     {"__MACOSX/run/t.json", attributes},
+                                     {"run/__MACOSX/t.json", attributes},
+                                     {"run/t.json", text}})),
+              text);
+  }
+  // Names that only look like that.
+  for (const char* const name : {"a._t.json", "._run/t.json", "not__MACOSX/t.json", "__MACOSX.json"})
+    EXPECT_EQ(read_packed_file(pack("other.tar", false, true, {{name, text}, {"u.json", "second"}})), text)
+        << name;
+  expect_refused(errc::bad_format, "neither", pack("only.tar", false, true, {{"._t.json", attributes}}));
+}
+
 TEST_F(files, others_are_refused) {
   const std::string text(100000, 'x');
   expect_refused(errc::io_failure, "readable file", (folder_ / "none").string());
@@ -242,6 +267,7 @@ TEST(shared_traces, the_profile_of_another_run_joins_nothing) {
   EXPECT_EQ(times.size(), 39416U);
   const planner::joined_times joined = planner::join_times(t, times);
   EXPECT_LT(joined.joined * 100, joined.operators);
+  EXPECT_THAT(joined.why, HasSubstr("'Record function id' of its calls"));
   EXPECT_FALSE(planner::graph_of(t).ops.at(0).seconds.has_value());
 }
 
