@@ -150,7 +150,7 @@ TEST(bound_rules, times_that_the_machine_cannot_reach_are_refused) {
 // The sum counts, whatever the copies do.
 TEST(bound_rules, codecs_take_their_time) {
   std::uint64_t noticed = 0;
-  for_each_plan(stash_test::cases(40), 1, [&](const plan& sound, const plan_options&) {
+  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
     const bool waits = std::any_of(sound.steps.begin(), sound.steps.end(),
                                    [](const step& s) { return s.kind >= step_kind::copy_out; });
     double saved = 0.0;
@@ -168,7 +168,7 @@ TEST(bound_rules, codecs_take_their_time) {
     ++noticed;
     return true;
   });
-  EXPECT_GT(noticed, stash_test::cases(10));
+  EXPECT_GT(noticed, 10U);
 }
 
 TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
@@ -197,7 +197,7 @@ TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
 
 TEST(bound_rules, forms_outside_the_rules_are_refused) {
   std::uint64_t refused = 0;
-  for_each_plan(stash_test::cases(40), 1, [&](const plan& sound, const plan_options&) {
+  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
     for (std::size_t s = 0; s < sound.choices.size(); ++s) {
       const stash_choice& c = sound.choices[s];
       if (c.kind == stash_kind::none) continue;
@@ -212,7 +212,7 @@ TEST(bound_rules, forms_outside_the_rules_are_refused) {
     }
     return true;
   });
-  EXPECT_GT(refused, stash_test::cases(100));
+  EXPECT_GT(refused, 100U);
 }
 
 TEST(bound_rules, forgotten_configurations_are_noticed) {
