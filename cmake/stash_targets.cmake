@@ -42,8 +42,8 @@ function(stash_add_library name)
   stash_configure_target(${name})
 endfunction()
 
-# Parsing GoogleTest and the standard library takes a second of each test's two or three. Precompiled once for each way
-# in which tests are compiled, they take a tenth. Sources still name what they use: the clang preset compiles without.
+# Each test reads GoogleTest and the standard library, which takes about a second. So they are compiled once for each way
+# in which tests are. Sources still name what they use: the clang preset compiles without.
 function(stash_test_headers)
   foreach(kind plain optimised)
     # A program, as the tests are: code for libraries is compiled otherwise.

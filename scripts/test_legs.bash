@@ -78,7 +78,7 @@ needs() {
   if [[ ${passed[$earlier]-} ]]; then leg "$@"; else skip "$1" "$earlier did not pass"; fi
 }
 
-# remember LEG SECONDS: for list_legs and scripts/test_minutes.
+# remember LEG SECONDS: for list_legs.
 remember() {
   mkdir -p build
   printf '%s\t%s\t%s\t%s\n' "$1" "$mode" "$2" "$(date --utc +%Y-%m-%dT%H:%MZ)" >>"$times"
