@@ -21,7 +21,9 @@ install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/sta
         DESTINATION ${stash_package_dir})
 
 # Flags, not Requires.private: pkg-config wants the files of those packages even where nobody links statically.
-set(stash_private_libraries "-lfmt -lhwy -lstdc++ -lpthread")
+list(TRANSFORM stash_cxx_runtime PREPEND -l OUTPUT_VARIABLE stash_private_libraries)
+list(JOIN stash_private_libraries " " stash_private_libraries)
+string(PREPEND stash_private_libraries "-lfmt -lhwy -lpthread ")
 if(STASH_USES_LP_SOLVER STREQUAL "clp")
   list(JOIN CLP_LDFLAGS " " stash_solver_flags)
   string(PREPEND stash_private_libraries "${stash_solver_flags} ")

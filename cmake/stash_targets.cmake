@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers that give every target of the project the same language level, warnings and sanitizers.
 
+# What the linker of another language than C++ lacks for code that was compiled as C++.
+set(stash_cxx_runtime ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(FILTER stash_cxx_runtime INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|c\\+\\+abi|m)$")
+list(REMOVE_DUPLICATES stash_cxx_runtime)
+if(NOT stash_cxx_runtime)
+  set(stash_cxx_runtime stdc++ m)
+endif()
+
 function(stash_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON

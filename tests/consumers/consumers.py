@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and runs projects that use the library the three ways that the README names.
 
-usage: consumers.py install|find_package|pkg_config|layouts|add_subdirectory SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
+usage: consumers.py WAY SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
+WAY is install, find_package, c_only, pkg_config, layouts or add_subdirectory.
 SOURCE and BUILD are the library's, WORK is a folder for what the tests write.
 """
 
@@ -11,12 +12,18 @@ import subprocess
 import sys
 
 
-def run(*command, environment=None):
+def attempt(*command, environment=None):
+    """Exit status and what was printed."""
     result = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(f"$ {' '.join(command)}\n{result.stdout}", flush=True)
-    if result.returncode != 0:
-        sys.exit(f"failed with status {result.returncode}")
-    return result.stdout
+    return result.returncode, result.stdout
+
+
+def run(*command, environment=None):
+    status, printed = attempt(*command, environment=environment)
+    if status != 0:
+        sys.exit(f"failed with status {status}")
+    return printed
 
 
 def run_consumer(program, environment=None):
@@ -29,10 +36,22 @@ def fresh(folder):
     return folder
 
 
-def configure(project, build, compilers, *options):
+def configuring(project, build, compilers, *options):
     # CMake's own choice would be make, which nothing else here needs.
-    run("cmake", "-G", "Ninja", "-S", project, "-B", build, f"-DCMAKE_CXX_COMPILER={compilers[0]}",
-        f"-DCMAKE_C_COMPILER={compilers[1]}", *options)
+    return ("cmake", "-G", "Ninja", "-S", project, "-B", build, f"-DCMAKE_CXX_COMPILER={compilers[0]}",
+            f"-DCMAKE_C_COMPILER={compilers[1]}", *options)
+
+
+def configure(project, build, compilers, *options):
+    run(*configuring(project, build, compilers, *options))
+
+
+def package_flags(work):
+    """Of the installed library, by pkg-config that finds no other package."""
+    places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
+    alone = dict(os.environ, PKG_CONFIG_PATH=places[0], PKG_CONFIG_LIBDIR=places[0])
+    rpath = run("pkg-config", "--variable=libdir", "stash", environment=alone).strip()
+    return [*run("pkg-config", "--cflags", "--libs", "stash", environment=alone).split(), f"-Wl,-rpath,{rpath}"]
 
 
 def install(source, build, work, compilers):
@@ -59,15 +78,23 @@ def find_package(source, build, work, compilers):
         run_consumer(f"{alone}/{program}")
 
 
+def c_only(source, build, work, compilers):
+    to = fresh(f"{work}/c_only")
+    configure(f"{source}/tests/consumers/c_only", to, compilers, f"-DCMAKE_PREFIX_PATH={work}/installed")
+    run("cmake", "--build", to)
+    run_consumer(f"{to}/consumer_static")
+    if "libstash.so" in run("ldd", f"{to}/consumer_static"):
+        sys.exit("consumer_static is linked with the shared library")
+
+
 def pkg_config(source, build, work, compilers):
     to = fresh(f"{work}/pkg_config")
     os.makedirs(to)
     places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
     libraries = os.path.dirname(places[0])
-    environment = dict(os.environ, PKG_CONFIG_PATH=places[0], LD_LIBRARY_PATH=libraries)
-    # PKG_CONFIG_LIBDIR: no other package is there to be found.
-    alone = dict(environment, PKG_CONFIG_LIBDIR=places[0])
-    flags = run("pkg-config", "--cflags", "--libs", "stash", environment=alone).split()
+    # Nothing else tells programs where the library lies, in a folder that the system does not search.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    flags = package_flags(work)
     run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{to}/consumer_c")
     run_consumer(f"{to}/consumer_c", environment)
     run(compilers[0], "-std=c++20", f"{source}/tests/consumers/find_package/consumer.cpp", *flags, "-o", f"{to}/consumer")
@@ -76,10 +103,11 @@ def pkg_config(source, build, work, compilers):
     only_static = f"{to}/static"
     os.makedirs(only_static)
     shutil.copy(f"{libraries}/libstash.a", only_static)
-    static = run("pkg-config", "--static", "--libs", "stash", environment=environment).split()
+    static = run("pkg-config", "--static", "--libs", "stash",
+                 environment=dict(environment, PKG_CONFIG_PATH=places[0])).split()
     static = [flag for flag in static if not flag.startswith("-L")]
     include = [flag for flag in flags if flag.startswith("-I")]
-    run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *include, f"-L{only_static}", *static, "-lm",
+    run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *include, f"-L{only_static}", *static,
         "-o", f"{to}/consumer_static")
     run_consumer(f"{to}/consumer_static")
 
@@ -135,7 +163,7 @@ def add_subdirectory(source, build, work, compilers):
     shutil.rmtree(to)
 
 
-WAYS = {"install": install, "find_package": find_package, "pkg_config": pkg_config, "layouts": layouts,
+WAYS = {"install": install, "find_package": find_package, "c_only": c_only, "pkg_config": pkg_config, "layouts": layouts,
         "add_subdirectory": add_subdirectory}
 
 if __name__ == "__main__":
