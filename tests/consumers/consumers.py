@@ -2,11 +2,13 @@
 """Builds and runs projects that use the library the three ways that the README names.
 
 usage: consumers.py WAY SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
-WAY is install, find_package, c_only, pkg_config, layouts or add_subdirectory.
+WAY is install, find_package, c_only, pkg_config, layouts, add_subdirectory or host_flags.
 SOURCE and BUILD are the library's, WORK is a folder for what the tests write.
 """
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -163,8 +165,78 @@ def add_subdirectory(source, build, work, compilers):
     shutil.rmtree(to)
 
 
+# What a project may give to all of its targets, and what the library's own targets answer behind it.
+ANSWERS = {"-ffast-math": "-fno-fast-math", "-funsafe-math-optimizations": "-fno-fast-math",
+           "-ffp-contract=fast": "-ffp-contract=off", "-fno-exceptions": "-fexceptions", "-fno-rtti": "-frtti",
+           "-funsigned-char": "-fsigned-char", "-fno-threadsafe-statics": "-fthreadsafe-statics",
+           "-Werror": "-Wno-error"}
+LINK_ANSWERS = {"-ffast-math": "-fno-fast-math", "-funsafe-math-optimizations": "-fno-unsafe-math-optimizations"}
+
+
+def check_order(command, answers):
+    words = command.split()
+    for flag, answer in answers.items():
+        if flag not in words:
+            sys.exit(f"no {flag} in: {command}")
+        if answer not in words or words[::-1].index(answer) > words[::-1].index(flag):
+            sys.exit(f"no {answer} behind {flag} in: {command}")
+
+
+def refused(sentence, *command):
+    status, printed = attempt(*command)
+    if status == 0 or sentence not in " ".join(printed.split()):
+        sys.exit(f"expected to be refused with '{sentence}'")
+
+
+def host_flags(source, build, work, compilers):
+    """Flags that a project has for all of its targets change no result and no error of the library in it."""
+    to = fresh(f"{work}/host_flags")
+    project = f"{source}/tests/consumers/host_flags"
+    os.makedirs(to)
+    run(compilers[0], "-std=c++20", f"{project}/numbers.cpp", f"{project}/thrown.cpp", *package_flags(work),
+        "-o", f"{to}/reference")
+    expected = run(f"{to}/reference")
+
+    # Of Highway's loops only those for the compiler's own target, which take a tenth of the time.
+    quick = "-DHWY_COMPILE_ONLY_STATIC"
+    everything = f"{quick} -O1 -march=native {' '.join(ANSWERS)}"
+    for name, *options in (("all", f"-DCMAKE_CXX_FLAGS={everything}", "-DCMAKE_BUILD_TYPE=", "-DCMAKE_UNITY_BUILD=ON",
+                            "-DCMAKE_CXX_STANDARD=17"),
+                           ("ofast", f"-DCMAKE_CXX_FLAGS={quick}", "-DCMAKE_BUILD_TYPE=Release",
+                            "-DCMAKE_CXX_FLAGS_RELEASE=-Ofast")):
+        here = f"{to}/{name}"
+        configure(project, here, compilers, f"-DSTASH_SOURCE_DIR={source}", *options)
+        run("cmake", "--build", here, "--target", "numbers")
+        if run(f"{here}/numbers") != expected:
+            sys.exit(f"{name}: other numbers than those of the installed library")
+
+    # All of the library is compiled as the part that was built here.
+    commands = run("ninja", "-C", f"{to}/all", "-t", "commands", "stash_shared").splitlines()
+    compiled = [command for command in commands if re.search(rf" -c {re.escape(source)}/src/", command)]
+    if len(compiled) < 50:
+        sys.exit("the commands that compile the library were not found")
+    for command in compiled:
+        check_order(command, ANSWERS)
+    linked = [command for command in commands if " -shared " in command]
+    if len(linked) != 1:
+        sys.exit("the command that links the library was not found")
+    check_order(linked[0], LINK_ANSWERS)
+
+    if platform.machine() == "x86_64" and "clang" not in run(compilers[0], "--version"):
+        here = f"{to}/x87"
+        configure(project, here, compilers, f"-DSTASH_SOURCE_DIR={source}", "-DCMAKE_CXX_FLAGS=-mfpmath=387")
+        refused("Stash: float has to be computed as float", "cmake", "--build", here, "--target",
+                "stash/src/encoders/CMakeFiles/stash_encoders.dir/values.cpp.o")
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if nvcc:
+        refused("Stash: the kernels cannot be compiled with --use_fast_math",
+                *configuring(project, f"{to}/cuda", compilers, f"-DSTASH_SOURCE_DIR={source}", "-DSTASH_ENABLE_CUDA=ON",
+                             f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCMAKE_CUDA_FLAGS=--use_fast_math"))
+    shutil.rmtree(to)
+
+
 WAYS = {"install": install, "find_package": find_package, "c_only": c_only, "pkg_config": pkg_config, "layouts": layouts,
-        "add_subdirectory": add_subdirectory}
+        "add_subdirectory": add_subdirectory, "host_flags": host_flags}
 
 if __name__ == "__main__":
     if len(sys.argv) < 5 or sys.argv[1] not in WAYS:
