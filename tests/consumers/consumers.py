@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 
 def attempt(*command, environment=None):
@@ -116,7 +117,8 @@ def pkg_config(source, build, work, compilers):
 
 def layouts(source, build, work, compilers):
     """Wherever libraries and headers are installed, pkg-config and find_package say so."""
-    to = fresh(f"{work}/layouts")
+    # Outside of the source tree, below which CMake exports no absolute folder.
+    to = tempfile.mkdtemp()
     built = os.path.dirname(next(os.path.join(root, "libstash.a") for root, _, files in os.walk(build)
                                  if "libstash.a" in files and work not in root))
     for name, libraries, headers in (("one", "lib", "include"),
@@ -124,7 +126,8 @@ def layouts(source, build, work, compilers):
                                      ("three", "lib/machine/stash", "include"),
                                      ("libraries", f"{to}/apart/lib", "include"),
                                      ("headers", "lib64", f"{to}/apart/include"),
-                                     ("both", f"{to}/both/apart/lib", f"{to}/both/apart/include")):
+                                     ("both", f"{to}/both/apart/lib", f"{to}/both/apart/include"),
+                                     ("below", f"{to}/below/made/lib/machine", f"{to}/below/made/include")):
         here = f"{to}/{name}"
         configure(source, f"{here}/build", compilers, "-DCMAKE_BUILD_TYPE=Release", "-DSTASH_BUILD_EXECUTOR=OFF",
                   "-DSTASH_BUILD_TESTS=OFF", "-DSTASH_BUILD_EXAMPLES=OFF", f"-DCMAKE_INSTALL_PREFIX={here}/made",
@@ -144,6 +147,13 @@ def layouts(source, build, work, compilers):
             said = run("pkg-config", f"--variable={variable}", "stash", environment=environment).strip()
             if os.path.realpath(said) != os.path.realpath(expected):
                 sys.exit(f"{name}: {variable} is {said}, expected {expected}")
+        if libraries.startswith(f"{here}/made/"):
+            # As with DESTDIR: the same tree, below another folder.
+            shutil.copytree(f"{here}/made", f"{here}/staged", symlinks=True)
+            staged = dict(environment, PKG_CONFIG_LIBDIR=f"{libraries}/pkgconfig".replace("/made/", "/staged/"))
+            said = run("pkg-config", "--variable=includedir", "stash", environment=staged).strip()
+            if not os.path.exists(f"{said}/stash/c_api.h") or "/staged/" not in said:
+                sys.exit(f"{name}: includedir is {said}, expected one that lies below {here}/staged")
         flags = run("pkg-config", "--cflags", "--libs", "stash", environment=environment).split()
         run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{here}/consumer_c")
         run_consumer(f"{here}/consumer_c", environment)
