@@ -7,6 +7,9 @@
 set(stash_language_options "SHELL:-fno-fast-math -ffp-contract=off -fexceptions -frtti -fsigned-char -fthreadsafe-statics")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   string(APPEND stash_language_options " -fno-single-precision-constant -fno-allow-store-data-races")
+else()
+  # clang warns of -fno-fast-math where products were contracted before it, and contracts them again behind it.
+  string(REPLACE "SHELL:" "SHELL:-ffp-contract=off " stash_language_options "${stash_language_options}")
 endif()
 # With -ffast-math gcc and clang link what makes programs take denormals for zeros, gcc 12 into shared libraries, too. Only
 # another level takes back -Ofast.
