@@ -21,7 +21,9 @@ install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/sta
         DESTINATION ${stash_package_dir})
 
 # Flags, not Requires.private: pkg-config wants the files of those packages even where nobody links statically.
-set(stash_private_libraries "-lfmt -lhwy -lstdc++ -lpthread")
+list(TRANSFORM stash_cxx_runtime PREPEND -l OUTPUT_VARIABLE stash_private_libraries)
+list(JOIN stash_private_libraries " " stash_private_libraries)
+string(PREPEND stash_private_libraries "-lfmt -lhwy -lpthread ")
 if(STASH_USES_LP_SOLVER STREQUAL "clp")
   list(JOIN CLP_LDFLAGS " " stash_solver_flags)
   string(PREPEND stash_private_libraries "${stash_solver_flags} ")
@@ -32,18 +34,26 @@ if(STASH_ENABLE_CUDA)
   # Where they lie, the toolkit's user knows.
   string(APPEND stash_private_libraries " -lcudart_static -ldl -lrt")
 endif()
-# Where the file lies says where the rest is, so that an installed tree can be moved. An absolute folder stays where it is:
-# with one for libraries the prefix is the one of configuring, as it is for CMake's own package.
+# Where the file lies says where the rest is, so that an installed tree can be moved. An absolute folder for libraries that
+# is not below the prefix stays where it is, and the prefix with it is the one of configuring, as it is for CMake's own package.
 set(stash_pc_libdir "\${pcfiledir}/..")
-if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
-  set(stash_pc_prefix ${CMAKE_INSTALL_PREFIX})
-else()
-  cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig
-             OUTPUT_VARIABLE stash_pc_up)
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} NORMALIZE OUTPUT_VARIABLE stash_pc_up)
+cmake_path(IS_PREFIX CMAKE_INSTALL_PREFIX "${stash_pc_up}" NORMALIZE stash_pc_follows)
+if(stash_pc_follows)
+  cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${stash_pc_up}/pkgconfig OUTPUT_VARIABLE stash_pc_up)
   set(stash_pc_prefix "\${pcfiledir}/${stash_pc_up}")
+else()
+  set(stash_pc_prefix ${CMAKE_INSTALL_PREFIX})
 endif()
 set(stash_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
-if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" AND stash_pc_follows)
+  # Headers below the same prefix follow as well.
+  cmake_path(IS_PREFIX CMAKE_INSTALL_PREFIX "${stash_pc_includedir}" NORMALIZE stash_pc_follows)
+  if(stash_pc_follows)
+    cmake_path(RELATIVE_PATH stash_pc_includedir BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX})
+  endif()
+endif()
+if(NOT IS_ABSOLUTE "${stash_pc_includedir}")
   string(PREPEND stash_pc_includedir "\${prefix}/")
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stash.pc.in ${PROJECT_BINARY_DIR}/stash.pc @ONLY)

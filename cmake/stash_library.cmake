@@ -27,6 +27,10 @@ endfunction()
 
 find_package(hwy REQUIRED)
 stash_add_user_library(static STATIC)
+# Where C++ is enabled CMake links with its compiler by itself.
+foreach(library IN LISTS stash_cxx_runtime)
+  target_link_libraries(stash_static PRIVATE $<$<NOT:$<LINK_LANGUAGE:CXX>>:${library}>)
+endforeach()
 stash_add_user_library(shared SHARED)
 # Before 1.0 every minor version may change the ABI of the C++ door.
 set_target_properties(stash_shared PROPERTIES VERSION ${PROJECT_VERSION}

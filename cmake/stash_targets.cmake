@@ -1,16 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers that give every target of the project the same language level, warnings and sanitizers.
 
+# What results and errors rest on. A target's options stand behind the flags that a project which adds this one has for all
+# of its targets, and win. NaN, infinities and signs of zero are values; a*b+c is not contracted differently from call to
+# call; errors are exceptions. One string, because of options that come twice CMake drops the second.
+set(stash_language_options "SHELL:-fno-fast-math -ffp-contract=off -fexceptions -frtti -fsigned-char -fthreadsafe-statics")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  string(APPEND stash_language_options " -fno-single-precision-constant -fno-allow-store-data-races")
+else()
+  # clang warns of -fno-fast-math where products were contracted before it, and contracts them again behind it.
+  string(REPLACE "SHELL:" "SHELL:-ffp-contract=off " stash_language_options "${stash_language_options}")
+endif()
+# With -ffast-math gcc and clang link what makes programs take denormals for zeros, gcc 12 into shared libraries, too. Only
+# another level takes back -Ofast.
+set(stash_linker_options "SHELL:-O3 -fno-fast-math -fno-unsafe-math-optimizations")
+
+# What the linker of another language than C++ lacks for code that was compiled as C++.
+set(stash_cxx_runtime ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+list(FILTER stash_cxx_runtime INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|c\\+\\+abi|m)$")
+list(REMOVE_DUPLICATES stash_cxx_runtime)
+if(NOT stash_cxx_runtime)
+  set(stash_cxx_runtime stdc++ m)
+endif()
+
 function(stash_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON
-                                             CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+                                             CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+                                             UNITY_BUILD OFF)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
                                            -Wno-missing-field-initializers)
-  # Bit-exact results on every path: the compiler must not contract a*b+c differently from call to call.
-  target_compile_options(${target} PRIVATE -ffp-contract=off)
+  target_compile_options(${target} PRIVATE ${stash_language_options})
+  target_link_options(${target} PRIVATE ${stash_linker_options})
   if(STASH_WARNINGS_AS_ERRORS)
     target_compile_options(${target} PRIVATE -Werror)
+  elseif(NOT stash_IS_TOP_LEVEL)
+    # Which warnings are errors another project decides for its own sources.
+    target_compile_options(${target} PRIVATE -Wno-error)
+    set_target_properties(${target} PROPERTIES COMPILE_WARNING_AS_ERROR OFF)
   endif()
   if(STASH_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)

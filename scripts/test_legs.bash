@@ -156,7 +156,11 @@ tests_named() {
   ctest --test-dir "${2-build/ci}" --show-only --tests-regex "$1" | sed -n 's/^ *Test *#[0-9]*: //p'
 }
 
-all_tests() { ctest --preset ci --parallel "$jobs"; }
+all_tests() {
+  local without=()
+  if [[ $mode == core ]]; then without=(--label-exclude '^slow$'); fi
+  ctest --preset ci --parallel "$jobs" "${without[@]}"
+}
 
 named_tests() {
   local name

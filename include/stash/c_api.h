@@ -38,12 +38,15 @@
 #include "stash/visibility.h"
 
 #ifdef __cplusplus
+/* Says so itself, for those who include headers for C within extern "C". */
+extern "C++" {
 /** What STASH_INIT gives in C++. */
 template <class Struct>
 inline Struct stash_initial() {
   Struct s{};
   s.struct_size = sizeof(Struct);
   return s;
+}
 }
 /** A structure of this type with its size set and all else zero. */
 #define STASH_INIT(type) stash_initial<type>()

@@ -13,6 +13,15 @@
 
 #include "stash/encoding.hpp"
 
+// The project's own targets take back such flags; nothing else compiles these sources without a word.
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0)
+#error "Stash: NaN and infinities are values here: compile without -ffast-math and its parts"
+#endif
+#if defined(__FLT_EVAL_METHOD__) && \
+    (__FLT_EVAL_METHOD__ < 0 || __FLT_EVAL_METHOD__ == 1 || __FLT_EVAL_METHOD__ == 2)
+#error "Stash: float has to be computed as float: on x86 compile with -mfpmath=sse"
+#endif
+
 namespace stash::detail {
 
 // A format: magnitudes up to largest_finite are numbers. If ieee, the magnitudes with all exponent bits set

@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds and runs projects that use the library the three ways that the README names.
 
-usage: consumers.py install|find_package|pkg_config|layouts|add_subdirectory SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
+usage: consumers.py WAY SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
+WAY is install, find_package, c_only, pkg_config, layouts, add_subdirectory or host_flags.
 SOURCE and BUILD are the library's, WORK is a folder for what the tests write.
 """
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 
-def run(*command, environment=None):
+def attempt(*command, environment=None):
+    """Exit status and what was printed."""
     result = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(f"$ {' '.join(command)}\n{result.stdout}", flush=True)
-    if result.returncode != 0:
-        sys.exit(f"failed with status {result.returncode}")
-    return result.stdout
+    return result.returncode, result.stdout
+
+
+def run(*command, environment=None):
+    status, printed = attempt(*command, environment=environment)
+    if status != 0:
+        sys.exit(f"failed with status {status}")
+    return printed
 
 
 def run_consumer(program, environment=None):
@@ -30,10 +39,22 @@ def fresh(folder):
     return folder
 
 
-def configure(project, build, compilers, *options):
+def configuring(project, build, compilers, *options):
     # CMake's own choice would be make, which nothing else here needs.
-    run("cmake", "-G", "Ninja", "-S", project, "-B", build, f"-DCMAKE_CXX_COMPILER={compilers[0]}",
-        f"-DCMAKE_C_COMPILER={compilers[1]}", *options)
+    return ("cmake", "-G", "Ninja", "-S", project, "-B", build, f"-DCMAKE_CXX_COMPILER={compilers[0]}",
+            f"-DCMAKE_C_COMPILER={compilers[1]}", *options)
+
+
+def configure(project, build, compilers, *options):
+    run(*configuring(project, build, compilers, *options))
+
+
+def package_flags(work):
+    """Of the installed library, by pkg-config that finds no other package."""
+    places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
+    alone = dict(os.environ, PKG_CONFIG_PATH=places[0], PKG_CONFIG_LIBDIR=places[0])
+    rpath = run("pkg-config", "--variable=libdir", "stash", environment=alone).strip()
+    return [*run("pkg-config", "--cflags", "--libs", "stash", environment=alone).split(), f"-Wl,-rpath,{rpath}"]
 
 
 def install(source, build, work, compilers):
@@ -60,15 +81,23 @@ def find_package(source, build, work, compilers):
         run_consumer(f"{alone}/{program}")
 
 
+def c_only(source, build, work, compilers):
+    to = fresh(f"{work}/c_only")
+    configure(f"{source}/tests/consumers/c_only", to, compilers, f"-DCMAKE_PREFIX_PATH={work}/installed")
+    run("cmake", "--build", to)
+    run_consumer(f"{to}/consumer_static")
+    if "libstash.so" in run("ldd", f"{to}/consumer_static"):
+        sys.exit("consumer_static is linked with the shared library")
+
+
 def pkg_config(source, build, work, compilers):
     to = fresh(f"{work}/pkg_config")
     os.makedirs(to)
     places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
     libraries = os.path.dirname(places[0])
-    environment = dict(os.environ, PKG_CONFIG_PATH=places[0], LD_LIBRARY_PATH=libraries)
-    # PKG_CONFIG_LIBDIR: no other package is there to be found.
-    alone = dict(environment, PKG_CONFIG_LIBDIR=places[0])
-    flags = run("pkg-config", "--cflags", "--libs", "stash", environment=alone).split()
+    # Nothing else tells programs where the library lies, in a folder that the system does not search.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    flags = package_flags(work)
     run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{to}/consumer_c")
     run_consumer(f"{to}/consumer_c", environment)
     run(compilers[0], "-std=c++20", f"{source}/tests/consumers/find_package/consumer.cpp", *flags, "-o", f"{to}/consumer")
@@ -77,10 +106,11 @@ def pkg_config(source, build, work, compilers):
     only_static = f"{to}/static"
     os.makedirs(only_static)
     shutil.copy(f"{libraries}/libstash.a", only_static)
-    static = run("pkg-config", "--static", "--libs", "stash", environment=environment).split()
+    static = run("pkg-config", "--static", "--libs", "stash",
+                 environment=dict(environment, PKG_CONFIG_PATH=places[0])).split()
     static = [flag for flag in static if not flag.startswith("-L")]
     include = [flag for flag in flags if flag.startswith("-I")]
-    run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *include, f"-L{only_static}", *static, "-lm",
+    run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *include, f"-L{only_static}", *static,
         "-o", f"{to}/consumer_static")
     run_consumer(f"{to}/consumer_static")
 
@@ -100,7 +130,8 @@ def layouts_in(to, source, build, work, compilers):
                                      ("three", "lib/machine/stash", "include"),
                                      ("libraries", f"{to}/apart/lib", "include"),
                                      ("headers", "lib64", f"{to}/apart/include"),
-                                     ("both", f"{to}/both/apart/lib", f"{to}/both/apart/include")):
+                                     ("both", f"{to}/both/apart/lib", f"{to}/both/apart/include"),
+                                     ("below", f"{to}/below/made/lib/machine", f"{to}/below/made/include")):
         here = f"{to}/{name}"
         configure(source, f"{here}/build", compilers, "-DCMAKE_BUILD_TYPE=Release", "-DSTASH_BUILD_EXECUTOR=OFF",
                   "-DSTASH_BUILD_TESTS=OFF", "-DSTASH_BUILD_EXAMPLES=OFF", f"-DCMAKE_INSTALL_PREFIX={here}/made",
@@ -120,6 +151,13 @@ def layouts_in(to, source, build, work, compilers):
             said = run("pkg-config", f"--variable={variable}", "stash", environment=environment).strip()
             if os.path.realpath(said) != os.path.realpath(expected):
                 sys.exit(f"{name}: {variable} is {said}, expected {expected}")
+        if libraries.startswith(f"{here}/made/"):
+            # As with DESTDIR: the same tree, below another folder.
+            shutil.copytree(f"{here}/made", f"{here}/staged", symlinks=True)
+            staged = dict(environment, PKG_CONFIG_LIBDIR=f"{libraries}/pkgconfig".replace("/made/", "/staged/"))
+            said = run("pkg-config", "--variable=includedir", "stash", environment=staged).strip()
+            if not os.path.exists(f"{said}/stash/c_api.h") or "/staged/" not in said:
+                sys.exit(f"{name}: includedir is {said}, expected one that lies below {here}/staged")
         flags = run("pkg-config", "--cflags", "--libs", "stash", environment=environment).split()
         run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{here}/consumer_c")
         run_consumer(f"{here}/consumer_c", environment)
@@ -140,8 +178,78 @@ def add_subdirectory(source, build, work, compilers):
     shutil.rmtree(to)
 
 
-WAYS = {"install": install, "find_package": find_package, "pkg_config": pkg_config, "layouts": layouts,
-        "add_subdirectory": add_subdirectory}
+# What a project may give to all of its targets, and what the library's own targets answer behind it.
+ANSWERS = {"-ffast-math": "-fno-fast-math", "-funsafe-math-optimizations": "-fno-fast-math",
+           "-ffp-contract=fast": "-ffp-contract=off", "-fno-exceptions": "-fexceptions", "-fno-rtti": "-frtti",
+           "-funsigned-char": "-fsigned-char", "-fno-threadsafe-statics": "-fthreadsafe-statics",
+           "-Werror": "-Wno-error"}
+LINK_ANSWERS = {"-ffast-math": "-fno-fast-math", "-funsafe-math-optimizations": "-fno-unsafe-math-optimizations"}
+
+
+def check_order(command, answers):
+    words = command.split()
+    for flag, answer in answers.items():
+        if flag not in words:
+            sys.exit(f"no {flag} in: {command}")
+        if answer not in words or words[::-1].index(answer) > words[::-1].index(flag):
+            sys.exit(f"no {answer} behind {flag} in: {command}")
+
+
+def refused(sentence, *command):
+    status, printed = attempt(*command)
+    if status == 0 or sentence not in " ".join(printed.split()):
+        sys.exit(f"expected to be refused with '{sentence}'")
+
+
+def host_flags(source, build, work, compilers):
+    """Flags that a project has for all of its targets change no result and no error of the library in it."""
+    to = fresh(f"{work}/host_flags")
+    project = f"{source}/tests/consumers/host_flags"
+    os.makedirs(to)
+    run(compilers[0], "-std=c++20", f"{project}/numbers.cpp", f"{project}/thrown.cpp", *package_flags(work),
+        "-o", f"{to}/reference")
+    expected = run(f"{to}/reference")
+
+    # Of Highway's loops only those for the compiler's own target, which take a tenth of the time.
+    quick = "-DHWY_COMPILE_ONLY_STATIC"
+    everything = f"{quick} -O1 -march=native {' '.join(ANSWERS)}"
+    for name, *options in (("all", f"-DCMAKE_CXX_FLAGS={everything}", "-DCMAKE_BUILD_TYPE=", "-DCMAKE_UNITY_BUILD=ON",
+                            "-DCMAKE_CXX_STANDARD=17"),
+                           ("ofast", f"-DCMAKE_CXX_FLAGS={quick}", "-DCMAKE_BUILD_TYPE=Release",
+                            "-DCMAKE_CXX_FLAGS_RELEASE=-Ofast")):
+        here = f"{to}/{name}"
+        configure(project, here, compilers, f"-DSTASH_SOURCE_DIR={source}", *options)
+        run("cmake", "--build", here, "--target", "numbers")
+        if run(f"{here}/numbers") != expected:
+            sys.exit(f"{name}: other numbers than those of the installed library")
+
+    # All of the library is compiled as the part that was built here.
+    commands = run("ninja", "-C", f"{to}/all", "-t", "commands", "stash_shared").splitlines()
+    compiled = [command for command in commands if re.search(rf" -c {re.escape(source)}/src/", command)]
+    if len(compiled) < 50:
+        sys.exit("the commands that compile the library were not found")
+    for command in compiled:
+        check_order(command, ANSWERS)
+    linked = [command for command in commands if " -shared " in command]
+    if len(linked) != 1:
+        sys.exit("the command that links the library was not found")
+    check_order(linked[0], LINK_ANSWERS)
+
+    if platform.machine() == "x86_64" and "clang" not in run(compilers[0], "--version"):
+        here = f"{to}/x87"
+        configure(project, here, compilers, f"-DSTASH_SOURCE_DIR={source}", "-DCMAKE_CXX_FLAGS=-mfpmath=387")
+        refused("Stash: float has to be computed as float", "cmake", "--build", here, "--target",
+                "stash/src/encoders/CMakeFiles/stash_encoders.dir/values.cpp.o")
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
+    if nvcc:
+        refused("Stash: the kernels cannot be compiled with --use_fast_math",
+                *configuring(project, f"{to}/cuda", compilers, f"-DSTASH_SOURCE_DIR={source}", "-DSTASH_ENABLE_CUDA=ON",
+                             f"-DCMAKE_CUDA_COMPILER={nvcc}", "-DCMAKE_CUDA_FLAGS=--use_fast_math"))
+    shutil.rmtree(to)
+
+
+WAYS = {"install": install, "find_package": find_package, "c_only": c_only, "pkg_config": pkg_config, "layouts": layouts,
+        "add_subdirectory": add_subdirectory, "host_flags": host_flags}
 
 if __name__ == "__main__":
     if len(sys.argv) < 5 or sys.argv[1] not in WAYS:

@@ -9,11 +9,12 @@
 #include "data/dataset.hpp"
 #include "data/gz.hpp"
 #include "data/support.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::data::test {
 namespace {
 
-constexpr int executions = 100000;
+const std::uint64_t executions = stash_test::cases(100000);
 
 /// Changes one to four places: a bit, a byte, an extreme value in a u32 field of the header, or the length.
 class mutator {
@@ -74,8 +75,8 @@ void expect_consistent(const dataset& d) {
 /// happen, or the mutations would test nothing.
 template <class Parse>
 void run(const Parse& parse) {
-  int accepted = 0, rejected = 0;
-  for (int i = 0; i < executions; ++i) {
+  std::uint64_t accepted = 0, rejected = 0;
+  for (std::uint64_t i = 0; i < executions; ++i) {
     try {
       parse(static_cast<std::uint32_t>(i + 1));
       ++accepted;

@@ -268,7 +268,7 @@ TEST_P(failing_step, every_allocation_in_turn) {
 
 // Copies fail and maps do not fit, again and again: the weights are those of a run that nothing disturbed.
 TEST_P(failing_step, ten_thousand_steps) {
-  const int steps = sanitized ? 100 : GetParam() ? 2'000 : 10'000;
+  const int steps = sanitized ? 100 : static_cast<int>(stash_test::cases(GetParam() ? 2'000 : 10'000));
   executor undisturbed(p, {});
   undisturbed.initialise(5);
   executor_options o = options_with(nullptr);

@@ -42,7 +42,7 @@ std::int64_t smallest_moved(const plan& p) {
 TEST(bound_rules, plans_outside_its_rules_are_refused) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   using enum plan_fault;
-  for (const plan& sound : tight_plans(6)) {
+  for (const plan& sound : tight_plans(stash_test::only_part() ? 2 : 6)) {
     SCOPED_TRACE(sound.network.name);
     ASSERT_EQ(findings_of(sound), "");
     const auto moved = std::find_if(sound.choices.begin(), sound.choices.end(),
@@ -96,7 +96,7 @@ void compress_times(plan& p, double share) {
 TEST(bound_rules, times_that_the_machine_cannot_reach_are_refused) {
   if (!can_relax()) GTEST_SKIP() << "built without a solver";
   constexpr plan_fault bad = plan_fault::bad_times;
-  for (const plan& sound : tight_plans(6)) {
+  for (const plan& sound : tight_plans(stash_test::only_part() ? 2 : 6)) {
     SCOPED_TRACE(sound.network.name);
     ASSERT_EQ(findings_of(sound), "");
     const auto first = [&](plan& p, step_kind kind) -> step_time& {
@@ -150,7 +150,7 @@ TEST(bound_rules, times_that_the_machine_cannot_reach_are_refused) {
 // The sum counts, whatever the copies do.
 TEST(bound_rules, codecs_take_their_time) {
   std::uint64_t noticed = 0;
-  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
+  for_each_plan(stash_test::only_part() ? 12 : 40, 1, [&](const plan& sound, const plan_options&) {
     const bool waits = std::any_of(sound.steps.begin(), sound.steps.end(),
                                    [](const step& s) { return s.kind >= step_kind::copy_out; });
     double saved = 0.0;
@@ -168,7 +168,7 @@ TEST(bound_rules, codecs_take_their_time) {
     ++noticed;
     return true;
   });
-  EXPECT_GT(noticed, 10U);
+  EXPECT_GT(noticed, stash_test::cases(10));
 }
 
 TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
@@ -197,7 +197,7 @@ TEST(bound_rules, plans_with_a_small_host_keep_to_it) {
 
 TEST(bound_rules, forms_outside_the_rules_are_refused) {
   std::uint64_t refused = 0;
-  for_each_plan(40, 1, [&](const plan& sound, const plan_options&) {
+  for_each_plan(stash_test::cases(40), 1, [&](const plan& sound, const plan_options&) {
     for (std::size_t s = 0; s < sound.choices.size(); ++s) {
       const stash_choice& c = sound.choices[s];
       if (c.kind == stash_kind::none) continue;
@@ -212,7 +212,7 @@ TEST(bound_rules, forms_outside_the_rules_are_refused) {
     }
     return true;
   });
-  EXPECT_GT(refused, 100U);
+  EXPECT_GT(refused, stash_test::cases(100));
 }
 
 TEST(bound_rules, forgotten_configurations_are_noticed) {
@@ -222,7 +222,7 @@ TEST(bound_rules, forgotten_configurations_are_noticed) {
       {"fp8", "bitmap_fp8"}};
   for (const std::vector<std::string>& forms : forgotten) {
     int plans = 0, noticed = 0;
-    for (std::uint64_t n = 0; n < 400 && noticed < 2; ++n) {
+    for (std::uint64_t n = 0; n < 400 && noticed < (stash_test::only_part() ? 1 : 2); ++n) {
       const std::uint64_t seed = n / 2;
       plan_options o = timed_options(seed);
       o.chosen_policy = forms[0] == "fp8" ? policy::fp8 : policy::lossless;

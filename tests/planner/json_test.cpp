@@ -15,6 +15,7 @@
 #include "planner/names.hpp"
 #include "planner/sample_graph.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner {
 namespace {
@@ -561,10 +562,10 @@ std::string mutated(std::string text, std::mt19937& rng) {
 }
 
 template <class Read>
-void mutate_many(const std::string& good, Read read, int count, unsigned seed) {
+void mutate_many(const std::string& good, Read read, std::uint64_t count, unsigned seed) {
   std::mt19937 rng(seed);
   int accepted = 0;
-  for (int i = 0; i < count; ++i) {
+  for (std::uint64_t i = 0; i < count; ++i) {
     const std::string text = mutated(good, rng);
     try {
       const auto value = read(text);
@@ -580,8 +581,8 @@ void mutate_many(const std::string& good, Read read, int count, unsigned seed) {
 }
 
 TEST(json, mutated_text_parses_or_is_refused) {
-  mutate_many(to_json(sample_graph()), graph_from_json, 10000, 1);
-  mutate_many(to_json(plan_without_defaults()), plan_from_json, 10000, 2);
+  mutate_many(to_json(sample_graph()), graph_from_json, stash_test::cases(10000), 1);
+  mutate_many(to_json(plan_without_defaults()), plan_from_json, stash_test::cases(10000), 2);
 }
 
 TEST(names, every_name_reads_back) {

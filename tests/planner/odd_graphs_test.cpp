@@ -15,6 +15,7 @@
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner {
 namespace {
@@ -337,8 +338,8 @@ graph random_ops(std::uint64_t seed) {
 }
 
 TEST(odd_graphs, random_ops_get_valid_plans_within_their_budgets) {
-  int plans = 0, refusals = 0;
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+  std::uint64_t plans = 0, refusals = 0;
+  for (std::uint64_t seed = 0; seed < stash_test::cases(400); ++seed) {
     SCOPED_TRACE(seed);
     const graph g = random_ops(seed);
     try {
@@ -371,8 +372,8 @@ TEST(odd_graphs, random_ops_get_valid_plans_within_their_budgets) {
       ++refusals;
     }
   }
-  EXPECT_GT(plans, 200);
-  EXPECT_GT(refusals, 50);
+  EXPECT_GT(plans, stash_test::cases(200));
+  EXPECT_GT(refusals, stash_test::cases(50));
 }
 
 }  // namespace

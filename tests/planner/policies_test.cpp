@@ -11,6 +11,7 @@
 #include "planner/sweep.hpp"
 #include "planner/validator.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner::testing {
 namespace {
@@ -270,7 +271,7 @@ plan_options fast_options(std::uint64_t seed, policy chosen) {
 
 TEST(policies, plans_of_random_graphs_are_valid_and_never_faster_than_the_bound) {
   std::size_t plans = 0, moved = 0;
-  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+  for (std::uint64_t seed = 0; seed < stash_test::cases(80); ++seed) {
     const graph g = random_graph(seed);
     plan_options all = fast_options(seed, policy::automatic);
     all.values = {value_format::fp16};

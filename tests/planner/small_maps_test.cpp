@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <utility>
+#include <vector>
 
 #include "models/models.hpp"
 #include "planner/plan_answers.hpp"
 #include "planner/sweep.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner::testing {
 namespace {
@@ -68,12 +70,16 @@ TEST(small_maps, work_that_no_step_shows_is_not_waited_for) {
 TEST(small_maps, plans_are_valid_whatever_the_policy_and_the_machine) {
   constexpr policy policies[] = {policy::none, policy::lossless, policy::fp16,     policy::fp8,
                                  policy::gist, policy::layrub,   policy::swap_only};
+  const std::vector<const char*> machines =
+      stash_test::only_part() ? std::vector{"rtx"} : std::vector{"cpu", "rtx", "a100"};
+  const std::vector<std::int64_t> batches =
+      stash_test::only_part() ? std::vector<std::int64_t>{3} : std::vector<std::int64_t>{1, 3};
   std::size_t plans = 0, with_codecs = 0;
   for (const char* name : {"lenet", "resnet20", "lstm_lm", "seq2seq", "bert_base", "gpt2_small"}) {
-    for (const std::int64_t batch : {1, 3}) {
+    for (const std::int64_t batch : batches) {
       const graph g = small_graph(name, batch);
       for (const policy chosen : policies) {
-        for (const char* machine : {"cpu", "rtx", "a100"}) {
+        for (const char* machine : machines) {
           plan_sweep sweep(g, options_on(machine, chosen));
           const std::int64_t maps = sweep.baseline_bytes() - sweep.beside_bytes();
           for (const int percent : {60, 80, 110}) {
@@ -95,8 +101,8 @@ TEST(small_maps, plans_are_valid_whatever_the_policy_and_the_machine) {
     }
   }
   std::printf("%zu plans, %zu with codecs\n", plans, with_codecs);
-  EXPECT_GT(plans, 350U);
-  EXPECT_GT(with_codecs, 120U);
+  EXPECT_GT(plans, stash_test::cases(350));
+  EXPECT_GT(with_codecs, stash_test::cases(120));
 }
 
 }  // namespace

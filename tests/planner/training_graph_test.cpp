@@ -13,6 +13,7 @@
 #include "planner/random_network.hpp"
 #include "planner/symbolic_step.hpp"
 #include "stash/error.hpp"
+#include "support/test_depth.hpp"
 
 namespace stash::planner {
 namespace {
@@ -472,7 +473,7 @@ TEST_F(training_graph_test, refuses_to_norm_a_flattened_map) {
 
 TEST(training_graph, random_networks_compute_the_same_step) {
   std::size_t in_place = 0, copies = 0, slices = 0, accumulated = 0, joined = 0;
-  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+  for (std::uint64_t seed = 0; seed < stash_test::cases(5000); ++seed) {
     SCOPED_TRACE(seed);
     const network net = testing::random_network(seed).make();
     const graph g = make_training_graph(net, 3);
@@ -491,7 +492,7 @@ TEST(training_graph, random_networks_compute_the_same_step) {
   }
   // The networks must really contain what they are meant to test.
   for (const std::size_t count : {in_place, copies, accumulated, slices, joined})
-    EXPECT_GT(count, 1000U);
+    EXPECT_GT(count, stash_test::cases(1000));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 /// \file
 /// How many of their cases tests try that go over many of one kind: seeds, budgets, orders of events.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -15,9 +16,10 @@ inline bool only_part() {
   return depth != nullptr && std::strcmp(depth, "part") == 0;
 }
 
-/// All of them, or a quarter: for the number of cases, and for what a test expects to have seen among them.
+/// All of them, or a tenth, at least one: for the number of cases, and for what a test expects to have seen
+/// among them.
 inline std::uint64_t cases(std::uint64_t all) {
-  return only_part() ? all / 4 : all;
+  return only_part() ? std::max<std::uint64_t>(1, all / 10) : all;
 }
 
 }  // namespace stash_test
