@@ -8,14 +8,9 @@
 
 namespace stash_tf {
 
-namespace {
-
-// Arguments and results are not part of a function's body: no control edge may touch them.
 bool is_outside(const std::string& op) {
   return op == "_Arg" || op == "_DeviceArg" || op == "_Retval" || op == "_DeviceRetval";
 }
-
-}  // namespace
 
 control_flow::control_flow(const graph_view& graph, const std::vector<int>& order)
     : graph_(graph), loops_(graph, order) {

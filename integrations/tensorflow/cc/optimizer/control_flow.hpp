@@ -4,6 +4,7 @@
 /// Loops and branches of a graph whose control flow has been lowered to Switch, Merge, Enter and Exit: which
 /// nodes may wait for which without changing what runs.
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "optimizer/loops.hpp"
 
 namespace stash_tf {
+
+/// Arguments and results are not part of a function's body: no control edge may touch them.
+bool is_outside(const std::string& op);
 
 class control_flow {
  public:

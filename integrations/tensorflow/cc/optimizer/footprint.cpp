@@ -21,6 +21,7 @@
 #include "optimizer/runs.hpp"
 #include "optimizer/scratch.hpp"
 #include "optimizer/variable_reads.hpp"
+#include "optimizer/views.hpp"
 #include "optimizer/work.hpp"
 
 namespace stash_tf {
@@ -141,12 +142,12 @@ class simulation {
     const int readers = op == "ReadVariableOp" ? runs_.readers(t, 0) : 0;
     if (readers > 0) runs_.set_value(t, 0, variables_.read(i, readers, bytes_of({i, 0})));
     if (is_given(op) || folded_[at(i)]) return 0;
-    const bool hands_on = (is_alias(op) || is_control_flow(op)) && !graph_.inputs(i).empty();
     for (const int port : graph_.ports_read(i)) {
       const int count = runs_.readers(t, port);
       if (count == 0) continue;
-      if (hands_on) {
-        const int b = handed_on(t);
+      const int from = handed_on_from(i, port);
+      if (from >= 0) {
+        const int b = handed_on(t, from);
         buffers_.hold(b, count);
         runs_.set_value(t, port, b);
         continue;
@@ -164,10 +165,16 @@ class simulation {
     return more;
   }
 
-  // The first input, or the one that the iteration begins with.
-  int handed_on(task t) const {
+  // The input whose buffer an output is handed on in; -1: none.
+  int handed_on_from(int i, int port) const {
+    if (is_control_flow(graph_.op(i))) return graph_.inputs(i).empty() ? -1 : 0;
+    return viewed_input(graph_, sizes_, {i, port});
+  }
+
+  // That input's buffer, or that of the one which the iteration begins with.
+  int handed_on(task t, int from) const {
     const std::vector<source>& inputs = graph_.inputs(t.node);
-    if (!is_merge(graph_.op(t.node))) return runs_.value(t, inputs[0]);
+    if (!is_merge(graph_.op(t.node))) return runs_.value(t, inputs[at(from)]);
     for (const source& s : inputs)
       if (const int b = runs_.value(t, s); b >= 0) return b;
     return buffers::none;
@@ -264,10 +271,12 @@ class simulation {
   }
 
   std::int64_t own_growth(task t) const {
-    if (is_alias(graph_.op(t.node)) || is_control_flow(graph_.op(t.node))) return 0;
+    if (is_control_flow(graph_.op(t.node))) return 0;
     std::int64_t sum = 0;
-    for (const int port : graph_.ports_read(t.node))
+    for (const int port : graph_.ports_read(t.node)) {
+      if (handed_on_from(t.node, port) >= 0) return 0;
       sum += bytes_of({t.node, port});
+    }
     std::map<int, int> held;  // how often, by buffer
     for (const source& s : graph_.inputs(t.node))
       if (const int b = runs_.value(t, s); b >= 0) ++held[b];
@@ -279,8 +288,9 @@ class simulation {
   // What there is while the node runs, in all.
   std::int64_t needed(task t) const {
     std::int64_t sum = buffers_.live_bytes() + scratch_of(t.node);
-    if (is_alias(graph_.op(t.node)) || is_control_flow(graph_.op(t.node))) return sum;
+    if (is_control_flow(graph_.op(t.node))) return sum;
     for (const int port : graph_.ports_read(t.node)) {
+      if (handed_on_from(t.node, port) >= 0) continue;
       const std::int64_t bytes = bytes_of({t.node, port});
       const bool in_place = port == 0 && may_take_input(graph_.op(t.node)) && dying_input(t, bytes) >= 0;
       if (!in_place) sum += bytes;

@@ -180,14 +180,14 @@ bool is_alias(const std::string& op) {
 
 bool may_write_in_place(const std::string& op) {
   static const std::set<std::string> ops = {
-      "Add",          "AddV2",    "Sub",      "Mul",         "RealDiv",   "Div",
-      "Neg",          "Relu",     "Relu6",    "LeakyRelu",   "Elu",       "Selu",
-      "Sigmoid",      "Tanh",     "Exp",      "Square",      "Sqrt",      "Rsqrt",
-      "Softplus",     "BiasAdd",  "Softmax",  "ReluGrad",    "Relu6Grad", "LeakyReluGrad",
-      "EluGrad",      "SeluGrad", "TanhGrad", "SigmoidGrad", "AddN",      "SquaredDifference",
-      "RsqrtGrad",    "SqrtGrad", "Erf",      "Log",         "Log1p",     "SelectV2",
-      "Select",       "Maximum",  "Minimum",  "ZerosLike",   "MulNoNan",  "DivNoNan",
-      "AccumulateNV2"};
+      "Add",           "AddV2",    "Sub",      "Mul",         "RealDiv",   "Div",
+      "Neg",           "Relu",     "Relu6",    "LeakyRelu",   "Elu",       "Selu",
+      "Sigmoid",       "Tanh",     "Exp",      "Square",      "Sqrt",      "Rsqrt",
+      "Softplus",      "BiasAdd",  "Softmax",  "ReluGrad",    "Relu6Grad", "LeakyReluGrad",
+      "EluGrad",       "SeluGrad", "TanhGrad", "SigmoidGrad", "AddN",      "SquaredDifference",
+      "RsqrtGrad",     "SqrtGrad", "Erf",      "Log",         "Log1p",     "SelectV2",
+      "Select",        "Maximum",  "Minimum",  "ZerosLike",   "MulNoNan",  "DivNoNan",
+      "AccumulateNV2", "Snapshot"};
   return ops.count(op) != 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "optimizer/needs.hpp"
 #include "optimizer/scratch.hpp"
+#include "optimizer/views.hpp"
 #include "optimizer/work.hpp"
 
 namespace stash_tf {
@@ -74,8 +75,11 @@ class builder {
       for (const source& s : graph_.inputs(node)) {
         if (s.is_control()) continue;
         const source root = root_of(graph_, s);
-        int& last = last_use_[root];
-        last = std::max(last, position_[at(node)]);
+        // What reads a view reads what it is a view of.
+        for (const source& read : {root, root_of(graph_, held_in(graph_, sizes_, s))}) {
+          int& last = last_use_[read];
+          last = std::max(last, position_[at(node)]);
+        }
         if (const tensor_size* size = sizes_.find(s)) largest = std::max(largest, size->bytes());
       }
     }
@@ -113,6 +117,14 @@ class builder {
     return it == step_.block_of.end() ? -1 : it->second;
   }
 
+  // Where a view stays as it is and so does what it is a view of, they are one storage to the planner. (A
+  // form of its own makes it a tensor of its own.)
+  bool shares_storage(const source& tensor) const {
+    if (viewed_input(graph_, sizes_, tensor) < 0) return false;
+    const source held = held_in(graph_, sizes_, tensor);
+    return is_settled(tensor) && is_settled(held);
+  }
+
   // An input that nobody reads afterwards, whose memory the op takes for its output; -1: none.
   int in_place(int node, const tensor_size& output) const {
     if (!may_write_in_place(graph_.op(node))) return -1;
@@ -121,6 +133,7 @@ class builder {
       const source root = root_of(graph_, s);
       const int id = storage_of(root);
       const tensor_size* size = sizes_.find(s);
+      if (shares_storage(root)) continue;  // other parts of the storage are read later, maybe
       if (id < 0 || size == nullptr || size->bytes() != output.bytes() || size->type != output.type) continue;
       const auto last = last_use_.find(root);
       const bool dies_here = last != last_use_.end() && last->second == position_[at(node)];
@@ -139,6 +152,10 @@ class builder {
       const source tensor{node, port};
       const tensor_size* size = sizes_.find(tensor);
       if (size == nullptr || size->elements == 0) continue;
+      if (shares_storage(tensor)) {
+        if (const int id = storage_of(held_in(graph_, sizes_, tensor)); id >= 0) storage_[tensor] = id;
+        continue;
+      }
       const int block = block_of(tensor);
       if (block < 0 && size->bytes() < threshold_) continue;
       int id = block < 0 ? in_place(node, *size) : -1;

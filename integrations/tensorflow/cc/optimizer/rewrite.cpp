@@ -56,8 +56,9 @@ class rewriter {
   }
 
   void refuse(const std::string& message) {
-    // It has no inputs and stands outside of loops and branches, so that it runs first and always; whatever
-    // writes, or begins a loop in which something may, waits for it.
+    // It has no inputs and stands outside of loops and branches, so that it runs first and always; all else
+    // waits for it. What has begun when a step ends is not always taken back: a TemporaryVariable, which
+    // TensorFlow's memory optimizer makes for sums, stays behind and is in the way of every later step.
     NodeDef* n = add_node("stash/refused", "StashRefuse", step_.place);
     (*n->mutable_attr())["message"].set_s(message);
     const std::string name = n->name();
@@ -65,11 +66,8 @@ class rewriter {
       const bool begins = absl::EndsWith(graph_.op(i), "Enter");
       const bool outside = begins ? graph_.inputs(i).empty() || flow_.frame(graph_.inputs(i)[0].node) == 0
                                   : flow_.frame(i) == 0;
-      if (outside && (begins || may_write(graph_.op(i)))) wait_for(i, name);
+      if (outside && (begins || may_wait_to_begin(graph_.op(i)))) wait_for(i, name);
     }
-    for (const stashed_block& b : step_.blocks)
-      for (const stash_reader& r : b.readers)
-        if (flow_.frame(r.node) == 0 && !is_control_flow(graph_.op(r.node))) wait_for(r.node, name);
   }
 
   // True if a tensor tells the samples. Blocks first; inputs of the step where each block has the batch twice
@@ -169,12 +167,8 @@ class rewriter {
     (*attrs)[mark].set_b(true);
   }
 
-  static bool may_write(const std::string& op) {
-    for (const char* beginning : {"Assign", "Resource", "Scatter"})
-      if (absl::StartsWith(op, beginning)) return true;
-    for (const char* end : {"PartitionedCall", "If", "While", "Case"})
-      if (absl::EndsWith(op, end)) return true;
-    return false;
+  static bool may_wait_to_begin(const std::string& op) {
+    return op != "Const" && !is_control_flow(op) && !is_outside(op);
   }
 
   static std::set<std::string> pooling_attrs() {

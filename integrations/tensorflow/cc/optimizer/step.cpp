@@ -14,6 +14,7 @@
 #include "optimizer/folding.hpp"
 #include "optimizer/needs.hpp"
 #include "optimizer/readings.hpp"
+#include "optimizer/views.hpp"
 
 namespace stash_tf {
 
@@ -120,7 +121,8 @@ class analyser {
     if (read.is_control() || step_.backward[at(read.node)]) return;
     const source root = root_of(graph_, read);
     const tensor_size* size = sizes_.find(read);
-    if (is_given(graph_.op(root.node)) || !data_[at(root.node)]) return;
+    // A part of what the caller holds costs nothing while it is read as it is.
+    if (is_given(graph_.op(held_in(graph_, sizes_, read).node)) || !data_[at(root.node)]) return;
     if (size == nullptr) {
       if (is_control_flow(graph_.op(node)) || is_control_flow(graph_.op(root.node))) return;
       step_.left.push_back({graph_.name(node), graph_.op(node), "the size of what it reads is not known"});
