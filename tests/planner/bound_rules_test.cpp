@@ -212,7 +212,7 @@ TEST(bound_rules, forms_outside_the_rules_are_refused) {
     }
     return true;
   });
-  EXPECT_GT(refused, stash_test::cases(100));
+  EXPECT_GT(refused, stash_test::cases(80));
 }
 
 TEST(bound_rules, forgotten_configurations_are_noticed) {
