@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "optimizer/step.hpp"
+#include "optimizer/views.hpp"
 
 namespace stash_tf {
 

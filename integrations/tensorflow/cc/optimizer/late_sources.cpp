@@ -6,6 +6,7 @@
 
 #include "optimizer/forward_readers.hpp"
 #include "optimizer/needs.hpp"
+#include "optimizer/views.hpp"
 
 namespace stash_tf {
 

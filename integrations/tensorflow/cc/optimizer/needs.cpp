@@ -180,14 +180,20 @@ bool is_alias(const std::string& op) {
 
 bool may_write_in_place(const std::string& op) {
   static const std::set<std::string> ops = {
-      "Add",           "AddV2",    "Sub",      "Mul",         "RealDiv",   "Div",
-      "Neg",           "Relu",     "Relu6",    "LeakyRelu",   "Elu",       "Selu",
-      "Sigmoid",       "Tanh",     "Exp",      "Square",      "Sqrt",      "Rsqrt",
-      "Softplus",      "BiasAdd",  "Softmax",  "ReluGrad",    "Relu6Grad", "LeakyReluGrad",
-      "EluGrad",       "SeluGrad", "TanhGrad", "SigmoidGrad", "AddN",      "SquaredDifference",
-      "RsqrtGrad",     "SqrtGrad", "Erf",      "Log",         "Log1p",     "SelectV2",
-      "Select",        "Maximum",  "Minimum",  "ZerosLike",   "MulNoNan",  "DivNoNan",
-      "AccumulateNV2", "Snapshot"};
+      // of one value
+      "Abs", "Neg", "Relu", "Relu6", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "Exp", "Expm1", "Square",
+      "Sqrt", "Rsqrt", "Softplus", "Softsign", "Softmax", "LogSoftmax", "Erf", "Erfc", "Erfinv", "Ndtri",
+      "Log", "Log1p", "ZerosLike", "OnesLike", "Sign", "Ceil", "Floor", "Round", "Rint", "Reciprocal", "Inv",
+      "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Lgamma",
+      "Digamma", "BesselI0e", "BesselI1e", "Snapshot", "ClipByValue", "LogicalNot", "_UnaryOpsComposition",
+      // of two
+      "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "MulNoNan", "SquaredDifference", "Maximum",
+      "Minimum", "Pow", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "Atan2", "Xlogy", "Xdivy", "Xlog1py",
+      "NextAfter", "LogicalAnd", "LogicalOr",
+      // gradients
+      "ReluGrad", "Relu6Grad", "LeakyReluGrad", "EluGrad", "SeluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad",
+      "SqrtGrad", "InvGrad", "ReciprocalGrad", "SoftplusGrad", "SoftsignGrad", "AddN", "AccumulateNV2",
+      "BiasAdd", "Select", "SelectV2", "MatrixBandPart", "MatrixSetDiagV3", "TensorStridedSliceUpdate"};
   return ops.count(op) != 0;
 }
 

@@ -12,6 +12,7 @@
 #include "optimizer/needs.hpp"
 #include "optimizer/recent_gradients.hpp"
 #include "optimizer/slopes.hpp"
+#include "optimizer/views.hpp"
 #include "tensorflow/core/util/util.h"
 
 namespace stash_tf {

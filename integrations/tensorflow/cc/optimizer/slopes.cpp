@@ -6,6 +6,7 @@
 #include "optimizer/edge_order.hpp"
 #include "optimizer/forward_readers.hpp"
 #include "optimizer/needs.hpp"
+#include "optimizer/views.hpp"
 
 namespace stash_tf {
 

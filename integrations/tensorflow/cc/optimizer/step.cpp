@@ -440,13 +440,6 @@ class analyser {
 
 }  // namespace
 
-source root_of(const graph_view& graph, source tensor) {
-  while (is_alias(graph.op(tensor.node)) && !graph.inputs(tensor.node).empty() &&
-         !graph.inputs(tensor.node)[0].is_control())
-    tensor = graph.inputs(tensor.node)[0];
-  return tensor;
-}
-
 std::string bits_for(const graph_view& graph, const stash_reader& r) {
   if (r.needs.size() != 1 || op_on_bits(graph.op(r.node)) == nullptr) return "";
   if (r.needs[0] == "sign") return "sign_mask";

@@ -71,9 +71,6 @@ struct step {
   int threads = 1;           ///< that share the work of one kernel on the CPU
 };
 
-/// Follows views (reshapes and the like) to the tensor that was computed.
-source root_of(const graph_view& graph, source tensor);
-
 /// "functional_1/conv2d_1/Relu" -> "conv2d_1".
 std::string layer_of(const std::string& node_name);
 

@@ -5,6 +5,7 @@
 
 #include "optimizer/needs.hpp"
 #include "optimizer/step.hpp"
+#include "optimizer/views.hpp"
 
 namespace stash_tf {
 

@@ -226,6 +226,13 @@ int viewed_input(const graph_view& graph, const tensor_sizes& sizes, const sourc
   return holds() ? input : -1;
 }
 
+source root_of(const graph_view& graph, source tensor) {
+  while (is_alias(graph.op(tensor.node)) && !graph.inputs(tensor.node).empty() &&
+         !graph.inputs(tensor.node)[0].is_control())
+    tensor = graph.inputs(tensor.node)[0];
+  return tensor;
+}
+
 source held_in(const graph_view& graph, const tensor_sizes& sizes, source tensor) {
   for (int input = viewed_input(graph, sizes, tensor); input >= 0; input = viewed_input(graph, sizes, tensor))
     tensor = graph.inputs(tensor.node)[at(input)];

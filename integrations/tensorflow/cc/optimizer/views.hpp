@@ -16,6 +16,9 @@ namespace stash_tf {
 /// kernels).
 int viewed_input(const graph_view& graph, const tensor_sizes& sizes, const source& tensor);
 
+/// Follows other names and shapes of the same values (is_alias) to the tensor that was computed.
+source root_of(const graph_view& graph, source tensor);
+
 /// Follows views to the tensor whose buffer holds this one.
 source held_in(const graph_view& graph, const tensor_sizes& sizes, source tensor);
 

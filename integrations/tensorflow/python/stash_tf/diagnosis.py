@@ -13,6 +13,7 @@ from .replanning import BATCH, larger_batch, measured_batch
 
 Entry = Mapping[str, Any]
 AS_IT_IS = ("", "raw")
+RESERVE = 0.05  # of a budget, which plans leave where they can
 
 OFF = "Stash is off: call stash_tf.enable() before training."
 NONE = 'The policy is "none": nothing is rewritten.'
@@ -38,6 +39,10 @@ NO_BACKWARD = "no backward pass"  # the optimizer's reason
 NOT_REWRITTEN = "A training graph was seen but not rewritten: {reasons}."
 REFUSED = "A training step was refused: {reasons}."
 WITHIN = "The step keeps its budget: no tensor had to be stored in another form."
+TIGHT = (
+    "The plan is for {predicted} bytes at the peak, and peaks are foretold to about 5 %: the budget of {budget} bytes may "
+    "not be kept."
+)
 UNKNOWN_LAYERS = "keep: no layer of the steps seen is called {names}."
 OVER_BUDGET = (
     "With what the first steps have shown about the data, {word}. Training goes on with the smallest peak."
@@ -82,7 +87,7 @@ def explain(
         return [] if _executions(counters) else [OFF]
     if policy == "none":
         return [NONE]
-    doubts = budget_doubts(graphs, counters) + lists_in_loops(graphs) + unknown_sizes(graphs)
+    doubts = budget_doubts(graphs, counters) + lists_in_loops(graphs) + unknown_sizes(graphs) + tight_budget(graphs)
     words = moves(graphs) + over_budget(graphs) + doubts + misfits(graphs, counters) + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
@@ -113,10 +118,32 @@ def moves(graphs: Iterable[Entry]) -> list[str]:
     return [f"Swap: {words[-1]}."] if words else []
 
 
+def budget_state(graph: Entry) -> str:
+    """What is known of one step's budget; whatever is said of it follows from this. "none": it has no budget, "refused",
+    "exceeded": the data turned out to need more than it, "unknown": what loops or data take is not known beforehand,
+    "tight": it is nearer to the plan than peaks are foretold, "kept"."""
+    budget = graph.get("budget_bytes", 0)
+    if not budget:
+        return "none"
+    if graph.get("reason"):
+        return "refused"
+    if graph.get("budget"):
+        return "exceeded"
+    if graph.get("lists_in_loops") or graph.get("unknown_sizes"):
+        return "unknown"
+    return "tight" if graph.get("predicted_peak_bytes", 0) > budget * (1 - RESERVE) else "kept"
+
+
 def over_budget(graphs: Iterable[Entry]) -> list[str]:
     """That the data turned out to need more than the budget: one sentence, for the newest step that says so."""
-    words = [graph["budget"] for graph in graphs if graph.get("budget")]
+    words = [graph["budget"] for graph in graphs if budget_state(graph) == "exceeded"]
     return [OVER_BUDGET.format(word=words[-1])] if words else []
+
+
+def tight_budget(graphs: Iterable[Entry]) -> list[str]:
+    """That a budget is nearer to what the plan takes than predictions are exact: at most one sentence."""
+    tight = [graph for graph in graphs if graph["rewritten"] and budget_state(graph) == "tight"]
+    return [TIGHT.format(predicted=tight[-1]["predicted_peak_bytes"], budget=tight[-1]["budget_bytes"])] if tight else []
 
 
 def budget_doubts(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[str]:
@@ -147,14 +174,14 @@ def misfits(graphs: Sequence[Entry], counters: Sequence[Entry]) -> list[str]:
 def lists_in_loops(graphs: Iterable[Entry]) -> list[str]:
     """That a budget is for steps with more memory than can be foreseen: at most one sentence."""
     found = [graph for graph in graphs if graph["rewritten"] and graph.get("lists_in_loops")]
-    budgets = [graph["budget_bytes"] for graph in found if graph.get("budget_bytes") and not graph.get("reason")]
+    budgets = [graph["budget_bytes"] for graph in found if budget_state(graph) == "unknown"]
     return [LOOPS.format(budget=budgets[-1])] if budgets else []
 
 
 def unknown_sizes(graphs: Iterable[Entry]) -> list[str]:
     """That a budget is for steps with memory that only their data, or a compiler, tell: at most one sentence."""
     found = [graph for graph in graphs if graph["rewritten"] and graph.get("unknown_sizes")]
-    found = [graph for graph in found if graph.get("budget_bytes") and not graph.get("reason")]
+    found = [graph for graph in found if budget_state(graph) == "unknown"]
     if not found:
         return []
     graph = found[-1]
@@ -183,10 +210,10 @@ def evidence(graphs: Sequence[Entry], counters: Sequence[Entry]) -> str:
 def within_budget(graphs: Sequence[Entry]) -> bool:
     """Whether there are training steps with a budget, and each keeps it with all tensors as they are."""
     done = [graph for graph in graphs if graph["rewritten"]]
-    kept = all(graph.get("budget_bytes") for graph in done) and all(
+    kept = all(budget_state(graph) in ("kept", "tight", "unknown") for graph in done)
+    return bool(done) and kept and all(
         tensor["choice"] in AS_IT_IS for graph in done for tensor in graph.get("tensors", ())
     )
-    return bool(done) and kept and not any(graph.get("reason") for graph in done)
 
 
 def only_ordered(graphs: Iterable[Entry]) -> bool:
