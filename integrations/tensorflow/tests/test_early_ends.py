@@ -39,7 +39,7 @@ def step_of(end):
             with tf.control_dependencies([loss]):
                 gradients = [tf.identity(g) for g in gradients]
         for w, g in zip(weights, gradients):
-            w.assign_sub(0.05 * g)
+            w.assign_sub(1e-4 * g)
         return loss
     step.weights = weights
     return step

@@ -12,6 +12,7 @@
 #include "optimizer/forward_readers.hpp"
 #include "optimizer/host_moves.hpp"
 #include "optimizer/needs.hpp"
+#include "optimizer/temporaries.hpp"
 #include "tensorflow/core/framework/types.h"
 
 namespace stash_tf {
@@ -53,6 +54,8 @@ class rewriter {
         wait_for(second, graph_.name(first));
     for (const late_source& late : ordered.late)
       wait_for(late.node, turn_behind(late.met, late.type));
+    for (const auto& [first, variable] : first_terms(graph_, step_.order, flow_))
+      wait_for(variable, graph_.name(first));
   }
 
   void refuse(const std::string& message) {

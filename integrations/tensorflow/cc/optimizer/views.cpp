@@ -45,37 +45,22 @@ struct rule {
 
 const rule* rule_of(const std::string& op) {
   using c = condition;
-  static const std::map<std::string, rule> rules = {{"Identity", {c::always}},
-                                                    {"Reshape", {c::always}},
-                                                    {"Squeeze", {c::always}},
-                                                    {"ExpandDims", {c::always}},
-                                                    {"StopGradient", {c::always}},
-                                                    {"PreventGradient", {c::always}},
-                                                    {"CheckNumerics", {c::always}},
-                                                    {"CheckNumericsV2", {c::always}},
-                                                    {"EnsureShape", {c::always}},
-                                                    {"PlaceholderWithDefault", {c::always}},
-                                                    {"Bitcast", {c::always}},
-                                                    {"IdentityN", {c::by_port}},
-                                                    {"Pack", {c::alone}},
-                                                    {"AddN", {c::alone}},
-                                                    {"Cast", {c::same_type}},
-                                                    {"BroadcastTo", {c::same_dims}},
-                                                    {"Tile", {c::same_dims}},
-                                                    {"Pad", {c::same_dims}},
-                                                    {"PadV2", {c::same_dims}},
-                                                    {"MirrorPad", {c::same_dims}},
-                                                    {"Sum", {c::same_elements}},
-                                                    {"Mean", {c::same_elements}},
-                                                    {"Max", {c::same_elements}},
-                                                    {"Min", {c::same_elements}},
-                                                    {"Prod", {c::same_elements}},
-                                                    {"Transpose", {c::order_kept}},
-                                                    {"Split", {c::parts, 1}},
-                                                    {"SplitV", {c::parts}},
-                                                    {"Unpack", {c::rows}},
-                                                    {"Slice", {c::slice}},
-                                                    {"StridedSlice", {c::strided_slice}}};
+  static const std::map<std::string, rule> rules = {
+      {"Identity", {c::always}},      {"Reshape", {c::always}},
+      {"Squeeze", {c::always}},       {"ExpandDims", {c::always}},
+      {"StopGradient", {c::always}},  {"PreventGradient", {c::always}},
+      {"CheckNumerics", {c::always}}, {"CheckNumericsV2", {c::always}},
+      {"EnsureShape", {c::always}},   {"PlaceholderWithDefault", {c::always}},
+      {"Bitcast", {c::always}},       {"IdentityN", {c::by_port}},
+      {"Pack", {c::alone}},           {"AddN", {c::alone}},
+      {"Cast", {c::same_type}},       {"BroadcastTo", {c::same_dims}},
+      {"Tile", {c::same_dims}},       {"Pad", {c::same_dims}},
+      {"PadV2", {c::same_dims}},      {"Sum", {c::same_elements}},
+      {"Mean", {c::same_elements}},   {"Max", {c::same_elements}},
+      {"Min", {c::same_elements}},    {"Prod", {c::same_elements}},
+      {"Transpose", {c::order_kept}}, {"Split", {c::parts, 1}},
+      {"SplitV", {c::parts}},         {"Unpack", {c::rows}},
+      {"Slice", {c::slice}},          {"StridedSlice", {c::strided_slice}}};
   const auto it = rules.find(op);
   return it == rules.end() ? nullptr : &it->second;
 }
