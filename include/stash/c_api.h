@@ -24,8 +24,9 @@
  * stash_encode_report has no size: it lies where encoders run, and its layout is fixed for ever.
  *
  * Errors. Functions return STASH_OK or one of the numbers below, which never change their meaning. The text
- * that goes with the last failure of the calling thread is stash_last_error_message(). A failing call has
- * changed nothing, if its C++ namesake does not say otherwise. No exception leaves the library.
+ * that goes with the last failure of the calling thread is stash_last_error_message(); it begins with the
+ * function that was called and its argument, or "memory" if there was not enough. A failing call has changed
+ * nothing, if its C++ namesake does not say otherwise. No exception leaves the library.
  *
  * Pointers must not be null where nothing is said. Optional structures say "may be null". Callbacks must not
  * throw, and must not jump out of the call.

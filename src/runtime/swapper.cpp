@@ -192,12 +192,12 @@ void swapped::swap_in(void* to, std::size_t bytes, const execution_context& cont
   constexpr std::string_view function = "swapped::swap_in";
   detail::swap_core& core = core_for(function, context);
   if (bytes != record_->bytes) {
-    fail(errc::invalid_argument, function, label(*record_), fmt::format("room for {} bytes", record_->bytes),
+    const std::string& name = record_->name;
+    fail(errc::invalid_argument, function, "bytes",
+         fmt::format("the {} bytes of {}", record_->bytes, name.empty() ? "the tensor" : name),
          fmt::format("{}", bytes));
   }
-  if (to == nullptr && bytes != 0) {
-    fail(errc::invalid_argument, function, label(*record_), "an address to copy to", "null");
-  }
+  if (to == nullptr && bytes != 0) fail(errc::invalid_argument, function, "to", "an address", "null");
   core.begin_in_to(*record_, to, context);
 }
 

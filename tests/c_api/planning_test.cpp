@@ -182,7 +182,7 @@ TEST(planning, errors) {
   c.threads = 0;
   c.values = "fp16,bitmap";
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
-  EXPECT_EQ(last_error(), "plan_graph: values: expected value formats such as 'fp16,fp8', got 'bitmap'");
+  EXPECT_EQ(last_error(), "stash_plan: options.values: expected value formats such as 'fp16,fp8', got 'bitmap'");
   c.values = nullptr;
   c.force = "zip";
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);

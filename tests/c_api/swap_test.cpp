@@ -159,7 +159,7 @@ TEST_F(c_swap, full_memory_is_said) {
   stash_swapped* swapped = nullptr;
   EXPECT_EQ(stash_swapper_out_tensor(swaps, &view, &request, nullptr, &swapped), STASH_OUT_OF_MEMORY);
   EXPECT_EQ(last_error(),
-            "swapper::swap_out: tensor: expected 81920 bytes of host memory, got 0 of 65536 in use");
+            "stash_swapper_out_tensor: tensor: expected 81920 bytes of host memory, got 0 of 65536 in use");
   request.null_if_full = 1;
   auto* const untouched = reinterpret_cast<stash_swapped*>(&request);
   swapped = untouched;
