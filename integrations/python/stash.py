@@ -167,26 +167,28 @@ class ExecutionContext(_Sized):
     _fields_ = [
         ("struct_size", c_size_t),
         ("space", c_int32),  # STASH_SPACE_HOST or STASH_SPACE_DEVICE
-        ("canonical", c_int32),  # 1: on a device, bitmap and csr place their tiles in order; takes workspace
+        # 1: on a device, bitmap and csr place their tiles in order; takes workspace. On the host they always
+        # do
+        ("canonical", c_int32),
         # Runs body(state, begin, end) over ranges that cover [0, count), possibly at the same time; null:
         # alone. A range that has begun may wait for others that began before it; takes up to 128 KiB of
         # stack.
         ("parallel_for", ParallelFor),
-        ("user", c_void_p),
-        ("stream", c_void_p),
+        ("user", c_void_p),  # of parallel_for, without which it is not looked at
+        ("stream", c_void_p),  # of a device; not looked at on the host
     ]
 
 
 class Encoding(_Sized):
-    """An encoding (encoding.hpp)."""
+    """An encoding (encoding.hpp). Members of other kinds do not count."""
 
     __slots__ = ()
     _fields_ = [
         ("struct_size", c_size_t),
         ("kind", c_int32),  # STASH_KIND_RAW ...
-        ("values", c_int32),  # STASH_VALUES_SOURCE ...
-        ("underflow", c_int32),  # STASH_UNDERFLOW_TO_ZERO ...
-        ("rule", c_int32),  # STASH_RULE_TENSORFLOW ...
+        ("values", c_int32),  # bitmap, csr, cast: STASH_VALUES_SOURCE ...
+        ("underflow", c_int32),  # bitmap, csr, cast with narrower values: STASH_UNDERFLOW_TO_ZERO ...
+        ("rule", c_int32),  # sign_mask, range_mask: STASH_RULE_TENSORFLOW ...
         ("window_cells", c_int32),  # window_index, relu_pool: 1..256
         ("lower", c_float),  # range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type
         ("upper", c_float),  # range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type
@@ -381,7 +383,7 @@ class HandleOptions(_Sized):
     __slots__ = ()
     _fields_ = [
         ("struct_size", c_size_t),
-        ("capacity", c_size_t),  # 0: exactly what is needed
+        ("capacity", c_size_t),  # bitmap, csr; 0: exactly what is needed
         ("memory", POINTER(MemoryCallbacks)),  # may be null: the library's own; copied
         ("notify", Notify),  # may be null
         ("notify_user", c_void_p),
@@ -416,14 +418,14 @@ class SwapperOptions(_Sized):
 
 
 class SwapRequest(_Sized):
-    """swap_request of swap.hpp."""
+    """swap_request of swap.hpp. A handle that has a name keeps it."""
 
     __slots__ = ()
     _fields_ = [
         ("struct_size", c_size_t),
         ("name", c_char_p),  # may be null
-        ("needed_at", c_int64),  # counts if has_needed_at is 1
-        ("bytes_in_use", c_size_t),  # 0: as far as it is known without waiting
+        ("needed_at", c_int64),  # 0 if has_needed_at is 0
+        ("bytes_in_use", c_size_t),  # of a sparse handle; 0: as far as it is known without waiting
         ("priority", c_int32),
         ("has_needed_at", c_int32),  # 0 or 1
         # 1: success and a null handle where there is not enough memory on the host
@@ -476,10 +478,10 @@ class PlanOptions(_Sized):
         ("overflow_share", c_double),  # 0: the planner's default; negative: none
         ("threads", c_int32),  # 0: 1
         ("reserved", c_int32),  # 0
-        ("values", c_char_p),  # null: ""
+        ("values", c_char_p),  # of policies auto and gist; null: ""
         ("model", c_char_p),  # null: ""
         ("swap", c_int32),  # 0: nothing moves to the host
-        ("evaluations", c_int32),  # 0: the planner's default
+        ("evaluations", c_int32),  # with a model; 0: the planner's default
         ("no_layout", c_int32),  # 0: buffers get offsets; 1: they get none
         ("reserved_end", c_int32),  # 0
     ]

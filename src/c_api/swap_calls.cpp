@@ -49,7 +49,11 @@ stash::swap_request to_request(std::string_view function, const stash_swap_reque
   const stash_swap_request c = read(function, "request", request);
   if (c.name != nullptr) converted.name = c.name;
   converted.priority = c.priority;
-  if (to_bool(function, "request.has_needed_at", c.has_needed_at)) converted.needed_at = c.needed_at;
+  if (to_bool(function, "request.has_needed_at", c.has_needed_at)) {
+    converted.needed_at = c.needed_at;
+  } else if (c.needed_at != 0) {
+    refuse(function, "request.needed_at", "0 where has_needed_at is 0", std::to_string(c.needed_at));
+  }
   converted.bytes_in_use = c.bytes_in_use;
   converted.empty_if_full = to_bool(function, "request.null_if_full", c.null_if_full);
   return converted;

@@ -11,6 +11,7 @@
 #include "planner/validator.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash {
 namespace {
@@ -41,9 +42,9 @@ std::vector<value_format> parse_values(std::string_view list) {
     list.remove_prefix(std::min(name.size() + 1, list.size()));
     const encoding e = naming("plan_graph", "values", "name", [&] { return parse_encoding(name); });
     if (e.kind != encoding_kind::cast) {
-      throw error(
-          errc::invalid_argument,
-          fmt::format("plan_graph: values: expected value formats such as 'fp16,fp8', got '{}'", name));
+      throw error(errc::invalid_argument,
+                  fmt::format("plan_graph: values: expected value formats such as 'fp16,fp8', got '{}'",
+                              shortened(name)));
     }
     values.push_back(e.values);
   }

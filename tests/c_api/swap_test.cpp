@@ -249,6 +249,11 @@ TEST_F(c_swap, wrong_arguments) {
   request.has_needed_at = 2;
   EXPECT_EQ(stash_swapper_out(swaps, x.data(), 16, &request, nullptr, &swapped), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_swapper_out: request.has_needed_at: expected 0 or 1, got 2");
+  request.has_needed_at = 0;
+  request.needed_at = 5;
+  EXPECT_EQ(stash_swapper_out(swaps, x.data(), 16, &request, nullptr, &swapped), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_swapper_out: request.needed_at: expected 0 where has_needed_at is 0, got 5");
+  request.needed_at = 0;
   EXPECT_EQ(stash_swapper_out(nullptr, x.data(), 16, nullptr, nullptr, &swapped), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_swapper_out(swaps, nullptr, 16, nullptr, nullptr, &swapped), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_swapper_out(swaps, x.data(), 16, nullptr, nullptr, nullptr), STASH_INVALID_ARGUMENT);
