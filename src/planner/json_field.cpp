@@ -132,7 +132,7 @@ std::string field::path() const {
 
 void check_header(const field& root, std::string_view format, int version) {
   if (const auto given = root.find("format"); given && given->text() != format) {
-    given->fail(fmt::format("'{}'", format), "'" + shortened(given->text()) + "'");
+    given->fail(fmt::format("'{}'", format), fmt::format("'{}'", shortened(given->text())));
   }
   const field given = root.at("version");
   const std::int64_t v = given.integer(std::numeric_limits<std::int32_t>::min(), largest_id);

@@ -51,7 +51,7 @@ class field {
     if (!value_->is<std::string>()) fail_type("a string");
     const auto& name = value_->get<std::string>();
     const std::optional<Enum> named = value_of_name<Enum>(name);
-    if (!named) fail("one of " + list_of_names<Enum>(), "'" + shortened(name) + "'");
+    if (!named) fail("one of " + list_of_names<Enum>(), fmt::format("'{}'", shortened(name)));
     return *named;
   }
 

@@ -207,15 +207,16 @@ TEST(planning, errors) {
 }
 
 TEST(planning, long_names_are_cut_and_counted) {
-  const std::string name(100'000, 'n'), shown = std::string(160, 'n') + "... (100000 bytes)";
+  const std::string name(20'000, 'n'), shown = std::string(160, 'n') + "... (200";
   std::string graph = graph_text();
-  for (std::size_t at = 0; (at = graph.find("\"conv", at)) != std::string::npos; at += name.size() + 1)
-    graph.insert(at + 1, name);
+  const std::string before = "\"name\":\"";
+  for (std::size_t at = 0; (at = graph.find(before, at)) != std::string::npos; at += before.size())
+    graph.insert(at + before.size(), name);
   stash_plan_options c = STASH_INIT(stash_plan_options);
   char* plan = nullptr;
   c.budget_bytes = 1;
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INFEASIBLE_BUDGET);
-  EXPECT_NE(last_error().find(shown), std::string::npos) << last_error().substr(0, 1000);
+  EXPECT_NE(last_error().find(shown), std::string::npos) << last_error();
   EXPECT_LT(last_error().size(), 2500U);
   c.budget_bytes = 0;
   ASSERT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_OK);
