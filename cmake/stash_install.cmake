@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# `cmake --install`: headers, both libraries, the CMake package and the pkg-config file.
+# `cmake --install`: the component stash_library is headers, both libraries, the CMake package, the pkg-config file and the
+# module for Python, for which nothing but the libraries has to be built; the command comes with everything.
 
 include(CMakePackageConfigHelpers)
 set(stash_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stash)
 
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/stash DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/stash DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT stash_library)
+# It looks for the library two folders above.
+install(FILES ${PROJECT_SOURCE_DIR}/integrations/python/stash.py DESTINATION ${CMAKE_INSTALL_LIBDIR}/stash/python
+        COMPONENT stash_library)
 # Apart, because only the static library needs what it was linked with.
 foreach(kind shared static)
-  install(TARGETS stash_${kind} EXPORT stash_${kind}_targets)
-  install(EXPORT stash_${kind}_targets NAMESPACE stash:: FILE stash-${kind}-targets.cmake DESTINATION ${stash_package_dir})
+  install(TARGETS stash_${kind} EXPORT stash_${kind}_targets COMPONENT stash_library)
+  install(EXPORT stash_${kind}_targets NAMESPACE stash:: FILE stash-${kind}-targets.cmake DESTINATION ${stash_package_dir}
+          COMPONENT stash_library)
 endforeach()
 if(TARGET stash_cli)
   install(TARGETS stash_cli)
@@ -18,7 +23,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/stash-config.cmake.in
                               ${PROJECT_BINARY_DIR}/stash-config.cmake INSTALL_DESTINATION ${stash_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/stash-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/stash-config.cmake ${PROJECT_BINARY_DIR}/stash-config-version.cmake
-        DESTINATION ${stash_package_dir})
+        DESTINATION ${stash_package_dir} COMPONENT stash_library)
 
 # Flags, not Requires.private: pkg-config wants the files of those packages even where nobody links statically.
 list(TRANSFORM stash_cxx_runtime PREPEND -l OUTPUT_VARIABLE stash_private_libraries)
@@ -57,4 +62,4 @@ if(NOT IS_ABSOLUTE "${stash_pc_includedir}")
   string(PREPEND stash_pc_includedir "\${prefix}/")
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stash.pc.in ${PROJECT_BINARY_DIR}/stash.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/stash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/stash.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT stash_library)

@@ -22,6 +22,7 @@
 #include "source.hpp"
 #include "stash/cpu.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::tools {
 namespace {
@@ -106,15 +107,15 @@ std::vector<std::size_t> matching(const bench_options& o, const std::vector<std:
       if (std::regex_search(names[i], wanted)) found.push_back(i);
     }
   } catch (const std::regex_error& e) {
-    throw error(errc::invalid_argument,
-                fmt::format("--filter: expected a regular expression, got '{}' ({})", o.filter, e.what()));
+    throw error(errc::invalid_argument, fmt::format("--filter: expected a regular expression, got '{}' ({})",
+                                                    shortened(o.filter), e.what()));
   }
   if (found.empty()) {
     throw error(
         errc::invalid_argument,
         fmt::format("--filter: expected a part of the name of a line such as {}, got '{}', which fits "
                     "none{}",
-                    example, o.filter, o.all ? "" : " (without --all)"));
+                    example, shortened(o.filter), o.all ? "" : " (without --all)"));
   }
   return found;
 }

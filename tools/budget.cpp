@@ -8,16 +8,17 @@
 #include <string_view>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::tools {
 
 std::int64_t parse_budget(const std::string& text, std::int64_t baseline_total, const char* option) {
   const bool shares = baseline_total > 0;
   const auto refuse = [&]() -> std::int64_t {
-    throw error(
-        errc::invalid_argument,
-        fmt::format("{}: expected bytes (123456){} a size (64MiB, 1.5GiB){}, got '{}'", option,
-                    shares ? "," : " or", shares ? " or a share of the baseline (0.5, 50%)" : "", text));
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected bytes (123456){} a size (64MiB, 1.5GiB){}, got '{}'", option,
+                            shares ? "," : " or", shares ? " or a share of the baseline (0.5, 50%)" : "",
+                            shortened(text)));
   };
   double value = 0;
   const char* const end = text.data() + text.size();

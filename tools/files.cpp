@@ -14,6 +14,7 @@
 
 #include "commands.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::tools {
 namespace {
@@ -73,7 +74,8 @@ void check_other_files(const named_file& output, const std::vector<named_file>& 
 
 std::string read_file(const std::string& path) {
   const auto fail = [&path](const char* got) {
-    throw error(errc::io_failure, fmt::format("{}: expected a readable file, got: {}", path, got));
+    throw error(errc::io_failure,
+                fmt::format("{}: expected a readable file, got: {}", shortened(path, 1024), got));
   };
   if (path == "-") {
     std::ostringstream text;
@@ -123,8 +125,8 @@ void check_writable(const std::string& path) {
   }
   const auto expect = [&path](bool can_be_written) {
     if (can_be_written) return;
-    throw error(errc::io_failure,
-                fmt::format("{}: expected a path that can be written, got: {}", path, std::strerror(errno)));
+    throw error(errc::io_failure, fmt::format("{}: expected a path that can be written, got: {}",
+                                              shortened(path, 1024), std::strerror(errno)));
   };
   std::error_code ignored;
   const fs::file_status there = fs::status(path, ignored);

@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "planner/explain_names.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 #include "stash/version.hpp"
 
 namespace stash::tools {
@@ -70,7 +71,8 @@ int run(int argc, char** argv) {
     }
     const auto used = app.get_subcommands();
     if (used.empty() && argc > 1) {
-      return fail(2, fmt::format("expected a command (stash --help lists them), got '{}'", argv[1]));
+      return fail(2,
+                  fmt::format("expected a command (stash --help lists them), got '{}'", shortened(argv[1])));
     }
     return fail(2, fmt::format("{} (see stash {}--help)", e.what(),
                                used.empty() ? "" : used.front()->get_name() + " "));

@@ -19,6 +19,7 @@
 #include "planner/explain_names.hpp"
 #include "source.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::tools {
 namespace {
@@ -41,7 +42,7 @@ double parse_share(const std::string& text) {
   if (status == std::errc{} && rest == end && std::isfinite(value) && value >= 0)
     return percent ? value / 100 : value;
   throw error(errc::invalid_argument,
-              fmt::format("--max-slowdown: expected a share such as 10% or 0.1, got '{}'", text));
+              fmt::format("--max-slowdown: expected a share such as 10% or 0.1, got '{}'", shortened(text)));
 }
 
 struct row {

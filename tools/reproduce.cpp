@@ -13,6 +13,7 @@
 #include "models/models.hpp"
 #include "reproduce_rows.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::tools {
 
@@ -66,8 +67,8 @@ void reproduce(const std::string& name, const reproduction& r) {
     std::vector<std::string> names;
     for (const table& t : tables)
       names.emplace_back(t.name);
-    throw error(errc::invalid_argument,
-                fmt::format("reproduce: table: expected one of {}, got '{}'", fmt::join(names, ", "), name));
+    throw error(errc::invalid_argument, fmt::format("reproduce: table: expected one of {}, got '{}'",
+                                                    fmt::join(names, ", "), shortened(name)));
   }
   if (r.add) found->make(r);
 }

@@ -23,6 +23,7 @@
 #include "planner/stacked.hpp"
 #include "planner/trace.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::tools {
 
@@ -36,7 +37,7 @@ CLI::Validator in_range(const char* kind, Number least, Number most) {
     const auto [rest, status] = std::from_chars(text.data(), end, value);
     const bool fits = status == std::errc{} && rest == end && value >= least && value <= most;
     return fits ? std::string()
-                : fmt::format("expected a {} from {} to {}, got '{}'", kind, least, most, text);
+                : fmt::format("expected a {} from {} to {}, got '{}'", kind, least, most, shortened(text));
   };
   return CLI::Validator(check, "", "in_range");
 }
@@ -176,7 +177,7 @@ models::input_shape parse_input_shape(const std::string& text) {
     const bool separated = i == 2 ? rest == end : rest != end && *rest == 'x';
     if (status != std::errc{} || !separated || *parts[i] < 1 || *parts[i] > 65536) {
       throw error(errc::invalid_argument,
-                  fmt::format("--input: expected HxWxC such as 28x28x1, got '{}'", text));
+                  fmt::format("--input: expected HxWxC such as 28x28x1, got '{}'", shortened(text)));
     }
     at = rest + 1;
   }
@@ -228,7 +229,7 @@ void graph_source::refuse(std::initializer_list<const char*> options, const std:
 planner::graph graph_source::named() const {
   const models::model_info& info = find_network(name);
   if (info.make_graph != nullptr) {
-    const std::string got = fmt::format("got {}", name);
+    const std::string got = fmt::format("got {}", shortened(name));
     refuse({"--input", "--classes", "--fused-update"}, "a network of images, " + got);
     if (info.default_parameters.side == 0) refuse({"--side"}, "a network of volumes, " + got);
     if (info.default_parameters.steps == 0)
@@ -245,7 +246,7 @@ planner::graph graph_source::named() const {
     return info.make_graph(batch, {side, steps, density, loss_chunk});
   }
   refuse({"--side", "--steps", "--loss-chunk"},
-         fmt::format("a network of volumes or sequences, got {}", name));
+         fmt::format("a network of volumes or sequences, got {}", shortened(name)));
   const models::input_shape shape = input.empty() ? info.default_input : parse_input_shape(input);
   planner::training_graph_options options;
   options.relu_density = density;
@@ -258,7 +259,7 @@ planner::graph graph_source::named() const {
 
 planner::graph graph_source::read() const {
   refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--density"},
-         fmt::format("the name of a network, got the file {}", name));
+         fmt::format("the name of a network, got the file {}", shortened(name, 1024)));
   planner::graph g = read_graph(name);
   if (command_->count("--batch") > 0) {
     g.batch = batch;
@@ -296,9 +297,9 @@ planner::tensor_rule parse_rule(const std::string& text, bool deny, const char* 
     }
   }
   if (rule.pattern.empty() || rule.forms.empty() || rule.forms.front().empty()) {
-    throw error(
-        errc::invalid_argument,
-        fmt::format("{}: expected TENSOR=FORM[,FORM...] such as 'conv1*=raw,fp16', got '{}'", option, text));
+    throw error(errc::invalid_argument,
+                fmt::format("{}: expected TENSOR=FORM[,FORM...] such as 'conv1*=raw,fp16', got '{}'", option,
+                            shortened(text)));
   }
   for (const std::string& form : rule.forms) {
     if (form != "raw" && form != "recompute" && form != "swap") static_cast<void>(parse_encoding(form));
@@ -310,7 +311,7 @@ value_format parse_values(const std::string& name) {
   const encoding e = parse_encoding(name);
   if (e.kind == encoding_kind::cast) return e.values;
   throw error(errc::invalid_argument,
-              fmt::format("--values: expected a value format such as fp16, got '{}'", name));
+              fmt::format("--values: expected a value format such as fp16, got '{}'", shortened(name)));
 }
 
 }  // namespace
@@ -318,7 +319,7 @@ value_format parse_values(const std::string& name) {
 planner::graph graph_source::read_trace() const {
   if (!name.empty()) {
     throw error(errc::invalid_argument,
-                fmt::format("--trace: expected no name of a network beside it, got {}", name));
+                fmt::format("--trace: expected no name of a network beside it, got {}", shortened(name)));
   }
   refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--batch"},
          "the name of a network, got the trace " + trace);
@@ -444,7 +445,7 @@ void plan_source::check_use(const planner::plan_options& o, const planner::graph
     throw error(
         errc::invalid_argument,
         fmt::format("{}: expected tensors of {} (stash explain lists them), got '{}', which none matches",
-                    r.deny ? "--deny" : "--allow", g.name, r.pattern));
+                    r.deny ? "--deny" : "--allow", shortened(g.name), shortened(r.pattern)));
   }
 }
 

@@ -19,13 +19,18 @@
  *
  *     stash_encoding how = STASH_INIT(stash_encoding);
  *
+ * In C it is an initialiser, which serves static variables, too; for an assignment name the type again:
+ *
+ *     how = (stash_encoding)STASH_INIT(stash_encoding);
+ *
  * In arrays of structures all must have the same size. A zero means the default that is given at the member;
  * reserved members of arguments must be zero (else STASH_INVALID_ARGUMENT).
  * stash_encode_report has no size: it lies where encoders run, and its layout is fixed for ever.
  *
  * Errors. Functions return STASH_OK or one of the numbers below, which never change their meaning. The text
- * that goes with the last failure of the calling thread is stash_last_error_message(). A failing call has
- * changed nothing, if its C++ namesake does not say otherwise. No exception leaves the library.
+ * that goes with the last failure of the calling thread is stash_last_error_message(); it begins with the
+ * function that was called and its argument, or "memory" if there was not enough. A failing call has changed
+ * nothing, if its C++ namesake does not say otherwise. No exception leaves the library.
  *
  * Pointers must not be null where nothing is said. Optional structures say "may be null". Callbacks must not
  * throw, and must not jump out of the call.
@@ -53,7 +58,7 @@ inline Struct stash_initial() {
 
 extern "C" {
 #else
-/** A structure of this type with its size set and all else zero. */
+/** Initialises a structure of this type with its size set and all else zero. */
 #define STASH_INIT(type) \
   { .struct_size = sizeof(type) }
 #endif
@@ -155,22 +160,23 @@ typedef struct stash_tensor_view {
 typedef struct stash_execution_context {
   size_t struct_size;
   int32_t space;     /**< STASH_SPACE_HOST or STASH_SPACE_DEVICE */
-  int32_t canonical; /**< 1: on a device, bitmap and csr place their tiles in order; takes workspace */
+  int32_t canonical; /**< 1: on a device, bitmap and csr place their tiles in order; takes workspace. On the
+                          host they always do */
   /** Runs body(state, begin, end) over ranges that cover [0, count), possibly at the same time; null: alone.
    *  A range that has begun may wait for others that began before it; takes up to 128 KiB of stack. */
   void (*parallel_for)(void* user, int64_t count, int64_t grain,
                        void (*body)(void* state, int64_t begin, int64_t end), void* state);
-  void* user;
-  void* stream;
+  void* user;   /**< of parallel_for, without which it is not looked at */
+  void* stream; /**< of a device; not looked at on the host */
 } stash_execution_context;
 
-/** An encoding (encoding.hpp). */
+/** An encoding (encoding.hpp). Members of other kinds do not count. */
 typedef struct stash_encoding {
   size_t struct_size;
   int32_t kind;         /**< STASH_KIND_RAW ... */
-  int32_t values;       /**< STASH_VALUES_SOURCE ... */
-  int32_t underflow;    /**< STASH_UNDERFLOW_TO_ZERO ... */
-  int32_t rule;         /**< STASH_RULE_TENSORFLOW ... */
+  int32_t values;       /**< bitmap, csr, cast: STASH_VALUES_SOURCE ... */
+  int32_t underflow;    /**< bitmap, csr, cast with narrower values: STASH_UNDERFLOW_TO_ZERO ... */
+  int32_t rule;         /**< sign_mask, range_mask: STASH_RULE_TENSORFLOW ... */
   int32_t window_cells; /**< window_index, relu_pool: 1..256 */
   float lower, upper;   /**< range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type */
   int32_t reserved;     /**< 0 */
@@ -461,7 +467,7 @@ typedef struct stash_event {
 /** stash_options of stashed_tensor.hpp. Copied; what it points to must live as said there. */
 typedef struct stash_handle_options {
   size_t struct_size;
-  size_t capacity;                                      /**< 0: exactly what is needed */
+  size_t capacity;                                      /**< bitmap, csr; 0: exactly what is needed */
   const stash_memory_callbacks* memory;                 /**< may be null: the library's own; copied */
   void (*notify)(void* user, const stash_event* event); /**< may be null */
   void* notify_user;
@@ -517,12 +523,12 @@ typedef struct stash_swapper_options {
   size_t leaving_limit_bytes; /**< 0: the library's default */
 } stash_swapper_options;
 
-/** swap_request of swap.hpp. */
+/** swap_request of swap.hpp. A handle that has a name keeps it. */
 typedef struct stash_swap_request {
   size_t struct_size;
   const char* name;    /**< may be null */
-  int64_t needed_at;   /**< counts if has_needed_at is 1 */
-  size_t bytes_in_use; /**< 0: as far as it is known without waiting */
+  int64_t needed_at;   /**< 0 if has_needed_at is 0 */
+  size_t bytes_in_use; /**< of a sparse handle; 0: as far as it is known without waiting */
   int32_t priority;
   int32_t has_needed_at; /**< 0 or 1 */
   int32_t null_if_full;  /**< 1: success and a null handle where there is not enough memory on the host */
@@ -614,10 +620,10 @@ typedef struct stash_plan_options {
   double overflow_share; /**< 0: the planner's default; negative: none */
   int32_t threads;       /**< 0: 1 */
   int32_t reserved;      /**< 0 */
-  const char* values;    /**< null: "" */
+  const char* values;    /**< of policies auto and gist; null: "" */
   const char* model;     /**< null: "" */
   int32_t swap;          /**< 0: nothing moves to the host */
-  int32_t evaluations;   /**< 0: the planner's default */
+  int32_t evaluations;   /**< with a model; 0: the planner's default */
   int32_t no_layout;     /**< 0: buffers get offsets; 1: they get none */
   int32_t reserved_end;  /**< 0 */
 } stash_plan_options;

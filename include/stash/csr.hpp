@@ -17,16 +17,16 @@ struct csr32_view {
 };
 
 /// Writes the conventional CSR form of an encoded csr tensor of `elements` elements; narrow values are
-/// widened to `out.type`. The arrays must overlap neither the input nor each other.
-/// Returns the count of non-zeros. Throws error(invalid_argument), error(capacity_exceeded) if out.capacity
-/// is smaller than the count that the row ends tell (nothing is written then) or the count exceeds 2^32 - 1,
-/// and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the report's status and
-/// give zeros.
+/// widened to `output.type`. The arrays must overlap neither the input nor each other.
+/// Returns the count of non-zeros. Throws error(invalid_argument), error(capacity_exceeded) if
+/// output.capacity is smaller than the count that the row ends tell (nothing is written then) or the count
+/// exceeds 2^32 - 1, and error(corrupt_data) if row ends fall; tiles whose payload cannot be read set the
+/// report's status and give zeros.
 ///
 /// On a device nothing is known when the call returns: it returns -1, and the last row offset is the count.
 /// What is thrown on the host is set in the report's status: status_capacity (row_offsets[0] is 2^32 - 1
 /// then, columns and values are untouched), status_corrupt (a tile whose row ends fall counts as empty).
 STASH_API std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
-                                    const csr32_view& out, const execution_context& context);
+                                    const csr32_view& output, const execution_context& context);
 
 }  // namespace stash

@@ -59,6 +59,9 @@ enum class value_format : std::uint8_t {
 
 /// What becomes of a finite non-zero value that rounds to zero.
 enum class underflow_rule : std::uint8_t {
+  /// Sparse MX values that are decoded and encoded again are rounded again where one became zero before them
+  /// in their tile: groups of 32 then have other members (docs/format.md, "Encoding what was decoded"). Every
+  /// other encoding gives the same values however often it is repeated.
   to_zero = 0,
   keep_nonzero = 1,  ///< the smallest subnormal with the value's sign, so that a sign can be read from it
 };

@@ -6,6 +6,22 @@
 #include <bit>
 
 namespace stash::c_api {
+namespace {
+
+/// make(), which knows its argument as `known` ("function: argument") and not which argument of which C
+/// function that is.
+template <class Make>
+auto naming(std::string_view function, std::string_view argument, std::string_view known, const Make& make) {
+  try {
+    return make();
+  } catch (const error& e) {
+    const std::string_view text = e.what();
+    if (!text.starts_with(known)) throw;
+    throw error(e.code(), fmt::format("{}: {}{}", function, argument, text.substr(known.size())));
+  }
+}
+
+}  // namespace
 
 // NOLINTBEGIN(misc-redundant-expression)  the two structures are declared apart
 static_assert(sizeof(stash_encode_report) == sizeof(encode_report) &&
@@ -65,15 +81,8 @@ shape to_shape(std::string_view function, std::string_view argument, std::int32_
   if (rank < 0 || rank > STASH_MAX_RANK) {
     refuse(function, argument, fmt::format("0 to {} dimensions", STASH_MAX_RANK), std::to_string(rank));
   }
-  try {
-    return shape(std::span(dims, static_cast<std::size_t>(rank)));
-  } catch (const error& e) {
-    // A shape does not know which argument of which function it is for.
-    constexpr std::string_view known = "shape: dims";
-    const std::string_view text = e.what();
-    if (!text.starts_with(known)) throw;
-    throw error(e.code(), fmt::format("{}: {}{}", function, argument, text.substr(known.size())));
-  }
+  return naming(function, argument, "shape: dims",
+                [&] { return shape(std::span(dims, static_cast<std::size_t>(rank))); });
 }
 
 tensor_view to_view(std::string_view function, std::string_view argument, const stash_tensor_view* view) {
@@ -121,10 +130,14 @@ workspace_view to_workspace(std::string_view function, const stash_workspace_vie
   return {c.data, c.bytes};
 }
 
-memory_callbacks to_callbacks(std::string_view function, std::string_view argument,
-                              const stash_memory_callbacks& callbacks) {
-  return {callbacks.user, callbacks.allocate, callbacks.deallocate,
-          enumerator<memory_space>(function, {argument, "space"}, callbacks.space)};
+std::unique_ptr<callback_memory> to_memory(std::string_view function, std::string_view argument,
+                                           const stash_memory_callbacks* callbacks) {
+  if (callbacks == nullptr) return nullptr;
+  const stash_memory_callbacks c = read(function, argument, callbacks);
+  const memory_callbacks converted{c.user, c.allocate, c.deallocate,
+                                   enumerator<memory_space>(function, {argument, "space"}, c.space)};
+  return naming(function, argument, "callback_memory: callbacks",
+                [&] { return std::make_unique<callback_memory>(converted); });
 }
 
 encoded_argument::encoded_argument(std::string_view function, std::string_view argument,

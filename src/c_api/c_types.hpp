@@ -3,6 +3,7 @@
 /// \file
 /// From the C structures to the C++ types.
 
+#include <memory>
 #include <string_view>
 
 #include "c_api/structs.hpp"
@@ -26,8 +27,9 @@ pool_window to_window(std::string_view function, const stash_pool_window* window
 /// Null: the default.
 execution_context to_context(std::string_view function, const stash_execution_context* context);
 workspace_view to_workspace(std::string_view function, const stash_workspace_view* workspace);
-memory_callbacks to_callbacks(std::string_view function, std::string_view argument,
-                              const stash_memory_callbacks& callbacks);
+/// Null: null, which stands for the library's own.
+std::unique_ptr<callback_memory> to_memory(std::string_view function, std::string_view argument,
+                                           const stash_memory_callbacks* callbacks);
 
 /// Encoded bytes as level-one calls take them; holds the arena that the view points to.
 class encoded_argument {

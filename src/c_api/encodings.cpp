@@ -146,6 +146,9 @@ int32_t stash_canonicalise(const stash_encoding* encoding, int32_t source, int64
 
 namespace {
 
+constexpr renamed encode_items[] = {{"input", "dense"}, {"output", "encoded"}};
+constexpr renamed decode_items[] = {{"input", "encoded"}, {"output", "dense"}};
+
 /// The items of a batch in C++, and the arenas that they point to.
 template <class Item>
 struct batch {
@@ -184,7 +187,7 @@ batch<Item> to_batch(std::string_view function, const stash_batch_item* items, s
 
 int32_t stash_encode_batch(const stash_batch_item* items, size_t count, const stash_workspace_view* workspace,
                            const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, {encode_items}, [&](std::string_view function) {
     const auto list = to_batch<stash::encode_item>(
         function, items, count,
         [](const stash::encoding& e, const stash::tensor_view& dense, const encoded_argument& encoded) {
@@ -196,7 +199,7 @@ int32_t stash_encode_batch(const stash_batch_item* items, size_t count, const st
 
 int32_t stash_decode_batch(const stash_batch_item* items, size_t count, const stash_workspace_view* workspace,
                            const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, {decode_items}, [&](std::string_view function) {
     const auto list = to_batch<stash::decode_item>(
         function, items, count,
         [](const stash::encoding& e, const stash::tensor_view& dense, const encoded_argument& encoded) {
@@ -211,8 +214,8 @@ int32_t stash_csr_export32(const stash_encoding* encoding, const stash_encoded_v
                            int64_t* nonzeros) {
   return guard(__func__, [&](std::string_view function) {
     const stash_csr32_view c = read(function, "output", output);
-    const stash::csr32_view out{c.row_offsets, c.columns, c.values, to_dtype(function, "output", c.type),
-                                c.capacity};
+    const stash::csr32_view out{c.row_offsets, c.columns, c.values,
+                                to_dtype(function, {"output", "type"}, c.type), c.capacity};
     int64_t& result = checked(function, "nonzeros", nonzeros);
     result = stash::csr_export32(to_encoding(function, encoding),
                                  encoded_argument(function, "input", input).input(), elements, out,

@@ -17,6 +17,13 @@ struct stash_size_query {
 
 namespace {
 
+// Errors of handles name the tensor, if it has a name.
+constexpr renamed arguments[] = {{"encoding"}, {"input"},          {"source"},
+                                 {"dims"},     {"options"},        {"context"},
+                                 {"output"},   {"this", "handle"}, {"stored", "handle"}};
+constexpr argument_names of_new{arguments, "options.name"};
+constexpr argument_names of_handle{arguments, "handle"};
+
 /// make(options) gives the tensor of the new handle.
 template <class Make>
 void create(std::string_view function, const stash_handle_options* options, stash_handle** handle,
@@ -28,11 +35,8 @@ void create(std::string_view function, const stash_handle_options* options, stas
   if (options != nullptr) {
     const stash_handle_options c = read(function, "options", options);
     converted.capacity = c.capacity;
-    if (c.memory != nullptr) {
-      made->memory = std::make_unique<stash::callback_memory>(
-          to_callbacks(function, "options.memory", read(function, "options.memory", c.memory)));
-      converted.memory = made->memory.get();
-    }
+    made->memory = to_memory(function, "options.memory", c.memory);
+    converted.memory = made->memory.get();
     to = {c.notify, c.notify_user};
     if (c.notify != nullptr) converted.events = {&listener::hear, &to};
     if (c.name != nullptr) converted.name = c.name;
@@ -50,7 +54,7 @@ void create_query(stash_size_query*& result, const stash::size_query& query) {
 int32_t stash_handle_create(const stash_encoding* encoding, const stash_tensor_view* input,
                             const stash_handle_options* options, const stash_execution_context* context,
                             stash_handle** handle) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_new, [&](std::string_view function) {
     create(function, options, handle, [&](const stash::stash_options& o) {
       return stash::stashed_tensor(to_encoding(function, encoding), to_view(function, "input", input), o,
                                    to_context(function, context));
@@ -61,7 +65,7 @@ int32_t stash_handle_create(const stash_encoding* encoding, const stash_tensor_v
 int32_t stash_handle_reserve(const stash_encoding* encoding, int32_t source, int32_t rank,
                              const int64_t* dims, const stash_handle_options* options,
                              const stash_execution_context* context, stash_handle** handle) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_new, [&](std::string_view function) {
     create(function, options, handle, [&](const stash::stash_options& o) {
       if (rank > 0) checked(function, "dims", dims);
       return stash::stashed_tensor::reserve(
@@ -73,26 +77,26 @@ int32_t stash_handle_reserve(const stash_encoding* encoding, int32_t source, int
 
 int32_t stash_handle_restore(const stash_handle* handle, const stash_tensor_view* output,
                              const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     checked(function, "handle", handle)
         .tensor.restore(to_view(function, "output", output), to_context(function, context));
   });
 }
 
 int32_t stash_handle_check(const stash_handle* handle, const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     checked(function, "handle", handle).tensor.check(to_context(function, context));
   });
 }
 
 int32_t stash_handle_rewind(stash_handle* handle, const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     checked(function, "handle", handle).tensor.rewind(to_context(function, context));
   });
 }
 
 int32_t stash_handle_bytes(const stash_handle* handle, size_t* bytes, size_t* dense_bytes) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     const stash::stashed_tensor& tensor = checked(function, "handle", handle).tensor;
     if (bytes != nullptr) *bytes = tensor.bytes();
     if (dense_bytes != nullptr) *dense_bytes = tensor.dense_bytes();
@@ -100,7 +104,7 @@ int32_t stash_handle_bytes(const stash_handle* handle, size_t* bytes, size_t* de
 }
 
 int32_t stash_handle_view(stash_handle* handle, stash_encoded_view* view) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     const stash::encoded_view stored = checked(function, "handle", handle).tensor.output();
     stash_encoded_view c = STASH_INIT(stash_encoded_view);
     c.data = stored.data;
@@ -111,14 +115,14 @@ int32_t stash_handle_view(stash_handle* handle, stash_encoded_view* view) {
 }
 
 int32_t stash_handle_encoding(const stash_handle* handle, stash_encoding* encoding) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     write(function, "encoding", encoding, from_encoding(checked(function, "handle", handle).tensor.how()));
   });
 }
 
 int32_t stash_handle_size(const stash_handle* handle, const stash_execution_context* context,
                           stash_size_query** query) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     stash_size_query*& result = checked(function, "query", query);
     create_query(result, checked(function, "handle", handle).tensor.size(to_context(function, context)));
   });

@@ -12,6 +12,8 @@ using namespace stash::c_api;
 
 namespace {
 
+constexpr renamed sign_arguments[] = {{"encoding", "y_encoding"}, {"stash", "y_stash"}};
+
 stash::dropout_key to_key(std::string_view function, const stash_dropout_key* key) {
   const stash_dropout_key c = read(function, "key", key);
   return {c.seed, c.step, c.layer};
@@ -163,7 +165,7 @@ int32_t stash_relu_max_pool_backward_sign(const stash_tensor_view* dy, const sta
                                           const stash_encoding* y_encoding, const stash_encoded_view* y_stash,
                                           const stash_tensor_view* dx, const stash_pool_window* window,
                                           int32_t rule, const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, {sign_arguments}, [&](std::string_view function) {
     stash::relu_max_pool_backward(
         to_view(function, "dy", dy), encoded_argument(function, "index", index).input(),
         to_encoding(function, y_encoding, "y_encoding"),

@@ -14,6 +14,16 @@ using namespace stash::c_api;
 
 namespace {
 
+constexpr renamed options_of_plan[] = {{"policy", "options.policy"},
+                                       {"values", "options.values"},
+                                       {"budget_bytes", "options.budget_bytes"},
+                                       {"force", "options.force"},
+                                       {"slot_margin", "options.slot_margin"},
+                                       {"overflow_share", "options.overflow_share"},
+                                       {"threads", "options.threads"},
+                                       {"model", "options.model"},
+                                       {"evaluations", "options.evaluations"}};
+
 /// A copy that the caller gives back with stash_free_text().
 char* to_text(const std::string& text) {
   auto copy = std::make_unique<char[]>(text.size() + 1);
@@ -52,7 +62,7 @@ stash::planning_options to_options(std::string_view function, const stash_plan_o
 }  // namespace
 
 int32_t stash_plan(const char* graph_json, const stash_plan_options* options, char** plan_json) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, {options_of_plan}, [&](std::string_view function) {
     char*& result = checked(function, "plan_json", plan_json);
     result = to_text(
         stash::plan_graph(&checked(function, "graph_json", graph_json), to_options(function, options)));

@@ -26,12 +26,17 @@ struct stash_swapped {
 
 namespace {
 
-std::unique_ptr<stash::callback_memory> to_memory(std::string_view function, std::string_view argument,
-                                                  const stash_memory_callbacks* callbacks) {
-  if (callbacks == nullptr) return nullptr;
-  return std::make_unique<stash::callback_memory>(
-      to_callbacks(function, argument, read(function, argument, callbacks)));
-}
+// Errors of the swapper name the tensor, if it has a name.
+constexpr renamed of_raw_arguments[] = {
+    {"this", "swapper"}, {"tensor", "data"}, {"data"}, {"request"}, {"context"}};
+constexpr renamed of_tensor_arguments[] = {{"this", "swapper"}, {"tensor"}, {"request"}, {"context"}};
+constexpr renamed of_handle_arguments[] = {
+    {"this", "swapper"}, {"tensor", "handle"}, {"request"}, {"context"}};
+constexpr renamed of_swapped_arguments[] = {
+    {"this", "swapped"}, {"tensor", "swapped"}, {"stored", "swapped"}, {"output"}, {"to"}, {"bytes"},
+    {"context"}};
+constexpr argument_names of_raw{of_raw_arguments, "data"}, of_tensor{of_tensor_arguments, "tensor"},
+    of_handle{of_handle_arguments, "handle"}, of_swapped{of_swapped_arguments, "swapped"};
 
 bool to_bool(std::string_view function, std::string_view argument, std::int32_t value) {
   if (value != 0 && value != 1) refuse(function, argument, "0 or 1", std::to_string(value));
@@ -44,7 +49,11 @@ stash::swap_request to_request(std::string_view function, const stash_swap_reque
   const stash_swap_request c = read(function, "request", request);
   if (c.name != nullptr) converted.name = c.name;
   converted.priority = c.priority;
-  if (to_bool(function, "request.has_needed_at", c.has_needed_at)) converted.needed_at = c.needed_at;
+  if (to_bool(function, "request.has_needed_at", c.has_needed_at)) {
+    converted.needed_at = c.needed_at;
+  } else if (c.needed_at != 0) {
+    refuse(function, "request.needed_at", "0 where has_needed_at is 0", std::to_string(c.needed_at));
+  }
   converted.bytes_in_use = c.bytes_in_use;
   converted.empty_if_full = to_bool(function, "request.null_if_full", c.null_if_full);
   return converted;
@@ -101,7 +110,7 @@ void stash_swapper_destroy(stash_swapper* swapper) {
 int32_t stash_swapper_out(stash_swapper* swapper, const void* data, size_t bytes,
                           const stash_swap_request* request, const stash_execution_context* context,
                           stash_swapped** swapped) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_raw, [&](std::string_view function) {
     begin_out(function, swapper, request, context, swapped,
               [&](stash::swapper& swaps, const stash::swap_request& r, const stash::execution_context& c) {
                 return swaps.swap_out(data, bytes, r, c);
@@ -112,7 +121,7 @@ int32_t stash_swapper_out(stash_swapper* swapper, const void* data, size_t bytes
 int32_t stash_swapper_out_tensor(stash_swapper* swapper, const stash_tensor_view* tensor,
                                  const stash_swap_request* request, const stash_execution_context* context,
                                  stash_swapped** swapped) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_tensor, [&](std::string_view function) {
     begin_out(function, swapper, request, context, swapped,
               [&](stash::swapper& swaps, const stash::swap_request& r, const stash::execution_context& c) {
                 return swaps.swap_out(stash::const_tensor_view(to_view(function, "tensor", tensor)), r, c);
@@ -123,7 +132,7 @@ int32_t stash_swapper_out_tensor(stash_swapper* swapper, const stash_tensor_view
 int32_t stash_swapper_out_handle(stash_swapper* swapper, const stash_handle* handle,
                                  const stash_swap_request* request, const stash_execution_context* context,
                                  stash_swapped** swapped) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     const stash_handle& source = checked(function, "handle", handle);
     begin_out(function, swapper, request, context, swapped,
               [&](stash::swapper& swaps, const stash::swap_request& r, const stash::execution_context& c) {
@@ -135,7 +144,7 @@ int32_t stash_swapper_out_handle(stash_swapper* swapper, const stash_handle* han
 int32_t stash_swapper_out_owned(stash_swapper* swapper, stash_handle** handle,
                                 const stash_swap_request* request, const stash_execution_context* context,
                                 stash_swapped** swapped) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_handle, [&](std::string_view function) {
     stash_handle*& given = checked(function, "handle", handle);
     stash_handle& source = checked(function, "handle", given);
     const bool begun = begin_out(
@@ -166,47 +175,47 @@ int32_t stash_swapper_statistics(const stash_swapper* swapper, stash_swap_statis
 }
 
 int32_t stash_swapped_wait_out(stash_swapped* swapped, const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     tensor_of(function, swapped).wait_out(to_context(function, context));
   });
 }
 
 int32_t stash_swapped_out_ended(const stash_swapped* swapped, int32_t* ended) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     int32_t& result = checked(function, "ended", ended);
     result = checked(function, "swapped", swapped).tensor.out_ended() ? 1 : 0;
   });
 }
 
 int32_t stash_swapped_in(stash_swapped* swapped, const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     tensor_of(function, swapped).swap_in(to_context(function, context));
   });
 }
 
 int32_t stash_swapped_in_to(stash_swapped* swapped, void* to, size_t bytes,
                             const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     tensor_of(function, swapped).swap_in(to, bytes, to_context(function, context));
   });
 }
 
 int32_t stash_swapped_wait_in(stash_swapped* swapped, const stash_execution_context* context, void** data) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     void* const here = tensor_of(function, swapped).wait_in(to_context(function, context));
     if (data != nullptr) *data = here;
   });
 }
 
 int32_t stash_swapped_leave(stash_swapped* swapped, const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     tensor_of(function, swapped).leave(to_context(function, context));
   });
 }
 
 int32_t stash_swapped_restore(stash_swapped* swapped, const stash_tensor_view* output, int32_t check,
                               const stash_execution_context* context) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     tensor_of(function, swapped)
         .restore(to_view(function, "output", output), to_context(function, context),
                  to_bool(function, "check", check));
@@ -215,7 +224,7 @@ int32_t stash_swapped_restore(stash_swapped* swapped, const stash_tensor_view* o
 
 int32_t stash_swapped_take(stash_swapped* swapped, const stash_execution_context* context,
                            stash_handle** handle) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     stash_handle*& result = checked(function, "handle", handle);
     auto made = std::make_unique<stash_handle>();
     made->tensor = tensor_of(function, swapped).take(to_context(function, context));
@@ -224,7 +233,7 @@ int32_t stash_swapped_take(stash_swapped* swapped, const stash_execution_context
 }
 
 int32_t stash_swapped_bytes(const stash_swapped* swapped, size_t* bytes) {
-  return guard(__func__, [&](std::string_view function) {
+  return guard(__func__, of_swapped, [&](std::string_view function) {
     size_t& result = checked(function, "bytes", bytes);
     result = checked(function, "swapped", swapped).tensor.bytes();
   });

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::data {
 namespace {
@@ -86,14 +87,15 @@ std::vector<std::uint8_t> read_bytes(const std::string& path) {
   std::ifstream file;
   if (!failure) file.open(path, std::ios::binary);
   if (failure || !file) {
-    throw error(errc::io_failure, fmt::format("read: {}: expected a readable file, got {}", path,
-                                              failure ? failure.message() : "no permission"));
+    throw error(errc::io_failure,
+                fmt::format("read: {}: expected a readable file, got {}", shortened(path, 1024),
+                            failure ? failure.message() : "no permission"));
   }
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(size));
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
   if (static_cast<std::uintmax_t>(file.gcount()) != size) {
-    throw error(errc::io_failure,
-                fmt::format("read: {}: expected {} bytes, got {}", path, size, file.gcount()));
+    throw error(errc::io_failure, fmt::format("read: {}: expected {} bytes, got {}", shortened(path, 1024),
+                                              size, file.gcount()));
   }
   return bytes;
 }

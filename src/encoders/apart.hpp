@@ -76,16 +76,16 @@ void pieces_of_encoded(const char* argument, const View& view, std::size_t most,
   take(piece{extent_of(view.data, view.bytes < most ? view.bytes : most), bytes, argument, ""});
   take(piece{extent_of(view.report, sizeof(encode_report)), use::counted, argument, ".report"});
 }
-/// The same for an arena, which may be null.
+/// The same for its arena, which may be null.
 template <class Take>
-void pieces_of_arena(const overflow_arena* arena, use bytes, const Take& take) {
+void pieces_of_arena(const char* argument, const overflow_arena* arena, use bytes, const Take& take) {
   if (arena == nullptr) return;
   constexpr std::size_t counter = sizeof(std::uint64_t);
   const use counters = bytes == use::read ? use::read : use::counted;
-  take(piece{extent_of(arena->data, arena->bytes), bytes, "overflow", ""});
-  take(piece{extent_of(arena->claimed, counter), counters, "overflow", ".claimed"});
-  take(piece{extent_of(arena->host_data, arena->host_bytes), bytes, "overflow", ".host_data"});
-  take(piece{extent_of(arena->host_claimed, counter), counters, "overflow", ".host_claimed"});
+  take(piece{extent_of(arena->data, arena->bytes), bytes, argument, ".overflow"});
+  take(piece{extent_of(arena->claimed, counter), counters, argument, ".overflow.claimed"});
+  take(piece{extent_of(arena->host_data, arena->host_bytes), bytes, argument, ".overflow.host_data"});
+  take(piece{extent_of(arena->host_claimed, counter), counters, argument, ".overflow.host_claimed"});
 }
 
 /// The memory of one call, told piece by piece after the arguments have been checked by themselves. Each
@@ -116,8 +116,8 @@ class call_memory {
     add_encoded(argument, view, most, use::read);
     return *this;
   }
-  call_memory& arena(const overflow_arena* arena, use how) {
-    pieces_of_arena(arena, how, [this](const piece& p) { add(p); });
+  call_memory& arena(const char* argument, const overflow_arena* arena, use how) {
+    pieces_of_arena(argument, arena, how, [this](const piece& p) { add(p); });
     return *this;
   }
   /// `p` may be the same memory as the piece of the argument `in_place_with`.

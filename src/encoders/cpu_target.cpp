@@ -11,6 +11,7 @@
 #include "detail.hpp"
 #include "run_loops.hpp"
 #include "simd_loops.hpp"
+#include "stash/message.hpp"
 
 namespace stash {
 namespace detail {
@@ -83,7 +84,7 @@ const run_loops& loops() noexcept {
 void check_cpu_target(std::string_view function) {
   if (chosen().load(std::memory_order_acquire) != nullptr || first().unknown == nullptr) return;
   fail(errc::invalid_argument, function, "STASH_CPU_TARGET", "one of " + list_of_targets(),
-       fmt::format("\"{}\"", first().unknown));
+       fmt::format("\"{}\"", shortened(first().unknown)));
 }
 
 }  // namespace detail
@@ -108,7 +109,7 @@ void set_cpu_target(std::string_view name) {
   const detail::run_loops* version = detail::find(name);
   if (version == nullptr) {
     detail::fail(errc::invalid_argument, "set_cpu_target", "name", "one of " + detail::list_of_targets(),
-                 fmt::format("\"{}\"", name));
+                 fmt::format("\"{}\"", shortened(name)));
   }
   detail::chosen().store(version, std::memory_order_release);
 }

@@ -211,40 +211,42 @@ namespace {
 
 /// Entries behind the last element are not written.
 void check_export_apart(std::string_view function, const encoding& e, const const_encoded_view& input,
-                        std::int64_t elements, const csr32_view& out) {
+                        std::int64_t elements, const csr32_view& output) {
   using namespace detail;
-  const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(out.capacity, 0, elements));
+  const auto entries = static_cast<std::size_t>(std::clamp<std::int64_t>(output.capacity, 0, elements));
   const auto rows = static_cast<std::size_t>((elements + csr_row_elements - 1) / csr_row_elements);
   call_memory memory(function);
-  pieces_of_stored("input", e, out.type, elements, input, use::read, use::read,
+  pieces_of_stored("input", e, output.type, elements, input, use::read, use::read,
                    [&memory](const piece& p) { memory.add(p); });
-  memory.writes("out.row_offsets", out.row_offsets, (rows + 1) * sizeof(std::uint32_t))
-      .writes("out.columns", out.columns, entries * sizeof(std::uint32_t))
-      .writes("out.values", out.values, entries * size_of(out.type));
+  memory.writes("output.row_offsets", output.row_offsets, (rows + 1) * sizeof(std::uint32_t))
+      .writes("output.columns", output.columns, entries * sizeof(std::uint32_t))
+      .writes("output.values", output.values, entries * size_of(output.type));
 }
 
 }  // namespace
 
 std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
-                          const csr32_view& out, const execution_context& context) {
+                          const csr32_view& output, const execution_context& context) {
   using namespace detail;
   constexpr std::string_view function = "csr_export32";
   check_context(function, context);
+  check_known(function, e);
   if (e.kind != encoding_kind::csr) fail(errc::invalid_argument, function, "encoding", "csr", to_string(e));
-  checked_bytes_bound(function, "out.type", e, out.type, elements);
-  const tile_layout layout = layout_of(e, out.type, elements);
+  checked_bytes_bound(function, "output.type", e, output.type, elements);
+  const tile_layout layout = layout_of(e, output.type, elements);
   check_encoded(function, "input", input, elements == 0 ? 0 : layout.fixed_bytes());
-  check_arena(function, input.overflow, context.space);
-  if (out.row_offsets == nullptr) {
-    fail(errc::invalid_argument, function, "out.row_offsets", "an array", "a null pointer");
+  check_arena(function, "input", input.overflow, context.space);
+  if (output.row_offsets == nullptr) {
+    fail(errc::invalid_argument, function, "output.row_offsets", "an array", "a null pointer");
   }
-  check_export_apart(function, e, input, elements, out);
+  check_export_apart(function, e, input, elements, output);
   if (on_device(context)) {
-    if (out.capacity < 0 || (out.capacity > 0 && (out.columns == nullptr || out.values == nullptr))) {
-      fail(errc::invalid_argument, function, "out", "room for at least 0 entries, with arrays",
-           fmt::format("capacity {}", out.capacity));
+    if (output.capacity < 0 ||
+        (output.capacity > 0 && (output.columns == nullptr || output.values == nullptr))) {
+      fail(errc::invalid_argument, function, "output", "room for at least 0 entries, with arrays",
+           fmt::format("capacity {}", output.capacity));
     }
-    device::csr_export32(e, input, elements, out, context);
+    device::csr_export32(e, input, elements, output, context);
     return -1;
   }
 
@@ -259,23 +261,23 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
     total += contents.count;
   }
   constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-  if (total > out.capacity || total > most) {
-    fail(errc::capacity_exceeded, function, "out.capacity",
+  if (total > output.capacity || total > most) {
+    fail(errc::capacity_exceeded, function, "output.capacity",
          fmt::format("at least {} entries, and at most {} in all", total, most),
-         fmt::format("{}", out.capacity));
+         fmt::format("{}", output.capacity));
   }
-  if (total != 0 && (out.columns == nullptr || out.values == nullptr)) {
-    fail(errc::invalid_argument, function, "out", "arrays of columns and values", "a null pointer");
+  if (total != 0 && (output.columns == nullptr || output.values == nullptr)) {
+    fail(errc::invalid_argument, function, "output", "arrays of columns and values", "a null pointer");
   }
 
-  out.row_offsets[0] = 0;
+  output.row_offsets[0] = 0;
   std::int64_t before = 0;
   for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
     alignas(run_alignment) float values[tile_elements];
     std::uint8_t present[tile_elements / 8];
     const tile_rows rows = read_rows(layout, input, tile);
     for (std::int64_t row = 0; row < rows.rows; ++row) {
-      out.row_offsets[tile * rows_per_tile + row + 1] =
+      output.row_offsets[tile * rows_per_tile + row + 1] =
           static_cast<std::uint32_t>(before + rows.end[static_cast<std::size_t>(row)]);
     }
     const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
@@ -284,13 +286,13 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
     const std::int64_t count = rows.count();
     if (count == 0) continue;
     const tensor_view target{
-        static_cast<std::uint8_t*>(out.values) + static_cast<std::size_t>(before) * size_of(out.type),
-        out.type, memory_space::host, shape{count}, 0};
+        static_cast<std::uint8_t*>(output.values) + static_cast<std::size_t>(before) * size_of(output.type),
+        output.type, memory_space::host, shape{count}, 0};
     alignas(run_alignment) float buffer[tile_elements];
     float* kept = value_target(target, 0, buffer);
     std::int64_t at = 0;
     const auto put = [&](std::int64_t column, float value) {
-      out.columns[before + at] = static_cast<std::uint32_t>(column);
+      output.columns[before + at] = static_cast<std::uint32_t>(column);
       kept[at++] = value;
     };
     for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile) && at < count; ++i) {

@@ -124,26 +124,25 @@ void check_encoded(std::string_view function, std::string_view argument, const v
   }
 }
 
-void check_arena(std::string_view function, const overflow_arena* arena, memory_space where) {
+void check_arena(std::string_view function, std::string_view argument, const overflow_arena* arena,
+                 memory_space where) {
   if (arena == nullptr) return;
   const bool any = arena->claimed != nullptr || arena->host_claimed != nullptr;
-  const auto check_region = [&](std::string_view argument, const void* data, std::uint64_t bytes,
+  const auto check_region = [&](std::string_view member, const void* data, std::uint64_t bytes,
                                 std::uint64_t* claimed) {
+    const auto refuse = [&](std::string_view expected, const std::string& got) {
+      fail(errc::invalid_argument, function, fmt::format("{}.{}", argument, member), expected, got);
+    };
     if (claimed == nullptr && any && bytes == 0) return;
-    if (claimed == nullptr || !aligned(claimed, alignof(std::uint64_t))) {
-      fail(errc::invalid_argument, function, argument, "an aligned counter",
-           fmt::format("{}", fmt::ptr(claimed)));
-    }
+    if (claimed == nullptr || !aligned(claimed, alignof(std::uint64_t)))
+      refuse("an aligned counter", fmt::format("{}", fmt::ptr(claimed)));
     if (where != memory_space::device) {
       const std::uint64_t count = std::atomic_ref<std::uint64_t>(*claimed).load(std::memory_order_relaxed);
-      if (count % encoded_alignment != 0) {
-        fail(errc::invalid_argument, function, argument, "a counter that is a multiple of 16",
-             fmt::format("{}", count));
-      }
+      if (count % encoded_alignment != 0)
+        refuse("a counter that is a multiple of 16", fmt::format("{}", count));
     }
-    if (bytes != 0 && (data == nullptr || !aligned(data, encoded_alignment))) {
-      fail(errc::invalid_argument, function, argument, "data aligned to 16 bytes", fmt::format("{}", data));
-    }
+    if (bytes != 0 && (data == nullptr || !aligned(data, encoded_alignment)))
+      refuse("data aligned to 16 bytes", fmt::format("{}", data));
   };
   check_region("overflow", arena->data, arena->bytes, arena->claimed);
   check_region("overflow.host_data", arena->host_data, arena->host_bytes, arena->host_claimed);

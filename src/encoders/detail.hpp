@@ -88,10 +88,10 @@ inline void check_encoded(std::string_view function, std::string_view argument,
   check_encoded(function, argument, view.data, view.bytes, view.report, needed);
 }
 
-/// The arena may be null; if not, at least one of its regions has a counter, which is a multiple of 16, and
-/// data (16-byte aligned) unless it is empty; a region without a counter is empty. The counters of a device
-/// are not read.
-void check_arena(std::string_view function, const overflow_arena* arena,
+/// The arena of `argument` may be null; if not, at least one of its regions has a counter, which is a
+/// multiple of 16, and data (16-byte aligned) unless it is empty; a region without a counter is empty. The
+/// counters of a device are not read.
+void check_arena(std::string_view function, std::string_view argument, const overflow_arena* arena,
                  memory_space where = memory_space::host);
 
 void check_rule(std::string_view function, framework_rule rule);

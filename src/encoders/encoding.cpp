@@ -41,7 +41,10 @@ void check_encoding(std::string_view function, const encoding& e) {
     fail(errc::invalid_argument, function, "encoding", "a known underflow rule",
          fmt::format("{}", static_cast<unsigned>(e.underflow)));
   }
-  if (is_mask(e.kind)) check_rule(function, e.rule);
+  if (is_mask(e.kind) && e.rule != framework_rule::tensorflow && e.rule != framework_rule::pytorch) {
+    fail(errc::invalid_argument, function, "encoding", "a known framework rule",
+         fmt::format("{}", static_cast<unsigned>(e.rule)));
+  }
   if (e.kind == encoding_kind::range_mask && !is_below(e.lower, e.upper)) {
     fail(errc::invalid_argument, function, "encoding", "a lower bound below the upper one",
          fmt::format("{} and {}", e.lower, e.upper));
@@ -199,7 +202,7 @@ void check_encode(std::string_view function, const encode_item& item, const exec
   const encoding& e = item.how;
   check_encode_input(function, e, item.input, context);
   check_encoded(function, "output", item.output, bytes_needed(e, item.input.type, item.input.elements()));
-  if (tiled(e.kind)) check_arena(function, item.output.overflow, context.space);
+  if (tiled(e.kind)) check_arena(function, "output", item.output.overflow, context.space);
   check_apart(function, item);
 }
 
@@ -246,7 +249,7 @@ void check_decode(std::string_view function, const decode_item& item, const exec
   check_kind_has_values(function, "output", e, source, false);
   check_view(function, "output", item.output, is_mask(e.kind) ? dtype::u8 : item.output.type, context.space);
   check_encoded(function, "input", item.input, bytes_needed(e, source, item.output.elements()));
-  if (tiled(e.kind)) check_arena(function, item.input.overflow, context.space);
+  if (tiled(e.kind)) check_arena(function, "input", item.input.overflow, context.space);
   check_apart(function, item);
 }
 
@@ -352,11 +355,11 @@ void canonicalise(const encoding& e, dtype source, std::int64_t elements, const 
   const std::size_t needed = bytes_needed(e, source, elements);
   check_encoded(function, "input", input, needed);
   check_encoded(function, "output", output, needed);
-  if (tiled(e.kind)) check_arena(function, input.overflow, context.space);
+  if (tiled(e.kind)) check_arena(function, "input", input.overflow, context.space);
   const std::size_t most = bytes_bound(e, source, elements);
   call_memory(function)
       .reads("input", input, most)
-      .arena(tiled(e.kind) ? input.overflow : nullptr, use::read)
+      .arena("input", tiled(e.kind) ? input.overflow : nullptr, use::read)
       .writes("output", output, most);
   if (tiled(e.kind)) {
     if (on_device(context)) return device::canonicalise(e, source, elements, input, output, context);

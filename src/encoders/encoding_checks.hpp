@@ -35,7 +35,7 @@ void pieces_of_stored(const char* argument, const encoding& e, dtype source, std
                       const View& view, use bytes, use arena, const Take& take) {
   pieces_of_encoded(argument, view, bytes_bound(e, source, elements), bytes, take);
   if (e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr) {
-    pieces_of_arena(view.overflow, arena, take);
+    pieces_of_arena(argument, view.overflow, arena, take);
   }
 }
 /// What an item of encode() or decode() reads and writes. Arenas are `arena`'s.

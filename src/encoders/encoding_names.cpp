@@ -5,6 +5,7 @@
 
 #include "detail.hpp"
 #include "encoding_checks.hpp"
+#include "stash/message.hpp"
 
 namespace stash {
 namespace detail {
@@ -119,7 +120,7 @@ encoding parse_encoding(std::string_view name) {
     return e;
   }
   fail(errc::invalid_argument, "parse_encoding", "name", "one of " + list_of_names(),
-       fmt::format("\"{}\"", name));
+       fmt::format("\"{}\"", shortened(name)));
 }
 
 }  // namespace stash

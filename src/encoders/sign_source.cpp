@@ -19,7 +19,7 @@ bool tiled(const encoding& e) noexcept {
 }
 
 void check_stash(std::string_view function, const map_stash& s, memory_space where) {
-  if (tiled(s.how)) check_arena(function, s.stash.overflow, where);
+  if (tiled(s.how)) check_arena(function, "stash", s.stash.overflow, where);
   const std::size_t bound = checked_bytes_bound(function, "dy", s.how, s.type, s.elements);
   const bool grows = tiled(s.how) && s.elements != 0;
   check_encoded(function, "stash", s.stash,
@@ -65,6 +65,7 @@ void bits_of_present(const float* values, std::int64_t length, framework_rule ru
 }  // namespace
 
 void check_sign_source(std::string_view function, const map_stash& s, memory_space where) {
+  check_known(function, s.how);
   switch (s.how.kind) {
     case encoding_kind::cast:
       if (s.how.underflow != underflow_rule::keep_nonzero) {
@@ -112,6 +113,7 @@ const std::uint8_t* read_pass_bits(const map_stash& s, std::int64_t tile, std::i
 }
 
 void check_range_source(std::string_view function, const map_stash& s, memory_space where) {
+  check_known(function, s.how);
   const bool values =
       s.how.kind == encoding_kind::raw || (tiled(s.how) && s.how.values == value_format::source);
   if (s.how.kind != encoding_kind::range_mask && !values) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::executor {
 namespace {
@@ -37,10 +38,11 @@ std::int64_t kernel_setup::batch() const noexcept {
 sample_shape shape_of(const kernel_setup& setup, const planner::tensor_ref& ref) {
   const std::vector<std::int64_t>& dims = setup.graph.at(ref.storage).shape;
   if (dims.empty() || dims.size() > 3) {
-    throw error(errc::invalid_argument,
-                fmt::format("make_kernel: op '{}': expected storage '{}' with 1 to 3 "
-                            "dimensions per sample, got {}",
-                            setup.op.name, setup.graph.at(ref.storage).name, dims.size()));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("make_kernel: op '{}': expected storage '{}' with 1 to 3 "
+                    "dimensions per sample, got {}",
+                    shortened(setup.op.name), shortened(setup.graph.at(ref.storage).name), dims.size()));
   }
   sample_shape s;
   s.pitch = dims.back();
@@ -89,7 +91,7 @@ kernel_base::kernel_base(const kernel_setup& setup)
 }
 
 void kernel_base::fail(errc code, const std::string& what) const {
-  throw error(code, fmt::format("op_kernel::run: op '{}': {}", name_, what));
+  throw error(code, fmt::format("op_kernel::run: op '{}': {}", shortened(name_), what));
 }
 
 void kernel_base::run(const kernel_operands& operands) {

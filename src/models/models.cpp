@@ -10,6 +10,7 @@
 
 #include "models/planned.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::models {
 namespace {
@@ -182,8 +183,8 @@ const model_info& find(std::string_view name) {
   std::vector<std::string_view> known;
   for (const model_info& m : models)
     known.push_back(m.name);
-  throw error(errc::invalid_argument,
-              fmt::format("models::find: name: expected one of {}, got '{}'", fmt::join(known, ", "), name));
+  throw error(errc::invalid_argument, fmt::format("models::find: name: expected one of {}, got '{}'",
+                                                  fmt::join(known, ", "), shortened(name)));
 }
 
 }  // namespace stash::models

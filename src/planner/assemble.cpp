@@ -7,6 +7,7 @@
 
 #include "planner/bounds.hpp"
 #include "planner/byte_sizes.hpp"
+#include "planner/choice_reason.hpp"
 #include "planner/needs.hpp"
 #include "planner/placement.hpp"
 #include "planner/search.hpp"
@@ -23,64 +24,6 @@ std::int64_t boundary_bytes(const graph& g, const schedule& s) {
       return live[i];
   }
   return 0;
-}
-
-bool policy_has(const plan_options& options, value_format f) {
-  const std::vector<value_format> formats = lossy_values(options.chosen_policy, options.values, false);
-  return std::find(formats.begin(), formats.end(), f) != formats.end();
-}
-
-std::string reason_for(const stash_choice& c, storage_role role, const plan_options& options,
-                       const std::vector<reader>& readers) {
-  if (readers.empty()) return "no chosen backward op reads it";
-  const auto wants = [&](need what) {
-    return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
-  };
-  const bool value =
-      std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); });
-  const bool may_round =
-      !lossy_values(options.chosen_policy, options.values, false).empty() && !wants(need::exact_value);
-  switch (c.kind) {
-    case stash_kind::none:
-      return "no chosen backward op reads it";
-    case stash_kind::raw:
-      if (role == storage_role::image) return "images are kept as they came, one byte per value";
-      if (options.chosen_policy == policy::none) return "the policy encodes nothing";
-      if (c.density >= 1.0 && value && !may_round)
-        return "dense values are needed, and no allowed encoding keeps them in less";
-      return options.budget_bytes > 0
-                 ? "the budget is met without encoding it"
-                 : "keeping it costs nothing at the peak, so no time is spent on encoding it";
-    case stash_kind::recompute:
-      return c.stored.kind == encoding_kind::sign_mask
-                 ? "computed again from the kept input of the norm, gated by one bit per value"
-                 : "computed again from the kept input of the norm, bit for bit";
-    case stash_kind::encoded:
-      break;
-  }
-  switch (c.stored.kind) {
-    case encoding_kind::sign_mask:
-      return wants(need::mask) ? "backward needs only which values were kept"
-                               : "backward needs only the sign";
-    case encoding_kind::window_index:
-      return "backward needs only the winning cell of each window";
-    case encoding_kind::relu_pool:
-      return "backward needs only the winning cell and whether the gradient passes";
-    case encoding_kind::range_mask:
-      return "backward needs only which values lie between the bounds";
-    case encoding_kind::csr:
-    case encoding_kind::bitmap:
-      return fmt::format("about {:.0f} % of the values are zero; the mask also answers the sign",
-                         100.0 * (1.0 - c.density));
-    case encoding_kind::cast:
-      if (!policy_has(options, c.stored.values))
-        return "a reader needs 16 bits at least, and too few values are zero for a bitmap";
-      return "the policy allows fewer bits, and too few values are zero for a bitmap";
-    case encoding_kind::raw:
-    case encoding_kind::shape_only:
-      break;
-  }
-  return "";
 }
 
 // As much as the text of a plan can hold (docs/plan.md).
@@ -136,7 +79,7 @@ plan assemble(const graph& g, const plan_options& options, const scheduler& fact
   p.alternative = s.alternative;
   const auto readers = readers_of(g, p.alternative);
   for (std::size_t i = 0; i < p.choices.size(); ++i) {
-    p.choices[i].reason = reason_for(p.choices[i], g.storages[i].role, options, readers[i]);
+    p.choices[i].reason = reason_for(p.choices[i], g, static_cast<storage_id>(i), options, readers[i]);
   }
   place_on_host(where);
   plan_sizes& sizes = p.sizes;

@@ -14,6 +14,7 @@
 #include "planner/names.hpp"
 #include "planner/op_rules.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {
@@ -21,6 +22,11 @@ namespace {
 using graph_rules::op_rule;
 using graph_rules::op_rules;
 using graph_rules::operand_count;
+
+/// A name as messages show it.
+std::string quoted(std::string_view name) {
+  return fmt::format("'{}'", shortened(name));
+}
 
 /// A product of non-negative factors, or largest_total_bytes + 1 if it is larger than that.
 std::int64_t bounded_product(std::int64_t a, std::int64_t b) {
@@ -92,7 +98,7 @@ class checker {
     op_stage stage = op_stage::forward;
     for (current_ = 0; current_ < g_.ops.size(); ++current_) {
       const op& o = g_.ops[current_];
-      expect(!o.name.empty() && names.insert(o.name).second, "name", "a name of its own", "'" + o.name + "'");
+      expect(!o.name.empty() && names.insert(o.name).second, "name", "a name of its own", quoted(o.name));
       expect(name_of(o.kind) != "unknown" && name_of(o.stage) != "unknown", "kind", "a known kind and stage",
              "another");
       expect(o.stage >= stage, "stage", "forward ops before backward ops before updates", name_of(o.stage));
@@ -111,7 +117,7 @@ class checker {
   template <class Got>
   void expect(bool holds, std::string_view field, std::string_view expected, const Got& got) const {
     if (holds) return;
-    fail(fmt::format("ops[{}] '{}': {}", current_, g_.ops[current_].name, field), expected,
+    fail(fmt::format("ops[{}] '{}': {}", current_, shortened(g_.ops[current_].name), field), expected,
          fmt::to_string(got));
   }
 
@@ -133,9 +139,10 @@ class checker {
       const auto demand = [&](bool holds, std::string_view field, std::string_view expected,
                               const auto& got) {
         if (!holds)
-          fail(fmt::format("storages[{}] '{}': {}", i, s.name, field), expected, fmt::to_string(got));
+          fail(fmt::format("storages[{}] '{}': {}", i, shortened(s.name), field), expected,
+               fmt::to_string(got));
       };
-      demand(!s.name.empty() && names.insert(s.name).second, "name", "a name of its own", s.name);
+      demand(!s.name.empty() && names.insert(s.name).second, "name", "a name of its own", shortened(s.name));
       demand(name_of(s.role) != "unknown" && name_of(s.type) != "unknown", "role", "a known role and type",
              "another");
       demand(s.shape.size() <= shape::max_rank, "shape", "at most 8 dimensions", s.shape.size());
@@ -250,7 +257,7 @@ class checker {
     if (!in_range) return;
     const op& f = g_.op_at(o.forward_op);
     expect(o.stage == op_stage::backward && f.stage == op_stage::forward, "forward_op",
-           "a forward op, named by a backward op", "'" + f.name + "'");
+           "a forward op, named by a backward op", quoted(f.name));
     if (rule.forward) expect(f.kind == *rule.forward, "forward_op", name_of(*rule.forward), name_of(f.kind));
   }
 
@@ -272,7 +279,7 @@ class checker {
       if (!read) continue;
       if (s.role == storage_role::saved_statistic || s.role == storage_role::weight_gradient) {
         expect(written(ids[i]).contains(all_channels(s)), indexed(list, i), "something an earlier op wrote",
-               "'" + s.name + "'");
+               quoted(s.name));
       }
     }
   }
@@ -285,11 +292,11 @@ class checker {
       expect(s.role != storage_role::auxiliary && !has_fixed_size(s.role), indexed("inputs", i),
              "a feature map, gradient, image or label", name_of(s.role));
       expect(o.stage == op_stage::backward || s.role != storage_role::gradient, indexed("inputs", i),
-             "no gradient in the forward stage", "'" + s.name + "'");
+             "no gradient in the forward stage", quoted(s.name));
       expect(o.stage == op_stage::forward || s.role != storage_role::feature_map, indexed("inputs", i),
-             "no feature map behind the forward stage: alternatives name those", "'" + s.name + "'");
+             "no feature map behind the forward stage: alternatives name those", quoted(s.name));
       expect(written(r.storage).contains(range_of(r)), indexed("inputs", i),
-             "channels written by earlier ops", "'" + s.name + "' before they are");
+             "channels written by earlier ops", quoted(s.name) + " before they are");
     }
   }
 
@@ -317,7 +324,7 @@ class checker {
         expect(s.role != storage_role::gradient && !has_fixed_size(s.role), field,
                "a feature map, auxiliary storage or image", name_of(s.role));
         expect(written(r.storage).contains(range_of(r.slice)), field,
-               "a storage written in the forward stage", "'" + s.name + "'");
+               "a storage written in the forward stage", quoted(s.name));
       }
     }
   }
@@ -336,7 +343,7 @@ class checker {
         const bool same = from.begin == to.begin && from.end == to.end;
         expect(rule.in_place && same, indexed("outputs", i),
                rule.in_place ? "channels of an input exactly or none of them" : "no channels of an input",
-               "'" + s.name + "'");
+               quoted(s.name));
       }
     }
     for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
@@ -461,7 +468,7 @@ class checker {
   void check_labels(const op& o, std::size_t input) const {
     const storage& s = g_.at(o.inputs[input].storage);
     expect(s.role == storage_role::label && s.type == dtype::s32 && s.elements(1) == 1,
-           indexed("inputs", input), "one s32 label per sample", "'" + s.name + "'");
+           indexed("inputs", input), "one s32 label per sample", quoted(s.name));
   }
 
   /// Gradients have the sizes of what they belong to.
@@ -480,7 +487,8 @@ class checker {
 
   void check_written_like_parameters(const op& o, const op& f) const {
     expect(o.parameters_written.size() <= f.parameters.size(), "parameters_written",
-           fmt::format("at most the {} of '{}'", f.parameters.size(), f.name), o.parameters_written.size());
+           fmt::format("at most the {} of '{}'", f.parameters.size(), shortened(f.name)),
+           o.parameters_written.size());
     for (std::size_t i = 0; i < o.parameters_written.size(); ++i) {
       const std::int64_t wanted = g_.at(f.parameters[i]).elements(1);
       const std::int64_t got = g_.at(o.parameters_written[i]).elements(1);
@@ -529,19 +537,19 @@ class checker {
                               o.inputs.size() == 1 && o.outputs.size() == 1;
       if ((o.kind != op_kind::batch_norm || !o.attributes.fused_relu) && !one_to_one) {
         fail(where + ".forward_op", "a batch_norm with fused_relu, or a generic forward op of one map",
-             "'" + o.name + "'");
+             quoted(o.name));
       }
       if (o.outputs[0].storage != r.target || is_overwritten(r.target, r.forward_op)) {
         fail(where + ".target",
-             fmt::format("the output {} of '{}', not overwritten", o.outputs[0].storage, o.name),
+             fmt::format("the output {} of '{}', not overwritten", o.outputs[0].storage, shortened(o.name)),
              fmt::to_string(r.target));
       }
       if (is_computed_with_others(r)) {
         fail(where + ".forward_op",
-             "an op whose parameters nobody writes before the last reader of the target", "'" + o.name + "'");
+             "an op whose parameters nobody writes before the last reader of the target", quoted(o.name));
       }
       if (o.inputs[0].storage != r.source || r.source == r.target || is_overwritten(r.source, r.forward_op)) {
-        fail(where + ".source", fmt::format("the kept input of '{}', not overwritten", o.name),
+        fail(where + ".source", fmt::format("the kept input of '{}', not overwritten", shortened(o.name)),
              fmt::to_string(r.source));
       }
     }

@@ -6,6 +6,7 @@
 #include "planner/names.hpp"
 #include "planner/plan.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner {
 
@@ -57,8 +58,8 @@ std::string_view to_string(step_kind kind) noexcept {
 
 policy parse_policy(std::string_view name) {
   if (const std::optional<policy> p = value_of_name<policy>(name)) return *p;
-  throw error(errc::invalid_argument,
-              fmt::format("parse_policy: name: expected one of {}, got '{}'", list_of_names<policy>(), name));
+  throw error(errc::invalid_argument, fmt::format("parse_policy: name: expected one of {}, got '{}'",
+                                                  list_of_names<policy>(), shortened(name)));
 }
 
 }  // namespace stash::planner

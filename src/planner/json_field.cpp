@@ -130,14 +130,9 @@ std::string field::path() const {
   return above.empty() ? std::string(key_) : fmt::format("{}.{}", above, key_);
 }
 
-std::string field::shortened(const std::string& text) {
-  constexpr std::size_t longest = 40;
-  return text.size() <= longest ? text : text.substr(0, longest) + "...";
-}
-
 void check_header(const field& root, std::string_view format, int version) {
   if (const auto given = root.find("format"); given && given->text() != format) {
-    given->fail(fmt::format("'{}'", format), "'" + field::shortened(given->text()) + "'");
+    given->fail(fmt::format("'{}'", format), fmt::format("'{}'", shortened(given->text())));
   }
   const field given = root.at("version");
   const std::int64_t v = given.integer(std::numeric_limits<std::int32_t>::min(), largest_id);

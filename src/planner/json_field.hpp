@@ -15,6 +15,7 @@
 #include "planner/json_tree.hpp"
 #include "planner/names.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner::json_text {
 
@@ -50,7 +51,7 @@ class field {
     if (!value_->is<std::string>()) fail_type("a string");
     const auto& name = value_->get<std::string>();
     const std::optional<Enum> named = value_of_name<Enum>(name);
-    if (!named) fail("one of " + list_of_names<Enum>(), "'" + shortened(name) + "'");
+    if (!named) fail("one of " + list_of_names<Enum>(), fmt::format("'{}'", shortened(name)));
     return *named;
   }
 
@@ -68,9 +69,6 @@ class field {
   void for_each(std::string_view key, Visit visit) const {
     if (const auto list = find(key)) list->for_each(visit);
   }
-
-  /// What a message shows of a text.
-  static std::string shortened(const std::string& text);
 
  private:
   field(const value& v, const field& parent, std::string_view key, std::size_t index)

@@ -11,6 +11,7 @@
 
 #include "planner/text_kind.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {
@@ -52,10 +53,10 @@ std::string_view trimmed(std::string_view text) {
 
 /// What an error message shows of a field: not all of it, and nothing that a terminal would obey.
 std::string shown(std::string_view field) {
-  std::string text;
-  for (const char c : field.substr(0, 40))
-    text += c >= ' ' && c <= '~' ? c : '?';
-  return field.size() > 40 ? text + "..." : text;
+  std::string text = shortened(field);
+  for (char& c : text)
+    c = c >= ' ' && c <= '~' ? c : '?';
+  return text;
 }
 
 /// Rows of fields; quotes as in RFC 4180, all kinds of line ends, blank lines left out.

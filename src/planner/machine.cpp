@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {
@@ -93,7 +94,7 @@ const machine& find_machine(std::string_view name) {
   for (const machine& m : list)
     names += (names.empty() ? "" : ", ") + m.name;
   throw error(errc::invalid_argument,
-              fmt::format("find_machine: name: expected one of {}, got {}", names, name));
+              fmt::format("find_machine: name: expected one of {}, got '{}'", names, shortened(name)));
 }
 
 }  // namespace stash::planner

@@ -11,6 +11,7 @@
 #include "planner/cost.hpp"
 #include "planner/needs.hpp"
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {
@@ -107,7 +108,7 @@ class enumerator {
       if (c.configurations.empty()) {
         throw error(errc::invalid_argument,
                     fmt::format("make_plan: tensors: expected rules that leave a legal form for {}, got none",
-                                g_.at(c.storages.front()).name));
+                                shortened(g_.at(c.storages.front()).name)));
       }
       force_used = keep_forced(c) || force_used;
       if (options_.model && options_.model->pinned) keep_pinned(c);
@@ -119,7 +120,7 @@ class enumerator {
           fmt::format(
               "make_plan: force: expected an encoding that is legal for some storage of {} under policy "
               "{}, got {}",
-              g_.name, to_string(options_.chosen_policy), options_.force));
+              shortened(g_.name), to_string(options_.chosen_policy), shortened(options_.force)));
     }
     return set;
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {
@@ -219,7 +220,7 @@ bool overflow_arena_matters(const placement& p) {
                    [](const buffer* a, const buffer* b) { return a->bytes > b->bytes; });
   std::string tensors;
   for (std::size_t i = 0; i < alive.size() && i < 6; ++i) {
-    tensors += fmt::format("{}{} ({}, {} bytes)", i == 0 ? "" : ", ", g.at(alive[i]->storage).name,
+    tensors += fmt::format("{}{} ({}, {} bytes)", i == 0 ? "" : ", ", shortened(g.at(alive[i]->storage).name),
                            to_string(alive[i]->form), alive[i]->bytes);
   }
   if (alive.size() > 6) tensors += fmt::format(" and {} smaller ones", alive.size() - 6);
@@ -229,7 +230,8 @@ bool overflow_arena_matters(const placement& p) {
       fmt::format(
           "make_plan: budget: expected at least {} bytes, got {}: while {} runs, these must be in memory "
           "at once: {}; beside them {} bytes of weights, gradients, momentum and workspace",
-          smallest.height + fixed, budget, o >= 0 ? g.op_at(o).name : "the last op", tensors, fixed));
+          smallest.height + fixed, budget, o >= 0 ? shortened(g.op_at(o).name) : "the last op", tensors,
+          fixed));
 }
 
 }  // namespace stash::planner

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner::traces {
 namespace {
@@ -411,7 +412,8 @@ std::int32_t device_of(const trace& t, const trace_iteration& iteration, const t
     const auto at = std::find(t.devices.begin(), t.devices.end(), options.device);
     if (at != t.devices.end()) return static_cast<std::int32_t>(at - t.devices.begin());
     throw error(errc::invalid_argument,
-                fmt::format("graph_of: device: expected one that the trace has, got '{}'", options.device));
+                fmt::format("graph_of: device: expected one that the trace has, got '{}'",
+                            shortened(options.device)));
   }
   std::vector<std::size_t> mentions(t.devices.size(), 0);
   for (const trace_node& n : t.nodes) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "planner/validator.hpp"
+#include "stash/message.hpp"
 
 namespace stash::planner::validation {
 
@@ -29,15 +30,23 @@ constexpr std::int64_t round_up(std::int64_t bytes) noexcept {
 
 class finding_list {
  public:
+  /// Strings among the arguments are names of the plan, which may be long.
   template <class... Args>
-  void add(plan_fault fault, fmt::format_string<Args...> text, Args&&... args) {
-    if (!full()) list_.push_back({fault, fmt::format(text, std::forward<Args>(args)...)});
+  void add(plan_fault fault, fmt::format_string<Args...> text, const Args&... args) {
+    if (!full())
+      list_.push_back({fault, fmt::format(fmt::runtime(fmt::string_view(text)), in_message(args)...)});
   }
   bool full() const noexcept { return list_.size() >= 100; }
   bool empty() const noexcept { return list_.empty(); }
   std::vector<plan_finding> take() { return std::move(list_); }
 
  private:
+  template <class T>
+  static const T& in_message(const T& value) noexcept {
+    return value;
+  }
+  static std::string in_message(const std::string& name) { return shortened(name); }
+
   std::vector<plan_finding> list_;
 };
 

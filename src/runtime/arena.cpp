@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "stash/error.hpp"
+#include "stash/message.hpp"
 
 namespace stash::runtime {
 namespace {
@@ -50,8 +51,8 @@ arena arena::in_file(const std::string& folder, std::size_t bytes) {
   const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file < 0) {
     throw error(errc::io_failure,
-                fmt::format("arena: folder: expected one that files can be made in, got {} ({})", folder,
-                            reason(errno)));
+                fmt::format("arena: folder: expected one that files can be made in, got {} ({})",
+                            shortened(folder, 1024), reason(errno)));
   }
   // Room is taken now: a page that finds none later would end the process.
   const int refused = posix_fallocate(file, 0, static_cast<off_t>(bytes));

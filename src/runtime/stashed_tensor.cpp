@@ -12,6 +12,7 @@
 #include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "runtime/stash_access.hpp"
+#include "stash/message.hpp"
 
 namespace stash {
 namespace {
@@ -79,7 +80,7 @@ std::size_t counted_bytes(const encoding& e, const const_tensor_view& input, con
 /// Throws what a report says went wrong.
 void check_status(std::string_view function, const std::string& name, std::uint32_t status) {
   const auto fail = [&](errc code, std::string_view expected, std::string_view got) {
-    detail::fail(code, function, name.empty() ? "stored" : name, expected, got);
+    detail::fail(code, function, name.empty() ? "stored" : shortened(name), expected, got);
   };
   if ((status & status_corrupt) != 0) fail(errc::corrupt_data, "bytes that an encoder wrote", "damaged ones");
   if ((status & status_capacity) != 0) {
@@ -96,7 +97,7 @@ void detail::throw_named(std::string_view function, std::string_view name, std::
                          const error& e) {
   std::string_view text = e.what();
   if (text.starts_with(inner)) text.remove_prefix(inner.size());
-  throw error(e.code(), fmt::format("{}: {}: {}", function, name, text));
+  throw error(e.code(), fmt::format("{}: {}: {}", function, shortened(name), text));
 }
 
 void detail::check_restore(std::string_view function, std::string_view name, const encoding& e, dtype source,

@@ -12,6 +12,7 @@
 
 #include "encoders/detail.hpp"
 #include "runtime/stash_access.hpp"
+#include "stash/message.hpp"
 
 namespace stash::detail {
 
@@ -52,7 +53,7 @@ void swap_core::claim(std::string_view function, swap_record& r) {
   abandon_elsewhere(r);
   const std::lock_guard lock(mutex_);
   if (!goes_elsewhere(r)) return;
-  fail(errc::invalid_argument, function, r.name.empty() ? "this" : r.name,
+  fail(errc::invalid_argument, function, r.name.empty() ? "this" : shortened(r.name),
        "a tensor that comes to the swapper's memory", "one that was asked for elsewhere");
 }
 
@@ -63,7 +64,7 @@ bool swap_core::goes_elsewhere(const swap_record& r) noexcept {
 
 void swap_core::begin_elsewhere(swap_record& r, void* to) {
   if (goes_elsewhere(r)) {
-    fail(errc::invalid_argument, "swapped::swap_in", r.name.empty() ? "this" : r.name,
+    fail(errc::invalid_argument, "swapped::swap_in", r.name.empty() ? "this" : shortened(r.name),
          "a tensor that is not under way to the caller's memory", "one that is");
   }
   r.in.asked = true;
@@ -235,7 +236,7 @@ swap_failure current_failure() noexcept {
 }
 
 void throw_failure(std::string_view function, const swap_record& r, bool out, const swap_failure& failure) {
-  fail(failure.code, function, r.name.empty() ? "tensor" : r.name,
+  fail(failure.code, function, r.name.empty() ? "tensor" : shortened(r.name),
        fmt::format("{} bytes to be copied {} the host", r.bytes, out ? "to" : "from"), failure.cause.data());
 }
 

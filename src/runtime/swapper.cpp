@@ -11,6 +11,7 @@
 #include "encoders/encoding_checks.hpp"
 #include "runtime/stash_access.hpp"
 #include "runtime/swap_core.hpp"
+#include "stash/message.hpp"
 #include "stash/swap.hpp"
 
 namespace stash {
@@ -95,8 +96,8 @@ void check_space(std::string_view function, const detail::swap_core& core, const
   }
 }
 
-std::string_view label(const swap_record& r) noexcept {
-  return r.name.empty() ? std::string_view("this") : std::string_view(r.name);
+std::string label(const swap_record& r) {
+  return r.name.empty() ? "this" : shortened(r.name);
 }
 
 /// The copy on the host: the encoded bytes, then the report.
@@ -192,12 +193,12 @@ void swapped::swap_in(void* to, std::size_t bytes, const execution_context& cont
   constexpr std::string_view function = "swapped::swap_in";
   detail::swap_core& core = core_for(function, context);
   if (bytes != record_->bytes) {
-    fail(errc::invalid_argument, function, label(*record_), fmt::format("room for {} bytes", record_->bytes),
+    const std::string& name = record_->name;
+    fail(errc::invalid_argument, function, "bytes",
+         fmt::format("the {} bytes of {}", record_->bytes, name.empty() ? "the tensor" : shortened(name)),
          fmt::format("{}", bytes));
   }
-  if (to == nullptr && bytes != 0) {
-    fail(errc::invalid_argument, function, label(*record_), "an address to copy to", "null");
-  }
+  if (to == nullptr && bytes != 0) fail(errc::invalid_argument, function, "to", "an address", "null");
   core.begin_in_to(*record_, to, context);
 }
 
@@ -292,7 +293,7 @@ swapped swapper::begin(std::unique_ptr<swap_record> record, stashed_tensor* owne
   r.host = core_->take_block(r.bytes);
   if (r.host.data == nullptr) {
     if (request.empty_if_full) return {};
-    fail(errc::out_of_memory, "swapper::swap_out", r.name.empty() ? "tensor" : r.name,
+    fail(errc::out_of_memory, "swapper::swap_out", r.name.empty() ? "tensor" : shortened(r.name),
          fmt::format("{} bytes of host memory", detail::host_blocks::rounded(r.bytes)),
          core_->host_limit() == SIZE_MAX
              ? std::string("none")

@@ -214,7 +214,7 @@ TEST_F(layers, dropout) {
   stash_tensor_view halves = c_x;
   halves.type = STASH_DTYPE_F16;
   EXPECT_EQ(stash_dropout_forward(&halves, &c_out, nullptr, 0.5F, &c_key, nullptr), STASH_INVALID_ARGUMENT);
-  EXPECT_STREQ(stash_last_error_message(), "dropout_forward: y: expected f16, got f32");
+  EXPECT_STREQ(stash_last_error_message(), "stash_dropout_forward: y: expected f16, got f32");
   EXPECT_EQ(stash_dropout_forward(&c_x, &c_out, nullptr, 1.0F, &c_key, nullptr), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_dropout_forward(&c_x, &c_out, nullptr, 0.5F, nullptr, nullptr), STASH_INVALID_ARGUMENT);
 }

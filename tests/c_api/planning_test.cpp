@@ -182,7 +182,8 @@ TEST(planning, errors) {
   c.threads = 0;
   c.values = "fp16,bitmap";
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
-  EXPECT_EQ(last_error(), "plan_graph: values: expected value formats such as 'fp16,fp8', got 'bitmap'");
+  EXPECT_EQ(last_error(),
+            "stash_plan: options.values: expected value formats such as 'fp16,fp8', got 'bitmap'");
   c.values = nullptr;
   c.force = "zip";
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INVALID_ARGUMENT);
@@ -203,6 +204,29 @@ TEST(planning, errors) {
   EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INFEASIBLE_BUDGET);
   EXPECT_NE(last_error().find("conv"), std::string::npos) << last_error();
   EXPECT_EQ(plan, nullptr);
+}
+
+TEST(planning, long_names_are_cut_and_counted) {
+  const std::string name(20'000, 'n'), shown = std::string(160, 'n') + "... (200";
+  std::string graph = graph_text();
+  const std::string before = "\"name\":\"";
+  for (std::size_t at = 0; (at = graph.find(before, at)) != std::string::npos; at += before.size())
+    graph.insert(at + before.size(), name);
+  stash_plan_options c = STASH_INIT(stash_plan_options);
+  char* plan = nullptr;
+  c.budget_bytes = 1;
+  EXPECT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_INFEASIBLE_BUDGET);
+  EXPECT_NE(last_error().find(shown), std::string::npos) << last_error();
+  EXPECT_LT(last_error().size(), 2500U);
+  c.budget_bytes = 0;
+  ASSERT_EQ(stash_plan(graph.c_str(), &c, &plan), STASH_OK);
+  stash::planner::plan p = stash::planner::plan_from_json(plan);
+  stash_free_text(plan);
+  for (stash::planner::stash_choice& choice : p.choices)
+    choice.bytes_before += 1;
+  const std::string findings = stash::verify_plan(stash::planner::to_json(p));
+  EXPECT_NE(findings.find(shown), std::string::npos);
+  EXPECT_EQ(findings.find(std::string(161, 'n')), std::string::npos);
 }
 
 TEST(planning, every_allocation_may_fail) {

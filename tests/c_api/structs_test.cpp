@@ -351,4 +351,50 @@ TEST(c_errors, long_messages_are_cut) {
   EXPECT_EQ(e.kind, 0);
 }
 
+TEST(c_errors, long_names_are_cut_and_counted) {
+  const std::string name(1'000'000, 'x');
+  const std::string shown = std::string(160, 'x') + "... (1000000 bytes)";
+  const auto said = [&](int32_t status) {
+    EXPECT_NE(status, STASH_OK);
+    const std::string text = last_error();
+    EXPECT_NE(text.find(shown), std::string::npos) << text;
+    EXPECT_EQ(text.find(std::string(161, 'x')), std::string::npos);
+    EXPECT_LT(text.size(), 1000U);
+  };
+  stash_encoding e = STASH_INIT(stash_encoding);
+  said(stash_parse_encoding(name.c_str(), &e));
+  said(stash_set_cpu_target(name.c_str()));
+
+  stash_plan_options planning = STASH_INIT(stash_plan_options);
+  char* text = nullptr;
+  for (const char* stash_plan_options::*member :
+       {&stash_plan_options::policy, &stash_plan_options::values, &stash_plan_options::model}) {
+    planning = STASH_INIT(stash_plan_options);
+    planning.*member = name.c_str();
+    said(stash_plan("{}", &planning, &text));
+  }
+  said(stash_plan((R"({"format":")" + name + "\"}").c_str(), nullptr, &text));
+  said(stash_verify_plan((R"({"format":")" + name + "\"}").c_str(), nullptr));
+
+  // Of tensors.
+  const std::vector<float> x(4, 1.0F);
+  const stash_tensor_view view = c_view(x), other = c_view(x.data(), STASH_DTYPE_F32, {3});
+  const stash_encoding raw = c_encoding("raw");
+  stash_handle_options options = STASH_INIT(stash_handle_options);
+  options.name = name.c_str();
+  stash_handle* handle = nullptr;
+  ASSERT_EQ(stash_handle_create(&raw, &view, &options, nullptr, &handle), STASH_OK) << last_error();
+  said(stash_handle_restore(handle, &other, nullptr));
+  stash_handle_destroy(handle);
+  stash_swapper* swapper = nullptr;
+  stash_swapped* swapped = nullptr;
+  ASSERT_EQ(stash_swapper_create(nullptr, &swapper), STASH_OK) << last_error();
+  stash_swap_request request = STASH_INIT(stash_swap_request);
+  request.name = name.c_str();
+  ASSERT_EQ(stash_swapper_out(swapper, x.data(), 16, &request, nullptr, &swapped), STASH_OK);
+  said(stash_swapped_take(swapped, nullptr, &handle));
+  stash_swapped_destroy(swapped);
+  stash_swapper_destroy(swapper);
+}
+
 }  // namespace

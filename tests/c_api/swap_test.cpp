@@ -159,7 +159,7 @@ TEST_F(c_swap, full_memory_is_said) {
   stash_swapped* swapped = nullptr;
   EXPECT_EQ(stash_swapper_out_tensor(swaps, &view, &request, nullptr, &swapped), STASH_OUT_OF_MEMORY);
   EXPECT_EQ(last_error(),
-            "swapper::swap_out: tensor: expected 81920 bytes of host memory, got 0 of 65536 in use");
+            "stash_swapper_out_tensor: tensor: expected 81920 bytes of host memory, got 0 of 65536 in use");
   request.null_if_full = 1;
   auto* const untouched = reinterpret_cast<stash_swapped*>(&request);
   swapped = untouched;
@@ -249,6 +249,11 @@ TEST_F(c_swap, wrong_arguments) {
   request.has_needed_at = 2;
   EXPECT_EQ(stash_swapper_out(swaps, x.data(), 16, &request, nullptr, &swapped), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(last_error(), "stash_swapper_out: request.has_needed_at: expected 0 or 1, got 2");
+  request.has_needed_at = 0;
+  request.needed_at = 5;
+  EXPECT_EQ(stash_swapper_out(swaps, x.data(), 16, &request, nullptr, &swapped), STASH_INVALID_ARGUMENT);
+  EXPECT_EQ(last_error(), "stash_swapper_out: request.needed_at: expected 0 where has_needed_at is 0, got 5");
+  request.needed_at = 0;
   EXPECT_EQ(stash_swapper_out(nullptr, x.data(), 16, nullptr, nullptr, &swapped), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_swapper_out(swaps, nullptr, 16, nullptr, nullptr, &swapped), STASH_INVALID_ARGUMENT);
   EXPECT_EQ(stash_swapper_out(swaps, x.data(), 16, nullptr, nullptr, nullptr), STASH_INVALID_ARGUMENT);

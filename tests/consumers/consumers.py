@@ -2,7 +2,7 @@
 """Builds and runs projects that use the library the three ways that the README names.
 
 usage: consumers.py WAY SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
-WAY is install, find_package, c_only, pkg_config, layouts, add_subdirectory or host_flags.
+WAY is install, find_package, c_only, pkg_config, python, library_alone, layouts, add_subdirectory or host_flags.
 SOURCE and BUILD are the library's, WORK is a folder for what the tests write.
 """
 
@@ -115,6 +115,42 @@ def pkg_config(source, build, work, compilers):
     run_consumer(f"{to}/consumer_static")
 
 
+def python(source, build, work, compilers):
+    """stash.py finds the library that it was installed with, where pkg-config says that it lies."""
+    places = [root for root, _, files in os.walk(f"{work}/installed") if "stash.pc" in files]
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    folder = run("pkg-config", "--variable=pythondir", "stash",
+                 environment=dict(environment, PKG_CONFIG_LIBDIR=places[0])).strip()
+    run(sys.executable, "-B", f"{source}/tests/python/stash_test.py", folder, "", source, compilers[0],
+        environment=environment)
+
+
+def library_alone(source, build, work, compilers):
+    """The component of the library needs nothing else to have been built."""
+    to = fresh(f"{work}/library_alone")
+    here = f"{to}/build"
+    configure(source, here, compilers, "-DCMAKE_BUILD_TYPE=Release", "-DSTASH_BUILD_TESTS=OFF",
+              "-DSTASH_BUILD_EXAMPLES=OFF")
+    copy_libraries(build, here, work)
+    run("cmake", "--install", here, "--component", "stash_library", "--prefix", f"{to}/made")
+    made = {os.path.relpath(os.path.join(root, file), f"{to}/made") for root, _, files in os.walk(f"{to}/made")
+            for file in files}
+    for file in ("include/stash/c_api.h", "libstash.a", "libstash.so", "stash.pc", "stash-config.cmake", "stash.py"):
+        if not any(f"/{path}".endswith(f"/{file}") for path in made):
+            sys.exit(f"{file} was not installed")
+    if any(path.startswith(("bin/", "share/")) for path in made):
+        sys.exit("the command was installed")
+
+
+def copy_libraries(build, to, work):
+    """They are the same however a build is configured otherwise, so they are not built again."""
+    built = os.path.dirname(next(os.path.join(root, "libstash.a") for root, _, files in os.walk(build)
+                                 if "libstash.a" in files and work not in root))
+    for library in os.listdir(built):
+        if library.startswith("libstash."):
+            shutil.copy(f"{built}/{library}", f"{to}/{os.path.relpath(built, build)}", follow_symlinks=False)
+
+
 def layouts(source, build, work, compilers):
     """Wherever libraries and headers are installed, pkg-config and find_package say so."""
     # Outside of the source folder, in which CMake lets no headers be installed.
@@ -123,8 +159,6 @@ def layouts(source, build, work, compilers):
 
 
 def layouts_in(to, source, build, work, compilers):
-    built = os.path.dirname(next(os.path.join(root, "libstash.a") for root, _, files in os.walk(build)
-                                 if "libstash.a" in files and work not in root))
     for name, libraries, headers in (("one", "lib", "include"),
                                      ("two", "lib/machine", "include/deep/er"),
                                      ("three", "lib/machine/stash", "include"),
@@ -136,10 +170,7 @@ def layouts_in(to, source, build, work, compilers):
         configure(source, f"{here}/build", compilers, "-DCMAKE_BUILD_TYPE=Release", "-DSTASH_BUILD_EXECUTOR=OFF",
                   "-DSTASH_BUILD_TESTS=OFF", "-DSTASH_BUILD_EXAMPLES=OFF", f"-DCMAKE_INSTALL_PREFIX={here}/made",
                   f"-DCMAKE_INSTALL_LIBDIR={libraries}", f"-DCMAKE_INSTALL_INCLUDEDIR={headers}")
-        # They are the same in every layout, so they are not built again.
-        for library in os.listdir(built):
-            if library.startswith("libstash."):
-                shutil.copy(f"{built}/{library}", f"{here}/build/{os.path.relpath(built, build)}", follow_symlinks=False)
+        copy_libraries(build, f"{here}/build", work)
         run("cmake", "--install", f"{here}/build")
         prefix = f"{here}/made"
         if not os.path.isabs(libraries):
@@ -248,8 +279,8 @@ def host_flags(source, build, work, compilers):
     shutil.rmtree(to)
 
 
-WAYS = {"install": install, "find_package": find_package, "c_only": c_only, "pkg_config": pkg_config, "layouts": layouts,
-        "add_subdirectory": add_subdirectory, "host_flags": host_flags}
+WAYS = {"install": install, "find_package": find_package, "c_only": c_only, "pkg_config": pkg_config, "python": python,
+        "library_alone": library_alone, "layouts": layouts, "add_subdirectory": add_subdirectory, "host_flags": host_flags}
 
 if __name__ == "__main__":
     if len(sys.argv) < 5 or sys.argv[1] not in WAYS:

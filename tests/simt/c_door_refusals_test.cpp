@@ -79,7 +79,7 @@ TEST_F(device_c_door_refuses, contexts_that_are_none) {
   other = context_;
   other.space = STASH_SPACE_PINNED_HOST;
   expect_refused(&other, STASH_INVALID_ARGUMENT,
-                 "encode: context: expected one of the host or of a device, got one of memory space 2",
+                 "stash_encode: context: expected one of the host or of a device, got one of memory space 2",
                  encodes);
   other.space = 300;
   expect_refused(&other, STASH_INVALID_ARGUMENT,
@@ -89,66 +89,70 @@ TEST_F(device_c_door_refuses, contexts_that_are_none) {
   expect_refused(&other, STASH_INVALID_ARGUMENT, "stash_encode: context.canonical: expected 0 or 1, got 2",
                  encodes);
   // No context is one of the host.
-  expect_refused(nullptr, STASH_UNSUPPORTED, "encode: input: expected host memory, got device memory",
+  expect_refused(nullptr, STASH_UNSUPPORTED, "stash_encode: input: expected host memory, got device memory",
                  encodes);
 }
 
 TEST_F(device_c_door_refuses, memory_of_the_host) {
   expect_refused(
-      STASH_INVALID_ARGUMENT, "encode: input: expected device memory, as the context says, got host memory",
+      STASH_INVALID_ARGUMENT,
+      "stash_encode: input: expected device memory, as the context says, got host memory",
       [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_host, &stored_.on_device, &workspace_, c); });
   expect_refused(
-      STASH_INVALID_ARGUMENT, "decode: output: expected device memory, as the context says, got host memory",
+      STASH_INVALID_ARGUMENT,
+      "stash_decode: output: expected device memory, as the context says, got host memory",
       [&](const auto* c) { return stash_decode(&bitmap_, &stored_.on_device, &y_.on_host, nullptr, c); });
   expect_refused(
-      STASH_INVALID_ARGUMENT, "relu_forward: y: expected device memory, as the context says, got host memory",
+      STASH_INVALID_ARGUMENT,
+      "stash_relu_forward: y: expected device memory, as the context says, got host memory",
       [&](const auto* c) { return stash_relu_forward(&x_.on_device, &y_.on_host, nullptr, rule, c); });
-  expect_refused(STASH_UNSUPPORTED,
-                 "encoded_bytes_exact: context: expected a host context (on a device a size_query counts), "
-                 "got a device context",
-                 [&](const auto* c) {
-                   std::size_t bytes = 0;
-                   return stash_encoded_bytes_exact(&bitmap_, &x_.on_device, c, &bytes);
-                 });
+  expect_refused(
+      STASH_UNSUPPORTED,
+      "stash_encoded_bytes_exact: context: expected a host context (on a device a size_query counts), "
+      "got a device context",
+      [&](const auto* c) {
+        std::size_t bytes = 0;
+        return stash_encoded_bytes_exact(&bitmap_, &x_.on_device, c, &bytes);
+      });
 }
 
 TEST_F(device_c_door_refuses, too_little_room) {
   std::size_t scratch = 0;
   expect_ok(stash_workspace_bytes(&bitmap_, STASH_DTYPE_F32, elements_, &context_, &scratch));
   expect_refused(
-      STASH_CAPACITY_EXCEEDED, "encode: workspace: expected at least 16 bytes, got 0",
+      STASH_CAPACITY_EXCEEDED, "stash_encode: workspace: expected at least 16 bytes, got 0",
       [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &stored_.on_device, nullptr, c); });
   stash_workspace_view small = workspace_;
   small.bytes = scratch - 1;
   expect_refused(
-      STASH_CAPACITY_EXCEEDED, "encode: workspace: expected at least 16 bytes, got 15",
+      STASH_CAPACITY_EXCEEDED, "stash_encode: workspace: expected at least 16 bytes, got 15",
       [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &stored_.on_device, &small, c); });
   const stash_encoding raw = c_encoding("raw");
   stash_encoded_view slot = stored_.on_device;
   constexpr std::size_t raw_bytes = elements_ * 4;
   slot.bytes = raw_bytes - 1;
-  expect_refused(STASH_CAPACITY_EXCEEDED, "encode: output: expected at least 12000 bytes, got 11999",
+  expect_refused(STASH_CAPACITY_EXCEEDED, "stash_encode: output: expected at least 12000 bytes, got 11999",
                  [&](const auto* c) { return stash_encode(&raw, &x_.on_device, &slot, nullptr, c); });
   const stash_batch_item items[] = {{sizeof(stash_batch_item), &bitmap_, &x_.on_device, &stored_.on_device},
                                     {sizeof(stash_batch_item), &raw, &x_.on_device, &slot}};
   expect_refused(STASH_CAPACITY_EXCEEDED,
-                 "encode_batch: items[1]: output: expected at least 12000 bytes, got 11999",
+                 "stash_encode_batch: items[1].encoded: expected at least 12000 bytes, got 11999",
                  [&](const auto* c) { return stash_encode_batch(items, 2, &workspace_, c); });
   slot = stored_.on_device;
   slot.data = x_.bytes.device;
   const std::string range = text_of(slot.data) + " to " + text_of(x_.bytes.device + raw_bytes);
   expect_refused(
       STASH_INVALID_ARGUMENT,
-      "encode: output: expected memory apart from input, got " + range + ", which overlaps " + range,
+      "stash_encode: output: expected memory apart from input, got " + range + ", which overlaps " + range,
       [&](const auto* c) { return stash_encode(&raw, &x_.on_device, &slot, nullptr, c); });
   slot = stored_.on_device;
   slot.data = stored_.bytes.device + 8;
   expect_refused(STASH_INVALID_ARGUMENT,
-                 "encode: output: expected data aligned to 16 bytes, got " + text_of(slot.data),
+                 "stash_encode: output: expected data aligned to 16 bytes, got " + text_of(slot.data),
                  [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &slot, &workspace_, c); });
   slot = stored_.on_device;
   slot.report = nullptr;
-  expect_refused(STASH_INVALID_ARGUMENT, "encode: output: expected a report, got null",
+  expect_refused(STASH_INVALID_ARGUMENT, "stash_encode: output: expected a report, got null",
                  [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &slot, &workspace_, c); });
 }
 
@@ -159,24 +163,24 @@ TEST_F(device_c_door_refuses, layers_that_do_not_fit) {
   stash_encoded_view none = stored_.on_device;
   none.bytes = 15;
   stash_pool_window window = STASH_INIT(stash_pool_window);
-  expect_refused(STASH_INVALID_ARGUMENT,
-                 "max_pool_forward: window: expected width with at least one cell of x in every window, got "
-                 "kernel 2, stride 2, padding 0, dilation 1 for 4 -> 3",
-                 [&](const auto* c) {
-                   return stash_max_pool_forward(&wide.on_device, &small.on_device, &window, nullptr, rule,
-                                                 c);
-                 });
-  expect_refused(STASH_CAPACITY_EXCEEDED, "relu_max_pool_forward: code: expected at least 32 bytes, got 15",
-                 [&](const auto* c) {
+  expect_refused(
+      STASH_INVALID_ARGUMENT,
+      "stash_max_pool_forward: window: expected width with at least one cell of x in every window, got "
+      "kernel 2, stride 2, padding 0, dilation 1 for 4 -> 3",
+      [&](const auto* c) {
+        return stash_max_pool_forward(&wide.on_device, &small.on_device, &window, nullptr, rule, c);
+      });
+  expect_refused(STASH_CAPACITY_EXCEEDED,
+                 "stash_relu_max_pool_forward: code: expected at least 32 bytes, got 15", [&](const auto* c) {
                    return stash_relu_max_pool_forward(&wide.on_device, &pooled.on_device, &window, &none,
                                                       nullptr, rule, c);
                  });
-  expect_refused(STASH_CAPACITY_EXCEEDED, "max_pool_backward: index: expected at least 16 bytes, got 15",
-                 [&](const auto* c) {
+  expect_refused(STASH_CAPACITY_EXCEEDED,
+                 "stash_max_pool_backward: index: expected at least 16 bytes, got 15", [&](const auto* c) {
                    return stash_max_pool_backward(&pooled.on_device, &none, &wide.on_device, &window, c);
                  });
   expect_refused(
-      STASH_INVALID_ARGUMENT, "relu_forward: rule: expected a known framework rule, got 5",
+      STASH_INVALID_ARGUMENT, "stash_relu_forward: rule: expected a known framework rule, got 5",
       [&](const auto* c) { return stash_relu_forward(&x_.on_device, &y_.on_device, nullptr, 5, c); });
   expect_refused(STASH_INVALID_ARGUMENT, "stash_relu_backward: stash: expected a structure, got null",
                  [&](const auto* c) {
@@ -184,7 +188,8 @@ TEST_F(device_c_door_refuses, layers_that_do_not_fit) {
                  });
   stash_dropout_key key = STASH_INIT(stash_dropout_key);
   expect_refused(STASH_INVALID_ARGUMENT,
-                 "dropout_forward: probability: expected at least 0 and below 1, got 1", [&](const auto* c) {
+                 "stash_dropout_forward: probability: expected at least 0 and below 1, got 1",
+                 [&](const auto* c) {
                    return stash_dropout_forward(&x_.on_device, &y_.on_device, nullptr, 1.0F, &key, c);
                  });
   key.struct_size = 0;

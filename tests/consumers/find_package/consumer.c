@@ -6,6 +6,8 @@
 
 #include "stash/c_api.h"
 
+static stash_swap_request request = STASH_INIT(stash_swap_request);
+
 int main(void) {
   static float x[5000], back[5000];
   for (int i = 0; i < 5000; i += 3)
@@ -17,6 +19,8 @@ int main(void) {
   stash_tensor_view to = from;
   to.data = back;
   stash_encoding bitmap = STASH_INIT(stash_encoding);
+  bitmap.kind = STASH_KIND_RAW;
+  bitmap = (stash_encoding)STASH_INIT(stash_encoding);
   bitmap.kind = STASH_KIND_BITMAP;
   stash_handle* kept = NULL;
   size_t bytes = 0, dense = 0;
@@ -29,6 +33,7 @@ int main(void) {
   stash_handle_destroy(kept);
   if (memcmp(x, back, sizeof(x)) != 0) return 2;
   if (stash_plan("{", NULL, NULL) == STASH_OK) return 3;
+  if (request.struct_size != sizeof(request) || bitmap.struct_size != sizeof(bitmap)) return 4;
   printf("%zu bytes kept instead of %zu by stash %s\n", bytes, dense, stash_version());
   return 0;
 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/choice_reason.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "planner/needs.hpp"
+
+namespace stash::planner {
+namespace {
+
+bool policy_has(const plan_options& options, value_format f) {
+  const std::vector<value_format> formats = lossy_values(options.chosen_policy, options.values, false);
+  return std::find(formats.begin(), formats.end(), f) != formats.end();
+}
+
+bool any_wants(const std::vector<reader>& readers, need what) {
+  return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
+}
+
+std::string image_reason(dtype type) {
+  const std::size_t bytes = size_of(type);
+  return fmt::format("images are kept as they came, {} per value", bytes == 1   ? "one byte"
+                                                                   : bytes == 2 ? "two bytes"
+                                                                                : "four bytes");
+}
+
+/// Whether the user's rules leave fewer forms than there are. Moving to the host is no form.
+bool has_rule(const storage& s, const plan_options& options) {
+  const tensor_rule* const rule = rule_for(options.tensors, s.name);
+  if (rule == nullptr) return false;
+  return !rule->deny || std::any_of(rule->forms.begin(), rule->forms.end(),
+                                    [](const std::string& form) { return form != "swap"; });
+}
+
+std::string raw_reason(const stash_choice& c, const storage& s, const plan_options& options,
+                       const std::vector<reader>& readers) {
+  if (s.role == storage_role::image) return image_reason(s.type);
+  if (!encodes(options.chosen_policy)) return "the policy encodes nothing";
+  if (has_rule(s, options)) return "a rule for this tensor says how it may be kept";
+  if (options.force == "raw") return "keeping tensors as they are was asked for";
+  const bool value =
+      std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); });
+  if (s.role == storage_role::auxiliary && value) return "what an op keeps beside its outputs stays as it is";
+  if (s.type == dtype::s32 || (s.type == dtype::u8 && value)) return "integers have no smaller form";
+  const bool may_round = !lossy_values(options.chosen_policy, options.values, false).empty() &&
+                         !any_wants(readers, need::exact_value);
+  if (c.density >= 1.0 && value && !may_round)
+    return "dense values are needed, and no allowed encoding keeps them in less";
+  if (options.budget_bytes > 0) return "the budget is met without encoding it";
+  if (options.model) return "the machine's memory suffices without encoding it";
+  return "keeping it costs nothing at the peak, so no time is spent on encoding it";
+}
+
+std::string encoded_reason(const stash_choice& c, const plan_options& options,
+                           const std::vector<reader>& readers) {
+  switch (c.stored.kind) {
+    case encoding_kind::sign_mask:
+      return any_wants(readers, need::mask) ? "backward needs only which values were kept"
+                                            : "backward needs only the sign";
+    case encoding_kind::window_index:
+      return "backward needs only the winning cell of each window";
+    case encoding_kind::relu_pool:
+      return "backward needs only the winning cell and whether the gradient passes";
+    case encoding_kind::range_mask:
+      return "backward needs only which values lie between the bounds";
+    case encoding_kind::csr:
+    case encoding_kind::bitmap:
+      return fmt::format("about {:.0f} % of the values are zero; the mask also answers the sign",
+                         100.0 * (1.0 - c.density));
+    case encoding_kind::cast:
+      if (!policy_has(options, c.stored.values))
+        return "a reader needs 16 bits at least, and too few values are zero for a bitmap";
+      return "the policy allows fewer bits, and too few values are zero for a bitmap";
+    case encoding_kind::raw:
+    case encoding_kind::shape_only:
+      break;
+  }
+  return "";
+}
+
+std::string recompute_reason(const stash_choice& c, const graph& g, storage_id id) {
+  const auto rule = std::find_if(g.recompute.begin(), g.recompute.end(),
+                                 [id](const recompute_rule& r) { return r.target == id; });
+  if (rule == g.recompute.end()) return "";
+  const op& maker = g.op_at(rule->forward_op);
+  std::string text = fmt::format("computed again from the kept input of {}",
+                                 maker.kind == op_kind::batch_norm ? "the norm" : maker.name);
+  const bool masked = c.stored.kind == encoding_kind::sign_mask;
+  return text + (masked ? ", gated by one bit per value" : ", bit for bit");
+}
+
+}  // namespace
+
+std::string reason_for(const stash_choice& c, const graph& g, storage_id id, const plan_options& options,
+                       const std::vector<reader>& readers) {
+  if (readers.empty()) return "no chosen backward op reads it";
+  switch (c.kind) {
+    case stash_kind::none:
+      return "no chosen backward op reads it";
+    case stash_kind::raw:
+      return raw_reason(c, g.at(id), options, readers);
+    case stash_kind::recompute:
+      return recompute_reason(c, g, id);
+    case stash_kind::encoded:
+      return encoded_reason(c, options, readers);
+  }
+  return "";
+}
+
+}  // namespace stash::planner
