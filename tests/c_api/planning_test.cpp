@@ -205,12 +205,14 @@ TEST(planning, errors) {
   EXPECT_EQ(plan, nullptr);
 }
 
+/// Of a network small enough for thousands of runs.
+std::string small_graph_text() {
+  const auto n = stash::models::find("lenet").build({16, 16, 1}, 2);
+  return stash::planner::to_json(stash::planner::make_training_graph(n, 1));
+}
+
 TEST(planning, every_allocation_may_fail) {
-  // A network small enough for thousands of runs.
-  const std::string graph = [] {
-    const auto n = stash::models::find("lenet").build({16, 16, 1}, 2);
-    return stash::planner::to_json(stash::planner::make_training_graph(n, 1));
-  }();
+  const std::string graph = small_graph_text();
   const std::string expected = stash::plan_graph(graph);
   constexpr std::int64_t stride = 11;
   char* text = nullptr;
@@ -233,6 +235,27 @@ TEST(planning, every_allocation_may_fail) {
       },
       stride);
   EXPECT_GT(explained, 100);
+}
+
+// The solver of linear programs is another library, whose objects are given up where memory runs out in it.
+TEST(planning, every_allocation_of_a_plan_for_a_machine_may_fail) {
+  const std::string graph = small_graph_text();
+  stash_plan_options options = STASH_INIT(stash_plan_options);
+  options.model = "a100";
+  options.swap = 1;
+  options.evaluations = 20;
+  const std::string expected = stash::plan_graph(graph, {.model = "a100", .swap = true, .evaluations = 20});
+  char* text = nullptr;
+  const std::int64_t failures = fail_every_allocation(
+      [&] {
+        const int32_t status = stash_plan(graph.c_str(), &options, &text);
+        if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();
+        ASSERT_EQ(status, STASH_OK) << last_error();
+        EXPECT_TRUE(text == expected);
+        stash_free_text(std::exchange(text, nullptr));
+      },
+      [&] { EXPECT_EQ(text, nullptr); }, 11, left_blocks::some);
+  EXPECT_GT(failures, 100);
 }
 
 }  // namespace
