@@ -56,6 +56,7 @@ void rethrow(std::string_view function) {
   try {
     throw;
   } catch (const std::bad_alloc&) {
+    // Said below, outside of its handler.
   }
   std::optional<error> named;
   try {

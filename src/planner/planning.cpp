@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "encoders/public_call.hpp"
 #include "planner/json.hpp"
 #include "planner/validator.hpp"
 #include "stash/encoding.hpp"
@@ -40,9 +41,7 @@ planner::machine parse_model(std::string_view text) {
   }
 }
 
-}  // namespace
-
-std::string plan_graph(std::string_view graph_json, const planning_options& options) {
+planner::plan_options parsed(const planning_options& options) {
   planner::plan_options o;
   o.chosen_policy = planner::parse_policy(options.policy);
   o.values = parse_values(options.values);
@@ -56,24 +55,43 @@ std::string plan_graph(std::string_view graph_json, const planning_options& opti
   o.swap = options.swap;
   if (options.evaluations != 0) o.evaluations = options.evaluations;
   o.lay_out = options.lay_out;
-  return planner::to_json(planner::make_plan(planner::graph_from_json(graph_json), o));
+  return o;
 }
 
-std::string verify_plan(std::string_view plan_json) {
-  std::string text;
-  for (const planner::plan_finding& f : planner::validate(planner::plan_from_json(plan_json)))
-    text += fmt::format("{}: {}\n", planner::to_string(f.fault), f.message);
-  return text;
+}  // namespace
+
+std::string plan_graph(std::string_view graph_json, const planning_options& options) try {
+  return detail::in_default_rounding([&] {
+    const planner::plan_options o = parsed(options);
+    return planner::to_json(planner::make_plan(planner::graph_from_json(graph_json), o));
+  });
+} catch (...) {
+  detail::rethrow("plan_graph");
 }
 
-std::string explain_plan(std::string_view plan_json) {
-  const planner::plan p = planner::plan_from_json(plan_json);
-  if (const auto findings = planner::validate(p); !findings.empty()) {
-    throw error(errc::bad_format,
-                fmt::format("explain_plan: plan_json: expected a valid plan, got one with: {}",
-                            findings.front().message));
-  }
-  return planner::explain(p);
+std::string verify_plan(std::string_view plan_json) try {
+  return detail::in_default_rounding([&] {
+    std::string text;
+    for (const planner::plan_finding& f : planner::validate(planner::plan_from_json(plan_json)))
+      text += fmt::format("{}: {}\n", planner::to_string(f.fault), f.message);
+    return text;
+  });
+} catch (...) {
+  detail::rethrow("verify_plan");
+}
+
+std::string explain_plan(std::string_view plan_json) try {
+  return detail::in_default_rounding([&] {
+    const planner::plan p = planner::plan_from_json(plan_json);
+    if (const auto findings = planner::validate(p); !findings.empty()) {
+      throw error(errc::bad_format,
+                  fmt::format("explain_plan: plan_json: expected a valid plan, got one with: {}",
+                              findings.front().message));
+    }
+    return planner::explain(p);
+  });
+} catch (...) {
+  detail::rethrow("explain_plan");
 }
 
 }  // namespace stash
