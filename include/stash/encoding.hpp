@@ -3,6 +3,10 @@
 /// \file
 /// Encodings as values, and the level-one calls encode() and decode(). Bit layouts: docs/format.md.
 ///
+/// On the host results do not depend on the rounding mode of the threads that call or compute: all round to
+/// nearest, ties to even, and keep their mode. Encoded and decoded bytes do not depend on their denormal mode
+/// either; what does is said in relu.hpp, pool.hpp and dropout.hpp.
+///
 /// Level one never allocates, never blocks on anything but the caller's own threads, and never prints.
 /// Thread safety: calls on disjoint buffers may run at the same time; the overflow arena and a status record
 /// may be shared between calls (they are updated atomically).

@@ -5,6 +5,10 @@
 /// stash::error; its message has the form "function: argument: expected ..., got ...". The numbers below
 /// are stable: they are never reused for another meaning and are shared with the C door.
 ///
+/// Where memory runs out that is error(out_of_memory), too, never std::bad_alloc, and it takes no memory: its
+/// message names the function if there is room for that. What a caller's own function throws (a
+/// memory_resource) comes out as it is, but for std::bad_alloc.
+///
 /// Failures that only the data can cause while a kernel runs (a slot that is too small, corrupt encoded
 /// bytes) are not exceptions: they are bits of a status word, see status.hpp.
 

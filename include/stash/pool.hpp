@@ -20,8 +20,8 @@
 /// rounded once, to infinity beyond the largest number. Where several NaN meet in a sum, its sign and payload
 /// depend on the instruction set and the shape.
 ///
-/// Threads compare and add in their own floating-point mode. In one that takes denormals for zeros a denormal
-/// is equal to zero and may come out as the zero of its sign; index, code and gradients still agree. What is
+/// Threads compare and add in their own denormal mode. In one that takes denormals for zeros a denormal is
+/// equal to zero and may come out as the zero of its sign; index, code and gradients still agree. What is
 /// said below of equal bits holds where denormals are numbers.
 
 #include "stash/encoding.hpp"

@@ -7,9 +7,9 @@
 /// numbers at all; clipping writes NaNs anew). None of the calls allocates. What may overlap: encoding.hpp.
 /// Elements are independent, so results do not depend on threads.
 ///
-/// Only the product of leaky ReLU is made in the thread's floating-point mode: in one that takes denormals
-/// for zeros, a scaled denormal of f32 or bf16, or a product that would be one, is the zero of its sign. All
-/// else, masks included, looks at the bits, in which a positive denormal is positive.
+/// Only the product of leaky ReLU is made in the thread's denormal mode: in one that takes denormals for
+/// zeros, a scaled denormal of f32 or bf16, or a product that would be one, is the zero of its sign. All
+/// else, masks and the order of bounds included, looks at the bits, in which a positive denormal is positive.
 
 #include "stash/encoding.hpp"
 

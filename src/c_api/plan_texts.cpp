@@ -3,6 +3,9 @@
 
 #include "stash/planning.hpp"
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 
@@ -31,10 +34,11 @@ char* to_text(const std::string& text) {
   return copy.release();
 }
 
-/// A share of the caller's: zero is the default, a negative one is none at all.
+/// A share of the caller's: zero is the default, a negative one is none at all. By the bits: the thread may
+/// take denormals for zeros.
 double to_share(double share, double otherwise) {
-  if (share == 0) return otherwise;
-  return share < 0 ? 0 : share;
+  if (std::bit_cast<std::uint64_t>(share) << 1 == 0) return otherwise;
+  return std::signbit(share) && !std::isnan(share) ? 0 : share;
 }
 
 stash::planning_options to_options(std::string_view function, const stash_plan_options* options) {

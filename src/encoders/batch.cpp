@@ -11,6 +11,7 @@
 #include "detail.hpp"
 #include "device.hpp"
 #include "encoding_checks.hpp"
+#include "public_call.hpp"
 
 namespace stash {
 namespace {
@@ -107,33 +108,41 @@ void run_batch(std::span<const Item> items, const execution_context& context, co
 
 }  // namespace
 
-std::size_t batch_workspace_bytes(std::span<const encode_item> items, const execution_context& context) {
+std::size_t batch_workspace_bytes(std::span<const encode_item> items, const execution_context& context) try {
   std::size_t most = 0;
   for (const encode_item& item : items)
     most = std::max(most, workspace_bytes(item.how, item.input.type, item.input.elements(), context));
   return most;
+} catch (...) {
+  detail::rethrow("batch_workspace_bytes");
 }
 
 void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
-                  const execution_context& context) {
+                  const execution_context& context) try {
   check_items("encode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_encode(name, items[i], context); });
   check_items_apart("encode_batch", items);
   check_workspace("encode_batch", workspace, batch_workspace_bytes(items, context), items);
-  if (on_device(context)) return device::encode_batch(items, workspace, context);
+  // The bounds of a range_mask are rounded by the host.
+  if (on_device(context))
+    return in_default_rounding([&] { device::encode_batch(items, workspace, context); });
   run_batch(
       items, context, [](const encode_item& item) { return item.input.elements(); },
       [&](const encode_item& item, const execution_context& c) { run_encode(item, workspace, c); });
+} catch (...) {
+  detail::rethrow("encode_batch");
 }
 
 void decode_batch(std::span<const decode_item> items, const workspace_view& /*workspace*/,
-                  const execution_context& context) {
+                  const execution_context& context) try {
   check_items("decode_batch", items.size(),
               [&](std::string_view name, std::size_t i) { check_decode(name, items[i], context); });
   check_items_apart("decode_batch", items);
   if (on_device(context)) return device::decode_batch(items, context);
   run_batch(
       items, context, [](const decode_item& item) { return item.output.elements(); }, run_decode);
+} catch (...) {
+  detail::rethrow("decode_batch");
 }
 
 }  // namespace stash

@@ -6,7 +6,7 @@
 /// The scalar forms are written without branches and without per-element shift counts, so that loops over
 /// them vectorise on every instruction set; hardware conversions are not used, because they differ in NaN
 /// and overflow. No step has a denormal operand that matters, so "denormals are zero" modes change nothing;
-/// the rounding mode must be the default one.
+/// the rounding mode must be the default one (in_default_rounding() of public_call.hpp).
 
 #include <bit>
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "detail.hpp"
+#include "public_call.hpp"
 #include "run_loops.hpp"
 #include "simd_loops.hpp"
 #include "stash/message.hpp"
@@ -89,29 +90,35 @@ void check_cpu_target(std::string_view function) {
 
 }  // namespace detail
 
-std::vector<std::string> cpu_targets() {
+std::vector<std::string> cpu_targets() try {
   std::vector<std::string> names;
   for (const detail::simd_target& target : detail::simd_targets())
     names.push_back(detail::lower_case(target.name));
   names.emplace_back(detail::scalar_name);
   return names;
+} catch (...) {
+  detail::rethrow("cpu_targets");
 }
 
-std::string cpu_target() {
+std::string cpu_target() try {
   detail::check_cpu_target("cpu_target");
   for (const detail::simd_target& target : detail::simd_targets()) {
     if (target.version == &detail::loops()) return detail::lower_case(target.name);
   }
   return std::string(detail::scalar_name);
+} catch (...) {
+  detail::rethrow("cpu_target");
 }
 
-void set_cpu_target(std::string_view name) {
+void set_cpu_target(std::string_view name) try {
   const detail::run_loops* version = detail::find(name);
   if (version == nullptr) {
     detail::fail(errc::invalid_argument, "set_cpu_target", "name", "one of " + detail::list_of_targets(),
                  fmt::format("\"{}\"", shortened(name)));
   }
   detail::chosen().store(version, std::memory_order_release);
+} catch (...) {
+  detail::rethrow("set_cpu_target");
 }
 
 }  // namespace stash

@@ -12,6 +12,7 @@
 #include "codecs.hpp"
 #include "device.hpp"
 #include "encoding_checks.hpp"
+#include "public_call.hpp"
 #include "run_loops.hpp"
 #include "values.hpp"
 
@@ -226,7 +227,7 @@ void check_export_apart(std::string_view function, const encoding& e, const cons
 }  // namespace
 
 std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, std::int64_t elements,
-                          const csr32_view& output, const execution_context& context) {
+                          const csr32_view& output, const execution_context& context) try {
   using namespace detail;
   constexpr std::string_view function = "csr_export32";
   check_context(function, context);
@@ -271,40 +272,44 @@ std::int64_t csr_export32(const encoding& e, const const_encoded_view& input, st
   }
 
   output.row_offsets[0] = 0;
-  std::int64_t before = 0;
-  for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
-    alignas(run_alignment) float values[tile_elements];
-    std::uint8_t present[tile_elements / 8];
-    const tile_rows rows = read_rows(layout, input, tile);
-    for (std::int64_t row = 0; row < rows.rows; ++row) {
-      output.row_offsets[tile * rows_per_tile + row + 1] =
-          static_cast<std::uint32_t>(before + rows.end[static_cast<std::size_t>(row)]);
+  in_default_rounding([&] {
+    std::int64_t before = 0;
+    for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
+      alignas(run_alignment) float values[tile_elements];
+      std::uint8_t present[tile_elements / 8];
+      const tile_rows rows = read_rows(layout, input, tile);
+      for (std::int64_t row = 0; row < rows.rows; ++row) {
+        output.row_offsets[tile * rows_per_tile + row + 1] =
+            static_cast<std::uint32_t>(before + rows.end[static_cast<std::size_t>(row)]);
+      }
+      const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
+      or_bits(input.report->status, contents.status);
+      // What cannot be read, or came twice, leaves zeros.
+      const std::int64_t count = rows.count();
+      if (count == 0) continue;
+      const tensor_view target{
+          static_cast<std::uint8_t*>(output.values) + static_cast<std::size_t>(before) * size_of(output.type),
+          output.type, memory_space::host, shape{count}, 0};
+      alignas(run_alignment) float buffer[tile_elements];
+      float* kept = value_target(target, 0, buffer);
+      std::int64_t at = 0;
+      const auto put = [&](std::int64_t column, float value) {
+        output.columns[before + at] = static_cast<std::uint32_t>(column);
+        kept[at++] = value;
+      };
+      for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile) && at < count; ++i) {
+        if ((present[i / 8] >> (i % 8) & 1) != 0) put(i % csr_row_elements, values[i]);
+      }
+      while (at < count)
+        put(0, 0.0F);
+      write_values(target, 0, count, kept,
+                   e.values == value_format::source ? rounding::exact : rounding::stored);
+      before += count;
     }
-    const tile_contents contents = decode_csr_tile(layout, input, tile, values, present);
-    or_bits(input.report->status, contents.status);
-    // What cannot be read, or came twice, leaves zeros.
-    const std::int64_t count = rows.count();
-    if (count == 0) continue;
-    const tensor_view target{
-        static_cast<std::uint8_t*>(output.values) + static_cast<std::size_t>(before) * size_of(output.type),
-        output.type, memory_space::host, shape{count}, 0};
-    alignas(run_alignment) float buffer[tile_elements];
-    float* kept = value_target(target, 0, buffer);
-    std::int64_t at = 0;
-    const auto put = [&](std::int64_t column, float value) {
-      output.columns[before + at] = static_cast<std::uint32_t>(column);
-      kept[at++] = value;
-    };
-    for (std::int64_t i = 0; contents.status == status_ok && i < layout.length(tile) && at < count; ++i) {
-      if ((present[i / 8] >> (i % 8) & 1) != 0) put(i % csr_row_elements, values[i]);
-    }
-    while (at < count)
-      put(0, 0.0F);
-    write_values(target, 0, count, kept,
-                 e.values == value_format::source ? rounding::exact : rounding::stored);
-    before += count;
-  }
+  });
   return total;
+} catch (...) {
+  detail::rethrow("csr_export32");
 }
 
 }  // namespace stash

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "convert.hpp"
 #include "device.hpp"
 #include "run_loops.hpp"
 
@@ -152,6 +153,10 @@ void check_rule(std::string_view function, framework_rule rule) {
   if (rule == framework_rule::tensorflow || rule == framework_rule::pytorch) return;
   fail(errc::invalid_argument, function, "rule", "a known framework rule",
        fmt::format("{}", static_cast<unsigned>(rule)));
+}
+
+std::pair<float, float> rounded_bounds(dtype type, float lower, float upper) {
+  return in_default_rounding([&] { return std::pair(rounded_to(type, lower), rounded_to(type, upper)); });
 }
 
 }  // namespace stash::detail

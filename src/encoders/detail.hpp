@@ -12,7 +12,9 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
+#include "public_call.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
 
@@ -96,6 +98,9 @@ void check_arena(std::string_view function, std::string_view argument, const ove
 
 void check_rule(std::string_view function, framework_rule rule);
 
+/// The bounds with which values of a map of this type are compared.
+std::pair<float, float> rounded_bounds(dtype type, float lower, float upper);
+
 // --- reports ---------------------------------------------------------------------------------------------
 
 // A report may be shared by concurrent calls, so every update is atomic. Relaxed order is enough: the caller
@@ -116,17 +121,18 @@ inline std::uint64_t claim(std::uint64_t& word, std::uint64_t amount) noexcept {
 
 // --- loops -----------------------------------------------------------------------------------------------
 
-/// Runs body(begin, end) over ranges that cover [0, count), on the caller's threads if it brought any.
+/// Runs body(begin, end) over ranges that cover [0, count), on the caller's threads if it brought any. They
+/// round to nearest, whatever mode they are in.
 template <class Body>
 void parallel_for(const execution_context& context, std::int64_t count, std::int64_t grain, Body&& body) {
   if (count <= 0) return;
   if (context.parallel_for == nullptr) {
-    body(std::int64_t{0}, count);
+    in_default_rounding([&] { body(std::int64_t{0}, count); });
     return;
   }
   using body_type = std::remove_reference_t<Body>;
   const auto call = [](void* state, std::int64_t begin, std::int64_t end) {
-    (*static_cast<body_type*>(state))(begin, end);
+    in_default_rounding([&] { (*static_cast<body_type*>(state))(begin, end); });
   };
   body_type& state = body;
   context.parallel_for(context.user, count, grain, call, const_cast<std::remove_const_t<body_type>*>(&state));

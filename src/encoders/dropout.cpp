@@ -9,7 +9,9 @@
 #include "detail.hpp"
 #include "device.hpp"
 #include "philox.hpp"
+#include "public_call.hpp"
 #include "run_loops.hpp"
+#include "sign.hpp"
 #include "values.hpp"
 
 namespace stash {
@@ -18,13 +20,15 @@ namespace {
 using namespace detail;
 
 dropout_constants checked_constants(std::string_view function, float probability) {
-  if (!(probability >= 0 && probability < 1)) {
+  if (is_below(probability, 0) || !is_below(probability, 1)) {
     fail(errc::invalid_argument, function, "probability", "at least 0 and below 1",
          fmt::format("{}", probability));
   }
-  // Exact: a binary32 number below 1 times 2^32 is below 2^32 and fits binary64.
-  const double p = static_cast<double>(probability);
-  return {static_cast<std::uint32_t>(p * 4294967296.0), static_cast<float>(1.0 / (1.0 - p))};
+  return in_default_rounding([probability]() -> dropout_constants {
+    // Exact: a binary32 number below 1 times 2^32 is below 2^32 and fits binary64.
+    const double p = static_cast<double>(probability);
+    return {static_cast<std::uint32_t>(p * 4294967296.0), static_cast<float>(1.0 / (1.0 - p))};
+  });
 }
 
 constexpr std::uint32_t low_word(std::uint64_t value) noexcept {
@@ -73,7 +77,7 @@ constexpr std::string_view backward_name = "dropout_backward";
 }  // namespace
 
 void dropout_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                     float probability, const dropout_key& key, const execution_context& context) {
+                     float probability, const dropout_key& key, const execution_context& context) try {
   constexpr std::string_view function = "dropout_forward";
   check_context(function, context);
   check_float_pair(function, "x", x, "y", y, context.space);
@@ -94,10 +98,12 @@ void dropout_forward(const const_tensor_view& x, const tensor_view& y, const enc
     draw_mask(key, constants.threshold, run, bits);
     return bits;
   });
+} catch (...) {
+  detail::rethrow("dropout_forward");
 }
 
 void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mask, const tensor_view& dx,
-                      float probability, const execution_context& context) {
+                      float probability, const execution_context& context) try {
   check_context(backward_name, context);
   check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
@@ -108,10 +114,12 @@ void dropout_backward(const const_tensor_view& dy, const const_encoded_view& mas
   const auto* plane = static_cast<const std::uint8_t*>(mask.data);
   apply(dy, dx, constants.scale, context, fetched_by::output,
         [&](const dropout_run& run, std::uint8_t*) { return plane + run.first / 8; });
+} catch (...) {
+  detail::rethrow("dropout_backward");
 }
 
 void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float probability,
-                      const dropout_key& key, const execution_context& context) {
+                      const dropout_key& key, const execution_context& context) try {
   check_context(backward_name, context);
   check_float_pair(backward_name, "dy", dy, "dx", dx, context.space);
   const dropout_constants constants = checked_constants(backward_name, probability);
@@ -122,6 +130,8 @@ void dropout_backward(const const_tensor_view& dy, const tensor_view& dx, float 
           draw_mask(key, constants.threshold, run, buffer);
           return buffer;
         });
+} catch (...) {
+  detail::rethrow("dropout_backward");
 }
 
 }  // namespace stash

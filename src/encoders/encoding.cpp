@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stash/encoding.hpp"
 
+#include <bit>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -9,6 +12,7 @@
 #include "codecs.hpp"
 #include "device.hpp"
 #include "encoding_checks.hpp"
+#include "public_call.hpp"
 #include "sign.hpp"
 #include "values.hpp"
 
@@ -88,6 +92,13 @@ void check_kind_has_values(std::string_view function, std::string_view argument,
     fail(errc::unsupported, function, "encoding", "one of dense values", to_string(e));
   }
   check_source(function, argument, e, source);
+}
+
+/// 0 to 1. By the bits: where denormals are zeros, negative ones would be in between.
+bool is_share(double value) noexcept {
+  const auto bits = std::bit_cast<std::int64_t>(value);
+  constexpr auto negative_zero = std::numeric_limits<std::int64_t>::min();
+  return (bits >= 0 && bits <= std::bit_cast<std::int64_t>(1.0)) || bits == negative_zero;
 }
 
 /// Leaves zeros between the last byte in use and the next multiple of 16.
@@ -207,7 +218,8 @@ void check_encode(std::string_view function, const encode_item& item, const exec
 }
 
 void run_encode(const encode_item& item, const workspace_view& workspace, const execution_context& context) {
-  if (on_device(context)) return device::encode(item, workspace, context);
+  // The bounds of a range_mask are rounded by the host.
+  if (on_device(context)) return in_default_rounding([&] { device::encode(item, workspace, context); });
   const encoding& e = item.how;
   const const_tensor_view& input = item.input;
   const std::int64_t elements = input.elements();
@@ -297,22 +309,27 @@ bool is_lossless(const encoding& e) noexcept {
   return false;
 }
 
-std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) {
+std::size_t encoded_bytes_bound(const encoding& e, dtype source, std::int64_t elements) try {
   return checked_bytes_bound("encoded_bytes_bound", "source", e, source, elements);
+} catch (...) {
+  detail::rethrow("encoded_bytes_bound");
 }
 
-std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements, double density) {
+std::size_t encoded_bytes_at_density(const encoding& e, dtype source, std::int64_t elements,
+                                     double density) try {
   constexpr std::string_view function = "encoded_bytes_at_density";
   const std::size_t bound = checked_bytes_bound(function, "source", e, source, elements);
-  if (!(density >= 0 && density <= 1)) {
+  if (!is_share(density)) {
     fail(errc::invalid_argument, function, "density", "0 to 1", fmt::format("{}", density));
   }
-  if (tiled(e.kind)) return layout_of(e, source, elements).bytes_at_density(density);
-  return bound;
+  if (!tiled(e.kind)) return bound;
+  return in_default_rounding([&] { return layout_of(e, source, elements).bytes_at_density(density); });
+} catch (...) {
+  detail::rethrow("encoded_bytes_at_density");
 }
 
 std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& input,
-                                const execution_context& context) {
+                                const execution_context& context) try {
   constexpr std::string_view function = "encoded_bytes_exact";
   if (on_device(context)) {
     fail(errc::unsupported, function, "context", "a host context (on a device a size_query counts)",
@@ -321,33 +338,41 @@ std::size_t encoded_bytes_exact(const encoding& e, const const_tensor_view& inpu
   check_count_input(function, e, input, context);
   if (tiled(e.kind)) return measure_tiled(layout_of(e, input.type, input.elements()), input, context).bytes;
   return bytes_bound(e, input.type, input.elements());
+} catch (...) {
+  detail::rethrow("encoded_bytes_exact");
 }
 
 std::size_t workspace_bytes(const encoding& e, dtype source, std::int64_t elements,
-                            const execution_context& context) {
+                            const execution_context& context) try {
   checked_bytes_bound("workspace_bytes", "source", e, source, elements);
   if (!on_device(context) || !context.canonical || !tiled(e.kind)) return 0;
   return canonical_workspace_bytes(elements);
+} catch (...) {
+  detail::rethrow("workspace_bytes");
 }
 
 void encode(const encoding& e, const const_tensor_view& input, const encoded_view& output,
-            const workspace_view& workspace, const execution_context& context) {
+            const workspace_view& workspace, const execution_context& context) try {
   const encode_item item{e, input, output};
   check_encode("encode", item, context);
   check_workspace("encode", workspace, workspace_bytes(e, input.type, input.elements(), context),
                   std::span(&item, 1));
   run_encode(item, workspace, context);
+} catch (...) {
+  detail::rethrow("encode");
 }
 
 void decode(const encoding& e, const const_encoded_view& input, const tensor_view& output,
-            const workspace_view& /*workspace*/, const execution_context& context) {
+            const workspace_view& /*workspace*/, const execution_context& context) try {
   const decode_item item{e, input, output};
   check_decode("decode", item, context);
   run_decode(item, context);
+} catch (...) {
+  detail::rethrow("decode");
 }
 
 void canonicalise(const encoding& e, dtype source, std::int64_t elements, const const_encoded_view& input,
-                  const encoded_view& output, const execution_context& context) {
+                  const encoded_view& output, const execution_context& context) try {
   constexpr std::string_view function = "canonicalise";
   check_context(function, context);
   check_source(function, "source", e, source);
@@ -373,6 +398,8 @@ void canonicalise(const encoding& e, dtype source, std::int64_t elements, const 
     add(output.report->slot_bytes, needed);
   }
   pass_checksum_on(e, source, elements, input, output, context);
+} catch (...) {
+  detail::rethrow("canonicalise");
 }
 
 bool verification_enabled() noexcept {

@@ -5,6 +5,7 @@
 
 #include "detail.hpp"
 #include "encoding_checks.hpp"
+#include "public_call.hpp"
 #include "stash/message.hpp"
 
 namespace stash {
@@ -92,13 +93,15 @@ void check_known(std::string_view function, const encoding& e) {
 
 }  // namespace detail
 
-std::string to_string(const encoding& e) {
+std::string to_string(const encoding& e) try {
   detail::check_known("to_string", e);
   const auto [kind, format] = detail::parts_of(e);
   return fmt::format("{}{}{}", kind, kind.empty() || format.empty() ? "" : "_", format);
+} catch (...) {
+  detail::rethrow("to_string");
 }
 
-encoding parse_encoding(std::string_view name) {
+encoding parse_encoding(std::string_view name) try {
   using namespace detail;
   encoding e;
   std::string_view rest = name;
@@ -121,6 +124,8 @@ encoding parse_encoding(std::string_view name) {
   }
   fail(errc::invalid_argument, "parse_encoding", "name", "one of " + list_of_names(),
        fmt::format("\"{}\"", shortened(name)));
+} catch (...) {
+  detail::rethrow("parse_encoding");
 }
 
 }  // namespace stash

@@ -3,6 +3,7 @@
 #include "device.hpp"
 #include "pool_backward.hpp"
 #include "pool_general_backward.hpp"
+#include "public_call.hpp"
 #include "stash/pool.hpp"
 
 namespace stash {
@@ -10,7 +11,7 @@ namespace stash {
 using namespace detail;
 
 void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
-                      const encoded_view& index, framework_rule rule, const execution_context& context) {
+                      const encoded_view& index, framework_rule rule, const execution_context& context) try {
   constexpr std::string_view function = "max_pool_forward";
   check_context(function, context);
   check_rule(function, rule);
@@ -34,10 +35,12 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
     pool_forward(false, s, x, y, planes, rule, context);
   }
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(y.elements(), planes.index_bits));
+} catch (...) {
+  detail::rethrow("max_pool_forward");
 }
 
 void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
-                       const pool_window& window, const execution_context& context) {
+                       const pool_window& window, const execution_context& context) try {
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
   const auto checked_source = [&](std::int64_t cells) {
@@ -60,10 +63,12 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
   const index_source source = checked_source(s.cells());
   pool_backward(s, dy, source, dx, index.report->status, context);
+} catch (...) {
+  detail::rethrow("max_pool_backward");
 }
 
 void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                       const pool_window& window, framework_rule rule, const execution_context& context) {
+                       const pool_window& window, framework_rule rule, const execution_context& context) try {
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
   check_rule(function, rule);
@@ -85,6 +90,8 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
   check_x(s.cells());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
+} catch (...) {
+  detail::rethrow("max_pool_backward");
 }
 
 }  // namespace stash

@@ -2,6 +2,7 @@
 #include "stash/relu.hpp"
 
 #include <cmath>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include "convert.hpp"
 #include "detail.hpp"
 #include "device.hpp"
+#include "public_call.hpp"
 #include "run_loops.hpp"
 #include "sign.hpp"
 #include "sign_source.hpp"
@@ -112,7 +114,7 @@ auto bits_of_dense(const const_tensor_view& values, const MakeBits& make) {
 }  // namespace
 
 void relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                  framework_rule rule, const execution_context& context) {
+                  framework_rule rule, const execution_context& context) try {
   constexpr std::string_view function = "relu_forward";
   check_context(function, context);
   check_rule(function, rule);
@@ -129,10 +131,12 @@ void relu_forward(const const_tensor_view& x, const tensor_view& y, const encode
           fast.rectify_with_bits(values, length, rule, target, bits, where);
         }
       });
+} catch (...) {
+  detail::rethrow("relu_forward");
 }
 
 void relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                   const tensor_view& dx, framework_rule rule, const execution_context& context) {
+                   const tensor_view& dx, framework_rule rule, const execution_context& context) try {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
   check_float_pair(relu_backward_name, "dy", dy, "dx", dx, context.space);
@@ -146,10 +150,12 @@ void relu_backward(const const_tensor_view& dy, const encoding& e, const const_e
         return read_pass_bits(source, tile, length, buffer);
       },
       loops().keep);
+} catch (...) {
+  detail::rethrow("relu_backward");
 }
 
 void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, const tensor_view& dx,
-                   framework_rule rule, const execution_context& context) {
+                   framework_rule rule, const execution_context& context) try {
   check_context(relu_backward_name, context);
   check_rule(relu_backward_name, rule);
   check_backward(relu_backward_name, dy, "y", y, dx, context);
@@ -158,10 +164,12 @@ void relu_backward(const const_tensor_view& dy, const const_tensor_view& y, cons
            bits_of_dense(y, [rule](const float* values, std::int64_t length,
                                    std::uint8_t* bits) { loops().pass_bits(values, length, rule, bits); }),
            loops().keep);
+} catch (...) {
+  detail::rethrow("relu_backward");
 }
 
 void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask,
-                        float slope, const execution_context& context) {
+                        float slope, const execution_context& context) try {
   constexpr std::string_view function = "leaky_relu_forward";
   check_context(function, context);
   check_slope(function, slope);
@@ -175,10 +183,12 @@ void leaky_relu_forward(const const_tensor_view& x, const tensor_view& y, const 
         if (bits == nullptr) bits = unwanted;
         fast.scale_with_bits(values, length, slope, target, bits, where);
       });
+} catch (...) {
+  detail::rethrow("leaky_relu_forward");
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
-                         const tensor_view& dx, float slope, const execution_context& context) {
+                         const tensor_view& dx, float slope, const execution_context& context) try {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
   check_float_pair(leaky_backward_name, "dy", dy, "dx", dx, context.space);
@@ -193,10 +203,12 @@ void leaky_relu_backward(const const_tensor_view& dy, const encoding& e, const c
       },
       [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to,
               destination where) { loops().keep_or_scale(from, bits, length, slope, to, where); });
+} catch (...) {
+  detail::rethrow("leaky_relu_backward");
 }
 
 void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                         float slope, const execution_context& context) {
+                         float slope, const execution_context& context) try {
   check_context(leaky_backward_name, context);
   check_slope(leaky_backward_name, slope);
   check_backward(leaky_backward_name, dy, "x", x, dx, context);
@@ -208,17 +220,18 @@ void leaky_relu_backward(const const_tensor_view& dy, const const_tensor_view& x
                          }),
            [slope](const float* from, const std::uint8_t* bits, std::int64_t length, float* to,
                    destination where) { loops().keep_or_scale(from, bits, length, slope, to, where); });
+} catch (...) {
+  detail::rethrow("leaky_relu_backward");
 }
 
 void clip_forward(const const_tensor_view& x, const tensor_view& y, const encoded_view& mask, float lower,
-                  float upper, framework_rule rule, const execution_context& context) {
+                  float upper, framework_rule rule, const execution_context& context) try {
   constexpr std::string_view function = "clip_forward";
   check_context(function, context);
   check_rule(function, rule);
   check_bounds(function, lower, upper);
   check_forward(function, x, y, mask, context);
-  lower = rounded_to(x.type, lower);
-  upper = rounded_to(x.type, upper);
+  std::tie(lower, upper) = rounded_bounds(x.type, lower, upper);
   if (on_device(context)) return device::clip_forward(x, y, mask, lower, upper, rule, context);
   const run_loops& fast = loops();
   // The bounds exist in the type, but a NaN of 16 bits becomes the one that rounding writes.
@@ -229,11 +242,13 @@ void clip_forward(const const_tensor_view& x, const tensor_view& y, const encode
         if (bits != nullptr) fast.range_bits(values, length, lower, upper, rule, bits);
         fast.clip(values, length, lower, upper, target, where);
       });
+} catch (...) {
+  detail::rethrow("clip_forward");
 }
 
 void clip_backward(const const_tensor_view& dy, const encoding& e, const const_encoded_view& stash,
                    const tensor_view& dx, float lower, float upper, framework_rule rule,
-                   const execution_context& context) {
+                   const execution_context& context) try {
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
@@ -241,8 +256,7 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
   const map_stash source{e, stash, dy.type, dy.elements(), rule};
   check_range_source(clip_backward_name, source, context.space);
   check_stash_apart(clip_backward_name, dy, source, dx);
-  lower = rounded_to(dy.type, lower);
-  upper = rounded_to(dy.type, upper);
+  std::tie(lower, upper) = rounded_bounds(dy.type, lower, upper);
   if (on_device(context)) return device::clip_backward(dy, e, stash, dx, lower, upper, rule, context);
   backward(
       dy, dx, rounding::exact, context,
@@ -250,16 +264,17 @@ void clip_backward(const const_tensor_view& dy, const encoding& e, const const_e
         return read_range_bits(source, lower, upper, tile, length, buffer);
       },
       loops().keep);
+} catch (...) {
+  detail::rethrow("clip_backward");
 }
 
 void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
-                   float lower, float upper, framework_rule rule, const execution_context& context) {
+                   float lower, float upper, framework_rule rule, const execution_context& context) try {
   check_context(clip_backward_name, context);
   check_rule(clip_backward_name, rule);
   check_bounds(clip_backward_name, lower, upper);
   check_backward(clip_backward_name, dy, "x", x, dx, context);
-  lower = rounded_to(dy.type, lower);
-  upper = rounded_to(dy.type, upper);
+  std::tie(lower, upper) = rounded_bounds(dy.type, lower, upper);
   if (on_device(context)) return device::clip_backward(dy, x, dx, lower, upper, rule, context);
   backward(dy, dx, rounding::exact, context,
            bits_of_dense(x,
@@ -267,6 +282,8 @@ void clip_backward(const const_tensor_view& dy, const const_tensor_view& x, cons
                            loops().range_bits(values, length, lower, upper, rule, bits);
                          }),
            loops().keep);
+} catch (...) {
+  detail::rethrow("clip_backward");
 }
 
 }  // namespace stash

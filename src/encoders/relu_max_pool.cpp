@@ -5,6 +5,7 @@
 #include "device.hpp"
 #include "pool_backward.hpp"
 #include "pool_general_backward.hpp"
+#include "public_call.hpp"
 #include "sign_source.hpp"
 #include "stash/pool.hpp"
 
@@ -131,7 +132,7 @@ general_search_source search_in(const general_shape& s, const const_tensor_view&
 
 void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                            const encoded_view& code, const encoded_view& index, framework_rule rule,
-                           const execution_context& context) {
+                           const execution_context& context) try {
   constexpr std::string_view function = "relu_max_pool_forward";
   check_context(function, context);
   check_rule(function, rule);
@@ -168,11 +169,13 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   }
   if (code.data != nullptr) add(code.report->slot_bytes, layout.bytes);
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(elements, planes.index_bits));
+} catch (...) {
+  detail::rethrow("relu_max_pool_forward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
                             const tensor_view& dx, const pool_window& window,
-                            const execution_context& context) {
+                            const execution_context& context) try {
   const auto by_device = [&] { device::relu_max_pool_backward(dy, code, dx, window, context); };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     const code_layout layout = checked_code_layout(backward_name, s.cells(), dy.elements());
@@ -180,12 +183,14 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
     call_memory(backward_name).reads("dy", dy).reads("code", code, layout.bytes).writes("dx", dx);
     backward(code_source(code, layout), code.report->status);
   });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                             const encoding& y_encoding, const const_encoded_view& y_stash,
                             const tensor_view& dx, const pool_window& window, framework_rule rule,
-                            const execution_context& context) {
+                            const execution_context& context) try {
   const auto by_device = [&] {
     device::relu_max_pool_backward(dy, index, y_encoding, y_stash, dx, window, rule, context);
   };
@@ -199,11 +204,13 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
     add_stash(memory, y).writes("dx", dx);
     backward(stash_source(winners, y), index.report->status);
   });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                             const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
-                            framework_rule rule, const execution_context& context) {
+                            framework_rule rule, const execution_context& context) try {
   const auto by_device = [&] { device::relu_max_pool_backward(dy, index, y, dx, window, rule, context); };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
@@ -216,11 +223,13 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
         .writes("dx", dx);
     backward(dense_source(winners, y, rule), index.report->status);
   });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule,
-                            const execution_context& context) {
+                            const execution_context& context) try {
   const auto by_device = [&] { device::relu_max_pool_backward(dy, x, dx, window, rule, context); };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
@@ -230,6 +239,8 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view
     std::uint32_t never_set = 0;
     backward(search_in(s, x, rule), never_set);
   });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
 }
 
 }  // namespace stash

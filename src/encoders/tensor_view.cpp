@@ -7,13 +7,17 @@
 #include <fmt/ranges.h>
 
 #include "detail.hpp"
+#include "public_call.hpp"
 
 namespace stash {
 
-shape::shape(std::initializer_list<std::int64_t> dims)
-    : shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {}
+shape::shape(std::initializer_list<std::int64_t> dims) try
+    : shape(std::span<const std::int64_t>(dims.begin(), dims.size())) {
+} catch (...) {
+  detail::rethrow("shape");
+}
 
-shape::shape(std::span<const std::int64_t> dims) {
+shape::shape(std::span<const std::int64_t> dims) try {
   constexpr std::string_view function = "shape";
   if (dims.size() > max_rank) {
     detail::fail(errc::invalid_argument, function, "dims", fmt::format("at most {} dimensions", max_rank),
@@ -32,6 +36,8 @@ shape::shape(std::span<const std::int64_t> dims) {
     product *= factor;
     dims_[static_cast<std::size_t>(rank_++)] = dim;
   }
+} catch (...) {
+  detail::rethrow("shape");
 }
 
 }  // namespace stash

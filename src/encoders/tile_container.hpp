@@ -148,12 +148,14 @@ void encode_tiles(const tile_layout& layout, const encoded_view& output, const e
     return body(tile, tile * tile_elements, layout.length(tile), to...);
   };
   if (context.parallel_for == nullptr) {
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      std::uint8_t* const room = placer.room();
-      placer.table()[tile] = room != nullptr ? call(both, tile, room) : call(count, tile);
-      placer.place(tile, tile + 1);
-      if (room == nullptr && placer.in_slot(tile)) call(write, tile, placer.payload(tile));
-    }
+    in_default_rounding([&] {
+      for (std::int64_t tile = 0; tile < tiles; ++tile) {
+        std::uint8_t* const room = placer.room();
+        placer.table()[tile] = room != nullptr ? call(both, tile, room) : call(count, tile);
+        placer.place(tile, tile + 1);
+        if (room == nullptr && placer.in_slot(tile)) call(write, tile, placer.payload(tile));
+      }
+    });
   } else {
     encode_in_turns(layout, placer, context,
                     [&](std::int64_t tile, std::uint8_t* payload) { return call(both, tile, payload); });

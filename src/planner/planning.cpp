@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "encoders/public_call.hpp"
 #include "planner/json.hpp"
 #include "planner/validator.hpp"
 #include "stash/encoding.hpp"
@@ -87,9 +88,7 @@ planner::plan parse_plan(std::string_view function, std::string_view plan_json) 
   return naming(function, "plan_json", "text", [&] { return planner::plan_from_json(plan_json); });
 }
 
-}  // namespace
-
-std::string plan_graph(std::string_view graph_json, const planning_options& options) {
+planner::plan_options parsed(const planning_options& options) {
   planner::plan_options o;
   o.chosen_policy =
       naming("plan_graph", "policy", "name", [&] { return planner::parse_policy(options.policy); });
@@ -104,26 +103,45 @@ std::string plan_graph(std::string_view graph_json, const planning_options& opti
   o.swap = options.swap;
   if (options.evaluations != 0) o.evaluations = options.evaluations;
   o.lay_out = options.lay_out;
-  const planner::graph g =
-      naming("plan_graph", "graph_json", "text", [&] { return planner::graph_from_json(graph_json); });
-  return planner::to_json(plan_of(g, o));
+  return o;
 }
 
-std::string verify_plan(std::string_view plan_json) {
-  std::string text;
-  for (const planner::plan_finding& f : planner::validate(parse_plan("verify_plan", plan_json)))
-    text += fmt::format("{}: {}\n", planner::to_string(f.fault), f.message);
-  return text;
+}  // namespace
+
+std::string plan_graph(std::string_view graph_json, const planning_options& options) try {
+  return detail::in_default_rounding([&] {
+    const planner::plan_options o = parsed(options);
+    const planner::graph g =
+        naming("plan_graph", "graph_json", "text", [&] { return planner::graph_from_json(graph_json); });
+    return planner::to_json(plan_of(g, o));
+  });
+} catch (...) {
+  detail::rethrow("plan_graph");
 }
 
-std::string explain_plan(std::string_view plan_json) {
-  const planner::plan p = parse_plan("explain_plan", plan_json);
-  if (const auto findings = planner::validate(p); !findings.empty()) {
-    throw error(errc::bad_format,
-                fmt::format("explain_plan: plan_json: expected a valid plan, got one with: {}",
-                            findings.front().message));
-  }
-  return planner::explain(p);
+std::string verify_plan(std::string_view plan_json) try {
+  return detail::in_default_rounding([&] {
+    std::string text;
+    for (const planner::plan_finding& f : planner::validate(parse_plan("verify_plan", plan_json)))
+      text += fmt::format("{}: {}\n", planner::to_string(f.fault), f.message);
+    return text;
+  });
+} catch (...) {
+  detail::rethrow("verify_plan");
+}
+
+std::string explain_plan(std::string_view plan_json) try {
+  return detail::in_default_rounding([&] {
+    const planner::plan p = parse_plan("explain_plan", plan_json);
+    if (const auto findings = planner::validate(p); !findings.empty()) {
+      throw error(errc::bad_format,
+                  fmt::format("explain_plan: plan_json: expected a valid plan, got one with: {}",
+                              findings.front().message));
+    }
+    return planner::explain(p);
+  });
+} catch (...) {
+  detail::rethrow("explain_plan");
 }
 
 }  // namespace stash

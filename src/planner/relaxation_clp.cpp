@@ -5,6 +5,7 @@
 #include <ClpSimplex.hpp>
 #include <ClpSolve.hpp>
 #include <CoinPackedMatrix.hpp>
+#include <memory>
 
 #include "planner/relaxation.hpp"
 #include "planner/relaxation_program.hpp"
@@ -33,24 +34,26 @@ class stopper : public ClpEventHandler {
   unsigned events_ = 0;
 };
 
-}  // namespace
-
-bool can_relax() noexcept {
-  return true;
-}
-
-lp_solution solve(const linear_program& program, const std::function<bool()>& stop) {
-  if (stop && stop()) return {};
+struct clp_objects {
   ClpSimplex model;
-  model.setLogLevel(0);
-  const CoinPackedMatrix matrix(false, program.row_of.data(), program.column_of.data(), program.value.data(),
-                                static_cast<CoinBigIndex>(program.value.size()));
+  CoinPackedMatrix rows, columns;
+};
+
+/// Only `objects` may be broken once this has thrown: CLP must not make a matrix of its own of one that is
+/// ordered by rows, which it would destroy.
+lp_solution run(clp_objects& objects, const linear_program& program, const std::function<bool()>& stop) {
   const auto rows = static_cast<int>(program.row_lower.size()),
              columns = static_cast<int>(program.column_lower.size());
-  CoinPackedMatrix sized(matrix);
-  sized.setDimensions(rows, columns);
-  model.loadProblem(sized, program.column_lower.data(), program.column_upper.data(), program.objective.data(),
-                    program.row_lower.data(), program.row_upper.data());
+  objects.rows = CoinPackedMatrix(false, program.row_of.data(), program.column_of.data(),
+                                  program.value.data(), static_cast<CoinBigIndex>(program.value.size()));
+  objects.rows.setDimensions(rows, columns);
+  objects.columns.setExtraGap(0);
+  objects.columns.setExtraMajor(0);
+  objects.columns.reverseOrderedCopyOf(objects.rows);
+  ClpSimplex& model = objects.model;
+  model.setLogLevel(0);
+  model.loadProblem(objects.columns, program.column_lower.data(), program.column_upper.data(),
+                    program.objective.data(), program.row_lower.data(), program.row_upper.data());
   ClpSolve how;
   how.setSolveType(ClpSolve::usePrimal);
   how.setPresolveType(ClpSolve::presolveOff);
@@ -72,6 +75,24 @@ lp_solution solve(const linear_program& program, const std::function<bool()>& st
   s.columns.assign(model.getColSolution(), model.getColSolution() + columns);
   s.row_prices.assign(model.getRowPrice(), model.getRowPrice() + rows);
   return s;
+}
+
+}  // namespace
+
+bool can_relax() noexcept {
+  return true;
+}
+
+lp_solution solve(const linear_program& program, const std::function<bool()>& stop) {
+  if (stop && stop()) return {};
+  auto objects = std::make_unique<clp_objects>();
+  try {
+    return run(*objects, program, stop);
+  } catch (...) {
+    // Where memory ran out, members of these point to what was freed before. Better lost than freed twice.
+    static_cast<void>(objects.release());
+    throw;
+  }
 }
 
 }  // namespace stash::planner

@@ -121,7 +121,8 @@ std::optional<std::int64_t> slot_bytes(const encoding& e, const storage& s, std:
     const std::int64_t fixed_part = places + (n + tile_elements - 1) / tile_elements * 4;
     const auto expected = static_cast<std::int64_t>(encoded_bytes_at_density(e, s.type, n, density));
     return std::max(fixed_part, expected);
-  } catch (const error&) {
+  } catch (const error& wrong) {
+    if (wrong.code() == errc::out_of_memory) throw;
     return std::nullopt;
   }
 }
@@ -142,7 +143,8 @@ std::optional<std::int64_t> kept_bytes(const stash_choice& c, const storage& s, 
   try {
     return static_cast<std::int64_t>(
         encoded_bytes_at_density(*stored, s.type, elements_of(s, batch), std::min(1.0, density)));
-  } catch (const error&) {
+  } catch (const error& wrong) {
+    if (wrong.code() == errc::out_of_memory) throw;
     return std::nullopt;
   }
 }

@@ -34,7 +34,7 @@ struct plan_finding {
   std::string message;  ///< names the step, op, storage or buffers
 };
 
-/// Empty if the plan is valid. Never throws for bad plans (std::bad_alloc aside); stops after 100 findings.
+/// Empty if the plan is valid. Never throws for bad plans (want of memory aside); stops after 100 findings.
 /// `proven_ms`, if not null: what proven_bound_ms() returns.
 std::vector<plan_finding> validate(const plan& p, double* proven_ms = nullptr);
 

@@ -221,7 +221,8 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
     try {
       return static_cast<std::int64_t>(
           encoded_bytes_at_density(e, s.type, n, density >= 0.0 && density < 1.0 ? density : 1.0));
-    } catch (const error&) {
+    } catch (const error& wrong) {
+      if (wrong.code() == errc::out_of_memory) throw;
       return -1;  // has no meaning for this type
     }
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/given_back.hpp"
 
-#include <new>
+#include <exception>
 #include <utility>
 
 #include "runtime/quiet_waits.hpp"
@@ -31,9 +31,7 @@ bool given_back::add(const kept_block& block, std::size_t bytes, void* stream) n
       parts_.pop_back();
       throw;
     }
-  } catch (const error&) {
-    return false;
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return false;
   }
   bytes_ += bytes;
@@ -67,7 +65,7 @@ void given_back::give_back_in(void* stream) noexcept {
       const device::event behind = device::record_event(stream);
       device::destroy_event(std::exchange(p.behind, behind));
       p.stream = stream;
-    } catch (const error&) {
+    } catch (const std::exception&) {
       // Not ordered by the device, so by the host.
       if (p.block.data == nullptr) continue;
       wait_quietly_for(p.behind);

@@ -11,6 +11,7 @@
 
 #include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
+#include "encoders/public_call.hpp"
 #include "stash/error.hpp"
 
 namespace stash {
@@ -65,7 +66,7 @@ memory_resource& immortal() noexcept {
 
 memory_resource::~memory_resource() = default;
 
-void* memory_resource::allocate(std::size_t bytes, std::size_t alignment, void* stream) {
+void* memory_resource::allocate(std::size_t bytes, std::size_t alignment, void* stream) try {
   if (!std::has_single_bit(alignment)) {
     throw error(
         errc::invalid_argument,
@@ -93,6 +94,8 @@ void* memory_resource::allocate(std::size_t bytes, std::size_t alignment, void* 
     fail(fmt::format("a block {} bytes off", off));
   }
   return data;
+} catch (...) {
+  detail::rethrow("memory_resource::allocate");
 }
 
 void memory_resource::deallocate(void* data, std::size_t bytes, std::size_t alignment,
@@ -125,7 +128,7 @@ void pmr_memory::do_deallocate(void* data, std::size_t bytes, std::size_t alignm
   upstream_->deallocate(data, bytes, alignment);
 }
 
-callback_memory::callback_memory(const memory_callbacks& callbacks) : callbacks_(callbacks) {
+callback_memory::callback_memory(const memory_callbacks& callbacks) try : callbacks_(callbacks) {
   if (callbacks.allocate == nullptr || callbacks.deallocate == nullptr) {
     throw error(errc::invalid_argument,
                 fmt::format("callback_memory: callbacks: expected two functions, got a null {}",
@@ -138,6 +141,8 @@ callback_memory::callback_memory(const memory_callbacks& callbacks) : callbacks_
                     "memory space {}",
                     static_cast<unsigned>(callbacks.space)));
   }
+} catch (...) {
+  detail::rethrow("callback_memory");
 }
 
 void* callback_memory::do_allocate(std::size_t bytes, std::size_t alignment, void* stream) {

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Waiting for the device where nothing may throw. Whoever asks the device next hears of errors.
+/// Waiting for the device where nothing may throw. Whoever asks the device next hears of errors, whose texts
+/// may have found no memory.
+
+#include <exception>
 
 #include "encoders/device_memory.hpp"
-#include "stash/error.hpp"
 
 namespace stash::detail {
 
 inline void wait_quietly(void* stream) noexcept {
   try {
     device::wait_for_stream(stream);
-  } catch (const error&) {
+  } catch (const std::exception&) {
   }
 }
 
 inline void wait_quietly_for(device::event e) noexcept {
   try {
     device::wait_for_event(e);
-  } catch (const error&) {
+  } catch (const std::exception&) {
   }
 }
 
@@ -26,7 +28,7 @@ inline void wait_quietly_for(device::event e) noexcept {
 inline bool has_been_reached(device::event e) noexcept {
   try {
     return device::reached(e);
-  } catch (const error&) {
+  } catch (const std::exception&) {
     return false;
   }
 }

@@ -6,6 +6,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/public_call.hpp"
 #include "runtime/quiet_waits.hpp"
 #include "runtime/report_slots.hpp"
 
@@ -57,7 +58,7 @@ struct size_query::pending {
 };
 
 size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
-                       const const_encoded_view& stored, const execution_context& context) {
+                       const const_encoded_view& stored, const execution_context& context) try {
   constexpr std::string_view function = "size_query";
   detail::check_context(function, context);
   size_.bytes = detail::checked_bytes_bound(function, "source", e, source, elements);
@@ -67,10 +68,12 @@ size_query::size_query(const encoding& e, dtype source, std::int64_t elements,
   } else {
     complete(size_, e, elements, *stored.report);
   }
+} catch (...) {
+  detail::rethrow("size_query");
 }
 
 size_query::size_query(const encoding& e, const const_tensor_view& input, encode_report* report,
-                       const execution_context& context) {
+                       const execution_context& context) try {
   constexpr std::string_view function = "size_query";
   detail::check_count_input(function, e, input, context);
   detail::check_encoded(function, "report", nullptr, 0, report, 0);
@@ -84,24 +87,28 @@ size_query::size_query(const encoding& e, const const_tensor_view& input, encode
   } else {
     complete(size_, e, elements, *report);
   }
+} catch (...) {
+  detail::rethrow("size_query");
 }
 
 bool size_query::ready() const noexcept {
   if (pending_ == nullptr) return true;
   try {
     return detail::device::reached(pending_->arrived);
-  } catch (const error&) {
+  } catch (const std::exception&) {
     return true;  // wait() says what is wrong
   }
 }
 
-stored_size size_query::wait() const {
+stored_size size_query::wait() const try {
   stored_size size = size_;
   if (pending_ != nullptr) {
     detail::device::wait_for_event(pending_->arrived);
     complete(size, pending_->how, pending_->elements, *pending_->copy.get());
   }
   return size;
+} catch (...) {
+  detail::rethrow("size_query::wait");
 }
 
 }  // namespace stash

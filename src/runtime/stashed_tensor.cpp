@@ -11,6 +11,7 @@
 #include "encoders/device.hpp"
 #include "encoders/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/public_call.hpp"
 #include "runtime/stash_access.hpp"
 #include "stash/message.hpp"
 
@@ -149,7 +150,7 @@ stashed_tensor::stashed_tensor(const encoding& e, dtype source, const shape& dim
 }
 
 stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input,
-                               const stash_options& options, const execution_context& context)
+                               const stash_options& options, const execution_context& context) try
     : stashed_tensor() {
   constexpr std::string_view function = "stashed_tensor";
   detail::check_encode_input(function, e, input, context);
@@ -187,16 +188,20 @@ stashed_tensor::stashed_tensor(const encoding& e, const const_tensor_view& input
                  "more non-zeros than were counted");
   }
   if (options.capacity != 0) options.events({event_kind::fallback, name_, exact, exact, -1});
+} catch (...) {
+  detail::rethrow("stashed_tensor");
 }
 
 stashed_tensor stashed_tensor::reserve(const encoding& e, dtype source, const shape& dims,
-                                       const stash_options& options, const execution_context& context) {
+                                       const stash_options& options, const execution_context& context) try {
   constexpr std::string_view function = "stashed_tensor::reserve";
   detail::check_context(function, context);
   const std::size_t bound = detail::checked_bytes_bound(function, "source", e, source, dims.elements());
   const bool sized = sparse(e) && options.capacity != 0;
   const std::size_t bytes = sized ? slot_bytes(e, source, dims.elements(), options.capacity, bound) : bound;
   return {e, source, dims, bytes, options, context};
+} catch (...) {
+  detail::rethrow("stashed_tensor::reserve");
 }
 
 stashed_tensor::stashed_tensor(stashed_tensor&& other) noexcept
@@ -234,7 +239,7 @@ void stashed_tensor::reset() noexcept {
   encoded_bytes_ = 0;
 }
 
-void stashed_tensor::restore(const tensor_view& output, const execution_context& context) const {
+void stashed_tensor::restore(const tensor_view& output, const execution_context& context) const try {
   constexpr std::string_view function = "stashed_tensor::restore";
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
   const_encoded_view input = stored();
@@ -245,15 +250,19 @@ void stashed_tensor::restore(const tensor_view& output, const execution_context&
   input.report = &own;
   detail::run_decode({how_, input, output}, context);
   check_status(function, name_, own.status);
+} catch (...) {
+  detail::rethrow("stashed_tensor::restore");
 }
 
-void stashed_tensor::check(const execution_context& context) const {
+void stashed_tensor::check(const execution_context& context) const try {
   constexpr std::string_view function = "stashed_tensor::check";
   detail::check_context(function, context);
   if (!empty()) check_status(function, name_, read_report(report(), context).status);
+} catch (...) {
+  detail::rethrow("stashed_tensor::check");
 }
 
-void stashed_tensor::rewind(const execution_context& context) {
+void stashed_tensor::rewind(const execution_context& context) try {
   constexpr std::string_view function = "stashed_tensor::rewind";
   detail::check_context(function, context);
   if (empty()) detail::fail(errc::invalid_argument, function, "this", "a stashed tensor", "an empty handle");
@@ -267,18 +276,22 @@ void stashed_tensor::rewind(const execution_context& context) {
   } else {
     *report() = {};
   }
+} catch (...) {
+  detail::rethrow("stashed_tensor::rewind");
 }
 
 std::size_t stashed_tensor::dense_bytes() const noexcept {
   return empty() ? 0 : static_cast<std::size_t>(dims_.elements()) * size_of(type_);
 }
 
-size_query stashed_tensor::size(const execution_context& context) const {
+size_query stashed_tensor::size(const execution_context& context) const try {
   if (empty()) {
     detail::fail(errc::invalid_argument, "stashed_tensor::size", "this", "a stashed tensor",
                  "an empty handle");
   }
   return {how_, type_, dims_.elements(), stored(), context};
+} catch (...) {
+  detail::rethrow("stashed_tensor::size");
 }
 
 encoded_view stashed_tensor::output() noexcept {

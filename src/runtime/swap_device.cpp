@@ -82,7 +82,7 @@ device_swap_engine::~device_swap_engine() {
   try {
     device::wait_for_stream(streams_->out);
     device::wait_for_stream(streams_->in);
-  } catch (const error&) {
+  } catch (const std::exception&) {
     // A device that is lost has nothing to wait for.
   }
 }
@@ -98,7 +98,7 @@ void device_swap_engine::enqueue(void* stream, const std::function<void(std::int
   } catch (...) {
     try {
       streams_->join(stream);
-    } catch (const error&) {
+    } catch (const std::exception&) {
       // The first failure is the one to report.
     }
     throw;

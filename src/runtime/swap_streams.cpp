@@ -27,7 +27,7 @@ struct stream {
 void make_room_quietly(given_back& memory, std::size_t bytes, void* stream) noexcept {
   try {
     memory.make_room(bytes, stream);
-  } catch (const error&) {
+  } catch (const std::exception&) {
   }
 }
 
@@ -285,7 +285,7 @@ void swap_streams::give_back_here(swap_record& r, void* in_stream) noexcept {
   if (std::exchange(r.in.read, false)) {
     try {
       device::wait_in_stream(in_stream, r.in.event);
-    } catch (const error&) {
+    } catch (const std::exception&) {
       wait_quietly_for(r.in.event);
     }
   }

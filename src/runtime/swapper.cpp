@@ -9,6 +9,7 @@
 #include "encoders/detail.hpp"
 #include "encoders/device.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/public_call.hpp"
 #include "runtime/stash_access.hpp"
 #include "runtime/swap_core.hpp"
 #include "stash/message.hpp"
@@ -177,19 +178,25 @@ detail::swap_core& swapped::core_for(std::string_view function) const {
   return *core_;
 }
 
-void swapped::wait_out(const execution_context& context) {
+void swapped::wait_out(const execution_context& context) try {
   core_for("swapped::wait_out", context).wait_out(*record_, context);
+} catch (...) {
+  detail::rethrow("swapped::wait_out");
 }
 
-bool swapped::out_ended() const {
+bool swapped::out_ended() const try {
   return core_for("swapped::out_ended").out_ended(*record_);
+} catch (...) {
+  detail::rethrow("swapped::out_ended");
 }
 
-void swapped::swap_in(const execution_context& context) {
+void swapped::swap_in(const execution_context& context) try {
   core_for("swapped::swap_in", context).begin_in(*record_, context);
+} catch (...) {
+  detail::rethrow("swapped::swap_in");
 }
 
-void swapped::swap_in(void* to, std::size_t bytes, const execution_context& context) {
+void swapped::swap_in(void* to, std::size_t bytes, const execution_context& context) try {
   constexpr std::string_view function = "swapped::swap_in";
   detail::swap_core& core = core_for(function, context);
   if (bytes != record_->bytes) {
@@ -200,17 +207,23 @@ void swapped::swap_in(void* to, std::size_t bytes, const execution_context& cont
   }
   if (to == nullptr && bytes != 0) fail(errc::invalid_argument, function, "to", "an address", "null");
   core.begin_in_to(*record_, to, context);
+} catch (...) {
+  detail::rethrow("swapped::swap_in");
 }
 
-void* swapped::wait_in(const execution_context& context) {
+void* swapped::wait_in(const execution_context& context) try {
   return core_for("swapped::wait_in", context).wait_in(*record_, context);
+} catch (...) {
+  detail::rethrow("swapped::wait_in");
 }
 
-void swapped::leave(const execution_context& context) {
+void swapped::leave(const execution_context& context) try {
   core_for("swapped::leave", context).leave(*record_, context);
+} catch (...) {
+  detail::rethrow("swapped::leave");
 }
 
-void swapped::restore(const tensor_view& output, const execution_context& context, bool check) {
+void swapped::restore(const tensor_view& output, const execution_context& context, bool check) try {
   constexpr std::string_view function = "swapped::restore";
   detail::swap_core& core = core_for(function, context);
   const swap_record& r = *record_;
@@ -256,9 +269,11 @@ void swapped::restore(const tensor_view& output, const execution_context& contex
     throw;
   }
   core.leave(*record_, context);
+} catch (...) {
+  detail::rethrow("swapped::restore");
 }
 
-stashed_tensor swapped::take(const execution_context& context) {
+stashed_tensor swapped::take(const execution_context& context) try {
   constexpr std::string_view function = "swapped::take";
   detail::swap_core& core = core_for(function, context);
   if (record_->what != swap_record::form::encoded) {
@@ -268,11 +283,16 @@ stashed_tensor swapped::take(const execution_context& context) {
   core.claim(function, *record_);
   core.wait_in(*record_, context);
   return core.take(*record_, std::move(name), context);
+} catch (...) {
+  detail::rethrow("swapped::take");
 }
 
 // --- swapper ---------------------------------------------------------------------------------------------
 
-swapper::swapper(const swapper_options& options) : core_(make_core(options, {})) {}
+swapper::swapper(const swapper_options& options) try : core_(make_core(options, {})) {
+} catch (...) {
+  detail::rethrow("swapper");
+}
 
 swapper::swapper(std::shared_ptr<detail::swap_core> core) noexcept : core_(std::move(core)) {}
 
@@ -309,7 +329,7 @@ swapped swapper::begin(std::unique_ptr<swap_record> record, stashed_tensor* owne
 }
 
 swapped swapper::swap_out(const void* data, std::size_t bytes, const swap_request& request,
-                          const execution_context& context) {
+                          const execution_context& context) try {
   constexpr std::string_view function = "swapper::swap_out";
   check_space(function, *core_, context);
   if (data == nullptr && bytes != 0) fail(errc::invalid_argument, function, "data", "an address", "null");
@@ -317,10 +337,12 @@ swapped swapper::swap_out(const void* data, std::size_t bytes, const swap_reques
   record->bytes = record->first_run = bytes;
   record->from[0] = static_cast<const unsigned char*>(data);
   return begin(std::move(record), nullptr, request, context);
+} catch (...) {
+  detail::rethrow("swapper::swap_out");
 }
 
 swapped swapper::swap_out(const const_tensor_view& tensor, const swap_request& request,
-                          const execution_context& context) {
+                          const execution_context& context) try {
   constexpr std::string_view function = "swapper::swap_out";
   check_space(function, *core_, context);
   detail::check_view(function, "tensor", tensor, tensor.type, context.space);
@@ -335,6 +357,8 @@ swapped swapper::swap_out(const const_tensor_view& tensor, const swap_request& r
   record->bytes = record->first_run = static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type);
   record->from[0] = static_cast<const unsigned char*>(tensor.data);
   return begin(std::move(record), nullptr, request, context);
+} catch (...) {
+  detail::rethrow("swapper::swap_out");
 }
 
 namespace {
@@ -387,23 +411,31 @@ std::unique_ptr<swap_record> record_of(const detail::swap_core& core, const stas
 }  // namespace
 
 swapped swapper::swap_out(const stashed_tensor& tensor, const swap_request& request,
-                          const execution_context& context) {
+                          const execution_context& context) try {
   return begin(record_of(*core_, tensor, request, context), nullptr, request, context);
+} catch (...) {
+  detail::rethrow("swapper::swap_out");
 }
 
 swapped swapper::swap_out(stashed_tensor&& tensor, const swap_request& request,
-                          const execution_context& context) {
+                          const execution_context& context) try {
   return begin(record_of(*core_, tensor, request, context), &tensor, request, context);
+} catch (...) {
+  detail::rethrow("swapper::swap_out");
 }
 
-void swapper::reached(std::int64_t position) {
+void swapper::reached(std::int64_t position) try {
   check_process("swapper::reached", "this", *core_);
   core_->reached(position);
+} catch (...) {
+  detail::rethrow("swapper::reached");
 }
 
-swap_statistics swapper::statistics() const {
+swap_statistics swapper::statistics() const try {
   check_process("swapper::statistics", "this", *core_);
   return core_->statistics();
+} catch (...) {
+  detail::rethrow("swapper::statistics");
 }
 
 std::unique_ptr<swapper> detail::swap_access::make(const swapper_options& options, const swap_hook& hook) {

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <utility>
 
 #include "c_api/support.hpp"
+#include "encoders/support.hpp"
 #include "models/models.hpp"
 #include "planner/json.hpp"
 #include "planner/machine.hpp"
@@ -229,12 +231,50 @@ TEST(planning, long_names_are_cut_and_counted) {
   EXPECT_EQ(findings.find(std::string(161, 'n')), std::string::npos);
 }
 
+/// Of a network small enough for thousands of runs.
+std::string small_graph_text() {
+  const auto n = stash::models::find("lenet").build({16, 16, 1}, 2);
+  return stash::planner::to_json(stash::planner::make_training_graph(n, 1));
+}
+
+TEST(planning, rounding_modes_do_not_change_plans) {
+  const std::string graph = small_graph_text();
+  const stash::planning_options options{.model = "a100", .swap = true, .evaluations = 20};
+  const std::string expected = stash::plan_graph(graph, options);
+  const std::string explained = stash::explain_plan(expected);
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(mode);
+    const std::string plan = stash::plan_graph(graph, options), found = stash::verify_plan(expected),
+                      text = stash::explain_plan(expected);
+    const int after = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    EXPECT_TRUE(plan == expected);
+    EXPECT_EQ(found, "");
+    EXPECT_TRUE(text == explained);
+    EXPECT_EQ(after, mode);
+  }
+}
+
+TEST(planning, a_denormal_share_is_not_the_default) {
+  if (!denormals_are_zero::works) GTEST_SKIP() << "no such mode";
+  const std::string graph = small_graph_text();
+  const auto planned = [&](double share) {
+    stash_plan_options options = STASH_INIT(stash_plan_options);
+    options.slot_margin = options.overflow_share = share;
+    char* text = nullptr;
+    EXPECT_EQ(stash_plan(graph.c_str(), &options, &text), STASH_OK) << last_error();
+    std::string plan = text == nullptr ? "" : text;
+    stash_free_text(text);
+    return plan;
+  };
+  // A negative share is none, and this is what the denormal is written as in that mode.
+  const std::string expected = planned(-1);
+  const denormals_are_zero mode;
+  EXPECT_EQ(planned(1e-310), expected);
+}
+
 TEST(planning, every_allocation_may_fail) {
-  // A network small enough for thousands of runs.
-  const std::string graph = [] {
-    const auto n = stash::models::find("lenet").build({16, 16, 1}, 2);
-    return stash::planner::to_json(stash::planner::make_training_graph(n, 1));
-  }();
+  const std::string graph = small_graph_text();
   const std::string expected = stash::plan_graph(graph);
   constexpr std::int64_t stride = 11;
   char* text = nullptr;
@@ -257,6 +297,27 @@ TEST(planning, every_allocation_may_fail) {
       },
       stride);
   EXPECT_GT(explained, 100);
+}
+
+// The solver of linear programs is another library, whose objects are given up where memory runs out in it.
+TEST(planning, every_allocation_of_a_plan_for_a_machine_may_fail) {
+  const std::string graph = small_graph_text();
+  stash_plan_options options = STASH_INIT(stash_plan_options);
+  options.model = "a100";
+  options.swap = 1;
+  options.evaluations = 20;
+  const std::string expected = stash::plan_graph(graph, {.model = "a100", .swap = true, .evaluations = 20});
+  char* text = nullptr;
+  const std::int64_t failures = fail_every_allocation(
+      [&] {
+        const int32_t status = stash_plan(graph.c_str(), &options, &text);
+        if (status == STASH_OUT_OF_MEMORY) throw std::bad_alloc();
+        ASSERT_EQ(status, STASH_OK) << last_error();
+        EXPECT_TRUE(text == expected);
+        stash_free_text(std::exchange(text, nullptr));
+      },
+      [&] { EXPECT_EQ(text, nullptr); }, 11, left_blocks::some);
+  EXPECT_GT(failures, 100);
 }
 
 }  // namespace

@@ -198,8 +198,8 @@ TEST(allocation_failure, processor_targets) {
   EXPECT_EQ(allocations_in([&] { set_cpu_target(chosen); }), 0);
 }
 
-/// Every call that refuses its arguments makes a message: it must do without memory too, by std::bad_alloc,
-/// and write nothing either way.
+/// Every call that refuses its arguments makes a message: it must do without memory too, and write nothing
+/// either way.
 TEST(allocation_failure, messages_of_errors) {
   memory m;
   encoding bitmap = parse_encoding("bitmap_mxfp8_e4m3"), cast = parse_encoding("fp8"), wrong;

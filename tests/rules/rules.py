@@ -19,7 +19,8 @@ MAY_INCLUDE = {
                 "src/encoders/value_codec.hpp", "src/encoders/device.hpp", "src/encoders/device_memory.hpp",
                 "tests/simt/simt.hpp"},
     "encoders": {"include", "encoders", "kernels"},
-    "planner": {"include", "planner"},
+    # The doors of the library treat what comes out of it alike.
+    "planner": {"include", "planner", "src/encoders/public_call.hpp"},
     "models": {"include", "models", "src/planner/network.hpp", "src/planner/graph.hpp"},
     "runtime": {"include", "encoders", "runtime"},
     "c_api": {"include", "c_api"},
@@ -241,9 +242,42 @@ def workflow_commands(tree):
     return found
 
 
+PUBLIC_CALLS_TEST = "tests/c_api/no_memory_test.cpp"
+FREE_FUNCTION = re.compile(r"^STASH_API (?:[\w:<>&*]+[ &*])+(\w+)\(([^;]*);", re.MULTILINE)
+PUBLIC_CLASS = re.compile(r"^class STASH_API (\w+)[^;{]*\{(.*?)^\};", re.MULTILINE | re.DOTALL)
+MEMBER_FUNCTION = re.compile(r"^  (?:[\w:<>&*]+[ &*])*(\w+)\(([^;]*?);", re.MULTILINE)
+# Of errors themselves: whoever makes one gives it a text that is copied.
+MAKES_NO_ERRORS = {"error"}
+
+
+def throwing_functions(header):
+    """Names of the functions of a public header that may throw, those of classes with their class."""
+    header = re.sub(r"//.*", "", header)
+    found = {name for name, rest in FREE_FUNCTION.findall(header) if "noexcept" not in rest}
+    for name, body in PUBLIC_CLASS.findall(header):
+        parts = re.split(r"^ (public|private|protected):\n", body, flags=re.MULTILINE)
+        public = "".join(part for access, part in zip(parts[1::2], parts[2::2]) if access == "public")
+        for member, rest in MEMBER_FUNCTION.findall(public):
+            if not re.search(r"\bnoexcept\b|= (default|delete)$", rest):
+                found.add(name if member == name else f"{name}::{member}")
+    return found - MAKES_NO_ERRORS
+
+
+def public_calls(tree):
+    """Every public C++ function that may throw is called by the test of running out of memory."""
+    test = tree.text(PUBLIC_CALLS_TEST) if PUBLIC_CALLS_TEST in tree.paths else ""
+    called = set(re.findall(r'\{"([\w:]+)",', test))
+    found = []
+    for path in tree.paths:
+        if re.fullmatch(r"include/stash/\w+\.hpp", path):
+            found += [f"{path}:1: {name} is not called in {PUBLIC_CALLS_TEST}"
+                      for name in sorted(throwing_functions(tree.text(path)) - called)]
+    return found
+
+
 RULES = {
     "includes": (includes,),
     "text": (text,),
-    "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences),
+    "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences, public_calls),
     "workflows": (workflow_commands,),
 }

@@ -55,6 +55,37 @@ class RulesTest(unittest.TestCase):
             for rule in group:
                 self.assertEqual(self.run_rule(rule), [])
 
+    def test_public_functions_that_the_test_of_no_memory_leaves_out(self):
+        self.add_licensed("include/stash/calls.hpp", """#pragma once
+STASH_API bool is_quiet(int i) noexcept;
+STASH_API std::size_t called(const shape& dims,
+                             const options& o = {});
+/// encode(): not a declaration.
+STASH_API std::string left_out(int i);
+class STASH_API handle final : public base {
+ public:
+  handle() noexcept = default;
+  explicit handle(int i);
+  handle(const handle&) = delete;
+  ~handle();
+  bool empty() const noexcept { return held_ == nullptr; }
+  static handle reserve(int i = 0,
+                        int j = 0);
+  void* take();
+
+ private:
+  void hidden();
+};
+class STASH_API error : public std::runtime_error {
+ public:
+  error(errc code, const std::string& message);
+};
+""")
+        self.add_licensed(rules.PUBLIC_CALLS_TEST, 'list = {{"called", [] { called({}); }}, {"handle::take", [] {}}};')
+        self.assert_found(rules.public_calls, "include/stash/calls.hpp:1: handle is not called",
+                          "include/stash/calls.hpp:1: handle::reserve is not called",
+                          "include/stash/calls.hpp:1: left_out is not called")
+
     def test_includes_against_the_order_of_rooms(self):
         for path, name in (
             ("include/stash/bad.hpp", "encoders/bitmap.hpp"),

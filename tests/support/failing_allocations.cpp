@@ -9,13 +9,18 @@ namespace {
 
 std::atomic<std::int64_t> live{0};
 thread_local std::int64_t until_failure = -1;
+thread_local std::int64_t failures_left = 0;
 thread_local bool has_failed = false;
 thread_local std::int64_t calls = 0;
 
 void* allocate_or_null(std::size_t bytes, std::size_t alignment) noexcept {
   ++calls;
-  if (until_failure == 0) has_failed = true;
-  if (until_failure >= 0 && until_failure-- == 0) return nullptr;
+  if (until_failure == 0 && failures_left > 0) {
+    has_failed = true;
+    --failures_left;
+    return nullptr;
+  }
+  if (until_failure > 0) --until_failure;
   void* block = nullptr;
   if (posix_memalign(&block, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0) {
     return nullptr;
@@ -96,8 +101,9 @@ void operator delete[](void* block, const std::nothrow_t&) noexcept {
 
 namespace stash_test {
 
-failing_allocation::failing_allocation(std::int64_t failing) {
+failing_allocation::failing_allocation(std::int64_t failing, std::int64_t count) {
   until_failure = failing;
+  failures_left = count;
   has_failed = false;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -375,12 +376,16 @@ extern "C" std::int32_t stash_tf_register_plugin(const char* device, char** mess
       *message = strdup("stash_tf_register_plugin: device: expected a name such as CPU, got none");
     return STASH_INVALID_ARGUMENT;
   }
-  // TensorFlow ends the process if a device gets a second one.
-  if (!registered.insert(device).second) return STASH_OK;
-  tensorflow::grappler::ConfigList config;
-  config.disable_model_pruning = false;
-  tensorflow::grappler::PluginGraphOptimizerRegistry::RegisterPluginOptimizerOrDie(
-      []() -> tensorflow::grappler::CustomGraphOptimizer* { return new stash_tf::stash_optimizer; }, device,
-      config);
-  return STASH_OK;
+  try {
+    // TensorFlow ends the process if a device gets a second one.
+    if (!registered.insert(device).second) return STASH_OK;
+    tensorflow::grappler::ConfigList config;
+    config.disable_model_pruning = false;
+    tensorflow::grappler::PluginGraphOptimizerRegistry::RegisterPluginOptimizerOrDie(
+        []() -> tensorflow::grappler::CustomGraphOptimizer* { return new stash_tf::stash_optimizer; }, device,
+        config);
+    return STASH_OK;
+  } catch (const std::bad_alloc&) {
+    return STASH_OUT_OF_MEMORY;
+  }
 }

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
@@ -91,6 +92,8 @@ extern "C" std::int32_t stash_tf_configure(const char* text, char** message) {
     const std::lock_guard<std::mutex> lock(stash_tf::settings_mutex);
     stash_tf::current = std::move(s);
     return STASH_OK;
+  } catch (const std::bad_alloc&) {
+    return STASH_OUT_OF_MEMORY;
   } catch (const std::exception& e) {
     if (message != nullptr) *message = strdup(e.what());
     return STASH_INVALID_ARGUMENT;

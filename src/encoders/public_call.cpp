@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "public_call.hpp"
+
+#include <cfenv>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "stash/error.hpp"
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace stash::detail {
+namespace {
+
+std::string no_memory_text(std::string_view function) {
+  return fmt::format("{}: memory: expected enough for the call, got none", function);
+}
+
+/// A copy of it takes no memory.
+const error& no_memory() {
+  static const error one(errc::out_of_memory, no_memory_text("stash"));
+  return one;
+}
+
+/// Made when the library is loaded, while there is memory.
+[[maybe_unused]] const error& made_early = no_memory();
+
+bool rounds_to_nearest() noexcept {
+#if defined(__SSE2__)
+  // fegetround() looks at another unit's mode there.
+  if (_MM_GET_ROUNDING_MODE() != _MM_ROUND_NEAREST) return false;
+#endif
+  return std::fegetround() == FE_TONEAREST;
+}
+
+class default_rounding {
+ public:
+  default_rounding() noexcept {
+    std::fegetenv(&before_);
+    std::fesetround(FE_TONEAREST);
+  }
+  ~default_rounding() { std::fesetenv(&before_); }
+  default_rounding(const default_rounding&) = delete;
+  default_rounding& operator=(const default_rounding&) = delete;
+
+ private:
+  std::fenv_t before_;
+};
+
+}  // namespace
+
+void rethrow(std::string_view function) {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    // Said below, outside of its handler.
+  }
+  std::optional<error> named;
+  try {
+    named.emplace(errc::out_of_memory, no_memory_text(function));
+  } catch (const std::bad_alloc&) {
+    throw error(no_memory());
+  }
+  throw error(*named);
+}
+
+void call_in_default_rounding(void (*body)(void* state), void* state) {
+  if (rounds_to_nearest()) return body(state);
+  const default_rounding mode;
+  body(state);
+}
+
+}  // namespace stash::detail

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// What public functions do beside their work.
+
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace stash::detail {
+
+/// Inside a catch block around all that the public function does: error(out_of_memory) in the place of
+/// std::bad_alloc, and anything else as it is. There need not be any memory for it.
+[[noreturn]] void rethrow(std::string_view function);
+
+/// Runs body(state) with rounding to nearest, whatever the thread's mode; that is restored behind it, with
+/// its flags. Denormals stay as the mode has them. The body is behind a pointer, past which compilers move no
+/// arithmetic.
+void call_in_default_rounding(void (*body)(void* state), void* state);
+
+/// The same; returns what the body does.
+template <class Body>
+auto in_default_rounding(const Body& body) {
+  using result = std::invoke_result_t<const Body&>;
+  if constexpr (std::is_void_v<result>) {
+    const Body* state = &body;
+    call_in_default_rounding([](void* b) { (**static_cast<const Body**>(b))(); }, &state);
+  } else {
+    std::optional<result> found;
+    const auto keep = [&] { found.emplace(body()); };
+    in_default_rounding(keep);
+    return std::move(*found);
+  }
+}
+
+}  // namespace stash::detail
