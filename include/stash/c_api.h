@@ -163,7 +163,7 @@ typedef struct stash_execution_context {
   int32_t canonical; /**< 1: on a device, bitmap and csr place their tiles in order; takes workspace. On the
                           host they always do */
   /** Runs body(state, begin, end) over ranges that cover [0, count), possibly at the same time; null: alone.
-   *  A range that has begun may wait for others that began before it; takes up to 128 KiB of stack. */
+   *  Ranges never wait for each other; one may do the work of others, too; takes up to 128 KiB of stack. */
   void (*parallel_for)(void* user, int64_t count, int64_t grain,
                        void (*body)(void* state, int64_t begin, int64_t end), void* state);
   void* user;   /**< of parallel_for, without which it is not looked at */

@@ -71,14 +71,15 @@ struct piece {
 
 /// Gives the pieces of encoded bytes of which at most `most` are used, and of their report, to take().
 template <class View, class Take>
-void pieces_of_encoded(const char* argument, const View& view, std::size_t most, use bytes,
-                       const Take& take) {
+[[gnu::always_inline]] inline void pieces_of_encoded(const char* argument, const View& view, std::size_t most,
+                                                     use bytes, const Take& take) {
   take(piece{extent_of(view.data, view.bytes < most ? view.bytes : most), bytes, argument, ""});
   take(piece{extent_of(view.report, sizeof(encode_report)), use::counted, argument, ".report"});
 }
 /// The same for its arena, which may be null.
 template <class Take>
-void pieces_of_arena(const char* argument, const overflow_arena* arena, use bytes, const Take& take) {
+[[gnu::always_inline]] inline void pieces_of_arena(const char* argument, const overflow_arena* arena,
+                                                   use bytes, const Take& take) {
   if (arena == nullptr) return;
   constexpr std::size_t counter = sizeof(std::uint64_t);
   const use counters = bytes == use::read ? use::read : use::counted;
@@ -94,34 +95,37 @@ class call_memory {
  public:
   explicit call_memory(std::string_view function) noexcept : function_(function) {}
 
-  call_memory& reads(const char* argument, const const_tensor_view& view) {
+  [[gnu::always_inline]] call_memory& reads(const char* argument, const const_tensor_view& view) {
     return add({extent_of(view), use::read, argument, ""});
   }
-  call_memory& writes(const char* argument, const const_tensor_view& view) {
+  [[gnu::always_inline]] call_memory& writes(const char* argument, const const_tensor_view& view) {
     return add({extent_of(view), use::written, argument, ""});
   }
   /// `view` may be `with`: the same elements at the same addresses.
-  call_memory& writes_in_place(const char* argument, const const_tensor_view& view, const char* with) {
+  [[gnu::always_inline]] call_memory& writes_in_place(const char* argument, const const_tensor_view& view,
+                                                      const char* with) {
     return add({extent_of(view), use::written, argument, ""}, with);
   }
-  call_memory& writes(const char* argument, const void* data, std::size_t bytes) {
+  [[gnu::always_inline]] call_memory& writes(const char* argument, const void* data, std::size_t bytes) {
     return add({extent_of(data, bytes), use::written, argument, ""});
   }
   /// The first `most` bytes at most, and the report; nothing for null data, which asks for nothing.
-  call_memory& writes(const char* argument, const encoded_view& view, std::size_t most) {
+  [[gnu::always_inline]] call_memory& writes(const char* argument, const encoded_view& view,
+                                             std::size_t most) {
     if (view.data != nullptr) add_encoded(argument, view, most, use::written);
     return *this;
   }
-  call_memory& reads(const char* argument, const const_encoded_view& view, std::size_t most) {
+  [[gnu::always_inline]] call_memory& reads(const char* argument, const const_encoded_view& view,
+                                            std::size_t most) {
     add_encoded(argument, view, most, use::read);
     return *this;
   }
-  call_memory& arena(const char* argument, const overflow_arena* arena, use how) {
+  [[gnu::always_inline]] call_memory& arena(const char* argument, const overflow_arena* arena, use how) {
     pieces_of_arena(argument, arena, how, [this](const piece& p) { add(p); });
     return *this;
   }
   /// `p` may be the same memory as the piece of the argument `in_place_with`.
-  call_memory& add(const piece& p, const char* in_place_with = nullptr) {
+  [[gnu::always_inline]] call_memory& add(const piece& p, const char* in_place_with = nullptr) {
     if (p.where.empty()) return *this;
     for (std::size_t i = 0; i < count_; ++i) {
       if (p.bothers(pieces_[i])) settle(p, pieces_[i], in_place_with);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codecs.hpp"
+#include "encode_tiles.hpp"
 #include "run_loops.hpp"
 #include "values.hpp"
 
@@ -46,7 +47,7 @@ void encode_bitmap(const tile_layout& layout, const const_tensor_view& input, co
     pad_payload(payload, layout.payload_bytes(found.count));
     return found.count;
   };
-  encode_tiles(layout, output, context, count, write, both);
+  encode_tiles(layout, input, output, context, count, write, both);
 }
 
 tile_contents count_bitmap_tile(const tile_layout& layout, const const_encoded_view& input,

@@ -11,6 +11,7 @@
 #include "apart.hpp"
 #include "codecs.hpp"
 #include "device.hpp"
+#include "encode_tiles.hpp"
 #include "encoding_checks.hpp"
 #include "public_call.hpp"
 #include "run_loops.hpp"
@@ -149,7 +150,7 @@ void encode_csr(const tile_layout& layout, const const_tensor_view& input, const
   const auto both = [&](std::int64_t tile, std::int64_t first, std::int64_t length, std::uint8_t* payload) {
     return fill(tile, first, length, payload, true);
   };
-  encode_tiles(layout, output, context, count, write, both);
+  encode_tiles(layout, input, output, context, count, write, both);
 }
 
 tile_contents count_csr_tile(const tile_layout& layout, const const_encoded_view& input,

@@ -110,7 +110,8 @@ template <class Item>
 void check_apart(std::string_view function, const Item& item, void* scratch = nullptr,
                  std::size_t scratch_bytes = 0) {
   call_memory memory(function);
-  pieces_of(item, use::written, [&memory](const piece& p) { memory.add(p); });
+  pieces_of(
+      item, use::written, [&memory](const piece& p) __attribute__((always_inline)) { memory.add(p); });
   memory.writes("workspace", scratch, scratch_bytes);
 }
 
@@ -355,8 +356,10 @@ void encode(const encoding& e, const const_tensor_view& input, const encoded_vie
             const workspace_view& workspace, const execution_context& context) try {
   const encode_item item{e, input, output};
   check_encode("encode", item, context);
-  check_workspace("encode", workspace, workspace_bytes(e, input.type, input.elements(), context),
-                  std::span(&item, 1));
+  if (on_device(context)) {
+    check_workspace("encode", workspace, workspace_bytes(e, input.type, input.elements(), context),
+                    std::span(&item, 1));
+  }
   run_encode(item, workspace, context);
 } catch (...) {
   detail::rethrow("encode");

@@ -31,8 +31,9 @@ void check_encode_input(std::string_view function, const encoding& e, const cons
 
 /// What the encoded form may use at most of `view`, and the arena behind it, to take(piece).
 template <class View, class Take>
-void pieces_of_stored(const char* argument, const encoding& e, dtype source, std::int64_t elements,
-                      const View& view, use bytes, use arena, const Take& take) {
+[[gnu::always_inline]] inline void pieces_of_stored(const char* argument, const encoding& e, dtype source,
+                                                    std::int64_t elements, const View& view, use bytes,
+                                                    use arena, const Take& take) {
   pieces_of_encoded(argument, view, bytes_bound(e, source, elements), bytes, take);
   if (e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr) {
     pieces_of_arena(argument, view.overflow, arena, take);
@@ -40,13 +41,13 @@ void pieces_of_stored(const char* argument, const encoding& e, dtype source, std
 }
 /// What an item of encode() or decode() reads and writes. Arenas are `arena`'s.
 template <class Take>
-void pieces_of(const encode_item& item, use arena, const Take& take) {
+[[gnu::always_inline]] inline void pieces_of(const encode_item& item, use arena, const Take& take) {
   take(piece{extent_of(item.input), use::read, "input", ""});
   pieces_of_stored("output", item.how, item.input.type, item.input.elements(), item.output, use::written,
                    arena, take);
 }
 template <class Take>
-void pieces_of(const decode_item& item, use /*arena*/, const Take& take) {
+[[gnu::always_inline]] inline void pieces_of(const decode_item& item, use /*arena*/, const Take& take) {
   pieces_of_stored("input", item.how, item.output.type, item.output.elements(), item.input, use::read,
                    use::read, take);
   take(piece{extent_of(item.output), use::written, "output", ""});

@@ -199,6 +199,10 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   }
 }
 
+void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destination) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
 nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {
   const nonzero_bits found = find_nonzero(values, count, bits);
   compact(values, bits, count, packed, found.count);
@@ -379,6 +383,7 @@ const run_loops scalar_loops = {
     .find_nonzero = find_nonzero,
     .count_bits = count_bits,
     .compact = compact,
+    .copy = copy,
     .find_and_compact = find_and_compact,
     .find_and_list = find_and_list,
     .expand = expand,

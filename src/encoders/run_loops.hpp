@@ -185,6 +185,8 @@ struct run_loops {
   /// Writes the `kept` values whose bit is set, in order. Bits behind the last value are not set.
   void (*compact)(const float* values, const std::uint8_t* bits, std::int64_t count, float* packed,
                   std::int64_t kept);
+  /// Copies bytes, which may be 0, to memory that begins anywhere.
+  void (*copy)(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destination where);
   /// find_nonzero() and compact() in one go over memory; up to packed_slack more values may be written.
   nonzero_bits (*find_and_compact)(const float* values, std::int64_t count, std::uint8_t* bits,
                                    float* packed);

@@ -174,6 +174,28 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
   std::memcpy(packed, tail, static_cast<std::size_t>(rest) * sizeof(float));
 }
 
+/// Past the caches go whole lines.
+void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destination where) {
+  constexpr std::int64_t line = run_alignment;
+  const auto copy_some = [&](std::int64_t some) {
+    std::memcpy(to, from, static_cast<std::size_t>(some));
+    from += some;
+    to += some;
+    bytes -= some;
+  };
+  if (where == destination::memory) {
+    const auto behind = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % line);
+    copy_some(std::min(bytes, (line - behind) % line));
+    const hn::CappedTag<std::uint8_t, static_cast<std::size_t>(line)> d;
+    constexpr std::int64_t vector = hn::MaxLanes(d);
+    for (; bytes >= line; bytes -= line, from += line, to += line) {
+      for (std::int64_t i = 0; i < line; i += vector)
+        hn::Stream(hn::LoadU(d, from + i), d, to + i);
+    }
+  }
+  copy_some(bytes);
+}
+
 /// Values of so many groups that their bits fill bytes.
 constexpr std::int64_t listed_block = std::max<std::int64_t>(8, group_lanes);
 

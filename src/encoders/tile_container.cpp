@@ -2,32 +2,17 @@
 #include "tile_container.hpp"
 
 #include <cmath>
-#include <thread>
-
-#include <hwy/cache_control.h>
 
 #include "codecs.hpp"
 #include "run_loops.hpp"
+#include "values.hpp"
 
 namespace stash::detail {
 namespace {
 
-constexpr std::uint32_t offset_mask = (1u << 30) - 1;
-constexpr std::uint64_t reach = std::uint64_t{1} << 34;  // what 30 bits of 16-byte units can address
-
-constexpr std::uint32_t make_entry(place_kind where, std::uint64_t bytes) noexcept {
-  return (static_cast<std::uint32_t>(where) << 30) | static_cast<std::uint32_t>(bytes / 16);
-}
-constexpr place_kind kind_of(std::uint32_t entry) noexcept {
-  return static_cast<place_kind>(entry >> 30);
-}
-constexpr std::uint64_t offset_of(std::uint32_t entry) noexcept {
-  return std::uint64_t{entry & offset_mask} * 16;
-}
-
 /// The part of a buffer that payloads can use.
 constexpr std::uint64_t usable(std::uint64_t bytes) noexcept {
-  return std::min(bytes / 16 * 16, reach);
+  return std::min(bytes / 16 * 16, entry_reach);
 }
 
 /// The most that padding and rounding up can add to one tile's share of a row of values.
@@ -87,23 +72,6 @@ void tile_placer::place(std::int64_t begin, std::int64_t end) noexcept {
       // the same units.
       table_[tile] = make_entry(place_kind::never_stored, size);
       overflow_ += size;
-    }
-  }
-}
-
-std::uint8_t* tile_placer::room() const noexcept {
-  const std::uint64_t most = pad16(layout_.payload_bytes(tile_elements)) + write_slack;
-  if (slot_end_ - cursor_ < most) return nullptr;
-  return static_cast<std::uint8_t*>(output_.data) + cursor_;
-}
-
-void turns::begin(std::int64_t number) noexcept {
-  // Those before are encoded at the same time, so this is short, unless their thread has lost its processor.
-  for (int i = 0; current_.load(std::memory_order_acquire) != number; ++i) {
-    if (i < 1000) {
-      hwy::Pause();
-    } else {
-      std::this_thread::yield();
     }
   }
 }
@@ -170,6 +138,13 @@ std::uint8_t* tile_placer::payload(std::int64_t tile) const noexcept {
 void tile_placer::report() const noexcept {
   add(output_.report->nonzeros, nonzeros_);
   add(output_.report->slot_bytes, cursor_);
+}
+
+std::int64_t count_values(const const_tensor_view& input, std::int64_t first, std::int64_t length) noexcept {
+  alignas(run_alignment) float buffer[tile_elements];
+  std::uint8_t bits[tile_elements / 8];
+  const float* values = read_values(input, first, length, buffer);
+  return loops().find_nonzero(values, length, bits).count;
 }
 
 const std::uint8_t* find_payload(const tile_layout& layout, const const_encoded_view& input,

@@ -5,18 +5,14 @@
 /// with one entry per tile, and payloads in the slot, the overflow arena or the host overflow.
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 
 #include "detail.hpp"
+#include "tile_entry.hpp"
 #include "value_codec.hpp"
 
 namespace stash::detail {
-
-/// Bits 31..30 of a table entry; bits 29..0 are an offset in units of 16 bytes.
-enum class place_kind : std::uint32_t { slot = 0, arena = 1, host = 2, never_stored = 3 };
 
 /// Sizes of one encoded tensor.
 struct tile_layout {
@@ -53,8 +49,6 @@ class tile_placer {
 
   /// Replaces the counts in table entries [begin, end) by places.
   void place(std::int64_t begin, std::int64_t end) noexcept;
-  /// Where the next tile's payload would lie, if whatever it is fits the slot, and write_slack more; or null.
-  std::uint8_t* room() const noexcept;
   /// To be called after all tiles: claims the pieces and places what did not fit the slot. Returns true if
   /// there were such tiles.
   bool place_overflow() noexcept;
@@ -65,6 +59,13 @@ class tile_placer {
   /// Marks a placed tile as never stored: its payload does not exist.
   void lose(std::int64_t tile) noexcept;
   std::uint32_t* table() const noexcept { return table_; }
+  std::uint64_t cursor() const noexcept { return cursor_; }
+  std::uint64_t slot_end() const noexcept { return slot_end_; }
+  /// Others have placed the first tiles, of so many non-zeros, up to `cursor`.
+  void placed(std::uint64_t cursor, std::uint64_t nonzeros) noexcept {
+    cursor_ = cursor;
+    nonzeros_ += nonzeros;
+  }
   /// Updates the report. To be called last.
   void report() const noexcept;
 
@@ -88,89 +89,8 @@ inline constexpr std::size_t most_payload_bytes = tile_elements * 5;
 /// Bytes that may be written behind a payload that both() writes.
 inline constexpr std::size_t write_slack = 64;
 
-/// Threads take their turns at something, in the order of what they do.
-class turns {
- public:
-  /// The number of what to do next. All before it are being done, or done.
-  std::int64_t take() noexcept { return next_.fetch_add(1, std::memory_order_relaxed); }
-  /// Waits until end() was called for all numbers before this one.
-  void begin(std::int64_t number) noexcept;
-  void end(std::int64_t number) noexcept { current_.store(number + 1, std::memory_order_release); }
-
- private:
-  alignas(64) std::atomic<std::int64_t> next_{0};
-  alignas(64) std::atomic<std::int64_t> current_{0};
-};
-
-/// encode_tiles() by several threads: each encodes some tiles on its stack, takes its turn to place them, and
-/// copies them there. So memory is read once, in whatever order threads come. both(tile, payload) is what
-/// encode_tiles() says.
-template <class Both>
-void encode_in_turns(const tile_layout& layout, tile_placer& placer, const execution_context& context,
-                     const Both& both) {
-  constexpr int at_once = 16;
-  const std::int64_t tiles = layout.tiles();
-  turns order;
-  parallel_for(context, (tiles + at_once - 1) / at_once, 4, [&](std::int64_t from, std::int64_t to) {
-    alignas(64) std::uint8_t payloads[at_once * most_payload_bytes + write_slack];
-    std::array<std::size_t, std::size_t{at_once + 1}> starts{};
-    for (std::int64_t i = from; i < to; ++i) {
-      const std::int64_t number = order.take();
-      const std::int64_t begin = number * at_once;
-      const std::int64_t end = std::min(tiles, begin + at_once);
-      for (std::int64_t tile = begin; tile < end; ++tile) {
-        std::size_t* const at = starts.data() + (tile - begin);
-        const std::int64_t nonzeros = both(tile, payloads + at[0]);
-        placer.table()[tile] = static_cast<std::uint32_t>(nonzeros);
-        at[1] = at[0] + pad16(layout.payload_bytes(nonzeros));
-      }
-      order.begin(number);
-      placer.place(begin, end);
-      order.end(number);
-      for (std::int64_t tile = begin; tile < end; ++tile) {
-        const std::size_t* const at = starts.data() + (tile - begin);
-        if (placer.in_slot(tile)) std::memcpy(placer.payload(tile), payloads + at[0], at[1] - at[0]);
-      }
-    }
-  });
-}
-
-/// Encodes all tiles. count(tile, first, length) fills the tile's share of the fixed part and returns the
-/// number of its non-zeros; write(tile, first, length, payload) writes the payload of a tile that has any,
-/// and pads it. both(tile, first, length, payload) does the two at once, and may write write_slack more. All
-/// run concurrently for different tiles.
-template <class Count, class Write, class Both>
-void encode_tiles(const tile_layout& layout, const encoded_view& output, const execution_context& context,
-                  const Count& count, const Write& write, const Both& both) {
-  const std::int64_t tiles = layout.tiles();
-  tile_placer placer(layout, output);
-  const auto call = [&](const auto& body, std::int64_t tile, auto... to) {
-    return body(tile, tile * tile_elements, layout.length(tile), to...);
-  };
-  if (context.parallel_for == nullptr) {
-    in_default_rounding([&] {
-      for (std::int64_t tile = 0; tile < tiles; ++tile) {
-        std::uint8_t* const room = placer.room();
-        placer.table()[tile] = room != nullptr ? call(both, tile, room) : call(count, tile);
-        placer.place(tile, tile + 1);
-        if (room == nullptr && placer.in_slot(tile)) call(write, tile, placer.payload(tile));
-      }
-    });
-  } else {
-    encode_in_turns(layout, placer, context,
-                    [&](std::int64_t tile, std::uint8_t* payload) { return call(both, tile, payload); });
-  }
-  if (placer.place_overflow()) {
-    parallel_for(context, tiles, 32, [&](std::int64_t from, std::int64_t to) {
-      for (std::int64_t tile = from; tile < to; ++tile) {
-        if (placer.in_slot(tile)) continue;
-        if (std::uint8_t* const payload = placer.payload(tile); payload != nullptr)
-          call(write, tile, payload);
-      }
-    });
-  }
-  placer.report();
-}
+/// How many of the values [first, first + length) are not +0; length <= tile_elements.
+std::int64_t count_values(const const_tensor_view& input, std::int64_t first, std::int64_t length) noexcept;
 
 /// Pads a payload of `size` bytes.
 inline void pad_payload(std::uint8_t* payload, std::size_t size) noexcept {

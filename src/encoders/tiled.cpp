@@ -39,11 +39,7 @@ tiled_size measure_tiled(const tile_layout& layout, const const_tensor_view& inp
     std::size_t bytes = 0;
     std::uint64_t count = 0;
     for (std::int64_t tile = begin; tile < end; ++tile) {
-      alignas(run_alignment) float buffer[tile_elements];
-      std::uint8_t bits[tile_elements / 8];
-      const std::int64_t length = layout.length(tile);
-      const float* values = read_values(input, tile * tile_elements, length, buffer);
-      const std::int64_t found = loops().find_nonzero(values, length, bits).count;
+      const std::int64_t found = count_values(input, tile * tile_elements, layout.length(tile));
       bytes += pad16(layout.payload_bytes(found));
       count += static_cast<std::uint64_t>(found);
     }

@@ -198,6 +198,25 @@ TEST_P(run_loops_test, stored_past_the_caches) {
 }
 
 // Spread while they are widened, or left alone: codes of every kind, and such without infinities and NaN.
+// Bytes before and behind a copy stay as they are, wherever in a line it begins.
+TEST_P(run_loops_test, copies) {
+  constexpr std::int64_t most = 1000, room = most + 3 * 64;
+  for (const destination where : {destination::caches, destination::memory}) {
+    for (std::int64_t begin = 64; begin < 128; ++begin) {
+      for (const std::int64_t count : {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 1000}) {
+        const std::vector<std::uint8_t> from = bytes(count);
+        alignas(run_alignment) std::uint8_t to[room];
+        std::memset(to, 0xa5, room);
+        fast_->copy(from.data(), count, to + begin, where);
+        finish_streams(where);
+        std::vector<std::uint8_t> expected(room, 0xa5);
+        std::copy(from.begin(), from.end(), expected.begin() + begin);
+        ASSERT_EQ(std::vector<std::uint8_t>(to, to + room), expected) << begin << " " << count;
+      }
+    }
+  }
+}
+
 TEST_P(run_loops_test, expand_stored) {
   for (const value_format format : plain_formats) {
     const value_codec codec{format, underflow_rule::to_zero, dtype::f32};
