@@ -111,7 +111,7 @@ function(stash_add_test name)
   target_precompile_headers(${name} REUSE_FROM stash_test_headers_${kind})
   # What is not a test's own source is compiled as it is elsewhere.
   list(FILTER ARG_SOURCES INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/")
-  list(FILTER ARG_SOURCES EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/tests/")
+  list(FILTER ARG_SOURCES EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(tests|emulator)/")
   set_source_files_properties(${ARG_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, copies, streams and events of a CUDA device. Only nvcc compiles this; tests/simt has its own.
 
-#include "encoders/device_memory.hpp"
+#include "encoders/device/device_memory.hpp"
 
 #include <cuda_runtime.h>
 #ifdef __linux__

@@ -32,8 +32,8 @@ legs=(
 )
 
 # Tests that run under the address sanitizer, as FOLDER:WORD for selected().
-sanitized=('format:^format_(random|golden)$' encoders: runtime: c_api: data: fuzz: support: ptx:
-  'simt:simt$|random|batch|handles|swap|pool|custom|level_one')
+sanitized=('format:^format_(random|golden)$' encoders: runtime: c_api: data: fuzz: support: emulator/ptx:
+  emulator/simt: 'simt:random|batch|handles|swap|pool|custom|level_one')
 if [[ $mode == long ]]; then
   # The planner's sweeps over thousands of random networks are left to the tests leg: they take minutes here.
   sanitized+=('planner:network|layout|validator|json|check_graph|training_graph|items|fastest|trace|kineto|stacked'
@@ -174,9 +174,11 @@ named_tests() {
   done
 }
 
-# selected PRESET FOLDER:[WORD]: the tests in this folder of tests/, or only those with the word in their name or label.
+# selected PRESET FOLDER:[WORD]: the tests in this folder (of tests/, or emulator/...), or only those with the word in their
+# name or label.
 selected() {
   local folder=build/$1/tests/${2%%:*} word=${2#*:}
+  if [[ $2 == emulator/* ]]; then folder=build/$1/${2%%:*}; fi
   {
     tests_named "$word" "$folder"
     ctest --test-dir "$folder" --show-only --label-regex "$word" | sed -n 's/^ *Test *#[0-9]*: //p'

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/cases/machine.hpp"
-#include "bench/gpu/cudnn_properties.hpp"
+#include "bench/gpu/baselines/cudnn_properties.hpp"
 #include "bench/gpu/measure.hpp"
 #include "bench/gpu/records.hpp"
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "bench/gpu/cases.hpp"
-#include "runtime/swap_device.hpp"
+#include "runtime/swap/swap_device.hpp"
 #include "stash/memory.hpp"
 
 namespace stash::gpu {

@@ -9,7 +9,7 @@
 #include "common/each_group.hpp"
 #include "common/elements.hpp"
 #include "common/launches.hpp"
-#include "encoders/convert.hpp"
+#include "encoders/format/convert.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "common/simt.hpp"
-#include "encoders/convert.hpp"
+#include "encoders/format/convert.hpp"
 
 namespace stash::kernels {
 

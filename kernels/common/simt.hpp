@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// The programming model that kernels are written in, said once for two compilers: nvcc, and the host's
-/// compiler with the emulator of tests/simt, under which every kernel runs in every test.
+/// compiler with the emulator of emulator/simt, under which every kernel runs in every test.
 ///
 /// Kernels use only what stands here and in instructions.hpp: no CUDA built-in variables, no <<<>>>, no
 /// intrinsics of their own. Warp operations take the mask of lanes that meet, and all those lanes must come

@@ -14,7 +14,7 @@
 
 #include "common/elements.hpp"
 #include "common/pairs.hpp"
-#include "encoders/mx.hpp"
+#include "encoders/format/mx.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::kernels {
@@ -38,7 +38,7 @@ struct value_conversion {
   float place;         ///< MX elements of 6 bits: what moves them to the lower end of an 8-bit format
 };
 
-/// The constants of a format of encoders/convert.hpp.
+/// The constants of a format of encoders/format/convert.hpp.
 template <class Format>
 constexpr value_conversion conversion_of(bool keep_nonzero, int emax = 0) {
   value_conversion c{};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apart.hpp"
+#include "encoders/apart.hpp"
 
 #include <numeric>
 
 #include <fmt/format.h>
 
-#include "detail.hpp"
+#include "encoders/detail.hpp"
 
 namespace stash::detail {
 

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "apart.hpp"
-#include "detail.hpp"
-#include "device.hpp"
-#include "encoding_checks.hpp"
-#include "public_call.hpp"
+#include "encoders/apart.hpp"
+#include "encoders/detail.hpp"
+#include "encoders/device/device.hpp"
+#include "encoders/encoding_checks.hpp"
+#include "encoders/public_call.hpp"
 
 namespace stash {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "detail.hpp"
+#include "encoders/detail.hpp"
 
 #include <fmt/format.h>
 
-#include "convert.hpp"
-#include "device.hpp"
-#include "run_loops.hpp"
+#include "encoders/device/device.hpp"
+#include "encoders/format/convert.hpp"
+#include "encoders/format/run_loops.hpp"
 
 namespace stash::detail {
 namespace {

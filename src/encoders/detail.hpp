@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "public_call.hpp"
+#include "encoders/public_call.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
 

@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
-#include "apart.hpp"
-#include "codecs.hpp"
-#include "device.hpp"
-#include "encoding_checks.hpp"
-#include "public_call.hpp"
-#include "sign.hpp"
-#include "values.hpp"
+#include "encoders/apart.hpp"
+#include "encoders/device/device.hpp"
+#include "encoders/encoding_checks.hpp"
+#include "encoders/format/codecs.hpp"
+#include "encoders/format/sign.hpp"
+#include "encoders/format/values.hpp"
+#include "encoders/public_call.hpp"
 
 namespace stash {
 namespace detail {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "apart.hpp"
+#include "encoders/apart.hpp"
 #include "stash/batch.hpp"
 
 namespace stash::detail {

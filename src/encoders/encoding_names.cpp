@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "detail.hpp"
-#include "encoding_checks.hpp"
-#include "public_call.hpp"
+#include "encoders/detail.hpp"
+#include "encoders/encoding_checks.hpp"
+#include "encoders/public_call.hpp"
 #include "stash/message.hpp"
 
 namespace stash {

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "public_call.hpp"
+#include "encoders/public_call.hpp"
 
 namespace stash {
 

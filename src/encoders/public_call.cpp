@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "public_call.hpp"
+#include "encoders/public_call.hpp"
 
 #include <cfenv>
 #include <new>

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "detail.hpp"
-#include "public_call.hpp"
+#include "encoders/detail.hpp"
+#include "encoders/public_call.hpp"
 
 namespace stash {
 

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <new>
 
-#include "executor/batch_norm.hpp"
+#include "executor/kernels/batch_norm.hpp"
 #include "executor/swap_of_plan.hpp"
-#include "planner/needs.hpp"
-#include "planner/validator.hpp"
+#include "planner/graph/needs.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::executor {

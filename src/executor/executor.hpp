@@ -2,9 +2,9 @@
 #pragma once
 /// \file
 /// Runs one step of a planned training graph on the CPU, in one arena with the plan's offsets; what moves to
-/// the host does so behind the computation (runtime/swap_engine.hpp). A step is a transaction: if a sparse
-/// map does not fit, a copy fails or the step is interrupted, weights, momentum and running statistics are
-/// those before it, and it can be run again, under this plan or another.
+/// the host does so behind the computation (runtime/swap/swap_engine.hpp). A step is a transaction: if a
+/// sparse map does not fit, a copy fails or the step is interrupted, weights, momentum and running statistics
+/// are those before it, and it can be run again, under this plan or another.
 
 #include <cstdint>
 #include <functional>
@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "executor/kernel.hpp"
+#include "executor/kernels/kernel.hpp"
 #include "planner/plan.hpp"
-#include "runtime/arena.hpp"
-#include "runtime/swap_engine.hpp"
+#include "runtime/memory/arena.hpp"
+#include "runtime/swap/swap_engine.hpp"
 
 namespace stash::executor {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// How long the ops of a graph take on this machine, so that plans can be made for it (planner/cost.hpp).
+/// How long the ops of a graph take on this machine, so that plans can be made for it
+/// (planner/graph/cost.hpp).
 
 #include <cstdint>
 #include <span>

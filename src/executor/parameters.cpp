@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "executor/executor.hpp"
-#include "planner/placement.hpp"
+#include "planner/memory/placement.hpp"
 #include "runtime/sha256.hpp"
 #include "stash/error.hpp"
 

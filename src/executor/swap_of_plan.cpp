@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "planner/needs.hpp"
+#include "planner/graph/needs.hpp"
 
 namespace stash::executor {
 

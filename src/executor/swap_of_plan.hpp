@@ -6,7 +6,7 @@
 #include <span>
 
 #include "planner/plan.hpp"
-#include "runtime/swap_program.hpp"
+#include "runtime/swap/swap_program.hpp"
 #include "stash/status.hpp"
 
 namespace stash::executor {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "planner/network.hpp"
+#include "planner/graph/network.hpp"
 
 namespace stash::models {
 

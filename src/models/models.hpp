@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "planner/graph.hpp"
-#include "planner/network.hpp"
+#include "planner/graph/graph.hpp"
+#include "planner/graph/network.hpp"
 
 namespace stash::models {
 

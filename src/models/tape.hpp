@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "models/tape_record.hpp"
-#include "planner/graph.hpp"
+#include "planner/graph/graph.hpp"
 
 namespace stash::models {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/graph.hpp"
+#include "planner/graph/graph.hpp"
 
 namespace stash::models::tape_record {
 

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 
-#include "planner/bounds.hpp"
-#include "planner/byte_sizes.hpp"
 #include "planner/choice_reason.hpp"
-#include "planner/needs.hpp"
-#include "planner/placement.hpp"
-#include "planner/search.hpp"
-#include "planner/validator.hpp"
+#include "planner/graph/byte_sizes.hpp"
+#include "planner/graph/needs.hpp"
+#include "planner/memory/bounds.hpp"
+#include "planner/memory/placement.hpp"
+#include "planner/memory/search.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "planner/needs.hpp"
+#include "planner/graph/needs.hpp"
 
 namespace stash::planner {
 namespace {

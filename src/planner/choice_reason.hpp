@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/options.hpp"
+#include "planner/memory/options.hpp"
 #include "planner/plan.hpp"
 
 namespace stash::planner {

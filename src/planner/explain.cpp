@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "planner/explain_names.hpp"
-#include "planner/options.hpp"
+#include "planner/memory/options.hpp"
 #include "planner/plan.hpp"
 
 namespace stash::planner {

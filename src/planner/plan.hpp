@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "planner/byte_sizes.hpp"
-#include "planner/graph.hpp"
-#include "planner/machine.hpp"
+#include "planner/graph/byte_sizes.hpp"
+#include "planner/graph/graph.hpp"
+#include "planner/graph/machine.hpp"
 #include "stash/encoding.hpp"
 
 namespace stash::planner {
@@ -145,8 +145,9 @@ struct tensor_rule {
   bool deny = false;
 };
 
-/// What proves plan_times::bound_ms: prices of the rows of the relaxation (planner/relaxation.hpp). Anybody
-/// can compute the bound again from graph, machine, policy and these; wrong prices prove less, never more.
+/// What proves plan_times::bound_ms: prices of the rows of the relaxation (planner/time/relaxation.hpp).
+/// Anybody can compute the bound again from graph, machine, policy and these; wrong prices prove less, never
+/// more.
 struct bound_certificate {
   std::int64_t limit_bytes = 0;          ///< on the map region
   std::vector<std::int32_t> first_tick;  ///< of every step of the relaxation, and the number of ticks

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "planner/byte_sizes.hpp"
-#include "planner/placement.hpp"
-#include "planner/search.hpp"
+#include "planner/graph/byte_sizes.hpp"
+#include "planner/memory/placement.hpp"
+#include "planner/memory/search.hpp"
 #include "planner/sweep.hpp"
 #include "stash/error.hpp"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "encoders/public_call.hpp"
-#include "planner/json.hpp"
-#include "planner/validator.hpp"
+#include "planner/json/json.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
 #include "stash/message.hpp"

@@ -9,17 +9,17 @@
 #include <optional>
 #include <tuple>
 
-#include "planner/bounds.hpp"
-#include "planner/fastest.hpp"
-#include "planner/items.hpp"
-#include "planner/layout_fit.hpp"
-#include "planner/needs.hpp"
-#include "planner/placement.hpp"
-#include "planner/policies.hpp"
-#include "planner/search.hpp"
-#include "planner/tick_view.hpp"
-#include "planner/timeline.hpp"
-#include "planner/validator.hpp"
+#include "planner/baselines/policies.hpp"
+#include "planner/graph/needs.hpp"
+#include "planner/memory/bounds.hpp"
+#include "planner/memory/placement.hpp"
+#include "planner/memory/search.hpp"
+#include "planner/time/fastest.hpp"
+#include "planner/time/items.hpp"
+#include "planner/time/layout_fit.hpp"
+#include "planner/time/tick_view.hpp"
+#include "planner/time/timeline.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "encoders/detail.hpp"
-#include "encoders/device.hpp"
-#include "encoders/device_memory.hpp"
+#include "encoders/device/device.hpp"
+#include "encoders/device/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
 #include "encoders/public_call.hpp"
-#include "runtime/stash_access.hpp"
+#include "runtime/memory/stash_access.hpp"
 #include "stash/message.hpp"
 
 namespace stash {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "models/models.hpp"
-#include "planner/json.hpp"
+#include "planner/json/json.hpp"
 #include "stash/stash.hpp"
 #include "support/failing_allocations.hpp"
 

@@ -12,8 +12,8 @@
 #include "c_api/support.hpp"
 #include "encoders/support.hpp"
 #include "models/models.hpp"
-#include "planner/json.hpp"
-#include "planner/machine.hpp"
+#include "planner/graph/machine.hpp"
+#include "planner/json/json.hpp"
 #include "stash/error.hpp"
 #include "support/failing_allocations.hpp"
 

@@ -5,9 +5,9 @@
 
 #include <functional>
 
+#include "encoders/support.hpp"
 #include "stash/csr.hpp"
 #include "stash/relu.hpp"
-#include "support.hpp"
 
 namespace {
 

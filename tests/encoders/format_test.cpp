@@ -5,8 +5,8 @@
 
 #include <limits>
 
+#include "encoders/support.hpp"
 #include "stash/relu.hpp"
-#include "support.hpp"
 
 namespace {
 

@@ -6,13 +6,13 @@
 
 #include <functional>
 
+#include "encoders/support.hpp"
 #include "stash/batch.hpp"
 #include "stash/csr.hpp"
 #include "stash/dropout.hpp"
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
 #include "stash/size_query.hpp"
-#include "support.hpp"
 
 namespace {
 

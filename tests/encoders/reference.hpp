@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "support.hpp"
+#include "encoders/support.hpp"
 
 namespace stash_test {
 

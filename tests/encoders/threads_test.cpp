@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "encoders/support.hpp"
 #include "stash/relu.hpp"
-#include "support.hpp"
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support.hpp"
+#include "encoders/support.hpp"
 
 namespace {
 

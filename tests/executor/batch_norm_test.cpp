@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "executor/batch_norm.hpp"
+#include "executor/kernels/batch_norm.hpp"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "executor/kernel_rig.hpp"
-#include "executor/onednn.hpp"
+#include "executor/kernels/onednn.hpp"
 #include "stash/error.hpp"
 
 namespace stash::executor::testing {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/kernel.hpp"
-#include "planner/graph.hpp"
+#include "executor/kernels/kernel.hpp"
+#include "planner/graph/graph.hpp"
 
 namespace stash::executor::testing {
 

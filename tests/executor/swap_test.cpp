@@ -6,7 +6,7 @@
 
 #include "executor/swap_of_plan.hpp"
 #include "executor/training_support.hpp"
-#include "runtime/swap_orders.hpp"
+#include "runtime/swap/swap_orders.hpp"
 #include "support/failing_allocations.hpp"
 #include "support/test_depth.hpp"
 

@@ -3,8 +3,8 @@
 
 #include "fuzz/json_edits.hpp"
 #include "fuzz/planner_documents.hpp"
-#include "planner/json.hpp"
-#include "planner/validator.hpp"
+#include "planner/json/json.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::fuzz {

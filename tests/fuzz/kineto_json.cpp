@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "../planner/profile_text.hpp"
 #include "fuzz/json_edits.hpp"
-#include "planner/trace.hpp"
+#include "planner/trace/profile_text.hpp"
+#include "planner/trace/trace.hpp"
 #include "stash/error.hpp"
 
 namespace stash::fuzz {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "fuzz/target.hpp"
-#include "planner/layout.hpp"
-#include "planner/layout_checker.hpp"
-#include "planner/layout_csv.hpp"
+#include "planner/layout/layout.hpp"
+#include "planner/layout/layout_checker.hpp"
+#include "planner/layout/layout_csv.hpp"
 #include "stash/error.hpp"
 
 namespace stash::fuzz {

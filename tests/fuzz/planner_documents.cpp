@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fuzz/planner_documents.hpp"
 
-#include "planner/network.hpp"
+#include "planner/graph/network.hpp"
 
 namespace stash::fuzz {
 

@@ -3,7 +3,7 @@
 /// \file
 /// Small graphs and plans for the targets of the planner's readers.
 
-#include "planner/graph.hpp"
+#include "planner/graph/graph.hpp"
 
 namespace stash::fuzz {
 

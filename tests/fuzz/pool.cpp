@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "encoders/pool_backward.hpp"
-#include "encoders/pool_general.hpp"
+#include "encoders/pooling/pool_backward.hpp"
+#include "encoders/pooling/pool_general.hpp"
 #include "fuzz/target.hpp"
 #include "stash/cpu.hpp"
 #include "stash/error.hpp"

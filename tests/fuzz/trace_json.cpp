@@ -2,10 +2,10 @@
 // The reader of execution traces: what it accepts becomes a graph that passes all checks and can be written
 // and read again, or a reason why it does not.
 
-#include "../planner/trace_text.hpp"
 #include "fuzz/json_edits.hpp"
-#include "planner/json.hpp"
-#include "planner/trace.hpp"
+#include "planner/json/json.hpp"
+#include "planner/trace/trace.hpp"
+#include "planner/trace/trace_text.hpp"
 #include "stash/error.hpp"
 
 namespace stash::fuzz {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "bench/gpu/baselines/cudnn_properties.hpp"
 #include "bench/gpu/cases.hpp"
-#include "bench/gpu/cudnn_properties.hpp"
 #include "bench/gpu/device.hpp"
 
 namespace stash::gpu {

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "gpu/checks.hpp"
-#include "runtime/swap_device.hpp"
+#include "runtime/swap/swap_device.hpp"
 #include "stash/memory.hpp"
 
 namespace stash::gpu {

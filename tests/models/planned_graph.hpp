@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/graph.hpp"
+#include "planner/graph/graph.hpp"
 
 namespace stash::models::testing {
 

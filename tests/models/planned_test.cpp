@@ -10,7 +10,7 @@
 
 #include "models/models.hpp"
 #include "planned_graph.hpp"
-#include "planner/validator.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::models {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "planned_graph.hpp"
-#include "planner/validator.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::models {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "models/models.hpp"
-#include "planner/json.hpp"
-#include "planner/machine.hpp"
+#include "planner/graph/machine.hpp"
+#include "planner/json/json.hpp"
 #include "planner/plan.hpp"
 
 namespace stash::planner {

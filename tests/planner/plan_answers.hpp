@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "planner/validator.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::planner::testing {

@@ -4,16 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "fast_problems.hpp"
-#include "planner/json.hpp"
-#include "planner/layout_csv.hpp"
+#include "planner/json/json.hpp"
+#include "planner/layout/layout_csv.hpp"
 #include "planner/sweep.hpp"
-#include "planner/trace.hpp"
-#include "planner/validator.hpp"
-#include "profile_text.hpp"
+#include "planner/time/fast_problems.hpp"
+#include "planner/trace/profile_text.hpp"
+#include "planner/trace/trace.hpp"
+#include "planner/trace/trace_text.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 #include "support/failing_allocations.hpp"
-#include "trace_text.hpp"
 
 namespace stash::planner::testing {
 namespace {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks one group of rules, or all of them, on a checkout: check_rules.py GROUP|all ROOT."""
+"""Checks one group of rules, or all of them, on a checkout: check_rules.py GROUP|all ROOT. With --folders instead of a
+group: writes the table of folders into ARCHITECTURE.md."""
 
 import os
 import sys
@@ -7,6 +8,15 @@ import sys
 import rules
 
 SKIPPED = 77
+
+
+def write_folders(root):
+    page = os.path.join(root, "ARCHITECTURE.md")
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    with open(page, "w", encoding="utf-8") as file:
+        file.write(rules.TABLE.sub(lambda _: f"<!-- folders -->\n{rules.folder_table()}<!-- /folders -->", text))
+    return 0
 
 
 def main():
@@ -18,6 +28,8 @@ def main():
     if not tree.paths:
         print(f"{root}: git lists no file")
         return 1
+    if group == "--folders":
+        return write_folders(root)
     groups = rules.RULES if group == "all" else (group,)
     violations = [violation for name in groups for rule in rules.RULES[name] for violation in rule(tree)]
     print("\n".join(violations) if violations else f"{group}: {len(tree.paths)} files, no violation")

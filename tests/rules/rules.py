@@ -7,33 +7,14 @@ Each rule takes a Tree and returns its violations as strings 'path:line: what is
 import os
 import re
 import subprocess
+from pathlib import PurePosixPath
 
-ROOMS = ("encoders", "planner", "models", "runtime", "c_api", "data", "executor")
-
-# Who may include what: rooms, or single files where only part of a room is open.
-MAY_INCLUDE = {
-    "include": {"include"},
-    # Conversions and sizes are the CPU's; device.hpp is the door that the kernels stand behind; simt.hpp is what they
-    # are compiled against where there is no nvcc.
-    "kernels": {"include", "kernels", "src/encoders/convert.hpp", "src/encoders/mx.hpp", "src/encoders/philox.hpp",
-                "src/encoders/value_codec.hpp", "src/encoders/device.hpp", "src/encoders/device_memory.hpp",
-                "tests/simt/simt.hpp"},
-    "encoders": {"include", "encoders", "kernels"},
-    # The doors of the library treat what comes out of it alike.
-    "planner": {"include", "planner", "src/encoders/public_call.hpp"},
-    "models": {"include", "models", "src/planner/network.hpp", "src/planner/graph.hpp"},
-    "runtime": {"include", "encoders", "runtime"},
-    "c_api": {"include", "c_api"},
-    "data": {"include", "runtime", "data"},
-    "executor": {"include", "encoders", "planner", "runtime", "executor"},
-    "bench": {"include", "bench", *ROOMS},
-    "tools": {"include", "tools", "bench", *ROOMS},
-}
+from folders import FOLDERS
 
 GPU_OR_ONEDNN = r"(.*/)?(cuda|cudnn|cublas|cub/|thrust/|nv|dnnl|oneapi/|CL/)"
 FORBIDDEN_EXTERNAL = {
     "include": re.compile(rf"{GPU_OR_ONEDNN}|fmt/|nlohmann/|(.*/)?json"),
-    "planner": re.compile(GPU_OR_ONEDNN),
+    "src/planner": re.compile(GPU_OR_ONEDNN),
 }
 
 SOURCE_SUFFIXES = (".hpp", ".h", ".cuh", ".cpp", ".cc", ".c", ".cu", ".py", ".cmake", ".sh")
@@ -82,32 +63,46 @@ def checkout(root):
     return Tree(root, os.fsdecode(listing).split("\0"))
 
 
-def room_of(path):
-    """'include', 'bench', 'tools', 'kernels' or the name of a folder of src/; None where the rules do not reach."""
+# Where sources follow the rows of folders.py; elsewhere (tests, formats of other languages) a file may see what it likes.
+LAYERED = ("include/", "src/", "kernels/", "emulator/", "bench/", "tools/", "integrations/", "examples/")
+
+
+def module_of(path):
+    """The first folder, of src/ the first two."""
     parts = path.split("/")
-    if parts[0] == "src":
-        return parts[1] if len(parts) > 2 else "src"
-    return parts[0] if parts[0] in MAY_INCLUDE else None
+    return "/".join(parts[: 2 if parts[0] == "src" else 1])
 
 
 def resolve(tree, including, name):
     """The project file that an include line names, or None."""
-    beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
-    for candidate in (beside, f"include/{name}", f"src/{name}", f"kernels/{name}", f"tests/{name}", name):
+    roots = ("include", "src", "kernels", "emulator", "tests", "tools", "integrations/tensorflow/cc", "")
+    for root in (os.path.dirname(including), *roots):
+        candidate = os.path.normpath(os.path.join(root, name))
         if candidate in tree.paths:
             return candidate
     return None
 
 
+def may_include(folder, target):
+    own = os.path.dirname(target)
+    for entry in FOLDERS[folder].includes:
+        if entry in (target, own) or (entry.endswith("/**") and f"{own}/".startswith(entry[:-2])):
+            return True
+    return own == folder
+
+
 def includes(tree):
-    """Rooms include only the rooms below them, and the public headers stay free of other libraries."""
+    """Folders include only those below them, and the public headers stay free of other libraries."""
     found = []
     for path in tree.paths:
-        room = room_of(path)
-        if room is None or not path.endswith(CPLUSPLUS_SUFFIXES):
+        if not path.startswith(LAYERED) or not path.endswith(CPLUSPLUS_SUFFIXES):
             continue
-        if room not in MAY_INCLUDE:
-            found.append(f"{path}:1: room '{room}' has no entry in MAY_INCLUDE")
+        folder = os.path.dirname(path)
+        is_test = folder.startswith("emulator/") and path.endswith("_test.cpp")
+        if "/tests" in folder or "/cuda_model" in folder or is_test:
+            continue
+        if folder not in FOLDERS:
+            found.append(f"{path}:1: folder '{folder}' has no row in folders.py")
             continue
         for number, line in tree.lines(path):
             match = INCLUDE.match(line)
@@ -116,13 +111,80 @@ def includes(tree):
             quote, name = match.groups()
             target = resolve(tree, path, name)
             if target is not None:
-                if room_of(target) not in MAY_INCLUDE[room] and target not in MAY_INCLUDE[room]:
-                    found.append(f"{path}:{number}: {room} must not include {target}")
-            elif quote == '"':
+                if not may_include(folder, target):
+                    found.append(f"{path}:{number}: {folder} must not include {target}")
+            elif quote == '"' and not (path.startswith("integrations/") and "/" in name):
                 found.append(f"{path}:{number}: \"{name}\" names no file of the project")
-            elif room in FORBIDDEN_EXTERNAL and FORBIDDEN_EXTERNAL[room].match(name):
-                found.append(f"{path}:{number}: {room} must not include <{name}>")
+            else:
+                for part, forbidden in FORBIDDEN_EXTERNAL.items():
+                    if path.startswith(f"{part}/") and forbidden.match(name):
+                        found.append(f"{path}:{number}: {part} must not include <{name}>")
     return found
+
+
+MOST_SOURCES = 30
+TABLE = re.compile(r"<!-- folders -->\n(.*?)<!-- /folders -->", re.DOTALL)
+
+
+def few_sources(tree):
+    """No folder is so full that nobody finds anything in it."""
+    count = {}
+    for path in tree.paths:
+        if path.startswith((*LAYERED, "tests/")) and path.endswith(CPLUSPLUS_SUFFIXES):
+            count[os.path.dirname(path)] = count.get(os.path.dirname(path), 0) + 1
+    return [f"{folder}:1: {number} sources, expected at most {MOST_SOURCES}" for folder, number in sorted(count.items())
+            if number > MOST_SOURCES]
+
+
+def folder_table():
+    """The rows of folders.py as a table in Markdown. What begins as the folder itself is shortened to .. or ./"""
+    lines = ["| folder | holds | may include |", "|---|---|---|"]
+    for name, row in FOLDERS.items():
+        seen = ", ".join(f"`{short(entry, name)}`" for entry in row.includes) or "nothing else"
+        lines.append(f"| `{name}/` | {row.holds} | {seen} |")
+    return "\n".join(lines) + "\n"
+
+
+def short(entry, folder):
+    """As seen from the folder above this one, or from the folder itself."""
+    above = os.path.dirname(folder)
+    for base, prefix in ((folder, "./"), (above, "../")):
+        if base and entry.startswith(f"{base}/"):
+            return prefix + entry[len(base) + 1 :]
+    return entry
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def links(tree):
+    """Links of pages lead to files and folders that there are."""
+    found = []
+    folders = {str(folder) for path in tree.paths for folder in PurePosixPath(path).parents}
+    for path in tree.paths:
+        if not path.endswith(".md"):
+            continue
+        for number, line in tree.lines(path):
+            for target in LINK.findall(line):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                to = os.path.normpath(os.path.join(os.path.dirname(path), target))
+                if to not in tree.paths and to not in folders:
+                    found.append(f"{path}:{number}: there is no {to}")
+    return found
+
+
+def documented_folders(tree):
+    """The page on folders shows the rows of folders.py; each row names a folder that there is."""
+    page = "ARCHITECTURE.md"
+    if page not in tree.paths:
+        return []
+    found = []
+    match = TABLE.search(tree.text(page))
+    if match is None or match.group(1) != folder_table():
+        found.append(f"{page}:1: its table is not that of tests/rules/folders.py: check_rules.py --folders .")
+    there = {os.path.dirname(path) for path in tree.paths}
+    return found + [f"tests/rules/folders.py:1: there is no folder {name}" for name in FOLDERS if name not in there]
 
 
 def text(tree):
@@ -166,14 +228,14 @@ def header_guards(tree):
 
 
 def unique_stems(tree):
-    """A stem names one thing: within src/ and tools/ it is used in one room, once per kind of file."""
+    """A stem names one thing: within src/ and tools/ it is used in one module, once per kind of file."""
     found, first = [], {}
     for path in tree.paths:
         if not path.startswith(("src/", "tools/")) or not path.endswith(CPLUSPLUS_SUFFIXES):
             continue
         stem, suffix = os.path.splitext(os.path.basename(path))
         for other in first.get(stem, []):
-            if room_of(other) != room_of(path) or other.endswith(suffix):
+            if module_of(other) != module_of(path) or other.endswith(suffix):
                 found.append(f"{path}:1: the stem '{stem}' is taken by {other}")
                 break
         first.setdefault(stem, []).append(path)
@@ -184,14 +246,14 @@ def listed_units(tree):
     """Every source file is built: the nearest CMakeLists.txt above it names it."""
     found = []
     for path in tree.paths:
-        if not path.startswith(("src/", "tools/", "tests/", "bench/")) or not path.endswith(UNIT_SUFFIXES):
+        if not path.startswith(("src/", "tools/", "tests/", "emulator/", "bench/")) or not path.endswith(UNIT_SUFFIXES):
             continue
         folder = os.path.dirname(path)
         while folder and f"{folder}/CMakeLists.txt" not in tree.paths:
             folder = os.path.dirname(folder)
         name = os.path.relpath(path, folder or ".")
         names = [name]
-        if path.startswith(("tests/", "bench/")):
+        if path.startswith(("tests/", "emulator/", "bench/")):
             # One program per file: these folders may loop over the stems, with or without their common ending.
             stem = os.path.splitext(name)[0]
             names += [stem, re.sub(r"_(test|bench)$", "", stem)]
@@ -276,8 +338,8 @@ def public_calls(tree):
 
 
 RULES = {
-    "includes": (includes,),
-    "text": (text,),
+    "includes": (includes, few_sources, documented_folders),
+    "text": (text, links),
     "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences, public_calls),
     "workflows": (workflow_commands,),
 }

@@ -17,18 +17,19 @@ class RulesTest(unittest.TestCase):
         self.paths = []
         self.add_licensed("include/stash/tensor.hpp", "#pragma once\n#include <cstdint>\n")
         self.add_licensed("src/encoders/bitmap.hpp", '#pragma once\n#include "stash/tensor.hpp"\n')
-        self.add_licensed("src/planner/network.hpp", "#pragma once\n")
-        self.add_licensed("src/planner/graph.hpp", '#pragma once\n#include "planner/network.hpp"\n')
+        self.add_licensed("src/planner/graph/network.hpp", "#pragma once\n")
+        self.add_licensed("src/planner/graph/graph.hpp", '#pragma once\n#include "planner/graph/network.hpp"\n')
         self.add_licensed("src/planner/plan.hpp", "#pragma once\n")
-        self.add_licensed("src/models/zoo.hpp", '#pragma once\n#include "planner/graph.hpp"\n')
-        self.add_licensed("src/runtime/arena.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
-        self.add_licensed("src/data/images.hpp", '#pragma once\n#include "runtime/arena.hpp"\n')
+        self.add_licensed("src/planner/layout/layout.hpp", "#pragma once\n")
+        self.add_licensed("src/models/zoo.hpp", '#pragma once\n#include "planner/graph/graph.hpp"\n')
+        self.add_licensed("src/runtime/memory/arena.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
+        self.add_licensed("src/data/images.hpp", '#pragma once\n#include "runtime/memory/arena.hpp"\n')
         self.add_licensed("src/executor/runner.hpp", '#pragma once\n#include <dnnl.hpp>\n#include "planner/plan.hpp"\n')
         self.add_licensed("bench/cases/table.hpp", '#pragma once\n#include "encoders/bitmap.hpp"\n')
-        self.add_licensed("tools/main.cpp",
+        self.add_licensed("tools/commands/main.cpp",
                           '#include <fmt/format.h>\n#include "models/zoo.hpp"\n#include "bench/cases/table.hpp"\n')
-        self.add_licensed("tools/source.hpp", "#pragma once\n")
-        self.add_licensed("tools/CMakeLists.txt", "add_executable(stash main.cpp)\n")
+        self.add_licensed("tools/files/source.hpp", "#pragma once\n")
+        self.add_licensed("tools/CMakeLists.txt", "add_executable(stash commands/main.cpp)\n")
 
     def add_licensed(self, path, content):
         comment = "//" if path.endswith(("pp", ".cu")) else "#"
@@ -89,17 +90,18 @@ class STASH_API error : public std::runtime_error {
     def test_includes_against_the_order_of_rooms(self):
         for path, name in (
             ("include/stash/bad.hpp", "encoders/bitmap.hpp"),
-            ("src/encoders/bad.cpp", "runtime/arena.hpp"),
+            ("src/encoders/bad.cpp", "runtime/memory/arena.hpp"),
             ("src/encoders/bad.cpp", "planner/plan.hpp"),
             ("src/planner/bad.cpp", "encoders/bitmap.hpp"),
             ("src/planner/bad.cpp", "models/zoo.hpp"),
             ("src/models/bad.cpp", "planner/plan.hpp"),
-            ("src/runtime/bad.cpp", "planner/graph.hpp"),
+            ("src/runtime/bad.cpp", "planner/graph/graph.hpp"),
             ("src/data/bad.cpp", "encoders/bitmap.hpp"),
             ("src/executor/bad.cpp", "models/zoo.hpp"),
             ("src/executor/bad.cpp", "data/images.hpp"),
             ("src/executor/bad.cpp", "bench/cases/table.hpp"),
-            ("bench/bad.cpp", "tools/source.hpp"),
+            ("bench/bad.cpp", "files/source.hpp"),
+            ("src/planner/graph/bad.cpp", "planner/layout/layout.hpp"),
             ("kernels/bad.cu", "encoders/bitmap.hpp"),
         ):
             with self.subTest(path=path, name=name):
@@ -107,12 +109,28 @@ class STASH_API error : public std::runtime_error {
                 self.assert_found(rules.includes, f"{path}:2: ")
                 self.paths.remove(path)
 
-    def test_only_encoders_see_kernels(self):
-        self.add("kernels/bitmap.cuh", "#pragma once\n")
-        self.add("src/encoders/good.cpp", '#include "kernels/bitmap.cuh"\n')
-        self.add("src/runtime/bad.cpp", '#include "kernels/bitmap.cuh"\n')
-        self.add("tools/bad.cpp", '#include "kernels/bitmap.cuh"\n')
-        self.assert_found(rules.includes, "src/runtime/bad.cpp:1: ", "tools/bad.cpp:1: ")
+    def test_only_kernels_see_kernels(self):
+        self.add("kernels/common/bitmap.cuh", "#pragma once\n")
+        self.add("kernels/tiles/good.cu", '#include "common/bitmap.cuh"\n')
+        self.add("src/runtime/bad.cpp", '#include "kernels/common/bitmap.cuh"\n')
+        self.add("tools/commands/bad.cpp", '#include "kernels/common/bitmap.cuh"\n')
+        self.assert_found(rules.includes, "src/runtime/bad.cpp:1: ", "tools/commands/bad.cpp:1: ")
+
+    def test_a_folder_with_too_many_sources(self):
+        for number in range(rules.MOST_SOURCES):
+            self.add(f"src/models/network_{number}.cpp", "")
+        self.assert_found(rules.few_sources, "src/models:1: 31 sources, expected at most 30")
+
+    def test_links_that_lead_nowhere(self):
+        self.add("docs/page.md", "[a](../src/planner/plan.hpp) [b](gone.md#part) [c](https://example.org/x) [d](#here) [e](../src)\n")
+        self.assert_found(rules.links, "docs/page.md:1: there is no docs/gone.md")
+
+    def test_a_table_that_is_another_one(self):
+        self.add("ARCHITECTURE.md", f"<!-- folders -->\n{rules.folder_table()}<!-- /folders -->\n")
+        self.assertFalse([found for found in self.run_rule(rules.documented_folders) if "table" in found])
+        self.paths.remove("ARCHITECTURE.md")
+        self.add("ARCHITECTURE.md", "<!-- folders -->\n| a |\n<!-- /folders -->\n")
+        self.assertTrue(self.run_rule(rules.documented_folders)[0].startswith("ARCHITECTURE.md:1: its table"))
 
     def test_other_ways_to_write_a_forbidden_include(self):
         self.add("src/planner/a.cpp", "#include <encoders/bitmap.hpp>\n")
@@ -144,7 +162,7 @@ class STASH_API error : public std::runtime_error {
         self.add("src/bad.cpp", "int y;\n")
         self.add("src/encoders/bad.cpp", '#include "encoders/gone.hpp"\n')
         self.assert_found(
-            rules.includes, "src/attic/bad.cpp:1: room", "src/bad.cpp:1: room", "src/encoders/bad.cpp:1: "
+            rules.includes, "src/attic/bad.cpp:1: folder", "src/bad.cpp:1: folder", "src/encoders/bad.cpp:1: "
         )
 
     def test_machine_paths_and_numbers_of_issues(self):
@@ -239,12 +257,12 @@ class STASH_API error : public std::runtime_error {
         self.assertIsNone(rules.checkout(self.root))
         subprocess.run(["git", "init", "--quiet"], cwd=self.root, check=True)
         subprocess.run(["git", "add", "tools"], cwd=self.root, check=True)
-        os.remove(os.path.join(self.root, "tools/main.cpp"))
+        os.remove(os.path.join(self.root, "tools/commands/main.cpp"))
         listed = rules.checkout(self.root).paths
         self.assertIn("tools/CMakeLists.txt", listed)
         self.assertIn("src/planner/plan.hpp", listed)
         self.assertNotIn("build/out.cpp", listed)
-        self.assertNotIn("tools/main.cpp", listed)
+        self.assertNotIn("tools/commands/main.cpp", listed)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/arena.hpp"
+#include "runtime/memory/arena.hpp"
 
 #include <gtest/gtest.h>
 

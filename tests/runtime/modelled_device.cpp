@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
-#include "encoders/device.hpp"
-#include "encoders/device_memory.hpp"
+#include "encoders/device/device.hpp"
+#include "encoders/device/device_memory.hpp"
 
 namespace stash {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/swap_engine.hpp"
+#include "runtime/swap/swap_engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "runtime/swap_orders.hpp"
+#include "runtime/swap/swap_orders.hpp"
 #include "stash/error.hpp"
 #include "swap_toys.hpp"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/swap_core.hpp"
+#include "runtime/swap/swap_core.hpp"
 #include "stash/error.hpp"
 #include "stash/swap.hpp"
 

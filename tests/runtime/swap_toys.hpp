@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/swap_engine.hpp"
+#include "runtime/swap/swap_engine.hpp"
 
 namespace stash::runtime::testing {
 

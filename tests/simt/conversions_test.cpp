@@ -8,14 +8,14 @@
 #include <limits>
 #include <vector>
 
-#include "cast.hpp"
 #include "common/code_elements.hpp"
 #include "common/host.hpp"
 #include "common/mx_codes.hpp"
 #include "common/stored_values.hpp"
 #include "conversions.hpp"
-#include "encoders/mx.hpp"
-#include "encoders/values.hpp"
+#include "elementwise/cast.hpp"
+#include "encoders/format/mx.hpp"
+#include "encoders/format/values.hpp"
 
 namespace stash::kernels {
 namespace {

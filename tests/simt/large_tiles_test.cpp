@@ -2,7 +2,7 @@
 // bitmap and csr of maps of more elements than 32 bits count, with payloads that lie more than 8 GiB behind
 // the start of their region, as if tiles before them had filled it.
 
-#include "encoders/device.hpp"
+#include "encoders/device/device.hpp"
 #include "simt/large_maps.hpp"
 #include "stash/relu.hpp"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <set>
 
-#include "pool_bands.hpp"
+#include "pool/nchw/pool_bands.hpp"
 #include "simt/pool_cases.hpp"
 
 namespace stash::test {

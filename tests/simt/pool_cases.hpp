@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "encoders/pool_general_reference.hpp"
-#include "encoders/pool_reference.hpp"
+#include "encoders/pooling/pool_general_reference.hpp"
+#include "encoders/pooling/pool_reference.hpp"
 #include "simt/schedules.hpp"
 #include "support/test_depth.hpp"
 

@@ -7,9 +7,9 @@
 
 #include <random>
 
-#include "encoders/device_memory.hpp"
-#include "runtime/swap_device.hpp"
-#include "runtime/swap_orders.hpp"
+#include "encoders/device/device_memory.hpp"
+#include "runtime/swap/swap_device.hpp"
+#include "runtime/swap/swap_orders.hpp"
 #include "runtime/swap_toys.hpp"
 #include "simt/device_memory.hpp"
 #include "stash/error.hpp"

@@ -8,7 +8,7 @@
 
 #include <thread>
 
-#include "encoders/device_memory.hpp"
+#include "encoders/device/device_memory.hpp"
 #include "encoders/support.hpp"
 #include "runtime/swap_support.hpp"
 #include "simt/device_memory.hpp"

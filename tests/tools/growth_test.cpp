@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search for the largest size, and what the rows say that stands in the way.
 
-#include "growth.hpp"
+#include "reproduce/growth.hpp"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "planner/machine.hpp"
+#include "planner/graph/machine.hpp"
 
 namespace stash::tools {
 namespace {

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "packed_file.hpp"
+#include "files/packed_file.hpp"
+#include "planner/graph/stacked.hpp"
 #include "planner/plan.hpp"
-#include "planner/stacked.hpp"
-#include "planner/trace.hpp"
-#include "planner/validator.hpp"
+#include "planner/trace/trace.hpp"
+#include "planner/verify/validator.hpp"
 #include "stash/error.hpp"
 
 namespace stash::tools {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "valid_plan.hpp"
+#include "files/valid_plan.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/pool_layer.hpp"
+#include "kernels/pooling/pool_layer.hpp"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "optimizer/pinning.hpp"
-#include "optimizer/scratch.hpp"
+#include "optimizer/plan/scratch.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {

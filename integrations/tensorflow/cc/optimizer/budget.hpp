@@ -5,14 +5,14 @@
 
 #include <cstdint>
 
-#include "optimizer/choices.hpp"
-#include "optimizer/control_flow.hpp"
-#include "optimizer/footprint.hpp"
-#include "optimizer/ordering.hpp"
-#include "optimizer/rewrite.hpp"
-#include "optimizer/settings.hpp"
-#include "optimizer/shapes.hpp"
-#include "optimizer/step.hpp"
+#include "optimizer/analyse/step.hpp"
+#include "optimizer/driver/settings.hpp"
+#include "optimizer/graph/control_flow.hpp"
+#include "optimizer/graph/shapes.hpp"
+#include "optimizer/plan/choices.hpp"
+#include "optimizer/rewrite/ordering.hpp"
+#include "optimizer/rewrite/rewrite.hpp"
+#include "optimizer/simulate/footprint.hpp"
 
 namespace stash_tf {
 

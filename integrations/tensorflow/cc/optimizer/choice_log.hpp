@@ -6,7 +6,7 @@
 #include <string>
 
 #include "optimizer/budget.hpp"
-#include "optimizer/log.hpp"
+#include "optimizer/driver/log.hpp"
 
 namespace stash_tf {
 

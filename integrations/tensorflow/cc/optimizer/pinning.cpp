@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "optimizer/forward_readers.hpp"
-#include "optimizer/rewrite.hpp"
+#include "optimizer/analyse/forward_readers.hpp"
+#include "optimizer/rewrite/rewrite.hpp"
 #include "tensorflow/core/util/util.h"
 
 namespace stash_tf {

@@ -7,9 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include "optimizer/control_flow.hpp"
-#include "optimizer/footprint.hpp"
-#include "optimizer/step.hpp"
+#include "optimizer/analyse/step.hpp"
+#include "optimizer/graph/control_flow.hpp"
+#include "optimizer/simulate/footprint.hpp"
 
 namespace stash_tf {
 

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Whose memory the pointers are that calls of the CUDA runtime are given.
+
+#include <cstdint>
+
+#include "ptx/machine/device_memory.hpp"
+
+namespace stash::ptx {
+
+inline std::uint64_t address_of(const void* pointer) {
+  return reinterpret_cast<std::uint64_t>(pointer);
+}
+
+enum class place { device, pinned, host };
+
+inline place place_of(const void* pointer) {
+  if (is_device_address(address_of(pointer))) return place::device;
+  return region_of(address_of(pointer)).host == nullptr ? place::host : place::pinned;
+}
+
+}  // namespace stash::ptx

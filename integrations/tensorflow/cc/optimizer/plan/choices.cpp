@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optimizer/plan/choices.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "stash/c_api.h"
+
+namespace stash_tf {
+
+namespace {
+
+using nlohmann::json;
+
+// Of the search for the fastest plan: TensorFlow waits for it, and a step may need several.
+constexpr std::int32_t evaluations = 500;
+
+struct answer {
+  std::int32_t code = STASH_OK;
+  std::string message;
+  json plan;
+};
+
+answer ask(const std::string& graph, const settings& wanted, std::int64_t budget) {
+  std::string values;
+  for (const std::string& v : wanted.values)
+    values += (values.empty() ? "" : ",") + v;
+  stash_plan_options options = STASH_INIT(stash_plan_options);
+  options.policy = wanted.policy.c_str();
+  options.budget_bytes = budget;
+  options.values = wanted.policy == "auto" ? values.c_str() : nullptr;
+  // Sparse forms get as many bytes as they turn out to need.
+  options.slot_margin = -1;
+  options.overflow_share = -1;
+  options.no_layout = 1;  // TensorFlow places buffers itself
+  if (wanted.swap) {
+    options.model = wanted.machine.c_str();
+    options.swap = 1;
+    options.evaluations = evaluations;
+  }
+  char* text = nullptr;
+  answer a;
+  a.code = stash_plan(graph.c_str(), &options, &text);
+  const std::unique_ptr<char, void (*)(char*)> owner(text, stash_free_text);
+  if (a.code != STASH_OK) {
+    a.message = stash_last_error_message();
+    return a;
+  }
+  a.plan = json::parse(text);
+  return a;
+}
+
+std::string format_suffix(const json& stored) {
+  const std::string values = stored.value("values", "source");
+  if (values == "source") return "";
+  return values == "fp8_e4m3" ? "fp8" : values;
+}
+
+std::string encoding_name(const json& stored) {
+  const std::string kind = stored.value("kind", "raw");
+  const std::string format = format_suffix(stored);
+  if (kind == "cast") return format;
+  return format.empty() ? kind : kind + "_" + format;
+}
+
+// By storage.
+std::vector<host_stay> stays_on_host(const json& plan) {
+  std::vector<host_stay> stays(plan["choices"].size());
+  std::vector<std::size_t> ending;  // copies to the host that end before the next op
+  int op = 0;
+  for (const json& s : plan["steps"]) {
+    const std::string kind = s["kind"];
+    if (kind == "run") {
+      op = s["op"];
+      for (const std::size_t id : ending)
+        stays[id].out_by = op;
+      ending.clear();
+    } else if (kind == "copy_out" || kind == "wait_out" || kind == "copy_in") {
+      const auto id = s["storage"].get<std::size_t>();
+      stays[id].wanted = true;
+      if (kind == "wait_out") ending.push_back(id);
+      if (kind == "copy_in") stays[id].in_from = op;
+    }
+  }
+  return stays;
+}
+
+// Which readers take the bits that may be kept beside a block.
+void choose_bits(const planner_graph& g, const step& of, const json& plan,
+                 const std::vector<host_stay>& stays, choices* result) {
+  std::map<int, std::size_t> op_of_node;
+  for (std::size_t op = 0; op < g.node_of_op.size(); ++op)
+    op_of_node[g.node_of_op[op]] = op;
+  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+    const int bits = g.bits_of_block[k];
+    if (bits < 0) continue;
+    block_choice& c = result->blocks[k];
+    for (const stash_reader& r : of.blocks[k].readers) {
+      const auto op = op_of_node.find(r.node);
+      if (op == op_of_node.end()) continue;
+      const int chosen = plan["alternative"][op->second];
+      if (chosen < 0) continue;
+      const json& alternative = plan["network"]["ops"][op->second]["alternatives"][at(chosen)];
+      for (const json& read : alternative["reads"])
+        if (read["storage"] == bits) c.bit_readers.insert(r.node);
+    }
+    if (c.bit_readers.empty()) continue;
+    c.bits_bytes = plan["choices"][at(bits)].value("bytes_after", std::int64_t{0});
+    if (of.blocks[k].movable) c.bits_on_host = stays[at(bits)];
+  }
+}
+
+}  // namespace
+
+choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes) {
+  choices result;
+  const answer a = ask(g.json, wanted, budget_bytes);
+  if (a.code == STASH_INFEASIBLE_BUDGET) {
+    result.infeasible = a.message;
+    return result;
+  }
+  if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the step: " + a.message);
+  const json& kept = a.plan["choices"];
+  const std::vector<host_stay> stays = stays_on_host(a.plan);
+  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+    block_choice c;
+    c.stored_bytes = of.blocks[k].size.bytes();
+    const int id = g.storage_of_block[k];
+    if (id >= 0) {
+      const json& choice = kept[at(id)];
+      c.reason = choice.value("reason", "");
+      if (of.blocks[k].movable) c.on_host = stays[at(id)];
+      if (choice["kind"] == "encoded") {
+        c.encoding = encoding_name(choice["stored"]);
+        c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
+        c.stored_bytes = choice.value("bytes_after", c.stored_bytes);
+      } else if (choice["kind"] == "none" && g.exact_cast_of_block[k] >= 0) {
+        // Everybody reads the narrower original instead.
+        c.encoding = of.blocks[k].exact_cast;
+        c.stored_bytes = of.blocks[k].size.bytes() / 2;
+        c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
+        if (of.blocks[k].movable) c.on_host = stays[at(g.exact_cast_of_block[k])];
+      } else if (choice["kind"] == "none") {
+        c.stored_bytes = 0;
+      }
+    }
+    if (!of.blocks[k].raw_because.empty()) {
+      c.encoding.clear();
+      c.stored_bytes = of.blocks[k].size.bytes();
+      c.reason = of.blocks[k].raw_because;
+    }
+    result.blocks.push_back(std::move(c));
+  }
+  choose_bits(g, of, a.plan, stays, &result);
+  for (std::size_t k = 0; k < of.poolings.size(); ++k) {
+    pooling_choice c = pooling_choice::from_maps;
+    std::int64_t bytes = 0;
+    host_stay on_host;
+    if (const int op = g.op_of_pooling[k]; op >= 0) {
+      const int chosen = a.plan["alternative"][at(op)];
+      const json& alternatives = a.plan["network"]["ops"][at(op)]["alternatives"];
+      const std::string form = chosen < 0 ? "" : alternatives[at(chosen)].value("form", "");
+      if (form == "from_code") c = pooling_choice::joint;
+      if (form == "from_index") c = pooling_choice::from_index;
+      if (c != pooling_choice::from_maps) {
+        const auto id = at(g.storage_of_pooling[k]);
+        bytes = kept[id].value("bytes_after", std::int64_t{0});
+        on_host = stays[id];
+      }
+    }
+    result.poolings.push_back(c);
+    result.pooling_bytes.push_back(bytes);
+    result.cells_on_host.push_back(on_host);
+  }
+  return result;
+}
+
+}  // namespace stash_tf

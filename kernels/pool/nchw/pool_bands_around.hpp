@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Maxima of windows of 3 x 3 around each element of x in a band (pool_bands.hpp).
+
+#include <cstdint>
+
+#include "pool/nchw/pool_bands_rows.hpp"
+
+namespace stash::kernels {
+
+/// Maxima of the windows of a thread's columns, row after row: windows of 3 x 3 around each element of x.
+/// Rows of x are looked at once and serve three rows of windows.
+template <class Bits>
+class around_search {
+ public:
+  using bits = Bits;
+  using row_maxima = piece_maxima<Bits, band_columns>;
+  static constexpr unsigned unrolled = 3;  ///< rows of windows, so that those of x stay where they are
+
+  /// The elements that the windows need.
+  STASH_DEVICE static shared_band band_of(const pool_job& job, const band_windows& wanted) {
+    const auto width = static_cast<std::uint32_t>(job.columns.in);
+    const std::uint32_t rows = small_quotient(wanted.column + wanted.count + width - 1, job.columns.by_in);
+    return shared_band::of<Bits>(wanted.first - wanted.column - width - 1, (rows + 2) * width + 2);
+  }
+
+  STASH_DEVICE around_search(const pool_job& job, const vector16* band, const shared_band& in_band,
+                             const band_windows& wanted, const band_place& place)
+      : band_(band),
+        width_(static_cast<std::uint32_t>(job.columns.in)),
+        height_(static_cast<std::uint32_t>(job.rows.in)),
+        at_(in_band.place_of<Bits>(wanted.first) + place.at),
+        row_(place.row),
+        left_(place.column > 0) {
+    if constexpr (sizeof(Bits) == 4) {
+      STASH_UNROLL
+      for (unsigned i = 0; i < words; ++i)
+        right_[i] = place.columns == i + 1 ? 0xffffffffU : 0;
+    } else {
+      STASH_UNROLL
+      for (unsigned w = 0; w < words; ++w)
+        right_[w] = place.columns == 2 * w + 1 ? 0xffffU : place.columns == 2 * w + 2 ? 0xffff0000U : 0;
+    }
+    rows_[0] = of_row(at_ - width_);
+    rows_[1] = of_row(at_);
+  }
+
+  /// Finds the next row of windows; `k` is its number.
+  STASH_DEVICE row_maxima find(unsigned k) {
+    const row_maxima &above = rows_[k % 3], &own = rows_[(k + 1) % 3];
+    row_maxima& below = rows_[(k + 2) % 3];
+    at_ += width_;
+    below = of_row(at_);
+    const bool top = row_ == 0;
+    first_row_ = top ? row_maxima::number(3) : 0;
+    ++row_;
+    const bool bottom = row_ == height_;
+    row_ = bottom ? 0 : row_;
+    row_maxima found;
+    STASH_UNROLL
+    for (unsigned w = 0; w < words; ++w) {
+      const std::uint32_t own_cell = own.cell[w] + row_maxima::number(3) - of_window(w);
+      const std::uint32_t below_cell = below.cell[w] + row_maxima::number(6) - of_window(w);
+      found.value[w] = above.value[w];
+      found.cell[w] = above.cell[w] - of_window(w);
+      compete_in_order<Bits>(top, false, own.value[w], own_cell, found.value[w], found.cell[w]);
+      compete_in_order<Bits>(false, bottom, below.value[w], below_cell, found.value[w], found.cell[w]);
+    }
+    return found;
+  }
+  /// The first cells in x of the windows in word `w` of the row that was found last.
+  STASH_DEVICE std::uint32_t first_cells(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
+
+ private:
+  static constexpr unsigned words = band_words<Bits>;
+  const vector16* band_;
+  std::uint32_t width_, height_;
+  std::uint32_t at_, row_;
+  bool left_;
+  std::uint32_t right_[words];  ///< all bits of elements of the last column
+  std::uint32_t first_row_ = 0;
+  row_maxima rows_[3];  ///< the numbers of their cells are those of columns
+
+  /// Columns of f32 are counted from that of the first window, those of 16 bits from each window's own.
+  STASH_DEVICE static std::uint32_t of_window(unsigned w) { return sizeof(Bits) == 4 ? w : 0; }
+
+  STASH_DEVICE row_maxima of_row(std::uint32_t at) const {
+    band_row<Bits, 3, 1> row;
+    row.load(band_, at - 1);
+    row_maxima best;
+    if constexpr (sizeof(Bits) == 4) {
+      STASH_UNROLL
+      for (unsigned w = 0; w < words; w += 2) {
+        // Two columns are the last ones of a window and the first ones of the next.
+        std::uint32_t value = row.word[w + 1], cell = w + 1;
+        compete_in_order<Bits>(false, right_[w] != 0, row.word[w + 2], w + 2, value, cell);
+        best.value[w] = row.word[w];
+        best.cell[w] = w;
+        compete_in_order<Bits>(w == 0 && !left_, false, value, cell, best.value[w], best.cell[w]);
+        best.value[w + 1] = value;
+        best.cell[w + 1] = cell;
+        compete_in_order<Bits>(false, right_[w + 1] != 0, row.word[w + 3], w + 3, best.value[w + 1],
+                               best.cell[w + 1]);
+      }
+    } else {
+      STASH_UNROLL
+      for (unsigned w = 0; w < words; ++w) {
+        const std::uint32_t first = row.cell(w, 0), own = row.cell(w, 1), last = row.cell(w, 2);
+        const std::uint32_t later = greater_masks(own, first) | (w == 0 && !left_ ? 0xffffU : 0);
+        const std::uint32_t value = select_bits(later, own, first);
+        const std::uint32_t more = greater_masks(last, value) & ~right_[w];
+        best.value[w] = select_bits(more, last, value);
+        best.cell[w] = select_bits(more, row_maxima::number(2), later & row_maxima::number(1));
+      }
+    }
+    return best;
+  }
+};
+
+}  // namespace stash::kernels

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Forward max pooling of bands (pool_bands.hpp).
+
+#include <cstdint>
+#include <type_traits>
+
+#include "pool/nchw/pool_bands_search.hpp"
+#include "pool/pool_codes.hpp"
+
+namespace stash::kernels {
+
+/// A staged code: the cell, and whether the gradient passes.
+inline constexpr std::uint32_t staged_pass = 16;
+template <class Bits>
+STASH_DEVICE std::uint8_t staged_code(const pool_job& job, float rank, std::uint32_t cell) {
+  const bool pass = passes(element_of<Bits>(rank), job.type, job.nan_wins);
+  return static_cast<std::uint8_t>(cell + (pass ? staged_pass : 0U));
+}
+
+/// Eight codes of `Width` bits at group `group` of a plane, if it has that group.
+template <unsigned Width>
+STASH_DEVICE void store_packed(const code_plane& plane, std::uint64_t group, std::uint32_t codes) {
+  using code_word = std::conditional_t<Width == 4, std::uint32_t,
+                                       std::conditional_t<Width == 2, std::uint16_t, std::uint8_t>>;
+  if (group * Width < plane.bytes)
+    reinterpret_cast<code_word*>(plane.data)[group] = static_cast<code_word>(codes);
+}
+
+/// What is staged behind the last value: whatever the plane, its code is zero.
+template <unsigned Width>
+inline constexpr std::uint32_t staged_padding = Width == 4 ? staged_pass : 0;
+
+/// Eight codes of a stretch, of windows with codes of `Width` bits.
+template <unsigned Width>
+STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t group, const vector8& staged) {
+  std::uint32_t cells[2];
+  STASH_UNROLL
+  for (unsigned i = 0; i < 2; ++i)
+    cells[i] = staged.word[i] & 0x0f0f0f0fU;
+  if (planes.index.data != nullptr)
+    store_packed<Width>(planes.index, group, packed_codes<Width>(cells[0], cells[1]));
+  if (planes.code.data == nullptr) return;
+  std::uint32_t passing[2], chosen[2];
+  STASH_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    passing[i] = staged.word[i] / staged_pass & 0x01010101U;
+    // All bits of the codes that pass.
+    const std::uint32_t kept = passing[i] * no_gradient;
+    chosen[i] = Width == 4 ? cells[i] | (~kept & 0x0f0f0f0fU) : cells[i] & kept;
+  }
+  store_packed<Width>(planes.code, group, packed_codes<Width>(chosen[0], chosen[1]));
+  if (planes.gradient.data != nullptr)
+    store_packed<1>(planes.gradient, group, packed_codes<1>(passing[0], passing[1]));
+}
+
+/// Values and codes of a block's stretch with all rules, one after the other.
+template <class Bits>
+STASH_DEVICE void find_band_maxima_with_care(const pool_job& job, bool relu, const band_stretch& stretch,
+                                             const void* x, Bits* values, std::uint8_t* codes) {
+  STASH_NO_UNROLL
+  for (std::uint32_t at = thread_rank(); at < stretch.count; at += band_threads) {
+    const auto o = place_in_map<1, std::int32_t>(job, stretch.first + at, job.depth.by_out, job.rows.by_out,
+                                                 job.columns.by_out);
+    maxima<1> one;
+    const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
+    if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
+    values[at] = element_of<Bits>(one.rank[0]);
+    codes[at] = staged_code<Bits>(job, one.rank[0], one.cell[0]);
+  }
+}
+
+/// pool_forward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of y,
+/// and for the padding of the planes.
+template <class Bits, unsigned Kernel, unsigned Stride>
+STASH_KERNEL(band_threads, tuning::band_blocks)
+pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
+  begin_kernel();
+  using search_type = band_search<Bits, Kernel, Stride>;
+  constexpr band_pieces pieces = forward_band<Stride>;
+  STASH_SHARED(vector16, band, pieces.read);
+  STASH_SHARED(vector16, made, pieces.made + 2 * slack_pieces);
+  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits) + 2 * slack_pieces);
+  STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
+  auto* const values = reinterpret_cast<Bits*>(made + slack_pieces);
+  auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes + slack_pieces);
+  const band_stretch stretch(grid, job.columns.by_out, job.rows.by_out);
+  if (stretch.count > 0) {
+    const band_windows wanted{static_cast<std::int64_t>(stretch.first), stretch.count, stretch.plane,
+                              stretch.row, stretch.column};
+    const shared_band in_band = search_type::band_of(job, wanted);
+    note_care(notes, is_nan_sum<Bits>(in_band.load<Bits, pieces.read>(x, grid.read_values, band)));
+    sync_block();
+    if (any_care(notes)) {
+      find_band_maxima_with_care<Bits>(job, relu, stretch, x, values, codes);
+    } else {
+      search_band<search_type>(
+          job, grid.search, wanted, band, in_band,
+          [&](std::uint32_t at, std::uint32_t columns, const search_type& search,
+              typename search_type::row_maxima& found) {
+            if (relu) {
+              STASH_UNROLL
+              for (unsigned w = 0; w < band_words<Bits>; ++w) {
+                const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
+                found.value[w] &= kept;
+                found.cell[w] =
+                    select_bits(kept, found.cell[w] + found.number(staged_pass), search.first_cells(w));
+              }
+            }
+            // A group of columns of which the stretch has a part.
+            constexpr unsigned others = band_columns - 1;
+            if (at + others >= stretch.count + others) return;
+            Bits* const to = values + static_cast<std::int32_t>(at);
+            std::uint8_t* const to_codes = codes + static_cast<std::int32_t>(at);
+            STASH_UNROLL
+            for (unsigned i = 0; i < band_columns; ++i) {
+              if (i >= columns) break;
+              to[i] = element_of_words<Bits>(found.value, i);
+              to_codes[i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.cell, i));
+            }
+          });
+    }
+  }
+  constexpr unsigned width = square_cell_bits<Kernel>;
+  if (stretch.count < grid.block_values) {
+    // What others have written there is behind their last value.
+    sync_block();
+    STASH_NO_UNROLL
+    for (std::uint32_t at = stretch.count + thread_rank(); at < grid.block_values; at += band_threads)
+      codes[at] = staged_padding<width>;
+  }
+  sync_block();
+  store_band<Bits, pieces.made>(stretch, made + slack_pieces, y);
+  const std::uint64_t first_group = stretch.first / group_elements;
+  STASH_NO_UNROLL
+  for (std::uint32_t group = thread_rank(); group < grid.block_values / group_elements; group += band_threads)
+    store_staged_codes<width>(planes, first_group + group, reinterpret_cast<const vector8*>(codes)[group]);
+  if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
+}
+
+}  // namespace stash::kernels

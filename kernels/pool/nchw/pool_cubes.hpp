@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Windows of 2 x 2 x 2 side by side in volumes where channels come first and rows of x are whole 16-byte
+/// pieces. As in pool_pairs.hpp a thread has half a piece of y at each of its steps; here with a piece of
+/// four rows of x, two of one slice and two of the next. Codes have four bits, those of a step one or two
+/// bytes.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "pool/nchw/pool_pairs.hpp"
+
+namespace stash::kernels {
+
+/// As many loads are in flight as with pairs.
+inline constexpr unsigned cube_steps = 2;
+/// Rows of a window's slices: two bits of a cell's number. The third one is the column.
+inline constexpr unsigned cube_rows = 4;
+/// Codes of a step.
+template <class Bits>
+using cube_codes = std::conditional_t<sizeof(Bits) == 4, std::uint8_t, std::uint16_t>;
+/// The highest bit of each code: set in numbers that no cell has.
+inline constexpr std::uint32_t beyond_cubes = 0x8888;
+
+/// Where a thread's windows lie in x.
+template <class Bits>
+class cube_places : public stretch_places<Bits, cube_steps> {
+ public:
+  STASH_DEVICE explicit cube_places(const pool_job& job)
+      : stretch_places<Bits, cube_steps>(job), job_(job), row_(this->first()) {
+    column_ = static_cast<std::uint32_t>(take_digit(row_, job.columns.by_out));
+    std::uint64_t slice = row_;
+    row_of_slice_ = static_cast<std::uint32_t>(take_digit(slice, job.rows.by_out));
+  }
+
+  /// The first cell of a step. The other rows of its windows lie behind that.
+  template <class T>
+  STASH_DEVICE T* in_x(T* x, unsigned step) const {
+    std::uint32_t row = column_ + this->readable(step);
+    const std::uint32_t column = take_small_digit(row, job_.columns.by_out);
+    std::uint32_t slice = row_of_slice_ + row;
+    const std::uint32_t row_of_slice = take_small_digit(slice, job_.rows.by_out);
+    // A slice of windows is two slices of x, of twice as many rows each.
+    const std::uint64_t rows = 4 * (row_ + row) - 2 * row_of_slice;
+    return x + rows * static_cast<std::uint64_t>(job_.columns.in) + 2 * column;
+  }
+  STASH_DEVICE std::uint64_t behind(unsigned row) const {
+    return (row / 2 * static_cast<std::uint64_t>(job_.rows.in) + row % 2) *
+           static_cast<std::uint64_t>(job_.columns.in);
+  }
+  /// The byte of a step's codes in a plane, also where the step does not exist.
+  STASH_DEVICE std::uint64_t byte_of_codes(unsigned step) const {
+    return (block_rank() * this->stretch + this->place(step)) / 2;
+  }
+
+ private:
+  const pool_job& job_;
+  std::uint64_t row_;                    ///< of the block's first window in y
+  std::uint32_t column_, row_of_slice_;  ///< likewise
+};
+
+/// A piece of each row of x.
+struct cube_pieces {
+  vector16 row[cube_rows];
+};
+template <class Bits>
+STASH_DEVICE cube_pieces load_cubes(const void* x, const cube_places<Bits>& places, unsigned step) {
+  const Bits* const from = places.in_x(static_cast<const Bits*>(x), step);
+  cube_pieces pieces;
+  STASH_UNROLL
+  for (unsigned r = 0; r < cube_rows; ++r)
+    pieces.row[r] = load_once(reinterpret_cast<const vector16*>(from + places.behind(r)));
+  return pieces;
+}
+
+/// What a search finds in a step: maxima, cells four bits each, and the same of those that pass, else
+/// no_gradient.
+struct cube_values {
+  vector8 y;
+  std::uint32_t cells, codes;
+};
+
+/// Half a piece of a row's cells in one of the windows' columns.
+template <class Bits>
+STASH_DEVICE std::uint32_t cells_of_column(const vector16& row, unsigned half, unsigned column) {
+  if constexpr (sizeof(Bits) == 4) {
+    return row.word[2 * half + column];
+  } else {
+    return pick_bytes(row.word[2 * half], row.word[2 * half + 1], column == 0 ? 0x5410 : 0x7632);
+  }
+}
+/// Numbers of four bits in words of elements become neighbours.
+template <class Bits>
+STASH_DEVICE std::uint32_t packed_numbers(const std::uint32_t (&words)[2]) {
+  if constexpr (sizeof(Bits) == 4) return words[0] | words[1] << 4;
+  const auto byte = [](std::uint32_t word) { return (word | word >> 12) & 0xff; };
+  return byte(words[0]) | byte(words[1]) << 8;
+}
+
+/// Maxima of a step among numbers. `noted` becomes a NaN, as is_nan_sum() sees it, where there is one in x.
+template <class Bits>
+STASH_DEVICE cube_values find_cubes(bool relu, const cube_pieces& pieces, std::uint32_t& noted) {
+  cube_values found;
+  std::uint32_t cells[2], codes[2];
+  STASH_UNROLL
+  for (unsigned half = 0; half < 2; ++half) {
+    std::uint32_t best = 0, cell = 0;
+    STASH_UNROLL
+    for (unsigned c = 0; c < 2 * cube_rows; ++c) {
+      const std::uint32_t candidate = cells_of_column<Bits>(pieces.row[c / 2], half, c % 2);
+      noted = sizeof(Bits) == 4 ? sum_of_words<Bits>(noted, candidate) : note_nan(noted, candidate);
+      if (c == 0) {
+        best = candidate;
+      } else {
+        compete_words<Bits>(candidate, number_search<Bits>::number(c), best, cell);
+      }
+    }
+    std::uint32_t code = cell;
+    if (relu) {
+      const std::uint32_t kept = positive_masks<Bits>(best);
+      best &= kept;
+      cell &= kept;
+      code = select_bits(kept, cell, number_search<Bits>::number(no_gradient));
+    }
+    found.y.word[half] = best;
+    cells[half] = cell;
+    codes[half] = code;
+  }
+  found.cells = packed_numbers<Bits>(cells);
+  found.codes = packed_numbers<Bits>(codes);
+  return found;
+}
+
+/// The same by a search that knows every rule.
+template <class Bits>
+STASH_DEVICE cube_values find_cubes_with_care(const pool_job& job, bool relu, const cube_pieces& pieces) {
+  constexpr unsigned windows = pair_windows<Bits>, per_word = 4 / sizeof(Bits);
+  maxima<windows> best;
+  STASH_NO_UNROLL
+  for (unsigned r = 0; r < cube_rows; ++r) {
+    const vector16 row = r < 2    ? r == 0 ? pieces.row[0] : pieces.row[1]
+                            : r == 2 ? pieces.row[2]
+                                  : pieces.row[3];
+    STASH_UNROLL
+    for (unsigned column = 0; column < 2; ++column) {
+      const lanes<Bits, windows> cells = cells_in_pairs<Bits>(row, column);
+      STASH_UNROLL
+      for (unsigned i = 0; i < windows && r + column == 0; ++i) {
+        best.rank[i] = rank_of(cells.value[i]);
+        best.cell[i] = 0;
+      }
+      // The first one meets itself, which changes nothing.
+      compete(job, cells, 2 * r + column, best);
+    }
+  }
+  if (relu) rectify_maxima<Bits>(job, 0, best);
+  cube_values found = {};
+  STASH_UNROLL
+  for (unsigned i = 0; i < windows; ++i) {
+    const Bits value = element_of<Bits>(best.rank[i]);
+    const bool kept = !relu || passes(value, job.type, job.nan_wins);
+    found.y.word[i / per_word] |= static_cast<std::uint32_t>(value) << (8 * sizeof(Bits) * (i % per_word));
+    found.cells |= best.cell[i] << (4 * i);
+    found.codes |= (kept ? best.cell[i] : no_gradient) << (4 * i);
+  }
+  return found;
+}
+
+/// Of all steps of a thread.
+template <class Bits>
+STASH_DEVICE void find_all_cubes(const pool_job& job, bool relu, const void* x,
+                                 const cube_places<Bits>& places, cube_values (&found)[cube_steps]) {
+  cube_pieces pieces[cube_steps];
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step)
+    pieces[step] = load_cubes<Bits>(x, places, step);
+  std::uint32_t noted = 0;
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step)
+    found[step] = find_cubes<Bits>(relu, pieces[step], noted);
+  if (!is_nan_sum<Bits>(noted)) return;
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step)
+    found[step] = find_cubes_with_care<Bits>(job, relu, load_cubes<Bits>(x, places, step));
+}
+
+/// y and the planes that are wanted. Grid: stretches of all values of y, and of the planes' padding.
+template <class Bits>
+STASH_KERNEL(pool_threads, tuning::pool_blocks)
+pool_forward_cubes(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
+  begin_kernel();
+  const cube_places<Bits> places(job);
+  cube_values found[cube_steps];
+  find_all_cubes<Bits>(job, relu, x, places, found);
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step) {
+    const bool exists = places.exists(step);
+    if (exists) *reinterpret_cast<vector8*>(places.in_y(static_cast<Bits*>(y), step)) = found[step].y;
+    const auto store = [&](const code_plane& plane, std::uint32_t codes) {
+      const std::uint64_t byte = places.byte_of_codes(step);
+      if (plane.data == nullptr || byte >= plane.bytes) return;
+      *reinterpret_cast<cube_codes<Bits>*>(plane.data + byte) =
+          static_cast<cube_codes<Bits>>(exists ? codes : 0);
+    };
+    store(planes.index, found[step].cells);
+    store(planes.code, found[step].codes);
+  }
+  if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
+}
+
+/// Codes of all steps; those whose gradient does not pass are beyond the cells. Whether one is corrupt.
+template <class Bits>
+STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_winners& from,
+                                  const cube_places<Bits>& places, std::uint32_t (&codes)[cube_steps]) {
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step)
+    codes[step] = *reinterpret_cast<const cube_codes<Bits>*>(from.cells + places.number(step) / 2);
+  const std::uint32_t passes = passing_of_steps<Bits>(job, from, places);
+  bool corrupt = false;
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step) {
+    const std::uint32_t c = codes[step];
+    // A bit each becomes the highest one of a code.
+    std::uint32_t passing = passes >> (8 * step) & 15;
+    passing = (passing | passing << 6) & 0x0303;
+    passing = (passing | passing << 3) << 3 & beyond_cubes;
+    // All four bits of no_gradient are set.
+    if (from.passing == pass_source::code) passing &= ~(c & c << 1 & c << 2 & c << 3);
+    corrupt = corrupt || (c & beyond_cubes & (from.cell_needs_pass ? passing : ~0U)) != 0;
+    codes[step] |= ~passing & beyond_cubes;
+  }
+  return corrupt;
+}
+template <class Bits>
+STASH_DEVICE bool load_cube_codes(const pool_job& job, const searched_winners& from,
+                                  const cube_places<Bits>& places, std::uint32_t (&codes)[cube_steps]) {
+  cube_values found[cube_steps];
+  find_all_cubes<Bits>(job, from.relu, from.x, places, found);
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step)
+    codes[step] = found[step].codes;
+  return false;
+}
+
+/// What gradients of a step become in x.
+STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& dy, std::uint32_t codes,
+                                      std::uint32_t) {
+  cube_pieces out;
+  STASH_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    const std::uint32_t share = arriving(type, dy.word[i], std::uint32_t{});
+    const std::uint32_t code = codes >> (4 * i) & 15;
+    STASH_UNROLL
+    for (unsigned cell = 0; cell < 2 * cube_rows; ++cell)
+      out.row[cell / 2].word[2 * i + cell % 2] = code == cell ? share : 0;
+  }
+  return out;
+}
+STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& dy, std::uint32_t codes,
+                                      std::uint16_t) {
+  cube_pieces out;
+  STASH_UNROLL
+  for (unsigned i = 0; i < 4; ++i) {
+    const std::uint32_t shares = arriving(type, dy.word[i / 2], std::uint16_t{});
+    // Bytes of a code: its column, row and slice, and whether it is beyond the cells.
+    const std::uint32_t signs = spread_signs(codes >> (4 * i));
+    const std::uint32_t column = signs_of_bytes<0x8888>(signs), row = signs_of_bytes<0x9999>(signs);
+    const std::uint32_t slice = signs_of_bytes<0xaaaa>(signs), beyond = signs_of_bytes<0xbbbb>(signs);
+    const std::uint32_t both = pick_bytes(shares, 0, i % 2 == 0 ? 0x1010 : 0x3232);
+    const std::uint32_t beside = both & (column ^ 0x0000ffffU) & ~beyond;
+    out.row[0].word[i] = beside & ~row & ~slice;
+    out.row[1].word[i] = beside & row & ~slice;
+    out.row[2].word[i] = beside & ~row & slice;
+    out.row[3].word[i] = beside & row & slice;
+  }
+  return out;
+}
+
+/// dx. Grid: stretches of all values of y.
+template <class Bits, class Source>
+STASH_KERNEL(pool_threads, tuning::pool_blocks)
+pool_backward_cubes(pool_job job, const void* dy, Source source, void* dx) {
+  begin_kernel();
+  const cube_places<Bits> places(job);
+  vector8 gradients[cube_steps];
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step)
+    gradients[step] = *reinterpret_cast<const vector8*>(places.in_y(static_cast<const Bits*>(dy), step));
+  std::uint32_t codes[cube_steps];
+  const bool corrupt = load_cube_codes<Bits>(job, source, places, codes);
+  STASH_UNROLL
+  for (unsigned step = 0; step < cube_steps; ++step) {
+    const cube_pieces out = spread_cubes(job.type, gradients[step], codes[step], Bits{});
+    if (!places.exists(step)) continue;
+    Bits* const to = places.in_x(static_cast<Bits*>(dx), step);
+    STASH_UNROLL
+    for (unsigned r = 0; r < cube_rows; ++r)
+      store_vector(reinterpret_cast<vector16*>(to + places.behind(r)), out.row[r]);
+  }
+  if constexpr (std::is_same_v<Source, encoded_winners>) {
+    if (corrupt) atomic_or(&source.report->status, status_corrupt);
+  }
+}
+
+}  // namespace stash::kernels

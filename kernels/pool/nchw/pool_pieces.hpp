@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Pooling with windows of 3 x 3 two apart where channels come first and rows of x are whole 16-byte pieces,
+/// with two columns for each window: a thread has a piece of a few rows, or the windows that begin in it.
+/// What neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
+/// pool_bands.hpp takes other rows.
+
+#include <cstdint>
+
+#include "common/pairs.hpp"
+#include "pool/pool.hpp"
+
+namespace stash::kernels {
+
+/// Windows that begin in a piece.
+template <class Bits>
+inline constexpr unsigned piece_windows = piece_elements<Bits> / 2;
+
+/// How maps are cut into pieces of a few rows. Threads, and the values of a plane, are less than 2^31.
+struct piece_grid {
+  divisor pieces, groups;          ///< of a row; of rows in a plane
+  std::int32_t first_row;          ///< of the first group
+  std::uint32_t units;             ///< threads
+  std::uint32_t x_plane, y_plane;  ///< values
+};
+
+/// Where a thread's piece lies.
+struct row_piece {
+  std::uint32_t plane;
+  std::int32_t row, piece;
+  bool left, right;  ///< whether there are pieces beside it
+};
+/// `Rows`: of a group.
+template <unsigned Rows>
+STASH_DEVICE row_piece place_of_piece(const piece_grid& grid, std::uint32_t unit) {
+  row_piece place;
+  place.plane = unit;
+  place.piece = static_cast<std::int32_t>(take_small_digit(place.plane, grid.pieces));
+  place.row = static_cast<std::int32_t>(take_small_digit(place.plane, grid.groups) * Rows) + grid.first_row;
+  place.left = place.piece > 0;
+  place.right = place.piece + 1 < static_cast<std::int32_t>(grid.pieces.value);
+  return place;
+}
+/// The number of the thread among all.
+STASH_DEVICE std::uint32_t piece_unit() {
+  return static_cast<std::uint32_t>(block_rank()) * pool_threads + thread_rank();
+}
+
+/// What `Windows` windows have of a row of x: those that begin in a piece, or one more, which comes before
+/// them without padding and behind them with it. f32: a column in a word. 16 bits: two; first cells lie in
+/// the low halves without padding, with it in the high ones.
+template <class Bits, unsigned Pad, unsigned Windows>
+struct window_columns {
+  static constexpr unsigned words = sizeof(Bits) == 4 ? 2 * Windows + 1 : Windows + 1;
+  static constexpr bool one_more = Windows > piece_windows<Bits>;
+  static constexpr unsigned before = Pad == 1 ? 1 : one_more ? 2 : 0;
+  static constexpr unsigned behind = 2 * Windows + 1 - before - piece_elements<Bits>;
+  std::uint32_t word[words];
+
+  /// In place of a column outside of x stands the one beside it.
+  STASH_DEVICE void load(const Bits* piece, bool left, bool right) {
+    constexpr auto length = static_cast<std::int32_t>(piece_elements<Bits>);
+    constexpr auto more = static_cast<std::int32_t>(behind);
+    const Bits* const earlier = piece - (left ? static_cast<std::int32_t>(before) : 0);
+    const Bits* const later = piece + (right ? length : length - more);
+    constexpr unsigned first = sizeof(Bits) == 4 ? before : (before + 1) / 2;
+    const vector16 v = *reinterpret_cast<const vector16*>(piece);
+    STASH_UNROLL
+    for (unsigned i = 0; i < 4; ++i)
+      word[first + i] = v.word[i];
+    if constexpr (sizeof(Bits) == 4) {
+      load_words<before>(earlier, word);
+      load_words<behind>(later, word + first + 4);
+    } else {
+      if constexpr (before == 1) word[0] = std::uint32_t{*earlier} << 16;
+      if constexpr (before == 2) word[0] = *reinterpret_cast<const std::uint32_t*>(earlier);
+      if constexpr (behind == 1) word[first + 4] = *later;
+      if constexpr (behind == 2) word[first + 4] = *reinterpret_cast<const std::uint32_t*>(later);
+    }
+  }
+
+  /// Cell `k` of the row of window `w`, of 16 bits those of windows 2 w and 2 w + 1.
+  STASH_DEVICE std::uint32_t cell(unsigned w, unsigned k) const {
+    if constexpr (sizeof(Bits) == 4) {
+      return word[2 * w + k];
+    } else {
+      const unsigned at = 2 * w + (k + Pad) / 2;
+      constexpr unsigned last = words - 1;
+      return pick_bytes(word[at], word[at < last ? at + 1 : last], (k + Pad) % 2 == 0 ? 0x5410 : 0x7632);
+    }
+  }
+
+ private:
+  template <unsigned Count>
+  STASH_DEVICE static void load_words(const Bits* from, std::uint32_t* to) {
+    if constexpr (Count == 1) to[0] = *from;
+    if constexpr (Count == 2) {
+      const vector8 v = *reinterpret_cast<const vector8*>(from);
+      to[0] = v.word[0];
+      to[1] = v.word[1];
+    }
+  }
+};
+
+/// Maxima of windows and where they are, in words: of f32 one each, of 16 bits two.
+template <class Bits, unsigned Windows>
+struct piece_maxima {
+  static constexpr unsigned words = sizeof(Bits) == 4 ? Windows : (Windows + 1) / 2;
+  std::uint32_t value[words], cell[words];
+
+  /// The same number for all windows of a word.
+  STASH_DEVICE static std::uint32_t number(std::uint32_t cell) {
+    return sizeof(Bits) == 4 ? cell : both(cell);
+  }
+  STASH_DEVICE void see(unsigned w, std::uint32_t candidate, std::uint32_t numbers) {
+    compete_words<Bits>(candidate, numbers, value[w], cell[w]);
+  }
+  /// Cells in four bits each.
+  STASH_DEVICE std::uint32_t codes() const {
+    if constexpr (sizeof(Bits) == 4) {
+      std::uint32_t all = 0;
+      STASH_UNROLL
+      for (unsigned w = 0; w < words; ++w)
+        all |= cell[w] << (4 * w);
+      return all;
+    } else if constexpr (words == 4) {
+      const std::uint32_t first = cell[0] | cell[1] << 8, last = cell[2] | cell[3] << 8;
+      return pick_bytes(first, last, 0x5410) | pick_bytes(first, last, 0x7632) << 4;
+    } else {
+      const std::uint32_t bytes = cell[0] | cell[1] << 8;
+      const std::uint32_t four = (bytes | bytes >> 12) & 0xffff;
+      if constexpr (words == 2) return four;
+      return four | cell[words - 1] << 16;
+    }
+  }
+};
+
+/// The maxima of rows of windows, of which the first one begins in row `top`, and their first cells in x.
+/// Before x lies a row at most.
+template <class Bits, unsigned Pad, unsigned Windows, unsigned Rows>
+struct piece_search {
+  static constexpr unsigned rows = 2 * Rows + 1;
+  using row_maxima = piece_maxima<Bits, Windows>;
+  row_maxima found[Rows];
+  std::uint32_t first_row[Rows];  ///< the first cell in x, but for padding on the left
+  std::uint32_t padded;           ///< 1 if the first window begins before x
+  bool numbers;  ///< without NaN, and for bf16 without numbers that are NaN of f16; else nothing is found
+
+  STASH_DEVICE piece_search(const pool_job& job, const piece_grid& grid, const void* x,
+                            const row_piece& place, std::int32_t top) {
+    window_columns<Bits, Pad, Windows> columns[rows];
+    const auto length = static_cast<std::int32_t>(job.columns.in);
+    const Bits* const plane = static_cast<const Bits*>(x) + std::uint64_t{place.plane} * grid.x_plane;
+    const std::int32_t column = place.piece * static_cast<std::int32_t>(piece_elements<Bits>);
+    STASH_UNROLL
+    for (unsigned k = 0; k < rows; ++k) {
+      const std::int32_t row =
+          nearest_in(top + static_cast<std::int32_t>(k), static_cast<std::int32_t>(job.rows.in));
+      columns[k].load(plane + static_cast<std::uint32_t>(row * length + column), place.left, place.right);
+    }
+    padded = Pad == 1 && !place.left ? 1 : 0;
+    look_for_nan(columns);
+    if (!numbers) return;
+
+    STASH_UNROLL
+    for (unsigned r = 0; r < Rows; ++r) {
+      first_row[r] = top + static_cast<std::int32_t>(2 * r) < 0 ? 3 : 0;
+      if (r == 0) found[0] = of_row(columns[0], first_row[0]);
+      add(found[r], of_row(columns[2 * r + 1], 3));
+      const row_maxima last = of_row(columns[2 * r + 2], 6);
+      add(found[r], last);
+      if (r + 1 == Rows) break;
+      // The last row of windows is the first one of the next.
+      const std::uint32_t first = top + static_cast<std::int32_t>(2 * r + 2) < 0 ? 3 : 0;
+      found[r + 1] = last;
+      STASH_UNROLL
+      for (unsigned w = 0; w < row_maxima::words; ++w)
+        found[r + 1].cell[w] -= row_maxima::number(6 - first);
+    }
+  }
+
+  /// The first cell in x of the windows in a word of a row.
+  STASH_DEVICE std::uint32_t first_cells(unsigned r, unsigned w) const {
+    return numbers_from(first_row[r], w);
+  }
+
+ private:
+  STASH_DEVICE std::uint32_t numbers_from(std::uint32_t row, unsigned w) const {
+    return row_maxima::number(row) + (w == 0 ? padded : 0);
+  }
+  /// Whether one of the numbers is a NaN: then their sum is one, too. That it is of infinities as well costs
+  /// nothing but time.
+  STASH_DEVICE void look_for_nan(const window_columns<Bits, Pad, Windows> (&columns)[rows]) {
+    constexpr unsigned words = window_columns<Bits, Pad, Windows>::words;
+    // Sums of rows first, none of which waits for another one.
+    std::uint32_t sums = 0;
+    STASH_UNROLL
+    for (unsigned k = 0; k < rows; ++k) {
+      std::uint32_t sum = columns[k].word[0];
+      STASH_UNROLL
+      for (unsigned i = 1; i < words; ++i)
+        sum = sum_of_words<Bits>(sum, columns[k].word[i]);
+      sums = k == 0 ? sum : sum_of_words<Bits>(sums, sum);
+    }
+    numbers = !is_nan_sum<Bits>(sums);
+  }
+  /// Maxima among the cells of a row, of which the first one in x has this number.
+  STASH_DEVICE piece_maxima<Bits, Windows> of_row(const window_columns<Bits, Pad, Windows>& columns,
+                                                  std::uint32_t number) const {
+    piece_maxima<Bits, Windows> best;
+    STASH_UNROLL
+    for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w) {
+      best.value[w] = columns.cell(w, 0);
+      best.cell[w] = numbers_from(number, w);
+      STASH_UNROLL
+      for (unsigned k = 1; k < 3; ++k)
+        best.see(w, columns.cell(w, k), piece_maxima<Bits, Windows>::number(number + k));
+    }
+    return best;
+  }
+  STASH_DEVICE static void add(piece_maxima<Bits, Windows>& best, const piece_maxima<Bits, Windows>& row) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w)
+      best.see(w, row.value[w], row.cell[w]);
+  }
+};
+
+}  // namespace stash::kernels

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Forward max pooling where channels come last, for windows that are small squares. A thread has a 16-byte
+/// piece of the channels of two windows, one above the other: all that it reads are whole pieces, those of
+/// its neighbours beside them. First it finds the maximum of each row of three or two cells, which both
+/// windows may have, then that of the rows. 16-bit elements stay two to a word throughout.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/packed.hpp"
+#include "pool/pool_codes.hpp"
+#include "pool/pool_forward.hpp"
+
+namespace stash::kernels {
+
+/// How the pooled map is cut into pieces of two pixels, one above the other. All numbers of pixels have 31
+/// bits.
+struct pixel_pairs {
+  divisor pieces;                ///< of a pixel
+  divisor rows;                  ///< pairs of them
+  std::uint32_t units;           ///< threads
+  std::uint32_t groups;          ///< of a pixel
+  std::uint32_t x_step, y_step;  ///< bytes from pixel to pixel
+};
+
+/// Pixels of a thread.
+inline constexpr unsigned paired = 2;
+
+/// Cell `k` of those from `start` on, or the next one in x: it stands for one outside of x, and as the window
+/// has it too, it is met twice, which changes nothing.
+STASH_DEVICE std::int32_t cell_inside(const window_axis& a, std::int32_t start, unsigned k) {
+  const auto cell = static_cast<std::int32_t>(k), last = static_cast<std::int32_t>(a.in) - 1 - start;
+  const std::int32_t low = cell < last ? cell : last;
+  return low > -start ? low : -start;
+}
+
+/// `from`, `count` steps of `step` bytes further on.
+template <class Piece>
+STASH_DEVICE Piece* stepped(Piece* from, std::uint32_t count, std::uint32_t step) {
+  using byte = std::conditional_t<std::is_const_v<Piece>, const std::uint8_t, std::uint8_t>;
+  return reinterpret_cast<Piece*>(reinterpret_cast<byte*>(from) + std::uint64_t{count} * step);
+}
+
+/// Elements whose numbers of cells share a word: where an element is half a word, a number is a byte.
+template <class Bits>
+inline constexpr unsigned cells_of_word = sizeof(Bits) == 4 ? 1 : 4;
+
+/// The same number for all of those.
+template <class Bits>
+STASH_DEVICE std::uint32_t cell_word(std::int32_t cell) {
+  return static_cast<std::uint32_t>(cell) * (sizeof(Bits) == 4 ? 1U : 0x01010101U);
+}
+
+/// Maxima of a piece, in words.
+template <class Bits>
+struct pixel_maxima {
+  static constexpr unsigned cell_words = piece_elements<Bits> / cells_of_word<Bits>;
+  std::uint32_t best[4], cells[cell_words];
+
+  /// Masks of numbers of cells, from those of the elements.
+  STASH_DEVICE static void masks_of_cells(const std::uint32_t (&of)[4], std::uint32_t (&masks)[cell_words]) {
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c) {
+      if constexpr (sizeof(Bits) == 4) {
+        masks[c] = of[c];
+      } else {
+        masks[c] = pick_bytes(of[2 * c], of[2 * c + 1], 0x6420);
+      }
+    }
+  }
+
+  /// Lets elements compete, whose cells are `at`, and `first` more.
+  STASH_DEVICE void compete(const std::uint32_t (&words)[4], const std::uint32_t (&at)[cell_words],
+                            std::uint32_t first) {
+    if constexpr (sizeof(Bits) == 4) {
+      STASH_UNROLL
+      for (unsigned w = 0; w < 4; ++w)
+        compete_words<Bits>(words[w], at[w] + first, best[w], cells[w]);
+    } else {
+      std::uint32_t more[4], masks[cell_words];
+      STASH_UNROLL
+      for (unsigned w = 0; w < 4; ++w) {
+        more[w] = greater_masks(words[w], best[w]);
+        best[w] = select_bits(more[w], words[w], best[w]);
+      }
+      masks_of_cells(more, masks);
+      STASH_UNROLL
+      for (unsigned c = 0; c < cell_words; ++c)
+        cells[c] = select_bits(masks[c], at[c] + first, cells[c]);
+    }
+  }
+};
+
+/// Codes of `Width` bits, one behind the other, from the words that they are in. Of 16-bit elements two bits
+/// each, what is above them is anything.
+template <class Bits, unsigned Width>
+STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxima<Bits>::cell_words]) {
+  if constexpr (sizeof(Bits) == 4) {
+    const std::uint32_t low = words[0] + (words[1] << Width), high = words[2] + (words[3] << Width);
+    return low + (high << 2 * Width);
+  } else if constexpr (Width == 1) {
+    return bits_of_bytes(words[0], words[1]);
+  } else if constexpr (Width == 2) {
+    // Each code comes to its place in the highest byte by one of the factor's four ones (bits_of_bytes()).
+    constexpr std::uint32_t factor = 0x01041040;
+    return pick_bytes(words[0] * factor, words[1] * factor, 0x73);
+  } else {
+    return pick_bytes(words[0] | words[0] >> 4, words[1] | words[1] >> 4, 0x6420);
+  }
+}
+
+/// What the planes get of a piece: codes one behind the other.
+struct pixel_codes {
+  std::uint32_t index = 0, code = 0, gradient = 0;
+};
+
+/// The codes of maxima that a ReLU may come before, whose cells it changes as it does the maxima.
+template <class Bits, unsigned Kernel>
+STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, std::uint32_t first_cell,
+                                        pixel_maxima<Bits>& m) {
+  constexpr unsigned bits = square_cell_bits<Kernel>, cell_words = pixel_maxima<Bits>::cell_words;
+  pixel_codes codes;
+  if (relu) {
+    std::uint32_t positive[4], passing[cell_words], chosen[cell_words];
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w) {
+      positive[w] = positive_masks<Bits>(m.best[w]);
+      m.best[w] &= positive[w];
+    }
+    m.masks_of_cells(positive, passing);
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c) {
+      m.cells[c] = select_bits(passing[c], m.cells[c], first_cell);
+      chosen[c] = select_bits(passing[c], m.cells[c], bits == 4 ? cell_word<Bits>(no_gradient) : 0);
+      passing[c] &= cell_word<Bits>(1);
+    }
+    if (planes.code.data != nullptr) codes.code = packed_codes<Bits, bits>(chosen);
+    if (bits == 2 && planes.gradient.data != nullptr) codes.gradient = packed_codes<Bits, 1>(passing);
+  }
+  if (planes.index.data != nullptr) codes.index = packed_codes<Bits, bits>(m.cells);
+  return codes;
+}
+
+/// Searches window `o` with care, one channel of the piece after the other, writes what is found to `y`, and
+/// gives its codes.
+template <class Bits, unsigned Kernel>
+STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const void* x, Bits* y,
+                                        const pool_planes& planes, map_place<std::int32_t> o) {
+  pixel_codes codes;
+  STASH_NO_UNROLL
+  for (unsigned i = 0; i < piece_elements<Bits>; ++i, ++o.channel) {
+    maxima<1> best;
+    const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, job.x_pitch, o, best);
+    if (relu) rectify_maxima<Bits, 1>(job, first_cell, best);
+    const auto v = values_of<Bits, 1>(job, best, planes);
+    y[i] = v.y.value[0];
+    codes.index |= v.cells[0] << (i * square_cell_bits<Kernel>);
+    codes.code |= v.codes[0] << (i * square_cell_bits<Kernel>);
+    codes.gradient |= v.gradients[0] << i;
+  }
+  return codes;
+}
+
+/// Writes a piece's codes of `Width` bits, of f32 those of two lanes together. All lanes of a warp come;
+/// those that are not `there` write nothing.
+template <class Bits, unsigned Width>
+STASH_DEVICE void store_pixel_codes(const code_plane& plane, std::uint64_t group, bool there,
+                                    std::uint32_t codes) {
+  if (plane.data == nullptr) return;
+  if constexpr (sizeof(Bits) == 4) {
+    codes |= shuffle_xor(all_lanes, codes, 1) << (piece_elements<Bits> * Width);
+    there = there && thread_rank() % 2 == 0;
+  }
+  if (there) store_word({plane.data, plane.bytes, Width}, group, codes);
+}
+
+/// pool_forward() for windows of Kernel x Kernel that lie Stride apart, of groups of eight channels. Grid:
+/// threads for all pairs, and for the padding of the planes.
+template <class Bits, unsigned Kernel, unsigned Stride>
+STASH_KERNEL(pool_threads, Kernel == 2 ? tuning::pool_blocks_of_small_pairs : tuning::pool_blocks)
+pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, void* y, pool_planes planes) {
+  begin_kernel();
+  constexpr unsigned rows = (paired - 1) * Stride + Kernel, cell_words = pixel_maxima<Bits>::cell_words;
+  constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
+  constexpr unsigned bits = square_cell_bits<Kernel>, pieces_of_group = group_vectors<Bits>;
+  const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
+  // Behind the pairs come groups of zeros.
+  std::uint32_t group[paired] = {static_cast<std::uint32_t>(job.y_units) +
+                                 (unit - pairs.units) / pieces_of_group};
+  bool there[paired] = {true};
+  pixel_codes codes[paired];
+  if (unit < pairs.units) {
+    std::uint32_t rest = unit;
+    const std::uint32_t piece = take_small_digit(rest, pairs.pieces);
+    const auto column = static_cast<std::int32_t>(take_small_digit(rest, job.columns.by_out));
+    const auto row = static_cast<std::int32_t>(take_small_digit(rest, pairs.rows) * paired);
+    const std::int32_t left = column * stride - static_cast<std::int32_t>(job.columns.pad);
+    const std::int32_t top = row * stride - static_cast<std::int32_t>(job.rows.pad);
+
+    std::int32_t column_cell[Kernel], row_cell[rows];
+    vector16 loaded[rows][Kernel];
+    const auto* const first_piece = static_cast<const vector16*>(x) + piece;
+    STASH_UNROLL
+    for (unsigned k = 0; k < Kernel; ++k)
+      column_cell[k] = cell_inside(job.columns, left, k);
+    STASH_UNROLL
+    for (unsigned r = 0; r < rows; ++r) {
+      row_cell[r] = cell_inside(job.rows, top, r);
+      const std::uint32_t first =
+          (rest * static_cast<std::uint32_t>(job.rows.in) + static_cast<std::uint32_t>(top + row_cell[r])) *
+              static_cast<std::uint32_t>(job.columns.in) +
+          static_cast<std::uint32_t>(left);
+      STASH_UNROLL
+      for (unsigned k = 0; k < Kernel; ++k)
+        loaded[r][k] =
+            *stepped(first_piece, first + static_cast<std::uint32_t>(column_cell[k]), pairs.x_step);
+    }
+
+    pixel_maxima<Bits> found[paired];
+    std::uint32_t sum = 0;
+    const std::uint32_t first_column = cell_word<Bits>(column_cell[0]);
+    STASH_UNROLL
+    for (unsigned r = 0; r < rows; ++r) {
+      pixel_maxima<Bits> of_row;
+      STASH_UNROLL
+      for (unsigned w = 0; w < 4; ++w)
+        of_row.best[w] = loaded[r][0].word[w];
+      STASH_UNROLL
+      for (unsigned c = 0; c < cell_words; ++c)
+        of_row.cells[c] = first_column;
+      STASH_UNROLL
+      for (unsigned k = 0; k < Kernel; ++k) {
+        STASH_UNROLL
+        for (unsigned w = 0; w < 4; ++w)
+          sum = sum_of_words<Bits>(sum, loaded[r][k].word[w]);
+        std::uint32_t at[cell_words];
+        STASH_UNROLL
+        for (unsigned c = 0; c < cell_words; ++c)
+          at[c] = cell_word<Bits>(column_cell[k]);
+        if (k > 0) of_row.compete(loaded[r][k].word, at, 0);
+      }
+      STASH_UNROLL
+      for (unsigned p = 0; p < paired; ++p) {
+        if (r < p * Stride || r >= p * Stride + Kernel) continue;
+        const std::uint32_t cells =
+            cell_word<Bits>((row_cell[r] - static_cast<std::int32_t>(p) * stride) * kernel);
+        if (r > p * Stride) {
+          found[p].compete(of_row.best, of_row.cells, cells);
+        } else {
+          found[p] = of_row;
+          STASH_UNROLL
+          for (unsigned c = 0; c < cell_words; ++c)
+            found[p].cells[c] += cells;
+        }
+      }
+    }
+
+    const bool care = is_nan_sum<Bits>(sum);
+    auto* const first_pooled = static_cast<vector16*>(y) + piece;
+    const std::uint32_t pixel =
+        (rest * static_cast<std::uint32_t>(job.rows.out) + static_cast<std::uint32_t>(row)) *
+            static_cast<std::uint32_t>(job.columns.out) +
+        static_cast<std::uint32_t>(column);
+    STASH_UNROLL
+    for (unsigned p = 0; p < paired; ++p) {
+      const auto own = static_cast<std::int32_t>(p);
+      const std::uint32_t first_cell =
+          cell_word<Bits>((row_cell[p * Stride] - own * stride) * kernel) + first_column;
+      codes[p] = pixel_codes_of<Bits, Kernel>(planes, relu, first_cell, found[p]);
+      const std::uint32_t at = pixel + p * static_cast<std::uint32_t>(job.columns.out);
+      group[p] = at * pairs.groups + piece / pieces_of_group;
+      there[p] = row + own < static_cast<std::int32_t>(job.rows.out);
+      const std::uint32_t(&best)[4] = found[p].best;
+      if (there[p] && !care)
+        store_vector(stepped(first_pooled, at, pairs.y_step), {{best[0], best[1], best[2], best[3]}});
+    }
+    if (care) {
+      map_place<std::int32_t> o{rest, 0, std::uint64_t{piece} * piece_elements<Bits>, 0, row, column};
+      STASH_NO_UNROLL
+      for (unsigned p = 0; p < paired && o.y < job.rows.out; ++p, ++o.y) {
+        auto* const to =
+            stepped(first_pooled, pixel + p * static_cast<std::uint32_t>(job.columns.out), pairs.y_step);
+        const pixel_codes careful =
+            pool_with_care<Bits, Kernel>(job, relu, x, reinterpret_cast<Bits*>(to), planes, o);
+        STASH_UNROLL
+        for (unsigned i = 0; i < paired; ++i)
+          codes[i] = i == p ? careful : codes[i];
+      }
+    }
+  }
+  STASH_UNROLL
+  for (unsigned p = 0; p < paired; ++p) {
+    store_pixel_codes<Bits, bits>(planes.index, group[p], there[p], codes[p].index);
+    store_pixel_codes<Bits, bits>(planes.code, group[p], there[p], codes[p].code);
+    if constexpr (bits == 2)
+      store_pixel_codes<Bits, 1>(planes.gradient, group[p], there[p], codes[p].gradient);
+  }
+  if (unit == 0) report_planes(planes);
+}
+
+}  // namespace stash::kernels

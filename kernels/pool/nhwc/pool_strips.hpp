@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Where strips of pixels lie, and the search for the winners of their windows of 3 x 3, one or two apart,
+/// where channels come last. A strip is a column of x or two, from top to bottom or a part of that, and a
+/// thread has a 16-byte piece of its channels. It finds the winners of the windows that cover the strip row
+/// by row; the maxima of rows of x that the next row of windows has, too, stay in registers. So a row is
+/// searched once, but for those around a strip's ends. Columns are searched by every thread that has a window
+/// there, two or three. That costs less than to wait for the winners of another thread in shared memory, and
+/// takes any number of channels.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/divisor.hpp"
+#include "common/elements.hpp"
+#include "pool/pool_backward.hpp"
+#include "pool/pool_codes.hpp"
+
+namespace stash::kernels {
+
+/// Columns of a strip. One column of windows one apart wants three of windows, two want four: of 16-bit
+/// elements those would not fit into the registers.
+template <class Bits, unsigned Stride>
+inline constexpr unsigned strip_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
+/// Windows of a row that cover a strip.
+template <class Bits, unsigned Stride>
+inline constexpr unsigned strip_windows = covering_windows<3, Stride, strip_columns<Bits, Stride>>::columns;
+/// Windows that begin before a strip's first pixel and cover it, along an axis.
+template <unsigned Stride>
+inline constexpr unsigned windows_before = 2 / Stride;
+
+/// A map that strips are of.
+struct strip_map {
+  std::uint32_t step, row;  ///< bytes from pixel to pixel, and from row to row
+};
+
+/// How dx is cut into strips. All numbers of pixels and threads have 31 bits.
+struct strip_grid {
+  divisor pieces;                        ///< of a pixel, those of neighbouring threads
+  divisor strips;                        ///< beside each other
+  divisor parts;                         ///< of a pixel, of so many pieces
+  divisor groups;                        ///< strips below each other
+  std::int32_t first_row, first_column;  ///< pixel_blocks
+  std::uint32_t steps;                   ///< rows of windows that begin in a strip: up to 32
+  std::uint32_t units;                   ///< threads
+  strip_map x, dx, y;
+};
+
+/// Where a strip lies.
+struct strip_place {
+  std::uint32_t sample, piece;
+  std::int32_t row, column;  ///< the first cell of a window, which may be before x
+};
+template <unsigned Columns, unsigned Stride>
+STASH_DEVICE strip_place place_of_strip(const strip_grid& grid, std::uint32_t unit) {
+  strip_place place;
+  place.sample = unit;
+  place.piece = take_small_digit(place.sample, grid.pieces);
+  const std::uint32_t strip = take_small_digit(place.sample, grid.strips);
+  place.piece += take_small_digit(place.sample, grid.parts) * static_cast<std::uint32_t>(grid.pieces.value);
+  const std::uint32_t group = take_small_digit(place.sample, grid.groups);
+  place.column = static_cast<std::int32_t>(strip * Columns) + grid.first_column;
+  place.row = static_cast<std::int32_t>(group * grid.steps * Stride) + grid.first_row;
+  return place;
+}
+
+/// A strip's piece of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as places, they
+/// would take the registers that windows need.
+template <class Piece>
+class strip_pieces {
+ public:
+  STASH_DEVICE strip_pieces(Piece* map, const strip_map& layout, std::int64_t rows, const strip_place& place)
+      : map_(map),
+        layout_(layout),
+        first_(place.sample * static_cast<std::uint32_t>(rows)),
+        piece_(place.piece * static_cast<std::uint32_t>(sizeof(Piece))) {}
+
+  /// Bytes from the start of a row.
+  STASH_DEVICE std::uint32_t in_row(std::int32_t column) const {
+    return static_cast<std::uint32_t>(column) * layout_.step + piece_;
+  }
+  STASH_DEVICE Piece* at(std::int32_t row, std::uint32_t bytes) const {
+    using byte = std::conditional_t<std::is_const_v<Piece>, const std::uint8_t, std::uint8_t>;
+    auto* const start =
+        reinterpret_cast<byte*>(map_) + wide_product(first_ + static_cast<std::uint32_t>(row), layout_.row);
+    return reinterpret_cast<Piece*>(start + wide_product(bytes, 1));
+  }
+
+ private:
+  Piece* map_;
+  const strip_map& layout_;
+  std::uint32_t first_, piece_;
+};
+
+/// All bits of the elements of a word that are above those of another one, without NaN.
+template <class Bits>
+STASH_DEVICE std::uint32_t masks_above(std::uint32_t a, std::uint32_t b) {
+  return sizeof(Bits) == 4 ? greater_mask(a, b) : greater_masks(a, b);
+}
+
+/// The same number in all bytes of a word.
+STASH_DEVICE std::uint32_t in_all_bytes(std::uint32_t number) {
+  return number * 0x01010101U;
+}
+
+/// Maxima of a piece, whose cells have a number in a byte each.
+template <class Bits>
+struct strip_maxima {
+  static constexpr unsigned cell_words = piece_elements<Bits> / 4;
+  std::uint32_t best[4], cells[cell_words];
+
+  /// Bytes of all bits where those of the elements are set.
+  STASH_DEVICE static void masks_of_cells(const std::uint32_t (&of)[4], std::uint32_t (&masks)[cell_words]) {
+    if constexpr (sizeof(Bits) == 4) {
+      masks[0] = pick_bytes(pick_bytes(of[0], of[1], 0x4040), pick_bytes(of[2], of[3], 0x4040), 0x5410);
+    } else {
+      STASH_UNROLL
+      for (unsigned c = 0; c < cell_words; ++c)
+        masks[c] = pick_bytes(of[2 * c], of[2 * c + 1], 0x6420);
+    }
+  }
+
+  STASH_DEVICE void begin(const vector16& piece, std::uint32_t number) {
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      best[w] = piece.word[w];
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c)
+      cells[c] = number;
+  }
+  /// Lets elements compete.
+  STASH_DEVICE void compete(const std::uint32_t (&words)[4], const std::uint32_t (&numbers)[cell_words]) {
+    std::uint32_t more[4], masks[cell_words];
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w) {
+      more[w] = masks_above<Bits>(words[w], best[w]);
+      best[w] = select_bits(more[w], words[w], best[w]);
+    }
+    masks_of_cells(more, masks);
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c)
+      cells[c] = select_bits(masks[c], numbers[c], cells[c]);
+  }
+  /// All of them have the same number.
+  STASH_DEVICE void compete(const vector16& piece, std::uint32_t number) {
+    std::uint32_t numbers[cell_words];
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c)
+      numbers[c] = number;
+    compete(piece.word, numbers);
+  }
+  /// Other maxima, whose numbers become larger by `more`.
+  STASH_DEVICE void compete(const strip_maxima& other, std::uint32_t more) {
+    std::uint32_t numbers[cell_words];
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c)
+      numbers[c] = other.cells[c] + more;
+    compete(other.best, numbers);
+  }
+
+  /// Elements that are not positive have no cell.
+  STASH_DEVICE void rectify() {
+    std::uint32_t positive[4], masks[cell_words];
+    STASH_UNROLL
+    for (unsigned w = 0; w < 4; ++w)
+      positive[w] = masks_above<Bits>(best[w], 0);
+    masks_of_cells(positive, masks);
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c)
+      cells[c] = select_bits(masks[c], cells[c], in_all_bytes(no_gradient));
+  }
+
+  /// Cells in four bits each.
+  STASH_DEVICE std::uint32_t codes() const {
+    std::uint32_t pairs[2] = {};
+    STASH_UNROLL
+    for (unsigned c = 0; c < cell_words; ++c)
+      pairs[c] = cells[c] | cells[c] >> 4;
+    return pick_bytes(pairs[0], pairs[1], 0x6420);
+  }
+};
+
+/// Winners of one row of windows after the other.
+template <class Bits, unsigned Stride>
+class strip_search {
+ public:
+  static constexpr unsigned windows = strip_windows<Bits, Stride>, before = windows_before<Stride>;
+  /// From the first cell on: those of a row of windows, and of windows one below the other that cover a
+  /// pixel.
+  static constexpr unsigned columns = (windows - 1) * Stride + 3, rows = before * Stride + 3;
+
+  /// `top`: the first row of x of the first windows that cover a pixel of the strip.
+  STASH_DEVICE strip_search(const pool_job& job, const strip_map& x, const searched_winners& source,
+                            const strip_place& place, std::int32_t top)
+      : x_(static_cast<const vector16*>(source.x), x, job.rows.in, place),
+        rows_(static_cast<std::int32_t>(job.rows.in)),
+        relu_(source.relu) {
+    const std::int32_t start = place.column - static_cast<std::int32_t>(before * Stride);
+    padded_ = in_all_bytes(start < 0 ? static_cast<std::uint32_t>(-start) : 0);
+    STASH_UNROLL
+    for (unsigned k = 0; k < columns; ++k) {
+      const std::int32_t column = start + static_cast<std::int32_t>(k);
+      column_[k] = x_.in_row(nearest_in(column, static_cast<std::int32_t>(job.columns.in)));
+    }
+    find_in_row(top, [&](unsigned c, const maxima& row) { last_[c] = row; });
+    if constexpr (Stride == 1) {
+      find_in_row(top + 1, [&](unsigned c, const maxima& row) { next_row(top, c, row); });
+    }
+  }
+
+  /// Finds the winners of the next row of windows, as codes of four bits each; 15, which is no cell, where
+  /// the gradient does not pass.
+  STASH_DEVICE void find(std::int32_t top, std::uint32_t (&codes)[windows]) {
+    if constexpr (Stride == 1) {
+      find_in_row(top + 2, [&](unsigned c, const maxima& row) {
+        maxima found = pair_[c];
+        found.compete(row, in_all_bytes(6) - of_window(c));
+        codes[c] = codes_of(found);
+        next_row(top + 1, c, row);
+      });
+    } else {
+      maxima found[windows];
+      STASH_UNROLL
+      for (unsigned c = 0; c < windows; ++c)
+        found[c] = first_row(top, c);
+      // Both rows at once would want more registers than there are.
+      STASH_NO_UNROLL
+      for (std::int32_t ky = 1; ky < 3; ++ky) {
+        const std::uint32_t number = number_of_row(top, ky);
+        find_in_row(top + ky, [&](unsigned c, const maxima& row) {
+          found[c].compete(row, number - of_window(c));
+          last_[c] = row;
+        });
+      }
+      STASH_UNROLL
+      for (unsigned c = 0; c < windows; ++c)
+        codes[c] = codes_of(found[c]);
+    }
+  }
+
+  /// Whether nothing is found, because one of the windows that cover the pixels of the last row of windows
+  /// has a NaN, or in bf16 a number that is NaN of f16. That it may be infinities as well costs nothing but
+  /// time.
+  STASH_DEVICE bool needs_care() const { return (nan_rows_ & ((1U << rows) - 1)) != 0; }
+
+ private:
+  using maxima = strip_maxima<Bits>;
+
+  strip_pieces<const vector16> x_;
+  std::int32_t rows_;
+  bool relu_;
+  std::uint32_t padded_;  ///< columns before x, in all bytes
+  std::uint32_t column_[columns];
+  std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
+  maxima pair_[windows];        ///< windows one apart: of the first two rows of the next windows
+  maxima last_[windows];        ///< of the last row, whose cells are numbers of columns
+
+  // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
+  // That stands first and has its own number where it stands for others before it. What stands for others
+  // behind it is never above it, whatever its number.
+
+  /// The number of column `k`, in all bytes. Windows have no more columns than Stride before x, if there are
+  /// such windows.
+  STASH_DEVICE std::uint32_t number_of(unsigned k) const {
+    const std::uint32_t number = in_all_bytes(k);
+    return k <= Stride && number < padded_ ? padded_ : number;
+  }
+  /// The number of the first column of window `c`, which numbers of cells do not count.
+  STASH_DEVICE static std::uint32_t of_window(unsigned c) { return in_all_bytes(c * Stride); }
+
+  /// The number of the first cell in row `ky` of the windows, in all bytes.
+  STASH_DEVICE static std::uint32_t number_of_row(std::int32_t top, std::int32_t ky) {
+    return in_all_bytes(static_cast<std::uint32_t>(3 * (top + ky < 0 ? -top : ky)));
+  }
+  /// The last row as the first one of window `c`.
+  STASH_DEVICE maxima first_row(std::int32_t top, unsigned c) const {
+    maxima m = last_[c];
+    STASH_UNROLL
+    for (unsigned i = 0; i < maxima::cell_words; ++i)
+      m.cells[i] += number_of_row(top, 0) - of_window(c);
+    return m;
+  }
+  /// Makes the pair of rows of window `c` of the last one and the next.
+  STASH_DEVICE void next_row(std::int32_t top, unsigned c, const maxima& row) {
+    pair_[c] = first_row(top, c);
+    pair_[c].compete(row, number_of_row(top, 1) - of_window(c));
+    last_[c] = row;
+  }
+  STASH_DEVICE std::uint32_t codes_of(maxima& found) const {
+    if (relu_) found.rectify();
+    return found.codes();
+  }
+
+  /// Calls found(c, its maxima among the three cells of a row of x) for each window.
+  template <class Found>
+  STASH_DEVICE void find_in_row(std::int32_t at, const Found& found) {
+    vector16 row[columns];
+    STASH_UNROLL
+    for (unsigned k = 0; k < columns; ++k)
+      row[k] = *x_.at(nearest_in(at, rows_), column_[k]);
+    std::uint32_t sum = 0;
+    STASH_UNROLL
+    for (unsigned k = 0; k < columns; ++k) {
+      STASH_UNROLL
+      for (unsigned w = 0; w < 4; ++w)
+        sum = sum_of_words<Bits>(sum, row[k].word[w]);
+    }
+    nan_rows_ = nan_rows_ << 1 | (is_nan_sum<Bits>(sum) ? 1U : 0U);
+    if constexpr (Stride == 1) {
+      // Two columns beside each other are the last ones of a window and the first ones of the next.
+      STASH_UNROLL
+      for (unsigned c = 0; c < windows; c += 2) {
+        maxima shared, own;
+        shared.begin(row[c + 1], number_of(c + 1));
+        shared.compete(row[c + 2], number_of(c + 2));
+        own.begin(row[c], number_of(c));
+        own.compete(shared, 0);
+        found(c, own);
+        if (c + 1 == windows) break;
+        shared.compete(row[c + 3], number_of(c + 3));
+        found(c + 1, shared);
+      }
+    } else {
+      STASH_UNROLL
+      for (unsigned c = 0; c < windows; ++c) {
+        maxima own;
+        own.begin(row[c * Stride], number_of(c * Stride));
+        own.compete(row[c * Stride + 1], number_of(c * Stride + 1));
+        own.compete(row[c * Stride + 2], number_of(c * Stride + 2));
+        found(c, own);
+      }
+    }
+  }
+};
+
+}  // namespace stash::kernels

@@ -1,0 +1,718 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pool/pool.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "tiles/dispatch.hpp"
+#include "encoders/device/device.hpp"
+#include "pool/pool_backward.hpp"
+#include "pool/nchw/pool_bands_backward.hpp"
+#include "pool/nchw/pool_bands_forward.hpp"
+#include "pool/nhwc/pool_coded_strips.hpp"
+#include "pool/nchw/pool_cubes.hpp"
+#include "pool/pool_disjoint.hpp"
+#include "pool/pool_forward.hpp"
+#include "pool/nhwc/pool_last_backward.hpp"
+#include "pool/nhwc/pool_last_forward.hpp"
+#include "pool/nhwc/pool_packed_backward.hpp"
+#include "pool/nchw/pool_pairs.hpp"
+#include "pool/nchw/pool_pieces_backward.hpp"
+#include "pool/nchw/pool_pieces_forward.hpp"
+#include "pool/nchw/pool_stacks_backward.hpp"
+#include "pool/nchw/pool_stacks_forward.hpp"
+#include "pool/nhwc/pool_strips_backward.hpp"
+#include "pool/pool_tiles.hpp"
+
+namespace stash::kernels {
+namespace {
+
+window_axis axis_of(std::int64_t in, std::int64_t out, std::int32_t kernel, std::int32_t stride,
+                    std::int32_t pad, std::int32_t dilation) {
+  // An axis without windows is not divided by their number.
+  return {in,
+          out,
+          kernel,
+          stride,
+          pad,
+          dilation,
+          divisor_of(std::max<std::int64_t>(in, 1)),
+          divisor_of(std::max<std::int64_t>(out, 1)),
+          divisor_of(kernel),
+          divisor_of(stride),
+          divisor_of(dilation)};
+}
+
+/// Whether 32 bits hold all positions and distances of the axis, and sums of two.
+bool fits_32_bits(const window_axis& a) {
+  constexpr std::int64_t most = 1 << 29;
+  return a.in + a.pad < most && (a.kernel - 1) * a.dilation < most && a.stride < most && a.dilation < most;
+}
+
+/// Whether the axis is cut into windows without a rest.
+bool side_by_side(const window_axis& a) {
+  return a.kernel == a.stride && a.pad == 0 && (a.dilation == 1 || a.kernel == 1) && a.in == a.out * a.kernel;
+}
+
+/// Elements from pixel to pixel.
+std::uint64_t pitch_of(const const_tensor_view& map, const pool_window& window) {
+  return window.layout == pool_layout::channels_first ? 1 : static_cast<std::uint64_t>(map.pitch());
+}
+
+/// A layer and the width of its kernels.
+struct pool_call {
+  const char* name;
+  const execution_context& context;
+  pool_job job;
+  unsigned width;
+  bool small;     ///< positions have 32 bits
+  bool disjoint;  ///< windows lie side by side and cover x
+  bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
+  bool cubes;     ///< the same of 2 x 2 x 2
+  bool planes;    ///< there may be kernels for small squares in planes, whose channels come first
+  bool pixels;    ///< the same for pixels with groups of channels
+};
+
+/// Whether rows, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
+/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike; so y
+/// must have all slices.
+bool has_kernels(const pool_job& job) {
+  const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
+  const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0 && d.in == d.out;
+  const bool square = r.kernel == c.kernel && r.stride == c.stride && r.dilation == 1 && c.dilation == 1;
+  const bool known = c.kernel == 3 ? c.stride <= 2 : c.kernel == 2 && c.stride == 2;
+  return flat && square && known && r.pad < r.kernel && c.pad < c.kernel;
+}
+
+/// `maps` are all that the kernel touches.
+pool_call call_of(const char* name, const const_tensor_view& x, const const_tensor_view& y,
+                  std::initializer_list<const_tensor_view> maps, const pool_window& window,
+                  framework_rule rule, const execution_context& context) {
+  pool_call call{name, context, {}, 1, false, false, false, false, false, false};
+  pool_job& job = call.job;
+  const bool first = window.layout == pool_layout::channels_first;
+  const int rank = x.dims.rank();
+  const int rows = rank - (first ? 2 : 3);
+  if (rank == 5) {
+    job.depth = axis_of(x.dims[rows - 1], y.dims[rows - 1], window.kernel_d, window.stride_d,
+                        window.pad_front, window.dilation_d);
+  } else {
+    job.depth = axis_of(1, 1, 1, 1, 0, 1);
+  }
+  job.rows = axis_of(x.dims[rows], y.dims[rows], window.kernel_h, window.stride_h, window.pad_top,
+                     window.dilation_h);
+  job.columns = axis_of(x.dims[rows + 1], y.dims[rows + 1], window.kernel_w, window.stride_w, window.pad_left,
+                        window.dilation_w);
+  job.channels = first ? 1 : static_cast<std::uint64_t>(x.dims.inner());
+  job.x_pitch = pitch_of(x, window);
+  job.y_pitch = pitch_of(y, window);
+  job.type = element_type_of(x.type);
+  job.nan_wins = rule == framework_rule::pytorch;
+
+  const bool aligned = std::all_of(
+      maps.begin(), maps.end(), [](const const_tensor_view& map) { return device_tensor_of(map).vectors; });
+  call.small = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
+  call.disjoint = side_by_side(job.depth) && side_by_side(job.rows) && side_by_side(job.columns);
+  const bool halves = first && call.disjoint && job.rows.kernel == 2 && job.columns.kernel == 2 &&
+                      x.dims.inner() * static_cast<std::int64_t>(size_of(x.type)) % 16 == 0 &&
+                      y.elements() % group_elements == 0;
+  call.pairs = halves && job.depth.kernel == 1;
+  call.cubes = halves && job.depth.kernel == 2;
+  const bool eights = first ? call.pairs || call.cubes : job.channels % group_elements == 0;
+  if (aligned && call.small && eights) call.width = group_elements;
+  call.planes = aligned && call.small && first && call.width == 1 && has_kernels(job);
+  call.pixels = !first && call.width != 1 && has_kernels(job);
+  if (call.planes || call.pixels) job.depth = axis_of(1, 1, 1, 1, 0, 1);
+  const std::uint64_t channel_units = job.channels / call.width;
+  job.by_units = divisor_of(std::max<std::int64_t>(static_cast<std::int64_t>(channel_units), 1));
+  job.x_units = static_cast<std::uint64_t>(x.elements()) / call.width;
+  job.y_units = static_cast<std::uint64_t>(y.elements()) / call.width;
+  return call;
+}
+
+/// Calls body(zero of the element's bits, width, zero of the type of positions).
+template <class Body>
+void with_kernel(dtype type, const pool_call& call, const Body& body) {
+  with_element(type, [&](auto bits) {
+    using one = std::integral_constant<unsigned, 1>;
+    using eight = std::integral_constant<unsigned, group_elements>;
+    if (call.width != 1) return body(bits, eight{}, std::int32_t{});
+    if (call.small) return body(bits, one{}, std::int32_t{});
+    body(bits, one{}, std::int64_t{});
+  });
+}
+
+/// Calls body(size of windows, their distance), both constants.
+template <class Body>
+void with_window(const pool_call& call, const Body& body) {
+  using two = std::integral_constant<unsigned, 2>;
+  using three = std::integral_constant<unsigned, 3>;
+  if (call.job.columns.kernel == 2) return body(two{}, two{});
+  if (call.job.columns.stride == 2) return body(three{}, two{});
+  body(three{}, std::integral_constant<unsigned, 1>{});
+}
+
+/// Calls body(columns before x), a constant.
+template <class Body>
+void with_padding(const pool_call& call, const Body& body) {
+  if (call.job.columns.pad == 0) return body(std::integral_constant<unsigned, 0>{});
+  body(std::integral_constant<unsigned, 1>{});
+}
+
+/// Whether rows are whole pieces, two at a time (pool_pieces.hpp). x has values.
+bool in_pieces(const pool_call& call, dtype type) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
+  const std::uint64_t bytes = width * size_of(type);
+  if (!call.planes || c.kernel != 3 || c.stride != 2 || r.pad > 1 || c.pad > 1 || c.in != 2 * c.out ||
+      bytes % 16 != 0)
+    return false;
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  const std::uint64_t pairs = (height + 3) / 2;
+  return (height + 3) * width < most && call.job.x_units / (height * width) * pairs * (bytes / 16) < most;
+}
+/// Rows [first_row, rows) of every plane, some at a time.
+piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows,
+                         std::int64_t at_a_time) {
+  const pool_job& job = call.job;
+  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t groups = (rows - first_row + at_a_time - 1) / at_a_time;
+  const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
+  const auto planes = static_cast<std::int64_t>(job.x_units) / x_plane;
+  return {divisor_of(pieces),
+          divisor_of(groups),
+          static_cast<std::int32_t>(first_row),
+          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(x_plane),
+          static_cast<std::uint32_t>(y_plane)};
+}
+
+/// Whether rows are whole pieces that follow each other (pool_stacks.hpp). x has values.
+bool in_stacks(const pool_call& call, dtype type) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
+  if (!call.planes || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
+      width * size_of(type) % 16 != 0)
+    return false;
+  constexpr std::uint64_t most = std::uint64_t{1} << 31;
+  return (height + 4) * width < most && call.job.x_units < most * 2;
+}
+/// Strips and stacks that are worth as many threads: with fewer, multiprocessors would wait for others.
+std::uint64_t enough_strips() {
+  return multiprocessors() * tuning::strips_of_multiprocessor;
+}
+
+/// Rows of every plane, of x or y, one stack below the other.
+stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
+  const pool_job& job = call.job;
+  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
+  const std::int64_t planes = static_cast<std::int64_t>(job.x_units) / x_plane;
+  const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
+  constexpr std::int64_t pair = 2;
+  const auto rows_of = [&](std::int64_t groups) { return parts(parts(rows, groups), pair) * pair; };
+  std::int64_t groups = parts(rows, tuning::long_strip_rows);
+  const auto enough = static_cast<std::int64_t>(enough_strips());
+  while (planes * groups * pieces < enough && rows_of(2 * groups) >= tuning::least_strip_rows)
+    groups *= 2;
+  const std::int64_t at_a_time = rows_of(groups);
+  groups = parts(rows, at_a_time);
+  return {divisor_of(pieces),
+          divisor_of(groups),
+          static_cast<std::uint32_t>(at_a_time),
+          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(x_plane),
+          static_cast<std::uint32_t>(y_plane)};
+}
+
+/// Stretches of rows of any length (pool_bands.hpp); none, with no values, if the windows have no bands.
+band_grid bands_of(const pool_call& call, dtype type, bool backward, bool searches = false) {
+  const window_axis &r = call.job.rows, &c = call.job.columns;
+  constexpr std::int64_t most = 1 << 29;  // values of a plane
+  const bool fits =
+      c.stride == 2 ? c.pad <= 1 && r.pad <= 1 : c.pad == 1 && r.pad == 1 && c.in == c.out && r.in == r.out;
+  if (!call.planes || !fits || call.job.x_units == 0 || call.job.y_units == 0 || c.in * r.in >= most ||
+      c.out * r.out >= most)
+    return {};
+  const auto small = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  const band_shape shape{small(c.in),     small(r.in),     small(c.out), small(r.out),
+                         small(c.kernel), small(c.stride), small(r.pad), small(c.pad)};
+  return band_grid_of(shape, call.job.x_units, call.job.y_units, size_of(type), backward, searches);
+}
+std::uint64_t stretches_of(const band_grid& grid, std::uint64_t values) {
+  return (values + grid.block_values - 1) / grid.block_values;
+}
+
+std::uint64_t pool_blocks(std::uint64_t units) {
+  return (units + pool_threads - 1) / pool_threads;
+}
+
+unsigned cell_bits(const pool_window& window) {
+  const std::int32_t cells = window.cells();
+  return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
+}
+
+std::uint64_t plane_bytes(std::int64_t elements, unsigned bits) {
+  return (static_cast<std::uint64_t>(elements) * bits + 127) / 128 * 16;
+}
+
+code_plane plane_of(const encoded_view& view, std::int64_t elements, unsigned bits) {
+  return {static_cast<std::uint8_t*>(view.data), plane_bytes(elements, bits), bits};
+}
+
+/// Values of y, and those that the planes are padded with.
+std::uint64_t padded_values(const tensor_view& y, const pool_planes& planes) {
+  auto values = static_cast<std::uint64_t>(y.elements());
+  for (const code_plane& p : {planes.index, planes.code, planes.gradient}) {
+    if (p.data != nullptr) values = std::max(values, p.bytes / p.bits * group_elements);
+  }
+  return values;
+}
+
+void forward_bands(const pool_call& call, const band_grid& grid, bool relu, const const_tensor_view& x,
+                   const tensor_view& y, const pool_planes& planes) {
+  with_element(x.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), band_threads,
+             pool_forward_bands<decltype(bits), kernel, stride>, call.job, grid, relu,
+             static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+    });
+  });
+}
+
+/// Blocks of the kernels for pairs and cubes.
+std::uint64_t pair_blocks(const pool_call& call, dtype type, std::uint64_t values) {
+  std::uint64_t stretch = 0;
+  with_element(type, [&](auto bits) {
+    using element = decltype(bits);
+    stretch = call.cubes ? cube_places<element>::stretch : pair_places<element>::stretch;
+  });
+  return (values + stretch - 1) / stretch;
+}
+
+void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const piece_grid grid = piece_grid_of(call, x.type, 0, call.job.rows.out, 2);
+  with_element(x.type, [&](auto bits) {
+    with_padding(call, [&](auto pad) {
+      launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+             pool_forward_pieces<decltype(bits), pad>, call.job, grid, relu, static_cast<const void*>(x.data),
+             static_cast<void*>(y.data), planes);
+    });
+  });
+}
+
+void forward_stacks(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const stack_grid grid = stack_grid_of(call, x.type, call.job.rows.out);
+  with_element(x.type, [&](auto bits) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+           pool_forward_stacks<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
+           static_cast<void*>(y.data), planes);
+  });
+}
+
+/// Whether kernels that count in 32 bits take all pixels, and distances in bytes between two.
+bool pixels_fit(const pool_job& job, std::uint64_t size) {
+  const std::uint64_t x_pixels = job.x_units * group_elements / job.channels;
+  const std::uint64_t y_pixels = job.y_units * group_elements / job.channels;
+  return x_pixels >> 31 == 0 && y_pixels >> 31 == 0 && job.y_units >> 32 == 0 &&
+         job.x_pitch * size >> 32 == 0 && job.y_pitch * size >> 32 == 0;
+}
+
+/// False if there are too many pixels, or if they lie too far apart.
+bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                    const pool_planes& planes) {
+  const pool_job& job = call.job;
+  const std::uint64_t size = size_of(x.type), x_pixels = job.x_units * group_elements / job.channels;
+  const auto pieces = job.channels * size / 16;
+  const auto of_rows = static_cast<std::uint64_t>((job.rows.out + paired - 1) / paired);
+  const auto maps = x_pixels / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
+  const std::uint64_t units = maps * of_rows * static_cast<std::uint64_t>(job.columns.out) * pieces;
+  const std::uint64_t x_step = job.x_pitch * size, y_step = job.y_pitch * size;
+  if (units >> 30 != 0 || !pixels_fit(job, size)) return false;
+  const pixel_pairs pairs{divisor_of(static_cast<std::int64_t>(pieces)),
+                          divisor_of(static_cast<std::int64_t>(of_rows)),
+                          static_cast<std::uint32_t>(units),
+                          static_cast<std::uint32_t>(job.channels / group_elements),
+                          static_cast<std::uint32_t>(x_step),
+                          static_cast<std::uint32_t>(y_step)};
+  // A group of padding has as many threads as one of y.
+  const std::uint64_t padding = (padded_values(y, planes) / group_elements - job.y_units) * size / 2;
+  with_element(x.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      launch(call.name, call.context, pool_blocks(units + padding), pool_threads,
+             pool_forward_pixels<decltype(bits), kernel, stride>, job, pairs, relu,
+             static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+    });
+  });
+  return true;
+}
+
+void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+             const pool_planes& planes) {
+  if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_stacks(call, x.type)) return forward_stacks(call, relu, x, y, planes);
+  if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
+  const band_grid bands = bands_of(call, x.type, false);
+  if (bands.block_values > 0) return forward_bands(call, bands, relu, x, y, planes);
+  const std::uint64_t values = padded_values(y, planes);
+  const bool pairs = call.pairs && call.width != 1, cubes = call.cubes && call.width != 1;
+  const std::uint64_t blocks =
+      pairs || cubes ? pair_blocks(call, x.type, values) : pool_blocks(values / call.width);
+  with_kernel(x.type, call, [&](auto bits, auto width, auto p) {
+    const auto kernel = pairs   ? pool_forward_pairs<decltype(bits)>
+                        : cubes ? pool_forward_cubes<decltype(bits)>
+                                : pool_forward<decltype(bits), width, decltype(p)>;
+    launch(call.name, call.context, blocks, pool_threads, kernel, call.job, relu,
+           static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
+  });
+}
+
+template <class Source>
+void backward_pieces(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  const window_axis& rows = call.job.rows;
+  const piece_grid grid = piece_grid_of(call, dx.type, -rows.pad, rows.in, 2 * piece_pairs);
+  with_element(dx.type, [&](auto bits) {
+    with_padding(call, [&](auto pad) {
+      launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+             pool_backward_pieces<decltype(bits), pad, Source>, call.job, grid,
+             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+    });
+  });
+}
+
+template <class Source>
+void backward_bands(const pool_call& call, const band_grid& grid, const const_tensor_view& dy,
+                    const Source& source, const tensor_view& dx) {
+  with_element(dx.type, [&](auto bits) {
+    with_window(call, [&](auto kernel, auto stride) {
+      launch(call.name, call.context, stretches_of(grid, grid.values), band_threads,
+             pool_backward_bands<decltype(bits), kernel, stride, Source>, call.job, grid,
+             static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+    });
+  });
+}
+
+template <class Source>
+void backward_stacks(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  const stack_grid grid = stack_grid_of(call, dx.type, call.job.rows.in);
+  with_element(dx.type, [&](auto bits) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
+           pool_backward_stacks<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
+           source, static_cast<void*>(dx.data));
+  });
+}
+
+/// False if there are too many pixels, or if they lie too far apart.
+bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+                     const tensor_view& dx) {
+  constexpr std::int64_t side = 2;
+  const window_axis &rows = call.job.rows, &columns = call.job.columns;
+  const auto before = [](const window_axis& a) { return static_cast<std::int32_t>(a.pad % a.stride); };
+  const auto blocks_of = [&](const window_axis& a) { return (a.in + before(a) + side - 1) / side; };
+  const std::uint64_t maps = call.job.x_units / static_cast<std::uint64_t>(rows.in * columns.in);
+  const std::uint64_t units = maps * static_cast<std::uint64_t>(blocks_of(rows) * blocks_of(columns));
+  const auto run = [&](const auto& kernel, const auto& blocks) {
+    launch(call.name, call.context, pool_blocks(units), pool_threads, kernel, call.job, blocks,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  const divisor by_rows = divisor_of(blocks_of(rows)), by_columns = divisor_of(blocks_of(columns));
+  const std::uint64_t size = size_of(dx.type);
+  if (size == 2) {
+    if (units >> 31 != 0 || !pixels_fit(call.job, size)) return false;
+    run(pool_backward_packed,
+        packed_blocks{call.job.by_units, by_rows, by_columns, -before(rows), -before(columns),
+                      static_cast<std::uint32_t>(units), static_cast<std::uint32_t>(call.job.x_pitch * size),
+                      static_cast<std::uint32_t>(call.job.y_pitch * size)});
+    return true;
+  }
+  const pixel_blocks blocks{by_rows, by_columns, -before(rows), -before(columns), units};
+  run(pool_backward_pixels, blocks);
+  return true;
+}
+
+/// How many pieces of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
+/// that most of what is beside a strip is the same block's.
+std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
+  constexpr std::uint64_t most = 32, least = 8;
+  for (std::uint64_t count = std::min(pieces, most); count >= least; --count) {
+    if (pieces % count == 0) return count;
+  }
+  return pieces;
+}
+
+/// False if there are too many pixels, or if they lie too far apart.
+template <class Bits, unsigned Stride, class Source>
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                     const tensor_view& dx) {
+  constexpr bool coded = !std::is_same_v<Source, searched_winners>;
+  constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
+  const pool_job& job = call.job;
+  const window_axis &rows = job.rows, &columns = job.columns;
+  const auto before = [](const window_axis& a) { return static_cast<std::uint64_t>(a.pad) % stride; };
+  const auto parts = [](std::uint64_t all, std::uint64_t most) { return (all + most - 1) / most; };
+  const auto length = [](std::int64_t in) { return static_cast<std::uint64_t>(in); };
+  const std::uint64_t pieces = job.channels / piece_elements<Bits>;
+  const std::uint64_t windows = parts(length(rows.in) + before(rows), stride);
+  const std::uint64_t strips =
+      parts(length(columns.in) + before(columns), coded ? coded_columns : strip_columns<Bits, Stride>);
+  const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
+  const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
+  const std::uint64_t enough = enough_strips();
+  std::uint64_t groups = parts(windows, (coded ? tuning::long_strip_rows : tuning::strip_rows) / stride);
+  while (units(groups) < enough && parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
+    groups *= 2;
+  const std::uint64_t steps = parts(windows, groups);
+  groups = parts(windows, steps);
+
+  const auto row_bytes = [&](std::int64_t pixels, std::uint64_t pitch) {
+    return length(pixels) * pitch * size;
+  };
+  const std::uint64_t dx_row = row_bytes(columns.in, job.x_pitch);
+  const std::uint64_t y_row = row_bytes(columns.out, job.y_pitch);
+  // Winners are found in rows of x, or are codes of half a byte.
+  std::uint64_t from_row = length(columns.out) * job.channels / 2, from_step = job.channels / 2;
+  if constexpr (!coded) {
+    from_row = row_bytes(columns.in, source.x_pitch);
+    from_step = source.x_pitch * size;
+  }
+  if (units(groups) >> 31 != 0 || (from_row | from_step | dx_row | y_row) >> 32 != 0 ||
+      !pixels_fit(job, size))
+    return false;
+  const auto map_of = [](std::uint64_t row, std::uint64_t step) {
+    return strip_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
+  };
+  const std::uint64_t beside = neighbouring_pieces(pieces);
+  const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
+  static_assert(tuning::strip_rows <= 32 && tuning::long_strip_rows <= 32);
+  const strip_grid grid{by(beside),
+                        by(strips),
+                        by(pieces / beside),
+                        by(groups),
+                        -static_cast<std::int32_t>(before(rows)),
+                        -static_cast<std::int32_t>(before(columns)),
+                        static_cast<std::uint32_t>(steps),
+                        static_cast<std::uint32_t>(units(groups)),
+                        map_of(from_row, from_step),
+                        map_of(dx_row, job.x_pitch * size),
+                        map_of(y_row, job.y_pitch * size)};
+  const auto run = [&](const auto& kernel) {
+    launch(call.name, call.context, pool_blocks(grid.units), pool_threads, kernel, job, grid,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
+  };
+  if constexpr (coded) {
+    run(pool_backward_coded_strips<Bits, Source>);
+  } else {
+    run(pool_backward_strips<Bits, Stride>);
+  }
+  return true;
+}
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
+                     const tensor_view& dx) {
+  bool done = false;
+  with_element(dx.type, [&](auto bits) {
+    using element = decltype(bits);
+    done = call.job.columns.stride == 1 ? backward_strips<element, 1>(call, dy, source, dx)
+                                        : backward_strips<element, 2>(call, dy, source, dx);
+  });
+  return done;
+}
+
+bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+                           const tensor_view& dx) {
+  bool done = false;
+  with_element(dx.type, [&](auto bits) {
+    using element = decltype(bits);
+    done = source.passing == pass_source::plane
+               ? backward_strips<element, 1>(call, dy, plane_winners{source}, dx)
+               : backward_strips<element, 1>(call, dy, source, dx);
+  });
+  return done;
+}
+
+template <class Source>
+void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
+              const tensor_view& dx) {
+  constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
+  const bool has_values = dx.elements() > 0 && dy.elements() > 0;
+  const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
+  const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
+  if constexpr (std::is_same_v<Source, searched_winners>) {
+    if (pieces) return backward_pieces(call, dy, source, dx);
+    if (stacks) return backward_stacks(call, dy, source, dx);
+    const band_grid bands = bands_of(call, dx.type, true, true);
+    if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
+    if (pixels && backward_strips(call, dy, source, dx)) return;
+  }
+  if constexpr (std::is_same_v<Source, encoded_winners>) {
+    const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
+    if (pieces && source.passing == pass_source::plane)
+      return backward_pieces(call, dy, plane_winners{source}, dx);
+    if (pieces && !looks) return backward_pieces(call, dy, source, dx);
+    if (stacks && !looks && source.passing != pass_source::plane)
+      return backward_stacks(call, dy, source, dx);
+    const band_grid bands = bands_of(call, dx.type, true);
+    if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
+    if (pixels && !looks &&
+        (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)
+                                      : backward_pixels(call, dy, source, dx)))
+      return;
+  }
+  const auto run = [&](std::uint64_t blocks, const auto& kernel) {
+    launch(call.name, call.context, blocks, pool_threads, kernel, call.job, static_cast<const void*>(dy.data),
+           source, static_cast<void*>(dx.data));
+  };
+  with_kernel(dx.type, call, [&](auto bits, auto width, auto p) {
+    using element = decltype(bits);
+    if (call.width == 1 || !call.disjoint)
+      return run(pool_blocks(call.job.x_units), pool_backward<element, width, decltype(p), Source>);
+    if constexpr (has_pairs) {
+      if (call.pairs || call.cubes) {
+        return run(pair_blocks(call, dx.type, static_cast<std::uint64_t>(dy.elements())),
+                   call.pairs ? pool_backward_pairs<element, Source> : pool_backward_cubes<element, Source>);
+      }
+    }
+    run(pool_blocks(call.job.y_units), pool_backward_disjoint<element, Source>);
+  });
+}
+
+/// Kernels that take any layout.
+pool_call without_pairs(pool_call call, const const_tensor_view& x, const const_tensor_view& y) {
+  if ((!call.pairs && !call.cubes) || call.width == 1) return call;
+  call.pairs = call.cubes = false;
+  call.width = 1;
+  call.job.by_units = divisor_of(static_cast<std::int64_t>(call.job.channels));
+  call.job.x_units = static_cast<std::uint64_t>(x.elements());
+  call.job.y_units = static_cast<std::uint64_t>(y.elements());
+  return call;
+}
+
+encoded_winners winners_of(const const_encoded_view& cells, const pool_window& window) {
+  encoded_winners w{};
+  w.cells = static_cast<const std::uint8_t*>(cells.data);
+  w.bits = cell_bits(window);
+  w.report = cells.report;
+  return w;
+}
+
+/// Winners from window_index, signs from the dense pooled output.
+encoded_winners winners_of(const const_encoded_view& index, const const_tensor_view& y,
+                           const pool_window& window) {
+  encoded_winners w = winners_of(index, window);
+  w.passing = pass_source::dense;
+  w.y = y.data;
+  w.y_pitch = pitch_of(y, window);
+  return w;
+}
+
+}  // namespace
+}  // namespace stash::kernels
+
+namespace stash::detail::device {
+
+using namespace stash::kernels;
+
+namespace {
+constexpr const char* backward_name = "max_pool_backward";
+constexpr const char* relu_backward_name = "relu_max_pool_backward";
+}  // namespace
+
+void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                      const encoded_view& index, framework_rule rule, const execution_context& context) {
+  pool_planes planes;
+  if (index.data != nullptr) planes.index = plane_of(index, y.elements(), cell_bits(window));
+  planes.index_report = index.report;
+  forward(call_of("max_pool_forward", x, y, {x, y}, window, rule, context), false, x, y, planes);
+}
+
+void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index, const tensor_view& dx,
+                       const pool_window& window, const execution_context& context) {
+  const pool_call call =
+      call_of(backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
+  backward(call, dy, winners_of(index, window), dx);
+}
+
+void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                       const pool_window& window, framework_rule rule, const execution_context& context) {
+  const pool_call call = call_of(backward_name, dx, dy, {dx, dy, x}, window, rule, context);
+  backward(call, dy, searched_winners{x.data, pitch_of(x, window), false}, dx);
+}
+
+void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                           const encoded_view& code, const encoded_view& index, framework_rule rule,
+                           const execution_context& context) {
+  const std::int64_t elements = y.elements();
+  pool_planes planes;
+  if (index.data != nullptr) planes.index = plane_of(index, elements, cell_bits(window));
+  if (code.data != nullptr) planes.code = plane_of(code, elements, cell_bits(window));
+  if (planes.code.bits == 2) {
+    planes.gradient = {planes.code.data + planes.code.bytes, plane_bytes(elements, 1), 1};
+  }
+  planes.index_report = index.report;
+  planes.code_report = code.report;
+  forward(call_of("relu_max_pool_forward", x, y, {x, y}, window, rule, context), true, x, y, planes);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+                            const tensor_view& dx, const pool_window& window,
+                            const execution_context& context) {
+  const pool_call call =
+      call_of(relu_backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
+  encoded_winners w = winners_of(code, window);
+  w.cell_needs_pass = true;
+  w.passing = pass_source::code;
+  if (w.bits == 2) {
+    w.passing = pass_source::plane;
+    w.plane = w.cells + plane_bytes(dy.elements(), w.bits);
+  }
+  backward(call, dy, w, dx);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const encoding& y_encoding, const const_encoded_view& y_stash,
+                            const tensor_view& dx, const pool_window& window, framework_rule rule,
+                            const execution_context& context) {
+  const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy}, window, rule, context);
+  if (y_encoding.kind == encoding_kind::raw) {
+    const const_tensor_view y{y_stash.data, dy.type, memory_space::device, dy.dims, 0};
+    return backward(call, dy, winners_of(index, y, window), dx);
+  }
+  if (y_encoding.kind == encoding_kind::bitmap || y_encoding.kind == encoding_kind::csr) {
+    const const_tensor_view shape_of{nullptr, dy.type, memory_space::device, shape{dy.elements()}, 0};
+    const tiled_winners w{winners_of(index, window), device_tiles_of(y_encoding, shape_of, y_stash),
+                          y_encoding.kind == encoding_kind::csr};
+    return backward(without_pairs(call, dx, dy), dy, w, dx);
+  }
+  encoded_winners w = winners_of(index, window);
+  if (y_encoding.kind == encoding_kind::sign_mask) {
+    w.passing = pass_source::plane;
+    w.plane = static_cast<const std::uint8_t*>(y_stash.data);
+  } else {
+    w.passing = pass_source::cast;
+    w.cast = device_cast_of(y_encoding, dy.type, static_cast<std::uint64_t>(dy.elements()), y_stash.data);
+    with_code_size(y_encoding.values, [&](auto bits, auto scaled) {
+      w.cast_bits = bits;
+      w.cast_scaled = scaled;
+    });
+  }
+  backward(call, dy, w, dx);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
+                            framework_rule rule, const execution_context& context) {
+  const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, y}, window, rule, context);
+  backward(call, dy, winners_of(index, y, window), dx);
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                            const pool_window& window, framework_rule rule,
+                            const execution_context& context) {
+  const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, x}, window, rule, context);
+  backward(call, dy, searched_winners{x.data, pitch_of(x, window), true}, dx);
+}
+
+}  // namespace stash::detail::device

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "encoders/detail.hpp"
+#include "encoders/format/codecs.hpp"
+#include "encoders/format/run_loops.hpp"
+#include "encoders/format/values.hpp"
+
+namespace stash::detail {
+namespace {
+
+/// Where the parts of a run lie. Without scales `scales` means nothing.
+struct run_place {
+  std::size_t scales, elements;
+};
+
+run_place place_of_run(const value_codec& codec, std::int64_t elements, std::int64_t first) noexcept {
+  return {codec.scale_bytes(first), pad16(codec.scale_bytes(elements)) + codec.element_bytes(first)};
+}
+
+/// finish() runs on each thread behind its runs.
+template <class Body, class Finish>
+void for_each_cast_run(const value_codec& codec, std::int64_t elements, const execution_context& context,
+                       const Body& body, const Finish& finish) {
+  const std::int64_t run = cast_run_elements(codec);
+  parallel_for(context, (elements + run - 1) / run, 32, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r)
+      body(r * run, std::min(run, elements - r * run));
+    finish();
+  });
+}
+
+}  // namespace
+
+std::size_t cast_bytes(const value_codec& codec, std::int64_t elements) noexcept {
+  return pad16(codec.scale_bytes(elements)) + pad16(codec.element_bytes(elements));
+}
+
+void encode_cast(const value_codec& codec, const const_tensor_view& input, std::uint8_t* stored,
+                 const execution_context& context) {
+  const std::int64_t elements = input.elements();
+  const destination to = destination_of_smaller(elements);
+  const auto store_run = [&](std::int64_t first, std::int64_t length) {
+    alignas(run_alignment) float buffer[tile_elements];
+    const run_place at = place_of_run(codec, elements, first);
+    codec.store(read_values(input, first, length, buffer), length, stored + at.scales, stored + at.elements,
+                to);
+  };
+  for_each_cast_run(codec, elements, context, store_run, [&] { finish_streams(to); });
+  const std::size_t scales = codec.scale_bytes(elements);
+  std::memset(stored + scales, 0, pad16(scales) - scales);
+  pad_payload(stored + pad16(scales), codec.element_bytes(elements));
+}
+
+void load_cast_run(const value_codec& codec, const std::uint8_t* stored, std::int64_t elements,
+                   std::int64_t first, std::int64_t length, float* values, destination to) noexcept {
+  const run_place at = place_of_run(codec, elements, first);
+  codec.load(stored + at.scales, stored + at.elements, length, values, to);
+}
+
+void decode_cast(const value_codec& codec, const std::uint8_t* stored, const tensor_view& output,
+                 const execution_context& context) {
+  const std::int64_t elements = output.elements();
+  const value_output values(output, rounding::stored, context);
+  const auto load_run = [&](std::int64_t first, std::int64_t length) {
+    values.fill(first, length, [&](float* to, destination where) {
+      load_cast_run(codec, stored, elements, first, length, to, where);
+    });
+  };
+  for_each_cast_run(codec, elements, context, load_run, [&] { values.finish(); });
+}
+
+}  // namespace stash::detail

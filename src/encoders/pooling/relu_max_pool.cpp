@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "encoders/apart.hpp"
+#include "encoders/device/device.hpp"
+#include "encoders/layers/sign_source.hpp"
+#include "encoders/pooling/pool_backward.hpp"
+#include "encoders/pooling/pool_general_backward.hpp"
+#include "encoders/public_call.hpp"
+#include "stash/pool.hpp"
+
+namespace stash {
+namespace {
+
+using namespace detail;
+
+constexpr std::string_view backward_name = "relu_max_pool_backward";
+
+/// Where the parts of relu_pool lie.
+struct code_layout {
+  int bits;                 ///< of a cell or code
+  std::size_t first_plane;  ///< bytes
+  std::size_t bytes;        ///< of both planes
+
+  bool has_gradient_plane() const noexcept { return bytes != first_plane; }
+};
+
+code_layout checked_code_layout(std::string_view function, std::int64_t cells, std::int64_t elements) {
+  constexpr std::int64_t most = no_gradient_code;
+  if (cells > most) {
+    fail(errc::unsupported, function, "window", fmt::format("at most {} cells for relu_pool", most),
+         fmt::format("{}", cells));
+  }
+  const int bits = cell_bits(cells);
+  const std::size_t first = plane_bytes(elements, bits);
+  return {bits, first, bits == 2 ? first + plane_bytes(elements, 1) : first};
+}
+
+/// Winners and signs from relu_pool.
+class code_source {
+ public:
+  code_source(const const_encoded_view& code, const code_layout& layout)
+      : plane_(static_cast<const std::uint8_t*>(code.data)),
+        gradient_(layout.has_gradient_plane() ? plane_ + layout.first_plane : nullptr),
+        bits_(layout.bits) {}
+
+  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
+    const std::int64_t count = run.count();
+    const std::uint8_t* cells = unpack_cells(plane_, bits_, run.first, count, buffers.cells.data());
+    if (gradient_ == nullptr) return {cells, nullptr, true};
+    const std::uint8_t* passes = unpack_flags(gradient_, run.first, count, buffers.flags.data());
+    std::uint8_t* codes = buffers.cells.data() + (cells - buffers.cells.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      codes[i] = static_cast<std::uint8_t>(codes[i] | ((passes[i] - 1) & no_gradient_code));
+    return {codes, nullptr, true};
+  }
+
+ private:
+  const std::uint8_t* plane_;
+  const std::uint8_t* gradient_;
+  int bits_;
+};
+
+/// Winners from window_index, signs from an encoded pooled output.
+class stash_source {
+ public:
+  stash_source(const index_source& index, const map_stash& y) : index_(index), y_(&y) {}
+
+  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
+    run_cells winners = index_.load(run, buffers);
+    std::int64_t done = 0;
+    while (done < run.count()) {
+      const std::int64_t at = (run.first + done) % tile_elements;
+      const std::int64_t part = std::min(run.count() - done, tile_elements - at);
+      read_tile((run.first + done) / tile_elements);
+      std::memcpy(buffers.flags.data() + done, flags_.data() + at, static_cast<std::size_t>(part));
+      done += part;
+    }
+    pack_flags(buffers.flags.data(), run.count(), buffers.passes.data());
+    winners.passes = buffers.passes.data();
+    return winners;
+  }
+
+ private:
+  /// Runs are not cut like tiles, and most of them follow one another, so the last tile is kept.
+  void read_tile(std::int64_t tile) {
+    if (tile == tile_) return;
+    const std::int64_t length = std::min(tile_elements, y_->elements - tile * tile_elements);
+    std::uint8_t buffer[tile_elements / 8];
+    spread_bits(read_pass_bits(*y_, tile, length, buffer), length, flags_.data());
+    tile_ = tile;
+  }
+
+  index_source index_;
+  const map_stash* y_;
+  std::int64_t tile_ = -1;
+  std::array<std::uint8_t, tile_elements> flags_;
+};
+
+/// Checks the views, and runs body(shape, backward) with the shape and loops that the layout needs. On a
+/// device `backward` is `by_device`, whatever source the body gives it.
+template <class ByDevice, class Body>
+void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_window& window,
+                const execution_context& context, const ByDevice& by_device, const Body& body) {
+  check_context(backward_name, context);
+  if (on_device(context)) {
+    const general_shape s = check_general_pool(backward_name, "dx", dx, "dy", dy, window, context.space);
+    body(s, [&](const auto&, std::uint32_t&) { by_device(); });
+  } else if (is_general(window, dx)) {
+    const general_shape s = check_general_pool(backward_name, "dx", dx, "dy", dy, window);
+    body(s, [&](const auto& source, std::uint32_t& status) {
+      general_pool_backward(s, dy, source, dx, status, context);
+    });
+  } else {
+    const pool_shape s = check_pool(backward_name, "dx", dx, "dy", dy, window);
+    body(s, [&](const auto& source, std::uint32_t& status) {
+      pool_backward(s, dy, source, dx, status, context);
+    });
+  }
+}
+
+// What a shape's loops take to find winners again.
+
+search_source search_in(const pool_shape& s, const const_tensor_view& x, framework_rule rule) {
+  return {s, x, rule, true};
+}
+general_search_source search_in(const general_shape& s, const const_tensor_view& x, framework_rule rule) {
+  return {s, x, rule, true};
+}
+
+}  // namespace
+
+void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
+                           const encoded_view& code, const encoded_view& index, framework_rule rule,
+                           const execution_context& context) try {
+  constexpr std::string_view function = "relu_max_pool_forward";
+  check_context(function, context);
+  check_rule(function, rule);
+  const std::int64_t elements = y.elements();
+  pool_planes planes;
+  code_layout layout{};
+  const auto want_planes = [&](std::int64_t cells) {
+    if (code.data != nullptr) {
+      layout = checked_code_layout(function, cells, elements);
+      check_encoded(function, "code", code, layout.bytes);
+      planes.code = static_cast<std::uint8_t*>(code.data);
+      planes.code_bits = layout.bits;
+      if (layout.has_gradient_plane()) planes.gradient = planes.code + layout.first_plane;
+    }
+    if (index.data != nullptr) set_index_plane(function, index, cells, elements, planes);
+    call_memory(function)
+        .reads("x", x)
+        .writes("y", y)
+        .writes("code", code, layout.bytes)
+        .writes("index", index, plane_bytes(elements, planes.index_bits));
+  };
+  if (on_device(context)) {
+    want_planes(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
+    return device::relu_max_pool_forward(x, y, window, code, index, rule, context);
+  }
+  if (is_general(window, x)) {
+    const general_shape s = check_general_pool(function, "x", x, "y", y, window);
+    want_planes(s.cells());
+    general_pool_forward(true, s, x, y, planes, rule, context);
+  } else {
+    const pool_shape s = check_pool(function, "x", x, "y", y, window);
+    want_planes(s.cells());
+    pool_forward(true, s, x, y, planes, rule, context);
+  }
+  if (code.data != nullptr) add(code.report->slot_bytes, layout.bytes);
+  if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(elements, planes.index_bits));
+} catch (...) {
+  detail::rethrow("relu_max_pool_forward");
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& code,
+                            const tensor_view& dx, const pool_window& window,
+                            const execution_context& context) try {
+  const auto by_device = [&] { device::relu_max_pool_backward(dy, code, dx, window, context); };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
+    const code_layout layout = checked_code_layout(backward_name, s.cells(), dy.elements());
+    check_encoded(backward_name, "code", code, layout.bytes);
+    call_memory(backward_name).reads("dy", dy).reads("code", code, layout.bytes).writes("dx", dx);
+    backward(code_source(code, layout), code.report->status);
+  });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const encoding& y_encoding, const const_encoded_view& y_stash,
+                            const tensor_view& dx, const pool_window& window, framework_rule rule,
+                            const execution_context& context) try {
+  const auto by_device = [&] {
+    device::relu_max_pool_backward(dy, index, y_encoding, y_stash, dx, window, rule, context);
+  };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
+    check_rule(backward_name, rule);
+    const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
+    check_sign_source(backward_name, y, context.space);
+    call_memory memory(backward_name);
+    memory.reads("dy", dy).reads("index", index, plane_bytes(dy.elements(), cell_bits(s.cells())));
+    add_stash(memory, y).writes("dx", dx);
+    backward(stash_source(winners, y), index.report->status);
+  });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
+                            const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
+                            framework_rule rule, const execution_context& context) try {
+  const auto by_device = [&] { device::relu_max_pool_backward(dy, index, y, dx, window, rule, context); };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
+    check_rule(backward_name, rule);
+    check_same_shape(backward_name, "y", y, "dy", dy, window, context.space);
+    const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    call_memory(backward_name)
+        .reads("dy", dy)
+        .reads("index", index, plane_bytes(dy.elements(), cell_bits(s.cells())))
+        .reads("y", y)
+        .writes("dx", dx);
+    backward(dense_source(winners, y, rule), index.report->status);
+  });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
+}
+
+void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
+                            const pool_window& window, framework_rule rule,
+                            const execution_context& context) try {
+  const auto by_device = [&] { device::relu_max_pool_backward(dy, x, dx, window, rule, context); };
+  with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
+    check_rule(backward_name, rule);
+    check_same_shape(backward_name, "x", x, "dx", dx, window, context.space);
+    checked_index_bits(backward_name, s.cells());
+    call_memory(backward_name).reads("dy", dy).reads("x", x).writes("dx", dx);
+    std::uint32_t never_set = 0;
+    backward(search_in(s, x, rule), never_set);
+  });
+} catch (...) {
+  detail::rethrow("relu_max_pool_backward");
+}
+
+}  // namespace stash

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/graph/cost.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace stash::planner {
+namespace {
+
+double bytes_ms(double bytes, double share, const machine& m) {
+  return 1e3 * bytes / (m.memory_bytes_per_second * share);
+}
+
+std::int64_t elements(const graph& g, const tensor_ref& r) {
+  const storage& s = g.at(r.storage);
+  const std::int64_t all = s.elements(g.batch);
+  return r.whole() || s.shape.empty() ? all : all / s.shape.back() * r.channels;
+}
+
+double sliced_bytes(const graph& g, const tensor_ref& r) {
+  return static_cast<double>(elements(g, r)) * static_cast<double>(size_of(g.at(r.storage).type));
+}
+
+double all_bytes(const graph& g, const op& o) {
+  double sum = 0.0;
+  for (const auto* refs : {&o.inputs, &o.outputs}) {
+    for (const tensor_ref& r : *refs)
+      sum += sliced_bytes(g, r);
+  }
+  for (const auto* ids : {&o.parameters, &o.parameters_written}) {
+    for (const storage_id s : *ids)
+      sum += static_cast<double>(g.at(s).bytes(g.batch));
+  }
+  if (!o.alternatives.empty()) {
+    for (const stash_read& r : o.alternatives.front().reads)
+      sum += sliced_bytes(g, r.slice);
+  }
+  return sum;
+}
+
+double produced_bytes(const graph& g, const op& o) {
+  double sum = 0.0;
+  for (const tensor_ref& r : o.outputs)
+    sum += sliced_bytes(g, r);
+  for (const storage_id s : o.parameters_written)
+    sum += static_cast<double>(g.at(s).bytes(g.batch));
+  return sum;
+}
+
+double codec_share(encoding_kind kind, const machine& m) {
+  switch (kind) {
+    case encoding_kind::bitmap:
+    case encoding_kind::csr:
+      return m.sparse_share;
+    case encoding_kind::cast:
+      return m.cast_share;
+    default:
+      return m.mask_share;
+  }
+}
+
+double codec_ms(const encoding& stored, std::int64_t dense, std::int64_t kept, const machine& m) {
+  if (m.pinned) return 1e3 * m.codec_factor * static_cast<double>(dense) / m.memory_bytes_per_second;
+  return 1e3 * m.op_latency_seconds +
+         bytes_ms(static_cast<double>(dense + kept), codec_share(stored.kind, m), m);
+}
+
+}  // namespace
+
+double flops_of(const graph& g, const op& o) {
+  if (o.flops > 0.0) return o.flops;
+  // Every product of a convolution's or dense layer's forward pass happens once in each backward op too.
+  const op* f = &o;
+  switch (o.kind) {
+    case op_kind::conv2d_backward_weights:
+    case op_kind::conv2d_backward_data:
+    case op_kind::dense_backward_weights:
+    case op_kind::dense_backward_data:
+      f = &g.op_at(o.forward_op);
+      break;
+    case op_kind::conv2d:
+    case op_kind::dense:
+      break;
+    default:
+      return 0.0;
+  }
+  const double outputs = static_cast<double>(elements(g, f->outputs[0]));
+  const storage& weight = g.at(f->parameters[0]);
+  const double per_output = static_cast<double>(weight.elements(1)) / static_cast<double>(weight.shape[0]);
+  return 2.0 * outputs * per_output;
+}
+
+double op_ms(const graph& g, const op& o, const machine& m) {
+  if (m.pinned) {
+    const double ms = 1e3 * m.produced_factor * produced_bytes(g, o) / m.memory_bytes_per_second;
+    const bool product = o.stage == op_stage::forward && flops_of(g, o) > 0.0;
+    return std::max(1e3 * m.op_latency_seconds, ms * (product ? m.compute_factor : 1.0));
+  }
+  if (o.seconds) return 1e3 * *o.seconds;
+  const double compute = 1e3 * flops_of(g, o) / m.flops_per_second;
+  return 1e3 * m.op_latency_seconds + std::max(compute, bytes_ms(all_bytes(g, o), m.elementwise_share, m));
+}
+
+double alternative_ms(const stash_alternative& a, const machine& m) {
+  return m.pinned || a.flops == 0.0 ? 0.0 : 1e3 * a.flops / m.flops_per_second;
+}
+
+double encode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t stored_bytes,
+                 const machine& m) {
+  return codec_ms(stored, dense_bytes, stored_bytes, m);
+}
+
+double decode_ms(const encoding& stored, std::int64_t dense_bytes, std::int64_t stored_bytes,
+                 const machine& m) {
+  return codec_ms(stored, dense_bytes, stored_bytes, m);
+}
+
+double recompute_ms(const graph& g, const recompute_rule& r, const machine& m) {
+  return op_ms(g, g.op_at(r.forward_op), m);
+}
+
+}  // namespace stash::planner

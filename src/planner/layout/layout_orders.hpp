@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Orders in which the parts of the layout solver look at items.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planner/layout/layout_instance.hpp"
+
+namespace stash::planner::placing {
+
+using order = std::vector<std::uint32_t>;  ///< item numbers
+
+/// Reproducible on every platform, unlike the distributions of <random>.
+class random_numbers {
+ public:
+  std::size_t below(std::size_t bound) noexcept;
+
+ private:
+  std::uint64_t state_ = 7;
+};
+
+class orders {
+ public:
+  explicit orders(const instance& problem);
+
+  /// For placing one after the other, the most promising first.
+  std::vector<order> for_placing() const;
+  /// One of them.
+  order for_placing(std::size_t number) const;
+  /// For the exact search. The first `plain()` are sorted by properties; those behind them by the same, each
+  /// shaken at random.
+  order for_search(std::size_t number, random_numbers& random) const;
+  static std::size_t plain();
+
+ private:
+  enum key : std::uint8_t { total, lifetime, sections, area, size, conflicts, late, early, mean, keys };
+  struct pair_of_keys {
+    key first;
+    key second;
+  };
+
+  order by(pair_of_keys sorted_by, const std::vector<double>& factor) const;
+
+  static const std::vector<pair_of_keys> placing_keys, search_keys;
+  const instance& problem_;
+  std::vector<double> values_[keys];
+};
+
+}  // namespace stash::planner::placing

@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/memory/options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "planner/graph/cost.hpp"
+#include "planner/graph/needs.hpp"
+#include "stash/error.hpp"
+#include "stash/message.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+constexpr std::size_t largest_number_of_combinations = 4000;
+
+// Storages that must be decided together get one representative.
+class groups {
+ public:
+  explicit groups(std::size_t n) : parent_(n) { std::iota(parent_.begin(), parent_.end(), 0); }
+  storage_id root(storage_id s) {
+    while (parent_[index(s)] != s)
+      s = parent_[index(s)] = parent_[index(parent_[index(s)])];
+    return s;
+  }
+  void join(storage_id a, storage_id b) {
+    a = root(a);
+    b = root(b);
+    parent_[index(std::max(a, b))] = std::min(a, b);
+  }
+
+ private:
+  std::vector<storage_id> parent_;
+};
+
+bool has(const std::vector<reader>& readers, need what) {
+  return std::any_of(readers.begin(), readers.end(), [what](const reader& r) { return r.what == what; });
+}
+
+class enumerator {
+ public:
+  enumerator(const graph& g, const plan_options& options, double margin)
+      : g_(g),
+        options_(options),
+        margin_(margin),
+        recompute_source_(g.storages.size(), -1),
+        gated_(g.storages.size(), false) {
+    for (const recompute_rule& r : g.recompute) {
+      recompute_source_[index(r.target)] = r.source;
+      gated_[index(r.target)] = g_.op_at(r.forward_op).kind == op_kind::batch_norm;
+    }
+  }
+
+  option_set run() {
+    option_set set;
+    set.fixed_readers.resize(g_.storages.size());
+    groups joined(g_.storages.size());
+    std::vector<bool> stashed(g_.storages.size(), false);
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      const op& o = g_.ops[i];
+      storage_id first = -1;
+      for (const stash_alternative& a : o.alternatives) {
+        for (const stash_read& r : a.reads) {
+          stashed[index(r.storage)] = true;
+          if (o.alternatives.size() == 1) {
+            set.fixed_readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
+          } else if (first < 0) {
+            first = r.storage;
+          } else {
+            joined.join(first, r.storage);
+          }
+        }
+      }
+    }
+    for (const recompute_rule& r : g_.recompute) {
+      if (stashed[index(r.target)] && stashed[index(r.source)]) joined.join(r.target, r.source);
+    }
+    std::vector<std::int32_t> component_of(g_.storages.size(), -1);
+    for (std::size_t s = 0; s < g_.storages.size(); ++s) {
+      if (!stashed[s]) continue;
+      const storage_id root = joined.root(static_cast<storage_id>(s));
+      if (component_of[index(root)] < 0) {
+        component_of[index(root)] = static_cast<std::int32_t>(set.components.size());
+        set.components.emplace_back();
+      }
+      set.components[index(component_of[index(root)])].storages.push_back(static_cast<storage_id>(s));
+    }
+    for (std::size_t i = 0; i < g_.ops.size(); ++i) {
+      if (g_.ops[i].alternatives.size() < 2) continue;
+      for (const stash_alternative& a : g_.ops[i].alternatives) {
+        if (a.reads.empty()) continue;
+        set.components[index(component_of[index(joined.root(a.reads[0].storage))])].ops.push_back(
+            static_cast<op_id>(i));
+        break;
+      }
+    }
+    bool force_used = options_.force.empty();
+    for (component& c : set.components) {
+      enumerate(c, set.fixed_readers);
+      if (c.configurations.empty()) {
+        throw error(errc::invalid_argument,
+                    fmt::format("make_plan: tensors: expected rules that leave a legal form for {}, got none",
+                                shortened(g_.at(c.storages.front()).name)));
+      }
+      force_used = keep_forced(c) || force_used;
+      if (options_.model && options_.model->pinned) keep_pinned(c);
+      drop_dominated(c);
+    }
+    if (!force_used) {
+      throw error(
+          errc::invalid_argument,
+          fmt::format(
+              "make_plan: force: expected an encoding that is legal for some storage of {} under policy "
+              "{}, got {}",
+              shortened(g_.name), to_string(options_.chosen_policy), shortened(options_.force)));
+    }
+    return set;
+  }
+
+ private:
+  void enumerate(component& c, const std::vector<std::vector<reader>>& fixed) {
+    std::vector<std::vector<std::int32_t>> allowed;
+    for (const op_id id : c.ops) {
+      const op& o = g_.op_at(id);
+      allowed.emplace_back();
+      for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
+        if (alternative_allowed(options_.chosen_policy, o.kind, o.attributes, o.alternatives[a], a == 0))
+          allowed.back().push_back(static_cast<std::int32_t>(a));
+      }
+    }
+    configuration current;
+    current.alternatives.assign(c.ops.size(), 0);
+    combinations_ = 0;
+    pick_alternative(c, fixed, allowed, 0, current);
+    if (combinations_ <= largest_number_of_combinations) return;
+    c.configurations.clear();
+    for (const storage_id s : c.storages)
+      c.least_bytes.push_back(least_bytes(s, fixed[index(s)]));
+    enumerate_alike(c, fixed, allowed);
+  }
+
+  std::int64_t least_bytes(storage_id s, const std::vector<reader>& readers) const {
+    std::int64_t least = g_.at(s).bytes(g_.batch);
+    for (const stash_choice& choice : candidates(s, readers))
+      least = std::min(least, choice.bytes_after);
+    return least;
+  }
+
+  // Too many combinations to look at them all: some decisions for the ops, and with each of them equal
+  // decisions for all storages but the one with the most readers.
+  void enumerate_alike(component& c, const std::vector<std::vector<reader>>& fixed,
+                       const std::vector<std::vector<std::int32_t>>& allowed) {
+    constexpr std::size_t most_candidates = 8;
+    for (std::vector<std::int32_t>& alternatives : alternatives_to_try(c, fixed, allowed)) {
+      configuration current;
+      current.alternatives = std::move(alternatives);
+      const auto readers = readers_in(c, fixed, current);
+      std::vector<std::vector<stash_choice>> choices = candidates_of(c, readers);
+      if (choices.empty()) continue;
+      std::size_t hub = 0;
+      for (std::size_t k = 0; k < c.storages.size(); ++k) {
+        if (readers[k].size() > readers[hub].size()) hub = k;
+        std::stable_sort(choices[k].begin(), choices[k].end(),
+                         [](const stash_choice& x, const stash_choice& y) {
+                           return std::pair(x.kind == stash_kind::raw, x.bytes_after) <
+                                  std::pair(y.kind == stash_kind::raw, y.bytes_after);
+                         });
+      }
+      for (const stash_choice& kept : choices[hub]) {
+        for (std::size_t rank = 0; rank < most_candidates; ++rank) {
+          current.choices.clear();
+          for (const std::vector<stash_choice>& list : choices)
+            current.choices.push_back(list[std::min(rank, list.size() - 1)]);
+          current.choices[hub] = kept;
+          finish(c, readers, current);
+        }
+      }
+    }
+  }
+
+  // Equal ones for all ops, and for components that are not too large what these become when one op after the
+  // other takes the alternative with which least is kept.
+  std::vector<std::vector<std::int32_t>> alternatives_to_try(
+      const component& c, const std::vector<std::vector<reader>>& fixed,
+      const std::vector<std::vector<std::int32_t>>& allowed) const {
+    constexpr std::size_t most_alternatives = 3, most_work = 4096;
+    std::vector<std::vector<std::int32_t>> all;
+    for (std::size_t a = 0; a < most_alternatives; ++a) {
+      configuration current;
+      for (const std::vector<std::int32_t>& list : allowed)
+        current.alternatives.push_back(list[std::min(a, list.size() - 1)]);
+      all.push_back(current.alternatives);
+      if (c.ops.size() * c.storages.size() > most_work) continue;
+      std::int64_t least = least_kept(c, readers_in(c, fixed, current));
+      for (std::size_t k = 0; k < c.ops.size(); ++k) {
+        configuration trial = current;
+        for (const std::int32_t other : allowed[k]) {
+          trial.alternatives[k] = other;
+          const std::int64_t kept = least_kept(c, readers_in(c, fixed, trial));
+          if (kept >= least) continue;
+          least = kept;
+          current.alternatives[k] = other;
+        }
+      }
+      all.push_back(current.alternatives);
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+  }
+
+  std::int64_t least_kept(const component& c, const std::vector<std::vector<reader>>& readers) const {
+    const auto choices = candidates_of(c, readers);
+    if (choices.empty()) return std::numeric_limits<std::int64_t>::max();
+    std::int64_t sum = 0;
+    for (const std::vector<stash_choice>& list : choices) {
+      const auto least = std::min_element(
+          list.begin(), list.end(),
+          [](const stash_choice& x, const stash_choice& y) { return x.bytes_after < y.bytes_after; });
+      sum += least->bytes_after;
+    }
+    return sum;
+  }
+
+  std::vector<std::vector<reader>> readers_in(const component& c,
+                                              const std::vector<std::vector<reader>>& fixed,
+                                              const configuration& current) const {
+    std::vector<std::vector<reader>> readers;
+    for (const storage_id s : c.storages) {
+      readers.push_back(fixed[index(s)]);
+      for (std::size_t i = 0; i < c.ops.size(); ++i) {
+        for (const stash_read& r : g_.op_at(c.ops[i]).alternatives[index(current.alternatives[i])].reads) {
+          if (r.storage == s) readers.back().push_back({c.ops[i], r.what, r.slice.whole()});
+        }
+      }
+    }
+    return readers;
+  }
+
+  void pick_alternative(component& c, const std::vector<std::vector<reader>>& fixed,
+                        const std::vector<std::vector<std::int32_t>>& allowed, std::size_t k,
+                        configuration& current) {
+    if (combinations_ > largest_number_of_combinations) return;
+    if (k == c.ops.size()) {
+      current.choices.assign(c.storages.size(), {});
+      const auto readers = readers_in(c, fixed, current);
+      const auto choices = candidates_of(c, readers);
+      if (choices.empty()) {
+        ++combinations_;
+      } else {
+        pick_choice(c, readers, choices, 0, current);
+      }
+      return;
+    }
+    for (const std::int32_t a : allowed[k]) {
+      current.alternatives[k] = a;
+      pick_alternative(c, fixed, allowed, k + 1, current);
+    }
+  }
+
+  void pick_choice(component& c, const std::vector<std::vector<reader>>& readers,
+                   const std::vector<std::vector<stash_choice>>& choices, std::size_t k,
+                   configuration& current) {
+    if (combinations_ > largest_number_of_combinations) return;
+    if (k == c.storages.size()) {
+      ++combinations_;
+      finish(c, readers, current);
+      return;
+    }
+    for (const stash_choice& option : choices[k]) {
+      current.choices[k] = option;
+      pick_choice(c, readers, choices, k + 1, current);
+    }
+  }
+
+  // Per storage; empty if a storage has none, so that the alternatives cannot be taken together.
+  std::vector<std::vector<stash_choice>> candidates_of(
+      const component& c, const std::vector<std::vector<reader>>& readers) const {
+    std::vector<std::vector<stash_choice>> all;
+    for (std::size_t k = 0; k < c.storages.size(); ++k) {
+      all.push_back(candidates(c.storages[k], readers[k]));
+      if (all.back().empty()) return {};
+    }
+    return all;
+  }
+
+  // Forms that could serve the readers of one storage, whatever happens to its recompute source.
+  std::vector<stash_choice> candidates(storage_id id, const std::vector<reader>& readers) const {
+    const storage& s = g_.at(id);
+    const std::int64_t dense = s.bytes(g_.batch);
+    stash_choice base;
+    base.bytes_before = s.role == storage_role::auxiliary ? 0 : dense;
+    base.density = s.density;
+    if (readers.empty()) return {base};
+    std::vector<stash_choice> result;
+    const auto add = [&](stash_kind kind, const encoding& e) {
+      if (!allowed(s, kind, e)) return;
+      stash_choice choice = base;
+      choice.kind = kind;
+      choice.stored = e;
+      choice.bytes_after = kept_bytes(s, choice);
+      const bool fits = kind == stash_kind::recompute ||
+                        std::all_of(readers.begin(), readers.end(),
+                                    [&](const reader& r) { return serves(choice, r.what, nullptr); });
+      if (fits) result.push_back(choice);
+    };
+    add(stash_kind::raw, {});
+    const bool given = s.role == storage_role::image || s.role == storage_role::label;
+    if (given || !encodes(options_.chosen_policy)) return result;
+    if (s.role == storage_role::auxiliary) {
+      // What a generic op keeps beside its outputs stays as it is.
+      if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))
+        return result;
+      encoding e;
+      e.window_cells = static_cast<std::uint16_t>(s.window_cells);
+      e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
+               : has(readers, need::window) ? encoding_kind::window_index
+                                            : encoding_kind::relu_pool;
+      add(stash_kind::encoded, e);
+      return result;
+    }
+    encoding mask;
+    mask.kind = encoding_kind::sign_mask;
+    // Integers, as in maps of other libraries' graphs, have no sparse and no narrower form.
+    const bool holds_integers = s.type == dtype::u8 || s.type == dtype::s32;
+    if (s.type != dtype::s32) add(stash_kind::encoded, mask);
+    if (holds_integers) return result;
+    if (has(readers, need::range)) {
+      encoding range;
+      range.kind = encoding_kind::range_mask;
+      add(stash_kind::encoded, range);
+    }
+    encoding bitmap;
+    bitmap.kind = encoding_kind::bitmap;
+    // csr holds the same values and serves the same needs, but no kernel reads it: it is worth a choice only
+    // where it is smaller.
+    const auto add_sparse = [&] {
+      add(stash_kind::encoded, bitmap);
+      encoding csr = bitmap;
+      csr.kind = encoding_kind::csr;
+      stash_choice as_bitmap = base, as_csr = base;
+      as_bitmap.kind = as_csr.kind = stash_kind::encoded;
+      as_bitmap.stored = bitmap;
+      as_csr.stored = csr;
+      if (kept_bytes(s, as_csr) < kept_bytes(s, as_bitmap) || options_.force == to_string(csr))
+        add(stash_kind::encoded, csr);
+    };
+    add_sparse();
+    for (const value_format lossy :
+         lossy_values(options_.chosen_policy, options_.values, has(readers, need::fine_value))) {
+      if (!is_narrower(lossy, s.type)) continue;
+      const underflow_rule underflow =
+          has(readers, need::sign) ? underflow_rule::keep_nonzero : underflow_rule::to_zero;
+      bitmap.values = lossy;
+      bitmap.underflow = underflow;
+      add_sparse();
+      encoding cast;
+      cast.kind = encoding_kind::cast;
+      cast.values = lossy;
+      cast.underflow = underflow;
+      add(stash_kind::encoded, cast);
+    }
+    if (recompute_source_[index(id)] >= 0) {
+      encoding nothing;
+      nothing.kind = encoding_kind::shape_only;
+      add(stash_kind::recompute, nothing);
+      if (gated_[index(id)]) add(stash_kind::recompute, mask);
+    }
+    return result;
+  }
+
+  // What the user says of this tensor.
+  bool allowed(const storage& s, stash_kind kind, const encoding& e) const {
+    const tensor_rule* const rule = rule_for(options_.tensors, s.name);
+    if (rule == nullptr) return true;
+    const std::string form = kind == stash_kind::raw         ? "raw"
+                             : kind == stash_kind::recompute ? "recompute"
+                                                             : to_string(e);
+    const bool named = std::find(rule->forms.begin(), rule->forms.end(), form) != rule->forms.end();
+    return named != rule->deny;
+  }
+
+  std::int64_t kept_bytes(const storage& s, const stash_choice& c) const {
+    const std::int64_t n = s.elements(g_.batch);
+    if (c.kind == stash_kind::raw) return s.bytes(g_.batch);
+    if (c.kind == stash_kind::none || c.stored.kind == encoding_kind::shape_only) return 0;
+    const double density = std::min(1.0, s.density * (1.0 + margin_));
+    return static_cast<std::int64_t>(encoded_bytes_at_density(c.stored, s.type, n, density));
+  }
+
+  void finish(component& c, const std::vector<std::vector<reader>>& readers, configuration current) const {
+    const auto choice_of = [&](storage_id s) -> const stash_choice* {
+      const auto at = std::find(c.storages.begin(), c.storages.end(), s);
+      return at == c.storages.end() ? nullptr
+                                    : &current.choices[static_cast<std::size_t>(at - c.storages.begin())];
+    };
+    current.kept_bytes = 0;
+    current.codec_bytes = 0;
+    if (options_.model) current.codec_ms.assign(c.storages.size(), 0.0);
+    const auto add_time = [&](storage_id s, bool encoder) {
+      const auto at = std::find(c.storages.begin(), c.storages.end(), s);
+      if (!options_.model || at == c.storages.end()) return;
+      const auto k = static_cast<std::size_t>(at - c.storages.begin());
+      const stash_choice& choice = current.choices[k];
+      const auto ms = encoder ? encode_ms : decode_ms;
+      current.codec_ms[k] +=
+          ms(choice.stored, g_.at(s).bytes(g_.batch), aligned(choice.bytes_after), *options_.model);
+    };
+    for (std::size_t k = 0; k < c.storages.size(); ++k) {
+      const stash_choice& choice = current.choices[k];
+      const storage_id source = recompute_source_[index(c.storages[k])];
+      const stash_choice* from = choice.kind == stash_kind::recompute ? choice_of(source) : nullptr;
+      for (const reader& r : readers[k]) {
+        if (!serves(choice, r.what, from)) return;
+        if (choice.kind == stash_kind::raw || reads_directly(g_.op_at(r.op).kind, r.what, choice, r.whole))
+          continue;
+        // A mask has no values that could be decoded for a reader that does not take its bits.
+        const bool mask =
+            choice.stored.kind == encoding_kind::sign_mask || choice.stored.kind == encoding_kind::range_mask;
+        if (choice.kind == stash_kind::encoded && mask) return;
+        current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
+        if (choice.kind == stash_kind::encoded) add_time(c.storages[k], false);
+        if (from != nullptr && from->kind != stash_kind::raw) {
+          current.codec_bytes += g_.at(source).bytes(g_.batch);
+          add_time(source, false);
+        }
+      }
+      // A mask beside an exactly kept source would be paid for twice.
+      if (choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask &&
+          from != nullptr && kept_exactly(*from) && !has(readers[k], need::sign)) {
+        return;
+      }
+      const bool masked =
+          choice.kind == stash_kind::recompute && choice.stored.kind == encoding_kind::sign_mask;
+      if (choice.kind == stash_kind::encoded || masked) {
+        current.codec_bytes += g_.at(c.storages[k]).bytes(g_.batch);
+        add_time(c.storages[k], true);
+      }
+      current.kept_bytes += aligned(choice.bytes_after);
+    }
+    c.configurations.push_back(std::move(current));
+  }
+
+  static bool is_forced(const stash_choice& c, const std::string& force) {
+    if (c.kind == stash_kind::recompute) return force == "recompute";
+    if (c.kind == stash_kind::raw) return force == "raw";
+    return c.kind == stash_kind::encoded && to_string(c.stored) == force;
+  }
+
+  // With `force`, only configurations that use it as often as possible stay; among them those with the
+  // fewest other encodings.
+  bool keep_forced(component& c) const {
+    if (options_.force.empty()) return false;
+    const auto score = [&](const configuration& f) {
+      long forced = 0, others = 0;
+      for (const stash_choice& choice : f.choices) {
+        if (choice.kind == stash_kind::none) continue;
+        if (is_forced(choice, options_.force)) {
+          ++forced;
+        } else if (choice.kind != stash_kind::raw) {
+          ++others;
+        }
+      }
+      return std::pair(forced, -others);
+    };
+    std::pair<long, long> best{0, -1000};
+    for (const configuration& f : c.configurations)
+      best = std::max(best, score(f));
+    std::erase_if(c.configurations, [&](const configuration& f) { return score(f) != best; });
+    return best.first > 0;
+  }
+
+  // A machine that is pinned for comparison knows one encoding, of half the size, and no recompute.
+  static void keep_pinned(component& c) {
+    const auto known = [](const stash_choice& x) {
+      return x.kind == stash_kind::none || x.kind == stash_kind::raw ||
+             (x.kind == stash_kind::encoded && x.stored.kind == encoding_kind::cast);
+    };
+    std::vector<configuration> kept;
+    for (const configuration& f : c.configurations) {
+      if (std::all_of(f.choices.begin(), f.choices.end(), known)) kept.push_back(f);
+    }
+    // Codes that only a forward op can write have no raw form: what there is stays.
+    if (!kept.empty()) c.configurations = std::move(kept);
+  }
+
+  // What two configurations must have in common for one with fewer bytes to be no worse at any time: the
+  // reads, on which it depends how long something is kept, and which storages are computed again.
+  static std::vector<std::int32_t> lives_of(const configuration& f) {
+    std::vector<std::int32_t> key = f.alternatives;
+    for (const stash_choice& choice : f.choices)
+      key.push_back(choice.kind == stash_kind::recompute);
+    return key;
+  }
+
+  // Whether b is no worse than a, and `first` or better.
+  bool dominates(const configuration& b, const configuration& a, bool first) const {
+    bool better = first;
+    for (std::size_t k = 0; k < a.choices.size(); ++k) {
+      if (b.choices[k].bytes_after > a.choices[k].bytes_after) return false;
+      better = better || b.choices[k].bytes_after < a.choices[k].bytes_after;
+    }
+    if (!options_.model) return b.codec_bytes <= a.codec_bytes && (better || b.codec_bytes < a.codec_bytes);
+    for (std::size_t k = 0; k < a.codec_ms.size(); ++k) {
+      if (b.codec_ms[k] > a.codec_ms[k]) return false;
+      better = better || b.codec_ms[k] < a.codec_ms[k];
+    }
+    return better;
+  }
+
+  void drop_dominated(component& c) const {
+    std::map<std::vector<std::int32_t>, std::vector<std::size_t>> alike;
+    for (std::size_t i = 0; i < c.configurations.size(); ++i)
+      alike[lives_of(c.configurations[i])].push_back(i);
+    std::vector<configuration> kept;
+    for (std::size_t i = 0; i < c.configurations.size(); ++i) {
+      const configuration& a = c.configurations[i];
+      const std::vector<std::size_t>& others = alike[lives_of(a)];
+      const bool dominated = std::any_of(others.begin(), others.end(), [&](std::size_t j) {
+        return i != j && dominates(c.configurations[j], a, j < i);
+      });
+      if (!dominated) kept.push_back(a);
+    }
+    c.configurations = std::move(kept);
+  }
+
+  const graph& g_;
+  const plan_options& options_;
+  double margin_;
+  std::vector<storage_id> recompute_source_;
+  std::vector<bool> gated_;       // a mask beside the source gives the ReLU's zeros
+  std::size_t combinations_ = 0;  // of the component that is being enumerated
+};
+
+}  // namespace
+
+const tensor_rule* rule_for(const std::vector<tensor_rule>& rules, std::string_view name) {
+  const auto fits = [](std::string_view pattern, std::string_view text) {
+    std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
+    while (t < text.size()) {
+      if (p < pattern.size() && pattern[p] == '*') {
+        star = p++;
+        mark = t;
+      } else if (p < pattern.size() && pattern[p] == text[t]) {
+        ++p;
+        ++t;
+      } else if (star != std::string_view::npos) {
+        p = star + 1;
+        t = ++mark;
+      } else {
+        return false;
+      }
+    }
+    while (p < pattern.size() && pattern[p] == '*')
+      ++p;
+    return p == pattern.size();
+  };
+  const auto rule =
+      std::find_if(rules.rbegin(), rules.rend(), [&](const tensor_rule& r) { return fits(r.pattern, name); });
+  return rule == rules.rend() ? nullptr : &*rule;
+}
+
+option_set make_options(const graph& g, const plan_options& options, double margin) {
+  if (!options.force.empty() && options.force != "recompute") {
+    static_cast<void>(parse_encoding(options.force));  // an unknown name gets the list of known ones
+  }
+  return enumerator(g, options, margin).run();
+}
+
+std::vector<std::vector<reader>> readers_of(const graph& g, const std::vector<std::int32_t>& alternative) {
+  std::vector<std::vector<reader>> readers(g.storages.size());
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    if (alternative[i] < 0) continue;
+    for (const stash_read& r : g.ops[i].alternatives[index(alternative[i])].reads)
+      readers[index(r.storage)].push_back({static_cast<op_id>(i), r.what, r.slice.whole()});
+  }
+  return readers;
+}
+
+}  // namespace stash::planner

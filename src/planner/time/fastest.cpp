@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/time/fastest.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <tuple>
+
+namespace stash::planner {
+namespace {
+
+constexpr std::size_t most_small_repairs = 2000;  // and a quarter of the items more
+constexpr std::int32_t most_random_repairs = 3000;
+
+std::size_t index(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Bytes x steps that an option holds: what it costs where memory is short everywhere.
+double area(const item_option& o) {
+  double sum = 0.0;
+  for (const held_bytes& h : o.held)
+    sum += static_cast<double>(h.bytes) * (h.last - h.first + 1);
+  return sum;
+}
+
+std::int64_t held_at(const item_option& o, std::int32_t step) {
+  std::int64_t sum = 0;
+  for (const held_bytes& h : o.held) {
+    if (h.first <= step && step <= h.last) sum += h.bytes;
+  }
+  return sum;
+}
+
+// With what is on its way to the host, there, or on its way back.
+std::int64_t held_or_moved_at(const item_option& o, std::int32_t step) {
+  std::int64_t sum = held_at(o, step);
+  for (const transfer& t : o.transfers) {
+    if (t.released < step && step <= t.needed) sum += t.bytes;
+  }
+  return sum;
+}
+
+double work_of(const item_option& o) {
+  double sum = 0.0;
+  for (const added_work& w : o.work)
+    sum += w.ms;
+  return sum;
+}
+
+// ms of the link that an option takes.
+double link_ms(const item_option& o, const link_model& link) {
+  double sum = 0.0;
+  for (const transfer& t : o.transfers)
+    sum += static_cast<double>(t.bytes) / std::min(link.out_rate, link.in_rate) + link.latency_ms;
+  return sum;
+}
+
+// How far a choice that does not fit gets: whether the device alone has room for what it holds, up to which
+// step it runs, what is missing there. Less is nearer to one that fits.
+using progress = std::tuple<bool, std::int32_t, std::int64_t>;
+progress progress_of(const simulated& s, std::int64_t limit) {
+  return s.peak > limit ? progress(true, 0, s.missing) : progress(false, -s.missing_step, s.missing);
+}
+
+// A fixed generator with its own way to a range: the same numbers with every standard library.
+class dice {
+ public:
+  explicit dice(std::uint64_t seed) : engine_(seed) {}
+  std::size_t below(std::size_t n) { return static_cast<std::size_t>(engine_() % n); }
+  double share() { return static_cast<double>(engine_() >> 11) * 0x1.0p-53; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+class finder {
+ public:
+  finder(const step_problem& p, const fastest_limits& limits)
+      : p_(p), limits_(limits), sim_(p), dice_(limits.seed) {}
+
+  fastest_choice run() {
+    if (limits_.relax && limits_.prices == nullptr && can_relax()) {
+      relaxed_ = relax(p_, relaxed_steps(p_.ms.size()), limits_.stop);
+      if (relaxed_.infeasible) best_.impossible = true;
+    }
+    best_.relaxed = relaxed_.solved;
+    best_.prices = relaxed_.prices;
+    best_.bound_ms = relaxed_.solved ? bound_from(p_, relaxed_.prices) : least_ms(p_);
+    costs_ = prices();
+    for (const option_choice& start : limits_.starts) {
+      if (start.size() != p_.items.size()) continue;
+      consider(start);
+      if ((limits_.prices != nullptr || !limits_.relax) && !best_.found) consider(repaired(start));
+    }
+    if (!best_.impossible) {
+      if (relaxed_.solved) consider(repaired(largest_share()));
+      consider(repaired(cheapest()));
+      // With the prices of a problem much like this one it was considered there.
+      if (limits_.prices == nullptr || !best_.found) consider(greedy_largest_first(p_, sim_));
+      if (!best_.found && host_was_full_) consider(any_that_fits());
+      if (best_.found) improve();
+    }
+    if (!best_.found) {
+      best_.missing = nearest_missing_;
+      best_.missing_step = nearest_step_;
+    }
+    return std::move(best_);
+  }
+
+ private:
+  bool proven() const { return best_.found && best_.ms <= best_.bound_ms * (1.0 + 1e-6); }
+
+  // One evaluation takes as long as the problem has steps.
+  std::int32_t rounds_for(std::size_t steps) const {
+    const double share =
+        static_cast<double>(limits_.full_steps) / static_cast<double>(std::max<std::size_t>(steps, 1));
+    return share >= 1.0 ? limits_.evaluations
+                        : std::max<std::int32_t>(std::min(limits_.evaluations, 200),
+                                                 static_cast<std::int32_t>(share * limits_.evaluations));
+  }
+
+  simulated evaluate(const option_choice& c, double give_up = std::numeric_limits<double>::infinity()) {
+    ++best_.evaluations;
+    return sim_.run(c, give_up);
+  }
+
+  void consider(const option_choice& c) {
+    const simulated s = evaluate(c);
+    if (!s.feasible) {
+      if (nearest_step_ < 0 || s.missing < nearest_missing_) {
+        nearest_missing_ = s.missing;
+        nearest_step_ = s.missing_step;
+      }
+      return;
+    }
+    if (best_.found && s.ms >= best_.ms) return;
+    best_.found = true;
+    best_.ms = s.ms;
+    best_.choice = c;
+  }
+
+  // What options cost: under the relaxation's prices, else their own time and a little for what they hold.
+  std::vector<std::vector<double>> prices() const {
+    if (limits_.prices != nullptr) return priced_options(p_, *limits_.prices);
+    if (relaxed_.solved) return priced_options(p_, relaxed_.prices);
+    std::vector<std::vector<double>> costs;
+    for (const item& i : p_.items) {
+      std::vector<double>& list = costs.emplace_back();
+      for (const item_option& o : i.options)
+        list.push_back(work_of(o) + link_ms(o, p_.link));
+    }
+    return costs;
+  }
+
+  option_choice cheapest() const {
+    option_choice c;
+    for (const std::vector<double>& costs : costs_)
+      c.push_back(static_cast<std::int32_t>(std::min_element(costs.begin(), costs.end()) - costs.begin()));
+    return c;
+  }
+
+  option_choice largest_share() const {
+    option_choice c;
+    for (const std::vector<double>& shares : relaxed_.shares)
+      c.push_back(static_cast<std::int32_t>(std::max_element(shares.begin(), shares.end()) - shares.begin()));
+    return c;
+  }
+
+  void note_full_host(const option_choice& c, const simulated& s) {
+    const progress got = progress_of(s, p_.limit);
+    if (host_was_full_ && got >= furthest_) return;
+    host_was_full_ = true;
+    got_furthest_ = c;
+    furthest_ = got;
+  }
+
+  // While some step lacks memory: the change that costs least per byte it gains there. Once the host was
+  // full, nothing counts that takes more of both.
+  option_choice repaired(option_choice c) {
+    const std::size_t most = std::min(4 * p_.items.size() + 16, p_.items.size() / 4 + most_small_repairs);
+    bool host_was_full = false;
+    for (std::size_t round = 0; round < most; ++round) {
+      const simulated s = evaluate(c);
+      if (s.feasible || s.missing_step < 0) break;
+      host_was_full = host_was_full || s.host_is_full;
+      if (s.host_is_full) note_full_host(c, s);
+      const auto taken_by = s.host_is_full ? held_or_moved_at : held_at;
+      double best = std::numeric_limits<double>::infinity();
+      std::size_t at = p_.items.size();
+      std::int32_t to = 0;
+      for (std::size_t i = 0; i < p_.items.size(); ++i) {
+        const std::vector<item_option>& options = p_.items[i].options;
+        const item_option& chosen = options[index(c[i])];
+        const std::int64_t now = taken_by(chosen, s.missing_step);
+        if (now == 0) continue;
+        const std::int64_t in_all = host_was_full ? held_or_moved_at(chosen, s.missing_step) : 0;
+        for (std::size_t o = 0; o < options.size(); ++o) {
+          const std::int64_t gain = now - taken_by(options[o], s.missing_step);
+          if (gain <= 0) continue;
+          if (host_was_full && held_or_moved_at(options[o], s.missing_step) > in_all) continue;
+          const double loss = std::max(0.0, costs_[i][o] - costs_[i][index(c[i])]);
+          // More than what is missing is of no use here, and a tiny gain needs many changes.
+          const double rate = (loss + 1e-6) / static_cast<double>(std::min(gain, s.missing));
+          if (rate < best) {
+            best = rate;
+            at = i;
+            to = static_cast<std::int32_t>(o);
+          }
+        }
+      }
+      if (at == p_.items.size()) break;
+      c[at] = to;
+    }
+    return c;
+  }
+
+  // Where both device and host are short, the change that gains most at one step may be the wrong one for
+  // another: changes at random, as long as they get no less far.
+  option_choice any_that_fits() {
+    option_choice c = got_furthest_, trial;
+    simulated s = evaluate(c);
+    const std::int32_t rounds = std::min(most_random_repairs, rounds_for(p_.ms.size()));
+    std::vector<std::size_t> there;
+    std::int32_t step = -1;
+    for (std::int32_t n = 0; n < rounds && !s.feasible && s.missing_step >= 0; ++n) {
+      if (n % 64 == 0 && limits_.stop && limits_.stop()) break;
+      if (step != s.missing_step) {
+        step = s.missing_step;
+        there.clear();
+        for (std::size_t i = 0; i < c.size(); ++i) {
+          const std::vector<item_option>& options = p_.items[i].options;
+          if (options.size() > 1 && std::any_of(options.begin(), options.end(), [&](const item_option& o) {
+                return held_or_moved_at(o, step) > 0;
+              }))
+            there.push_back(i);
+        }
+        if (there.empty()) break;
+      }
+      trial = c;
+      for (std::size_t changes = 1 + dice_.below(3); changes > 0; --changes) {
+        const std::size_t i = there[dice_.below(there.size())];
+        trial[i] = static_cast<std::int32_t>(dice_.below(p_.items[i].options.size()));
+      }
+      const simulated other = evaluate(trial);
+      if (!other.feasible && progress_of(other, p_.limit) > progress_of(s, p_.limit)) continue;
+      c.swap(trial);
+      s = other;
+    }
+    return c;
+  }
+
+  // Threshold accepting: single changes and pairs, mostly of items whose options cost nearly the same.
+  void improve() {
+    std::vector<std::size_t> order;
+    std::vector<double> regret(p_.items.size());
+    for (std::size_t i = 0; i < p_.items.size(); ++i) {
+      if (p_.items[i].options.size() < 2) continue;
+      std::vector<double> sorted = costs_[i];
+      std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end());
+      regret[i] = sorted[1] - *std::min_element(costs_[i].begin(), costs_[i].end());
+      order.push_back(i);
+    }
+    if (order.empty()) return;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return regret[a] < regret[b]; });
+    option_choice current = best_.choice;
+    double current_ms = best_.ms;
+    const auto pick = [&] {
+      const double u = dice_.share();
+      const double skewed = dice_.below(4) == 0 ? u : u * u * u;
+      return order[std::min(order.size() - 1,
+                            static_cast<std::size_t>(skewed * static_cast<double>(order.size())))];
+    };
+    const auto change = [&](option_choice& c) {
+      const std::size_t i = pick();
+      const std::size_t n = p_.items[i].options.size();
+      auto o = static_cast<std::int32_t>(dice_.below(n - 1));
+      if (o >= c[i]) ++o;
+      c[i] = o;
+    };
+    option_choice trial;
+    const std::int32_t rounds = rounds_for(p_.ms.size());
+    const std::int32_t patience = std::max(200, rounds / 6);
+    std::int32_t since_best = 0;
+    for (std::int32_t n = 0; n < rounds && !proven(); ++n) {
+      if (n % 64 == 0 && limits_.stop && limits_.stop()) break;
+      trial = current;
+      change(trial);
+      if (dice_.below(3) != 0) change(trial);
+      if (dice_.below(8) == 0) change(trial);
+      const double cooling = std::pow(1.0 - static_cast<double>(n) / rounds, 2.0);
+      const double most = current_ms * (1.0 + 0.004 * cooling * dice_.share());
+      const simulated s = evaluate(trial, most);
+      ++since_best;
+      if (s.feasible) {
+        current.swap(trial);
+        current_ms = s.ms;
+        if (s.ms < best_.ms) {
+          best_.ms = s.ms;
+          best_.choice = current;
+          since_best = 0;
+        }
+      }
+      if (since_best > patience) {  // back to the best, from where other ways lead
+        current = best_.choice;
+        current_ms = best_.ms;
+        since_best = 0;
+      }
+    }
+  }
+
+  const step_problem& p_;
+  const fastest_limits& limits_;
+  simulator sim_;
+  dice dice_;
+  relaxed relaxed_;
+  std::vector<std::vector<double>> costs_;
+  fastest_choice best_;
+  bool host_was_full_ = false;
+  option_choice got_furthest_;  ///< of those for which the host was too small
+  progress furthest_;
+  std::int64_t nearest_missing_ = 0;
+  std::int32_t nearest_step_ = -1;
+};
+
+}  // namespace
+
+fastest_choice find_fastest(const step_problem& p, const fastest_limits& limits) {
+  return finder(p, limits).run();
+}
+
+option_choice greedy_largest_first(const step_problem& p, simulator& sim) {
+  option_choice c(p.items.size(), 0);
+  struct target {
+    std::int32_t dense = 0, small = 0, smallest = 0;
+    double bytes = 0.0;
+  };
+  std::vector<target> targets(p.items.size());
+  for (std::size_t i = 0; i < p.items.size(); ++i) {
+    const std::vector<item_option>& options = p.items[i].options;
+    target& t = targets[i];
+    double least_work = std::numeric_limits<double>::infinity(), small = least_work, smallest = least_work;
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const bool stays = options[o].transfers.empty();
+      const double work = work_of(options[o]), held = area(options[o]);
+      const auto number = static_cast<std::int32_t>(o);
+      if (stays && (work < least_work || (work == least_work && held < area(options[index(t.dense)])))) {
+        least_work = work;
+        t.dense = number;
+      }
+      if (stays && held < small) {
+        small = held;
+        t.small = number;
+      }
+      if (held < smallest) {
+        smallest = held;
+        t.smallest = number;
+      }
+      for (const held_bytes& h : options[o].held)
+        t.bytes = std::max(t.bytes, static_cast<double>(h.bytes));
+    }
+    c[i] = t.dense;
+  }
+  std::vector<std::size_t> order(p.items.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return targets[a].bytes > targets[b].bytes; });
+  for (const auto member : {&target::small, &target::smallest}) {
+    // The number of items that change is found by bisection: holding less never needs more memory.
+    const option_choice start = c;
+    std::size_t low = 0, high = order.size();
+    const auto changed = [&](std::size_t n) {
+      option_choice x = start;
+      for (std::size_t k = 0; k < n; ++k)
+        x[order[k]] = targets[order[k]].*member;
+      return x;
+    };
+    if (sim.run(start).feasible) return c;
+    c = changed(high);
+    if (!sim.run(c).feasible) continue;
+    while (low + 1 < high) {
+      const std::size_t middle = (low + high) / 2;
+      (sim.run(changed(middle)).feasible ? high : low) = middle;
+    }
+    return changed(high);
+  }
+  return c;
+}
+
+}  // namespace stash::planner

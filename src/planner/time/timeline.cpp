@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/time/timeline.hpp"
+
+#include <algorithm>
+
+#include "planner/graph/cost.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::size_t index(std::int32_t id) {
+  return static_cast<std::size_t>(id);
+}
+
+bool copies(step_kind kind) {
+  return kind == step_kind::copy_out || kind == step_kind::copy_in;
+}
+bool waits(step_kind kind) {
+  return kind == step_kind::wait_out || kind == step_kind::wait_in;
+}
+bool codes(step_kind kind) {
+  return kind == step_kind::encode || kind == step_kind::decode || kind == step_kind::recompute;
+}
+
+class timer {
+ public:
+  timer(plan& p, const machine& m, const tick_times& simulated)
+      : p_(p), m_(m), simulated_(simulated), swap_(p.network.storages.size(), nullptr) {
+    for (const swap_times& s : simulated.swaps)
+      swap_[index(s.storage)] = &s;
+    for (std::size_t r = 0; r < p.network.recompute.size(); ++r)
+      rule_.emplace_back(p.network.recompute[r].target, r);
+    std::sort(rule_.begin(), rule_.end());
+  }
+
+  void run() {
+    p_.timeline.assign(p_.steps.size(), {});
+    std::int32_t tick = -1;  // before the first op nothing runs
+    for (std::size_t i = 0; i < p_.steps.size();) {
+      if (p_.steps[i].kind == step_kind::run) {
+        tick = 2 * p_.steps[i].op;
+        now_ = std::max(now_, simulated_.begin[index(tick)]);
+        take(p_.timeline[i++], simulated_.end[index(tick)]);
+        continue;
+      }
+      std::size_t end = i;
+      while (end < p_.steps.size() && p_.steps[end].kind != step_kind::run)
+        ++end;
+      between(i, end, tick + 1);
+      i = end;
+    }
+    p_.times.update_ms = std::max(0.0, simulated_.end.empty() ? 0.0 : simulated_.end.back() - now_);
+  }
+
+ private:
+  // The steps [first, last) between two ops. The tick between them gives its work to the codecs.
+  void between(std::size_t first, std::size_t last, std::int32_t tick) {
+    double cost = 0.0;
+    for (std::size_t i = first; i < last; ++i)
+      cost += cost_of(p_.steps[i]);
+    double work = 0.0;
+    if (tick > 0 && index(tick) < simulated_.begin.size())
+      work = simulated_.end[index(tick)] - simulated_.begin[index(tick)];
+    const double scale = cost > 0.0 ? work / cost : 0.0;
+    bool begun = false;
+    for (std::size_t i = first; i < last; ++i) {
+      const step& s = p_.steps[i];
+      const swap_times* const swap = s.storage >= 0 ? swap_[index(s.storage)] : nullptr;
+      step_time& t = p_.timeline[i];
+      if (copies(s.kind) && swap != nullptr) {
+        t = s.kind == step_kind::copy_out ? step_time{swap->out_begin, swap->out_end}
+                                          : step_time{swap->in_begin, swap->in_end};
+      } else if (waits(s.kind) && swap != nullptr) {
+        const double copied = s.kind == step_kind::wait_out ? swap->out_end : swap->in_end;
+        // Codecs of small items may work in this tick although none of its steps shows it. What is waited for
+        // behind the tick's beginning is waited for behind that work.
+        if (cost == 0.0 && work > 0.0 && copied > simulated_.begin[index(tick)])
+          now_ = std::max(now_, simulated_.end[index(tick)]);
+        take(t, copied);
+      } else {
+        if (codes(s.kind) && !begun && tick > 0) now_ = std::max(now_, simulated_.begin[index(tick)]);
+        begun = begun || codes(s.kind);
+        take(t, now_ + scale * cost_of(s));
+      }
+    }
+  }
+
+  // The compute stream is busy, or stands still, until `end`.
+  void take(step_time& t, double end) {
+    t.begin_ms = now_;
+    t.end_ms = now_ = std::max(now_, end);
+  }
+
+  double cost_of(const step& s) const {
+    if (!codes(s.kind)) return 0.0;
+    if (s.kind == step_kind::recompute) {
+      const auto at = std::lower_bound(rule_.begin(), rule_.end(), std::pair(s.storage, std::size_t{0}));
+      return recompute_ms(p_.network, p_.network.recompute[at->second], m_);
+    }
+    const encoding& stored = p_.choices[index(s.storage)].stored;
+    const std::int64_t in = p_.buffers[index(s.inputs[0])].bytes;
+    const std::int64_t out = p_.buffers[index(s.outputs[0])].bytes;
+    return s.kind == step_kind::encode ? encode_ms(stored, in, out, m_) : decode_ms(stored, out, in, m_);
+  }
+
+  plan& p_;
+  const machine& m_;
+  const tick_times& simulated_;
+  std::vector<const swap_times*> swap_;
+  std::vector<std::pair<storage_id, std::size_t>> rule_;
+  double now_ = 0.0;
+};
+
+}  // namespace
+
+void set_timeline(plan& p, const machine& m, const tick_times& simulated) {
+  timer(p, m, simulated).run();
+}
+
+}  // namespace stash::planner

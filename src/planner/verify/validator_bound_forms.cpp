@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan may choose: every form of a storage that policy, types and the user's rules allow, and which
+// forms an op can read (docs/needs.md).
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "planner/graph/names.hpp"
+#include "planner/verify/validator_bound.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner::validation {
+namespace {
+
+constexpr std::array narrow_formats{
+    value_format::fp16,       value_format::fp8_e4m3,   value_format::bf16,       value_format::fp10,
+    value_format::fp8_e5m2,   value_format::mxfp8_e4m3, value_format::mxfp8_e5m2, value_format::mxfp6_e2m3,
+    value_format::mxfp6_e3m2, value_format::mxfp4_e2m1};
+// A form that is missing here would not be proven against.
+static_assert(narrow_formats.size() + 1 == names_of<value_format>.size());
+
+bool keeps_dense(policy p) {
+  return p == policy::none || p == policy::swap_only || p == policy::lms || p == policy::layrub;
+}
+
+// * stands for any text.
+bool fits(std::string_view pattern, std::string_view text) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == text;
+  if (text.substr(0, star) != pattern.substr(0, star)) return false;
+  text.remove_prefix(star);
+  pattern.remove_prefix(star + 1);
+  // Pieces between stars are found from left to right, the last one at the end.
+  while (true) {
+    const std::size_t next = pattern.find('*');
+    const std::string_view piece = pattern.substr(0, next);
+    if (next == std::string_view::npos)
+      return text.size() >= piece.size() && text.substr(text.size() - piece.size()) == piece;
+    const std::size_t found = text.find(piece);
+    if (found == std::string_view::npos) return false;
+    text.remove_prefix(found + piece.size());
+    pattern.remove_prefix(next + 1);
+  }
+}
+
+bool is_sparse(const encoding& e) {
+  return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
+}
+
+bool gives_values(const legal_form& f) {
+  return f.kind == stash_kind::raw ||
+         (f.kind == stash_kind::encoded && (is_sparse(f.stored) || f.stored.kind == encoding_kind::cast));
+}
+
+bool gives_exact_values(const legal_form& f) {
+  return f.kind == stash_kind::raw ||
+         (f.kind == stash_kind::encoded && is_sparse(f.stored) && f.stored.values == value_format::source);
+}
+
+// Ops whose kernels look at bits instead of values.
+bool takes_signs(op_kind kind, encoding_kind stored) {
+  switch (kind) {
+    case op_kind::leaky_relu_backward:
+      return stored == encoding_kind::sign_mask;
+    case op_kind::relu_backward:
+    case op_kind::relu_max_pool_backward:
+    case op_kind::batch_norm_backward:
+    case op_kind::generic:
+      return stored == encoding_kind::sign_mask || stored == encoding_kind::bitmap ||
+             stored == encoding_kind::cast;
+    default:
+      return false;
+  }
+}
+
+access read_encoded(const op& o, const stash_read& r, const encoding& e) {
+  const bool whole = r.slice.whole();
+  switch (r.what) {
+    case need::mask:
+      return e.kind == encoding_kind::sign_mask ? access::direct : access::illegal;
+    case need::window:
+      return e.kind == encoding_kind::window_index ? access::direct : access::illegal;
+    case need::sign_window:
+      return e.kind == encoding_kind::relu_pool ? access::direct : access::illegal;
+    case need::range:
+      if (is_sparse(e) && e.values == value_format::source) return access::decoded;
+      return e.kind == encoding_kind::range_mask && whole &&
+                     (o.kind == op_kind::relu6_backward || o.kind == op_kind::generic)
+                 ? access::direct
+                 : access::illegal;
+    case need::sign:
+      if (whole && takes_signs(o.kind, e.kind)) return access::direct;
+      return is_sparse(e) || e.kind == encoding_kind::cast ? access::decoded : access::illegal;
+    case need::value:
+      return is_sparse(e) || e.kind == encoding_kind::cast ? access::decoded : access::illegal;
+    case need::fine_value:
+      return (is_sparse(e) || e.kind == encoding_kind::cast) && has_16_bits(e.values) ? access::decoded
+                                                                                      : access::illegal;
+    case need::exact_value:
+      return is_sparse(e) && e.values == value_format::source ? access::decoded : access::illegal;
+  }
+  return access::illegal;
+}
+
+}  // namespace
+
+bool policy_allows_values(const plan& p, value_format values) {
+  if (values == value_format::source) return true;
+  switch (p.chosen_policy) {
+    case policy::fp16:
+      return values == value_format::fp16;
+    case policy::fp10:
+      return values == value_format::fp10;
+    case policy::fp8:
+      return values == value_format::fp8_e4m3;
+    case policy::automatic:
+    case policy::gist:
+      return std::find(p.values.begin(), p.values.end(), values) != p.values.end();
+    default:
+      return false;
+  }
+}
+
+bool has_16_bits(value_format values) {
+  return values == value_format::source || values == value_format::fp16 || values == value_format::bf16;
+}
+
+bool stands_for_narrower(const plan& p, value_format values) {
+  return values == value_format::fp16 &&
+         std::any_of(narrow_formats.begin(), narrow_formats.end(),
+                     [&p](value_format f) { return !has_16_bits(f) && policy_allows_values(p, f); });
+}
+
+const tensor_rule* last_rule(const std::vector<tensor_rule>& rules, std::string_view name) {
+  const auto rule = std::find_if(rules.rbegin(), rules.rend(),
+                                 [name](const tensor_rule& r) { return fits(r.pattern, name); });
+  return rule == rules.rend() ? nullptr : &*rule;
+}
+
+bool rules_allow(const std::vector<tensor_rule>& rules, std::string_view name, std::string_view form) {
+  const tensor_rule* const r = last_rule(rules, name);
+  if (r == nullptr) return true;
+  const bool named = std::find(r->forms.begin(), r->forms.end(), form) != r->forms.end();
+  return r->deny ? !named : named;
+}
+
+legal_set::legal_set(const plan& p)
+    : p_(p),
+      g_(p.network),
+      stashed_(g_.storages.size(), 0),
+      stays_(g_.storages.size(), 0),
+      fine_(g_.storages.size(), 0),
+      lives_(g_.storages.size()),
+      rule_of_(g_.storages.size(), -1) {
+  moves_ = p.swap && p.model && p.chosen_policy != policy::none && p.chosen_policy != policy::gist;
+  op_id number = -1;
+  for (const op& o : g_.ops) {
+    const auto use = [&, t = ++number](storage_id s) {
+      dense_life& l = lives_[static_cast<std::size_t>(s)];
+      if (l.first < 0) l.first = t;
+      if (o.stage == op_stage::forward) l.last_forward = t;
+      l.last = t;
+    };
+    for (const tensor_ref& r : o.inputs)
+      use(r.storage);
+    for (const tensor_ref& r : o.outputs)
+      use(r.storage);
+    for (const storage_id s : o.optional_outputs)
+      use(s);
+    for (const stash_alternative& a : o.alternatives) {
+      for (const stash_read& r : a.reads) {
+        stashed_[static_cast<std::size_t>(r.storage)] = 1;
+        if (r.what == need::fine_value) fine_[static_cast<std::size_t>(r.storage)] = 1;
+      }
+    }
+  }
+  for (std::size_t r = 0; r < g_.recompute.size(); ++r)
+    rule_of_[static_cast<std::size_t>(g_.recompute[r].target)] = static_cast<std::int32_t>(r);
+  for (std::size_t s = 0; s < g_.storages.size(); ++s)
+    stays_[s] = rules_allow(p.tensors, g_.storages[s].name, "swap") ? 0 : 1;
+}
+
+const recompute_rule* legal_set::rule(storage_id s) const {
+  const std::int32_t number = at(rule_of_, s);
+  return number < 0 ? nullptr : &at(g_.recompute, number);
+}
+
+std::vector<std::int32_t> legal_set::alternatives(op_id t) const {
+  const op& o = at(g_.ops, t);
+  std::vector<std::int32_t> list;
+  for (std::size_t a = 0; a < o.alternatives.size(); ++a) {
+    const std::string& form = o.alternatives[a].form;
+    const bool fused_norm = o.kind == op_kind::batch_norm_backward && o.attributes.fused_relu;
+    bool may = true;
+    // An op with one way to run runs that way.
+    if (keeps_dense(p_.chosen_policy) && o.alternatives.size() > 1) {
+      if (o.kind == op_kind::generic) {
+        may = a == 0;
+      } else {
+        may = fused_norm ? form == "from_x_and_y"
+                         : form == "from_x" || form == "from_y" || form == "from_mask" ||
+                               form == "from_probabilities";
+      }
+    }
+    if (may) list.push_back(static_cast<std::int32_t>(a));
+  }
+  return list;
+}
+
+bool legal_set::value_format_allowed(storage_id s, value_format f) const {
+  return policy_allows_values(p_, f) || (at(fine_, s) != 0 && stands_for_narrower(p_, f));
+}
+
+std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, double margin) const {
+  const storage& s = at(g_.storages, id);
+  const std::int64_t n = elements_of(s, g_.batch);
+  const double density = s.density * (1.0 + margin);
+  const auto bytes_of = [&](const encoding& e) -> std::int64_t {
+    try {
+      return static_cast<std::int64_t>(
+          encoded_bytes_at_density(e, s.type, n, density >= 0.0 && density < 1.0 ? density : 1.0));
+    } catch (const error& wrong) {
+      if (wrong.code() == errc::out_of_memory) throw;
+      return -1;  // has no meaning for this type
+    }
+  };
+  std::vector<legal_form> list(1);
+  if (allowed(s, "raw")) {
+    legal_form raw;
+    raw.kind = stash_kind::raw;
+    raw.kept = round_up(s.bytes(g_.batch));
+    list.push_back(raw);
+  }
+  const bool given = s.role == storage_role::image || s.role == storage_role::label;
+  if (given || keeps_dense(p_.chosen_policy)) return list;
+  const auto add = [&](const encoding& e) {
+    if (pinned_forms && e.kind != encoding_kind::cast) return;
+    const std::int64_t bytes = bytes_of(e);
+    if (bytes < 0 || bytes > largest_size || !allowed(s, to_string(e))) return;
+    legal_form f;
+    f.kind = stash_kind::encoded;
+    f.stored = e;
+    f.kept = round_up(bytes);
+    if (is_sparse(e)) {
+      const double share = static_cast<double>(f.kept) * p_.overflow_share;
+      f.overflow = share > 0.0 ? std::trunc(std::min(share, static_cast<double>(largest_size))) : 0.0;
+    }
+    list.push_back(f);
+  };
+  encoding mask, range;
+  mask.kind = encoding_kind::sign_mask;
+  range.kind = encoding_kind::range_mask;
+  if (s.role == storage_role::auxiliary) {
+    // Forward ops write their codes themselves: there is no other form.
+    add(mask);
+    for (const encoding_kind kind : {encoding_kind::window_index, encoding_kind::relu_pool}) {
+      encoding code;
+      code.kind = kind;
+      code.window_cells = static_cast<std::uint16_t>(s.window_cells);
+      add(code);
+    }
+    return list;
+  }
+  const bool integers = s.type == dtype::u8 || s.type == dtype::s32;
+  if (s.type != dtype::s32) add(mask);
+  if (!integers) {
+    add(range);
+    const auto add_values = [&](value_format values) {
+      encoding e;
+      e.values = values;
+      if (values != value_format::source) e.underflow = underflow_rule::keep_nonzero;
+      e.kind = encoding_kind::bitmap;
+      const std::int64_t as_bitmap = bytes_of(e);
+      add(e);
+      // A csr that is no smaller takes as long and is read by nobody directly: the bitmap stands for it.
+      e.kind = encoding_kind::csr;
+      if (bytes_of(e) < as_bitmap) add(e);
+      e.kind = encoding_kind::cast;
+      if (values != value_format::source) add(e);
+    };
+    add_values(value_format::source);
+    for (const value_format f : narrow_formats) {
+      if (value_format_allowed(id, f)) add_values(f);
+    }
+  }
+  const recompute_rule* const r = rule(id);
+  if (r != nullptr && stashed(r->source) && !pinned_forms && allowed(s, "recompute")) {
+    legal_form again;
+    again.kind = stash_kind::recompute;
+    again.stored.kind = encoding_kind::shape_only;
+    list.push_back(again);
+    if (at(g_.ops, r->forward_op).kind == op_kind::batch_norm && !integers) {
+      again.stored = mask;
+      again.kept = round_up(std::max<std::int64_t>(0, bytes_of(mask)));
+      list.push_back(again);
+    }
+  }
+  return list;
+}
+
+access legal_set::read(const op& o, const stash_read& r, const legal_form& f, const legal_form* source) {
+  switch (f.kind) {
+    case stash_kind::none:
+      return access::illegal;
+    case stash_kind::raw:
+      return r.what == need::window || r.what == need::sign_window ? access::illegal : access::direct;
+    case stash_kind::encoded:
+      return read_encoded(o, r, f.stored);
+    case stash_kind::recompute:
+      break;
+  }
+  if (source == nullptr || !gives_values(*source)) return access::illegal;
+  const bool exact = gives_exact_values(*source), masked = f.stored.kind == encoding_kind::sign_mask;
+  if (r.what == need::exact_value) return exact ? access::recomputed : access::illegal;
+  if (r.what == need::fine_value && source->kind == stash_kind::encoded &&
+      !has_16_bits(source->stored.values))
+    return access::illegal;
+  const bool answers = r.what == need::sign || r.what == need::value || r.what == need::fine_value;
+  if (!answers || !(exact || masked)) return access::illegal;
+  if (masked && r.what == need::sign && r.slice.whole() && takes_signs(o.kind, encoding_kind::sign_mask))
+    return access::direct;
+  return access::recomputed;
+}
+
+bool legal_set::movable(storage_id id, std::int64_t kept) const {
+  const storage_role role = at(g_.storages, id).role;
+  return moves_ && p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0 &&
+         (role == storage_role::feature_map || role == storage_role::auxiliary ||
+          role == storage_role::image) &&
+         at(stays_, id) == 0 && kept > 0 && kept >= p_.smallest_swap;
+}
+
+}  // namespace stash::planner::validation

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: Apache-2.0
+// The least that storages which depend on each other can cost under the prices: over all their
+// configurations one by one, or, where these are too many, from below by elimination of one choice after the
+// other.
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "planner/verify/validator_bound.hpp"
+
+namespace stash::planner::validation {
+namespace {
+
+// Configurations of one group that are looked at one by one.
+constexpr double most_configurations = 20000;
+// Entries of one table of the elimination.
+constexpr std::size_t largest_table = std::size_t{1} << 18;
+
+std::size_t index(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// A function of a few choices.
+struct factor {
+  std::vector<std::size_t> of;  // variables, ascending
+  std::vector<double> table;    // the first variable changes slowest
+};
+
+class group {
+ public:
+  group(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c)
+      : g_(p.network),
+        m_(*p.model),
+        margin_(p.slot_margin),
+        legal_(legal),
+        prices_(prices),
+        c_(c),
+        choices_(g_, legal, c, m_.pinned, margin_) {
+    for (const storage_id s : c.storages)
+      dense_.push_back(round_up(at(g_.storages, s).bytes(g_.batch)));
+  }
+
+  group_cost run(std::int64_t& budget) {
+    group_cost result = search(budget);
+    // A pinned machine knows no codes; what only a code can serve keeps all its forms.
+    if (!result.legal && m_.pinned) {
+      choices_ = group_choices(g_, legal_, c_, false, margin_);
+      result = search(budget);
+    }
+    for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
+      double kept = 0.0, movable = 0.0;
+      for (const legal_form& f : choices_.forms[k]) {
+        kept = std::max(kept, static_cast<double>(f.kept) + f.overflow);
+        if (legal_.movable(c_.storages[k], f.kept)) movable = std::max(movable, static_cast<double>(f.kept));
+      }
+      result.movable += movable;
+      result.most_bytes += kept + static_cast<double>(dense_[k]);
+    }
+    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
+      for (const auto& reads : choices_.reads[i]) {
+        for (const local_read& r : reads)
+          result.most_bytes += static_cast<double>(dense_[index(r.storage)]);
+      }
+    }
+    return result;
+  }
+
+ private:
+  using local_read = group_choices::local_read;
+  // Ops that read a kept form.
+  struct life {
+    op_id first = -1, last = -1;
+    bool decoded_last = false;
+    void add(op_id t, bool decoded) {
+      if (first < 0) first = t;
+      decoded_last = decoded || (last == t && decoded_last);
+      last = t;
+    }
+  };
+
+  // ---- what single choices cost ---------------------------------------------------------------------
+
+  // What work costs, and how long it takes.
+  struct cost {
+    sum_t priced = 0.0L;
+    double work = 0.0;
+  };
+  void work(cost& c, std::int32_t tick, double ms) const {
+    c.priced += static_cast<sum_t>(prices_.work(tick)) * ms;
+    c.work += ms;
+  }
+  void decode(cost& c, std::size_t k, const legal_form& f, op_id t) const {
+    work(c, tick_of(t) - 1, codec_time(f.stored.kind, dense_[k], f.kept, m_));
+  }
+  void hold_dense(cost& c, std::size_t k, op_id t) const {
+    c.priced += static_cast<sum_t>(dense_[k]) * prices_.hold(tick_of(t) - 1, tick_of(t));
+  }
+  void recompute(cost& c, std::size_t k, op_id t) const {
+    const recompute_rule* const r = legal_.rule(c_.storages[k]);
+    work(c, tick_of(t) - 1, op_time(g_, at(g_.ops, r->forward_op), m_));
+    hold_dense(c, k, t);
+  }
+
+  // The dense life in the forward stage, and the encoder.
+  void forward(cost& c, std::size_t k, const legal_form& f, bool read) const {
+    const storage_id s = c_.storages[k];
+    const storage_role role = at(g_.storages, s).role;
+    const dense_life& l = legal_.life(s);
+    if (role == storage_role::image || role == storage_role::auxiliary || l.last_forward < 0) return;
+    c.priced += static_cast<sum_t>(dense_[k]) * prices_.hold(tick_of(l.first), tick_of(l.last_forward));
+    if (read && f.stores())
+      work(c, tick_of(l.last_forward) + 1, codec_time(f.stored.kind, dense_[k], f.kept, m_));
+  }
+
+  // The kept form, on the device or for a while on the host.
+  sum_t keep(std::size_t k, const legal_form& f, const life& reads) const {
+    if (f.kept == 0 || reads.first < 0) return 0.0L;
+    const storage_id s = c_.storages[k];
+    const storage_role role = at(g_.storages, s).role;
+    const dense_life& l = legal_.life(s);
+    const std::int32_t released = l.last_forward < 0 ? -1 : tick_of(l.last_forward) + 1;
+    std::int32_t first = std::max(released, 0);
+    if (role == storage_role::image) first = 0;
+    if (role == storage_role::auxiliary) first = std::max(tick_of(l.first), 0);
+    const std::int32_t needed = tick_of(reads.first) - 1;
+    const std::int32_t last = tick_of(reads.last) - (reads.decoded_last ? 1 : 0);
+    const auto end = static_cast<std::int32_t>(2 * g_.ops.size()) - 2;
+    sum_t sum = static_cast<sum_t>(f.kept) * prices_.hold(first, last) + f.overflow * prices_.hold(0, end);
+    if (released >= 0 && needed > released + 2 && legal_.movable(s, f.kept))
+      sum += std::min<sum_t>(0.0L, static_cast<sum_t>(f.kept) * prices_.move(released, needed));
+    return sum;
+  }
+
+  // ---- all configurations ---------------------------------------------------------------------------
+
+  group_cost search(std::int64_t& budget) {
+    const double all = choices_.configurations(most_configurations);
+    if (all > most_configurations || all > static_cast<double>(budget)) return eliminate();
+    budget -= static_cast<std::int64_t>(all);
+    return enumerate();
+  }
+
+  group_cost enumerate() {
+    group_cost best;
+    best.priced = best.work = impossible;
+    lives_.assign(choices_.forms.size(), {});
+    choices_.each([&](const configuration& x) {
+      cost c;
+      if (!evaluate(x, c)) return;
+      best.priced = std::min(best.priced, static_cast<double>(c.priced));
+      best.work = std::min(best.work, c.work);
+      best.most_work = std::max(best.most_work, c.work);
+    });
+    best.legal = best.priced < impossible;
+    return best;
+  }
+
+  // One complete configuration; false if it is not legal.
+  bool evaluate(const configuration& x, cost& c) {
+    std::fill(lives_.begin(), lives_.end(), life{});
+    for (std::size_t i = 0; i < c_.ops.size(); ++i) {
+      const std::int32_t number = x.picked[i];
+      if (alternatives_of(i) > 1)
+        work(c, tick_of(c_.ops[i]), alternative_time(at(at(g_.ops, c_.ops[i]).alternatives, number), m_));
+      if (!evaluate_reads(i, choices_.reads[i][index(number)], x, c)) return false;
+    }
+    for (std::size_t k = 0; k < choices_.forms.size(); ++k) {
+      forward(c, k, *x.form[k], lives_[k].first >= 0);
+      c.priced += keep(k, *x.form[k], lives_[k]);
+    }
+    return true;
+  }
+
+  std::size_t alternatives_of(std::size_t i) const { return at(g_.ops, c_.ops[i]).alternatives.size(); }
+
+  bool evaluate_reads(std::size_t i, const std::vector<local_read>& reads, const configuration& x, cost& c) {
+    const op_id t = c_.ops[i];
+    decoded_.clear();
+    const auto decoded_already = [&](std::size_t k) {
+      return std::find(decoded_.begin(), decoded_.end(), k) != decoded_.end();
+    };
+    const auto reads_it = [&](std::size_t k) {
+      return std::any_of(reads.begin(), reads.end(),
+                         [k](const local_read& r) { return index(r.storage) == k; });
+    };
+    for (const local_read& r : reads) {
+      const std::size_t k = index(r.storage);
+      const std::int32_t from = choices_.source[k];
+      const legal_form* const source = from < 0 ? nullptr : x.form[index(from)];
+      switch (legal_set::read(at(g_.ops, t), *r.read, *x.form[k], source)) {
+        case access::illegal:
+          return false;
+        case access::direct:
+          lives_[k].add(t, false);
+          break;
+        case access::decoded:
+          lives_[k].add(t, true);
+          if (decoded_already(k)) break;
+          decoded_.push_back(k);
+          decode(c, k, *x.form[k], t);
+          hold_dense(c, k, t);
+          break;
+        case access::recomputed: {
+          lives_[k].add(t, false);
+          if (decoded_already(k)) break;
+          decoded_.push_back(k);
+          recompute(c, k, t);
+          const std::size_t s = index(from);
+          if (source->kind == stash_kind::raw) {
+            lives_[s].add(t, false);
+            break;
+          }
+          lives_[s].add(t, true);
+          if (decoded_already(s)) break;
+          decoded_.push_back(s);
+          decode(c, s, *source, t);
+          // Computed in place, unless the op reads the source too.
+          if (reads_it(s)) hold_dense(c, s, t);
+          break;
+        }
+      }
+    }
+    return true;
+  }
+
+  // ---- from below -----------------------------------------------------------------------------------
+  // Every storage is charged for the reads that it has under all alternatives, every op for what it decodes.
+  // What depends on more than one op and one storage with its source is left out.
+
+  group_cost eliminate() {
+    group_cost result;
+    result.exact = false;
+    sizes_.clear();
+    factors_.clear();
+    for (const auto& list : choices_.forms)
+      sizes_.push_back(list.size());
+    for (const auto& list : choices_.alternatives)
+      sizes_.push_back(list.size());
+    for (std::size_t k = 0; k < choices_.forms.size(); ++k)
+      add_storage(k);
+    for (std::size_t i = 0; i < c_.ops.size(); ++i)
+      add_op(i);
+    result.priced = least_sum();
+    result.legal = result.priced < impossible;
+    for (const std::size_t size : sizes_)
+      result.legal = result.legal && size > 0;
+    for (const op_id t : c_.ops) {
+      for (const stash_alternative& a : at(g_.ops, t).alternatives)
+        result.most_work += alternative_time(a, m_);
+    }
+    return result;
+  }
+
+  bool always_read(std::size_t i, std::size_t k) const {
+    return std::all_of(choices_.alternatives[i].begin(), choices_.alternatives[i].end(), [&](std::int32_t a) {
+      const std::vector<local_read>& reads = choices_.reads[i][index(a)];
+      return std::any_of(reads.begin(), reads.end(),
+                         [k](const local_read& r) { return index(r.storage) == k; });
+    });
+  }
+  // Whether the op may read the storage, itself or to compute another one again.
+  bool may_read(std::size_t i, std::size_t k) const {
+    return std::any_of(
+        choices_.reads[i].begin(), choices_.reads[i].end(), [&](const std::vector<local_read>& reads) {
+          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
+            return index(r.storage) == k || choices_.source[index(r.storage)] == static_cast<std::int32_t>(k);
+          });
+        });
+  }
+  bool may_decode(std::size_t i, std::size_t k, const legal_form& f) const {
+    if (f.kind != stash_kind::encoded) return false;
+    return std::any_of(
+        choices_.reads[i].begin(), choices_.reads[i].end(), [&](const std::vector<local_read>& reads) {
+          return std::any_of(reads.begin(), reads.end(), [&](const local_read& r) {
+            if (index(r.storage) != k)
+              return choices_.source[index(r.storage)] == static_cast<std::int32_t>(k);
+            return legal_set::read(at(g_.ops, c_.ops[i]), *r.read, f, nullptr) == access::decoded;
+          });
+        });
+  }
+
+  void add_storage(std::size_t k) {
+    factor own{{k}, {}};
+    for (const legal_form& f : choices_.forms[k]) {
+      life certain;
+      sum_t alone = 0.0L;  // nobody reads it, or one op
+      for (std::size_t i = 0; i < c_.ops.size(); ++i) {
+        if (!may_read(i, k)) continue;
+        life single;
+        single.add(c_.ops[i], may_decode(i, k, f));
+        if (always_read(i, k)) certain.add(c_.ops[i], single.decoded_last);
+        alone = std::min(alone, keep(k, f, single));
+      }
+      cost c;
+      forward(c, k, f, certain.first >= 0);
+      c.priced += certain.first >= 0 ? keep(k, f, certain) : alone;
+      own.table.push_back(static_cast<double>(c.priced));
+    }
+    factors_.push_back(std::move(own));
+  }
+
+  void add_op(std::size_t i) {
+    const op_id t = c_.ops[i];
+    const std::size_t variable = choices_.forms.size() + i;
+    factor own{{variable}, {}};
+    for (const std::int32_t a : choices_.alternatives[i]) {
+      cost c;
+      if (alternatives_of(i) > 1)
+        work(c, tick_of(t), alternative_time(at(at(g_.ops, t).alternatives, a), m_));
+      own.table.push_back(static_cast<double>(c.priced));
+    }
+    factors_.push_back(std::move(own));
+    std::vector<std::size_t> read;
+    for (const auto& reads : choices_.reads[i]) {
+      for (const local_read& r : reads)
+        read.push_back(index(r.storage));
+    }
+    std::sort(read.begin(), read.end());
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (const std::size_t k : read)
+      add_reads(i, k);
+  }
+
+  // What the op's reads of one storage cost, by alternative, its form and its source's form.
+  void add_reads(std::size_t i, std::size_t k) {
+    const std::int32_t from = choices_.source[k];
+    factor f;
+    f.of = {k, choices_.forms.size() + i};
+    if (from >= 0) f.of.push_back(index(from));
+    std::sort(f.of.begin(), f.of.end());
+    std::size_t entries = 1;
+    for (const std::size_t v : f.of)
+      entries *= sizes_[v];
+    f.table.resize(entries);
+    std::vector<std::size_t> value(f.of.size(), 0);
+    for (std::size_t e = 0; e < entries; ++e) {
+      std::size_t rest = e;
+      for (std::size_t n = f.of.size(); n-- > 0;) {
+        value[n] = rest % sizes_[f.of[n]];
+        rest /= sizes_[f.of[n]];
+      }
+      const auto value_of = [&](std::size_t v) {
+        return value[static_cast<std::size_t>(std::find(f.of.begin(), f.of.end(), v) - f.of.begin())];
+      };
+      const legal_form* const source =
+          from < 0 ? nullptr : &choices_.forms[index(from)][value_of(index(from))];
+      f.table[e] = read_cost(i, k, choices_.alternatives[i][value_of(choices_.forms.size() + i)],
+                             choices_.forms[k][value_of(k)], source);
+    }
+    factors_.push_back(std::move(f));
+  }
+
+  double read_cost(std::size_t i, std::size_t k, std::int32_t a, const legal_form& f,
+                   const legal_form* source) const {
+    const op_id t = c_.ops[i];
+    const std::vector<local_read>& reads = choices_.reads[i][index(a)];
+    bool decoded = false, recomputed = false;
+    for (const local_read& r : reads) {
+      if (index(r.storage) != k) continue;
+      const access how = legal_set::read(at(g_.ops, t), *r.read, f, source);
+      if (how == access::illegal) return impossible;
+      decoded = decoded || how == access::decoded;
+      recomputed = recomputed || how == access::recomputed;
+    }
+    cost c;
+    if (decoded) {
+      decode(c, k, f, t);
+      hold_dense(c, k, t);
+    }
+    if (recomputed) {
+      recompute(c, k, t);
+      const std::int32_t from = choices_.source[k];
+      // Others that this op reads may need the decoded source too: only the first of them is charged.
+      const auto same = [&](const local_read& r) {
+        return r.storage == from || choices_.source[index(r.storage)] == from;
+      };
+      const auto first = std::find_if(reads.begin(), reads.end(), same);
+      const bool source_read =
+          std::any_of(reads.begin(), reads.end(), [from](const local_read& r) { return r.storage == from; });
+      if (source->kind == stash_kind::encoded && !source_read && index(first->storage) == k)
+        decode(c, index(from), *source, t);
+    }
+    return static_cast<double>(c.priced);
+  }
+
+  // The least sum of all factors over all values of the variables, or less: a bucket whose table would be too
+  // large is split.
+  double least_sum() {
+    double sum = 0.0;
+    std::vector<char> done(sizes_.size(), 0);
+    for (std::size_t round = 0; round < sizes_.size(); ++round) {
+      const std::size_t v = next_variable(done);
+      done[v] = 1;
+      if (sizes_[v] == 0) return impossible;
+      std::vector<factor> bucket, others;
+      for (factor& f : factors_)
+        (std::find(f.of.begin(), f.of.end(), v) != f.of.end() ? bucket : others).push_back(std::move(f));
+      factors_ = std::move(others);
+      std::stable_sort(bucket.begin(), bucket.end(),
+                       [](const factor& a, const factor& b) { return a.of.size() > b.of.size(); });
+      std::vector<factor> merged;
+      for (const factor& f : bucket) {
+        const auto fits = std::find_if(merged.begin(), merged.end(), [&](const factor& m) {
+          return entries_of(joined(m.of, f.of)) <= largest_table;
+        });
+        if (fits == merged.end()) {
+          merged.push_back(f);
+        } else {
+          *fits = add(*fits, f);
+        }
+      }
+      for (const factor& f : merged) {
+        factor rest = without(f, v);
+        if (rest.of.empty()) {
+          sum += rest.table[0];
+        } else {
+          factors_.push_back(std::move(rest));
+        }
+      }
+    }
+    return sum;
+  }
+
+  std::size_t entries_of(const std::vector<std::size_t>& variables) const {
+    std::size_t n = 1;
+    for (const std::size_t v : variables) {
+      n *= sizes_[v];
+      if (n > largest_table) return largest_table + 1;
+    }
+    return n;
+  }
+  static std::vector<std::size_t> joined(const std::vector<std::size_t>& a,
+                                         const std::vector<std::size_t>& b) {
+    std::vector<std::size_t> all;
+    std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all));
+    return all;
+  }
+
+  // The one whose neighbours have the fewest combinations.
+  std::size_t next_variable(const std::vector<char>& done) const {
+    std::vector<std::vector<std::size_t>> scope(sizes_.size());
+    for (const factor& f : factors_) {
+      for (const std::size_t v : f.of) {
+        if (entries_of(scope[v]) <= largest_table) scope[v] = joined(scope[v], f.of);
+      }
+    }
+    std::size_t best = sizes_.size(), least = 0;
+    for (std::size_t v = 0; v < sizes_.size(); ++v) {
+      if (done[v]) continue;
+      const std::size_t n = entries_of(scope[v]);
+      if (best == sizes_.size() || n < least) {
+        best = v;
+        least = n;
+      }
+    }
+    return best;
+  }
+
+  // Position of the entry of `f` for each entry over `all`, one after the other.
+  template <class Visit>
+  void walk(const std::vector<std::size_t>& all, const factor& f, Visit visit) const {
+    std::vector<std::size_t> stride(all.size(), 0), value(all.size(), 0);
+    std::size_t n = 1;
+    for (std::size_t i = f.of.size(); i-- > 0;) {
+      const auto place = std::lower_bound(all.begin(), all.end(), f.of[i]) - all.begin();
+      stride[static_cast<std::size_t>(place)] = n;
+      n *= sizes_[f.of[i]];
+    }
+    std::size_t entries = 1;
+    for (const std::size_t v : all)
+      entries *= sizes_[v];
+    std::size_t at_entry = 0;
+    for (std::size_t e = 0; e < entries; ++e) {
+      visit(e, at_entry);
+      for (std::size_t i = all.size(); i-- > 0;) {
+        at_entry += stride[i];
+        if (++value[i] < sizes_[all[i]]) break;
+        at_entry -= stride[i] * sizes_[all[i]];
+        value[i] = 0;
+      }
+    }
+  }
+
+  factor add(const factor& a, const factor& b) const {
+    factor sum{joined(a.of, b.of), {}};
+    std::size_t entries = 1;
+    for (const std::size_t v : sum.of)
+      entries *= sizes_[v];
+    sum.table.assign(entries, 0.0);
+    for (const factor* f : {&a, &b})
+      walk(sum.of, *f, [&](std::size_t e, std::size_t from) { sum.table[e] += f->table[from]; });
+    return sum;
+  }
+
+  factor without(const factor& f, std::size_t v) const {
+    factor rest;
+    for (const std::size_t x : f.of) {
+      if (x != v) rest.of.push_back(x);
+    }
+    std::size_t entries = 1;
+    for (const std::size_t x : rest.of)
+      entries *= sizes_[x];
+    rest.table.assign(entries, impossible);
+    walk(f.of, rest,
+         [&](std::size_t e, std::size_t to) { rest.table[to] = std::min(rest.table[to], f.table[e]); });
+    return rest;
+  }
+
+  const graph& g_;
+  const machine& m_;
+  double margin_;
+  const legal_set& legal_;
+  const tick_prices& prices_;
+  const choice_group& c_;
+  group_choices choices_;
+  std::vector<std::int64_t> dense_;
+  std::vector<life> lives_;           // of the configuration at hand
+  std::vector<std::size_t> decoded_;  // for the op at hand
+  std::vector<std::size_t> sizes_;    // per variable: storages, then ops
+  std::vector<factor> factors_;
+};
+
+}  // namespace
+
+group_cost cheapest(const plan& p, const legal_set& legal, const tick_prices& prices, const choice_group& c,
+                    std::int64_t& budget) {
+  return group(p, legal, prices, c).run(budget);
+}
+
+}  // namespace stash::planner::validation

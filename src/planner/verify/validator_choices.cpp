@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether policy and rules allow what the plan picked, and whether each stored form serves every need of the
+// chosen alternatives (docs/needs.md). What is refused here is what the bound on the time counts as no
+// choice.
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "planner/verify/validator_bound.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner::validation {
+namespace {
+
+bool policy_is_known(policy p) {
+  return p <= policy::layrub;
+}
+
+// Policies that leave every map as it is, on the device or on the host.
+bool keeps_dense(policy p) {
+  return p == policy::none || p == policy::swap_only || p == policy::lms || p == policy::layrub;
+}
+
+// The unencoded baseline reads dense maps only and asks no forward op for anything but dropout's mask.
+bool baseline_allows(const op& o, const stash_alternative& a) {
+  if (o.kind == op_kind::generic) return &a == o.alternatives.data();
+  if (o.kind == op_kind::batch_norm_backward && o.attributes.fused_relu) return a.form == "from_x_and_y";
+  return a.form == "from_x" || a.form == "from_y" || a.form == "from_mask" || a.form == "from_probabilities";
+}
+
+const recompute_rule* rule_for(const graph& g, storage_id target) {
+  const auto rule = std::find_if(g.recompute.begin(), g.recompute.end(),
+                                 [target](const recompute_rule& r) { return r.target == target; });
+  return rule == g.recompute.end() ? nullptr : &*rule;
+}
+
+bool keeps_values(const stash_choice& c) {
+  return c.kind == stash_kind::raw ||
+         (c.kind == stash_kind::encoded &&
+          (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr ||
+           c.stored.kind == encoding_kind::cast));
+}
+
+bool keeps_exact_values(const stash_choice& c) {
+  return c.kind == stash_kind::raw ||
+         (c.kind == stash_kind::encoded &&
+          (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr) &&
+          c.stored.values == value_format::source);
+}
+
+class choice_checker {
+ public:
+  choice_checker(const plan& p, finding_list& found)
+      : p_(p), g_(p.network), found_(found), copies_(g_.storages.size(), {0, 0, 0, 0}) {
+    for (const step& s : p.steps) {
+      if (s.kind < step_kind::copy_out || s.kind > step_kind::wait_in) continue;
+      if (!in_range(s.storage, g_.storages)) continue;
+      const auto kind = static_cast<std::size_t>(s.kind) - static_cast<std::size_t>(step_kind::copy_out);
+      ++copies_[static_cast<std::size_t>(s.storage)][kind];
+    }
+  }
+
+  void run() {
+    if (!policy_is_known(p_.chosen_policy)) {
+      found_.add(plan_fault::illegal_encoding, "policy: unknown number {}",
+                 static_cast<int>(p_.chosen_policy));
+    }
+    for (std::size_t i = 0; i < g_.storages.size() && !found_.full(); ++i) {
+      check_choice(static_cast<storage_id>(i));
+    }
+    for (std::size_t i = 0; i < g_.ops.size() && !found_.full(); ++i) {
+      check_reads(static_cast<op_id>(i));
+    }
+  }
+
+ private:
+  void illegal(storage_id s, std::string_view why) {
+    found_.add(plan_fault::illegal_encoding, "storage {}: {}", at(g_.storages, s).name, why);
+  }
+
+  void check_choice(storage_id s) {
+    const stash_choice& c = at(p_.choices, s);
+    if (c.swapped) check_swapped(s, c);
+    check_figures(s, c);
+    switch (c.kind) {
+      case stash_kind::none:
+        return;
+      case stash_kind::raw:
+        return check_rules(s, "raw");
+      case stash_kind::encoded:
+      case stash_kind::recompute:
+        break;
+      default:
+        illegal(s, "unknown kind of choice");
+        return;
+    }
+    if (keeps_dense(p_.chosen_policy)) illegal(s, "the policy keeps everything raw");
+    if (c.kind == stash_kind::encoded) {
+      check_encoded(s, c);
+      try {
+        check_rules(s, to_string(c.stored));
+      } catch (const error& wrong) {
+        if (wrong.code() == errc::out_of_memory) throw;
+        return;  // has no name: an unknown form, which was reported
+      }
+    } else {
+      check_rules(s, "recompute");
+      check_recompute(s, c);
+    }
+  }
+
+  // Bytes before and after, and the density that they were computed with.
+  void check_figures(storage_id s, const stash_choice& c) {
+    const storage& of = at(g_.storages, s);
+    const bool kept = c.kind != stash_kind::none;
+    // What a forward op writes beside its outputs saves nothing: without the plan it would not be there.
+    const std::int64_t before = of.role == storage_role::auxiliary ? 0 : of.bytes(g_.batch);
+    if (c.bytes_before != before && (kept || (c.bytes_before != 0 && c.bytes_before != of.bytes(g_.batch)))) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_before: reported {}, is {}", of.name,
+                 c.bytes_before, before);
+    }
+    const std::optional<std::int64_t> after = kept_bytes(c, of, g_.batch, p_.slot_margin);
+    if (after && c.bytes_after != *after) {
+      found_.add(plan_fault::bad_totals, "storage {}: bytes_after: reported {}, is {}", of.name,
+                 c.bytes_after, *after);
+    }
+    const bool sparse = c.kind == stash_kind::encoded &&
+                        (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr);
+    if (sparse && c.density < of.density) {
+      found_.add(plan_fault::bad_size, "storage {}: sized for a density of {}, the graph says {}", of.name,
+                 c.density, of.density);
+    }
+  }
+
+  void check_swapped(storage_id s, const stash_choice& c) {
+    const storage_role role = at(g_.storages, s).role;
+    if (role != storage_role::feature_map && role != storage_role::auxiliary && role != storage_role::image)
+      illegal(s, "only maps and images are swapped");
+    if (c.kind != stash_kind::raw && !stored_form(c)) illegal(s, "swapped, but nothing of it is kept");
+    if (p_.chosen_policy == policy::none || p_.chosen_policy == policy::gist)
+      illegal(s, "the policy moves nothing");
+    check_rules(s, "swap");
+    if (!p_.swap) illegal(s, "swapped in a plan that moves nothing");
+    if (p_.model && !(p_.model->out_bytes_per_second > 0.0 && p_.model->in_bytes_per_second > 0.0))
+      illegal(s, "swapped on a machine without a link");
+    const std::optional<std::int64_t> kept = kept_bytes(c, at(g_.storages, s), g_.batch, p_.slot_margin);
+    if (kept && round_up(*kept) < p_.smallest_swap) illegal(s, "swapped, but smaller than what may move");
+    if (copies_[static_cast<std::size_t>(s)] != std::array{1, 1, 1, 1})
+      illegal(s, "swapped, but not copied to the host and back once");
+  }
+
+  // What the user says of this tensor.
+  void check_rules(storage_id s, std::string_view form) {
+    const std::string& name = at(g_.storages, s).name;
+    if (rules_allow(p_.tensors, name, form)) return;
+    found_.add(plan_fault::illegal_encoding, "storage {}: the rules for tensors do not allow {}", name, form);
+  }
+
+  void check_encoded(storage_id s, const stash_choice& c) {
+    const storage& of = at(g_.storages, s);
+    if (of.role == storage_role::image || of.role == storage_role::label) {
+      illegal(s, "images and labels stay raw");
+    }
+    switch (c.stored.kind) {
+      case encoding_kind::shape_only:
+      case encoding_kind::sign_mask:
+        break;
+      case encoding_kind::range_mask:
+        if (c.stored.lower != 0.0F || c.stored.upper != 6.0F) illegal(s, "bounds that are not ReLU6's");
+        break;
+      case encoding_kind::window_index:
+      case encoding_kind::relu_pool:
+        if (of.role != storage_role::auxiliary || of.window_cells != c.stored.window_cells) {
+          illegal(s, "a pooling code for another window, or for no pooling at all");
+        }
+        break;
+      case encoding_kind::cast:
+        if (c.stored.values == value_format::source) illegal(s, "a cast to the source's own format");
+        [[fallthrough]];
+      case encoding_kind::bitmap:
+      case encoding_kind::csr:
+        if (!policy_allows_values(p_, c.stored.values) && !is_floor(s, c.stored.values)) {
+          illegal(s, "the policy does not allow this value format");
+        }
+        break;
+      default:
+        illegal(s, "not an encoded form");
+        return;
+    }
+    if (!slot_bytes(c.stored, of, g_.batch, 1.0)) illegal(s, "the encoding has no meaning for its type");
+  }
+
+  // Readers of the chosen alternatives that want 16 bits get fp16 where the policy would round further.
+  bool is_floor(storage_id s, value_format values) const {
+    if (!stands_for_narrower(p_, values)) return false;
+    for (std::size_t k = 0; k < g_.ops.size(); ++k) {
+      const stash_alternative* a = chosen_alternative(p_, static_cast<op_id>(k));
+      if (a == nullptr) continue;
+      for (const stash_read& r : a->reads)
+        if (r.storage == s && r.what == need::fine_value) return true;
+    }
+    return false;
+  }
+
+  void check_recompute(storage_id s, const stash_choice& c) {
+    const recompute_rule* rule = rule_for(g_, s);
+    if (rule == nullptr) {
+      illegal(s, "the graph offers no recompute for it");
+      return;
+    }
+    const stash_choice& source = at(p_.choices, rule->source);
+    if (c.stored.kind == encoding_kind::shape_only) {
+      if (!keeps_exact_values(source)) illegal(s, "recompute without a mask needs an exactly kept source");
+    } else if (c.stored.kind == encoding_kind::sign_mask) {
+      if (!keeps_values(source)) illegal(s, "recompute needs a kept source");
+      if (at(g_.ops, rule->forward_op).kind != op_kind::batch_norm) {
+        illegal(s, "only the output of a norm and its ReLU can be gated by a mask");
+      }
+    } else {
+      illegal(s, "recompute stores a sign mask or nothing");
+    }
+  }
+
+  void check_reads(op_id id) {
+    const op& o = at(g_.ops, id);
+    const stash_alternative* a = chosen_alternative(p_, id);
+    if (a == nullptr) return;
+    if (keeps_dense(p_.chosen_policy) && !baseline_allows(o, *a)) {
+      found_.add(plan_fault::illegal_encoding, "op {}: the policy does not allow {}", o.name, a->form);
+    }
+    for (const stash_read& r : a->reads) {
+      check_read(o, r);
+    }
+  }
+
+  void check_read(const op& o, const stash_read& r) {
+    const storage& s = at(g_.storages, r.storage);
+    const stash_choice& c = at(p_.choices, r.storage);
+    if (serves(r.storage, c, r.what)) return;
+    const bool cast_sign =
+        r.what == need::sign && c.kind == stash_kind::encoded && c.stored.kind == encoding_kind::cast;
+    if (cast_sign) {
+      found_.add(plan_fault::lost_sign, "op {}: reads the sign of {} from a cast that rounds to zero", o.name,
+                 s.name);
+    } else {
+      found_.add(plan_fault::illegal_encoding, "op {}: the stored form of {} does not serve {}", o.name,
+                 s.name, to_string(r.what));
+    }
+  }
+
+  bool serves(storage_id s, const stash_choice& c, need what) const {
+    if (c.kind == stash_kind::none) return false;
+    if (c.kind == stash_kind::raw) return what != need::window && what != need::sign_window;
+    if (c.kind == stash_kind::recompute) {
+      const bool exact = c.stored.kind != encoding_kind::sign_mask;
+      if (what == need::fine_value) {
+        const recompute_rule* rule = rule_for(g_, s);
+        return rule != nullptr && has_16_bits(at(p_.choices, rule->source).stored.values);
+      }
+      return what == need::sign || what == need::value || (what == need::exact_value && exact);
+    }
+    const encoding& e = c.stored;
+    switch (what) {
+      case need::sign:
+        return e.kind == encoding_kind::sign_mask || e.kind == encoding_kind::bitmap ||
+               e.kind == encoding_kind::csr ||
+               (e.kind == encoding_kind::cast && e.underflow == underflow_rule::keep_nonzero);
+      case need::range:
+        return e.kind == encoding_kind::range_mask || keeps_exact_values(c);
+      case need::exact_value:
+        return keeps_exact_values(c);
+      case need::value:
+        return keeps_values(c);
+      case need::fine_value:
+        return keeps_values(c) && has_16_bits(c.stored.values);
+      case need::mask:
+        return e.kind == encoding_kind::sign_mask;
+      case need::window:
+        return e.kind == encoding_kind::window_index;
+      case need::sign_window:
+        return e.kind == encoding_kind::relu_pool;
+    }
+    return false;
+  }
+
+  const plan& p_;
+  const graph& g_;
+  finding_list& found_;
+  std::vector<std::array<int, 4>> copies_;  ///< per storage: steps copy_out, wait_out, copy_in, wait_in
+};
+
+}  // namespace
+
+void check_choices(const plan& p, finding_list& found) {
+  choice_checker(p, found).run();
+}
+
+}  // namespace stash::planner::validation

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the steps of a plan over buffers that hold not bytes but what these bytes are: of which storage, in
+// which form, written by which op, and how exactly. A step that reads anything else is a finding.
+
+#include <algorithm>
+
+#include "planner/verify/validator_bound.hpp"
+#include "planner/verify/validator_internal.hpp"
+
+namespace stash::planner::validation {
+namespace {
+
+enum class quality : std::uint8_t {
+  rounded,      // values of reduced precision; small ones may have become zero
+  keeps_signs,  // values of reduced precision, none of them turned into zero
+  exact,
+};
+
+// What a buffer holds. storage == -1: nothing that may be read.
+struct content {
+  storage_id storage = -1;
+  bool encoded = false;
+  quality values = quality::exact;
+  writer_list writers;  // per part of the storage
+  bool fine = true;     // if not exact, then of 16 bits at least
+};
+
+quality quality_of(const encoding& e) {
+  if (e.values == value_format::source) return quality::exact;
+  return e.underflow == underflow_rule::keep_nonzero ? quality::keeps_signs : quality::rounded;
+}
+
+// Whether the kernel takes the encoded bytes for this need.
+bool kernel_takes(op_kind kind, need what, encoding_kind stored, bool whole) {
+  switch (what) {
+    case need::sign:
+      if (!whole) return false;
+      if (kind == op_kind::leaky_relu_backward) return stored == encoding_kind::sign_mask;
+      return (kind == op_kind::relu_backward || kind == op_kind::relu_max_pool_backward ||
+              kind == op_kind::batch_norm_backward || kind == op_kind::generic) &&
+             (stored == encoding_kind::sign_mask || stored == encoding_kind::bitmap ||
+              stored == encoding_kind::cast);
+    case need::mask:
+      return (kind == op_kind::dropout_backward || kind == op_kind::generic) &&
+             stored == encoding_kind::sign_mask;
+    case need::window:
+      return stored == encoding_kind::window_index &&
+             (kind == op_kind::max_pool_backward || kind == op_kind::relu_max_pool_backward ||
+              kind == op_kind::generic);
+    case need::sign_window:
+      return stored == encoding_kind::relu_pool &&
+             (kind == op_kind::relu_max_pool_backward || kind == op_kind::generic);
+    case need::range:
+      return whole && (kind == op_kind::relu6_backward || kind == op_kind::generic) &&
+             stored == encoding_kind::range_mask;
+    case need::value:
+    case need::fine_value:
+    case need::exact_value:
+      return false;
+  }
+  return false;
+}
+
+bool meet(const graph_history& h, const tensor_ref& a, const tensor_ref& b) {
+  return a.storage == b.storage && h.parts(a).meets(h.parts(b));
+}
+
+class replayer {
+ public:
+  replayer(const plan& p, const graph_history& history, finding_list& found)
+      : p_(p), g_(p.network), h_(history), found_(found), contents_(p.buffers.size()), ran_(g_.ops.size()) {
+    for (std::size_t i = 0; i < p.buffers.size(); ++i) {
+      const buffer& b = p.buffers[i];
+      if (b.form != buffer_form::dense || !in_range(b.storage, g_.storages)) continue;
+      contents_[i] = {b.storage, false, quality::exact, h_.initial(g_, b.storage)};
+      // What begins later, of an image, is what comes back from the host.
+      if (b.first_step > 0) contents_[i].writers.assign(contents_[i].writers.size(), nobody);
+    }
+  }
+
+  void run() {
+    skip_updates();
+    for (std::size_t i = 0; i < p_.steps.size() && !found_.full(); ++i) {
+      now_ = static_cast<std::int64_t>(i);
+      const step& s = p_.steps[i];
+      switch (s.kind) {
+        case step_kind::run:
+          run_op(s);
+          break;
+        case step_kind::encode:
+          encode(s);
+          break;
+        case step_kind::decode:
+          decode(s);
+          break;
+        case step_kind::recompute:
+          recompute(s);
+          break;
+        case step_kind::copy_out:
+        case step_kind::copy_in:
+          begin_copy(s);
+          break;
+        case step_kind::wait_out:
+        case step_kind::wait_in:
+          end_copy(s);
+          break;
+        default:
+          found_.add(plan_fault::bad_reference, "step {}: unknown kind {}", now_, static_cast<int>(s.kind));
+      }
+    }
+    if (in_range(due_, g_.ops)) {
+      found_.add(plan_fault::bad_order, "the steps end before op {} has run", at(g_.ops, due_).name);
+    }
+    for (const copying& c : copies_) {
+      found_.add(plan_fault::bad_order, "the copy of {} to buffer {} never ends", name(c.storage), c.to);
+    }
+  }
+
+ private:
+  // ---- reading and writing buffers -----------------------------------------------------------------
+
+  std::string_view name(storage_id s) const {
+    if (s < 0) return "nothing";
+    return at(g_.storages, s).name;
+  }
+  std::string writer_name(writer_id w) const {
+    if (w == outside) return "from outside";
+    return w == nobody ? "never written" : "as written by " + at(g_.ops, w).name;
+  }
+  content& content_of(buffer_id b) { return contents_[static_cast<std::size_t>(b)]; }
+
+  // Reports use outside the buffer's lifetime and goes on; false if there is no such buffer.
+  bool touch(buffer_id id, bool host = false) {
+    if (!in_range(id, p_.buffers)) {
+      found_.add(plan_fault::bad_reference, "step {}: buffer {} of {}", now_, id, p_.buffers.size());
+      return false;
+    }
+    const buffer& b = at(p_.buffers, id);
+    if (b.form == buffer_form::overflow || (b.form == buffer_form::host) != host ||
+        !in_range(b.storage, g_.storages)) {
+      found_.add(plan_fault::bad_reference, "step {}: buffer {} is no operand", now_, id);
+      return false;
+    }
+    if (now_ < b.first_step || now_ > b.last_step) {
+      found_.add(plan_fault::bad_lifetime, "step {}: touches buffer {}, alive from {} to {}", now_, id,
+                 b.first_step, b.last_step);
+    }
+    return true;
+  }
+
+  bool length_is(const char* list, std::size_t given, std::size_t expected) {
+    if (given == expected) return true;
+    found_.add(plan_fault::bad_reference, "step {}: {}: {} entries, expected {}", now_, list, given,
+               expected);
+    return false;
+  }
+
+  // The buffer holds these parts of the storage in this state (`expected` begins at parts.begin).
+  bool holds(buffer_id id, storage_id s, bool encoded, part_range parts, const writer_id* expected) {
+    const content& c = content_of(id);
+    if (c.storage != s || c.encoded != encoded) {
+      found_.add(plan_fault::missing_value, "step {}: buffer {} holds {}{}, expected {}{}", now_, id,
+                 c.encoded ? "encoded " : "", name(c.storage), encoded ? "encoded " : "", name(s));
+      return false;
+    }
+    for (std::size_t i = parts.begin; i < parts.end; ++i) {
+      const writer_id wanted = expected[i - parts.begin];
+      if (c.writers[i] == wanted && wanted != nobody) continue;
+      found_.add(plan_fault::missing_value, "step {}: buffer {} holds {} {}, expected it {}", now_, id,
+                 name(s), writer_name(c.writers[i]), writer_name(wanted));
+      return false;
+    }
+    return true;
+  }
+
+  bool holds_stash(buffer_id id, const tensor_ref& ref, bool encoded) {
+    const part_range parts = h_.parts(ref);
+    return holds(id, ref.storage, encoded, parts, h_.after_forward(ref.storage).data() + parts.begin);
+  }
+
+  void demand_exact(buffer_id id) {
+    if (content_of(id).values == quality::exact) return;
+    found_.add(plan_fault::illegal_encoding, "step {}: reads rounded values of {} where exact ones are due",
+               now_, name(content_of(id).storage));
+  }
+
+  // `adopt`: the buffer may have been made for another storage (recompute over its source).
+  void write_dense(buffer_id id, const tensor_ref& ref, op_id writer, quality values, bool adopt = false) {
+    content& c = content_of(id);
+    const buffer& b = at(p_.buffers, id);
+    const bool made_for_it = b.form == buffer_form::dense && (adopt || b.storage == ref.storage);
+    if (!made_for_it || b.bytes < at(g_.storages, ref.storage).bytes(g_.batch)) {
+      found_.add(made_for_it ? plan_fault::bad_size : plan_fault::bad_reference,
+                 "step {}: writes {} to buffer {}, made for {}{}", now_, name(ref.storage), id,
+                 b.form == buffer_form::dense ? "" : "encoded ", name(b.storage));
+      c = {};
+      return;
+    }
+    if (c.storage != ref.storage || h_.covers_all(ref)) {
+      c = {ref.storage, false, values, writer_list(h_.part_count(ref.storage), nobody)};
+    }
+    c.values = std::min(c.values, values);
+    const part_range parts = h_.parts(ref);
+    std::fill(c.writers.begin() + static_cast<std::ptrdiff_t>(parts.begin),
+              c.writers.begin() + static_cast<std::ptrdiff_t>(parts.end), writer);
+  }
+
+  void write_encoded(buffer_id id, storage_id s, writer_list writers) {
+    const buffer& b = at(p_.buffers, id);
+    if (b.form != buffer_form::encoded || b.storage != s) {
+      found_.add(plan_fault::bad_reference, "step {}: writes encoded {} to buffer {}, made for {}{}", now_,
+                 name(s), id, b.form == buffer_form::encoded ? "encoded " : "", name(b.storage));
+      content_of(id) = {};
+      return;
+    }
+    content_of(id) = {s, true, quality::exact, std::move(writers)};
+  }
+
+  // ---- run -----------------------------------------------------------------------------------------
+
+  void skip_updates() {
+    while (in_range(due_, g_.ops) && at(g_.ops, due_).stage == op_stage::update) {
+      ++due_;
+    }
+  }
+
+  void check_turn(op_id id) {
+    const op& o = at(g_.ops, id);
+    if (o.stage == op_stage::update) {
+      found_.add(plan_fault::bad_order, "step {}: runs {}, which is the executor's to run", now_, o.name);
+      return;
+    }
+    if (id != due_) {
+      found_.add(plan_fault::bad_order, "step {}: runs {} where {} is due", now_, o.name,
+                 in_range(due_, g_.ops) ? std::string_view(at(g_.ops, due_).name) : "nothing");
+    }
+    due_ = id + 1;
+    skip_updates();
+  }
+
+  // -1 is right for operands outside the map region and only for them.
+  bool touch_operand(buffer_id id, const tensor_ref& ref) {
+    if (at(g_.storages, ref.storage).batch_proportional()) return touch(id);
+    if (id != -1) {
+      found_.add(plan_fault::bad_reference, "step {}: buffer {} for {}, which lies outside the map region",
+                 now_, id, name(ref.storage));
+    }
+    return false;
+  }
+
+  void run_op(const step& s) {
+    if (!in_range(s.op, g_.ops)) {
+      found_.add(plan_fault::bad_reference, "step {}: op {}", now_, s.op);
+      return;
+    }
+    check_turn(s.op);
+    ran_[static_cast<std::size_t>(s.op)] = true;
+    const op& o = at(g_.ops, s.op);
+    const stash_alternative* alternative = chosen_alternative(p_, s.op);
+    // A wrong alternative has been reported; its stash list cannot be judged.
+    const bool judge_stash = alternative != nullptr || o.alternatives.empty();
+    const std::size_t reads = alternative == nullptr ? 0 : alternative->reads.size();
+    const bool lengths =
+        length_is("inputs", s.inputs.size(), o.inputs.size()) &&
+        length_is("outputs", s.outputs.size(), o.outputs.size()) &&
+        length_is("optional_outputs", s.optional_outputs.size(), o.optional_outputs.size()) &&
+        (!judge_stash || length_is("stash", s.stash.size(), reads));
+    if (!lengths) return;
+
+    for (std::size_t i = 0; i < o.inputs.size(); ++i) {
+      if (!touch_operand(s.inputs[i], o.inputs[i])) continue;
+      const tensor_ref& ref = o.inputs[i];
+      if (holds(s.inputs[i], ref.storage, false, h_.parts(ref), h_.input(s.op, i).data())) {
+        demand_exact(s.inputs[i]);
+      }
+    }
+    for (std::size_t i = 0; i < reads; ++i) {
+      if (touch(s.stash[i])) read_stash(o, alternative->reads[i], s.stash[i]);
+    }
+    check_sharing(s, o);
+    for (std::size_t i = 0; i < o.outputs.size(); ++i) {
+      if (!touch_operand(s.outputs[i], o.outputs[i])) continue;
+      keep_rest_of_batch(s, o, i);
+      write_dense(s.outputs[i], o.outputs[i], s.op, quality::exact);
+    }
+    for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
+      if (s.optional_outputs[i] == -1 || !touch(s.optional_outputs[i])) continue;
+      write_optional(s.optional_outputs[i], o.optional_outputs[i], s.op);
+    }
+  }
+
+  // An op on a part of the batch leaves the other samples as they were: they must be there.
+  void keep_rest_of_batch(const step& s, const op& o, std::size_t i) {
+    const bool whole = o.batch_begin == 0 && (o.batch_end == -1 || o.batch_end == g_.batch);
+    const writer_list& before = h_.before_output(s.op, i);
+    const bool fresh = std::all_of(before.begin(), before.end(), [](writer_id w) { return w == nobody; });
+    if (!whole && !fresh) {
+      holds(s.outputs[i], o.outputs[i].storage, false, h_.parts(o.outputs[i]), before.data());
+    }
+  }
+
+  void write_optional(buffer_id id, storage_id s, op_id writer) {
+    const stash_choice& c = at(p_.choices, s);
+    if (c.kind == stash_kind::raw) {
+      write_dense(id, {s, 0, 0}, writer, quality::exact);
+    } else if (c.kind == stash_kind::encoded) {
+      write_encoded(id, s, writer_list(h_.part_count(s), writer));
+    } else {
+      found_.add(plan_fault::illegal_encoding, "step {}: writes {}, which the plan does not keep", now_,
+                 name(s));
+    }
+  }
+
+  // In place exactly where the graph says so; nothing else that a step touches shares a buffer.
+  void check_sharing(const step& s, const op& o) {
+    for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+      const buffer_id out = s.outputs[i];
+      if (out == -1) continue;
+      for (std::size_t k = 0; k < s.inputs.size(); ++k) {
+        check_pair(out, o.outputs[i], s.inputs[k], o.inputs[k]);
+      }
+      for (std::size_t k = 0; k < i; ++k) {
+        if (s.outputs[k] == out &&
+            (o.outputs[k].storage != o.outputs[i].storage || meet(h_, o.outputs[k], o.outputs[i]))) {
+          shared(out);
+        }
+      }
+      if (std::count(s.stash.begin(), s.stash.end(), out) > 0) shared(out);
+      if (std::count(s.optional_outputs.begin(), s.optional_outputs.end(), out) > 0) shared(out);
+    }
+    for (const buffer_id extra : s.optional_outputs) {
+      if (extra == -1) continue;
+      if (std::count(s.inputs.begin(), s.inputs.end(), extra) > 0 ||
+          std::count(s.optional_outputs.begin(), s.optional_outputs.end(), extra) > 1) {
+        shared(extra);
+      }
+    }
+  }
+
+  void check_pair(buffer_id out, const tensor_ref& written, buffer_id in, const tensor_ref& read) {
+    if (meet(h_, written, read) && out != in) {
+      found_.add(plan_fault::bad_reference, "step {}: {} is written in place, but to buffer {} instead of {}",
+                 now_, name(written.storage), out, in);
+    }
+    if (written.storage != read.storage && out == in) shared(out);
+  }
+
+  void shared(buffer_id id) {
+    found_.add(plan_fault::bad_overlap, "step {}: writes buffer {} while it is read or written as another",
+               now_, id);
+  }
+
+  void read_stash(const op& o, const stash_read& r, buffer_id id) {
+    const bool encoded = at(p_.buffers, id).form == buffer_form::encoded;
+    if (!holds_stash(id, encoded ? tensor_ref{r.storage, 0, 0} : r.slice, encoded)) return;
+    if (encoded) {
+      const std::optional<encoding> stored = stored_form(at(p_.choices, r.storage));
+      if (!stored || !kernel_takes(o.kind, r.what, stored->kind, h_.covers_all(r.slice))) {
+        found_.add(plan_fault::illegal_encoding, "step {}: {} cannot take {} of {} from encoded bytes", now_,
+                   to_string(o.kind), to_string(r.what), name(r.storage));
+      }
+      return;
+    }
+    const quality have = content_of(id).values;
+    switch (r.what) {
+      case need::sign:
+        if (have == quality::rounded) {
+          found_.add(plan_fault::lost_sign, "step {}: {} reads the sign of {} from rounded values", now_,
+                     o.name, name(r.storage));
+        }
+        break;
+      case need::value:
+        break;
+      case need::fine_value:
+        if (!content_of(id).fine) {
+          found_.add(plan_fault::illegal_encoding,
+                     "step {}: {} reads values of {} of fewer than 16 bits, which do not do for it", now_,
+                     o.name, name(r.storage));
+        }
+        break;
+      case need::range:
+      case need::mask:
+      case need::exact_value:
+        demand_exact(id);
+        break;
+      default:
+        found_.add(plan_fault::illegal_encoding, "step {}: {} cannot take {} from dense {}", now_,
+                   to_string(o.kind), to_string(r.what), name(r.storage));
+    }
+  }
+
+  // ---- copies --------------------------------------------------------------------------------------
+
+  // A copy between its begin and its wait. What it reads must still be there at the end, and nobody else may
+  // have written where it writes.
+  struct copying {
+    storage_id storage;
+    buffer_id from, to;
+    content moved;
+  };
+
+  bool copy_operands(const step& s, bool out) {
+    if (!check_shape(s, 1)) return false;
+    const bool reads = touch(s.inputs[0], !out), writes = touch(s.outputs[0], out);
+    if (!reads || !writes) return false;
+    const buffer &from = at(p_.buffers, s.inputs[0]), &to = at(p_.buffers, s.outputs[0]);
+    if (from.storage != s.storage || to.storage != s.storage || from.bytes != to.bytes) {
+      found_.add(plan_fault::bad_reference, "step {}: copies buffer {} to {}, which do not belong together",
+                 now_, s.inputs[0], s.outputs[0]);
+      return false;
+    }
+    const stash_choice& c = at(p_.choices, s.storage);
+    const buffer_form kept = c.kind == stash_kind::raw ? buffer_form::dense : buffer_form::encoded;
+    if (!c.swapped || (out ? from : to).form != kept) {
+      found_.add(plan_fault::illegal_encoding, "step {}: {} is not swapped in this form", now_,
+                 name(s.storage));
+      return false;
+    }
+    return true;
+  }
+
+  static bool same(const content& a, const content& b) {
+    return a.storage == b.storage && a.encoded == b.encoded && a.values == b.values && a.writers == b.writers;
+  }
+
+  void begin_copy(const step& s) {
+    const bool out = s.kind == step_kind::copy_out;
+    if (!copy_operands(s, out)) return;
+    const content& source = content_of(s.inputs[0]);
+    const bool complete =
+        source.storage == s.storage &&
+        std::none_of(source.writers.begin(), source.writers.end(), [](writer_id w) { return w == nobody; });
+    if (!complete) {
+      found_.add(plan_fault::missing_value, "step {}: copies {}, which is not in buffer {}", now_,
+                 name(s.storage), s.inputs[0]);
+    }
+    content_of(s.outputs[0]) = {};
+    copies_.push_back({s.storage, s.inputs[0], s.outputs[0], source});
+  }
+
+  void end_copy(const step& s) {
+    if (!copy_operands(s, s.kind == step_kind::wait_out)) return;
+    const auto at_work = std::find_if(copies_.begin(), copies_.end(), [&](const copying& c) {
+      return c.storage == s.storage && c.from == s.inputs[0] && c.to == s.outputs[0];
+    });
+    if (at_work == copies_.end()) {
+      found_.add(plan_fault::missing_value, "step {}: waits for a copy of {} that has not begun", now_,
+                 name(s.storage));
+      return;
+    }
+    if (!same(at_work->moved, content_of(s.inputs[0])) || content_of(s.outputs[0]).storage != -1) {
+      found_.add(plan_fault::missing_value, "step {}: {} was written while it was copied", now_,
+                 name(s.storage));
+    }
+    content_of(s.outputs[0]) = std::move(at_work->moved);
+    copies_.erase(at_work);
+  }
+
+  // ---- encode, decode, recompute -------------------------------------------------------------------
+
+  bool check_shape(const step& s, std::size_t max_inputs) {
+    if (!in_range(s.storage, g_.storages)) {
+      found_.add(plan_fault::bad_reference, "step {}: storage {}", now_, s.storage);
+      return false;
+    }
+    if (s.inputs.empty() || s.inputs.size() > max_inputs) {
+      found_.add(plan_fault::bad_reference, "step {}: inputs: {} entries", now_, s.inputs.size());
+      return false;
+    }
+    return length_is("outputs", s.outputs.size(), 1) &&
+           length_is("optional_outputs", s.optional_outputs.size(), 0) &&
+           length_is("stash", s.stash.size(), 0);
+  }
+
+  bool touch_both(const step& s) {
+    const bool reads = touch(s.inputs[0]);
+    return touch(s.outputs[0]) && reads;
+  }
+
+  void encode(const step& s) {
+    if (!check_shape(s, 1) || !touch_both(s)) return;
+    const std::optional<encoding> stored = stored_form(at(p_.choices, s.storage));
+    const bool encodable =
+        stored && (stored->kind == encoding_kind::sign_mask || stored->kind == encoding_kind::range_mask ||
+                   stored->kind == encoding_kind::bitmap || stored->kind == encoding_kind::csr ||
+                   stored->kind == encoding_kind::cast);
+    if (!encodable) {
+      found_.add(plan_fault::illegal_encoding, "step {}: {} has no stored form that encode writes", now_,
+                 name(s.storage));
+    }
+    // Whether this is the state that the readers want is checked where they read.
+    const content& dense = content_of(s.inputs[0]);
+    writer_list seen(h_.part_count(s.storage), nobody);
+    if (dense.storage == s.storage && !dense.encoded) seen = dense.writers;
+    if (holds(s.inputs[0], s.storage, false, {0, seen.size()}, seen.data())) demand_exact(s.inputs[0]);
+    write_encoded(s.outputs[0], s.storage, std::move(seen));
+  }
+
+  void decode(const step& s) {
+    if (!check_shape(s, 1) || !touch_both(s)) return;
+    const stash_choice& c = at(p_.choices, s.storage);
+    const bool bytes = at(g_.storages, s.storage).type == dtype::u8;
+    const bool decodable =
+        c.kind == stash_kind::encoded &&
+        (c.stored.kind == encoding_kind::bitmap || c.stored.kind == encoding_kind::csr ||
+         c.stored.kind == encoding_kind::cast || (c.stored.kind == encoding_kind::sign_mask && bytes));
+    if (!decodable) {
+      found_.add(plan_fault::illegal_encoding, "step {}: the stored form of {} has no dense values", now_,
+                 name(s.storage));
+    }
+    const content& stored = content_of(s.inputs[0]);
+    writer_list seen(h_.part_count(s.storage), nobody);
+    if (stored.storage == s.storage && stored.encoded) seen = stored.writers;
+    holds(s.inputs[0], s.storage, true, {0, seen.size()}, seen.data());
+    write_dense(s.outputs[0], {s.storage, 0, 0}, nobody, quality_of(c.stored));
+    content& out = content_of(s.outputs[0]);
+    if (out.storage != s.storage) return;
+    out.writers = std::move(seen);
+    out.fine = has_16_bits(c.stored.values);
+  }
+
+  void recompute(const step& s) {
+    if (!check_shape(s, 2) || !touch_both(s)) return;
+    const auto rule = std::find_if(g_.recompute.begin(), g_.recompute.end(), [&s](const recompute_rule& r) {
+      return r.target == s.storage && r.forward_op == s.op;
+    });
+    const stash_choice& c = at(p_.choices, s.storage);
+    if (rule == g_.recompute.end() || c.kind != stash_kind::recompute) {
+      found_.add(rule == g_.recompute.end() ? plan_fault::bad_reference : plan_fault::illegal_encoding,
+                 "step {}: {} is not to be recomputed by op {}", now_, name(s.storage), s.op);
+      content_of(s.outputs[0]) = {};
+      return;
+    }
+    const op& o = at(g_.ops, s.op);
+    if (!ran_[static_cast<std::size_t>(s.op)]) {
+      found_.add(plan_fault::missing_value, "step {}: {} has not run, its statistics are not there", now_,
+                 o.name);
+    }
+    const part_range parts = h_.parts(o.inputs[0]);
+    const bool source = holds(s.inputs[0], rule->source, false, parts, h_.input(s.op, 0).data());
+    const bool masked = c.stored.kind == encoding_kind::sign_mask;
+    if (length_is("inputs", s.inputs.size(), masked ? 2 : 1) && masked && touch(s.inputs[1])) {
+      holds_stash(s.inputs[1], {s.storage, 0, 0}, true);
+    }
+    if (source && !masked) demand_exact(s.inputs[0]);
+    // Behind a rounded source the mask answers sign needs, not the recomputed values.
+    const bool exact = source && content_of(s.inputs[0]).values == quality::exact;
+    const bool fine = source && content_of(s.inputs[0]).fine;
+    write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded,
+                s.outputs[0] == s.inputs[0]);
+    content_of(s.outputs[0]).fine = fine;
+  }
+
+  const plan& p_;
+  const graph& g_;
+  const graph_history& h_;
+  finding_list& found_;
+  std::vector<content> contents_;
+  std::vector<copying> copies_;
+  std::vector<bool> ran_;
+  std::int64_t now_ = 0;
+  op_id due_ = 0;
+};
+
+}  // namespace
+
+void check_steps(const plan& p, const graph_history& history, finding_list& found) {
+  replayer(p, history, found).run();
+}
+
+}  // namespace stash::planner::validation

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "planner/graph/graph.hpp"
+#include "planner/graph/sample_graph.hpp"
+#include "stash/error.hpp"
+
+namespace stash::planner {
+namespace {
+
+std::string refusal(const graph& g) {
+  try {
+    check_graph(g);
+  } catch (const error& e) {
+    return e.code() == errc::bad_format ? e.what() : std::string("wrong code: ") + e.what();
+  }
+  return "nothing was refused";
+}
+
+std::size_t position(const graph& g, const std::string& name) {
+  for (std::size_t i = 0; i < g.ops.size(); ++i) {
+    if (g.ops[i].name == name) return i;
+  }
+  throw std::out_of_range(name);
+}
+
+op& op_named(graph& g, const std::string& name) {
+  return g.ops[position(g, name)];
+}
+
+storage& output_of(graph& g, const std::string& name) {
+  return g.storages[static_cast<std::size_t>(op_named(g, name).outputs[0].storage)];
+}
+
+TEST(check_graph, accepts_a_made_graph) {
+  EXPECT_NO_THROW(check_graph(sample_graph()));
+}
+
+TEST(check_graph, accepts_parts_of_the_batch) {
+  graph g = sample_graph();
+  g.ops[0].batch_end = 2;
+  op rest = g.ops[0];
+  rest.name += "/rest";
+  rest.batch_begin = 2;
+  rest.batch_end = 4;
+  for (op& o : g.ops) {
+    if (o.forward_op > 0) ++o.forward_op;
+  }
+  for (recompute_rule& r : g.recompute)
+    ++r.forward_op;
+  g.ops.insert(g.ops.begin() + 1, rest);
+  EXPECT_NO_THROW(check_graph(g));
+}
+
+struct damage {
+  const char* what;
+  std::function<void(graph&)> apply;
+  const char* message;
+};
+
+void expect_refused(const std::vector<damage>& cases) {
+  for (const damage& d : cases) {
+    graph g = sample_graph();
+    d.apply(g);
+    const std::string message = refusal(g);
+    EXPECT_NE(message.find(d.message), std::string::npos) << d.what << ": " << message;
+  }
+}
+
+TEST(check_graph, storages) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  expect_refused({
+      {"batch 0", [](graph& g) { g.batch = 0; }, "batch: expected an integer from 1"},
+      {"batch too large", [](graph& g) { g.batch = std::int64_t{1} << 31; }, "batch"},
+      {"classes", [](graph& g) { g.classes = -1; }, "classes: expected at least 0"},
+      {"empty name", [](graph& g) { g.storages[1].name.clear(); }, "storages[1] '': name"},
+      {"name twice", [](graph& g) { g.storages[3].name = g.storages[1].name; }, "storages[3]"},
+      {"dimension 0", [](graph& g) { g.storages[0].shape[1] = 0; },
+       "storages[0] 'input': shape: expected positive"},
+      {"dimension -1", [](graph& g) { g.storages[0].shape[1] = -1; },
+       "storages[0] 'input': shape: expected positive"},
+      {"nine dimensions", [](graph& g) { g.storages[0].shape.assign(9, 1); },
+       "storages[0] 'input': shape: expected at"},
+      {"bytes", [](graph& g) { g.storages[0].bytes_per_sample += 1; }, "bytes_per_sample: expected 192"},
+      {"role without a fixed size", [](graph& g) { g.storages[0].fixed_bytes = 64; },
+       "fixed_bytes: expected 0"},
+      {"fixed size per sample",
+       [](graph& g) {
+         g.storages[1].bytes_per_sample = g.storages[1].fixed_bytes;
+         g.storages[1].fixed_bytes = 0;
+       },
+       "fixed_bytes: expected 432"},
+      {"type", [](graph& g) { g.storages[0].type = dtype::f32; }, "bytes_per_sample: expected 768"},
+      {"unknown role", [](graph& g) { g.storages[0].role = static_cast<storage_role>(77); }, "known role"},
+      {"unknown type", [](graph& g) { g.storages[0].type = static_cast<dtype>(77); }, "known role and type"},
+      {"product that overflows",
+       [](graph& g) {
+         g.storages[0].shape = {most, most, most};
+       },
+       "storages[0]"},
+      {"total that overflows",
+       [](graph& g) {
+         g.batch = 1 << 30;
+         g.storages[0].shape = {1 << 20, 1 << 12};
+         g.storages[0].bytes_per_sample = std::int64_t{1} << 32;
+       },
+       "2^60"},
+      {"density", [](graph& g) { g.storages[0].density = 1.01; }, "density"},
+      {"density NaN", [](graph& g) { g.storages[0].density = std::nan(""); }, "density"},
+      {"window_cells", [](graph& g) { g.storages[0].window_cells = -1; }, "window_cells"},
+  });
+}
+
+TEST(check_graph, ids_and_slices) {
+  expect_refused({
+      {"input id", [](graph& g) { g.ops[2].inputs[0].storage = 1000; }, "ops[2] 'c0': inputs[0].storage"},
+      {"negative id", [](graph& g) { g.ops[2].inputs[0].storage = -1; }, "ops[2] 'c0': inputs[0].storage"},
+      {"output id", [](graph& g) { g.ops[2].outputs[0].storage = 1000; }, "ops[2] 'c0': outputs[0].storage"},
+      {"parameter id", [](graph& g) { g.ops[2].parameters[0] = -5; }, "ops[2] 'c0': parameters[0]"},
+      {"written id", [](graph& g) { op_named(g, "fc/backward_weights").parameters_written[0] = 1000; },
+       "parameters_written[0]"},
+      {"optional output id", [](graph& g) { op_named(g, "p1").optional_outputs[0] = 1000; },
+       "optional_outputs[0]"},
+      {"read id",
+       [](graph& g) { op_named(g, "fc/backward_weights").alternatives[0].reads[0].storage = 1000; },
+       "alternatives[0].reads[0].storage"},
+      {"slice of another storage",
+       [](graph& g) { op_named(g, "fc/backward_weights").alternatives[0].reads[0].slice.storage = 0; },
+       "alternatives[0].reads[0].slice.storage"},
+      {"feature map behind the forward stage",
+       [](graph& g) {
+         op_named(g, "fc/backward_weights").inputs[0] = {op_named(g, "fc").outputs[0].storage};
+       },
+       "'fc/backward_weights': inputs[0]: expected no feature map behind the forward stage"},
+      {"feature map among the inputs of a generic op",
+       [](graph& g) {
+         op& o = op_named(g, "fc/backward_weights");
+         o.kind = op_kind::generic;
+         o.inputs.push_back({op_named(g, "fc").outputs[0].storage});
+       },
+       "'fc/backward_weights': inputs[1]: expected no feature map behind the forward stage"},
+      {"slice too long", [](graph& g) { op_named(g, "r2").inputs[0].channels = 7; }, "inputs[0].channels"},
+      {"slice out of range", [](graph& g) { op_named(g, "r2").inputs[0].channel_begin = 7; },
+       "inputs[0].channel_begin"},
+      {"slice that overflows",
+       [](graph& g) {
+         op_named(g, "r2").inputs[0].channel_begin = 6;
+         op_named(g, "r2").inputs[0].channels = std::numeric_limits<std::int64_t>::max();
+       },
+       "inputs[0].channels"},
+      {"negative slice", [](graph& g) { op_named(g, "r2").inputs[0].channels = -1; }, "inputs[0].channels"},
+      {"whole with a begin", [](graph& g) { op_named(g, "d1").inputs[0].channel_begin = 2; },
+       "inputs[0].channels"},
+      {"recompute op", [](graph& g) { g.recompute[0].forward_op = 1000; }, "recompute[0].forward_op"},
+      {"recompute of another op", [](graph& g) { g.recompute[0].forward_op = 0; }, "recompute[0].forward_op"},
+      {"recompute target", [](graph& g) { g.recompute[0].target = 0; }, "recompute[0].target"},
+      {"recompute source", [](graph& g) { g.recompute[0].source = g.recompute[0].target; },
+       "recompute[0].source"},
+  });
+}
+
+TEST(check_graph, operands) {
+  expect_refused({
+      {"op name twice", [](graph& g) { g.ops[3].name = g.ops[1].name; }, "ops[3]"},
+      {"op without a name", [](graph& g) { g.ops[3].name.clear(); }, "ops[3] '': name"},
+      {"unknown kind", [](graph& g) { g.ops[3].kind = static_cast<op_kind>(99); }, "known kind"},
+      {"unknown stage", [](graph& g) { g.ops[3].stage = static_cast<op_stage>(99); }, "known kind and stage"},
+      {"no input", [](graph& g) { g.ops[2].inputs.clear(); }, "inputs: expected 1 operands, got 0"},
+      {"two inputs", [](graph& g) { g.ops[2].inputs.push_back(g.ops[2].inputs[0]); },
+       "inputs: expected 1 operands, got 2"},
+      {"no output", [](graph& g) { g.ops[2].outputs.clear(); }, "outputs: expected 1 operands, got 0"},
+      {"no weight", [](graph& g) { g.ops[2].parameters.clear(); },
+       "parameters: expected 1 to 2 operands, got 0"},
+      {"norm with 3 parameters", [](graph& g) { op_named(g, "n1").parameters.pop_back(); },
+       "parameters: expected 4"},
+      {"relu with a mask", [](graph& g) { op_named(g, "r2").optional_outputs = {0}; }, "optional_outputs"},
+      {"weight as input",
+       [](graph& g) {
+         g.ops[0].inputs[0] = {1, 0, 0};
+       },
+       "ops[0] 'c1': inputs[0]: expected a feature map"},
+      {"map as parameter", [](graph& g) { g.ops[0].parameters[0] = 0; },
+       "parameters[0]: expected a storage of fixed size"},
+      {"image as output",
+       [](graph& g) {
+         g.ops[0].outputs[0] = {0, 0, 0};
+       },
+       "outputs[0]: expected feature_map, got image"},
+      {"map written in backward",
+       [](graph& g) { op_named(g, "c0/backward_data").outputs[0] = op_named(g, "c0").outputs[0]; },
+       "outputs[0]: expected gradient"},
+      {"map as optional output", [](graph& g) { op_named(g, "p1").optional_outputs[0] = 0; },
+       "expected auxiliary"},
+      {"gradient as stash",
+       [](graph& g) {
+         stash_read& r = op_named(g, "c0/backward_weights").alternatives[0].reads[0];
+         r.storage = op_named(g, "loss/backward").outputs[0].storage;
+         r.slice = {r.storage, 0, 0};
+       },
+       "alternatives[0].reads[0]: expected a feature map"},
+      {"no alternative", [](graph& g) { op_named(g, "r2/backward").alternatives.clear(); },
+       "alternatives: expected at least one"},
+      {"window of a convolution",
+       [](graph& g) {
+         op_named(g, "c0/backward_weights").alternatives = op_named(g, "p1/backward").alternatives;
+       },
+       "alternatives[0].reads[0].need: expected one that conv2d_backward_weights can take, got "},
+      {"mask of a relu",
+       [](graph& g) { op_named(g, "r2/backward").alternatives[0].reads[0].what = need::mask; },
+       "alternatives[0].reads[0].need: expected one that relu_backward can take, got mask"},
+      {"nameless form", [](graph& g) { op_named(g, "r2/backward").alternatives[0].form.clear(); },
+       "alternatives[0].form"},
+      {"forward op with a choice",
+       [](graph& g) { op_named(g, "r2").alternatives = op_named(g, "r2/backward").alternatives; },
+       "alternatives: expected none"},
+      {"convolution in place", [](graph& g) { op_named(g, "c0").outputs[0] = op_named(g, "c0").inputs[0]; },
+       "outputs[0]: expected no channels of an input"},
+      {"partly in place", [](graph& g) { op_named(g, "r2").outputs[0].channel_begin = 1; },
+       "outputs[0]: expected channels of an input exactly or none"},
+      {"workspace", [](graph& g) { g.ops[0].workspace_bytes = -1; }, "workspace_bytes"},
+      {"seconds", [](graph& g) { g.ops[0].seconds = -1.0; }, "seconds"},
+      {"seconds NaN", [](graph& g) { g.ops[0].seconds = std::nan(""); }, "seconds"},
+      {"batch range beyond", [](graph& g) { g.ops[0].batch_end = g.batch + 1; }, "batch_end"},
+      {"batch range empty",
+       [](graph& g) {
+         g.ops[0].batch_begin = 2;
+         g.ops[0].batch_end = 2;
+       },
+       "batch_begin"},
+      {"batch begin without end", [](graph& g) { g.ops[0].batch_begin = 1; }, "batch_begin"},
+  });
+}
+
+TEST(check_graph, order) {
+  expect_refused({
+      {"input never written", [](graph& g) { g.ops.erase(g.ops.begin()); },
+       "inputs[0]: expected channels written by earlier ops"},
+      {"reader before writer", [](graph& g) { std::swap(g.ops[1], g.ops[2]); },
+       "inputs[0]: expected channels written"},
+      {"half of a concatenation missing",
+       [](graph& g) {
+         for (const char* name : {"c3", "r3"})
+           g.ops.erase(g.ops.begin() + static_cast<std::ptrdiff_t>(position(g, name)));
+       },
+       "'d1': inputs[0]: expected channels written by earlier ops"},
+      {"stage order",
+       [](graph& g) {
+         g.ops.push_back(g.ops[0]);
+         g.ops.back().name = "late";
+       },
+       "stage: expected forward ops before"},
+      {"forward kind in backward", [](graph& g) { op_named(g, "loss").stage = op_stage::backward; },
+       "stage: expected forward"},
+      {"add in update",
+       [](graph& g) {
+         op o;
+         o.name = "late";
+         o.kind = op_kind::copy;
+         o.stage = op_stage::update;
+         g.ops.push_back(o);
+       },
+       "stage: expected forward or backward"},
+      {"no forward op", [](graph& g) { op_named(g, "r2/backward").forward_op = -1; }, "forward_op"},
+      {"forward op out of range", [](graph& g) { op_named(g, "r2/backward").forward_op = 1000; },
+       "forward_op"},
+      {"forward op of another kind", [](graph& g) { op_named(g, "r2/backward").forward_op = 0; },
+       "forward_op: expected relu"},
+      {"forward op of a forward op", [](graph& g) { op_named(g, "r2").forward_op = 0; }, "forward_op"},
+      {"statistic never saved",
+       [](graph& g) {
+         op& n = op_named(g, "n1");
+         n.parameters_written = {n.parameters[2], n.parameters[3]};
+       },
+       "something an earlier op wrote"},
+      {"gradient of a weight never written",
+       [](graph& g) {
+         op& c = op_named(g, "c0/backward_weights");
+         c.parameters_written[0] = op_named(g, "c0").parameters[0];
+       },
+       "'sgd_update': parameters["},
+      {"update in the forward stage",
+       [](graph& g) {
+         op& f = g.ops.front();
+         f.kind = op_kind::sgd_update;
+       },
+       "expected backward or update"},
+      {"auxiliary never written", [](graph& g) { op_named(g, "d1").optional_outputs.clear(); },
+       "expected a storage written in the forward stage"},
+  });
+}
+
+TEST(check_graph, shapes_of_operands) {
+  expect_refused({
+      {"convolution's height", [](graph& g) { op_named(g, "c1").attributes.pad_top = 0; },
+       "'c1': outputs[0]: expected 7 x 8"},
+      {"stride 0", [](graph& g) { op_named(g, "c1").attributes.stride_w = 0; }, "'c1': attributes"},
+      {"negative padding", [](graph& g) { op_named(g, "c1").attributes.pad_left = -1; }, "'c1': attributes"},
+      {"convolution's channels", [](graph& g) { op_named(g, "c1").attributes.out_features = 5; },
+       "5 channels"},
+      {"groups", [](graph& g) { op_named(g, "c0").attributes.groups = 3; }, "attributes.groups"},
+      {"groups 0", [](graph& g) { op_named(g, "c0").attributes.groups = 0; }, "attributes.groups"},
+      {"weights", [](graph& g) { op_named(g, "c0").attributes.groups = 2; },
+       "'c0': parameters[0]: expected 8 elements, got 16"},
+      {"bias", [](graph& g) { op_named(g, "c0").parameters[1] = op_named(g, "c0").parameters[0]; },
+       "'c0': parameters[1]"},
+      {"pool's windows", [](graph& g) { op_named(g, "p1").attributes.stride_h = 1; },
+       "'p1': outputs[0]: expected 7 x 4"},
+      {"pool's padding",
+       [](graph& g) {
+         op_attributes& a = op_named(g, "p1").attributes;
+         a.pad_top = a.kernel_h;
+         a.stride_h = 3;
+       },
+       "'p1': "},
+      {"window_cells",
+       [](graph& g) {
+         g.storages[static_cast<std::size_t>(op_named(g, "p1").optional_outputs[0])].window_cells = 9;
+       },
+       "'p1': optional_outputs[0]: expected the window_cells"},
+      {"dense outputs", [](graph& g) { op_named(g, "fc").attributes.out_features = 6; },
+       "'fc': outputs[0]: expected 6"},
+      {"dense weights",
+       [](graph& g) { std::swap(op_named(g, "fc").parameters[0], op_named(g, "fc").parameters[1]); },
+       "'fc': parameters[0]"},
+      {"statistics", [](graph& g) { op_named(g, "n1").parameters[2] = op_named(g, "fc").parameters[1]; },
+       "'n1': parameters[2]: expected 4"},
+      {"relu of another size",
+       [](graph& g) {
+         output_of(g, "c1").shape[0] = 4;
+         output_of(g, "c1").bytes_per_sample /= 2;
+       },
+       "'c1': outputs[0]: expected 8 x 8 windows, got 4 x 8"},
+      {"classes", [](graph& g) { g.classes = 6; }, "'loss': inputs[0]: expected 6 classes, got 5"},
+      {"labels", [](graph& g) { std::swap(op_named(g, "loss").inputs[0], op_named(g, "loss").inputs[1]); },
+       "'loss'"},
+      {"gradient of another size",
+       [](graph& g) {
+         op_named(g, "c0/backward_data").inputs[0] = op_named(g, "fc/backward_data").outputs[0];
+       },
+       "'c0/backward_data': inputs[0]"},
+      {"weight gradient of another size",
+       [](graph& g) {
+         op_named(g, "c0/backward_weights").parameters_written[0] =
+             op_named(g, "fc/backward_weights").parameters_written[0];
+       },
+       "'c0/backward_weights': parameters_written[0]"},
+      {"more weight gradients than weights",
+       [](graph& g) {
+         op& b = op_named(g, "c1/backward_weights");
+         b.parameters_written.push_back(b.parameters_written[0]);
+       },
+       "'c1/backward_weights': parameters_written: expected at most the 1"},
+      {"accumulate elsewhere",
+       [](graph& g) {
+         std::swap(op_named(g, "p1/accumulate").inputs[0], op_named(g, "p1/accumulate").inputs[1]);
+       },
+       "'p1/accumulate': outputs[0]: expected inputs[0]"},
+  });
+}
+
+}  // namespace
+}  // namespace stash::planner
