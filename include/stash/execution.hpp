@@ -14,8 +14,8 @@ namespace stash {
 using range_function = void (*)(void* state, std::int64_t begin, std::int64_t end);
 
 /// Runs `body(state, begin, end)` over disjoint ranges that cover [0, count), each at most about `grain`
-/// long (a hint, > 0), possibly concurrently, and returns when all are done. Must not throw. Ranges may run in
-/// any order and never wait for each other. One may do the work of others that have not begun, which then
+/// long (a hint, > 0), possibly concurrently, and returns when all are done. Must not throw. Ranges may run
+/// in any order and never wait for each other. One may do the work of others that have not begun, which then
 /// find nothing left: encoders of sparse maps do so. Ranges take up to 128 KiB of stack.
 using parallel_for_function = void (*)(void* user, std::int64_t count, std::int64_t grain,
                                        range_function body, void* state);

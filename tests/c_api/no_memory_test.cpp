@@ -13,6 +13,7 @@
 
 #include "models/models.hpp"
 #include "planner/json/json.hpp"
+#include "stash/message.hpp"
 #include "stash/stash.hpp"
 #include "support/failing_allocations.hpp"
 
@@ -243,7 +244,9 @@ TEST(no_memory, is_an_error_of_the_library) {
       EXPECT_TRUE(found == outcome::no_memory || found == expected);
       if (::testing::Test::HasFailure()) return;
     }
-    if (call.allocates) EXPECT_GT(failures, 0);
+    if (call.allocates) {
+      EXPECT_GT(failures, 0);
+    }
   }
 }
 

@@ -122,7 +122,8 @@ class STASH_API error : public std::runtime_error {
         self.assert_found(rules.few_sources, "src/models:1: 31 sources, expected at most 30")
 
     def test_links_that_lead_nowhere(self):
-        self.add("docs/page.md", "[a](../src/planner/plan.hpp) [b](gone.md#part) [c](https://example.org/x) [d](#here) [e](../src)\n")
+        self.add("docs/page.md", "[a](../src/planner/plan.hpp) [b](gone.md#part) [c](https://example.org/x) [d](#here) "
+                                 "[e](../src)\n")
         self.assert_found(rules.links, "docs/page.md:1: there is no docs/gone.md")
 
     def test_a_table_that_is_another_one(self):

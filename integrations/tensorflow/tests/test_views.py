@@ -193,7 +193,8 @@ found |= {
     "TensorStridedSliceUpdate": written(lambda x: r.TensorStridedSliceUpdate(
         input=x, begin=[1], end=[2], strides=[1], value=tf.zeros([1, 256])), 1)}
 own = {
-    "Reverse": written(lambda x: r.ReverseV2(tensor=x, axis=[0]), 1), "Roll": written(lambda x: r.Roll(input=x, shift=[1], axis=[0]), 1),
+    "Reverse": written(lambda x: r.ReverseV2(tensor=x, axis=[0]), 1),
+    "Roll": written(lambda x: r.Roll(input=x, shift=[1], axis=[0]), 1),
     "Cumsum": written(lambda x: r.Cumsum(x=x, axis=0), 1), "Cast": written(lambda x: r.Cast(x=x, DstT=tf.int32), 1),
     "IsNan": written(lambda x: r.IsNan(x=x), 1), "Less": written(lambda x, y: r.Less(x=x, y=y), 2),
     "Gather": written(lambda x: r.GatherV2(params=x, indices=list(range(64)), axis=0), 1),
