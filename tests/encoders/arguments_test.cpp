@@ -311,7 +311,7 @@ TEST_F(Arguments, MessagesNameFunctionArgumentExpectedAndGot) {
   EXPECT_EQ(message_of([&] { csr_export32(csr, stored(), -5, {}, {}); }),
             "csr_export32: elements: expected 0 to 2^56, got -5");
   EXPECT_EQ(message_of([&] { csr_export32(csr, stored(), 5, {.type = dtype::u8}, {}); }),
-            "csr_export32: out.type: expected a type that csr encodes (f32, f16 or bf16), got u8");
+            "csr_export32: output.type: expected a type that csr encodes (f32, f16 or bf16), got u8");
   encoding wrong = bitmap;
   wrong.underflow = static_cast<underflow_rule>(9);
   EXPECT_EQ(
