@@ -53,7 +53,8 @@ nav:
       - plan.md
       - layout.md
       - gpu_runs.md
-      - Python reference: python.md
+      - python.md
+      - Python reference: python_reference.md
   - Change:
       - architecture.md
       - contributing.md
@@ -118,7 +119,7 @@ def main():
             target.write_text(with_links(text, source, known), encoding="utf-8")
         else:
             shutil.copy(ROOT / source, target)
-    (to / "pages/python.md").write_text(PYTHON, encoding="utf-8")
+    (to / "pages/python_reference.md").write_text(PYTHON, encoding="utf-8")
     modules = ", ".join(name for name in known.values() if name.startswith("modules/"))
     package = (ROOT / "integrations/tensorflow/python").as_posix()
     settings = SETTINGS.replace("MODULES", modules).replace("PACKAGE", package)
