@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switching on and off: both doors, other options, saved models, Keras, and what a call costs."""
+"""Switching on and off: both hooks, other options, saved models, Keras, and what a call costs."""
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_options_of_the_user_stay(python):
     theirs = config_pb2.ConfigProto()
     theirs.graph_options.rewrite_options.custom_optimizers.add().name = "theirs"
     stash_tf.enable()
-    from stash_tf.doors import merged
+    from stash_tf.hooks import merged
     both = config_pb2.ConfigProto.FromString(merged(merged(theirs.SerializeToString(), "{}"), "{1}"))
     optimizers = both.graph_options.rewrite_options.custom_optimizers
     found = [[o.name for o in optimizers], optimizers[1].parameter_map["settings"].s.decode()]
@@ -128,7 +128,7 @@ def test_the_optimizer_knows_how_often_the_list_runs(python):
     """It acts the last time."""
     code = """
     from tensorflow.core.protobuf import config_pb2
-    from stash_tf.doors import merged
+    from stash_tf.hooks import merged
     found = []
     for iterations in range(3):
         theirs = config_pb2.ConfigProto()
@@ -212,18 +212,18 @@ def test_plugin_door(python):
     code = """
     x, before, after, last = images(), training(), training(1), training(2)
     before(x)
-    stash_tf.enable("fp8", door="plugin")
+    stash_tf.enable("fp8", hook="plugin")
     found = []
     for step in (before, after):
         step(x)
         found.append([stash_tf.report().rewritten, stored()])
-    stash_tf.enable("fp16", door="plugin")
+    stash_tf.enable("fp16", hook="plugin")
     stash_tf.disable()
     last(x)
     found.append(stored())
     after(x)
     found.append(stored())                         # it stays as it was rewritten
-    stash_tf.enable("lossless")                    # the other door: both do not add up
+    stash_tf.enable("lossless")                    # the other hook: both do not add up
     last(x)
     found.append(stored())
     out(found)
@@ -232,18 +232,18 @@ def test_plugin_door(python):
 
 
 def test_plugin_door_after_the_other_one(python):
-    """The graph of a function that ran before is known as rewritten, but this door does not come to the function."""
+    """The graph of a function that ran before is known as rewritten, but this hook does not come to the function."""
     code = """
     x, step = images(), training()
     step(x)
-    for door in ("plugin", "config", "plugin"):
-        stash_tf.enable("lossless", door=door)
+    for hook in ("plugin", "config", "plugin"):
+        stash_tf.enable("lossless", hook=hook)
         step(x)
         report = str(stash_tf.report())
         stash_tf.disable()
     out(report)
     """
-    assert 'With door="plugin" functions that ran before enable() are not rewritten' in python(code)
+    assert 'With hook="plugin" functions that ran before enable() are not rewritten' in python(code)
 
 
 def test_places_where_it_cannot_be_enabled(python):

@@ -48,7 +48,7 @@ except stash_tf.StashError as error:
         ({"values": "fp16"}, "values: expected a list of formats, got 'fp16'"),
         ({"swap": 1}, "swap: expected True or False, got 1"),
         ({"strict": "yes"}, "strict: expected True or False, got 'yes'"),
-        ({"door": "back"}, "door: expected one of config, plugin, got 'back'"),
+        ({"hook": "back"}, "hook: expected one of config, plugin, got 'back'"),
         ({"min_bytes": -5}, "min_bytes: expected a whole number of bytes"),
     ],
 )

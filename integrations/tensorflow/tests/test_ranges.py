@@ -204,7 +204,7 @@ def test_the_next_session_looks_anew(python):
     assert max(ordinary) < 0.1 and max(tiny[1:]) < 0.005 and max(again) < 0.005
 
 
-@pytest.mark.parametrize("options", ["replan=False", "door='plugin'"])
+@pytest.mark.parametrize("options", ["replan=False", "hook='plugin'"])
 def test_where_no_plan_is_made_again_a_warning_says_so(python, options):
     code = f"out(train([{TINY}] * 12, {options}))"
     found = python(STEPS, code)

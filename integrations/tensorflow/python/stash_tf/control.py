@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops as framework_ops
 
-from . import diagnosis, doors, settings
+from . import diagnosis, hooks, settings
 from .errors import StashError, expected
 from .library import Library, load
 from .session import Plans, Session
@@ -34,7 +34,7 @@ def enable(
     min_bytes: int | str = 4096,
     strict: bool = False,
     replan: bool = True,
-    door: str = "config",
+    hook: str = "config",
 ) -> None:
     """Every training function that runs from now on keeps only what its backward pass needs.
 
@@ -52,7 +52,7 @@ def enable(
         of functions (the 5th at the earliest), by check(), and at the end of `with enabled(strict=True)`.
     replan: plan once more, at most three times, when the first steps have shown the batch and the densities; and as
         often once there are new functions.
-    door: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's
+    hook: "config": all functions, also those that ran before. "plugin": without private parts of TensorFlow's
         Python; functions that ran before are not affected, and those rewritten stay so after disable().
 
     A second call replaces the settings of the first. report() starts anew. What TensorFlow has optimized under equal
@@ -62,17 +62,17 @@ def enable(
     for name, value in (("strict", strict), ("replan", replan)):
         if not isinstance(value, bool):
             raise expected("enable", name, "True or False", value)
-    if door not in settings.DOORS:
-        raise expected("enable", "door", "one of " + ", ".join(settings.DOORS), door)
+    if hook not in settings.HOOKS:
+        raise expected("enable", "hook", "one of " + ", ".join(settings.HOOKS), hook)
     _check_mode()
     library = load()
     with _lock:
-        replan = replan and door == "config"
-        _use(Session(library, wishes, door, strict=strict, replan=replan, plans=_plans))
+        replan = replan and hook == "config"
+        _use(Session(library, wishes, hook, strict=strict, replan=replan, plans=_plans))
 
 
 def disable() -> None:
-    """Functions run plain again. With the door "plugin" only those that are instantiated from now on."""
+    """Functions run plain again. With the hook "plugin" only those that are instantiated from now on."""
     with _lock:
         _use(None)
 
@@ -124,17 +124,17 @@ def last() -> Session | None:
 def _use(session: Session | None) -> None:
     """Makes `session` the one in force. Called with the lock held."""
     global _session, _last, _plugin_open
-    if session is not None and session.door == "plugin":
-        doors.close_config()
-        doors.open_plugin(session.library, session.settings_json)
+    if session is not None and session.hook == "plugin":
+        hooks.close_config()
+        hooks.open_plugin(session.library, session.settings_json)
         _plugin_open = True
     else:
         if _plugin_open and _session is not None:
             _silence_plugin(_session.library)
         if session is None:
-            doors.close_config()
+            hooks.close_config()
         else:
-            doors.open_config(session.config_for_call)
+            hooks.open_config(session.config_for_call)
     _last = session or _session or _last
     _session = session
 

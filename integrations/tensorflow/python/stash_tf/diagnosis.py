@@ -32,7 +32,7 @@ XLA = (
     "call stash_tf.prepare(model) before training, or drop jit_compile=True."
 )
 PLUGIN = (
-    'With door="plugin" functions that ran before enable() are not rewritten: enable first, or door="config".'
+    'With hook="plugin" functions that ran before enable() are not rewritten: enable first, or hook="config".'
 )
 NO_TRAINING = "The graphs seen since enable() are not of training steps: {reasons}."
 NO_BACKWARD = "no backward pass"  # the optimizer's reason
@@ -77,7 +77,7 @@ FELL_BACK = (
 def explain(
     *,
     policy: str | None,
-    door: str,
+    hook: str,
     calls: int,
     graphs: Sequence[Entry],
     counters: Sequence[Entry],
@@ -91,13 +91,13 @@ def explain(
     words = moves(graphs) + over_budget(graphs) + doubts + misfits(graphs, counters) + unknown_layers(graphs)
     if any(graph["rewritten"] for graph in graphs):
         doubt = evidence(graphs, counters) or (WITHIN if within_budget(graphs) and not doubts else "")
-        # Graphs of functions that were rewritten before stay known, also where this door does not come to them.
-        first = [PLUGIN] if door == "plugin" and doubt == FELL_BACK else []
+        # Graphs of functions that were rewritten before stay known, also where this hook does not come to them.
+        first = [PLUGIN] if hook == "plugin" and doubt == FELL_BACK else []
         return first + ([doubt] if doubt else []) + words
     found = []
     if tf.config.functions_run_eagerly():
         found.append(EAGER)
-    elif door == "config" and calls == 0:
+    elif hook == "config" and calls == 0:
         found.append(NO_CALL)
     if tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer"):
         found.append(META_OFF)
@@ -107,7 +107,7 @@ def explain(
         found.append(text)
     elif not found:
         found.append(NO_GRAPH)
-    if door == "plugin":
+    if hook == "plugin":
         found.append(PLUGIN)
     return found + words
 

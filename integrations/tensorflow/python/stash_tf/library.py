@@ -68,11 +68,11 @@ class Library:
         self._door.stash_tf_reset_counters()
 
     def configure(self, settings: str) -> None:
-        """Settings of the plugin door."""
+        """Settings of the plugin hook."""
         self._call("stash_tf_configure", settings)
 
     def register_plugin(self, device_type: str) -> None:
-        """Opens the plugin door for a device type, for the rest of the process."""
+        """Opens the plugin hook for a device type, for the rest of the process."""
         self._call("stash_tf_register_plugin", device_type)
 
     def _call(self, name: str, argument: str) -> None:

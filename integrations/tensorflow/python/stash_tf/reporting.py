@@ -110,7 +110,7 @@ def report() -> Report:
         graphs, counters = [], loaded.counters() if loaded else []
     explanations = diagnosis.explain(
         policy=session.settings.policy if session else None,
-        door=session.door if session else "config",
+        hook=session.hook if session else "config",
         calls=session.calls if session else 0,
         graphs=graphs,
         counters=counters,

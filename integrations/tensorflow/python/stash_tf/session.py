@@ -8,7 +8,7 @@ import threading
 import warnings
 from typing import Any
 
-from . import diagnosis, doors, replanning
+from . import diagnosis, hooks, replanning
 from .errors import StashError
 from .library import Library
 from .settings import EXACT_POLICIES, Settings
@@ -62,7 +62,7 @@ class Session:
         self,
         library: Library,
         wishes: Settings,
-        door: str,
+        hook: str,
         *,
         strict: bool,
         replan: bool,
@@ -70,7 +70,7 @@ class Session:
     ) -> None:
         self.library = library
         self.wishes = wishes
-        self.door = door
+        self.hook = hook
         self.strict = strict
         self._most_replans = MOST_REPLANS if replan else 0
         self.replans_left = self.repairs_left = self._most_replans
@@ -79,7 +79,7 @@ class Session:
         self._busy = threading.Lock()
         self._warned: set[str] = set()
         self._surprises = 0
-        self._begin(plans.begin(wishes, library) if door == "config" else wishes)
+        self._begin(plans.begin(wishes, library) if hook == "config" else wishes)
 
     @property
     def settings_json(self) -> str:
@@ -87,14 +87,14 @@ class Session:
         return self._plan[0]
 
     def config_for_call(self, config: bytes) -> bytes:
-        """The hook of the config door: runs at each call of a function from Python, so it has to be quick."""
+        """What the config hook calls: it runs at each call of a function from Python, so it has to be quick."""
         self.calls += 1
         if _due(self.calls) or (self._watches() and self.library.surprises() != self._surprises):
             self._inspect()
         text, cache = self._plan
         found = cache.get(config)
         if found is None:
-            found = cache[config] = doors.merged(config, text)
+            found = cache[config] = hooks.merged(config, text)
         return found
 
     def facts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -108,10 +108,10 @@ class Session:
         return found or (known if self.calls else []), counters
 
     def _known(self) -> list[dict[str, Any]]:
-        return self.library.graphs(self._generation if self.door == "config" else 0)
+        return self.library.graphs(self._generation if self.hook == "config" else 0)
 
     def _certain(self, known: list[dict[str, Any]], counters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return known if self.door == "plugin" else replanning.seen(known, self._since, counters)
+        return known if self.hook == "plugin" else replanning.seen(known, self._since, counters)
 
     def _begin(self, settings: Settings) -> None:
         self._since = self.library.last_serial()

@@ -13,7 +13,7 @@ from .errors import expected
 
 POLICIES = ("none", "lossless", "fp16", "fp10", "fp8", "auto")
 EXACT_POLICIES = ("none", "lossless")
-DOORS = ("config", "plugin")
+HOOKS = ("config", "plugin")
 VALUES = ("fp16", "fp10", "fp8")
 FORMATS = ("fp16", "bf16", "fp10", "fp8", "fp8_e5m2")
 UNITS = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the settings reach TensorFlow's graph optimizers.
 
-The config door. Each call of a tf.function from Python hands TensorFlow a ConfigProto, which
+The config hook. Each call of a tf.function from Python hands TensorFlow a ConfigProto, which
 Context.call_function takes from `FunctionCallOptions.as_attrs`. That method is replaced by one that adds our
 optimizer to the ConfigProto on its way. So every function in every thread is reached, also those that were
 called before: TensorFlow keys its instances by these attributes and makes another one, without retracing. What
@@ -9,7 +9,7 @@ is built inside of a trace gets the plain ConfigProto, so no saved model and no 
 settings; nested functions are inlined into the outermost one before graph optimizers run, and only that one's
 ConfigProto counts.
 
-The plugin door is a registration in C++: no private Python, but functions that ran before are not affected, and
+The plugin hook is a registration in C++: no private Python, but functions that ran before are not affected, and
 it cannot be closed; settings with the policy "none" make it idle.
 """
 
@@ -89,7 +89,7 @@ def _call_options() -> Any:
         FunctionCallOptions = None
     if not hasattr(FunctionCallOptions, "as_attrs"):
         raise StashError(
-            f'TensorFlow {tf.__version__} has no FunctionCallOptions.as_attrs, which the door "config" needs; '
-            'use enable(door="plugin")'
+            f'TensorFlow {tf.__version__} has no FunctionCallOptions.as_attrs, which the hook "config" needs; '
+            'use enable(hook="plugin")'
         )
     return FunctionCallOptions
