@@ -69,6 +69,9 @@ struct piece {
 [[noreturn]] void fail_apart(std::string_view function, const piece& written, std::string_view prefix,
                              const piece& other, bool in_place = false);
 
+// Pieces are told and compared inline, so that they stay in registers: one that is put together in memory and
+// copied at once waits for its own stores, a quarter of the time of a call on a small map.
+
 /// Gives the pieces of encoded bytes of which at most `most` are used, and of their report, to take().
 template <class View, class Take>
 [[gnu::always_inline]] inline void pieces_of_encoded(const char* argument, const View& view, std::size_t most,

@@ -212,17 +212,17 @@ std::int64_t encode_batches(const tile_layout& layout, const const_tensor_view& 
   return left;
 }
 
-/// encode_tiles() by the caller's thread. Tiles that may not fit their place with what is written behind them
-/// are encoded beside the stack: the last ones of most slots.
+/// encode_tiles() by the caller's thread. Where the slot is nearly full, tiles are encoded beside the stack,
+/// so that nothing is written behind them.
 template <class Both>
 void encode_alone(const tile_layout& layout, const encoded_view& output, tile_placer& placer,
                   const Both& both) {
   alignas(run_alignment) std::uint8_t beside[most_payload_bytes + write_slack];
   auto* const slot = static_cast<std::uint8_t*>(output.data);
+  const std::uint64_t most = pad16(layout.payload_bytes(tile_elements)) + write_slack;
   for (std::int64_t tile = 0; tile < layout.tiles(); ++tile) {
     const std::uint64_t begin = placer.cursor();
-    const bool in_place =
-        placer.slot_end() - begin >= pad16(layout.payload_bytes(layout.length(tile))) + write_slack;
+    const bool in_place = placer.slot_end() - begin >= most;
     placer.table()[tile] = static_cast<std::uint32_t>(both(tile, in_place ? slot + begin : beside));
     placer.place(tile, tile + 1);
     if (!in_place) std::memcpy(slot + begin, beside, placer.cursor() - begin);
