@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <limits>
 #include <span>
@@ -196,7 +197,7 @@ std::vector<public_call> public_calls(things& t) {
       {"shape", [] { shape({-1}); }},
       {"shape",
        [] {
-         const std::vector<std::int64_t> dims(9, 1);
+         constexpr std::array<std::int64_t, 9> dims{1, 1, 1, 1, 1, 1, 1, 1, 1};
          shape{std::span(dims)};
        }},
   };
