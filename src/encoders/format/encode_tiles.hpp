@@ -251,7 +251,7 @@ void encode_tiles(const tile_layout& layout, const const_tensor_view& input, con
   if (context.parallel_for == nullptr || tiles <= look_back::tiles_of_batch) {
     in_default_rounding([&] { encode_alone(layout, output, placer, both_one); });
   } else {
-    const tile_steps steps{count_one, both_one};
+    const tile_steps<decltype(count_one), decltype(both_one)> steps{count_one, both_one};
     left = encode_batches(layout, input, output, placer, context, steps);
   }
   if (placer.place_overflow() || left < tiles) {

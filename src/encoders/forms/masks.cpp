@@ -28,7 +28,8 @@ void encode_sign_mask(framework_rule rule, const const_tensor_view& input, std::
 void encode_range_mask(const encoding& e, const const_tensor_view& input, std::uint8_t* plane,
                        const execution_context& context) {
   const run_loops& fast = loops();
-  const auto [lower, upper] = rounded_bounds(input.type, e.lower, e.upper);
+  const auto bounds = rounded_bounds(input.type, e.lower, e.upper);
+  const float lower = bounds.first, upper = bounds.second;
   for_each_tile(context, input.elements(), [&](std::int64_t, std::int64_t first, std::int64_t length) {
     alignas(run_alignment) float buffer[tile_elements];
     fast.range_bits(read_values(input, first, length, buffer), length, lower, upper, e.rule,
