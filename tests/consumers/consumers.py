@@ -270,7 +270,7 @@ def host_flags(source, build, work, compilers):
         here = f"{to}/x87"
         configure(project, here, compilers, f"-DSTASH_SOURCE_DIR={source}", "-DCMAKE_CXX_FLAGS=-mfpmath=387")
         refused("Stash: float has to be computed as float", "cmake", "--build", here, "--target",
-                "stash/src/encoders/CMakeFiles/stash_encoders.dir/values.cpp.o")
+                "stash/src/encoders/CMakeFiles/stash_encoders.dir/format/values.cpp.o")
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
     if nvcc:
         refused("Stash: the kernels cannot be compiled with --use_fast_math",
