@@ -171,7 +171,7 @@ class ExecutionContext(_Sized):
         # do
         ("canonical", c_int32),
         # Runs body(state, begin, end) over ranges that cover [0, count), possibly at the same time; null:
-        # alone. A range that has begun may wait for others that began before it; takes up to 128 KiB of
+        # alone. Ranges never wait for each other; one may do the work of others, too; takes up to 128 KiB of
         # stack.
         ("parallel_for", ParallelFor),
         ("user", c_void_p),  # of parallel_for, without which it is not looked at
