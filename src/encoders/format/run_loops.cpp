@@ -200,7 +200,7 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
 }
 
 void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destination) {
-  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
 nonzero_bits find_and_compact(const float* values, std::int64_t count, std::uint8_t* bits, float* packed) {

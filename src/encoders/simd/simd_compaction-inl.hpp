@@ -178,7 +178,7 @@ void compact(const float* values, const std::uint8_t* bits, std::int64_t count, 
 void copy(const std::uint8_t* from, std::int64_t bytes, std::uint8_t* to, destination where) {
   constexpr std::int64_t line = run_alignment;
   const auto copy_some = [&](std::int64_t some) {
-    std::memcpy(to, from, static_cast<std::size_t>(some));
+    if (some != 0) std::memcpy(to, from, static_cast<std::size_t>(some));  // null may be given for none
     from += some;
     to += some;
     bytes -= some;
