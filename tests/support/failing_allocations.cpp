@@ -45,7 +45,7 @@ void release(void* block) noexcept {
 #if defined(__SANITIZE_ADDRESS__)
 // The solver of linear programs loses memory where an allocation fails in it, and its objects are given up
 // then (relaxation_clp.cpp).
-extern "C" const char* __lsan_default_suppressions();
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libClp.so\nleak:libCoinUtils.so\n";
 }
