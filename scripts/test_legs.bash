@@ -9,7 +9,9 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY-passive}
 
 jobs=$(nproc)
 times=build/test_seconds.tsv
+logs=build/test_logs
 table=()
+failed=()
 first_failure=0
 declare -A passed=()
 
@@ -40,18 +42,19 @@ if [[ $mode == long ]]; then
     models: 'gpu:harness|rows' 'executor:smoke|kernels|swap')
 fi
 
-# leg NAME COMMAND...: runs the command under set -e in a subshell. Not to be called inside a condition, where bash
-# would ignore set -e.
+# leg NAME COMMAND...: runs the command under set -e in a subshell and keeps its output in $logs/NAME.log. Not to be called
+# inside a condition, where bash would ignore set -e.
 leg() {
   local name=$1 start=$SECONDS status seconds result
   shift
   printf '\n=== %s\n' "$name"
+  mkdir -p "$logs"
   set +e
   (
     set -e
     "$@"
-  )
-  status=$?
+  ) 2>&1 | tee "$logs/$name.log"
+  status=${PIPESTATUS[0]}
   set -e
   seconds=$((SECONDS - start))
   result=passed
@@ -60,6 +63,7 @@ leg() {
     remember "$name" "$seconds"
   else
     result="FAILED ($status)"
+    failed+=("$name")
     if [[ $first_failure -eq 0 ]]; then first_failure=$status; fi
   fi
   table+=("$(printf '%-12s %-12s %5d s' "$name" "$result" "$seconds")")
@@ -99,7 +103,13 @@ list_legs() {
   done
 }
 
+# A reader who has only the end of the output sees why a leg failed.
 summary() {
+  local name
+  for name in "${failed[@]}"; do
+    printf '\n=== %s failed; the end of %s\n' "$name" "$logs/$name.log"
+    tail -n 25 "$logs/$name.log"
+  done
   printf '\n=== summary\n'
   printf '%s\n' "${table[@]}"
   if [[ -z ${STASH_DATA-} ]]; then

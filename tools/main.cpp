@@ -14,9 +14,9 @@
 #include <new>
 
 #include "commands.hpp"
+#include "encoders/message.hpp"
 #include "planner/explain_names.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 #include "stash/version.hpp"
 
 namespace stash::tools {

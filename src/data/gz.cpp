@@ -10,8 +10,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::data {
 namespace {

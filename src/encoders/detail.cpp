@@ -149,9 +149,9 @@ void check_arena(std::string_view function, std::string_view argument, const ove
   check_region("overflow.host_data", arena->host_data, arena->host_bytes, arena->host_claimed);
 }
 
-void check_rule(std::string_view function, framework_rule rule) {
+void check_rule(std::string_view function, framework_rule rule, std::string_view argument) {
   if (rule == framework_rule::tensorflow || rule == framework_rule::pytorch) return;
-  fail(errc::invalid_argument, function, "rule", "a known framework rule",
+  fail(errc::invalid_argument, function, argument, "a known framework rule",
        fmt::format("{}", static_cast<unsigned>(rule)));
 }
 

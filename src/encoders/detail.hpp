@@ -96,7 +96,7 @@ inline void check_encoded(std::string_view function, std::string_view argument,
 void check_arena(std::string_view function, std::string_view argument, const overflow_arena* arena,
                  memory_space where = memory_space::host);
 
-void check_rule(std::string_view function, framework_rule rule);
+void check_rule(std::string_view function, framework_rule rule, std::string_view argument = "rule");
 
 /// The bounds with which values of a map of this type are compared.
 std::pair<float, float> rounded_bounds(dtype type, float lower, float upper);

@@ -45,10 +45,7 @@ void check_encoding(std::string_view function, const encoding& e) {
     fail(errc::invalid_argument, function, "encoding", "a known underflow rule",
          fmt::format("{}", static_cast<unsigned>(e.underflow)));
   }
-  if (is_mask(e.kind) && e.rule != framework_rule::tensorflow && e.rule != framework_rule::pytorch) {
-    fail(errc::invalid_argument, function, "encoding", "a known framework rule",
-         fmt::format("{}", static_cast<unsigned>(e.rule)));
-  }
+  if (is_mask(e.kind)) check_rule(function, e.rule, "encoding");
   if (e.kind == encoding_kind::range_mask && !is_below(e.lower, e.upper)) {
     fail(errc::invalid_argument, function, "encoding", "a lower bound below the upper one",
          fmt::format("{} and {}", e.lower, e.upper));

@@ -5,8 +5,8 @@
 
 #include "encoders/detail.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
-#include "stash/message.hpp"
 
 namespace stash {
 namespace detail {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stash/message.hpp"
+#include "encoders/message.hpp"
 
 #include <fmt/format.h>
 
-#include "encoders/public_call.hpp"
-
 namespace stash {
 
-std::string shortened(std::string_view text, std::size_t most) try {
+std::string shortened(std::string_view text, std::size_t most) {
   if (text.size() <= most) return std::string(text);
   std::size_t length = most;
   while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U)
@@ -15,8 +13,6 @@ std::string shortened(std::string_view text, std::size_t most) try {
   // What is no UTF-8 is cut where it has to be.
   if (length + 4 < most) length = most;
   return fmt::format("{}... ({} bytes)", text.substr(0, length), text.size());
-} catch (...) {
-  detail::rethrow("shortened");
 }
 
 }  // namespace stash

@@ -8,9 +8,9 @@
 #include <iterator>
 #include <vector>
 
+#include "encoders/message.hpp"
 #include "models/planned.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::models {
 namespace {

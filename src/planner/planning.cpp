@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
 #include "planner/json/json.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/encoding.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash {
 namespace {

@@ -11,9 +11,9 @@
 #include "encoders/device/device.hpp"
 #include "encoders/device/device_memory.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
 #include "runtime/memory/stash_access.hpp"
-#include "stash/message.hpp"
 
 namespace stash {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "models/models.hpp"
 #include "planner/json/json.hpp"
-#include "stash/message.hpp"
 #include "stash/stash.hpp"
 #include "support/failing_allocations.hpp"
 
@@ -93,7 +92,6 @@ std::vector<public_call> public_calls(things& t) {
       {"dropout_backward", [=] { dropout_backward(x, y, 2, {}, {}); }},
       {"to_string", [=] { to_string(unknown); }},
       {"parse_encoding", [] { parse_encoding("none"); }},
-      {"shortened", [] { shortened("a text that is longer than what a string holds by itself", 40); }},
       {"encoded_bytes_bound", [=] { encoded_bytes_bound(unknown, dtype::f32, 1); }},
       {"encoded_bytes_at_density", [=] { encoded_bytes_at_density(raw, dtype::f32, 1, 2); }},
       {"encoded_bytes_exact", [=] { encoded_bytes_exact(unknown, x, {}); }},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stash/message.hpp"
+#include "encoders/message.hpp"
 
 #include <gtest/gtest.h>
 

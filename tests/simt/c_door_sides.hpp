@@ -15,9 +15,9 @@
 
 #include "c_api/support.hpp"
 #include "format/tensor_generator.hpp"
-#include "simt/closed_memory.hpp"
 #include "simt/device_memory.hpp"
 #include "simt/recording.hpp"
+#include "support/closed_memory.hpp"
 
 namespace stash_test {
 

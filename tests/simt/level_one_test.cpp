@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "format/tensor_generator.hpp"
-#include "simt/closed_memory.hpp"
 #include "simt/device_memory.hpp"
 #include "stash/batch.hpp"
 #include "stash/csr.hpp"
 #include "stash/dropout.hpp"
 #include "stash/pool.hpp"
 #include "stash/relu.hpp"
+#include "support/closed_memory.hpp"
 #include "support/pool_forms.hpp"
 
 namespace stash {

@@ -17,12 +17,12 @@
 #include "bench/cases/timing.hpp"
 #include "commands.hpp"
 #include "commands/bench_command.hpp"
+#include "encoders/message.hpp"
 #include "executor/kernels/kernel.hpp"
 #include "files/files.hpp"
 #include "files/source.hpp"
 #include "stash/cpu.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::tools {
 namespace {

@@ -13,13 +13,13 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
+#include "encoders/message.hpp"
 #include "files/budget.hpp"
 #include "files/files.hpp"
 #include "files/source.hpp"
 #include "planner/explain_names.hpp"
 #include "reproduce/growth.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::tools {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::tools {
 

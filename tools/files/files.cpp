@@ -13,8 +13,8 @@
 #include <system_error>
 
 #include "commands.hpp"
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::tools {
 namespace {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <thread>
 
+#include "encoders/message.hpp"
 #include "executor/kernels/kernel.hpp"
 #include "files/budget.hpp"
 #include "files/file_kind.hpp"
@@ -23,7 +24,6 @@
 #include "planner/memory/options.hpp"
 #include "planner/trace/trace.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::tools {
 

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "encoders/message.hpp"
 #include "executor/kernels/kernel.hpp"
 #include "models/models.hpp"
 #include "reproduce/reproduce_rows.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::tools {
 

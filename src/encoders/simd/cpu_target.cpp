@@ -10,9 +10,9 @@
 
 #include "encoders/detail.hpp"
 #include "encoders/format/run_loops.hpp"
+#include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
 #include "encoders/simd/simd_loops.hpp"
-#include "stash/message.hpp"
 
 namespace stash {
 namespace detail {

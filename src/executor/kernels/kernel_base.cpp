@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::executor {
 namespace {

@@ -9,12 +9,12 @@
 
 #include <fmt/format.h>
 
+#include "encoders/message.hpp"
 #include "planner/graph/byte_sizes.hpp"
 #include "planner/graph/graph.hpp"
 #include "planner/graph/names.hpp"
 #include "planner/graph/op_rules.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {

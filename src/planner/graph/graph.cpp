@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "encoders/message.hpp"
 #include "planner/graph/names.hpp"
 #include "planner/plan.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {

@@ -11,11 +11,11 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include "encoders/message.hpp"
 #include "planner/graph/byte_sizes.hpp"
 #include "planner/graph/names.hpp"
 #include "planner/json/json_tree.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner::json_text {
 

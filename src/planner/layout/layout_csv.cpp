@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "encoders/message.hpp"
 #include "planner/json/text_kind.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {

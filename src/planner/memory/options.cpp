@@ -8,10 +8,10 @@
 #include <map>
 #include <numeric>
 
+#include "encoders/message.hpp"
 #include "planner/graph/cost.hpp"
 #include "planner/graph/needs.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {

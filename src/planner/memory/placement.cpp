@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner {
 namespace {

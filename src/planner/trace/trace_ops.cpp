@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner::traces {
 namespace {

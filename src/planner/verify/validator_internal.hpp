@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "encoders/message.hpp"
 #include "planner/verify/validator.hpp"
-#include "stash/message.hpp"
 
 namespace stash::planner::validation {
 

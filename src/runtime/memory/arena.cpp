@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "encoders/message.hpp"
 #include "stash/error.hpp"
-#include "stash/message.hpp"
 
 namespace stash::runtime {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "encoders/detail.hpp"
+#include "encoders/message.hpp"
 #include "runtime/memory/stash_access.hpp"
-#include "stash/message.hpp"
 
 namespace stash::detail {
 

@@ -9,10 +9,10 @@
 #include "encoders/detail.hpp"
 #include "encoders/device/device.hpp"
 #include "encoders/encoding_checks.hpp"
+#include "encoders/message.hpp"
 #include "encoders/public_call.hpp"
 #include "runtime/memory/stash_access.hpp"
 #include "runtime/swap/swap_core.hpp"
-#include "stash/message.hpp"
 #include "stash/swap.hpp"
 
 namespace stash {

@@ -56,6 +56,7 @@ class simulation {
         outputs_(graph, original, sizes, of, chosen),
         order_(order),
         ran_(ran),
+        views_(views_of(graph, sizes)),
         sorted_(graph.topological_order()),
         position_(graph.positions(sorted_)),
         folded_(folded_nodes(graph, sorted_, outputs_, of.on_device)),
@@ -97,6 +98,19 @@ class simulation {
   static constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
 
   std::int64_t bytes_of(const source& tensor) const { return outputs_.bytes(tensor); }
+
+  static std::vector<std::vector<int>> views_of(const graph_view& graph, const tensor_sizes& sizes) {
+    std::vector<std::vector<int>> views(at(graph.size()));
+    for (int i = 0; i < graph.size(); ++i) {
+      const bool hands_on = is_control_flow(graph.op(i));
+      const std::set<int> read = graph.ports_read(i);
+      if (read.empty()) continue;
+      for (int port = 0; port <= *read.rbegin(); ++port)
+        views[at(i)].push_back(hands_on ? (graph.inputs(i).empty() ? -1 : 0)
+                                        : viewed_input(graph, sizes, {i, port}));
+    }
+    return views;
+  }
 
   void begin(task t) {
     const int i = t.node;
@@ -165,11 +179,8 @@ class simulation {
     return more;
   }
 
-  // The input whose buffer an output is handed on in; -1: none.
-  int handed_on_from(int i, int port) const {
-    if (is_control_flow(graph_.op(i))) return graph_.inputs(i).empty() ? -1 : 0;
-    return viewed_input(graph_, sizes_, {i, port});
-  }
+  // The input whose buffer an output is handed on in; -1: none. Orders ask for ready nodes again and again.
+  int handed_on_from(int i, int port) const { return views_[at(i)][at(port)]; }
 
   // That input's buffer, or that of the one which the iteration begins with.
   int handed_on(task t, int from) const {
@@ -404,9 +415,10 @@ class simulation {
   const output_sizes outputs_;
   run_order order_;
   std::vector<simulated_op>* ran_;
-  std::vector<int> encoders_;  // with decoders
-  std::map<int, int> number_;  // of an encoder among these
-  std::set<int> decoded_;      // numbers of those whose decoders have run all
+  const std::vector<std::vector<int>> views_;  // by node and port: handed_on_from()
+  std::vector<int> encoders_;                  // with decoders
+  std::map<int, int> number_;                  // of an encoder among these
+  std::set<int> decoded_;                      // numbers of those whose decoders have run all
   std::vector<int> kept_for_bits_;
   std::map<int, int> decoding_;  // decoders that have not run, by encoder
   std::map<int, int> decodes_;   // encoder, by decoder
