@@ -19,7 +19,7 @@ def case(model, loop="fit", mixed=None, **options):
 
 
 QUICK = [
-    case("small_vgg", "while", batch=32),
+    case("small_flat", "while", batch=2),
     case("unet2d", "accumulate"),
     case("resnet_bn", mixed="mixed_float16", batch=32),
     case("unet2d"),

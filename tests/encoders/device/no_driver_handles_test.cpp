@@ -86,7 +86,7 @@ class no_driver_c_door : public no_driver {
   }
   static void expect_refused(const std::string& function, const std::function<int32_t()>& call) {
     SCOPED_TRACE(function);
-    const std::string expected = expected_text(function);
+    const std::string expected = expected_text("stash_" + function);
     const auto fails = [&] {
       EXPECT_EQ(call(), STASH_DEVICE_FAILURE);
       EXPECT_EQ(stash_test::last_error().substr(0, expected.size()), expected);
@@ -151,20 +151,20 @@ TEST_F(no_driver_c_door, calls_say_so) {
 TEST_F(no_driver_c_door, handles_are_not_made) {
   const stash_encoding e = stash_test::c_encoding("bitmap");
   stash_handle* handle = nullptr;
-  expect_refused("device_memory", [&] { return stash_handle_create(&e, &x, nullptr, &context, &handle); });
+  expect_refused("handle_create", [&] { return stash_handle_create(&e, &x, nullptr, &context, &handle); });
   const int64_t dims[] = {elements};
-  expect_refused("device_memory", [&] {
+  expect_refused("handle_reserve", [&] {
     return stash_handle_reserve(&e, STASH_DTYPE_F32, 1, dims, nullptr, &context, &handle);
   });
   EXPECT_EQ(handle, nullptr);
   stash_size_query* query = nullptr;
-  expect_refused("encoded_bytes",
+  expect_refused("size_query_count",
                  [&] { return stash_size_query_count(&e, &x, &room.report, &context, &query); });
   EXPECT_EQ(query, nullptr);
   stash_swapper_options options = STASH_INIT(stash_swapper_options);
   options.space = STASH_SPACE_DEVICE;
   stash_swapper* swapper = nullptr;
-  expect_refused("stream", [&] { return stash_swapper_create(&options, &swapper); });
+  expect_refused("swapper_create", [&] { return stash_swapper_create(&options, &swapper); });
   EXPECT_EQ(swapper, nullptr);
 }
 
