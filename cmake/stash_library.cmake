@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The library that users link: the rooms behind include/stash, once static and once shared, from the same objects.
+# The library that users link: the rooms behind include/stash, once static and once shared, from the same objects. The
+# solver of linear programs brings LAPACK and a Fortran runtime along, which those who only encode need not load: the static
+# library contains it, the shared one opens it as a module when it first plans for speed.
 
 set(stash_rooms stash_encoders stash_planner stash_runtime stash_c_api)
 if(STASH_ENABLE_CUDA)
@@ -12,26 +14,33 @@ foreach(room IN LISTS stash_rooms)
   list(APPEND stash_objects $<TARGET_OBJECTS:${room}>)
 endforeach()
 
-function(stash_add_user_library kind type)
-  add_library(stash_${kind} ${type} ${stash_objects})
+function(stash_add_user_library kind type solver)
+  add_library(stash_${kind} ${type} ${stash_objects} $<TARGET_OBJECTS:${solver}>)
   add_library(stash::${kind} ALIAS stash_${kind})
   target_include_directories(
     stash_${kind} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<TARGET_NAME_IF_EXISTS:CUDA::cudart_static>
-                                              ${STASH_LP_LIBRARY})
+  target_link_libraries(stash_${kind} PRIVATE fmt::fmt hwy::hwy Threads::Threads $<TARGET_NAME_IF_EXISTS:CUDA::cudart_static>)
   stash_configure_target(stash_${kind})
   # Objects only: nothing tells CMake the linker's language.
   set_target_properties(stash_${kind} PROPERTIES OUTPUT_NAME stash EXPORT_NAME ${kind} LINKER_LANGUAGE CXX)
 endfunction()
 
 find_package(hwy REQUIRED)
-stash_add_user_library(static STATIC)
+stash_add_user_library(static STATIC stash_solver)
+target_link_libraries(stash_static PRIVATE ${STASH_LP_LIBRARY})
 # Where C++ is enabled CMake links with its compiler by itself.
 foreach(library IN LISTS stash_cxx_runtime)
   target_link_libraries(stash_static PRIVATE $<$<NOT:$<LINK_LANGUAGE:CXX>>:${library}>)
 endforeach()
-stash_add_user_library(shared SHARED)
+if(STASH_USES_LP_SOLVER STREQUAL "none")
+  stash_add_user_library(shared SHARED stash_solver)
+else()
+  include(${CMAKE_CURRENT_LIST_DIR}/stash_solver_module.cmake)
+  stash_add_user_library(shared SHARED stash_solver_loader)
+  target_link_libraries(stash_shared PRIVATE ${CMAKE_DL_LIBS})
+  add_dependencies(stash_shared stash_solver_module)
+endif()
 # Before 1.0 every minor version may change the ABI of the C++ door.
 set_target_properties(stash_shared PROPERTIES VERSION ${PROJECT_VERSION}
                                               SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})

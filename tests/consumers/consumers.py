@@ -2,7 +2,7 @@
 """Builds and runs projects that use the library the three ways that the README names.
 
 usage: consumers.py WAY SOURCE BUILD WORK [C++ COMPILER] [C COMPILER]
-WAY is install, find_package, c_only, pkg_config, python, library_alone, layouts, add_subdirectory or host_flags.
+WAY is install, find_package, c_only, pkg_config, python, solver, library_alone, layouts, add_subdirectory or host_flags.
 SOURCE and BUILD are the library's, WORK is a folder for what the tests write.
 """
 
@@ -125,6 +125,31 @@ def python(source, build, work, compilers):
         environment=environment)
 
 
+def solver(source, build, work, compilers):
+    """Who only encodes loads no solver of linear programs; a plan for speed does, and has its bound from it."""
+    flags = package_flags(work)
+    library = next(os.path.join(root, "libstash.so") for root, _, files in os.walk(f"{work}/installed")
+                   if "libstash.so" in files)
+    graph = f"{work}/solver.json"
+    run(f"{work}/installed/bin/stash", "graph", "vgg16", "--batch", "2", "-o", graph)
+    run(compilers[1], f"{source}/tests/consumers/solver.c", *flags, "-o", f"{work}/solver_c")
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    expected = "lossless: no solver\nfor speed: solver, relaxed\n"
+    if run(f"{work}/solver_c", graph, environment=environment) != expected:
+        sys.exit(f"expected {expected}")
+    # A library that was copied without its module plans as a build without a solver does.
+    alone = fresh(f"{work}/without_module")
+    os.makedirs(alone)
+    shutil.copy(os.path.realpath(library), f"{alone}/libstash.so.{so_version(library)}")
+    if "not relaxed" not in run(f"{work}/solver_c", graph, environment=dict(environment, LD_LIBRARY_PATH=alone)):
+        sys.exit("expected a plan without a relaxation")
+
+
+def so_version(library):
+    """0.1 of libstash.so.0.1, the name that programs look for."""
+    return os.readlink(library).split(".so.")[1]
+
+
 def library_alone(source, build, work, compilers):
     """The component of the library needs nothing else to have been built."""
     to = fresh(f"{work}/library_alone")
@@ -149,6 +174,8 @@ def copy_libraries(build, to, work):
     for library in os.listdir(built):
         if library.startswith("libstash."):
             shutil.copy(f"{built}/{library}", f"{to}/{os.path.relpath(built, build)}", follow_symlinks=False)
+    if os.path.isdir(f"{built}/stash"):
+        shutil.copytree(f"{built}/stash", f"{to}/{os.path.relpath(built, build)}/stash", dirs_exist_ok=True)
 
 
 def layouts(source, build, work, compilers):
@@ -193,7 +220,7 @@ def layouts_in(to, source, build, work, compilers):
         run(compilers[1], f"{source}/tests/consumers/find_package/consumer.c", *flags, "-o", f"{here}/consumer_c")
         run_consumer(f"{here}/consumer_c", environment)
         configure(f"{source}/tests/consumers/find_package", f"{here}/project", compilers, "-DCONSUMER_ALONE=ON",
-                  f"-Dstash_DIR={libraries}/cmake/stash")
+                  f"-Dstash_DIR={libraries}/cmake/stash", dirs_exist_ok=True)
         run("cmake", "--build", f"{here}/project", "--target", "consumer_c")
         run_consumer(f"{here}/project/consumer_c")
 
@@ -262,9 +289,10 @@ def host_flags(source, build, work, compilers):
     for command in compiled:
         check_order(command, ANSWERS)
     linked = [command for command in commands if " -shared " in command]
-    if len(linked) != 1:
-        sys.exit("the command that links the library was not found")
-    check_order(linked[0], LINK_ANSWERS)
+    if len(linked) not in (1, 2):  # the library, and the module of its solver if there is one
+        sys.exit("the commands that link the library were not found")
+    for command in linked:
+        check_order(command, LINK_ANSWERS)
 
     if platform.machine() == "x86_64" and "clang" not in run(compilers[0], "--version"):
         here = f"{to}/x87"
@@ -280,7 +308,8 @@ def host_flags(source, build, work, compilers):
 
 
 WAYS = {"install": install, "find_package": find_package, "c_only": c_only, "pkg_config": pkg_config, "python": python,
-        "library_alone": library_alone, "layouts": layouts, "add_subdirectory": add_subdirectory, "host_flags": host_flags}
+        "solver": solver, "library_alone": library_alone, "layouts": layouts,
+        "add_subdirectory": add_subdirectory, "host_flags": host_flags}
 
 if __name__ == "__main__":
     if len(sys.argv) < 5 or sys.argv[1] not in WAYS:
