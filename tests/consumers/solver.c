@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+// SPDX-License-Identifier: Apache-2.0
 /* When the library loads its solver of linear programs. usage: solver GRAPH.json */
 #include <stash/c_api.h>
 #include <stdio.h>
