@@ -25,6 +25,7 @@
 #include "optimizer/graph/shapes.hpp"
 #include "optimizer/rewrite/check.hpp"
 #include "optimizer/rewrite/ordering.hpp"
+#include "optimizer/rewrite/recompute.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
 #include "optimizer/rewrite/sums.hpp"
 #include "optimizer/simulate/footprint.hpp"
@@ -221,10 +222,24 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->unknown_size = of.unknown_size;
     GraphDef apart;
     log->sums = take_sums_apart(item.graph, given, of, plain / parts_that_count, &sizes, &apart);
-    const GraphDef& original = log->sums > 0 ? apart : item.graph;
+    const GraphDef& summed = log->sums > 0 ? apart : item.graph;
     std::optional<graph_view> own;
     if (log->sums > 0) of = analysed(own.emplace(apart));
-    const graph_view& graph = own ? *own : given;
+    GraphDef again;
+    std::optional<graph_view> with_copies;
+    if (wanted.recompute && wanted.policy == "lossless") {
+      const graph_view& before = own ? *own : given;
+      const recomputed copies =
+          recompute(summed, before, of, control_flow(before, of.order), wanted.min_bytes, &sizes, &again);
+      log->recomputed_maps = copies.maps;
+      log->recomputed_ops = copies.ops;
+      log->recomputed_bytes = copies.bytes;
+      if (copies.maps > 0) of = analysed(with_copies.emplace(again));
+      if (of.order.size() != at(again.node_size()) && copies.maps > 0)
+        throw std::runtime_error("maps that are computed again made a cycle");
+    }
+    const GraphDef& original = with_copies ? again : summed;
+    const graph_view& graph = with_copies ? *with_copies : own ? *own : given;
 
     if (wanted.swap && !of.on_device) {
       wanted.swap = false;

@@ -28,6 +28,7 @@ def enable(
     *,
     budget: int | str | None = None,
     swap: bool = False,
+    recompute: bool = False,
     keep: Sequence[str] = (),
     values: Sequence[str] = settings.VALUES,
     batch: int | None = None,
@@ -44,6 +45,8 @@ def enable(
         policy.
     swap: on a GPU, tensors may move to the host and come back: where encodings do not keep the budget, or, without
         one, where the smallest peak of the policy is more than the device has. On a CPU nothing moves.
+    recompute: policy "lossless": the backward pass computes again what cheap element-wise ops (norms' scale and shift,
+        activations, additions) make of maps that are kept. Every bit of the step stays the same.
     keep: names of layers whose tensors stay as they are.
     values: policy auto: narrower formats that it may use, the most precise first.
     batch: samples per step, where the graph does not say; None: found by running a step.
@@ -58,7 +61,7 @@ def enable(
     A second call replaces the settings of the first. report() starts anew. What TensorFlow has optimized under equal
     settings before is used again.
     """
-    wishes = settings.checked(policy, budget, batch, keep, swap, min_bytes, values)
+    wishes = settings.checked(policy, budget, batch, keep, swap, min_bytes, values, recompute)
     for name, value in (("strict", strict), ("replan", replan)):
         if not isinstance(value, bool):
             raise expected("enable", name, "True or False", value)

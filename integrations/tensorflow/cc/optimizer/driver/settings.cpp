@@ -49,6 +49,7 @@ settings parse_settings(const std::string& text) {
   read(object, "min_bytes", "an integer", &s.min_bytes);
   read(object, "generation", "an integer", &s.generation);
   read(object, "swap", "true or false", &s.swap);
+  read(object, "recompute", "true or false", &s.recompute);
   read(object, "machine", "a string", &s.machine);
   read(object, "device_bytes", "an integer", &s.device_bytes);
   read(object, "any_device", "true or false", &s.any_device);

@@ -29,6 +29,8 @@ struct settings {
   /// Of the log: functions that are optimized under equal settings share it.
   std::int64_t generation = 0;
   bool swap = false;
+  /// Policy lossless: the backward pass computes again what cheap ops make of maps that are kept.
+  bool recompute = false;
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;
   /// For tests: CPUs count as a device of so many bytes, apart from the memory of the host. 0: they do not.

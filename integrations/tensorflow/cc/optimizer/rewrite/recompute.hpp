@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// \file
+/// Maps that cheap ops make of other maps need not be kept: the backward pass computes them again. A norm and
+/// an activation after a convolution leave three maps of which one has to stay.
+
+#include <cstdint>
+
+#include "optimizer/analyse/step.hpp"
+#include "optimizer/graph/control_flow.hpp"
+#include "optimizer/graph/graph_view.hpp"
+#include "optimizer/graph/shapes.hpp"
+
+namespace stash_tf {
+
+/// What recompute() changed.
+struct recomputed {
+  int maps = 0;            ///< that the backward pass no longer reads
+  int ops = 0;             ///< that were copied
+  std::int64_t bytes = 0;  ///< of these maps
+};
+
+/// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
+/// element-wise, deterministic ops without state, at most eight for a map, whose large inputs are other maps
+/// that the backward pass reads for their values; small tensors, as a norm's factors, stay as they are. A
+/// copy waits for the gradient that the first reader of its map meets. The same ops read the same values, so
+/// every bit of the step is the same.
+///
+/// Left as they are: maps that lie in loops or are results of the function, and those of which one bit a
+/// value or a window's index is enough.
+///
+/// Nodes of the graph keep their names and numbers; copies follow after them, and their sizes are added to
+/// `sizes`. `result` is written if there are any.
+recomputed recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+                     const control_flow& flow, std::int64_t min_bytes, tensor_sizes* sizes,
+                     tensorflow::GraphDef* result);
+
+}  // namespace stash_tf
