@@ -25,8 +25,8 @@ def test_batch_is_measured_where_it_matters():
 
 
 def test_only_stash_encode_tells_the_batch():
-    pooled = counter("p:cells", "StashMaxPool", elements=6400)
-    graphs = [graph(tensors=[tensor(), tensor("p:cells", "window_index")])]
+    pooled = counter("p:taps", "StashMaxPool", elements=6400)
+    graphs = [graph(tensors=[tensor(), tensor("p:taps", "window_index")])]
     assert replanning.measured_batch(graphs, [pooled, counter()]) == 8
 
 

@@ -75,10 +75,10 @@ void log_choices(const step_context& context, const outcome& result, logged_grap
     const pooling& p = of.poolings[k];
     const tensor_size* y = sizes.find({p.forward, 0});
     logged_tensor t;
-    t.tensor = graph.name(p.forward) + ":cells";
+    t.tensor = graph.name(p.forward) + ":taps";
     t.layer = layer_of(graph.name(p.forward));
     t.op = graph.op(p.forward);
-    t.type = "cells";
+    t.type = "taps";
     if (y != nullptr) {
       t.elements = y->elements / y->growth(batch);
       t.elements_per_sample = y->sample_elements(sizes.batch());
@@ -87,8 +87,7 @@ void log_choices(const step_context& context, const outcome& result, logged_grap
     const bool joint = chosen.poolings[k] == pooling_choice::joint;
     t.needs = {joint ? "sign_window" : "window"};
     t.choice = joint ? "relu_pool" : "window_index";
-    t.reason =
-        joint ? "the winning cell and the sign serve the pooling and the ReLU" : "the winning cell is enough";
+    t.reason = joint ? "the argmax and the sign serve the pooling and the ReLU" : "the argmax is enough";
     t.readers = {graph.name(p.backward)};
     move(&t);
     log->tensors.push_back(std::move(t));

@@ -43,18 +43,18 @@ absl::Status pool_layer::make(absl::string_view op, const pool_attributes& a) {
   const std::size_t channels = channels_last_ ? rank - 1 : 1;
   TF_RETURN_IF_ERROR(take_space(op, "ksize", a.ksize, rank, channels, &kernel_));
   TF_RETURN_IF_ERROR(take_space(op, "strides", a.strides, rank, channels, &stride_));
-  std::int64_t cells = 1;
+  std::int64_t taps = 1;
   const std::int64_t most = a.joint_relu ? 15 : 256;
   for (const std::int64_t kernel : kernel_) {
-    cells *= kernel;
-    if (cells > most) {
+    taps *= kernel;
+    if (taps > most) {
       return wrong(op, "ksize",
-                   absl::StrCat("at most ", most, " cells", a.joint_relu ? " with joint_relu" : ""),
-                   absl::StrCat(cells, " or more"));
+                   absl::StrCat("at most ", most, " taps", a.joint_relu ? " with joint_relu" : ""),
+                   absl::StrCat(taps, " or more"));
     }
   }
   encoding_.kind = a.joint_relu ? STASH_KIND_RELU_POOL : STASH_KIND_WINDOW_INDEX;
-  encoding_.window_cells = static_cast<std::int32_t>(cells);
+  encoding_.window_taps = static_cast<std::int32_t>(taps);
 
   if (a.padding != "SAME" && a.padding != "VALID" && a.padding != "EXPLICIT") {
     return wrong(op, "padding", "SAME, VALID or EXPLICIT", a.padding);
@@ -129,8 +129,8 @@ stash_pool_window pool_layer::window(const dims& x, const dims& y) const {
   return window;
 }
 
-void pool_layer::for_each_cell(const dims& x, const dims& y, std::int64_t element,
-                               const std::function<void(std::int64_t)>& visit) const {
+void pool_layer::for_each_tap(const dims& x, const dims& y, std::int64_t element,
+                              const std::function<void(std::int64_t)>& visit) const {
   dims place(y.size());
   for (std::size_t axis = y.size(); axis-- > 0; element /= y[axis])
     place[axis] = element % y[axis];

@@ -336,11 +336,11 @@ class analyser {
 
   bool is_on_gpu(int node) const { return absl::StrContains(graph_.node(node).device(), "GPU"); }
 
-  static int cells_of(const tensorflow::AttrValue& ksize) {
-    int cells = 1;
+  static int taps_of(const tensorflow::AttrValue& ksize) {
+    int taps = 1;
     for (const std::int64_t n : ksize.list().i())
-      cells *= static_cast<int>(std::min<std::int64_t>(n, 1 << 10));
-    return cells;
+      taps *= static_cast<int>(std::min<std::int64_t>(n, 1 << 10));
+    return taps;
   }
 
   static bool overlap(const tensorflow::AttrValue& ksize, const tensorflow::AttrValue& strides) {
@@ -349,18 +349,18 @@ class analyser {
     return false;
   }
 
-  // Why winning cells would not give the gradient of TensorFlow's kernel bit by bit; empty: they do.
+  // Why argmax would not give the gradient of TensorFlow's kernel bit by bit; empty: they do.
   std::string not_exact(int backward, const tensorflow::AttrValue& ksize, tensorflow::DataType type) const {
     if (is_on_gpu(backward)) return "";
     if (graph_.op(backward) == "MaxPool3DGrad") {
-      return "TensorFlow's kernel gives the gradient to all of several equal maxima, which winning cells "
+      return "TensorFlow's kernel gives the gradient to all of several equal maxima, which argmax "
              "cannot reproduce";
     }
     const tensorflow::AttrValue* strides = attr(backward, "strides");
     const bool narrow = type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
     if (narrow && (strides == nullptr || overlap(ksize, *strides))) {
       return "TensorFlow's kernel rounds to 16 bits after every window that it adds where windows overlap, "
-             "winning cells only once";
+             "argmax only once";
     }
     return "";
   }
@@ -386,7 +386,7 @@ class analyser {
       const auto* format = attr(node, "data_format");
       const bool channels_first = format != nullptr && absl::StartsWith(format->s(), "NC");
       const int channel = channels_first ? 1 : sides.size() - 1;
-      if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || cells_of(*ksize) > 256) continue;
+      if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || taps_of(*ksize) > 256) continue;
       if (is_kept(wanted_, graph_.name(forward))) continue;
       const std::string why = is_lossy(wanted_) ? "" : not_exact(node, *ksize, type->type());
       if (!why.empty()) {
@@ -399,7 +399,7 @@ class analyser {
       pooling p;
       p.forward = forward;
       p.backward = node;
-      p.relu_backward = cells_of(*ksize) <= 15 && !looked_at ? joint_relu(forward, node) : -1;
+      p.relu_backward = taps_of(*ksize) <= 15 && !looked_at ? joint_relu(forward, node) : -1;
       step_.poolings.push_back(p);
     }
   }

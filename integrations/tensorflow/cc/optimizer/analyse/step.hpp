@@ -45,7 +45,7 @@ struct stashed_block {
   bool movable = false;  ///< to the host: it lives in another memory, and nothing keeps it there
 };
 
-/// A max-pooling and its gradient, which winning cells can serve instead of the maps.
+/// A max-pooling and its gradient, which argmax can serve instead of the maps.
 struct pooling {
   int forward = -1;
   int backward = -1;

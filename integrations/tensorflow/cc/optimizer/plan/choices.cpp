@@ -174,7 +174,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
     }
     result.poolings.push_back(c);
     result.pooling_bytes.push_back(bytes);
-    result.cells_on_host.push_back(on_host);
+    result.taps_on_host.push_back(on_host);
   }
   return result;
 }

@@ -38,8 +38,8 @@ struct choices {
   std::vector<block_choice> blocks;      ///< as step::blocks
   std::vector<pooling_choice> poolings;  ///< as step::poolings
   std::vector<std::int64_t> pooling_bytes;
-  std::vector<host_stay> cells_on_host;  ///< as step::poolings
-  std::string infeasible;                ///< not empty: no plan keeps the budget, and all else is empty; why
+  std::vector<host_stay> taps_on_host;  ///< as step::poolings
+  std::string infeasible;               ///< not empty: no plan keeps the budget, and all else is empty; why
 };
 
 /// Asks the planner about a step, `g` being its graph. `budget_bytes` 0: for the smallest peak. With

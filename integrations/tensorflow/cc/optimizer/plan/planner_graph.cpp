@@ -93,7 +93,7 @@ class builder {
   }
 
   int add_storage(const std::string& name, const char* role, const char* type, std::int64_t elements,
-                  std::int64_t bytes, double density, int window_cells) {
+                  std::int64_t bytes, double density, int window_taps) {
     const bool opaque = std::string(type) == "s32";
     json s = {{"name", unique(name, &storage_names_)},
               {"role", role},
@@ -101,7 +101,7 @@ class builder {
               {"shape", {opaque ? std::max<std::int64_t>((bytes + 3) / 4, 1) : elements}},
               {"bytes_per_sample", opaque ? std::max<std::int64_t>((bytes + 3) / 4, 1) * 4 : bytes},
               {"density", density}};
-    if (window_cells > 0) s["window_cells"] = window_cells;
+    if (window_taps > 0) s["window_taps"] = window_taps;
     storages_.push_back(std::move(s));
     return static_cast<int>(storages_.size()) - 1;
   }
@@ -180,11 +180,11 @@ class builder {
       const tensor_size* y = sizes_.find({node, 0});
       for (const int k : it->second) {
         if (y == nullptr || y->elements == 0) continue;
-        int cells = 1;
+        int taps = 1;
         for (const std::int64_t n : graph_.node(node).attr().at("ksize").list().i())
-          cells *= static_cast<int>(n);
+          taps *= static_cast<int>(n);
         const int id =
-            add_storage(graph_.name(node) + "/cells", "auxiliary", "u8", y->elements, y->elements, 1, cells);
+            add_storage(graph_.name(node) + "/taps", "auxiliary", "u8", y->elements, y->elements, 1, taps);
         result_.storage_of_pooling[at(k)] = id;
         optional.push_back(id);
       }
@@ -249,7 +249,7 @@ class builder {
       const int id = storage_of(s);
       if (id < 0) continue;
       if (is_settled(s)) {
-        // Winning cells may take the place of what a pooling's gradient reads all the same.
+        // Argmaxes may take the place of what a pooling's gradient reads all the same.
         add_read(id, "exact_value", &reads);
         continue;
       }
@@ -292,11 +292,11 @@ class builder {
           add_read(r["storage"], r["need"], &reads);
       }
       // What the pair needs of the maps is what its ops read of them; nothing of it is needed beside the
-      // cells.
+      // taps.
       if (!reads.empty()) alternatives.push_back({{"form", "from_maps"}, {"reads", reads}});
-      json cells = json::array();
-      add_read(result_.storage_of_pooling[at(pool->second)], joint ? "sign_window" : "window", &cells);
-      alternatives.push_back({{"form", joint ? "from_code" : "from_index"}, {"reads", cells}});
+      json taps = json::array();
+      add_read(result_.storage_of_pooling[at(pool->second)], joint ? "sign_window" : "window", &taps);
+      alternatives.push_back({{"form", joint ? "from_code" : "from_index"}, {"reads", taps}});
       result_.op_of_pooling[at(pool->second)] = static_cast<int>(ops_.size());
       return alternatives;
     }

@@ -39,7 +39,7 @@ class rewriter {
     // Pooling first: it changes who reads the maps.
     for (std::size_t k = 0; k < step_.poolings.size(); ++k)
       if (chosen.poolings[k] != pooling_choice::from_maps)
-        apply_pooling(step_.poolings[k], chosen.poolings[k], chosen.cells_on_host[k]);
+        apply_pooling(step_.poolings[k], chosen.poolings[k], chosen.taps_on_host[k]);
     for (std::size_t k = 0; k < step_.blocks.size(); ++k) {
       const block_choice& choice = chosen.blocks[k];
       apply_bits(step_.blocks[k], choice);
@@ -231,16 +231,16 @@ class rewriter {
     if (f->op() != "StashMaxPool") {
       change_op(f, "StashMaxPool", {f->input(0)}, pooling_attrs());
       (*f->mutable_attr())["joint_relu"].set_b(joint);
-      (*f->mutable_attr())["tensor"].set_s(forward + ":cells");
+      (*f->mutable_attr())["tensor"].set_s(forward + ":taps");
       (*f->mutable_attr())["_grappler_do_not_remove"].set_b(true);
     }
-    std::string cells = forward + ":1";
+    std::string taps = forward + ":1";
     if (stay.wanted)
-      cells = moved(cells, p.forward, {p.backward}, stay, tensorflow::DT_UINT8, forward + ":cells");
+      taps = moved(taps, p.forward, {p.backward}, stay, tensorflow::DT_UINT8, forward + ":taps");
     NodeDef* b = node(p.backward);
-    change_op(b, "StashMaxPoolGrad", {b->input(2), cells, forward + ":2"}, pooling_attrs());
+    change_op(b, "StashMaxPoolGrad", {b->input(2), taps, forward + ":2"}, pooling_attrs());
     (*b->mutable_attr())["joint_relu"].set_b(joint);
-    (*b->mutable_attr())["tensor"].set_s(forward + ":cells");
+    (*b->mutable_attr())["tensor"].set_s(forward + ":taps");
     served_.insert({p.backward, 0});
     served_.insert({p.backward, 1});
     if (joint) {

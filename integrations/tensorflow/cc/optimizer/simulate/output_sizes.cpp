@@ -31,7 +31,7 @@ output_sizes::output_sizes(const graph_view& graph, const graph_view& original, 
     stored_[name + bits_suffix] = chosen.blocks[k].bits_bytes;
   }
   for (std::size_t k = 0; k < of.poolings.size() && k < chosen.pooling_bytes.size(); ++k)
-    stored_[original.name(of.poolings[k].forward) + ":cells"] = chosen.pooling_bytes[k];
+    stored_[original.name(of.poolings[k].forward) + ":taps"] = chosen.pooling_bytes[k];
 }
 
 std::int64_t output_sizes::bytes(const source& tensor) const {
