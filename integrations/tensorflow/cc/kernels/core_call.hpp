@@ -85,7 +85,7 @@ class stored_output {
 
   stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
   stash_encode_report report_{};
-  tensorflow::Tensor device_report_, room_;
+  tensorflow::Tensor device_report_, buffer_;
   std::size_t bytes_ = 0;
   bool sparse_ = false;
 };

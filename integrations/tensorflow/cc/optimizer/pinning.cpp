@@ -16,9 +16,9 @@ namespace {
 
 class pinner {
  public:
-  pinner(const graph_view& original, const step& of, const control_flow& flow,
+  pinner(const graph_view& original, const step& analysis, const control_flow& flow,
          tensorflow::GraphDef* rewritten)
-      : original_(original), step_(of), flow_(flow), output_(rewritten), graph_(*rewritten) {}
+      : original_(original), step_(analysis), flow_(flow), output_(rewritten), graph_(*rewritten) {}
 
   void run(const std::vector<simulated_op>& ran, const smallest_pinned& smallest) {
     std::map<std::string, std::vector<int>>
@@ -129,10 +129,10 @@ class pinner {
 
 }  // namespace
 
-void pin_order(const graph_view& original, const step& of, const control_flow& flow,
+void pin_order(const graph_view& original, const step& analysis, const control_flow& flow,
                const std::vector<simulated_op>& ran, const smallest_pinned& smallest,
                tensorflow::GraphDef* rewritten) {
-  pinner(original, of, flow, rewritten).run(ran, smallest);
+  pinner(original, analysis, flow, rewritten).run(ran, smallest);
 }
 
 }  // namespace stash_tf

@@ -28,7 +28,7 @@ struct smallest_pinned {
 /// in ordering.hpp, no path leads from a bias gradient to a weight gradient; where oneDNN will join the two,
 /// an Identity in front of the weight gradient waits in its place. An order that was pinned may be pinned
 /// again. `original` is the graph that `of` and `flow` are about; its nodes come first in `rewritten`.
-void pin_order(const graph_view& original, const step& of, const control_flow& flow,
+void pin_order(const graph_view& original, const step& analysis, const control_flow& flow,
                const std::vector<simulated_op>& ran, const smallest_pinned& smallest,
                tensorflow::GraphDef* rewritten);
 

@@ -59,7 +59,7 @@ class pool_layer {
                     std::int64_t element, const std::function<void(std::int64_t offset)>& visit) const;
 
  private:
-  enum class padding { same, valid, given };
+  enum class padding { same, valid, listed };
 
   std::size_t first_axis() const { return channels_last_ ? 1 : 2; }
   std::int64_t pad_before(std::size_t axis, std::int64_t in, std::int64_t out) const;

@@ -168,8 +168,8 @@ std::vector<bool> backward_nodes(const graph_view& graph) {
   return backward;
 }
 
-std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<int>& order,
-                                    const std::vector<bool>& backward) {
+std::vector<bool> after_a_gradient(const graph_view& graph, const std::vector<int>& order,
+                                   const std::vector<bool>& backward) {
   std::vector<bool> late(at(graph.size()), false);
   const auto close = [&](std::vector<int> seeds) {
     for (const int i : seeds)
@@ -235,7 +235,7 @@ std::vector<bool> made_of_inputs(const graph_view& graph, const std::vector<int>
   std::vector<bool> constant(at(graph.size()), false);
   for (const int i : order) {
     const std::string& op = graph.op(i);
-    bool any = false, all = !is_layer(op) && !absl::StrContains(op, "Random") && !is_given(op);
+    bool any = false, all = !is_layer(op) && !absl::StrContains(op, "Random") && !is_held_elsewhere(op);
     for (const source& s : graph.inputs(i)) {
       if (s.is_control()) continue;
       any = any || made[at(s.node)];

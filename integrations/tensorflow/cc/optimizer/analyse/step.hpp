@@ -65,7 +65,7 @@ struct step {
   std::string unknown_size;
   /// A node whose device stands for the step's: of the first block, or, without blocks, of the backward pass,
   /// in a loop or, with a budget, anywhere; -1: there is nothing to do.
-  int place = -1;
+  int device_node = -1;
   bool on_device = false;    ///< its tensors live in another memory than the host's
   std::vector<bool> folded;  ///< by node: folded_nodes()
   int threads = 1;           ///< that share the work of one kernel on the CPU
@@ -82,7 +82,7 @@ std::string bits_for(const graph_view& graph, const stash_reader& r);
 bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r);
 
 /// Reads the step out of a graph. No blocks: nothing that the backward pass reads is large enough.
-step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& request,
              const std::set<std::string>& preserved);
 
 /// Of these names of layers, those that no node of the graph belongs to.

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "door.hpp"
+#include "extension_api.hpp"
 
 namespace stash_tf {
 

@@ -23,7 +23,7 @@ class edge_order {
 
  private:
   const graph_view& graph_;
-  std::vector<std::int64_t> place_;  ///< by node: larger than that of all before it
+  std::vector<std::int64_t> rank_;  ///< by node: larger than that of all before it
   std::vector<std::vector<int>> added_;
   mutable std::vector<int> seen_;  ///< by node: in which search
   mutable int search_ = 0;

@@ -67,7 +67,7 @@ class graph_view {
   /// loop, though it may read none of them.
   std::vector<int> before(int i) const;
   /// The other way round: j is in before(i) as often as i is in behind(j).
-  std::vector<int> behind(int i) const;
+  std::vector<int> after(int i) const;
 
   /// Every node behind those before it; among those that are ready, the one that became ready first. Shorter
   /// than size() if there is a cycle. `more`: edges (first, then) besides those of the graph.

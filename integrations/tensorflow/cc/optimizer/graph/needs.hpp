@@ -12,7 +12,7 @@ namespace stash_tf {
 
 /// What an op needs of one of its inputs: names of docs/needs.md ("sign", "range", "value", ...). Several
 /// where one reading asks for more than one, as a value whose sign must be right. What is not known is
-/// "exact_value". Says nothing of what becomes of its result: readings.hpp does.
+/// "exact_value". Says nothing of what becomes of its result: need_propagation.hpp does.
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
 /// What a node computes, one op after the other: itself, or those that TensorFlow has composed of functions
@@ -28,7 +28,7 @@ bool needs_fine_values(const graph_view& graph, int root, int node, int input);
 const char* op_on_bits(const std::string& op);
 
 /// Ops whose results somebody else holds anyway: the caller, an iterator, the weights.
-bool is_given(const std::string& op);
+bool is_held_elsewhere(const std::string& op);
 /// Gradients of weights and biases.
 bool is_for_weights(const std::string& op);
 /// Updates of variables, by assignment or by an optimizer's op.

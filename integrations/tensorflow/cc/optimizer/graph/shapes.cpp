@@ -51,7 +51,7 @@ std::set<std::int64_t> batch_symbols(const GraphProperties& properties, const gr
   bool first_is_batch = true;
   bool inputs_known = true;
   for (int i = 0; i < graph.size(); ++i) {
-    const bool given = is_given(graph.op(i)) && graph.op(i) != "ReadVariableOp";
+    const bool given = is_held_elsewhere(graph.op(i)) && graph.op(i) != "ReadVariableOp";
     if (!(given || counts_values(graph.op(i))) || !properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
       if (p.dtype() == tensorflow::DT_RESOURCE) continue;
@@ -179,7 +179,7 @@ std::map<source, listed_shape> inputs_with_batch(const graph_view& graph, const 
                                                  std::int64_t batch) {
   std::map<source, listed_shape> inputs;
   for (int i = 0; i < graph.size(); ++i) {
-    if (!is_given(graph.op(i))) continue;
+    if (!is_held_elsewhere(graph.op(i))) continue;
     const std::vector<tensor_size> sizes = with_symbols.sizes_of(graph, i, batch);
     for (std::size_t port = 0; port < sizes.size(); ++port) {
       const tensor_size& s = sizes[port];
@@ -238,7 +238,7 @@ std::int64_t tensor_size::sample_elements(std::int64_t batch) const {
 absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& graph, std::int64_t batch,
                                  tensor_sizes* result) {
   result->batch_ = batch > 0 ? batch : nominal_batch;
-  result->batch_given_ = batch > 0;
+  result->batch_is_set_ = batch > 0;
   inference with_symbols;
   if (absl::Status s = with_symbols.run(item, graph, {}, false); !s.ok()) return s;
   for (int i = 0; i < graph.size(); ++i) {

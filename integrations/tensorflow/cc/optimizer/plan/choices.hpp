@@ -16,7 +16,7 @@ namespace stash_tf {
 
 /// The way to the host and back of what is kept, by ops of the planner's graph.
 struct host_stay {
-  bool wanted = false;
+  bool moves = false;
   int out_by = -1;  ///< the op that waits for the end of the copy to the host; -1: none does
   int in_from = 0;  ///< the op at whose end the copy back begins
 };
@@ -43,8 +43,9 @@ struct choices {
 };
 
 /// Asks the planner about a step, `g` being its graph. `budget_bytes` 0: for the smallest peak. With
-/// wanted.swap, which needs a budget, what is kept may move to the host, as the fastest plan for
-/// wanted.machine has it. Throws std::runtime_error if it refuses the graph.
-choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes);
+/// request.swap, which needs a budget, what is kept may move to the host, as the fastest plan for
+/// request.machine has it. Throws std::runtime_error if it refuses the graph.
+choices plan(const planner_graph& g, const step& analysis, const settings& request,
+             std::int64_t budget_bytes);
 
 }  // namespace stash_tf

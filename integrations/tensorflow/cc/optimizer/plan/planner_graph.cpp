@@ -7,8 +7,8 @@
 
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
-#include "optimizer/plan/scratch.hpp"
 #include "optimizer/plan/work.hpp"
+#include "optimizer/plan/workspace.hpp"
 
 namespace stash_tf {
 
@@ -42,8 +42,9 @@ const char* type_name(tensorflow::DataType type) {
 
 class builder {
  public:
-  builder(const graph_view& graph, const step& of, const tensor_sizes& sizes, const std::vector<int>& order)
-      : graph_(graph), step_(of), sizes_(sizes), order_(order) {}
+  builder(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
+          const std::vector<int>& order)
+      : graph_(graph), step_(analysis), sizes_(sizes), order_(order) {}
 
   planner_graph run() {
     result_.storage_of_block.assign(step_.blocks.size(), -1);
@@ -239,9 +240,9 @@ class builder {
     bool bits = false;
   };
 
-  // What this op reads of the forward pass, with stand-ins where they are `wanted`; `found` says which there
+  // What this op reads of the forward pass, with stand-ins where `options` has them; `found` says which there
   // are.
-  json reads_of(int node, stand_ins wanted, stand_ins* found) const {
+  json reads_of(int node, stand_ins options, stand_ins* found) const {
     json reads = json::array();
     for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
       const source& s = graph_.inputs(node)[k];
@@ -257,17 +258,17 @@ class builder {
       const stashed_block* b = &step_.blocks[at(block)];
       const int narrow = result_.exact_cast_of_block[at(block)];
       if (narrow >= 0) found->narrow = true;
-      if (narrow >= 0 && wanted.narrow) {
+      if (narrow >= 0 && options.narrow) {
         add_read(narrow, "value", &reads);
         continue;
       }
       const int bits = result_.bits_of_block[at(block)];
-      const auto [reading, at_input] = reader_of(node, static_cast<int>(k));
+      const auto [read_by, at_input] = reader_of(node, static_cast<int>(k));
       for (const stash_reader& r : b->readers) {
-        if (r.node != reading || r.input != at_input) continue;
+        if (r.node != read_by || r.input != at_input) continue;
         const bool bits_do = bits >= 0 && reads_bits(graph_, *b, r);
         if (bits_do) found->bits = true;
-        if (bits_do && wanted.bits) {
+        if (bits_do && options.bits) {
           add_read(bits, "mask", &reads);
           continue;
         }
@@ -324,12 +325,13 @@ class builder {
     json alternatives = backward ? alternatives_of(node) : json::array();
     json outputs = add_outputs(node);
     // Scratch memory is there while the op runs, like a result that nobody reads.
-    const bool has_scratch = !step_.on_device && pooling_of_.count(node) == 0;
-    if (const std::int64_t scratch = has_scratch ? scratch_bytes(graph_, node, sizes_, step_.threads) : 0;
-        scratch >= threshold_ && scratch > 0)
+    const bool has_workspace = !step_.on_device && pooling_of_.count(node) == 0;
+    if (const std::int64_t workspace =
+            has_workspace ? workspace_bytes(graph_, node, sizes_, step_.threads) : 0;
+        workspace >= threshold_ && workspace > 0)
       outputs.push_back(
-          {{"storage", add_storage(graph_.name(node) + "/scratch", backward ? "gradient" : "feature_map",
-                                   "s32", 0, scratch, 1, 0)}});
+          {{"storage", add_storage(graph_.name(node) + "/workspace", backward ? "gradient" : "feature_map",
+                                   "s32", 0, workspace, 1, 0)}});
     if (const auto pool = pooling_of_.find(node); backward && pool != pooling_of_.end()) {
       const int relu = step_.poolings[at(pool->second)].relu_backward;
       // The pair is one op, and its result goes by the ReLU's name.
@@ -369,9 +371,9 @@ class builder {
 
 }  // namespace
 
-planner_graph make_planner_graph(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+planner_graph make_planner_graph(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                                  const std::vector<int>& order) {
-  return builder(graph, of, sizes, order).run();
+  return builder(graph, analysis, sizes, order).run();
 }
 
 }  // namespace stash_tf

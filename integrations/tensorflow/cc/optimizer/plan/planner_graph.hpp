@@ -22,7 +22,7 @@ struct planner_graph {
 };
 
 /// `order`: in which the ops run.
-planner_graph make_planner_graph(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+planner_graph make_planner_graph(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                                  const std::vector<int>& order);
 
 }  // namespace stash_tf

@@ -35,17 +35,17 @@ struct rewritten {
 ///   the dense tensor; line   what uses a gradient up runs before what carries it on (ordering::pairs);
 ///   out    the op by which a copy to the host has ended waits for it, or the forward pass would go on while
 ///   all copies are under way; in     a copy back waits for the op at whose end it is to begin.
-rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                   const choices& chosen, const control_flow& flow, const ordering& ordered,
                   const std::vector<int>& op_nodes);
 
 /// Adds to `result`, which is what rewrite() gave or only a copy of the original, an op that counts the
 /// samples of an execution. False, and nothing is added, if no tensor of the step tells them.
-bool count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+bool count_samples(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                    const control_flow& flow, rewritten* result);
 
 /// The graph as it is, but for an op that fails with this message before any variable is written.
-rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                  const control_flow& flow, const std::string& message);
 
 }  // namespace stash_tf

@@ -70,7 +70,7 @@ struct simulated_op {
 /// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order,
 /// those of loops once, as they run in first iterations.
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                              const step& of, const choices& chosen, run_order order = {},
+                              const step& analysis, const choices& chosen, run_order order = {},
                               std::vector<simulated_op>* ran = nullptr);
 
 }  // namespace stash_tf

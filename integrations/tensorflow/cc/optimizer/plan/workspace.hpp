@@ -15,6 +15,6 @@ namespace stash_tf {
 /// of their own, or unfold images for the filter's gradient, up to `threads` of them at once; TensorFlow's
 /// unfold images for the gradients; a max-pooling's gradient finds the taps that won again; reductions over
 /// dimensions here and there transpose their input, and so do products with other orders than a matrix has.
-std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads);
+std::int64_t workspace_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads);
 
 }  // namespace stash_tf

@@ -22,7 +22,7 @@ namespace stash_tf {
 /// would make something else of.
 ///
 /// Returns how many sums were taken apart; `result` is written if there are any.
-int take_sums_apart(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
-                    std::int64_t smallest, tensor_sizes* sizes, tensorflow::GraphDef* result);
+int split_add_ns(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
+                 std::int64_t smallest, tensor_sizes* sizes, tensorflow::GraphDef* result);
 
 }  // namespace stash_tf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/plan/scratch.hpp"
+#include "optimizer/plan/workspace.hpp"
 
 #include <algorithm>
 #include <array>
@@ -223,11 +223,11 @@ std::int64_t of_reduction(const graph_view& graph, int node, const tensor_sizes&
 
 }  // namespace
 
-std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads) {
+std::int64_t workspace_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads) {
   const std::string& op = graph.op(node);
   if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
   if (is_reduction(op)) return of_reduction(graph, node, sizes);
-  if (op == "Einsum") return einsum_scratch_bytes(graph, node, sizes);
+  if (op == "Einsum") return einsum_workspace_bytes(graph, node, sizes);
   if (op == "MirrorPadGrad") return of_padding_gradient(graph, node, sizes);
   const convolution kind = kind_of(op);
   return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes, threads);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of door.hpp that is about kernels, versions and texts.
+// The part of extension_api.hpp that is about kernels, versions and texts.
 
-#include "door.hpp"
+#include "extension_api.hpp"
 
 #include <cstdlib>
 #include <cstring>
