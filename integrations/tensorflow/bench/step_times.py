@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy
 
 import run_model
-import runs
+import run_pool
 from records import facts, save
 
 POLICIES = ("none", "none again", "lossless", "fp16", "fp10", "fp8")
@@ -87,7 +87,7 @@ def work():
 
 class Worker:
     def __init__(self, model, policy, arguments, onednn, inter):
-        words, environment = runs.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
+        words, environment = run_pool.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
                                           intra=arguments.intra, loop=arguments.loop)
         words[:1] = [sys.executable, str(Path(__file__).resolve()), "--worker"]
         self.errors = tempfile.TemporaryFile("w+")

@@ -9,7 +9,7 @@ of its memory needs TF_CPU_ALLOCATOR_USE_BFC, which is set here. With --policy n
 
 peak is what TensorFlow's profiler says; where oneDNN is on, it does not see tensors below 256 KiB. heap is what the
 whole process allocated beyond what was there before the step; the system's allocator then serves TensorFlow, and the
-process has to run with heap_peak.c preloaded (runs.py does that)."""
+process has to run with heap_peak.c preloaded (run_pool.py does that)."""
 
 import argparse
 import collections

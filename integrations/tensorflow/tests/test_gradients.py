@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import slow
-from runs import Pool
+from run_pool import Pool
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 # Relative error of the whole gradient; its cosine to the exact one.

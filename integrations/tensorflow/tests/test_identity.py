@@ -9,7 +9,7 @@ import os
 import pytest
 
 from conftest import slow_but
-from runs import Pool, at_once
+from run_pool import Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 SMALL = ("small_flat", "small_vgg", "resnet_bn", "unet2d", "unet3d", "seq2seq", "seq2seq_unrolled", "transformer",

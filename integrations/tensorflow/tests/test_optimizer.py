@@ -10,7 +10,7 @@ import pytest
 
 import forks
 from conftest import slow, slow_but
-from runs import selected
+from run_pool import selected
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 HERE = Path(__file__).resolve().parent

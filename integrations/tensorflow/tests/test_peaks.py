@@ -12,7 +12,7 @@ import pytest
 
 from conftest import slow_but
 from models import MODELS
-from runs import Pool, at_once, run
+from run_pool import Pool, at_once, run
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 PROCESSES = 3 if LONG else 1

@@ -14,7 +14,7 @@ import pytest
 
 import forks
 from conftest import slow_but
-from runs import selected
+from run_pool import selected
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800

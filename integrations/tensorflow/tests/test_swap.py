@@ -6,7 +6,7 @@ import os
 import pytest
 
 from conftest import slow_but
-from runs import HERE, Pool, at_once
+from run_pool import HERE, Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 
