@@ -194,17 +194,17 @@ absl::Status stored_input::open(tensorflow::OpKernelContext* context, const core
   }
   const bool trailer = is_sparse(encoding) && bytes != 0;
   if (trailer) view_.bytes -= trailer_bytes;
-  const char* trailer_bytes_at = static_cast<const char*>(view_.data) + view_.bytes;
+  const char* trailer_at = static_cast<const char*>(view_.data) + view_.bytes;
   if (core.on_device()) {
     // A copy, because what the core finds is written into it.
     void* report = nullptr;
     TF_RETURN_IF_ERROR(allocate_report(context, &device_report_, &report));
     view_.report = static_cast<stash_encode_report*>(report);
-    return trailer ? device_copy(context, trailer_bytes_at, report, trailer_bytes)
+    return trailer ? device_copy(context, trailer_at, report, trailer_bytes)
                    : device_zero(context, report, trailer_bytes);
   }
   if (!trailer) return absl::OkStatus();
-  std::memcpy(&report_, trailer_bytes_at, sizeof(report_));
+  std::memcpy(&report_, trailer_at, sizeof(report_));
   return check_report(op, sizes, elements);
 }
 

@@ -51,7 +51,7 @@ encoder::encoder(OpKernelConstruction* context) : op_(context->def().op()) {
   if (encoding_.kind != STASH_KIND_RANGE_MASK) return;
   OP_REQUIRES_OK(context, context->GetAttr("lower", &encoding_.lower));
   OP_REQUIRES_OK(context, context->GetAttr("upper", &encoding_.upper));
-  // The C door takes two zeros for its default.
+  // The C API takes two zeros for its default.
   OP_REQUIRES(
       context, is_below(encoding_.lower, encoding_.upper),
       wrong(op_, "lower", "a number below upper", absl::StrCat(encoding_.lower, " and ", encoding_.upper)));

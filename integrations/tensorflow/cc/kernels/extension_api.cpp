@@ -38,7 +38,7 @@ void stash_tf_reset_counters() {
   try {
     stash_tf::reset_counters();
   } catch (const std::bad_alloc&) {
-    // Nothing has been counted where there is no room for counters yet.
+    // Nothing has been counted where no memory for counters has been allocated yet.
   }
 }
 

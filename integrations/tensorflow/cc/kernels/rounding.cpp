@@ -99,7 +99,7 @@ struct losses {
     row_shares += more.row_shares;
   }
   /// Share of the squares, or the mean share of a row's where that is larger: small samples count as large
-  /// ones do, because a norm behind may bring all to one size.
+  /// ones do, because a norm that follows may bring all to one size.
   double share() const { return values == 0 ? 0 : std::max(rounding / values, row_shares / rows); }
 };
 
@@ -141,7 +141,7 @@ void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, 
 }
 
 /// Stores up to chunk_elements values, of rows of `row`, in the format and reads them back.
-void look_at_piece(const stash_encoding& cast, tensorflow::DataType type, const std::byte* values,
+void look_at_chunk(const stash_encoding& cast, tensorflow::DataType type, const std::byte* values,
                    std::int64_t n, std::int64_t row, losses* lost) {
   chunk_buffer rounded, stored;
   const auto here = STASH_INIT(stash_execution_context);
@@ -184,7 +184,7 @@ losses look_at_all(const stash_encoding& cast, const Tensor& x, const core_conte
     losses lost;
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       const std::int64_t first = chunk * w.chunk;
-      look_at_piece(w.cast, w.x.dtype(), from + static_cast<std::size_t>(first) * element,
+      look_at_chunk(w.cast, w.x.dtype(), from + static_cast<std::size_t>(first) * element,
                     std::min(w.chunk, w.x.NumElements() - first), w.row, &lost);
     }
     const std::lock_guard<std::mutex> lock(w.mutex);
@@ -221,7 +221,7 @@ void rounding_probe::look(const Tensor& x, const core_context& core, execution* 
       chunk_buffer sample;
       const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(x.dtype()));
       const rows_taken taken = take_sample(x, element, execution, &sample);
-      look_at_piece(encoding_, x.dtype(), sample.data(), taken.elements, taken.row, &lost);
+      look_at_chunk(encoding_, x.dtype(), sample.data(), taken.elements, taken.row, &lost);
       break;
     }
   }

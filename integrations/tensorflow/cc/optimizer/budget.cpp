@@ -154,7 +154,7 @@ bool keep_bits(const step_context& c, const std::set<std::string>& tensors, choi
 }
 
 // The planner takes encoded bytes to lie there until the op that reads them ends; TensorFlow frees them when
-// they have been decoded. So bits beside them may pay where the planner sees no use in them.
+// they have been decoded. So bits in addition to them may pay where the planner sees no use in them.
 void refine(const step_context& c, const planner_graph& g, std::int64_t target, outcome* o) {
   for (int k = 0; k < most_refinements && o->simulated.peak_bytes > target; ++k) {
     outcome next;

@@ -36,7 +36,7 @@ class pinner {
   }
 
  private:
-  // The node of the original graph beside which a node runs; -1: none.
+  // The node of the original graph next to which a node runs; -1: none.
   int anchor(int i) const {
     if (i < original_.size()) return i;
     // Until it has run, the value is there.
@@ -57,7 +57,7 @@ class pinner {
     return is_joined_with_reader(i) ? smallest_pinned::none : smallest.forward;
   }
 
-  // What oneDNN makes one op with the convolution that reads it, which may come behind others in our order.
+  // What oneDNN makes one op with the convolution that reads it, which may come after others in our order.
   bool is_joined_with_reader(int i) const {
     return tensorflow::IsMKLEnabled() && (graph_.op(i) == "Pad" || graph_.op(i) == "Transpose");
   }

@@ -188,8 +188,8 @@ std::vector<bool> after_a_gradient(const graph_view& graph, const std::vector<in
     if (first) roots.push_back(i);
   }
   close(std::move(seeds));
-  // A gradient begins at the end of the forward pass, slopes hang on its middle: from the end on, what meets
-  // a gradient everywhere is a slope, and what does not is one.
+  // A gradient begins at the end of the forward pass, derivatives of activations in its middle. Seen from
+  // the end, what meets a gradient everywhere is such a derivative, and the rest are gradients.
   std::stable_sort(roots.begin(), roots.end(), [&](int a, int b) { return depth[at(a)] > depth[at(b)]; });
   for (const int root : roots) {
     if (late[at(root)]) continue;

@@ -43,7 +43,7 @@ bool decides(const std::string& op) {
   return ops.count(op) != 0;
 }
 
-// Whether close inputs may give results that are far apart: steps, conditions, poles.
+// Whether close inputs may give results that differ widely: steps, conditions, poles.
 bool magnifies(const std::string& op, int input) {
   static const std::set<std::string> anywhere = {
       "Floor", "Ceil",       "Round",     "Rint",     "Sign",     "FloorMod", "Mod",     "TopKV2",
@@ -102,7 +102,7 @@ need_propagation::need_propagation(const graph_view& graph, const std::vector<in
 
 // Gradients come out of ops that stand in backward passes only, out of a loss, and out of all that is
 // computed from one. At the end of a step the gradient of a loss may be a constant that nobody sees: there
-// the first product with weights is what no slope has.
+// the first product with weights is what no derivative of an activation has.
 bool need_propagation::is_gradient(int node) const {
   const std::string& op = graph_.op(node);
   if (gradient_input(op) >= 0) return true;
@@ -191,7 +191,7 @@ need_propagation::demand need_propagation::of_input(int node, int input, bool ma
 }
 
 // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
-// inputs. They stand behind a gradient by control edges only: themselves, or the views through which they
+// inputs. They follow a gradient by control edges only: themselves, or the views through which they
 // read. So does the sigmoid in the gradient of x * sigmoid(x), which decides nothing: there it is what its
 // readers need.
 bool need_propagation::is_computed_again(int node) const {

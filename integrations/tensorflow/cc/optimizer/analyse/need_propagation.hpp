@@ -26,7 +26,7 @@ class need_propagation {
   std::vector<std::string> needs(int node, int input) const;
 
  private:
-  /// Of a result, beside that it be a value.
+  /// What is needed of a result, besides that it is a value.
   struct demand {
     bool exact = false, sign = false;
   };

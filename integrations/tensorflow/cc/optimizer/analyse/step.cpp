@@ -99,8 +99,8 @@ class analyser {
     if (step_.unknown_sizes++ == 0) step_.unknown_size = name;
   }
 
-  // XLA takes what room it likes: grouped convolutions, which Keras compiles on CPUs, take many times their
-  // maps.
+  // XLA takes as much memory as it likes: grouped convolutions, which Keras compiles on CPUs, take many times
+  // their maps.
   bool is_compiled(int node) const {
     const auto must = graph_.node(node).attr().find("_XlaMustCompile");
     return must != graph_.node(node).attr().end() && must->second.b();
@@ -202,15 +202,15 @@ class analyser {
     return late_[at(node)] ? -1 : lent_gate(node);
   }
 
-  // The slope of an activation may be computed from the forward pass alone. Its turn comes when what it is
-  // multiplied with is there: the earliest such gradient, by an edge that makes no cycle with those lent
+  // The derivative of an activation may be computed from the forward pass alone. Its turn comes when what it
+  // is multiplied with is there: the earliest such gradient, by an edge that makes no cycle with those lent
   // before.
   int lent_gate(int node) {
     const auto found = lent_.find(node);
     if (found != lent_.end()) return found->second;
     const std::vector<int> near = met_after(node, false);
     int gate = earliest(node, near, [&](int i) { return !edges_->leads_to(node, i); });
-    // By way of slopes that have been lent a gate the node may meet earlier gradients, which these met.
+    // By way of derivatives that have been lent a gate the node may meet earlier gradients, which these met.
     const bool far = gate < 0 ? !lent_to_.empty() : earliest_met_ < rank_[at(gate)];
     if (far || !is_simple_) {
       const std::vector<int> all = met_after(node, true);

@@ -38,7 +38,7 @@ struct stashed_block {
   std::vector<stash_reader> readers;
   std::string raw_because;  ///< not empty: it must stay as it is, and why
   /// "sign_mask" or "range_mask" if some readers need no more than these bits while others need more: the
-  /// bits may be kept beside the values; else empty.
+  /// bits may be kept in addition to the values; else empty.
   std::string bits;
   /// Values that serve the others could not serve these readers, too: the planner weighs both.
   bool plan_bits = false;
@@ -59,7 +59,7 @@ struct step {
   std::map<source, int> block_of;  ///< by root
   std::vector<pooling> poolings;
   std::vector<left_node> left;
-  /// Readings of the backward pass, outside of loops, of tensors whose size is not known, and calls of
+  /// Reads by the backward pass, outside of loops, of tensors whose size is not known, and calls of
   /// functions that XLA compiles; and one of these.
   int unknown_sizes = 0;
   std::string unknown_size;

@@ -7,8 +7,8 @@ namespace stash_tf {
 
 namespace {
 
-// Between neighbours of the first order: what an edge brings behind another node finds room there mostly, and
-// moves nobody else.
+// Between neighbours of the first order: a node that an edge moves after another mostly finds a free rank
+// there, and moves no other node.
 constexpr std::int64_t rank_gap = std::int64_t{1} << 20;
 
 }  // namespace

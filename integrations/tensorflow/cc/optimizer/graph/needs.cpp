@@ -85,7 +85,7 @@ bool to_integers(const graph_view& graph, int node) {
   }
 }
 
-// Slopes that are no numbers are left to TensorFlow.
+// Negative slopes that are no numbers are left to TensorFlow.
 bool has_odd_alpha(const graph_view& graph, int node) {
   const auto& attr = graph.node(node).attr();
   const auto alpha = attr.find("alpha");

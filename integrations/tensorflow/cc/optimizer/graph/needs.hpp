@@ -11,7 +11,7 @@
 namespace stash_tf {
 
 /// What an op needs of one of its inputs: names of docs/needs.md ("sign", "range", "value", ...). Several
-/// where one reading asks for more than one, as a value whose sign must be right. What is not known is
+/// where one read asks for more than one, as a value whose sign must be right. What is not known is
 /// "exact_value". Says nothing of what becomes of its result: need_propagation.hpp does.
 std::vector<std::string> needs_of_input(const graph_view& graph, int node, int input);
 
@@ -19,8 +19,8 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
 /// of one value (_UnaryOpsComposition).
 std::vector<std::string> ops_of(const graph_view& graph, int node);
 
-/// Whether values of fewer bits than fp16 has would not do for a reader that needs a value: slopes such as
-/// 1 - y * y vanish where y is nearly one, and shares of one in thousands of places are below what eight bits
+/// Whether values of fewer bits than fp16 has would not do for a reader that needs a value: derivatives such
+/// as 1 - y * y vanish where y is nearly one, and shares of one among thousands are below what eight bits
 /// can say. `root`: the node that computed the values.
 bool needs_fine_values(const graph_view& graph, int root, int node, int input);
 

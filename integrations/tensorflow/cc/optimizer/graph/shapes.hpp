@@ -44,7 +44,7 @@ class tensor_sizes {
   /// Takes over what was known of nodes of the same name, with the same batch, where it is not known now.
   void fill_in(const graph_view& graph, const named& earlier);
 
-  /// Of the only output of the node behind all that are known.
+  /// Of the only output of the node that comes after all that are known.
   void add(tensor_size s) { of_node_.push_back({std::move(s)}); }
 
   /// Null if not known, as of nodes that were added later.

@@ -89,7 +89,7 @@ std::vector<host_stay> stays_on_host(const json& plan) {
   return stays;
 }
 
-// Which readers take the bits that may be kept beside a block.
+// Which readers take the bits that may be kept in addition to a block.
 void choose_bits(const planner_graph& g, const step& analysis, const json& plan,
                  const std::vector<host_stay>& stays, choices* result) {
   std::map<int, std::size_t> op_of_node;

@@ -27,7 +27,7 @@ struct block_choice {
   std::int64_t stored_bytes = 0;
   std::string reason;
   host_stay on_host;
-  std::set<int> bit_readers;  ///< nodes that read stashed_block::bits, kept beside the rest for them
+  std::set<int> bit_readers;  ///< nodes that read stashed_block::bits, kept for them alone
   std::int64_t bits_bytes = 0;
   host_stay bits_on_host;
 };

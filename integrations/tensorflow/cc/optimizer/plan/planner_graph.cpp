@@ -250,7 +250,7 @@ class builder {
       const int id = storage_of(s);
       if (id < 0) continue;
       if (is_settled(s)) {
-        // Argmaxes may take the place of what a pooling's gradient reads all the same.
+        // Argmaxes may replace what a pooling's gradient reads all the same.
         add_read(id, "exact_value", &reads);
         continue;
       }
@@ -292,8 +292,8 @@ class builder {
         for (const json& r : reads_of(p.relu_backward, {}, &ignored))
           add_read(r["storage"], r["need"], &reads);
       }
-      // What the pair needs of the maps is what its ops read of them; nothing of it is needed beside the
-      // taps.
+      // What the pair needs of the maps is what its ops read of them; nothing of it is needed in
+      // addition to the taps.
       if (!reads.empty()) alternatives.push_back({{"form", "from_maps"}, {"reads", reads}});
       json taps = json::array();
       add_read(result_.storage_of_pooling[at(pool->second)], joint ? "sign_window" : "window", &taps);
@@ -324,7 +324,7 @@ class builder {
     }
     json alternatives = backward ? alternatives_of(node) : json::array();
     json outputs = add_outputs(node);
-    // Scratch memory is there while the op runs, like a result that nobody reads.
+    // A workspace is there while the op runs, like a result that nobody reads.
     const bool has_workspace = !step_.on_device && pooling_of_.count(node) == 0;
     if (const std::int64_t workspace =
             has_workspace ? workspace_bytes(graph_, node, sizes_, step_.threads) : 0;

@@ -122,7 +122,7 @@ bool onednn_unfolds(const std::array<extent, 3>& dims) {
          height.filter > height.x || depth.filter > depth.x;
 }
 
-// An image in another order, one plane of it unfolded, and room for the filter four times its size; for each
+// An image in another order, one plane of it unfolded, and a buffer of four times the filter's size; for each
 // thread, if they share out images and not planes.
 std::int64_t of_unfolded_by_onednn(const std::array<extent, 3>& dims, const tensor_size& x,
                                    const tensor_size& w, int threads) {

@@ -123,7 +123,7 @@ class orderer {
     }
   }
 
-  // A step may go on behind an update, with the value from before it.
+  // A step may go on after an update, with the value from before it.
   bool leads_to(int update, int other) const {
     std::vector<int> queue = {update};
     std::set<int> seen = {update};
@@ -193,7 +193,7 @@ class orderer {
     return inputs.empty() ? source{} : root_of(graph_, inputs[0]);
   }
 
-  // Nodes behind which more of the backward pass comes; behind the others come only updates and results.
+  // Nodes after which more of the backward pass comes; after the others come only updates and results.
   void find_what_goes_on() {
     goes_on_.assign(at(graph_.size()), false);
     std::vector<int> queue;

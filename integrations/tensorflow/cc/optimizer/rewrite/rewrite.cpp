@@ -24,7 +24,7 @@ using tensorflow::NodeDef;
 
 class rewriter {
  public:
-  // `start` holds a copy of the original, or that with what a rewriter has added behind it.
+  // `start` holds a copy of the original, or that with what a rewriter has added after it.
   rewriter(rewritten start, const graph_view& graph, const step& analysis, const control_flow& flow)
       : graph_(graph), step_(analysis), flow_(flow), result_(std::move(start)) {
     for (const NodeDef& n : result_.graph.node())
@@ -61,7 +61,7 @@ class rewriter {
   void refuse(const std::string& message) {
     // It has no inputs and stands outside of loops and branches, so that it runs first and always; all else
     // waits for it. What has begun when a step ends is not always taken back: a TemporaryVariable, which
-    // TensorFlow's memory optimizer makes for sums, stays behind and is in the way of every later step.
+    // TensorFlow's memory optimizer makes for sums, is left over and is in the way of every later step.
     NodeDef* n = add_node("stash/refused", "StashRefuse", step_.device_node);
     (*n->mutable_attr())["message"].set_s(message);
     const std::string name = n->name();
@@ -252,7 +252,7 @@ class rewriter {
     ++result_.stashes;
   }
 
-  // The bits that some readers take, beside what the others read.
+  // The bits that some readers take, in addition to what the others read.
   void apply_bits(const stashed_block& b, const block_choice& choice) {
     std::vector<const stash_reader*> takers;
     std::vector<int> nodes;
@@ -356,7 +356,7 @@ class rewriter {
     const std::set<int> before = between(b.root.node, b.tensor.node);
     for (const int i : forward_readers(graph_, step_, b.root.node))
       if (before.count(i) == 0 && flow_.may_wait(i, b.tensor.node)) wait_for(i, stored);
-    // What waits for a slope waits for the form in which it is kept.
+    // What waits for an activation's mask waits for the form in which it is kept.
     if (const auto waiting = masks_.find(b.root.node); waiting != masks_.end())
       for (const int second : waiting->second)
         wait_for(second, stored);

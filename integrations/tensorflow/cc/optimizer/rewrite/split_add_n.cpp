@@ -25,14 +25,14 @@ constexpr int terms_at_once = 8;
 constexpr char keep_separate[] = "_grappler_ArithmeticOptimizer_AddOpsRewriteStage";
 
 // How many terms the kernel adds up first, out of `terms`, at least 2: what is over, and a single one
-// together with the eight behind it.
+// together with the eight after it.
 int first_terms(int terms) {
   const int over = terms % terms_at_once;
   return over > 1 ? over : over + terms_at_once;
 }
 
-// TensorFlow's own optimizer makes these of nested sums, behind the pass that sorts the inputs of commutative
-// ops by name. That pass comes once more, behind this optimizer, and sorts them too.
+// TensorFlow's own optimizer makes these of nested sums, after the pass that sorts the inputs of commutative
+// ops by name. That pass comes once more, after this optimizer, and sorts them too.
 constexpr char made_of_nested[] = "ArithmeticOptimizer/AddOpsRewrite";
 
 // Factors are hoisted out of a sum of such.
@@ -132,7 +132,7 @@ class splitter {
     return n;
   }
 
-  // Behind one addition, so that it is in the sum's loop and branch, and before the last.
+  // After one addition, so that it is in the sum's loop and branch, and before the last.
   void count_terms(int i, int terms) {
     NodeDef* last = result_->mutable_node(i);
     const std::string name = unused(absl::StrCat(last->name(), "/stash_terms"));
@@ -160,7 +160,7 @@ class splitter {
   tensor_sizes* sizes_;
   tensorflow::GraphDef* result_;
   std::set<std::string> names_;
-  std::map<std::string, int> numbers_;  // the last behind each name that was wanted
+  std::map<std::string, int> numbers_;  // the last one appended to each base name
 };
 
 }  // namespace

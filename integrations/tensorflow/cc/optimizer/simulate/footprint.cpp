@@ -197,7 +197,7 @@ class simulation {
     if (const auto decoder = decodes_.find(i); first && decoder != decodes_.end())
       if (--decoding_[decoder->second] == 0) decoded_.insert(number_[decoder->second]);
     if (first && decoding_.count(i) != 0) encoder_run_[i] = t.run;
-    // Results stay until the caller has them, behind the end.
+    // Results stay until the caller has them, after the end.
     if (!is_result(graph_.op(i)))
       for (const source& s : graph_.inputs(i))
         if (!iterations_.holds(s)) buffers_.release(iterations_.value(t, s));
@@ -261,7 +261,7 @@ class simulation {
     return i < original_.size() ? step_.backward[at(i)] : graph_.op(i) == "StashDecode";
   }
 
-  // By how many bytes memory would grow, or fall, if the node ran now, and behind it the one that alone reads
+  // By how many bytes memory would grow, or fall, if the node ran now, and after it the one that alone reads
   // its result and has waited for that only: a gradient that is added to a sum at once costs nothing.
   std::int64_t growth(task t) const {
     std::int64_t sum = own_growth(t);

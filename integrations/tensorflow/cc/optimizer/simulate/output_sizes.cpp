@@ -8,7 +8,7 @@ namespace stash_tf {
 
 namespace {
 
-// Encoders on CPUs guess how much room a sparse form takes, and a little more.
+// Encoders on CPUs guess how many bytes a sparse form takes, and a little more.
 std::int64_t guessed_in_vain(const block_choice& c) {
   const bool sparse = absl::StartsWith(c.encoding, "bitmap") || absl::StartsWith(c.encoding, "csr");
   return sparse ? c.stored_bytes / 32 : 0;

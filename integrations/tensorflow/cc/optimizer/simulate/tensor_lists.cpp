@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t most_tasks = 40'000;     // that a simulation is worth
 constexpr std::int64_t fewest_iterations = 96;  // several times as many as run at once
 constexpr std::int64_t longest_list = 1 << 16;
-// Of loops without lists, or of which nobody knows how often they run: what an iteration leaves behind lies
-// beside what the next one makes.
+// Of loops without lists, or of which nobody knows how often they run: what an iteration does not free lies
+// in memory together with what the next one makes.
 constexpr std::int64_t few_iterations = 2;
 
 // A few numbers, however many.
