@@ -6,7 +6,7 @@ Every policy has a process of its own, because settings and counters are per pro
 in an order that changes from round to round, and only one works at a time. A second plain process shows the noise. A
 ratio is the median over the rounds of (median step of the policy / median step of plain TensorFlow in that round).
 
-`codecs/copy` sets the time within encoders and decoders beside that of memcpy for the same bytes read and written, by
+`codecs/copy` compares the time within encoders and decoders with that of memcpy for the same bytes read and written, by
 as many threads, in the same process and turn, from and to memory that no cache holds."""
 
 import argparse

@@ -251,8 +251,8 @@ def test_random_bytes(name):
         # All of it; some of it; all but the trailer, so that it is believed.
         some = stored.copy()
         if stored.size:
-            places = rng.integers(0, stored.size, 1 + stored.size // 50)
-            some[places] = noise[places]
+            indices = rng.integers(0, stored.size, 1 + stored.size // 50)
+            some[indices] = noise[indices]
         believed = np.concatenate([noise[:-48], stored[-48:]]) if stored.size >= 48 else noise
         for data in (noise, some, believed):
             attempt(ops.stash_decode, stored=data, dims=dims, encoding=name)

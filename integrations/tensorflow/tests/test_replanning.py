@@ -210,10 +210,10 @@ def test_planned_again_with_the_measured_batch(python):
     fit(batch=16)
     out(found)
     """
-    measured, not_again, given = python(code)
+    measured, not_again, with_batch = python(code)
     assert measured == [8, 8, True]
     assert not_again == [0, 0, True]
-    assert given == [16, 16, True]
+    assert with_batch == [16, 16, True]
 
 
 @pytest.mark.slow

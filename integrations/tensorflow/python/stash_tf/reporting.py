@@ -10,7 +10,7 @@ from typing import Any
 from . import control, diagnosis, library, memory
 from .replanning import BATCH, ENCODERS, MOVE, SUM
 
-BITS = ":bits"  # behind the name of a tensor whose bits are kept beside its values
+BITS = ":bits"  # follows the name of a tensor whose bits are kept in addition to its values
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
 
