@@ -198,7 +198,7 @@ def in_while(training):
         losses = tf.TensorArray(tf.float32, MANY)
         for index in tf.range(MANY):
             # map_structure calls it at once.
-            x, y = keras.tree.map_structure(lambda stacked: stacked[index], (xs, ys))  # noqa: B023
+            x, y = keras.tree.map_structure(lambda batches: batches[index], (xs, ys))  # noqa: B023
             loss, gradients = training.gradients(x, y)
             training.apply(gradients)
             losses = losses.write(index, loss)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where branches of a network could run side by side, the forward pass keeps the order that was predicted as well."""
+"""Where branches of a network could run in parallel, the forward pass keeps the order that was predicted as well."""
 
 import pytest
 

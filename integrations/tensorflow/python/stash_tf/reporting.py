@@ -239,7 +239,7 @@ def _explicit(name: str, found: Sequence[Mapping[str, Any]]) -> Row:
 def _measured(found: Sequence[Mapping[str, Any]]) -> tuple[int, int, int, int]:
     """Dense bytes, stored bytes, executions and bytes to the host of a step.
 
-    Several encoders of one tensor store side by side. What moves to the host is what they have stored, or the
+    Several encoders of one tensor store separate bytes. What moves to the host is what they have stored, or the
     tensor itself where there are none.
     """
     moves = [c for c in found if c["op"] == MOVE]
