@@ -42,7 +42,7 @@ void read_kept(const nlohmann::json& map, activation& into) {
   const auto by = map.at("pooled_by").get<std::array<std::int32_t, 6>>();
   into.pooling = {by[0], by[1], by[2], by[3], by[4], by[5]};
   into.pooled_dims = map.at("pooled_shape").get<std::vector<std::int64_t>>();
-  into.kept->window_cells = static_cast<std::uint16_t>(into.pooling.cells());
+  into.kept->window_taps = static_cast<std::uint16_t>(into.pooling.taps());
 }
 
 network_activations read_network(const fs::path& folder) {

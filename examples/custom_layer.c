@@ -88,7 +88,7 @@ static void layer_init(conv_relu_pool* layer, const conv_sizes* sizes, const flo
   must(stash_parse_encoding("bitmap", &layer->x_encoding));
   layer->code_encoding.struct_size = sizeof(stash_encoding);
   must(stash_parse_encoding("relu_pool", &layer->code_encoding));
-  layer->code_encoding.window_cells = 4;
+  layer->code_encoding.window_taps = 4;
   layer->memory.struct_size = sizeof(stash_memory_callbacks);
   layer->memory.allocate = take;
   layer->memory.deallocate = give_back;

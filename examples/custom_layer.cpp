@@ -2,7 +2,7 @@
 // A custom layer - convolution, ReLU, 2x2 max pooling - that keeps encoded bytes between forward and
 // backward.
 //
-// What backward needs: the layer's input x for the weight gradient, and for every pooled value which cell of
+// What backward needs: the layer's input x for the weight gradient, and for every pooled value which tap of
 // its window won and whether it was positive. A framework keeps x, the map before the ReLU, and the pooled
 // map, all dense. This layer keeps a bitmap of x (half of it is zero behind the previous ReLU) and 3 bits per
 // pooled value.
@@ -47,7 +47,7 @@ class conv_relu_pool {
   /// `memory` is where stashes live; it must outlive the layer.
   conv_relu_pool(const conv_sizes& sizes, floats weights, stash::memory_resource& memory)
       : sizes_(sizes), weights_(std::move(weights)), memory_(&memory) {
-    code_encoding_.window_cells = 4;
+    code_encoding_.window_taps = 4;
   }
 
   stash::shape input() const { return {sizes_.n, sizes_.h, sizes_.w, sizes_.in}; }

@@ -182,7 +182,7 @@ class conv_relu_pool {
       : sizes_(sizes), weights_(&weights) {
     context_.space = stash::memory_space::device;
     context_.stream = stream;
-    code_encoding_.window_cells = 4;
+    code_encoding_.window_taps = 4;
   }
 
   stash::shape input() const { return {sizes_.n, sizes_.h, sizes_.w, sizes_.in}; }

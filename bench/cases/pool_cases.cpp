@@ -16,7 +16,7 @@ enum class pooling : std::uint8_t { plain, with_relu };
 
 encoding form_of(pooling kind, const pool_window& window) {
   return {.kind = kind == pooling::plain ? encoding_kind::window_index : encoding_kind::relu_pool,
-          .window_cells = static_cast<std::uint16_t>(window.cells())};
+          .window_taps = static_cast<std::uint16_t>(window.taps())};
 }
 
 void forward(pooling kind, const pool_window& window, const const_tensor_view& x, const tensor_view& y,
@@ -64,7 +64,7 @@ prepared_call prepare_backward(pooling kind, const pool_window& window, const ca
           {}};
 }
 
-// What an unplanned run does: the winners are found again.
+// What an unplanned run does: the argmaxes are found again.
 prepared_call prepare_dense_backward(pooling kind, const pool_window& window, const case_setup& setup) {
   const auto x = pool_map_before_relu(setup);
   const auto dx = std::make_shared<tensor>(pool_map_shape(setup.bytes));

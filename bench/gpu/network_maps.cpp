@@ -39,7 +39,7 @@ kept_form index_of(const network& net, const node& n, std::int64_t images) {
                            .pad_top = a.pad_top,
                            .pad_left = a.pad_left};
   const encoding how{.kind = encoding_kind::window_index,
-                     .window_cells = static_cast<std::uint16_t>(window.cells())};
+                     .window_taps = static_cast<std::uint16_t>(window.taps())};
   return {n.name, how, dims_of(images, net.at(n.inputs.front())), dims_of(images, n), window};
 }
 

@@ -27,7 +27,7 @@ struct pooling {
 
   encoding form() const {
     return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
-            .window_cells = static_cast<std::uint16_t>(window.cells())};
+            .window_taps = static_cast<std::uint16_t>(window.taps())};
   }
   /// x: as much of a map as has a place in it.
   tensor_view whole(const device_map& m) const { return m.part(0, dims(m.elements())); }

@@ -173,13 +173,13 @@ typedef struct stash_execution_context {
 /** An encoding (encoding.hpp). Members of other kinds do not count. */
 typedef struct stash_encoding {
   size_t struct_size;
-  int32_t kind;         /**< STASH_KIND_RAW ... */
-  int32_t values;       /**< bitmap, csr, cast: STASH_VALUES_SOURCE ... */
-  int32_t underflow;    /**< bitmap, csr, cast with narrower values: STASH_UNDERFLOW_TO_ZERO ... */
-  int32_t rule;         /**< sign_mask, range_mask: STASH_RULE_TENSORFLOW ... */
-  int32_t window_cells; /**< window_index, relu_pool: 1..256 */
-  float lower, upper;   /**< range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type */
-  int32_t reserved;     /**< 0 */
+  int32_t kind;        /**< STASH_KIND_RAW ... */
+  int32_t values;      /**< bitmap, csr, cast: STASH_VALUES_SOURCE ... */
+  int32_t underflow;   /**< bitmap, csr, cast with narrower values: STASH_UNDERFLOW_TO_ZERO ... */
+  int32_t rule;        /**< sign_mask, range_mask: STASH_RULE_TENSORFLOW ... */
+  int32_t window_taps; /**< window_index, relu_pool: 1..256 */
+  float lower, upper;  /**< range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type */
+  int32_t reserved;    /**< 0 */
 } stash_encoding;
 
 /** What encoders and decoders say of the data (status.hpp). Zero it before the first call. */
@@ -386,7 +386,7 @@ STASH_API int32_t stash_max_pool_forward(const stash_tensor_view* x, const stash
 STASH_API int32_t stash_max_pool_backward(const stash_tensor_view* dy, const stash_encoded_view* index,
                                           const stash_tensor_view* dx, const stash_pool_window* window,
                                           const stash_execution_context* context);
-/** Gradient with the winners found again from the dense x. */
+/** Gradient with the argmaxes found again from the dense x. */
 STASH_API int32_t stash_max_pool_backward_dense(const stash_tensor_view* dy, const stash_tensor_view* x,
                                                 const stash_tensor_view* dx, const stash_pool_window* window,
                                                 int32_t rule, const stash_execution_context* context);

@@ -71,7 +71,7 @@ enum class underflow_rule : std::uint8_t {
 };
 
 /// Whose ReLU and max-pooling are served: they differ in NaN. See docs/format.md, "Framework rules".
-///   tensorflow: gradient passes where y > 0; a NaN wins a pooling window only as its first cell.
+///   tensorflow: gradient passes where y > 0; a NaN wins a pooling window only as its first tap.
 ///   pytorch:    gradient passes where !(y <= 0), so NaN passes; the last NaN of a window wins it.
 /// In both, the first of equal maxima in row-major order wins.
 enum class framework_rule : std::uint8_t { tensorflow = 0, pytorch = 1 };
@@ -82,7 +82,7 @@ struct encoding {
   value_format values = value_format::source;          ///< bitmap, csr, cast
   underflow_rule underflow = underflow_rule::to_zero;  ///< bitmap, csr, cast with narrower values
   framework_rule rule = framework_rule::tensorflow;    ///< sign_mask, range_mask
-  std::uint16_t window_cells = 0;    ///< window_index, relu_pool: cells of the window (1..256)
+  std::uint16_t window_taps = 0;     ///< window_index, relu_pool: taps of the window (1..256)
   float lower = 0.0F, upper = 6.0F;  ///< range_mask: bounds, lower < upper; rounded to a 16-bit map's type
 
   friend constexpr bool operator==(const encoding&, const encoding&) = default;

@@ -6,16 +6,16 @@
 /// Shapes: channels last (N, H, W, C) or (N, D, H, W, C), dense or with a pixel pitch; channels first
 /// (N, C, H, W) or (N, C, D, H, W), dense. x and y have one layout, rank and type: f32, f16 or bf16. Five
 /// dimensions pool over depth too; with four, kernel_d must be 1.
-/// A window's cells are numbered row-major in the *unclipped* window, without the gaps of a dilation:
-/// cell = (kz * kernel_h + ky) * kernel_w + kx; cells outside x take no part. Every window must contain at
-/// least one cell of x.
+/// A window's taps are numbered row-major in the *unclipped* window, without the gaps of a dilation:
+/// tap = (kz * kernel_h + ky) * kernel_w + kx; taps outside x take no part. Every window must contain at
+/// least one tap of x.
 ///
 /// Errors: invalid_argument for views or windows that do not fit each other, capacity_exceeded for encoded
-/// bytes that are too few, unsupported for windows with more cells than the encoding (or, to find winners
+/// bytes that are too few, unsupported for windows with more taps than the encoding (or, to find argmaxes
 /// again, an index) has numbers for.
 ///
 /// None of the calls allocates or works in place: x and y, and dy and dx, must not overlap (encoding.hpp).
-/// Backward is deterministic for any number of threads: a gradient that several windows send to one cell is
+/// Backward is deterministic for any number of threads: a gradient that several windows send to one tap is
 /// summed in row-major order of the windows, starting from +0. Sums of 16-bit types are kept in f32 and
 /// rounded once, to infinity beyond the largest number. Where several NaN meet in a sum, its sign and payload
 /// depend on the instruction set and the shape.
@@ -37,34 +37,34 @@ struct pool_window {
   std::int32_t stride_h = 2, stride_w = 2;
   std::int32_t pad_top = 0, pad_left = 0;
   std::int32_t kernel_d = 1, stride_d = 1, pad_front = 0;
-  std::int32_t dilation_h = 1, dilation_w = 1, dilation_d = 1;  ///< distance between a window's cells
+  std::int32_t dilation_h = 1, dilation_w = 1, dilation_d = 1;  ///< distance between a window's taps
   pool_layout layout = pool_layout::channels_last;
 
-  /// Cells of the unclipped window.
-  constexpr std::int32_t cells() const noexcept { return kernel_d * kernel_h * kernel_w; }
+  /// Taps of the unclipped window.
+  constexpr std::int32_t taps() const noexcept { return kernel_d * kernel_h * kernel_w; }
   friend constexpr bool operator==(const pool_window&, const pool_window&) = default;
 };
 
 /// y = maximum of each window under `rule` (ties and NaN: encoding.hpp). `index`, if its data is not null,
-/// receives the winning cells as window_index (2 bits up to 4 cells, 4 bits up to 16, else 8; at most 256).
+/// receives the argmax as window_index (2 bits up to 4 taps, 4 bits up to 16, else 8; at most 256).
 STASH_API void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                                 const encoded_view& index, framework_rule rule,
                                 const execution_context& context);
 
-/// dx = sum of dy over the windows that chose the cell; every element of dx is written. An index outside the
+/// dx = sum of dy over the windows that chose the tap; every element of dx is written. An index outside the
 /// window or pointing outside x sets status_corrupt and that value is dropped.
 STASH_API void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& index,
                                  const tensor_view& dx, const pool_window& window,
                                  const execution_context& context);
 
-/// The same with the winners found again from the dense x (what an unplanned run does).
+/// The same with the argmaxes found again from the dense x (what an unplanned run does).
 STASH_API void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x,
                                  const tensor_view& dx, const pool_window& window, framework_rule rule,
                                  const execution_context& context);
 
 /// Joint ReLU + max pooling on the map before the ReLU: y = max over the window of relu(x), without writing
-/// relu(x). `code`, if its data is not null, receives relu_pool: windows of up to 15 cells only, else
-/// error(unsupported). For larger windows use `index` (window_index, up to 256 cells) and take the sign from
+/// relu(x). `code`, if its data is not null, receives relu_pool: windows of up to 15 taps only, else
+/// error(unsupported). For larger windows use `index` (window_index, up to 256 taps) and take the sign from
 /// y. Either or both may have null data. NaN, ties and signs of zero are those of relu_forward followed by
 /// max_pool_forward, bit for bit.
 STASH_API void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y,

@@ -189,7 +189,7 @@ class Encoding(_Sized):
         ("values", c_int32),  # bitmap, csr, cast: STASH_VALUES_SOURCE ...
         ("underflow", c_int32),  # bitmap, csr, cast with narrower values: STASH_UNDERFLOW_TO_ZERO ...
         ("rule", c_int32),  # sign_mask, range_mask: STASH_RULE_TENSORFLOW ...
-        ("window_cells", c_int32),  # window_index, relu_pool: 1..256
+        ("window_taps", c_int32),  # window_index, relu_pool: 1..256
         ("lower", c_float),  # range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type
         ("upper", c_float),  # range_mask; both 0: 0 and 6 (ReLU6); rounded to a 16-bit map's type
         ("reserved", c_int32),  # 0
@@ -661,7 +661,7 @@ _FUNCTIONS = {
         POINTER(PoolWindow), c_int32, POINTER(ExecutionContext)],
         """(dy, x, dx, window, rule, context)
 
-        Gradient with the winners found again from the dense x."""),
+        Gradient with the argmaxes found again from the dense x."""),
     "relu_max_pool_forward": (c_int32, [POINTER(TensorView), POINTER(TensorView), POINTER(PoolWindow),
         POINTER(EncodedView), POINTER(EncodedView), c_int32, POINTER(ExecutionContext)],
         """(x, y, window, code, index, rule, context)

@@ -63,11 +63,11 @@ inline constexpr unsigned pool_blocks_of_digits = 5;
 inline constexpr unsigned pool_blocks_of_small_pairs = architecture >= 120 ? 3 : 4;
 /// Where a thread sums 16-bit elements two at a time.
 inline constexpr unsigned pool_blocks_packed = 4;
-/// Where winners are found again in values, or their signs lie in tiles.
+/// Where argmaxes are found again in values, or their signs lie in tiles.
 inline constexpr unsigned pool_blocks_searching = 2;
 /// Where gradients come from three rows of windows and more.
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
-/// Where rows are whole pieces, and winners are not found again for gradients, or are.
+/// Where rows are whole pieces, and argmaxes are not found again for gradients, or are.
 inline constexpr unsigned pool_blocks_of_pieces = 4;
 inline constexpr unsigned pool_blocks_of_searched_pieces = architecture >= 120 ? 2 : pool_blocks;
 /// Where places have 64 bits.

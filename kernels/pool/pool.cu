@@ -247,9 +247,9 @@ std::uint64_t pool_blocks(std::uint64_t units) {
   return (units + pool_threads - 1) / pool_threads;
 }
 
-unsigned cell_bits(const pool_window& window) {
-  const std::int32_t cells = window.cells();
-  return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
+unsigned tap_bits(const pool_window& window) {
+  const std::int32_t taps = window.taps();
+  return taps <= 4 ? 2 : taps <= 16 ? 4 : 8;
 }
 
 std::uint64_t plane_bytes(std::int64_t elements, unsigned bits) {
@@ -407,7 +407,7 @@ void backward_stacks(const pool_call& call, const const_tensor_view& dy, const S
 }
 
 /// False if there are too many pixels, or if they lie too far apart.
-bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_argmaxes& source,
                      const tensor_view& dx) {
   constexpr std::int64_t side = 2;
   const window_axis &rows = call.job.rows, &columns = call.job.columns;
@@ -448,7 +448,7 @@ std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
 template <class Bits, unsigned Stride, class Source>
 bool backward_strips(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
-  constexpr bool coded = !std::is_same_v<Source, searched_winners>;
+  constexpr bool coded = !std::is_same_v<Source, searched_argmaxes>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
   const pool_job& job = call.job;
   const window_axis &rows = job.rows, &columns = job.columns;
@@ -473,7 +473,7 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
   };
   const std::uint64_t dx_row = row_bytes(columns.in, job.x_pitch);
   const std::uint64_t y_row = row_bytes(columns.out, job.y_pitch);
-  // Winners are found in rows of x, or are codes of half a byte.
+  // Argmaxes are found in rows of x, or are codes of half a byte.
   std::uint64_t from_row = length(columns.out) * job.channels / 2, from_step = job.channels / 2;
   if constexpr (!coded) {
     from_row = row_bytes(columns.in, source.x_pitch);
@@ -510,7 +510,7 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
   }
   return true;
 }
-bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_winners& source,
+bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_argmaxes& source,
                      const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
@@ -521,13 +521,13 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const s
   return done;
 }
 
-bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_winners& source,
+bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_argmaxes& source,
                            const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);
     done = source.passing == pass_source::plane
-               ? backward_strips<element, 1>(call, dy, plane_winners{source}, dx)
+               ? backward_strips<element, 1>(call, dy, plane_argmaxes{source}, dx)
                : backward_strips<element, 1>(call, dy, source, dx);
   });
   return done;
@@ -536,21 +536,21 @@ bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, c
 template <class Source>
 void backward(const pool_call& call, const const_tensor_view& dy, const Source& source,
               const tensor_view& dx) {
-  constexpr bool has_pairs = !std::is_same_v<Source, tiled_winners>;
+  constexpr bool has_pairs = !std::is_same_v<Source, tiled_argmaxes>;
   const bool has_values = dx.elements() > 0 && dy.elements() > 0;
   const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
   const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
-  if constexpr (std::is_same_v<Source, searched_winners>) {
+  if constexpr (std::is_same_v<Source, searched_argmaxes>) {
     if (pieces) return backward_pieces(call, dy, source, dx);
     if (stacks) return backward_stacks(call, dy, source, dx);
     const band_grid bands = bands_of(call, dx.type, true, true);
     if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
     if (pixels && backward_strips(call, dy, source, dx)) return;
   }
-  if constexpr (std::is_same_v<Source, encoded_winners>) {
+  if constexpr (std::is_same_v<Source, encoded_argmaxes>) {
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
     if (pieces && source.passing == pass_source::plane)
-      return backward_pieces(call, dy, plane_winners{source}, dx);
+      return backward_pieces(call, dy, plane_argmaxes{source}, dx);
     if (pieces && !looks) return backward_pieces(call, dy, source, dx);
     if (stacks && !looks && source.passing != pass_source::plane)
       return backward_stacks(call, dy, source, dx);
@@ -590,18 +590,18 @@ pool_call without_pairs(pool_call call, const const_tensor_view& x, const const_
   return call;
 }
 
-encoded_winners winners_of(const const_encoded_view& cells, const pool_window& window) {
-  encoded_winners w{};
-  w.cells = static_cast<const std::uint8_t*>(cells.data);
-  w.bits = cell_bits(window);
-  w.report = cells.report;
+encoded_argmaxes argmaxes_of(const const_encoded_view& taps, const pool_window& window) {
+  encoded_argmaxes w{};
+  w.taps = static_cast<const std::uint8_t*>(taps.data);
+  w.bits = tap_bits(window);
+  w.report = taps.report;
   return w;
 }
 
-/// Winners from window_index, signs from the dense pooled output.
-encoded_winners winners_of(const const_encoded_view& index, const const_tensor_view& y,
+/// Argmaxes from window_index, signs from the dense pooled output.
+encoded_argmaxes argmaxes_of(const const_encoded_view& index, const const_tensor_view& y,
                            const pool_window& window) {
-  encoded_winners w = winners_of(index, window);
+  encoded_argmaxes w = argmaxes_of(index, window);
   w.passing = pass_source::dense;
   w.y = y.data;
   w.y_pitch = pitch_of(y, window);
@@ -623,7 +623,7 @@ constexpr const char* relu_backward_name = "relu_max_pool_backward";
 void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
                       const encoded_view& index, framework_rule rule, const execution_context& context) {
   pool_planes planes;
-  if (index.data != nullptr) planes.index = plane_of(index, y.elements(), cell_bits(window));
+  if (index.data != nullptr) planes.index = plane_of(index, y.elements(), tap_bits(window));
   planes.index_report = index.report;
   forward(call_of("max_pool_forward", x, y, {x, y}, window, rule, context), false, x, y, planes);
 }
@@ -632,13 +632,13 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
                        const pool_window& window, const execution_context& context) {
   const pool_call call =
       call_of(backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
-  backward(call, dy, winners_of(index, window), dx);
+  backward(call, dy, argmaxes_of(index, window), dx);
 }
 
 void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                        const pool_window& window, framework_rule rule, const execution_context& context) {
   const pool_call call = call_of(backward_name, dx, dy, {dx, dy, x}, window, rule, context);
-  backward(call, dy, searched_winners{x.data, pitch_of(x, window), false}, dx);
+  backward(call, dy, searched_argmaxes{x.data, pitch_of(x, window), false}, dx);
 }
 
 void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, const pool_window& window,
@@ -646,8 +646,8 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
                            const execution_context& context) {
   const std::int64_t elements = y.elements();
   pool_planes planes;
-  if (index.data != nullptr) planes.index = plane_of(index, elements, cell_bits(window));
-  if (code.data != nullptr) planes.code = plane_of(code, elements, cell_bits(window));
+  if (index.data != nullptr) planes.index = plane_of(index, elements, tap_bits(window));
+  if (code.data != nullptr) planes.code = plane_of(code, elements, tap_bits(window));
   if (planes.code.bits == 2) {
     planes.gradient = {planes.code.data + planes.code.bytes, plane_bytes(elements, 1), 1};
   }
@@ -661,12 +661,12 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
                             const execution_context& context) {
   const pool_call call =
       call_of(relu_backward_name, dx, dy, {dx, dy}, window, framework_rule::tensorflow, context);
-  encoded_winners w = winners_of(code, window);
-  w.cell_needs_pass = true;
+  encoded_argmaxes w = argmaxes_of(code, window);
+  w.tap_needs_pass = true;
   w.passing = pass_source::code;
   if (w.bits == 2) {
     w.passing = pass_source::plane;
-    w.plane = w.cells + plane_bytes(dy.elements(), w.bits);
+    w.plane = w.taps + plane_bytes(dy.elements(), w.bits);
   }
   backward(call, dy, w, dx);
 }
@@ -678,15 +678,15 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy}, window, rule, context);
   if (y_encoding.kind == encoding_kind::raw) {
     const const_tensor_view y{y_stash.data, dy.type, memory_space::device, dy.dims, 0};
-    return backward(call, dy, winners_of(index, y, window), dx);
+    return backward(call, dy, argmaxes_of(index, y, window), dx);
   }
   if (y_encoding.kind == encoding_kind::bitmap || y_encoding.kind == encoding_kind::csr) {
     const const_tensor_view shape_of{nullptr, dy.type, memory_space::device, shape{dy.elements()}, 0};
-    const tiled_winners w{winners_of(index, window), device_tiles_of(y_encoding, shape_of, y_stash),
+    const tiled_argmaxes w{argmaxes_of(index, window), device_tiles_of(y_encoding, shape_of, y_stash),
                           y_encoding.kind == encoding_kind::csr};
     return backward(without_pairs(call, dx, dy), dy, w, dx);
   }
-  encoded_winners w = winners_of(index, window);
+  encoded_argmaxes w = argmaxes_of(index, window);
   if (y_encoding.kind == encoding_kind::sign_mask) {
     w.passing = pass_source::plane;
     w.plane = static_cast<const std::uint8_t*>(y_stash.data);
@@ -705,14 +705,14 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
                             const const_tensor_view& y, const tensor_view& dx, const pool_window& window,
                             framework_rule rule, const execution_context& context) {
   const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, y}, window, rule, context);
-  backward(call, dy, winners_of(index, y, window), dx);
+  backward(call, dy, argmaxes_of(index, y, window), dx);
 }
 
 void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, const tensor_view& dx,
                             const pool_window& window, framework_rule rule,
                             const execution_context& context) {
   const pool_call call = call_of(relu_backward_name, dx, dy, {dx, dy, x}, window, rule, context);
-  backward(call, dy, searched_winners{x.data, pitch_of(x, window), true}, dx);
+  backward(call, dy, searched_argmaxes{x.data, pitch_of(x, window), true}, dx);
 }
 
 }  // namespace stash::detail::device

@@ -49,13 +49,13 @@ STASH_DEVICE std::int32_t nearest_in(std::int32_t at, std::int32_t count) {
   return low > 0 ? low : 0;
 }
 
-/// What of window `o` lies in x: cells [begin, end), of which the first lies at `at`.
+/// What of window `o` lies in x: taps [begin, end), of which the first lies at `at`.
 template <class P>
-struct cell_range {
+struct tap_range {
   P begin, end, at;
 };
 template <class P>
-STASH_DEVICE cell_range<P> cells_in_map(const window_axis& a, P o) {
+STASH_DEVICE tap_range<P> taps_in_map(const window_axis& a, P o) {
   const P origin = o * static_cast<P>(a.stride) - static_cast<P>(a.pad);
   const P begin = origin >= 0 ? 0 : divided(static_cast<P>(-origin - 1), a.by_dilation) + 1;
   const P last = divided(static_cast<P>(static_cast<P>(a.in) - 1 - origin), a.by_dilation) + 1;
@@ -140,7 +140,7 @@ STASH_DEVICE void store_lanes(Bits* to, const lanes<Bits, Width>& from) {
 template <unsigned Width>
 struct maxima {
   float rank[Width];
-  std::uint32_t cell[Width];
+  std::uint32_t tap[Width];
 };
 
 template <class Bits>
@@ -155,9 +155,9 @@ STASH_DEVICE Bits element_of(float rank) {
   return static_cast<Bits>(as_bits(rank) >> rank_shift<Bits>);
 }
 
-/// Lets cell `cell` of a window compete.
+/// Lets tap `tap` of a window compete.
 template <class Bits, unsigned Width>
-STASH_DEVICE void compete(const pool_job& job, const lanes<Bits, Width>& candidate, std::uint32_t cell,
+STASH_DEVICE void compete(const pool_job& job, const lanes<Bits, Width>& candidate, std::uint32_t tap,
                           maxima<Width>& best) {
   const float infinity = as_float(job.type.infinity << rank_shift<Bits>);
   STASH_UNROLL
@@ -171,7 +171,7 @@ STASH_DEVICE void compete(const pool_job& job, const lanes<Bits, Width>& candida
     }
     const bool wins = more || (nan && job.nan_wins);
     best.rank[i] = wins ? rank : best.rank[i];
-    best.cell[i] = wins ? cell : best.cell[i];
+    best.tap[i] = wins ? tap : best.tap[i];
   }
 }
 
@@ -183,32 +183,32 @@ struct careful_search {
   maxima<Width>& best;
 
   STASH_DEVICE static loaded load(const Bits* from) { return load_lanes<Bits, Width>(from); }
-  STASH_DEVICE void begin(const loaded& first, std::uint32_t cell) {
+  STASH_DEVICE void begin(const loaded& first, std::uint32_t tap) {
     STASH_UNROLL
     for (unsigned i = 0; i < Width; ++i) {
       best.rank[i] = rank_of(first.value[i]);
-      best.cell[i] = cell;
+      best.tap[i] = tap;
     }
   }
-  STASH_DEVICE void see(const loaded& candidate, std::uint32_t cell) { compete(job, candidate, cell, best); }
+  STASH_DEVICE void see(const loaded& candidate, std::uint32_t tap) { compete(job, candidate, tap, best); }
 };
 
 // Words of elements. 16-bit elements are compared as f16, two at once, which is right for bf16 as well, as
 // long as no magnitude is above that of f16's infinity. A sum of all words tells whether there is something
 // that has to be looked at with care: it is a NaN if one of them is, and hardly ever else.
 
-/// Lets the elements of a word compete, each half of `cell` being the number of its element.
+/// Lets the elements of a word compete, each half of `tap` being the number of its element.
 template <class Bits>
-STASH_DEVICE void compete_words(std::uint32_t word, std::uint32_t cell, std::uint32_t& best,
-                                std::uint32_t& best_cell) {
+STASH_DEVICE void compete_words(std::uint32_t word, std::uint32_t tap, std::uint32_t& best,
+                                std::uint32_t& best_tap) {
   if constexpr (sizeof(Bits) == 4) {
     const bool more = as_float(word) > as_float(best);
     best = more ? word : best;
-    best_cell = more ? cell : best_cell;
+    best_tap = more ? tap : best_tap;
   } else {
     const std::uint32_t more = greater_masks(word, best);
     best = select_bits(more, word, best);
-    best_cell = select_bits(more, cell, best_cell);
+    best_tap = select_bits(more, tap, best_tap);
   }
 }
 template <class Bits>
@@ -246,7 +246,7 @@ struct number_search {
     STASH_DEVICE std::uint32_t word(unsigned w) const { return piece[w / 4].word[w % 4]; }
   };
   static constexpr unsigned words = 4 * group_vectors<Bits>;
-  std::uint32_t best[words], cells[words];
+  std::uint32_t best[words], taps[words];
   std::uint32_t sum = 0;
 
   STASH_DEVICE static loaded load(const Bits* from) {
@@ -256,21 +256,21 @@ struct number_search {
       l.piece[i] = reinterpret_cast<const vector16*>(from)[i];
     return l;
   }
-  STASH_DEVICE static std::uint32_t number(std::uint32_t cell) {
-    return sizeof(Bits) == 4 ? cell : cell * 0x10001U;
+  STASH_DEVICE static std::uint32_t number(std::uint32_t tap) {
+    return sizeof(Bits) == 4 ? tap : tap * 0x10001U;
   }
-  STASH_DEVICE void begin(const loaded& first, std::uint32_t cell) {
+  STASH_DEVICE void begin(const loaded& first, std::uint32_t tap) {
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {
       best[w] = first.word(w);
-      cells[w] = number(cell);
+      taps[w] = number(tap);
     }
   }
-  STASH_DEVICE void see(const loaded& candidate, std::uint32_t cell) {
+  STASH_DEVICE void see(const loaded& candidate, std::uint32_t tap) {
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {
       sum = sum_of_words<Bits>(sum, candidate.word(w));
-      compete_words<Bits>(candidate.word(w), number(cell), best[w], cells[w]);
+      compete_words<Bits>(candidate.word(w), number(tap), best[w], taps[w]);
     }
   }
   STASH_DEVICE bool needs_care() const { return is_nan_sum<Bits>(sum); }
@@ -279,25 +279,25 @@ struct number_search {
     for (unsigned w = 0; w < words; ++w) {
       if constexpr (sizeof(Bits) == 4) {
         found.rank[w] = as_float(best[w]);
-        found.cell[w] = cells[w];
+        found.tap[w] = taps[w];
       } else {
         found.rank[2 * w] = as_float(best[w] << 16);
         found.rank[2 * w + 1] = as_float(best[w] & 0xffff0000U);
-        found.cell[2 * w] = cells[w] & 0xffff;
-        found.cell[2 * w + 1] = cells[w] >> 16;
+        found.tap[2 * w] = taps[w] & 0xffff;
+        found.tap[2 * w + 1] = taps[w] >> 16;
       }
     }
   }
 };
 
-/// Shows a search the cells of a window in x, and says which is the first; o's channel counts, its pixel does
+/// Shows a search the taps of a window in x, and says which is the first; o's channel counts, its pixel does
 /// not.
 template <class Bits, class P, class Search>
 STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std::uint64_t pitch,
                                          const map_place<P>& o, Search& search) {
   using loaded = typename Search::loaded;
-  const cell_range<P> d = cells_in_map<P>(job.depth, o.z), r = cells_in_map<P>(job.rows, o.y),
-                      c = cells_in_map<P>(job.columns, o.x);
+  const tap_range<P> d = taps_in_map<P>(job.depth, o.z), r = taps_in_map<P>(job.rows, o.y),
+                     c = taps_in_map<P>(job.columns, o.x);
   const auto in = [](const window_axis& a) { return static_cast<std::uint64_t>(a.in); };
   const auto at = [](P p) { return static_cast<std::uint64_t>(p); };
   const auto step = [](const window_axis& a, std::uint64_t distance) {
@@ -316,63 +316,63 @@ STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std
     return (static_cast<std::uint32_t>(kz) * kernel_h + static_cast<std::uint32_t>(ky)) * kernel_w +
            static_cast<std::uint32_t>(c.begin);
   };
-  const std::uint32_t first_cell = number(d.begin, r.begin);
-  search.begin(Search::load(slice), first_cell);
+  const std::uint32_t first_tap = number(d.begin, r.begin);
+  search.begin(Search::load(slice), first_tap);
   for (P kz = d.begin; kz < d.end; ++kz, slice += z_step) {
     const Bits* row = slice;
     for (P ky = r.begin; ky < r.end; ++ky, row += y_step) {
-      std::uint32_t cell = number(kz, ky);
+      std::uint32_t tap = number(kz, ky);
       const Bits* from = row;
-      // Some at a time, so that their loads are under way together. The first cell of all meets itself, which
+      // Some at a time, so that their loads are under way together. The first tap of all meets itself, which
       // changes nothing.
       P left = c.end - c.begin;
-      for (; left >= 3; left -= 3, from += 3 * x_step, cell += 3) {
+      for (; left >= 3; left -= 3, from += 3 * x_step, tap += 3) {
         const loaded one = Search::load(from), two = Search::load(from + x_step);
         const loaded three = Search::load(from + 2 * x_step);
-        search.see(one, cell);
-        search.see(two, cell + 1);
-        search.see(three, cell + 2);
+        search.see(one, tap);
+        search.see(two, tap + 1);
+        search.see(three, tap + 2);
       }
       if (left == 2) {
         const loaded one = Search::load(from), two = Search::load(from + x_step);
-        search.see(one, cell);
-        search.see(two, cell + 1);
+        search.see(one, tap);
+        search.see(two, tap + 1);
       } else if (left == 1) {
-        search.see(Search::load(from), cell);
+        search.see(Search::load(from), tap);
       }
     }
   }
-  return first_cell;
+  return first_tap;
 }
 
-/// The maxima of a window, and its first cell in x; o's channel counts, its pixel does not.
+/// The maxima of a window, and its first tap in x; o's channel counts, its pixel does not.
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
                                        const map_place<P>& o, maxima<Width>& best) {
   if constexpr (Width == group_elements) {
     number_search<Bits> numbers;
-    const std::uint32_t first_cell = search_window<Bits>(job, x, pitch, o, numbers);
+    const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);
     numbers.give(best);
-    if (!numbers.needs_care()) return first_cell;
+    if (!numbers.needs_care()) return first_tap;
   }
   careful_search<Bits, Width> careful{job, best};
   return search_window<Bits>(job, x, pitch, o, careful);
 }
 
-/// What a ReLU before the pooling does to a maximum: as long as it is not positive, every cell is +0, so that
+/// What a ReLU before the pooling does to a maximum: as long as it is not positive, every tap is +0, so that
 /// the first one wins.
 template <class Bits>
-STASH_DEVICE void rectify_maximum(const pool_job& job, std::uint32_t first_cell, float& rank,
-                                  std::uint32_t& cell) {
+STASH_DEVICE void rectify_maximum(const pool_job& job, std::uint32_t first_tap, float& rank,
+                                  std::uint32_t& tap) {
   const bool kept = passes(element_of<Bits>(rank), job.type, true);
   rank = kept ? rank : 0.0F;
-  cell = kept ? cell : first_cell;
+  tap = kept ? tap : first_tap;
 }
 template <class Bits, unsigned Width>
-STASH_DEVICE void rectify_maxima(const pool_job& job, std::uint32_t first_cell, maxima<Width>& best) {
+STASH_DEVICE void rectify_maxima(const pool_job& job, std::uint32_t first_tap, maxima<Width>& best) {
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i)
-    rectify_maximum<Bits>(job, first_cell, best.rank[i], best.cell[i]);
+    rectify_maximum<Bits>(job, first_tap, best.rank[i], best.tap[i]);
 }
 
 }  // namespace stash::kernels

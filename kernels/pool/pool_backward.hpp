@@ -26,19 +26,19 @@ STASH_DEVICE float add_gradient(float sum, float gradient) {
 /// What says whether a pooled value's gradient passes.
 enum class pass_source : std::uint8_t {
   always,
-  code,   ///< the cell's code: not if it is no_gradient
+  code,   ///< the tap's code: not if it is no_gradient
   plane,  ///< a bit
   dense,  ///< the pooled output
   cast,   ///< the pooled output in a narrow format that keeps the sign
 };
 
-/// Winners and signs as they were encoded.
-struct encoded_winners {
+/// Argmaxes and signs as they were encoded.
+struct encoded_argmaxes {
   static constexpr unsigned resident_blocks = tuning::pool_blocks;
-  const std::uint8_t* cells;
-  unsigned bits;  ///< of a cell
+  const std::uint8_t* taps;
+  unsigned bits;  ///< of a tap
   pass_source passing;
-  bool cell_needs_pass;  ///< where the gradient does not pass, the cell means nothing
+  bool tap_needs_pass;  ///< where the gradient does not pass, the tap means nothing
   const std::uint8_t* plane;
   const void* y;
   std::uint64_t y_pitch;
@@ -50,8 +50,8 @@ struct encoded_winners {
 
 /// What a window says about a thread's elements.
 template <unsigned Width>
-struct winners {
-  std::uint32_t cell[Width];
+struct argmaxes {
+  std::uint32_t tap[Width];
   std::uint32_t pass;  ///< a bit each
 };
 
@@ -77,23 +77,23 @@ STASH_DEVICE std::uint32_t load_code(const device_cast& cast, unsigned bits, std
 }
 
 /// Whether pooled value `i`, kept as a cast, passes.
-STASH_DEVICE bool cast_passes(const pool_job& job, const encoded_winners& from, std::uint64_t i) {
+STASH_DEVICE bool cast_passes(const pool_job& job, const encoded_argmaxes& from, std::uint64_t i) {
   if (from.cast_scaled && from.cast.scales[i / scaled_group] == detail::mx_nan_scale) return job.nan_wins;
   return code_passes(load_code(from.cast, from.cast_bits, i), from.cast.conversion, job.nan_wins);
 }
 
-/// The cells of pooled values from `first` on.
+/// The taps of pooled values from `first` on.
 template <unsigned Width>
-STASH_DEVICE winners<Width> load_cells(const encoded_winners& from, std::uint64_t first) {
-  winners<Width> w;
+STASH_DEVICE argmaxes<Width> load_taps(const encoded_argmaxes& from, std::uint64_t first) {
+  argmaxes<Width> w;
   if constexpr (Width == 1) {
     const std::uint64_t bit = first * from.bits;
-    w.cell[0] = from.cells[bit / 8] >> (bit % 8) & ((1U << from.bits) - 1);
+    w.tap[0] = from.taps[bit / 8] >> (bit % 8) & ((1U << from.bits) - 1);
   } else {
-    const std::uint64_t word = load_word(from.cells, from.bits, first / Width);
+    const std::uint64_t word = load_word(from.taps, from.bits, first / Width);
     STASH_UNROLL
     for (unsigned i = 0; i < Width; ++i)
-      w.cell[i] = static_cast<std::uint32_t>(word >> (i * from.bits)) & ((1U << from.bits) - 1);
+      w.tap[i] = static_cast<std::uint32_t>(word >> (i * from.bits)) & ((1U << from.bits) - 1);
   }
   return w;
 }
@@ -101,7 +101,7 @@ STASH_DEVICE winners<Width> load_cells(const encoded_winners& from, std::uint64_
 /// Whether the gradient of pooled values passes, by anything but their codes; a bit each. `o` is the place of
 /// the thread's elements in the pooled map.
 template <class Bits, unsigned Width, class P>
-STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_winners& from,
+STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_argmaxes& from,
                                         const map_place<P>& o) {
   const std::uint64_t first = o.pixel * job.channels + o.channel;
   constexpr std::uint32_t all = (1U << Width) - 1;
@@ -132,38 +132,38 @@ STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_winne
   return bits;
 }
 
-/// The winners of a window.
+/// The argmaxes of a window.
 template <class Bits, unsigned Width, class P>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const encoded_winners& from,
-                                         const map_place<P>& o) {
-  winners<Width> w = load_cells<Width>(from, o.pixel * job.channels + o.channel);
+STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const encoded_argmaxes& from,
+                                           const map_place<P>& o) {
+  argmaxes<Width> w = load_taps<Width>(from, o.pixel * job.channels + o.channel);
   w.pass = passing_bits<Bits, Width>(job, from, o);
   if (from.passing == pass_source::code) {
     STASH_UNROLL
     for (unsigned i = 0; i < Width; ++i)
-      w.pass &= ~((w.cell[i] == no_gradient ? 1U : 0U) << i);
+      w.pass &= ~((w.tap[i] == no_gradient ? 1U : 0U) << i);
   }
   return w;
 }
 
-/// Winners found again in the map that was pooled.
-struct searched_winners {
+/// Argmaxes found again in the map that was pooled.
+struct searched_argmaxes {
   static constexpr unsigned resident_blocks = tuning::pool_blocks_searching;
-  static constexpr bool cell_needs_pass = true;
+  static constexpr bool tap_needs_pass = true;
   const void* x;
   std::uint64_t x_pitch;
   bool relu;
 };
 
 template <class Bits, unsigned Width>
-STASH_DEVICE winners<Width> winners_of(const pool_job& job, const searched_winners& from,
-                                       std::uint32_t first_cell, maxima<Width>& best) {
-  if (from.relu) rectify_maxima<Bits, Width>(job, first_cell, best);
-  winners<Width> w;
+STASH_DEVICE argmaxes<Width> argmaxes_of(const pool_job& job, const searched_argmaxes& from,
+                                         std::uint32_t first_tap, maxima<Width>& best) {
+  if (from.relu) rectify_maxima<Bits, Width>(job, first_tap, best);
+  argmaxes<Width> w;
   w.pass = 0;
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i) {
-    w.cell[i] = best.cell[i];
+    w.tap[i] = best.tap[i];
     const bool pass = !from.relu || passes(element_of<Bits>(best.rank[i]), job.type, job.nan_wins);
     w.pass |= (pass ? 1U : 0U) << i;
   }
@@ -171,26 +171,26 @@ STASH_DEVICE winners<Width> winners_of(const pool_job& job, const searched_winne
 }
 
 template <class Bits, unsigned Width, class P>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const searched_winners& from,
-                                         const map_place<P>& o) {
+STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const searched_argmaxes& from,
+                                           const map_place<P>& o) {
   maxima<Width> best;
-  const std::uint32_t first_cell = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
-  return winners_of<Bits>(job, from, first_cell, best);
+  const std::uint32_t first_tap = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
+  return argmaxes_of<Bits>(job, from, first_tap, best);
 }
 
-/// True if a code that counts names no cell of window `o` in x.
+/// True if a code that counts names no tap of window `o` in x.
 template <unsigned Width, class P>
-STASH_DEVICE bool any_outside(const pool_job& job, const encoded_winners& from, const winners<Width>& w,
+STASH_DEVICE bool any_outside(const pool_job& job, const encoded_argmaxes& from, const argmaxes<Width>& w,
                               const map_place<P>& o) {
-  const cell_range<P> d = cells_in_map<P>(job.depth, o.z), r = cells_in_map<P>(job.rows, o.y),
-                      c = cells_in_map<P>(job.columns, o.x);
-  const auto outside = [](std::uint64_t k, const cell_range<P>& range) {
+  const tap_range<P> d = taps_in_map<P>(job.depth, o.z), r = taps_in_map<P>(job.rows, o.y),
+                     c = taps_in_map<P>(job.columns, o.x);
+  const auto outside = [](std::uint64_t k, const tap_range<P>& range) {
     return static_cast<P>(k) < range.begin || static_cast<P>(k) >= range.end;
   };
   bool any = false;
   for (unsigned i = 0; i < Width; ++i) {
-    if (from.cell_needs_pass && (w.pass >> i & 1) == 0) continue;
-    std::uint64_t rest = w.cell[i];
+    if (from.tap_needs_pass && (w.pass >> i & 1) == 0) continue;
+    std::uint64_t rest = w.tap[i];
     const std::uint64_t kx = take_digit(rest, job.columns.by_kernel);
     const std::uint64_t ky = take_digit(rest, job.rows.by_kernel);
     any = any || outside(kx, c) || outside(ky, r) || outside(rest, d);
@@ -213,7 +213,7 @@ STASH_DEVICE window_range<P> windows_at(const window_axis& a, P at) {
   return {first, last < out ? last : out};
 }
 
-/// Windows that may cover `Run` elements side by side, of which the first is the first cell of a window.
+/// Windows that may cover `Run` elements side by side, of which the first is the first tap of a window.
 template <unsigned Kernel, unsigned Stride, unsigned Run>
 struct covering_windows {
   /// Windows of a row, or of a column, that begin before the one of the first element and cover it too.
@@ -222,19 +222,19 @@ struct covering_windows {
   static constexpr unsigned columns = before + (Run - 1) / Stride + 1;
 };
 
-/// The cell of window `o` at a position; negative if it steps over it.
+/// The tap of window `o` at a position; negative if it steps over it.
 template <class P>
-STASH_DEVICE P cell_at(const window_axis& a, P at, P o) {
+STASH_DEVICE P tap_at(const window_axis& a, P at, P o) {
   const P distance = at + static_cast<P>(a.pad) - o * static_cast<P>(a.stride);
   if (a.dilation == 1) return distance;
-  const P cell = divided(distance, a.by_dilation);
-  return cell * static_cast<P>(a.dilation) == distance ? cell : -1;
+  const P tap = divided(distance, a.by_dilation);
+  return tap * static_cast<P>(a.dilation) == distance ? tap : -1;
 }
 
-/// True if no cell of the window before this one lies in x.
+/// True if no tap of the window before this one lies in x.
 template <class P>
-STASH_DEVICE bool is_first(const window_axis& a, P at, P cell) {
-  return cell == 0 || at < static_cast<P>(a.dilation);
+STASH_DEVICE bool is_first(const window_axis& a, P at, P tap) {
+  return tap == 0 || at < static_cast<P>(a.dilation);
 }
 
 /// Adds dy of the windows that chose the thread's elements to their sums; whether a code is corrupt.
@@ -246,13 +246,13 @@ STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& sour
   bool corrupt = false;
   map_place<P> o = e;
   for (o.z = d.first; o.z < d.last; ++o.z) {
-    const P kz = cell_at<P>(job.depth, e.z, o.z);
+    const P kz = tap_at<P>(job.depth, e.z, o.z);
     if (kz < 0) continue;
     for (o.y = r.first; o.y < r.last; ++o.y) {
-      const P ky = cell_at<P>(job.rows, e.y, o.y);
+      const P ky = tap_at<P>(job.rows, e.y, o.y);
       if (ky < 0) continue;
       for (o.x = c.first; o.x < c.last; ++o.x) {
-        const P kx = cell_at<P>(job.columns, e.x, o.x);
+        const P kx = tap_at<P>(job.columns, e.x, o.x);
         if (kx < 0) continue;
         o.pixel = ((e.sample * static_cast<std::uint64_t>(job.depth.out) + static_cast<std::uint64_t>(o.z)) *
                        static_cast<std::uint64_t>(job.rows.out) +
@@ -261,15 +261,15 @@ STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& sour
                   static_cast<std::uint64_t>(o.x);
         const auto gradient =
             load_lanes<Bits, Width>(static_cast<const Bits*>(dy) + o.pixel * job.y_pitch + e.channel);
-        const winners<Width> w = load_winners<Bits, Width>(job, source, o);
-        const auto cell = static_cast<std::uint32_t>(
+        const argmaxes<Width> w = load_argmaxes<Bits, Width>(job, source, o);
+        const auto tap = static_cast<std::uint32_t>(
             (kz * static_cast<P>(job.rows.kernel) + ky) * static_cast<P>(job.columns.kernel) + kx);
         STASH_UNROLL
         for (unsigned i = 0; i < Width; ++i) {
-          if (w.cell[i] == cell && (w.pass >> i & 1) != 0)
+          if (w.tap[i] == tap && (w.pass >> i & 1) != 0)
             sums[i] = add_gradient(sums[i], to_f32(gradient.value[i], job.type));
         }
-        if constexpr (std::is_base_of_v<encoded_winners, Source>) {
+        if constexpr (std::is_base_of_v<encoded_argmaxes, Source>) {
           // One thread of each window looks for codes that none of them takes.
           if (is_first<P>(job.depth, e.z, kz) && is_first<P>(job.rows, e.y, ky) &&
               is_first<P>(job.columns, e.x, kx)) {
@@ -303,7 +303,7 @@ pool_backward(pool_job job, const void* dy, Source source, void* dx) {
   for (unsigned i = 0; i < Width; ++i)
     out.value[i] = result_from_f32<Bits>(sums[i], job.type);
   store_lanes(static_cast<Bits*>(dx) + e.pixel * job.x_pitch + e.channel, out);
-  if constexpr (std::is_base_of_v<encoded_winners, Source>) {
+  if constexpr (std::is_base_of_v<encoded_argmaxes, Source>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
 }

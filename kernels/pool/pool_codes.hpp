@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Codes of pooling windows as words: taken apart, put together, and whether they are numbers of cells.
+/// Codes of pooling windows as words: taken apart, put together, and whether they are numbers of taps.
 
 #include <cstdint>
 
@@ -9,9 +9,9 @@
 
 namespace stash::kernels {
 
-/// Bits of a cell's number in windows of Kernel x Kernel.
+/// Bits of a tap's number in windows of Kernel x Kernel.
 template <unsigned Kernel>
-inline constexpr unsigned square_cell_bits = Kernel == 2 ? 2 : 4;
+inline constexpr unsigned square_tap_bits = Kernel == 2 ? 2 : 4;
 
 /// A bit of each of eight becomes four.
 STASH_DEVICE std::uint32_t four_times(std::uint32_t bits) {
@@ -20,10 +20,10 @@ STASH_DEVICE std::uint32_t four_times(std::uint32_t bits) {
   return ((bits | bits << 3) & 0x11111111U) * 15;
 }
 
-/// Whether one of codes of four bits is no cell of windows of 3 x 3: of those with the bit for 8, those that
+/// Whether one of codes of four bits is no tap of windows of 3 x 3: of those with the bit for 8, those that
 /// have another one too, but not 15 where it stands for no gradient. `known`: the bits that are codes.
 template <class Codes>
-STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing, Codes known = ~Codes{0}) {
+STASH_DEVICE bool any_beyond_taps(Codes codes, pass_source passing, Codes known = ~Codes{0}) {
   constexpr auto sevens = static_cast<Codes>(0x7777777777777777U);
   // Three low bits that are not zero carry into the high one, and with one more those that are all set.
   const Codes low = codes & sevens;
@@ -31,12 +31,12 @@ STASH_DEVICE bool any_beyond_cells(Codes codes, pass_source passing, Codes known
   return ((low + sevens) & ~none & codes & known & ~sevens) != 0;
 }
 
-/// Tells codes of four bits that are no cell of a window of 3 x 3 in x: of those up to 7 by the lowest bit of
+/// Tells codes of four bits that are no tap of a window of 3 x 3 in x: of those up to 7 by the lowest bit of
 /// a byte each, of those above by the highest bits.
-class cell_table {
+class tap_table {
  public:
-  /// Bits of `outside` are cells that lie outside of x.
-  STASH_DEVICE cell_table(pass_source passing, std::uint32_t outside)
+  /// Bits of `outside` are taps that lie outside of x.
+  STASH_DEVICE tap_table(pass_source passing, std::uint32_t outside)
       : low_(0x80808000U), high_(passing == pass_source::code ? 0x00808080U : 0x80808080U) {
     if (outside == 0) return;
     const auto spread = [](std::uint32_t four) { return four * 0x00204081U & 0x01010101U; };
@@ -60,11 +60,11 @@ STASH_DEVICE std::uint32_t places_outside(std::int32_t first, std::int32_t count
     outside |= static_cast<std::uint32_t>(first + k) >= static_cast<std::uint32_t>(count) ? 1U << k : 0;
   return outside;
 }
-/// Cells of a window of 3 x 3 in these rows, or in these columns.
-STASH_DEVICE std::uint32_t cells_of_rows(std::uint32_t rows) {
+/// Taps of a window of 3 x 3 in these rows, or in these columns.
+STASH_DEVICE std::uint32_t taps_of_rows(std::uint32_t rows) {
   return ((rows & 1) | (rows & 2) << 2 | (rows & 4) << 4) * 7;
 }
-STASH_DEVICE std::uint32_t cells_of_columns(std::uint32_t columns) {
+STASH_DEVICE std::uint32_t taps_of_columns(std::uint32_t columns) {
   return columns * 0x49;
 }
 

@@ -27,18 +27,18 @@ STASH_DEVICE std::uint32_t arriving(const element_type& type, std::uint32_t word
   return select_bits(nan, (word & pair_signs) | both(type.nan), word & nonzero_masks(word));
 }
 
-/// Gives cells whose gradient does not pass a number that no cell has. A code that counts and is none of the
-/// window's cells is corrupt.
+/// Gives taps whose gradient does not pass a number that no tap has. A code that counts and is none of the
+/// window's taps is corrupt.
 template <unsigned Width, class Source>
-STASH_DEVICE void drop_cells(std::uint32_t cells, const Source& source, winners<Width>& w) {
+STASH_DEVICE void drop_taps(std::uint32_t taps, const Source& source, argmaxes<Width>& w) {
   bool corrupt = false;
   STASH_UNROLL
   for (unsigned i = 0; i < Width; ++i) {
     const bool pass = (w.pass >> i & 1) != 0;
-    corrupt = corrupt || (w.cell[i] >= cells && (pass || !source.cell_needs_pass));
-    if (!pass) w.cell[i] = 0xffffffffU;
+    corrupt = corrupt || (w.tap[i] >= taps && (pass || !source.tap_needs_pass));
+    if (!pass) w.tap[i] = 0xffffffffU;
   }
-  if constexpr (std::is_base_of_v<encoded_winners, Source>) {
+  if constexpr (std::is_base_of_v<encoded_argmaxes, Source>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
 }
@@ -59,21 +59,21 @@ STASH_DEVICE void share_places(std::uint64_t unit, T* map, std::uint64_t own,
   }
 }
 
-/// Whether digits_of_winners() knows the codes: no two bits name a cell beyond four.
-STASH_DEVICE bool are_digits(const encoded_winners& source, std::uint32_t cells) {
-  return cells == 4 && (source.passing == pass_source::always || source.passing == pass_source::plane);
+/// Whether digits_of_argmaxes() knows the codes: no two bits name a tap beyond four.
+STASH_DEVICE bool are_digits(const encoded_argmaxes& source, std::uint32_t taps) {
+  return taps == 4 && (source.passing == pass_source::always || source.passing == pass_source::plane);
 }
-/// The cells of eight windows of four, a hexadecimal digit each, from value `first` on; 7 where the gradient
+/// The taps of eight windows of four, a hexadecimal digit each, from value `first` on; 7 where the gradient
 /// does not pass.
-STASH_DEVICE std::uint32_t digits_of_winners(const encoded_winners& source, std::uint64_t first) {
-  std::uint32_t digits = reinterpret_cast<const std::uint16_t*>(source.cells)[first / group_elements];
+STASH_DEVICE std::uint32_t digits_of_argmaxes(const encoded_argmaxes& source, std::uint64_t first) {
+  std::uint32_t digits = reinterpret_cast<const std::uint16_t*>(source.taps)[first / group_elements];
   digits = (digits | digits << 8) & 0x00ff00ffU;
   digits = (digits | digits << 4) & 0x0f0f0f0fU;
   digits = (digits | digits << 2) & 0x33333333U;
   if (source.passing == pass_source::always) return digits;
   return digits | (~four_times(source.plane[first / group_elements]) & 0x77777777U);
 }
-/// Gradients of 16 bits, two to a word, where digits name a cell; else zeros.
+/// Gradients of 16 bits, two to a word, where digits name a tap; else zeros.
 class digit_gates {
  public:
   STASH_DEVICE explicit digit_gates(std::uint32_t digits) {
@@ -85,8 +85,8 @@ class digit_gates {
     bytes_[0] = doubled(0x4140);
     bytes_[1] = doubled(0x4342);
   }
-  STASH_DEVICE vector16 of(std::uint32_t cell, const vector16& gradients) const {
-    const std::uint32_t chosen = 0xffU << (8 * cell);
+  STASH_DEVICE vector16 of(std::uint32_t tap, const vector16& gradients) const {
+    const std::uint32_t chosen = 0xffU << (8 * tap);
     vector16 out;
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w)
@@ -99,7 +99,7 @@ class digit_gates {
 };
 
 template <class Bits, class Source>
-inline constexpr bool may_be_digits = !has_halves<Bits> && std::is_same_v<Source, encoded_winners>;
+inline constexpr bool may_be_digits = !has_halves<Bits> && std::is_same_v<Source, encoded_argmaxes>;
 
 /// dx where channels come last. Grid: threads for all units of y.
 template <class Bits, class Source>
@@ -129,12 +129,12 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   std::uint32_t digits = 0;
   if constexpr (may_be_digits<Bits, Source>) {
     by_digits = are_digits(source, count);
-    if (by_digits) digits = digits_of_winners(source, o.pixel * job.channels + o.channel);
+    if (by_digits) digits = digits_of_argmaxes(source, o.pixel * job.channels + o.channel);
   }
-  winners<width> w;
+  argmaxes<width> w;
   if (!by_digits) {
-    w = load_winners<Bits, width>(job, source, o);
-    drop_cells(count, source, w);
+    w = load_argmaxes<Bits, width>(job, source, o);
+    drop_taps(count, source, w);
   }
   STASH_UNROLL
   for (vector16& piece : gradients) {
@@ -151,17 +151,17 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
                      o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
                          length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel,
                      to);
-  // Calls make(cell, pieces) for every cell, and stores those.
-  const auto store_cells = [&](const auto& make) {
+  // Calls make(tap, pieces) for every tap, and stores those.
+  const auto store_taps = [&](const auto& make) {
     std::uint64_t slice = 0;
-    std::uint32_t cell = 0;
+    std::uint32_t tap = 0;
     for (std::uint32_t kz = 0; kz < kernel_d; ++kz, slice += z_step) {
       std::uint64_t row = slice;
       for (std::uint32_t ky = 0; ky < kernel_h; ++ky, row += y_step) {
         std::uint64_t offset = row;
-        for (std::uint32_t kx = 0; kx < kernel_w; ++kx, offset += job.x_pitch, ++cell) {
+        for (std::uint32_t kx = 0; kx < kernel_w; ++kx, offset += job.x_pitch, ++tap) {
           vector16 v[pieces];
-          make(cell, v);
+          make(tap, v);
           STASH_UNROLL
           for (unsigned p = 0; p < pieces; ++p)
             store_vector(reinterpret_cast<vector16*>(to[p] + offset), v[p]);
@@ -172,22 +172,21 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   if constexpr (may_be_digits<Bits, Source>) {
     if (by_digits) {
       const digit_gates gates(digits);
-      return store_cells(
-          [&](std::uint32_t cell, vector16(&v)[pieces]) { v[0] = gates.of(cell, gradients[0]); });
+      return store_taps([&](std::uint32_t tap, vector16(&v)[pieces]) { v[0] = gates.of(tap, gradients[0]); });
     }
   }
-  group<std::uint32_t> cells;
+  group<std::uint32_t> taps;
   STASH_UNROLL
   for (unsigned i = 0; i < width; ++i)
-    cells.value[i] = w.cell[i];
-  if constexpr (has_halves<Bits>) cells = shared_halves<neighbours>(own, cells);
+    taps.value[i] = w.tap[i];
+  if constexpr (has_halves<Bits>) taps = shared_halves<neighbours>(own, taps);
   if (own - own % pieces >= job.y_units) return;
   const group<Bits> share = unpacked<Bits>(gradients);
-  store_cells([&](std::uint32_t cell, vector16(&v)[pieces]) {
+  store_taps([&](std::uint32_t tap, vector16(&v)[pieces]) {
     group<Bits> out;
     STASH_UNROLL
     for (unsigned i = 0; i < width; ++i)
-      out.value[i] = cells.value[i] == cell ? share.value[i] : Bits{0};
+      out.value[i] = taps.value[i] == tap ? share.value[i] : Bits{0};
     pack(out, v);
   });
 }

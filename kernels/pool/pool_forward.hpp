@@ -80,7 +80,7 @@ STASH_DEVICE void store_codes(const code_plane& plane, std::uint64_t unit,
 template <class Bits, unsigned Width>
 struct pooled_values {
   lanes<Bits, Width> y = {};
-  std::uint32_t cells[Width] = {}, codes[Width] = {}, gradients[Width] = {};
+  std::uint32_t taps[Width] = {}, codes[Width] = {}, gradients[Width] = {};
 };
 template <class Bits, unsigned Width>
 STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const maxima<Width>& best,
@@ -90,9 +90,9 @@ STASH_DEVICE pooled_values<Bits, Width> values_of(const pool_job& job, const max
   for (unsigned i = 0; i < Width; ++i) {
     v.y.value[i] = element_of<Bits>(best.rank[i]);
     const bool pass = passes(v.y.value[i], job.type, job.nan_wins);
-    v.cells[i] = best.cell[i];
+    v.taps[i] = best.tap[i];
     v.gradients[i] = pass ? 1 : 0;
-    v.codes[i] = pass ? best.cell[i] : planes.gradient.data == nullptr ? no_gradient : 0;
+    v.codes[i] = pass ? best.tap[i] : planes.gradient.data == nullptr ? no_gradient : 0;
   }
   return v;
 }
@@ -108,7 +108,7 @@ STASH_DEVICE void report_planes(const pool_planes& planes) {
 template <class Bits, unsigned Width>
 STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
                                const pooled_values<Bits, Width>& v) {
-  store_codes(planes.index, unit, v.cells);
+  store_codes(planes.index, unit, v.taps);
   store_codes(planes.code, unit, v.codes);
   store_codes(planes.gradient, unit, v.gradients);
   if (unit == 0) report_planes(planes);
@@ -125,8 +125,8 @@ pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes
   if (unit < job.y_units) {
     const auto o = place_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
     maxima<Width> best;
-    const std::uint32_t first_cell = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
-    if (relu) rectify_maxima<Bits, Width>(job, first_cell, best);
+    const std::uint32_t first_tap = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
+    if (relu) rectify_maxima<Bits, Width>(job, first_tap, best);
     v = values_of<Bits, Width>(job, best, planes);
     store_lanes(static_cast<Bits*>(y) + o.pixel * job.y_pitch + o.channel, v.y);
   }

@@ -12,8 +12,8 @@
 
 namespace stash::kernels {
 
-/// Winners from window_index, signs from tiles.
-struct tiled_winners : encoded_winners {
+/// Argmaxes from window_index, signs from tiles.
+struct tiled_argmaxes : encoded_argmaxes {
   static constexpr unsigned resident_blocks = tuning::pool_blocks_searching;
   device_tiles tiles;
   bool columns;  ///< csr
@@ -127,8 +127,8 @@ STASH_DEVICE std::uint32_t csr_passes(const device_tiles& job, std::uint64_t fir
 }
 
 template <class Bits, unsigned Width>
-STASH_DEVICE void add_tiled_signs(const pool_job& job, const tiled_winners& from, std::uint64_t first,
-                                  winners<Width>& w) {
+STASH_DEVICE void add_tiled_signs(const pool_job& job, const tiled_argmaxes& from, std::uint64_t first,
+                                  argmaxes<Width>& w) {
   std::uint32_t status = status_ok;
   w.pass = from.columns ? csr_passes<Bits, Width>(from.tiles, first, job.nan_wins, status)
                         : bitmap_passes<Bits, Width>(from.tiles, first, job.nan_wins, status);
@@ -136,9 +136,9 @@ STASH_DEVICE void add_tiled_signs(const pool_job& job, const tiled_winners& from
 }
 
 template <class Bits, unsigned Width, class P>
-STASH_DEVICE winners<Width> load_winners(const pool_job& job, const tiled_winners& from,
-                                         const map_place<P>& o) {
-  winners<Width> w = load_cells<Width>(from, o.pixel * job.channels + o.channel);
+STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const tiled_argmaxes& from,
+                                           const map_place<P>& o) {
+  argmaxes<Width> w = load_taps<Width>(from, o.pixel * job.channels + o.channel);
   add_tiled_signs<Bits>(job, from, o.pixel * job.channels + o.channel, w);
   return w;
 }

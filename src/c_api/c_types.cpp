@@ -41,10 +41,10 @@ encoding to_encoding(std::string_view function, const stash_encoding* e, std::st
   result.values = enumerator<value_format>(function, {argument, "values"}, c.values);
   result.underflow = enumerator<underflow_rule>(function, {argument, "underflow"}, c.underflow);
   result.rule = enumerator<framework_rule>(function, {argument, "rule"}, c.rule);
-  if (c.window_cells < 0 || c.window_cells > 65535) {
-    refuse(function, {argument, "window_cells"}, "0 to 65535", fmt::format("{}", c.window_cells));
+  if (c.window_taps < 0 || c.window_taps > 65535) {
+    refuse(function, {argument, "window_taps"}, "0 to 65535", fmt::format("{}", c.window_taps));
   }
-  result.window_cells = static_cast<std::uint16_t>(c.window_cells);
+  result.window_taps = static_cast<std::uint16_t>(c.window_taps);
   // By their bits, since a thread may take denormals for zeros.
   const auto is_zero = [](float bound) { return (std::bit_cast<std::uint32_t>(bound) << 1) == 0; };
   if (!is_zero(c.lower) || !is_zero(c.upper)) {
@@ -60,7 +60,7 @@ stash_encoding from_encoding(const encoding& e) noexcept {
   c.values = static_cast<std::int32_t>(e.values);
   c.underflow = static_cast<std::int32_t>(e.underflow);
   c.rule = static_cast<std::int32_t>(e.rule);
-  c.window_cells = e.window_cells;
+  c.window_taps = e.window_taps;
   c.lower = e.lower;
   c.upper = e.upper;
   return c;

@@ -50,10 +50,10 @@ void check_encoding(std::string_view function, const encoding& e) {
     fail(errc::invalid_argument, function, "encoding", "a lower bound below the upper one",
          fmt::format("{} and {}", e.lower, e.upper));
   }
-  const int most_cells = e.kind == encoding_kind::relu_pool ? 15 : 256;
-  if (is_pool_code(e.kind) && (e.window_cells < 1 || e.window_cells > most_cells)) {
-    fail(errc::invalid_argument, function, "encoding", fmt::format("1 to {} window cells", most_cells),
-         fmt::format("{}", e.window_cells));
+  const int most_taps = e.kind == encoding_kind::relu_pool ? 15 : 256;
+  if (is_pool_code(e.kind) && (e.window_taps < 1 || e.window_taps > most_taps)) {
+    fail(errc::invalid_argument, function, "encoding", fmt::format("1 to {} window taps", most_taps),
+         fmt::format("{}", e.window_taps));
   }
 }
 
@@ -144,10 +144,10 @@ std::size_t bytes_bound(const encoding& e, dtype source, std::int64_t elements) 
     case encoding_kind::range_mask:
       return plane_bytes(elements, 1);
     case encoding_kind::window_index:
-      return plane_bytes(elements, e.window_cells <= 4 ? 2 : e.window_cells <= 16 ? 4 : 8);
+      return plane_bytes(elements, e.window_taps <= 4 ? 2 : e.window_taps <= 16 ? 4 : 8);
     case encoding_kind::relu_pool:
-      return e.window_cells <= 4 ? plane_bytes(elements, 2) + plane_bytes(elements, 1)
-                                 : plane_bytes(elements, 4);
+      return e.window_taps <= 4 ? plane_bytes(elements, 2) + plane_bytes(elements, 1)
+                                : plane_bytes(elements, 4);
     case encoding_kind::bitmap:
     case encoding_kind::csr:
       return layout_of(e, source, elements).bytes_bound();

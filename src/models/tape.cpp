@@ -329,8 +329,8 @@ value tape::max_pool3d(const std::string& name, value x, std::int64_t window) {
   const dims y{in[0] / window, in[1] / window, in[2] / window, in[3]};
   node n{.name = name, .label = "max_pool3d"};
   n.inputs = {x.id};
-  const auto cells = static_cast<std::int32_t>(window * window * window);
-  n.auxiliaries = {{".index", y, dtype::u8, cells}};
+  const auto taps = static_cast<std::int32_t>(window * window * window);
+  n.auxiliaries = {{".index", y, dtype::u8, taps}};
   // The first is what TensorFlow does.
   backward_step s = step("max_pool3d_backward", {0}, cheap * count(in));
   s.forms = {{"from_x", {of_input(0, need::exact_value)}, count(in)},

@@ -184,7 +184,7 @@ class builder {
       if (o.zeroes) {
         d = options_.relu_density;
       } else if (o.pools) {
-        // Neighbours are correlated: count a window as two independent cells.
+        // Neighbours are correlated: count a window as two independent taps.
         const double x = density_[index(input(o, 0))];
         d = 1 - (1 - x) * (1 - x);
       } else if (o.label == "dropout") {
@@ -338,7 +338,7 @@ class builder {
     }
     for (const tape_record::auxiliary& a : n.auxiliaries) {
       const storage_id s = new_storage(n.name + a.suffix, storage_role::auxiliary, a.type, a.shape, true);
-      g_.storages[index(s)].window_cells = a.window_cells;
+      g_.storages[index(s)].window_taps = a.window_taps;
       o.optional_outputs.push_back(s);
     }
     auxiliaries_[number] = o.optional_outputs;

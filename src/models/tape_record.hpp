@@ -44,7 +44,7 @@ struct auxiliary {
   std::string suffix;
   std::vector<std::int64_t> shape;
   dtype type = dtype::u8;
-  std::int32_t window_cells = 0;
+  std::int32_t window_taps = 0;
 };
 
 /// Output that may be written over an input.

@@ -60,9 +60,9 @@ std::string encoded_reason(const stash_choice& c, const plan_options& options,
       return any_wants(readers, need::mask) ? "backward needs only which values were kept"
                                             : "backward needs only the sign";
     case encoding_kind::window_index:
-      return "backward needs only the winning cell of each window";
+      return "backward needs only the argmax of each window";
     case encoding_kind::relu_pool:
-      return "backward needs only the winning cell and whether the gradient passes";
+      return "backward needs only the argmax and whether the gradient passes";
     case encoding_kind::range_mask:
       return "backward needs only which values lie between the bounds";
     case encoding_kind::csr:

@@ -27,7 +27,7 @@ static_assert(offsetof(stash_execution_context, space) == 8 &&
               offsetof(stash_execution_context, stream) == 32);
 static_assert(offsetof(stash_encoding, kind) == 8 && offsetof(stash_encoding, values) == 12 &&
               offsetof(stash_encoding, underflow) == 16 && offsetof(stash_encoding, rule) == 20 &&
-              offsetof(stash_encoding, window_cells) == 24 && offsetof(stash_encoding, lower) == 28 &&
+              offsetof(stash_encoding, window_taps) == 24 && offsetof(stash_encoding, lower) == 28 &&
               offsetof(stash_encoding, upper) == 32 && offsetof(stash_encoding, reserved) == 36);
 static_assert(offsetof(stash_overflow_arena, data) == 8 && offsetof(stash_overflow_arena, bytes) == 16 &&
               offsetof(stash_overflow_arena, claimed) == 24 &&
@@ -232,7 +232,7 @@ TEST(c_structs, numbers_out_of_range_are_refused_before_they_are_cut) {
     e.rule = wrong;
     EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
     e = c_encoding("window_index");
-    e.window_cells = wrong == 256 ? 65'536 + 4 : wrong;
+    e.window_taps = wrong == 256 ? 65'536 + 4 : wrong;
     EXPECT_EQ(stash_encoded_bytes_bound(&e, STASH_DTYPE_F32, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
     EXPECT_EQ(stash_encoded_bytes_bound(&e, wrong, 1, &bytes), STASH_INVALID_ARGUMENT) << wrong;
   }
@@ -267,8 +267,8 @@ TEST(c_errors, messages_name_the_member) {
   EXPECT_EQ(of_encoding(&stash_encoding::values, -1), start + "values" + number + ", got -1");
   EXPECT_EQ(of_encoding(&stash_encoding::underflow, 256), start + "underflow" + number + ", got 256");
   EXPECT_EQ(of_encoding(&stash_encoding::rule, 256), start + "rule" + number + ", got 256");
-  EXPECT_EQ(of_encoding(&stash_encoding::window_cells, -1),
-            start + "window_cells: expected 0 to 65535, got -1");
+  EXPECT_EQ(of_encoding(&stash_encoding::window_taps, -1),
+            start + "window_taps: expected 0 to 65535, got -1");
 
   const stash_encoding raw = c_encoding("raw");
   c_room room(16);

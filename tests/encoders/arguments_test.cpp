@@ -123,9 +123,9 @@ TEST_F(Arguments, Types) {
 
 TEST_F(Arguments, Kinds) {
   encoding index = parse_encoding("window_index");
-  index.window_cells = 4;
+  index.window_taps = 4;
   encoding joint = parse_encoding("relu_pool");
-  joint.window_cells = 4;
+  joint.window_taps = 4;
   EXPECT_EQ(encoding_code(index, input(), output()), errc::unsupported);
   EXPECT_EQ(encoding_code(joint, input(), output()), errc::unsupported);
   EXPECT_EQ(decoding_code(index, stored(), target()), errc::unsupported);

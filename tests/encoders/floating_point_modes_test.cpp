@@ -165,8 +165,8 @@ void add_layers(dtype type, const execution_context& context, results& all) {
     map pooled(type, {2, 4, 3, 5});
     const map gradient = awkward_map(type, pooled.dims, 3);
     stored index(
-        {.kind = encoding_kind::window_index, .window_cells = static_cast<std::uint16_t>(window.cells())},
-        type, pooled.dims.elements());
+        {.kind = encoding_kind::window_index, .window_taps = static_cast<std::uint16_t>(window.taps())}, type,
+        pooled.dims.elements());
     max_pool_forward(x.view(), pooled.view(), window, index.output(), rule, context);
     add("pool" + name, pooled);
     max_pool_backward(gradient.view(), index.input(), dx.view(), window, context);

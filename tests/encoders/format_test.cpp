@@ -107,9 +107,9 @@ std::size_t round16(std::int64_t bytes) {
 
 TEST(Sizes, BoundFollowsTheTable) {
   for (const std::int64_t n : edges) {
-    const auto bound = [n](const char* name, dtype type, int cells = 0) {
+    const auto bound = [n](const char* name, dtype type, int taps = 0) {
       encoding e = parse_encoding(name);
-      e.window_cells = static_cast<std::uint16_t>(cells);
+      e.window_taps = static_cast<std::uint16_t>(taps);
       return encoded_bytes_bound(e, type, n);
     };
     EXPECT_EQ(bound("raw", dtype::f32), round16(4 * n));
@@ -156,7 +156,7 @@ TEST(Sizes, RefuseWhatHasNoMeaning) {
   EXPECT_EQ(bound(encoding{static_cast<encoding_kind>(40)}, dtype::f32), errc::invalid_argument);
   EXPECT_EQ(bound(parse_encoding("window_index"), dtype::f32), errc::invalid_argument);
   encoding joint = parse_encoding("relu_pool");
-  joint.window_cells = 16;
+  joint.window_taps = 16;
   EXPECT_EQ(bound(joint, dtype::f32), errc::invalid_argument);
   encoding cast = parse_encoding("fp8");
   cast.underflow = static_cast<underflow_rule>(9);

@@ -105,7 +105,7 @@ network norms() {
   return n;
 }
 
-// Windows of 25 cells have no joint code; overlapping windows send several gradients to one cell.
+// Windows of 25 taps have no joint code; overlapping windows send several gradients to one tap.
 network large_windows() {
   network n("large_windows");
   node_id x = n.relu("relu1", conv(n, "conv1", n.input(12, 12, 1), 4));

@@ -60,8 +60,8 @@ class pool : public ::testing::TestWithParam<pool_case> {
         x(spec.n, {spec.h, spec.w, spec.c}, spec.x_margin, spec.x_margin),
         y(spec.n, {spec.oh, spec.ow, spec.c}, spec.y_margin, spec.y_margin),
         dy(spec.n, {spec.oh, spec.ow, spec.c}, spec.y_margin, spec.y_margin),
-        index({.kind = encoding_kind::window_index, .window_cells = cells()}, y.size()),
-        code({.kind = encoding_kind::relu_pool, .window_cells = std::min<std::uint16_t>(cells(), 15)},
+        index({.kind = encoding_kind::window_index, .window_taps = taps()}, y.size()),
+        code({.kind = encoding_kind::relu_pool, .window_taps = std::min<std::uint16_t>(taps(), 15)},
              y.size()) {
     dy.fill(2);
     // A permutation of distinct values, none within 0.25 of another or of zero: far from every kink.
@@ -74,9 +74,7 @@ class pool : public ::testing::TestWithParam<pool_case> {
     x.set(values);
   }
 
-  std::uint16_t cells() const {
-    return static_cast<std::uint16_t>(GetParam().kernel_h * GetParam().kernel_w);
-  }
+  std::uint16_t taps() const { return static_cast<std::uint16_t>(GetParam().kernel_h * GetParam().kernel_w); }
 
   void forward(op_kind kind, bool want_index, bool want_code, int threads = 1) {
     rig r(spec.n);
@@ -89,7 +87,7 @@ class pool : public ::testing::TestWithParam<pool_case> {
     if (kind == op_kind::max_pool || kind == op_kind::relu_max_pool) {
       o.optional_outputs = {r.storage({spec.oh, spec.ow, spec.c})};
       k.optional_outputs = {want_index ? index.wanted() : auxiliary_operand{}};
-      if (kind == op_kind::relu_max_pool && cells() <= 15) {
+      if (kind == op_kind::relu_max_pool && taps() <= 15) {
         o.optional_outputs.push_back(r.storage({spec.oh, spec.ow, spec.c}));
         k.optional_outputs.push_back(want_code ? code.wanted() : auxiliary_operand{});
       }
@@ -120,9 +118,9 @@ class pool : public ::testing::TestWithParam<pool_case> {
     return dx.values();
   }
 
-  /// visit(x index, y index) for every cell of every window.
+  /// visit(x index, y index) for every tap of every window.
   template <class Visit>
-  void cells_of_windows(const Visit& visit) const {
+  void taps_of_windows(const Visit& visit) const {
     for (std::int64_t p = 0; p < spec.n * spec.oh * spec.ow; ++p) {
       const std::int64_t n = p / (spec.oh * spec.ow), oy = p / spec.ow % spec.oh, ox = p % spec.ow;
       for (std::int64_t ky = 0; ky < spec.kernel_h; ++ky) {
@@ -159,7 +157,7 @@ TEST_P(pool, max_pool_takes_the_maximum) {
   for (const op_kind kind : {op_kind::max_pool, op_kind::relu_max_pool}) {
     std::vector<float> expected(static_cast<std::size_t>(y.size()),
                                 kind == op_kind::max_pool ? -std::numeric_limits<float>::infinity() : 0.0F);
-    cells_of_windows([&](std::int64_t xi, std::int64_t yi) {
+    taps_of_windows([&](std::int64_t xi, std::int64_t yi) {
       float& e = expected[static_cast<std::size_t>(yi)];
       e = std::max(e, x[xi]);
     });
@@ -181,7 +179,7 @@ TEST_P(pool, relu_max_pool_forms_agree_and_match_central_differences) {
   forward(op_kind::relu_max_pool, true, true);
   const auto kind = op_kind::relu_max_pool_backward;
   const std::vector<float> from_x = backward(kind, "from_x", {dense_stash(x)});
-  if (cells() <= 15) {
+  if (taps() <= 15) {
     EXPECT_EQ(bits_of(backward(kind, "from_code", {code.stash()})), bits_of(from_x));
     EXPECT_EQ(bits_of(backward(kind, "from_code", {code.stash()}, 2)), bits_of(from_x));
   }
@@ -195,9 +193,9 @@ TEST_P(pool, relu_max_pool_forms_agree_and_match_central_differences) {
   check_gradient(op_kind::relu_max_pool, from_x, 0.25F);
 }
 
-TEST_P(pool, mean_counts_the_cells_inside_only) {
+TEST_P(pool, mean_counts_the_taps_inside_only) {
   std::vector<double> sums(static_cast<std::size_t>(y.size())), counts(sums.size());
-  cells_of_windows([&](std::int64_t xi, std::int64_t yi) {
+  taps_of_windows([&](std::int64_t xi, std::int64_t yi) {
     sums[static_cast<std::size_t>(yi)] += static_cast<double>(x[xi]);
     counts[static_cast<std::size_t>(yi)] += 1.0;
   });
@@ -213,7 +211,7 @@ TEST_P(pool, mean_counts_the_cells_inside_only) {
   const std::vector<float> dx = backward(op_kind::avg_pool_backward, "", {});
   EXPECT_EQ(bits_of(backward(op_kind::avg_pool_backward, "", {}, 2)), bits_of(dx));
   std::vector<double> expected(dx.size());
-  cells_of_windows([&](std::int64_t xi, std::int64_t yi) {
+  taps_of_windows([&](std::int64_t xi, std::int64_t yi) {
     expected[static_cast<std::size_t>(xi)] +=
         static_cast<double>(dy[yi]) / counts[static_cast<std::size_t>(yi)];
   });
@@ -229,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(shapes, pool,
                                            pool_case{"stride_beyond_kernel", 1, 9, 9, 3, 3, 3, 2, 2, 3, 3, 0},
                                            pool_case{"k5", 1, 9, 9, 3, 5, 5, 5, 5, 2, 2, 2},
                                            pool_case{"oblong", 2, 6, 9, 65, 3, 3, 2, 3, 2, 3, 0},
-                                           pool_case{"one_cell", 1, 3, 3, 130, 3, 3, 1, 1, 1, 1, 0},
+                                           pool_case{"one_tap", 1, 3, 3, 130, 3, 3, 1, 1, 1, 1, 0},
                                            pool_case{"slices", 2, 6, 6, 4, 3, 3, 2, 2, 2, 2, 0, 2, 3}),
                          [](const auto& test) { return std::string(test.param.name); });
 

@@ -301,8 +301,8 @@ std::vector<damage> damages() {
        [](std::span<std::byte> bytes) { set_entry(bytes, 0, 0x7FFFFFFFU); }},
       {"entry_of_a_tile_never_stored", mixed_network(), "bitmap", "relu2",
        [](std::span<std::byte> bytes) { set_entry(bytes, 1, 0xC0000000U); }},
-      // 12 is no cell of a window of nine.
-      {"winner_outside_its_window", pooling_network(false), "window_index", "pool.index", fill},
+      // 12 is no tap of a window of nine.
+      {"argmax_outside_its_window", pooling_network(false), "window_index", "pool.index", fill},
       {"joint_code_outside_its_window", pooling_network(true), "relu_pool", "pool.code", fill},
   };
 }

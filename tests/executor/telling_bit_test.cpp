@@ -165,7 +165,7 @@ TEST_P(telling_bit, changes_the_gradients) {
       EXPECT_NE(found.hash, expected.hash);
       ++told;
     } catch (const error& damage) {
-      // A winner outside its window or a payload that ends too late is noticed: not what is asked here.
+      // A argmax outside its window or a payload that ends too late is noticed: not what is asked here.
       ASSERT_EQ(damage.code(), errc::corrupt_data) << damage.what();
     }
   }
@@ -199,8 +199,8 @@ std::vector<telling_case> cases() {
       {"window_index_8_relu", relu_max_pool_network(5, 2), lossless, "window_index", "pool.index",
        "window_index", encoded, plane::first, 8, 1},
       {"sign_mask_large_pool", relu_max_pool_network(5, 2), lossless, "sign_mask", "pool", "sign_mask"},
-      {"relu_pool_cell", relu_max_pool_network(2, 2), lossless, "relu_pool", "pool.code", "relu_pool",
-       encoded, plane::first, 2, 0},
+      {"relu_pool_tap", relu_max_pool_network(2, 2), lossless, "relu_pool", "pool.code", "relu_pool", encoded,
+       plane::first, 2, 0},
       {"relu_pool_sign", relu_max_pool_network(2, 2), lossless, "relu_pool", "pool.code", "relu_pool",
        encoded, plane::gradient, 1, 0},
       {"relu_pool_code", relu_max_pool_network(3, 2), lossless, "relu_pool", "pool.code", "relu_pool",

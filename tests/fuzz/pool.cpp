@@ -156,7 +156,7 @@ outcome gathered_backward(const pool_case& c, const const_tensor_view& dy, const
   encode_report report;
   const detail::pool_shape s = detail::check_pool("fuzz", "dx", dx, "dy", dy, c.window);
   const const_encoded_view index{codes.data(), codes.size(), nullptr, &report};
-  detail::pool_backward(s, dy, detail::checked_index_source("fuzz", index, s.cells(), dy.elements()), dx,
+  detail::pool_backward(s, dy, detail::checked_index_source("fuzz", index, s.taps(), dy.elements()), dx,
                         report.status, {}, detail::backward_way::gather);
   return {false, report.status};
 }
@@ -258,9 +258,9 @@ std::vector<bytes> seeds() {
         h.stash = variant;
         h.target = variant;
         h.choices = static_cast<std::uint8_t>((variant < 3 ? 0 : 1) | (depth.extent > 1 ? 2 : 0));
-        // Windows of more than 15 cells have no joint code.
-        const int cells = (1 + depth.kernel) * (1 + plane.kernel) * (1 + plane.kernel);
-        if (static_cast<call>(call_number) == call::code && cells > 15) continue;
+        // Windows of more than 15 taps have no joint code.
+        const int taps = (1 + depth.kernel) * (1 + plane.kernel) * (1 + plane.kernel);
+        if (static_cast<call>(call_number) == call::code && taps > 15) continue;
         all.push_back(make_seed(h));
       }
     }

@@ -208,8 +208,8 @@ class pool_work {
 
  private:
   std::size_t bytes(encoding_kind kind, dtype type, const shape& y) const {
-    const auto cells = static_cast<std::uint16_t>(w_.cells());
-    return encoded_bytes_bound({.kind = kind, .window_cells = cells}, type, y.elements());
+    const auto taps = static_cast<std::uint16_t>(w_.taps());
+    return encoded_bytes_bound({.kind = kind, .window_taps = taps}, type, y.elements());
   }
 
   void run(const side& s) {

@@ -191,8 +191,7 @@ void pool(const pool_window& w, std::int64_t side, dtype type, std::int64_t n, b
   constexpr std::int64_t channels = 8;
   const std::int64_t pooled = side / 2, of_x = side * side * channels, of_y = pooled * pooled * channels;
   const std::int64_t samples = (n + of_x - 1) / of_x;
-  const encoding e{.kind = encoding_kind::window_index,
-                   .window_cells = static_cast<std::uint16_t>(w.cells())};
+  const encoding e{.kind = encoding_kind::window_index, .window_taps = static_cast<std::uint16_t>(w.taps())};
   const std::size_t x_bytes = static_cast<std::size_t>(samples * of_x) * size_of(type);
   const std::size_t y_bytes = static_cast<std::size_t>(samples * of_y) * size_of(type);
   need_memory(2 * x_bytes + 2 * y_bytes + encoded_bytes_bound(e, type, samples * of_y) + margin);

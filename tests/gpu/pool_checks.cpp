@@ -21,7 +21,7 @@ const char* name_of(dtype type) {
   return type == dtype::f32 ? "f32" : type == dtype::f16 ? "f16" : "bf16";
 }
 
-/// A layer's shapes. Only windows around each value reach behind x, by a cell.
+/// A layer's shapes. Only windows around each value reach behind x, by a tap.
 struct pool_geometry {
   pool_window window;
   shape x, y;
@@ -96,12 +96,12 @@ void pooled(dtype type, bool relu, buffer_mode mode, std::uint32_t seed) {
   const pool_map y(mode, type, g.y, gap), dx(mode, type, g.x, gap);
   x.pair.set(random_map(type, g.x.elements(), random));
   dy.pair.set(random_gradients(type, g.y.elements(), random));
-  const auto cells = static_cast<std::uint16_t>(w.cells());
+  const auto taps = static_cast<std::uint16_t>(w.taps());
   const std::int64_t pooled_values = g.y.elements();
-  coded index(mode, encoded_bytes_bound({.kind = encoding_kind::window_index, .window_cells = cells}, type,
+  coded index(mode, encoded_bytes_bound({.kind = encoding_kind::window_index, .window_taps = taps}, type,
                                         pooled_values));
-  const bool has_code = relu && cells <= 15;
-  coded code(mode, has_code ? encoded_bytes_bound({.kind = encoding_kind::relu_pool, .window_cells = cells},
+  const bool has_code = relu && taps <= 15;
+  coded code(mode, has_code ? encoded_bytes_bound({.kind = encoding_kind::relu_pool, .window_taps = taps},
                                                   type, pooled_values)
                             : 0);
   if (relu) {

@@ -148,8 +148,8 @@ class label_rules {
     ASSERT_EQ(w.size(), 5U);
     EXPECT_EQ(y, (dims{scale * x[0], scale * x[1], scale * x[2], transposed ? w[1] : w[0]}));
     same(x[3], transposed ? w[0] : w[1], "channels");
-    const std::int64_t cells = transposed ? product(x) * w[1] : product(y) * w[1];
-    EXPECT_DOUBLE_EQ(o_->flops, 2.0 * static_cast<double>(cells * w[2] * w[3] * w[4]) * batch());
+    const std::int64_t taps = transposed ? product(x) * w[1] : product(y) * w[1];
+    EXPECT_DOUBLE_EQ(o_->flops, 2.0 * static_cast<double>(taps * w[2] * w[3] * w[4]) * batch());
   }
 
   void norm() const {
@@ -170,7 +170,7 @@ class label_rules {
     const planner::storage& codes = g_.at(f.optional_outputs.at(0));
     EXPECT_EQ(codes.shape, y);
     std::int64_t window = 1;
-    while (window * window * window < codes.window_cells)
+    while (window * window * window < codes.window_taps)
       ++window;
     EXPECT_EQ(y, (dims{x[0] / window, x[1] / window, x[2] / window, x[3]}));
   }

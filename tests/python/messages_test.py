@@ -140,8 +140,8 @@ def wrong_tensors(function, name):
 
 def wrong_encodings(function, name):
     yield from map(encoding, (b"raw", b"sign_mask", b"shape_only", b"fp16", b"csr", b"range_mask", b"mxfp8_e4m3"))
-    for members in ({"kind": 77}, {"kind": 300}, {"kind": 3}, {"kind": 3, "window_cells": 4},
-                    {"kind": 4, "window_cells": 16}, {"kind": 7, "lower": 3, "upper": 1}, {"kind": 5, "values": 99},
+    for members in ({"kind": 77}, {"kind": 300}, {"kind": 3}, {"kind": 3, "window_taps": 4},
+                    {"kind": 4, "window_taps": 16}, {"kind": 7, "lower": 3, "upper": 1}, {"kind": 5, "values": 99},
                     {"kind": 2, "rule": 9}, {"kind": 5, "values": 1, "underflow": 7}):
         yield stash.Encoding(**members)
 

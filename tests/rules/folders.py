@@ -16,7 +16,7 @@ CHECKS = ("src/encoders/detail.hpp", "src/encoders/apart.hpp", "src/encoders/enc
 PUBLIC_CALL = "src/encoders/public_call.hpp"  # public functions treat modes and errors alike
 PLAN = "src/planner/plan.hpp"
 OPTIMIZER = "integrations/tensorflow/cc/optimizer"
-DOOR = ("include/stash/c_api.h", "integrations/tensorflow/cc/door.hpp")
+EXTENSION = ("include/stash/c_api.h", "integrations/tensorflow/cc/extension_api.hpp")
 
 FOLDERS = {
     "include/stash": Folder("public API: C++20 in `*.hpp`, C11 in `c_api.h`"),
@@ -88,17 +88,17 @@ FOLDERS = {
     "tools/reproduce": Folder("tables of the papers", (API, "src/**", "tools")),
     "integrations/tensorflow/cc": Folder("how the TensorFlow extension reaches the library", ("include/stash/c_api.h",)),
     "integrations/tensorflow/cc/ops": Folder("ops: names, attributes, shapes",
-                                             (*DOOR, "integrations/tensorflow/cc/kernels/pooling")),
-    "integrations/tensorflow/cc/kernels": Folder("kernels of these ops", DOOR),
+                                             (*EXTENSION, "integrations/tensorflow/cc/kernels/pooling")),
+    "integrations/tensorflow/cc/kernels": Folder("kernels of these ops", EXTENSION),
     "integrations/tensorflow/cc/kernels/pooling": Folder("those of pooling",
-                                                         (*DOOR, "integrations/tensorflow/cc/kernels")),
-    OPTIMIZER: Folder("graph optimizer: its stages, and the search for a budget", (*DOOR, f"{OPTIMIZER}/**")),
-    f"{OPTIMIZER}/driver": Folder("settings in, log out", DOOR),
+                                                         (*EXTENSION, "integrations/tensorflow/cc/kernels")),
+    OPTIMIZER: Folder("graph optimizer: its stages, and the search for a budget", (*EXTENSION, f"{OPTIMIZER}/**")),
+    f"{OPTIMIZER}/driver": Folder("settings in, log out", EXTENSION),
     f"{OPTIMIZER}/graph": Folder("a TensorFlow graph by numbers: sizes, loops, views, needs"),
     f"{OPTIMIZER}/analyse": Folder("which tensors the backward pass reads, and what for",
                                    (f"{OPTIMIZER}/driver", f"{OPTIMIZER}/graph", f"{OPTIMIZER}/simulate/folding.hpp")),
     f"{OPTIMIZER}/plan": Folder("the step as a graph for the planner, and its choices",
-                                (*DOOR, f"{OPTIMIZER}/driver", f"{OPTIMIZER}/graph", f"{OPTIMIZER}/analyse")),
+                                (*EXTENSION, f"{OPTIMIZER}/driver", f"{OPTIMIZER}/graph", f"{OPTIMIZER}/analyse")),
     f"{OPTIMIZER}/rewrite": Folder("the graph with encoders, decoders and control edges",
                                    (f"{OPTIMIZER}/graph", f"{OPTIMIZER}/analyse", f"{OPTIMIZER}/plan")),
     f"{OPTIMIZER}/simulate": Folder("TensorFlow's executor, simulated for peaks",

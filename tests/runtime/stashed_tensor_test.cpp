@@ -239,7 +239,7 @@ TEST(stashed_tensor, layers_write_and_read_reserved_memory) {
   stashed_tensor mask = stashed_tensor::reserve(parse_encoding("sign_mask"), dtype::f32, wide);
   relu_forward(as(x, wide), as(y, wide), mask.output(), framework_rule::tensorflow, {});
   encoding how = parse_encoding("window_index");
-  how.window_cells = 4;
+  how.window_taps = 4;
   stashed_tensor index = stashed_tensor::reserve(how, dtype::f32, pooled);
   max_pool_forward(as(y, wide), as(small, pooled), {}, index.output(), framework_rule::tensorflow, {});
   EXPECT_EQ(index.dense_bytes(), small.size() * 4);
@@ -402,7 +402,7 @@ TEST(stashed_tensor, wrong_arguments) {
   EXPECT_EQ(code_of([&] { stashed_tensor(parse_encoding("window_index"), dense(x)); }),
             errc::invalid_argument);
   encoding index = parse_encoding("window_index");
-  index.window_cells = 4;
+  index.window_taps = 4;
   EXPECT_EQ(code_of([&] { stashed_tensor(index, dense(x)); }), errc::unsupported);
   const_tensor_view null = dense(x);
   null.data = nullptr;

@@ -165,7 +165,7 @@ TEST_F(device_c_door_refuses, layers_that_do_not_fit) {
   stash_pool_window window = STASH_INIT(stash_pool_window);
   expect_refused(
       STASH_INVALID_ARGUMENT,
-      "stash_max_pool_forward: window: expected width with at least one cell of x in every window, got "
+      "stash_max_pool_forward: window: expected width with at least one tap of x in every window, got "
       "kernel 2, stride 2, padding 0, dilation 1 for 4 -> 3",
       [&](const auto* c) {
         return stash_max_pool_forward(&wide.on_device, &small.on_device, &window, nullptr, rule, c);

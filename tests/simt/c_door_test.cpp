@@ -214,7 +214,7 @@ class device_c_door_pooling : public device_c_door {
   room& codes_for(const pool_form& f, std::int32_t kind) {
     stash_encoding e = STASH_INIT(stash_encoding);
     e.kind = kind;
-    e.window_cells = f.window.cells();
+    e.window_taps = f.window.taps();
     return room_for(e, type(), f.y.elements());
   }
 };

@@ -41,21 +41,21 @@ class large_pool : public large_maps {
     SCOPED_TRACE(std::string(l.name) + (type == dtype::f32 ? " of f32" : " of f16"));
     constexpr framework_rule rule = framework_rule::tensorflow;
     const pool_window& w = l.window;
-    const auto cells = static_cast<std::uint16_t>(w.cells());
-    const encoding winners{.kind = encoding_kind::window_index, .window_cells = cells};
+    const auto taps = static_cast<std::uint16_t>(w.taps());
+    const encoding argmaxes{.kind = encoding_kind::window_index, .window_taps = taps};
     const encoding bitmap = parse_encoding("bitmap"), sign = parse_encoding("sign_mask");
     const auto x_map = [&] { return ending_map(type, l.x_all, l.x_end); };
     const auto y_map = [&] { return ending_map(type, l.y_all, l.y_end); };
     const std::int64_t y_all = l.y_all.elements(), y_end = l.y_end.elements();
-    // Codes up to four cells come in two planes.
+    // Codes up to four taps come in two planes.
     std::vector<plane> code_planes{{2, 1}};
-    if (cells <= 4) code_planes = {{4, 1}, {8, 1}};
+    if (taps <= 4) code_planes = {{4, 1}, {8, 1}};
 
     ending_map x = x_map(), dy = y_map();
     x.set(map_values(type, l.x_end.elements(), 6, false));
     dy.set(map_values(type, y_end, 7, true));
     const ending_map y = y_map(), relu_y = y_map();
-    const plane indices = code_plane(winners, type);
+    const plane indices = code_plane(argmaxes, type);
     ending_planes index({indices}, y_all, y_end), relu_index({indices}, y_all, y_end),
         code(code_planes, y_all, y_end), positive({{8, 1}}, y_all, y_end);
     max_pool_forward(x.far(), y.far(), w, index.far_out(), rule, device);

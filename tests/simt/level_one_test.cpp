@@ -247,7 +247,7 @@ class device_level_one_pooling : public device_level_one {
  protected:
   /// Room for a code of each window.
   encoded_view codes_of(const pool_form& f, encoding_kind kind) {
-    return room_for({.kind = kind, .window_cells = static_cast<std::uint16_t>(f.window.cells())},
+    return room_for({.kind = kind, .window_taps = static_cast<std::uint16_t>(f.window.taps())},
                     f.y.elements());
   }
   static constexpr framework_rule rule = framework_rule::pytorch;

@@ -26,12 +26,12 @@ inline tensor_view in_space(tensor_view view, const execution_context& where) {
 }
 
 inline std::size_t index_bytes(const geometry& g) {
-  const std::size_t bits = g.window.cells() <= 4 ? 2 : g.window.cells() <= 16 ? 4 : 8;
+  const std::size_t bits = g.window.taps() <= 4 ? 2 : g.window.taps() <= 16 ? 4 : 8;
   return (static_cast<std::size_t>(g.y.count()) * bits + 127) / 128 * 16;
 }
 inline std::size_t code_bytes(const geometry& g) {
   const std::size_t signs = (static_cast<std::size_t>(g.y.count()) + 127) / 128 * 16;
-  return index_bytes(g) + (g.window.cells() <= 4 ? signs : 0);
+  return index_bytes(g) + (g.window.taps() <= 4 ? signs : 0);
 }
 
 /// For the case with this number: so many that small maps are cut as low as may be, or none, for which none
@@ -132,7 +132,7 @@ class layer_case {
 
  private:
   bool first() const { return g_.window.layout == pool_layout::channels_first; }
-  bool has_code() const { return relu_ && g_.window.cells() <= 15; }
+  bool has_code() const { return relu_ && g_.window.taps() <= 15; }
 
   void forward(results& r, bool index, bool code, const execution_context& where) {
     r.y.forget();

@@ -34,10 +34,10 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
       dy.fill(std::vector<std::uint32_t>(count, exact(GetParam(), 1)));
       for (std::size_t i = 0; i < count; ++i) {
         for (int code = 0; code < 16; ++code) {
-          // Cell 4 is a window's middle, which lies in x.
-          std::vector<int> cells(count, 4);
-          cells[i] = code;
-          const std::vector<std::uint8_t> plane = reference_plane(cells, 4);
+          // Tap 4 is a window's middle, which lies in x.
+          std::vector<int> taps(count, 4);
+          taps[i] = code;
+          const std::vector<std::uint8_t> plane = reference_plane(taps, 4);
           encoded index(plane.size());
           std::copy(plane.begin(), plane.end(), index.data());
           const auto backward = [&, relu = relu, window = window](stored_map& to, const auto& where) {
@@ -81,9 +81,9 @@ TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
     stored_map dy(g.y, GetParam(), rows, false, 0), dx(g.x, GetParam(), rows, false, 0), expected = dx;
     const auto count = static_cast<std::size_t>(g.y.count());
     dy.fill(std::vector<std::uint32_t>(count, exact(GetParam(), 1)));
-    // Cells that the windows have, in memory's order: the nearest one to their middle.
+    // Taps that the windows have, in memory's order: the nearest one to their middle.
     std::vector<int> legal;
-    const auto cell = [](std::int64_t origin, std::int64_t in) {
+    const auto tap = [](std::int64_t origin, std::int64_t in) {
       return static_cast<int>(
           std::clamp<std::int64_t>(1, std::max<std::int64_t>(0, -origin), in - 1 - origin));
     };
@@ -91,8 +91,8 @@ TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
       const std::size_t pixel = rows ? i : i / static_cast<std::size_t>(channels);
       const auto x = static_cast<std::int64_t>(pixel) % g.y.w,
                  y = static_cast<std::int64_t>(pixel) / g.y.w % g.y.h;
-      legal.push_back(3 * cell(y * window.stride_h - window.pad_top, height) +
-                      cell(x * window.stride_w - window.pad_left, width));
+      legal.push_back(3 * tap(y * window.stride_h - window.pad_top, height) +
+                      tap(x * window.stride_w - window.pad_left, width));
     }
     const std::size_t sign_bytes = (count + 127) / 128 * 16;
     encoded signs(sign_bytes);
@@ -100,10 +100,10 @@ TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
       signs.data()[i] = static_cast<std::uint8_t>(random() >> 7);
     for (const source from : {source::index, source::code, source::signs}) {
       for (int n = 0; n < 60; ++n) {
-        std::vector<int> cells = legal;
+        std::vector<int> taps = legal;
         const std::size_t at = random() % count;
-        cells[at] = static_cast<int>(random() % 16);
-        const std::vector<std::uint8_t> plane = reference_plane(cells, 4);
+        taps[at] = static_cast<int>(random() % 16);
+        const std::vector<std::uint8_t> plane = reference_plane(taps, 4);
         encoded index(plane.size());
         std::copy(plane.begin(), plane.end(), index.data());
         const auto backward = [&](stored_map& to, const execution_context& where) {
@@ -117,8 +117,8 @@ TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
         const std::uint32_t status = std::exchange(index.report.status, 0U);
         backward(dx, on_device);
         ASSERT_EQ(index.report.status, status)
-            << "code " << cells[at] << " at " << at << " from " << static_cast<int>(from);
-        ASSERT_EQ(dx.bits(), expected.bits()) << "code " << cells[at] << " at " << at;
+            << "code " << taps[at] << " at " << at << " from " << static_cast<int>(from);
+        ASSERT_EQ(dx.bits(), expected.bits()) << "code " << taps[at] << " at " << at;
         ++judged;
         corrupt += status != 0 ? 1 : 0;
       }

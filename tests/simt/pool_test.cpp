@@ -94,7 +94,7 @@ TEST_P(device_pool, slices_that_no_window_has) {
   }
 }
 
-TEST_P(device_pool, windows_above_256_cells_are_pooled_without_index) {
+TEST_P(device_pool, windows_above_256_taps_are_pooled_without_index) {
   for (const std::int64_t channels : {3, 8}) {
     for (const bool relu : {false, true}) {
       std::mt19937 random(3);
@@ -184,8 +184,8 @@ TEST(device_pool_arguments, are_checked) {
   const tensor_view in = in_space(x.view(), on_device), out = in_space(y.view(), on_device),
                     spread = in_space(dx.view(), on_device);
   encoded index(64);
-  const auto forward = [&](const tensor_view& from, const tensor_view& to, const encoded_view& cells) {
-    return code_of([&] { max_pool_forward(from, to, l.window, cells, rules[0], on_device); });
+  const auto forward = [&](const tensor_view& from, const tensor_view& to, const encoded_view& taps) {
+    return code_of([&] { max_pool_forward(from, to, l.window, taps, rules[0], on_device); });
   };
   EXPECT_EQ(forward(in, out, index.out()), errc::ok);
   EXPECT_EQ(forward(x.view(), out, {}), errc::invalid_argument) << "x in host memory";

@@ -160,7 +160,7 @@ class operation_plan {
   cudnn_descriptor pack_{api_, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR};
 };
 
-/// A map, what is pooled of it, and where its winners stood in their windows.
+/// A map, what is pooled of it, and where its argmaxes stood in their windows.
 class index_pooling {
  public:
   index_pooling(const map_form& form, map_source& maps, std::int64_t kernel, bool backward)
@@ -195,7 +195,7 @@ class index_pooling {
   std::uint64_t moved_bytes() const { return x_->bytes() + y_.bytes() + index_.size(); }
 
  private:
-  /// As many windows as half of the rows and columns: those of three cells need one beyond the end.
+  /// As many windows as half of the rows and columns: those of three taps need one beyond the end.
   cudnn_descriptor windows_of(std::int64_t kernel) const {
     const std::vector<std::int64_t> none{0, 0}, behind{kernel - 2, kernel - 2}, size{kernel, kernel},
         step{2, 2};

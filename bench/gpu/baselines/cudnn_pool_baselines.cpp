@@ -75,7 +75,7 @@ class pool_layer {
         whole_(api_, layout_of(kind), form.type, batch_of(form, kind)),
         half_(api_, layout_of(kind), form.type, batch_of(form, kind).pooled_by_two()) {
     api_.check(api_.create_pooling(&pooling_), "cudnnCreatePoolingDescriptor");
-    // As many windows as half of the rows and columns. Those of three cells begin a cell before x, because
+    // As many windows as half of the rows and columns. Those of three taps begin a tap before x, because
     // the interface has no padding that is behind x alone, where that of the other rows is.
     const int padding = kind.kernel == 2 ? 0 : 1;
     api_.check(

@@ -31,7 +31,7 @@ def chain(tf, scale):
 
 
 def elementwise(tf, scale):
-    """Small ops without weights, with slopes of all kinds."""
+    """Small ops without weights, with activations of all kinds."""
     w = tf.Variable(tf.ones((64, 64)))
     ops = (tf.tanh, lambda x: tf.maximum(x, 0.1), tf.sin, lambda x: x * x, lambda x: tf.clip_by_value(x, -1.0, 1.0),
            tf.nn.relu)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import forks
-import runs
+import run_pool
 from records import facts, save
 
 # Models that the profiler cannot see well, because their tensors are small, are left to the tests.
@@ -62,7 +62,7 @@ def measure(pool, arguments, cell):
         for name, future in begun:
             try:
                 record = future.result()
-            except runs.Failed as error:
+            except run_pool.Failed as error:
                 found.setdefault("errors", []).append(str(error))
                 continue
             found["batch"] = record["batch"]
@@ -122,7 +122,7 @@ def main():
     if not arguments.table:
         done = {key(row) for row in record["rows"] if "errors" not in row}
         record["rows"] = [row for row in record["rows"] if key(row) in done]
-        pool = runs.Pool(arguments.jobs, forks.run_anew)  # addresses are to differ, and orders with them
+        pool = run_pool.Pool(arguments.jobs, forks.run_anew)  # addresses are to differ, and orders with them
         waiting = [measure(pool, arguments, cell) for cell in cells(arguments) if key(cell) not in done]
         for row in waiting:
             record["rows"].append(row())

@@ -30,7 +30,7 @@ def version(name):
 
 
 def save(path, record):
-    """In one piece, so that a run that is cut short leaves a whole file."""
+    """As a whole, so that a run that is cut short leaves a whole file."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(record, indent=1) + "\n")
     partial.replace(path)

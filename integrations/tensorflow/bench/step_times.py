@@ -6,7 +6,7 @@ Every policy has a process of its own, because settings and counters are per pro
 in an order that changes from round to round, and only one works at a time. A second plain process shows the noise. A
 ratio is the median over the rounds of (median step of the policy / median step of plain TensorFlow in that round).
 
-`codecs/copy` sets the time within encoders and decoders beside that of memcpy for the same bytes read and written, by
+`codecs/copy` compares the time within encoders and decoders with that of memcpy for the same bytes read and written, by
 as many threads, in the same process and turn, from and to memory that no cache holds."""
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy
 
 import run_model
-import runs
+import run_pool
 from records import facts, save
 
 POLICIES = ("none", "none again", "lossless", "fp16", "fp10", "fp8")
@@ -87,7 +87,7 @@ def work():
 
 class Worker:
     def __init__(self, model, policy, arguments, onednn, inter):
-        words, environment = runs.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
+        words, environment = run_pool.command(model, onednn=onednn, policy=policy.split()[0], inter=inter,
                                           intra=arguments.intra, loop=arguments.loop)
         words[:1] = [sys.executable, str(Path(__file__).resolve()), "--worker"]
         self.errors = tempfile.TemporaryFile("w+")

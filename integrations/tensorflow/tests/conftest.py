@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs pieces of Python in processes of their own: TensorFlow's options and Stash's library are per process.
+"""Runs Python scripts in processes of their own: TensorFlow's options and Stash's library are per process.
 
 Expects the package on PYTHONPATH:
 PYTHONPATH=build/ci/integrations/tensorflow pytest integrations/tensorflow/tests
@@ -98,7 +98,7 @@ def stored():
 
 
 class Process:
-    """What a finished process has left: the last value given to out(), and its texts."""
+    """What a finished process has left: the last value passed to out(), and its texts."""
 
     def __init__(self, finished):
         self.status, self.stdout, self.stderr = finished.returncode, finished.stdout, finished.stderr
@@ -108,12 +108,12 @@ class Process:
 
 @pytest.fixture
 def python(tmp_path):
-    """python(*pieces, **environment) runs the pieces after PRELUDE and returns the value of the last out()."""
+    """python(*parts, **environment) runs the parts after PRELUDE and returns the value of the last out()."""
 
-    def run(*pieces, status=0, whole=False, prelude=PRELUDE, **environment):
+    def run(*parts, status=0, whole=False, prelude=PRELUDE, **environment):
         chosen = {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow", "TMPDIR": str(tmp_path)}
-        script = tmp_path / "piece.py"
-        script.write_text("\n".join(textwrap.dedent(piece) for piece in (prelude, *pieces)), encoding="utf-8")
+        script = tmp_path / "script.py"
+        script.write_text("\n".join(textwrap.dedent(part) for part in (prelude, *parts)), encoding="utf-8")
         finished = forks.run(script, environment={**os.environ, **chosen, **environment}, timeout=600)
         assert finished.returncode == status, finished.stdout[-2000:] + finished.stderr[-6000:]
         process = Process(finished)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Counts what a process has on its heap, preloaded by run_model.py --measure heap: TensorFlow's own profiler
-   does not see the tensors below 256 KiB where oneDNN is on, nor the scratch memory of kernels that bypasses
+   does not see the tensors below 256 KiB where oneDNN is on, nor the workspace of kernels that bypasses
    its allocators. Sizes are those that glibc hands out (malloc_usable_size). */
 
 #define _GNU_SOURCE

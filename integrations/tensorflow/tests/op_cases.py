@@ -26,19 +26,19 @@ def library_path():
 
 
 ops = tf.load_op_library(library_path())
-door = ctypes.CDLL(library_path())
-door.stash_tf_counters.restype = ctypes.c_void_p
-door.stash_tf_free.argtypes = [ctypes.c_void_p]
-door.stash_tf_free.restype = door.stash_tf_reset_counters.restype = None
-door.stash_tf_built_for.restype = door.stash_tf_core_version.restype = ctypes.c_char_p
+extension = ctypes.CDLL(library_path())
+extension.stash_tf_counters.restype = ctypes.c_void_p
+extension.stash_tf_free.argtypes = [ctypes.c_void_p]
+extension.stash_tf_free.restype = extension.stash_tf_reset_counters.restype = None
+extension.stash_tf_built_for.restype = extension.stash_tf_core_version.restype = ctypes.c_char_p
 
 
 def counters():
-    text = door.stash_tf_counters()
+    text = extension.stash_tf_counters()
     try:
         return json.loads(ctypes.string_at(text).decode("utf-8"))
     finally:
-        door.stash_tf_free(text)
+        extension.stash_tf_free(text)
 
 
 FLOATS = (tf.float32, tf.float16, tf.bfloat16)
@@ -93,8 +93,8 @@ def values(dtype, shape, seed=0, zeros=0.3, edges=EDGES):
     x[rng.random(shape) < zeros] = 0
     if len(edges) and x.size:
         flat = x.reshape(-1)
-        places = rng.permutation(flat.size)[: max(1, flat.size // 4)]
-        flat[places] = np.resize(np.array(edges, np.float32), places.size)
+        indices = rng.permutation(flat.size)[: max(1, flat.size // 4)]
+        flat[indices] = np.resize(np.array(edges, np.float32), indices.size)
     return tf.cast(tf.constant(x), dtype)
 
 

@@ -142,7 +142,7 @@ FUNCTIONS = {
 
 
 def activation(dice, x):
-    """(text, x behind an activation that is a layer)"""
+    """(text, x after an activation that is a layer)"""
     kind = dice.pick("named", "named", "layer", "lambda", "function")
     if kind == "named":
         name = dice.pick(*NAMED)

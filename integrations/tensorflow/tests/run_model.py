@@ -9,7 +9,7 @@ of its memory needs TF_CPU_ALLOCATOR_USE_BFC, which is set here. With --policy n
 
 peak is what TensorFlow's profiler says; where oneDNN is on, it does not see tensors below 256 KiB. heap is what the
 whole process allocated beyond what was there before the step; the system's allocator then serves TensorFlow, and the
-process has to run with heap_peak.c preloaded (runs.py does that)."""
+process has to run with heap_peak.c preloaded (run_pool.py does that)."""
 
 import argparse
 import collections
@@ -198,7 +198,7 @@ def in_while(training):
         losses = tf.TensorArray(tf.float32, MANY)
         for index in tf.range(MANY):
             # map_structure calls it at once.
-            x, y = keras.tree.map_structure(lambda stacked: stacked[index], (xs, ys))  # noqa: B023
+            x, y = keras.tree.map_structure(lambda batches: batches[index], (xs, ys))  # noqa: B023
             loss, gradients = training.gradients(x, y)
             training.apply(gradients)
             losses = losses.write(index, loss)
@@ -374,7 +374,7 @@ def counted(library):
 def timed_steps(arguments, run, many, executions):
     """Seconds of a step in each execution; seconds per step within each kind of Stash's kernels, all threads together;
     and how many bytes per step encoders and decoders read and wrote. The kernels of poolings and gradients are in place
-    of TensorFlow's kernels, not beside them."""
+    of TensorFlow's kernels, not additional ones."""
     library = None
     if arguments.policy != "none":
         import stash_tf
@@ -448,7 +448,7 @@ def write_gradients(training, path):
 def measure(arguments):
     """The record that main() prints."""
     start(arguments)
-    wanted = arguments.measure.split(",")
+    measures = arguments.measure.split(",")
     training = Training(arguments)
     record = {key: value for key, value in vars(arguments).items() if key not in ("gradients", "graphs", "measure")}
     record |= {"batch": training.size, "onednn": os.environ["TF_ENABLE_ONEDNN_OPTS"] != "0"}
@@ -458,24 +458,24 @@ def measure(arguments):
     executions = -(-arguments.steps // many)
     record["steps"] = executions * many
     losses = run(executions, 0, lambda execution: contextlib.nullcontext())
-    if "losses" in wanted:
+    if "losses" in measures:
         record["losses"] = [float(loss).hex() for loss in losses]
-    if "weights" in wanted:
+    if "weights" in measures:
         record["weights"] = weights_hash(training.model.get_weights())
         record["trained"] = record["weights"] != training.initial
         record["optimizers"] = weights_hash([variable.numpy() for optimizer, _ in training.parts
                                              for variable in optimizer.variables])
-    if arguments.policy != "none" and "counters" in wanted:
+    if arguments.policy != "none" and "counters" in measures:
         record["stash"] = stash_facts()
     if arguments.graphs:
         write_graphs(arguments.graphs)
     for name, context in (("peak", Profiled), ("heap", OnHeap)):
-        if name in wanted:
+        if name in measures:
             measured = [context() for _ in range(arguments.peak_steps)]
             # run calls it, and does not keep it.
             run(len(measured), 0, lambda execution: measured[execution])  # noqa: B023
             record[f"{name}_bytes"] = [each.peak for each in measured]
-    if "time" in wanted:
+    if "time" in measures:
         seconds, kernels, _ = timed_steps(arguments, run, many, arguments.time_steps)
         record |= {"step_seconds": seconds, "step_seconds_median": statistics.median(seconds),
                    "kernel_seconds": kernels}

@@ -7,7 +7,7 @@ predicted, what failed.
     TF_ENABLE_ONEDNN_OPTS=0 run_random.py 17 18 --policies lossless,fp8,budget [--without 0,2] [--text]
 
 Every way begins with the same weights. "budget" is policy auto with a budget
-halfway between its smallest peak and that of plain training, behind "auto"."""
+halfway between its smallest peak and that of plain training, after "auto"."""
 
 import argparse
 import gc
@@ -30,7 +30,7 @@ import stash_tf  # noqa: E402
 from random_models import random_model  # noqa: E402
 
 WARM_UP, MEASURED = 5, 2  # executions, in the first of which Stash may plan anew
-WITHOUT_RESERVE = 0.94  # budgets that leave less room are refused, or kept by luck
+WITHOUT_RESERVE = 0.94  # budgets that leave less headroom are refused, or kept by luck
 
 
 def data_of(drawn):
@@ -52,7 +52,7 @@ def data_of(drawn):
 
 
 class Executions(keras.callbacks.Callback):
-    """The loss of each execution alone, and the peaks of those behind the warm-up."""
+    """The loss of each execution alone, and the peaks of those after the warm-up."""
 
     def __init__(self):
         super().__init__()

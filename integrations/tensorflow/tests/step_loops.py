@@ -282,8 +282,9 @@ def penalised(activation):
             with tf.GradientTape() as inner:
                 inner.watch(x)
                 loss = crossed()(y, model(x, training=True))
-            slope = inner.gradient(loss, x)
-            loss += 100 * tf.reduce_mean(tf.square(tf.norm(tf.reshape(slope, [BATCH, -1]), axis=1) - 0.1))
+            input_gradient = inner.gradient(loss, x)
+            norms = tf.norm(tf.reshape(input_gradient, [BATCH, -1]), axis=1)
+            loss += 100 * tf.reduce_mean(tf.square(norms - 0.1))
         optimizer.apply(outer.gradient(loss, model.trainable_variables), model.trainable_variables)
         return loss
 
@@ -307,7 +308,7 @@ def gradient_penalty_gelu():
 
 @step
 def sharpness_aware():
-    """Two forward and backward passes per step, at two places in the weights."""
+    """Two forward and backward passes per step, at two points of the weights' space."""
     model = plain_network()
     optimizer = built(model, "momentum")
 
@@ -516,7 +517,7 @@ def tensor_arrays():
 
 @step
 def saliency_and_training():
-    """Gradients for the inputs as a result beside those for the weights."""
+    """Gradients for the inputs as a result in addition to those for the weights."""
     model = plain_network()
     optimizer = built(model)
 
@@ -534,16 +535,16 @@ def saliency_and_training():
 
 @step
 def teacher_and_student():
-    """A second model that only runs forward, beside the one that is trained."""
+    """A second model that only runs forward, in addition to the one that is trained."""
     teacher, model = plain_network(), plain_network()
     optimizer = built(model)
 
     @tf.function
     def train(x, y):
-        wanted = tf.nn.softmax(teacher(x, training=False))
+        targets = tf.nn.softmax(teacher(x, training=False))
         with tf.GradientTape() as tape:
             logits = model(x, training=True)
-            loss = crossed()(y, logits) + tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(wanted, logits))
+            loss = crossed()(y, logits) + tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(targets, logits))
         optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
         for mine, its in zip(teacher.weights, model.weights):
             mine.assign(0.9 * tf.convert_to_tensor(mine) + 0.1 * tf.convert_to_tensor(its))
@@ -554,7 +555,7 @@ def teacher_and_student():
 
 @step
 def evaluated_in_the_step():
-    """The new weights are tried at once: a forward pass behind the backward pass."""
+    """The new weights are tried at once: a forward pass after the backward pass."""
     model = plain_network()
     optimizer = built(model)
 
@@ -570,7 +571,7 @@ def evaluated_in_the_step():
 
 @step
 def line_search():
-    """As many forward passes behind the backward pass as a loop on the loss decides."""
+    """As many forward passes after the backward pass as a loop on the loss decides."""
     model = plain_network()
 
     @tf.function

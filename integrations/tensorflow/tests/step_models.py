@@ -71,7 +71,7 @@ def lstm_unrolled():
 
 @step(loops=True)
 def frames_and_lstms():
-    """The weights of the first ones are updated when their loops have ended, not when the layer behind goes back."""
+    """The weights of the first ones are updated when their loops have ended, not with the gradients of the next layer."""
     def body(x):
         x = L.Flatten()(L.MaxPooling2D(2)(conv(x)))
         x = L.Reshape((4, -1))(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where branches of a network could run side by side, the forward pass keeps the order that was predicted as well."""
+"""Where branches of a network could run in parallel, the forward pass keeps the order that was predicted as well."""
 
 import pytest
 
@@ -88,9 +88,9 @@ variables = student.trainable_variables
 
 @tf.function
 def step(x):
-    wanted = tf.nn.softmax(teacher(x, training=False))
+    targets = tf.nn.softmax(teacher(x, training=False))
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(keras.losses.kl_divergence(wanted, tf.nn.softmax(student(x, training=True))))
+        loss = tf.reduce_mean(keras.losses.kl_divergence(targets, tf.nn.softmax(student(x, training=True))))
     for variable, gradient in zip(variables, tape.gradient(loss, variables)):
         variable.assign_sub(0.01 * gradient)
     return loss
@@ -106,7 +106,7 @@ out([plain, peak, predicted])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inter", INTERS)
-def test_branches_run_one_behind_the_other(python, inter):
+def test_branches_run_one_after_the_other(python, inter):
     """TensorFlow would run a layer of each, in an order that addresses decide."""
     code = "out(peaks(lambda x: L.Average()([branch(x) for _ in range(8)]), 64, 16, 'fp8'))"
     check(python(STEP, BRANCHES, code, **ALLOCATORS["onednn"], INTER=str(inter)), "branches", NEARLY)
@@ -131,8 +131,8 @@ def test_updates_that_need_both_branches_hold_neither_up(python, inter):
 
 
 @pytest.mark.parametrize("inter", INTERS)
-def test_what_leaves_nothing_behind_goes_first(python, inter):
-    """The maps of a network that only tells another one what to say do not lie beside those that are kept."""
+def test_what_keeps_nothing_in_memory_goes_first(python, inter):
+    """The maps of a network that only tells another one what to say are not in memory together with kept ones."""
     map_bytes = 8 * 64 * 64 * 32 * 4
     _, peak, _ = result = python(STEP, DISTILLED, **ALLOCATORS["onednn"], INTER=str(inter))
     check(result, "distilled")

@@ -51,13 +51,13 @@ def train(strategy, *arguments):
 def plain():
     known = {}
 
-    def of(*case):
+    def losses_of(*case):
         if case not in known:
             strategy, model, loop = case
             known[case] = train(strategy, model, "--loop", loop)
         return known[case]
 
-    return of
+    return losses_of
 
 
 @pytest.mark.parametrize("policy", ("lossless", slow("fp8")))

@@ -208,7 +208,7 @@ def test_keras_fit_in_many_ways(python):
     assert python(code) == [True, True, True, True, False]
 
 
-def test_plugin_door(python):
+def test_plugin_hook(python):
     code = """
     x, before, after, last = images(), training(), training(1), training(2)
     before(x)
@@ -231,7 +231,7 @@ def test_plugin_door(python):
     assert python(code) == [[False, False], [True, True], False, True, True]
 
 
-def test_plugin_door_after_the_other_one(python):
+def test_plugin_hook_after_the_other_one(python):
     """The graph of a function that ran before is known as rewritten, but this hook does not come to the function."""
     code = """
     x, step = images(), training()

@@ -292,7 +292,7 @@ def test_what_is_decided_with_all_sizes_known_stands(python):
 
 
 @pytest.mark.slow
-def test_gradients_of_filters_wait_for_room(python):
+def test_gradients_of_filters_wait_for_memory(python):
     """Those that unfold images for 30 MB ran before gradients of inputs, at the peak: 49.7 MB. Plain TensorFlow takes
     40.9 or 56.9 by process."""
     result = python(STEP, WINDOWS, f"out(peaks({AROUND}))", **ALLOCATORS["eigen"], INTER="1", TESTS=str(HERE))
@@ -341,14 +341,14 @@ def fitted(layer, head, **options):
     x = layer()(conv(start, 32))
     model = keras.Model(start, head(x))
     model.compile("sgd", "mse")
-    pictures, wanted = np.random.default_rng(1).random((20, 32, 32, 3), "float32"), np.ones((20, 1), "float32")
+    pictures, targets = np.random.default_rng(1).random((20, 32, 32, 3), "float32"), np.ones((20, 1), "float32")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with stash_tf.enabled("lossless", **options):
             try:
                 for _ in range(4):
-                    model.fit(pictures, wanted, batch_size=8, verbose=0)
-                peak = stash_tf.peak_bytes(model.train_on_batch, pictures[:8], wanted[:8])
+                    model.fit(pictures, targets, batch_size=8, verbose=0)
+                peak = stash_tf.peak_bytes(model.train_on_batch, pictures[:8], targets[:8])
             except tf.errors.ResourceExhaustedError as error:
                 return "is too small for this step" in str(error)
             report = stash_tf.report()
@@ -391,12 +391,12 @@ def test_lossless_plans_are_made_again_with_the_batch(python):
     start = keras.Input((32, 32, 3))
     model = keras.Model(start, L.Dense(1)(L.GlobalAveragePooling2D()(conv(conv(conv(start, 16), 16), 16))))
     model.compile("sgd", "mse")
-    pictures, wanted = np.random.default_rng(1).random((20, 32, 32, 3), "float32"), np.ones((20, 1), "float32")
+    pictures, targets = np.random.default_rng(1).random((20, 32, 32, 3), "float32"), np.ones((20, 1), "float32")
     with stash_tf.enabled("lossless"):
         for _ in range(4):
-            model.fit(pictures, wanted, batch_size=8, verbose=0)
+            model.fit(pictures, targets, batch_size=8, verbose=0)
         report = stash_tf.report()
-        peak = stash_tf.peak_bytes(model.train_on_batch, pictures[:8], wanted[:8])
+        peak = stash_tf.peak_bytes(model.train_on_batch, pictures[:8], targets[:8])
     out({"peak": peak, "predicted": report.predicted_peak_bytes,
          "batches": [g["batch"] for g in report.graphs if g["rewritten"]]})
     """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import slow
-from runs import Pool
+from run_pool import Pool
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 # Relative error of the whole gradient; its cosine to the exact one.
@@ -63,7 +63,7 @@ def gradients(tmp_path_factory):
     for case in sorted(cases):
         begin(*case)
 
-    def of(model, policy):
+    def gradients_of(model, policy):
         if (model, policy) not in known:
             file, future = begin(model, policy)
             record = future.result()
@@ -76,7 +76,7 @@ def gradients(tmp_path_factory):
                 known[model, policy] = {name: arrays[name] for name in arrays.files if name != "loss"}
         return known[model, policy]
 
-    yield of
+    yield gradients_of
     pool.close()
 
 
@@ -109,7 +109,7 @@ def test_the_gate_catches_faults(gradients):
         assert complaints("fp8", exact, faulty), what
 
 
-def test_the_gate_tells_policies_apart(gradients):
+def test_the_gate_distinguishes_policies(gradients):
     """fp8 is lossy: it must not pass for fp16, nor fp16 for lossless."""
     exact = gradients("small_vgg", "none")
     assert complaints("fp16", exact, gradients("small_vgg", "fp8"))

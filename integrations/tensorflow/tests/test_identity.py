@@ -9,7 +9,7 @@ import os
 import pytest
 
 from conftest import slow_but
-from runs import Pool, at_once
+from run_pool import Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 SMALL = ("small_flat", "small_vgg", "resnet_bn", "unet2d", "unet3d", "seq2seq", "seq2seq_unrolled", "transformer",
@@ -62,15 +62,15 @@ def name(one):
 
 @pytest.fixture(scope="module")
 def pool(request):
-    runs = Pool()
+    pool = Pool()
     for one in at_once(request, "one"):
-        both(runs, one)
-    yield runs
-    runs.close()
+        both(pool, one)
+    yield pool
+    pool.close()
 
 
-def both(runs, one):
-    return [runs.start(onednn=False, policy=policy, **one) for policy in ("none", "lossless")]
+def both(pool, one):
+    return [pool.start(onednn=False, policy=policy, **one) for policy in ("none", "lossless")]
 
 
 @pytest.mark.parametrize("one", slow_but(CASES, CORE), ids=name)
@@ -87,8 +87,8 @@ def test_lossless_is_identical(pool, one):
 
 def test_the_comparison_sees_one_more_sample():
     """Another batch size is another training: the three records must not be equal then."""
-    runs = Pool()
-    first, second = (runs.start("small_vgg", onednn=False, batch=batch, steps=2) for batch in (8, 9))
+    pool = Pool()
+    first, second = (pool.start("small_vgg", onednn=False, batch=batch, steps=2) for batch in (8, 9))
     for key in BITS[:2]:
         assert first.result()[key] != second.result()[key]
-    runs.close()
+    pool.close()

@@ -209,7 +209,7 @@ def test_recurrent_layers_in_a_loop(python, layer):
 @pytest.mark.slow
 @pytest.mark.parametrize("inter", INTERS)
 def test_training_in_a_loop(python, inter):
-    """An iteration leaves nothing behind, not even what its loss is computed from."""
+    """An iteration leaves nothing in memory, not even what its loss is computed from."""
     code = """
     tf.config.threading.set_inter_op_parallelism_threads(INTER)
     def repeated(once, count):
@@ -237,7 +237,7 @@ def test_training_in_a_loop(python, inter):
         model = keras.Model(images, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
         weights = model.trainable_variables
         return repeated(stepped(model, weights).python_function, count), weights
-    # A second thread may compute the loss, whose map is a fifth of the dense step, beside the backward pass.
+    # A second thread may compute the loss, whose map is a fifth of the dense step, in parallel with the backward pass.
     dense_counts = (1, 3, 40) if INTER == 1 else ()
     out([trained(lambda: dense(count), random(1024, 64), warm=20) for count in dense_counts]
         + [trained(lambda: convolutions(count), random(8, 32, 32, 8)) for count in (1, 3, 40)])

@@ -87,7 +87,7 @@ def test_timeline_names_what_is_alive(python, mode, tmp_path):
     assert svg.startswith("<svg") and "3.0 MiB" in svg
     # AutoGraph writes modules there, and Python may keep them compiled.
     ours = sorted(name for name in left if "autograph" not in name and name != "__pycache__")
-    assert ours == ["line.svg", "piece.py"]
+    assert ours == ["line.svg", "script.py"]
 
 
 def test_memory_of_the_caller_does_not_count(python):
@@ -174,7 +174,7 @@ def test_results_of_a_step_count_to_its_end(python):
 
 
 def test_what_is_stored_holds_little_more_than_its_bytes(python):
-    """Encoders guess their room from the execution before, however much more that was."""
+    """Encoders guess the size of their buffer from the execution before, however much more that was."""
     code = """
     encode = stash_tf.library.load().ops.stash_encode
     draw = np.random.default_rng(1).random(1 << 20).astype("float32")
@@ -194,7 +194,7 @@ def test_what_is_stored_holds_little_more_than_its_bytes(python):
 
 
 def test_a_map_that_becomes_much_sparser_is_not_held_twice(python):
-    """Where the room guessed from the step before is far too large, it is given back before the exact one is taken."""
+    """Where the buffer guessed from the step before is far too large, it is freed before the exact one is allocated."""
     code = """
     tf.config.threading.set_inter_op_parallelism_threads(1)
     wide = tf.Variable(tf.ones([64]))

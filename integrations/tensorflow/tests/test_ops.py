@@ -17,7 +17,7 @@ from op_cases import (
     assert_bits,
     assert_same,
     counters,
-    door,
+    extension,
     narrow,
     ops,
     tf,
@@ -72,7 +72,7 @@ def test_sparse_takes_what_it_needs():
 
 @pytest.mark.parametrize("name", (*SPARSE, "bitmap_fp8"))
 def test_sizes_that_change_from_execution_to_execution(name):
-    """Room is guessed from the execution before: too small, too large or of another tensor, the bytes are the same."""
+    """Sizes are guessed from the execution before: too small, too large or of another tensor, the bytes are the same."""
 
     def encode(x, tensor):
         return ops.stash_encode(x=x, encoding=name, tensor=tensor)
@@ -237,10 +237,11 @@ def test_gradients_of_shaped_tensors_and_shared_buffers():
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=ids)
 def test_dropout(dtype):
-    def scaled(of, kept, scale):
+    def scaled(numbers, kept, scale):
         """Products of 32 bits, rounded to the type; infinite where it has no number as large."""
         with np.errstate(all="ignore"):
-            return np.where(kept, of.numpy().astype(np.float32) * scale, np.float32(0)).astype(dtype.as_numpy_dtype)
+            wide = numbers.numpy().astype(np.float32)
+            return np.where(kept, wide * scale, np.float32(0)).astype(dtype.as_numpy_dtype)
 
     for size in SIZES:
         x = tf.cast(np.random.default_rng(size).random(size) + 1, dtype)
@@ -305,7 +306,7 @@ def test_shapes_inside_functions():
 
 
 def test_counters():
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
     assert counters() == []
     x = tf.nn.relu(values(tf.float32, (4, 1000), edges=()))
     nonzeros = int(np.count_nonzero(x))
@@ -335,7 +336,7 @@ def test_counters():
     assert found["StashEncode", odd]["nonzeros"] is None
     assert found["StashEncode", odd]["stored_bytes"] == mask.shape[0]
     assert found["StashDecode", "r:0"]["executions"] == 1
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
     assert counters() == []
     ops.stash_encode(x=x, encoding="bitmap", tensor="r:0")
     assert [c["executions"] for c in counters()] == [1]
@@ -363,7 +364,7 @@ def test_encoders_look_at_their_values(shape, dtype):
     x = np.random.default_rng(len(shape)).uniform(0.5, 8, shape).astype("float32")
     for encoding, scale, suits in (("fp8", 1, True), ("bitmap_fp8", 1, True), ("fp8", 1e-4, False),
                                    ("fp10", 1e-4, True), ("csr_fp8", 7e3, False)):
-        door.stash_tf_reset_counters()
+        extension.stash_tf_reset_counters()
         values = tf.cast(x * scale, dtype)
         name = f"{encoding} {scale} {dtype} {shape}"  # a kernel of its own
         stored, dims = ops.stash_encode(x=values, encoding=encoding, tensor=name)
@@ -379,7 +380,7 @@ def test_encoders_look_at_their_values(shape, dtype):
 def test_small_rows_count_as_large_ones_do(shape):
     x = np.random.default_rng(1).uniform(0.5, 8, shape).astype("float32")
     x[1::20] *= 1e-5
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
     stored, dims = ops.stash_encode(x=x, encoding="fp8", tensor=f"small rows {shape}")
     (found,) = counters()
     back = ops.stash_decode(stored=stored, dims=dims, encoding="fp8", T="float32")
@@ -391,17 +392,17 @@ def test_what_a_sample_cannot_tell():
     nothing = {"zeros": np.zeros(5000), "empty": np.zeros(0), "not finite": np.full(5000, np.inf),
                "no number": np.full(5000, np.nan)}
     for name, numbers in nothing.items():
-        door.stash_tf_reset_counters()
+        extension.stash_tf_reset_counters()
         ops.stash_encode(x=tf.constant(numbers, tf.float32), encoding="fp8", tensor=name)
         assert [(c["rounding"], c["misfits"]) for c in counters()] == [({}, [])], name
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
     for encoding in ("raw", "sign_mask", "bitmap", "csr"):
         ops.stash_encode(x=tf.ones(5000), encoding=encoding, tensor=encoding)
     assert [c["rounding"] for c in counters()] == [{}] * 4
 
 
 def test_overflows_to_infinity_do_not_suit():
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
     ops.stash_encode(x=tf.fill([5000], 1e6), encoding="fp16", tensor="overflow:0")
     (found,) = counters()
     assert found["misfits"] == ["fp16"] and 0.9 < found["rounding"]["fp16"] <= 1
@@ -416,19 +417,19 @@ def test_values_are_looked_at_now_and_then():
         return ops.stash_encode(x=x, encoding="fp8", tensor="r:0")
 
     def first_misfit(inputs):
-        door.stash_tf_reset_counters()
+        extension.stash_tf_reset_counters()
         for k, x in enumerate(inputs):
             encode(x)
             if counters()[0]["misfits"]:
                 return k
         return None
 
-    before = door.stash_tf_surprises()
+    before = extension.stash_tf_surprises()
     # Kernels from before a reset begin anew, and what was seen is not forgotten before the next.
     assert first_misfit([good] * 100) is None
     assert first_misfit([bad]) == 0
     assert first_misfit([good, bad]) == 1
-    assert door.stash_tf_surprises() >= before + 2
+    assert extension.stash_tf_surprises() >= before + 2
     later = first_misfit([good] * 6 + [bad] * 60)
     assert 6 <= later < 60
     encode(good)
@@ -438,14 +439,14 @@ def test_values_are_looked_at_now_and_then():
 
 
 def test_failed_executions_are_not_counted():
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
     with pytest.raises(tf.errors.InvalidArgumentError):
         ops.stash_decode(stored=tf.zeros(3, tf.uint8), dims=[5], encoding="raw")
     assert counters() == []
 
 
 def test_counters_are_exact_in_many_threads():
-    door.stash_tf_reset_counters()
+    extension.stash_tf_reset_counters()
 
     @tf.function
     def many(x):
@@ -468,8 +469,8 @@ def test_every_op_has_kernels_for_both_devices():
 
 
 def test_versions():
-    assert door.stash_tf_built_for().decode() == tf.__version__
-    assert door.stash_tf_core_version().decode().count(".") == 2
+    assert extension.stash_tf_built_for().decode() == tf.__version__
+    assert extension.stash_tf_core_version().decode().count(".") == 2
 
 
 THREADS = """

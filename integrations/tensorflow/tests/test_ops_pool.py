@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Max pooling that keeps the winners, against TensorFlow's."""
+"""Max pooling that keeps the argmaxes, against TensorFlow's."""
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def test_layouts_agree(ksize, strides, last, first, joint):
 
 @pytest.mark.parametrize("dtype", (tf.float32, tf.bfloat16), ids=ids)
 def test_three_dimensions(dtype):
-    """Without ties: of equal cells TensorFlow's gradient on the CPU goes to all, ours to the first. Its sums
+    """Without ties: of equal taps TensorFlow's gradient on the CPU goes to all, ours to the first. Its sums
     over overlapping windows have another order."""
     rng = np.random.default_rng(0)
     for space in ((1, 1, 1), (2, 3, 4), (5, 4, 3)):

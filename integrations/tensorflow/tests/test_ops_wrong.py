@@ -136,12 +136,12 @@ for call, op in ((pool, "StashMaxPool"), (pool_grad, "StashMaxPoolGrad")):
         (call, {"ksize": [2, 2, 2, 1]}, f"{op}: ksize: expected 1 for batch and channels, got 2"),
         (call, {"ksize": [1, 0, 2, 1]}, f"{op}: ksize: expected positive numbers, got 0"),
         (call, {"ksize": [1, 2, -5, 1]}, f"{op}: ksize: expected positive numbers, got -5"),
-        (call, {"ksize": [1, 2, 129, 1]}, f"{op}: ksize: expected at most 256 cells, got 258"),
-        (call, {"ksize": [1, 2**31 - 1, 2**31 - 1, 1]}, f"{op}: ksize: expected at most 256 cells"),
+        (call, {"ksize": [1, 2, 129, 1]}, f"{op}: ksize: expected at most 256 taps, got 258"),
+        (call, {"ksize": [1, 2**31 - 1, 2**31 - 1, 1]}, f"{op}: ksize: expected at most 256 taps"),
         (
             call,
             {"ksize": [1, 4, 4, 1], "joint_relu": True},
-            f"{op}: ksize: expected at most 15 cells with joint_relu",
+            f"{op}: ksize: expected at most 15 taps with joint_relu",
         ),
         (call, {"strides": [1, 2, 2, 2]}, f"{op}: strides: expected 1 for batch and channels, got 2"),
         (call, {"strides": [1, 0, 2, 1]}, f"{op}: strides: expected positive numbers, got 0"),
@@ -251,8 +251,8 @@ def test_random_bytes(name):
         # All of it; some of it; all but the trailer, so that it is believed.
         some = stored.copy()
         if stored.size:
-            places = rng.integers(0, stored.size, 1 + stored.size // 50)
-            some[places] = noise[places]
+            indices = rng.integers(0, stored.size, 1 + stored.size // 50)
+            some[indices] = noise[indices]
         believed = np.concatenate([noise[:-48], stored[-48:]]) if stored.size >= 48 else noise
         for data in (noise, some, believed):
             attempt(ops.stash_decode, stored=data, dims=dims, encoding=name)
@@ -279,7 +279,7 @@ def test_random_pool_bytes(window, joint):
     for _ in range(100):
         data = rng.integers(0, 256, stored.shape[0], np.uint8)
         refused += attempt(ops.stash_max_pool_grad, gradients=y, stored=data, dims=dims, **shape)
-    # Every number of two bits is a cell of a window of four.
+    # Every number of two bits is a tap of a window of four.
     assert refused > 50 or window == (2, 2)
 
 
@@ -295,11 +295,11 @@ def test_contradicting_bytes_are_data_loss():
     wrong[-48] = 2
     with pytest.raises(tf.errors.DataLossError, match="StashReluGrad: stored: expected the report"):
         ops.stash_relu_grad(gradients=x, stored=wrong, encoding="bitmap")
-    y, cells, shape = ops.stash_max_pool(x=X, ksize=[1, 3, 3, 1], strides=[1, 2, 2, 1], padding="SAME")
+    y, taps, shape = ops.stash_max_pool(x=X, ksize=[1, 3, 3, 1], strides=[1, 2, 2, 1], padding="SAME")
     with pytest.raises(tf.errors.DataLossError, match="StashMaxPoolGrad: stored: expected"):
         ops.stash_max_pool_grad(
             gradients=y,
-            stored=np.full(cells.shape, 255, np.uint8),
+            stored=np.full(taps.shape, 255, np.uint8),
             dims=shape,
             ksize=[1, 3, 3, 1],
             strides=[1, 2, 2, 1],

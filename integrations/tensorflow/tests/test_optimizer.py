@@ -10,7 +10,7 @@ import pytest
 
 import forks
 from conftest import slow, slow_but
-from runs import selected
+from run_pool import selected
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 HERE = Path(__file__).resolve().parent
@@ -178,14 +178,14 @@ out({"same": plain == found, "furthest": furthest, "rows": rows, "peak": peak,
     ("relu", "lossless", "sign_mask", "bitmap"),
     ("relu", "fp8", "sign_mask", "bitmap_fp8"),
 ])
-def test_bits_are_kept_beside_values_where_that_lowers_the_peak(python, activation, policy, bits, values):
+def test_bits_are_kept_in_addition_where_that_lowers_the_peak(python, activation, policy, bits, values):
     environment = {**ONEDNN_OFF, "TF_CPU_ALLOCATOR_USE_BFC": "true", "ACTIVATION": activation, "POLICY": policy}
     found = python(BITS, **environment)
     assert found["same"] == (policy == "lossless") and found["furthest"] < 1e-3, found
-    beside = {name: row for name, row in found["rows"].items() if name.endswith(":bits")}
+    bits_rows = {name: row for name, row in found["rows"].items() if name.endswith(":bits")}
     elements = 8 * 64 * 64 * 16
-    assert beside and all(row == [bits, "ran", 0, elements // 8] for row in beside.values()), found["rows"]
-    for name in beside:
+    assert bits_rows and all(row == [bits, "ran", 0, elements // 8] for row in bits_rows.values()), found["rows"]
+    for name in bits_rows:
         choice, state, dense, stored = found["rows"][name.removesuffix(":bits")]
         assert (choice, state, dense) == (values, "ran", 4 * elements) and stored < dense * 0.6, found["rows"]
     assert abs(found["peak"] - found["predicted"]) < 0.1 * found["peak"], found
@@ -224,8 +224,8 @@ def test_a_rewritten_graph_is_not_rewritten_again(python):
 
 
 def test_onednn_joins_what_it_joins_without_stash(python):
-    """The gradients of a filter and its bias, where filters are larger than maps and layers run side by side:
-    control edges that keep the order of the backward pass must not keep the two apart."""
+    """The gradients of a filter and its bias, where filters are larger than maps and layers run in parallel:
+    control edges that keep the order of the backward pass must not keep the two from being joined."""
     code = """
     stash_tf.enable(policy) if policy else None
     rng = np.random.default_rng(1)
@@ -419,8 +419,8 @@ def test_losses_of_many_steps_begin_with_exact_values(python, function):
     slow("y * tf.nn.selu(tf.nn.conv2d(y, gate, 1, 'SAME') - 4)"),
     "y * tf.reshape(tf.nn.softmax(tf.reshape(tf.nn.conv2d(y, gate, 1, 'SAME'), (8, 1024, 8)), 1), y.shape)",
 ])
-def test_saturated_activations_keep_their_slopes(python, function):
-    """Near one, and in thousands of places that share one, fp8 has no numbers."""
+def test_saturated_activations_keep_derivatives(python, function):
+    """Near one, and in thousands of shares that add up to one, fp8 has no numbers."""
     code = f"""
     rng = np.random.default_rng(2)
     gate = tf.Variable(rng.standard_normal((3, 3, 8, 8)).astype("float32") / 100)
@@ -494,7 +494,7 @@ def test_inputs_keep_16_bits(python, kind):
     rng = np.random.default_rng(3)
     pixels = rng.integers(0, 256, (16, 32, 32, 3)).astype("uint8")
     kernels = [tf.Variable(rng.standard_normal(shape).astype("float32") / 8) for shape in ((3, 3, 3, 16), (3, 3, 16, 16))]
-    given = tf.constant(pixels) if kind != "given" else tf.constant(pixels / 255, tf.float32)
+    inputs = tf.constant(pixels) if kind != "given" else tf.constant(pixels / 255, tf.float32)
 
     def gradients():
         def of_one(x):
@@ -506,7 +506,7 @@ def test_inputs_keep_16_bits(python, kind):
                 loss = tf.reduce_mean(y ** 3)
             return tape.gradient(loss, kernels)
         if kind != "dataset":
-            return tf.function(of_one)(given)
+            return tf.function(of_one)(inputs)
         iterator = iter(tf.data.Dataset.from_tensors(pixels))
         return tf.function(lambda: of_one(next(iterator)))()
 
@@ -519,7 +519,7 @@ def test_inputs_keep_16_bits(python, kind):
     assert any("fp8" in choice for _, choice in rows), rows
 
 
-def test_a_slope_that_is_no_number_is_left_to_tensorflow(python):
+def test_an_alpha_that_is_no_number_is_left_to_tensorflow(python):
     code = """
     w = tf.Variable(np.random.default_rng(1).standard_normal((3, 3, 8, 8)).astype("float32"))
     x = tf.constant(np.random.default_rng(2).standard_normal((4, 32, 32, 8)).astype("float32"))
@@ -543,8 +543,8 @@ def test_a_slope_that_is_no_number_is_left_to_tensorflow(python):
     assert python(code, **ONEDNN_OFF) == [True, True]
 
 
-def test_pooling_behind_something_else_than_a_relu(python):
-    """A ReLU's gradient may stand behind a pooling whose input can be negative: guided backpropagation."""
+def test_pooling_of_something_else_than_a_relu(python):
+    """A ReLU's gradient may follow a pooling whose input can be negative: guided backpropagation."""
     code = """
     w = tf.Variable(np.random.default_rng(1).standard_normal((3, 3, 8, 8)).astype("float32"))
     x = tf.constant(np.random.default_rng(2).standard_normal((4, 32, 32, 8)).astype("float32"))

@@ -12,12 +12,12 @@ import pytest
 
 from conftest import slow_but
 from models import MODELS
-from runs import Pool, at_once, run
+from run_pool import Pool, at_once, run
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 PROCESSES = 3 if LONG else 1
 WARM_UP = 6  # steps, in which Stash may plan anew
-PLAIN_WARM_UP = 2  # nothing changes behind the first
+PLAIN_WARM_UP = 2  # nothing changes after the first
 ABOVE_PLAIN = 1.02
 # Of loops: with two threads it is a matter of time how many iterations are under way at once.
 LOOPS_ABOVE_PLAIN = {1: ABOVE_PLAIN, 2: 1.05}
@@ -90,16 +90,16 @@ CORE = [target for target in ROWS if (target.model, target.onednn) in
 
 @pytest.fixture(scope="module")
 def pool(request):
-    runs = Pool()
+    pool = Pool()
     for target in at_once(request, "target"):
-        both(runs, target)
-    yield runs
-    runs.close()
+        both(pool, target)
+    yield pool
+    pool.close()
 
 
-def both(runs, target):
+def both(pool, target):
     """The futures of the plain runs, and of those with Stash."""
-    return [[runs.start(repetition=index, **target.run(policy)) for index in range(PROCESSES)]
+    return [[pool.start(repetition=index, **target.run(policy)) for index in range(PROCESSES)]
             for policy in ("none", target.policy)]
 
 
@@ -113,7 +113,7 @@ def test_peak(pool, target):
     least = min(min(record[f"{target.measure}_bytes"]) for record in plain)
     most = max(max(record[f"{target.measure}_bytes"]) for record in stash)
     assert least / most >= target.times, (
-        f"{least / 1e6:.1f} MB -> {most / 1e6:.1f} MB: {least / most:.2f} times less, wanted {target.times:.2f}")
+        f"{least / 1e6:.1f} MB -> {most / 1e6:.1f} MB: {least / most:.2f} times less, expected {target.times:.2f}")
     for record in stash:
         predicted, peak = record["stash"]["predicted_peak_bytes"], max(record[f"{target.measure}_bytes"])
         assert not target.foretold or abs(peak / predicted - 1) <= FORETOLD, (
@@ -123,7 +123,7 @@ def test_peak(pool, target):
 @pytest.mark.slow
 @pytest.mark.parametrize("inter", (1, 2))
 def test_a_budget_holds_what_the_process_takes(inter):
-    """oneDNN's own buffers included; with two threads, ops that nothing kept apart would overlap."""
+    """oneDNN's own buffers included; with two threads, ops that nothing kept in order would overlap."""
     record = run("ResNet50", policy="auto", budget="60 MB", inter=inter, steps=WARM_UP, measure="heap,counters")
     assert max(record["heap_bytes"]) <= 60e6, record["stash"]
     assert "fp8" not in record["stash"]["choices"], record["stash"]

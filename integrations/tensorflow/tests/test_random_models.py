@@ -2,8 +2,8 @@
 """Models drawn at random (random_models.py), each trained plain and with Stash in one process (run_random.py).
 
 Lossless training is plain training bit by bit; no policy fails, makes a loss that is no number, or takes more memory
-than plain training; peaks are as predicted, and budgets kept. STASH_RANDOM_MODELS=N takes the first N seeds beside
-those that CI takes."""
+than plain training; peaks are as predicted, and budgets kept. STASH_RANDOM_MODELS=N takes the first N seeds in
+addition to those that CI takes."""
 
 import json
 import math
@@ -14,13 +14,13 @@ import pytest
 
 import forks
 from conftest import slow_but
-from runs import selected
+from run_pool import selected
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 1800
 CHUNK = 8  # seeds of a process, which starts long
-# 5 and 23: TensorFlow multiplied in another order once a graph was rewritten in between. 9: with oneDNN. 14: slopes in a
-# loop, which waited for no gradient.
+# 5 and 23: TensorFlow multiplied in another order once a graph was rewritten in between. 9: with oneDNN. 14:
+# derivatives in a loop, which waited for no gradient.
 TELLING = (5, 9, 14, 23)
 SEEDS = sorted({*TELLING, *range(1, int(os.environ.get("STASH_RANDOM_MODELS", "4")) + 1)})
 CORE = (3, 9)
@@ -31,7 +31,7 @@ CLOSE = 1e-3  # relative; where bits depend on the order of additions
 
 
 def policies(seed):
-    """Beside lossless, which every seed takes."""
+    """In addition to lossless, which every seed takes."""
     return (("fp8",), ("auto", "budget"), ("fp16",))[seed % 3]
 
 
@@ -45,13 +45,13 @@ def environment(on):
     return chosen
 
 
-def trained(seeds, wanted, on):
+def trained(seeds, others, on):
     """The records of some seeds, from one process."""
-    finished = forks.run(HERE / "run_random.py", *seeds, "--policies", ",".join(("lossless", *wanted)),
+    finished = forks.run(HERE / "run_random.py", *seeds, "--policies", ",".join(("lossless", *others)),
                          environment=environment(on), timeout=SECONDS)
     found = (json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{"))
     by_seed = {record["seed"]: record for record in found}
-    for seed in seeds:  # one that brought the process down took those behind it along
+    for seed in seeds:  # one that brought the process down took those after it along
         by_seed.setdefault(seed, {"failures": {"process": f"status {finished.returncode}: {finished.stderr[-3000:]}"}})
     return by_seed
 
@@ -64,8 +64,8 @@ def record_of(request):
     def record(seed):
         if seed not in records:
             alike = [s for s in seeds if (policies(s), onednn(s)) == (policies(seed), onednn(seed))]
-            place = alike.index(seed) // CHUNK * CHUNK
-            records.update(trained(alike[place : place + CHUNK], policies(seed), onednn(seed)))
+            first = alike.index(seed) // CHUNK * CHUNK
+            records.update(trained(alike[first : first + CHUNK], policies(seed), onednn(seed)))
         return records[seed]
 
     return record

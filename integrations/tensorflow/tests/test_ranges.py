@@ -102,7 +102,7 @@ def test_a_few_values_of_many_are_seen(python):
 
 @pytest.mark.parametrize("small", ["rows[::2]", slow("rows[:32]")], ids=["spread", "together"])
 def test_small_samples_that_a_norm_brings_to_size_are_seen(python, small):
-    """What they lose is nothing beside the values of the others, but all the gradient sees of them."""
+    """What they lose is nothing compared with the values of the others, but all the gradient sees of them."""
     code = f"""
     rows = np.ones([64, 1], "float32")
     {small} = 1e-4
@@ -128,7 +128,7 @@ def test_small_samples_that_a_norm_brings_to_size_are_seen(python, small):
 
 @pytest.mark.parametrize("width", [slow(4), 8, slow(12)])
 def test_small_samples_of_a_few_values_are_seen(python, width):
-    """A tenth of the rows, none beside another: half a percent of what two rows together hold."""
+    """A tenth of the rows, none next to another: half a percent of what two rows together hold."""
     code = f"""
     WIDTH, SMALL = {width}, slice(None, None, 10)
     SHAPE = (512, WIDTH)
@@ -215,7 +215,7 @@ def test_where_no_plan_is_made_again_a_warning_says_so(python, options):
 
 
 def test_under_a_budget_wider_values_count(python):
-    """What they take is planned for: the gradients that the step returns leave room for some encodings only."""
+    """What they take is planned for: the gradients that the step returns leave memory for some encodings only."""
     found = python(STEPS, f"out(train([{TINY}] * 4, 'fp8', budget='425 KiB'))")
     assert found["errors"][0] > 0.5 and max(found["errors"][2:]) < 0.005
     assert set(found["needs"].values()) == {"fine_value"} and found["words"] == []

@@ -25,8 +25,8 @@ def test_batch_is_measured_where_it_matters():
 
 
 def test_only_stash_encode_tells_the_batch():
-    pooled = counter("p:cells", "StashMaxPool", elements=6400)
-    graphs = [graph(tensors=[tensor(), tensor("p:cells", "window_index")])]
+    pooled = counter("p:taps", "StashMaxPool", elements=6400)
+    graphs = [graph(tensors=[tensor(), tensor("p:taps", "window_index")])]
     assert replanning.measured_batch(graphs, [pooled, counter()]) == 8
 
 
@@ -210,10 +210,10 @@ def test_planned_again_with_the_measured_batch(python):
     fit(batch=16)
     out(found)
     """
-    measured, not_again, given = python(code)
+    measured, not_again, with_batch = python(code)
     assert measured == [8, 8, True]
     assert not_again == [0, 0, True]
-    assert given == [16, 16, True]
+    assert with_batch == [16, 16, True]
 
 
 @pytest.mark.slow

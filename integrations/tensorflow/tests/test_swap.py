@@ -6,7 +6,7 @@ import os
 import pytest
 
 from conftest import slow_but
-from runs import HERE, Pool, at_once
+from run_pool import HERE, Pool, at_once
 
 LONG = os.environ.get("STASH_TF_LONG") == "1"
 
@@ -43,15 +43,15 @@ def name(one):
 
 @pytest.fixture(scope="module")
 def pool(request):
-    runs = Pool()
+    pool = Pool()
     for one in at_once(request, "one"):
-        both(runs, one)
-    yield runs
-    runs.close()
+        both(pool, one)
+    yield pool
+    pool.close()
 
 
-def both(runs, one):
-    return [runs.start(onednn=False, **options, **one)
+def both(pool, one):
+    return [pool.start(onednn=False, **options, **one)
             for options in ({}, {"policy": "lossless", "device_bytes": SMALLEST})]
 
 
@@ -158,7 +158,7 @@ def test_a_device_that_is_too_small_needs_no_budget(python):
     assert peak <= plain * 7 // 10 and host > 0
 
 
-def test_bits_move_apart_from_the_values_beside_them(python):
+def test_bits_move_without_their_values(python):
     code = """
     x = tf.constant(np.random.default_rng(1).random((16, 64, 64, 16)).astype("float32"))
     count_as_a_device(1)
@@ -233,7 +233,7 @@ def test_a_budget_with_a_batch_that_is_not_known_at_first(python):
     assert "is too small for this step" in refused and kept == ""
 
 
-def test_what_is_allocated_beside_the_host_is_the_predicted_peak(python):
+def test_what_is_allocated_outside_the_host_is_the_predicted_peak(python):
     code = """
     # The prediction is of one op at a time: with two, a map may die later or sooner than the plan says.
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -249,27 +249,27 @@ def test_what_is_allocated_beside_the_host_is_the_predicted_peak(python):
         for w, g in zip(weights, tape.gradient(loss, weights)):
             w.assign_sub(g)
         return loss
-    def peak_beside_the_host(x):
+    def peak_outside_the_host(x):
         step(x)
         with stash_tf.memory._profile() as events:
             step(x).numpy()
         on_host, moved, live, most = set(), 0, 0, 0
         for event in events:
-            place = (event.allocator, event.address)
+            location = (event.allocator, event.address)
             if event.allocated and "stash_swap_out" in event.op:
-                on_host.add(place)
+                on_host.add(location)
                 moved += event.bytes
-            elif not event.allocated and place in on_host:
-                on_host.remove(place)
+            elif not event.allocated and location in on_host:
+                on_host.remove(location)
             else:
                 live += event.bytes if event.allocated else -event.bytes
                 most = max(most, live)
         return most, moved
     x = tf.random.normal((8192, 64))
-    plain = peak_beside_the_host(x)
+    plain = peak_outside_the_host(x)
     count_as_a_device(1)
     with stash_tf.enabled("lossless", swap=True):
-        moved = peak_beside_the_host(x)
+        moved = peak_outside_the_host(x)
         report = stash_tf.report()
     out([plain, moved, report.predicted_plain_bytes, report.predicted_peak_bytes, report.total_host_bytes])
     """
@@ -335,7 +335,7 @@ def placed(activation):
     return meta
 
 def optimized(meta, memory=1 << 30, model="", **settings):
-    "What the optimizer logs, and (op, name, device, inputs) of the nodes behind it."
+    "What the optimizer logs, and (op, name, device, inputs) of the nodes that it returns."
     config = config_pb2.ConfigProto()
     rewriter = config.graph_options.rewrite_options
     rewriter.min_graph_nodes = -1
@@ -381,8 +381,8 @@ def test_a_graph_on_a_gpu(python):
         back = {node[1]: node for node in nodes if node[0] == "StashSwapIn"}
         assert len(out) == len(back) == len(moved) > 4
         gradients = [node for node in nodes if node[1].startswith("gradients/")]
-        for _, called, place, _ in (*out.values(), *back.values()):
-            assert place == device, called
+        for _, called, found, _ in (*out.values(), *back.values()):
+            assert found == device, called
         for _, called, _, (tensor,) in out.values():
             assert tensor in moved
             # The forward pass does not run away from the copies, and no gradient reads the tensor itself.

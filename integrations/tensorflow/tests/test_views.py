@@ -148,10 +148,10 @@ def probe(tensor):
     return tf.numpy_function(look, [tensor], tf.int32, stateful=True)
 
 def written(op, arity, kind=tf.float32, shape=(64, 256)):
-    "Which of the inputs, that nobody else reads, the result lies in the place of; -1: none."
+    "Which of the inputs, that nobody else reads, the result is written over; -1: none."
     @tf.function(autograph=False)
-    def run(*given):
-        made = [r.ReverseV2(tensor=x, axis=[0]) for x in given]
+    def run(*inputs):
+        made = [r.ReverseV2(tensor=x, axis=[0]) for x in inputs]
         with tf.control_dependencies([probe(x) for x in made]):
             y = op(*made)
         with tf.control_dependencies([y]):
@@ -207,5 +207,5 @@ out([found, own])
 def test_kernels_write_over_inputs_where_the_table_says_so(python):
     """Those that are foretold to write over their first input that dies (may_write_in_place), and some that are not."""
     found, own = python(IN_PLACE)
-    assert {name: place for name, place in found.items() if place != 0} == {}
-    assert {name: place for name, place in own.items() if place != -1} == {}
+    assert {name: index for name, index in found.items() if index != 0} == {}
+    assert {name: index for name, index in own.items() if index != -1} == {}

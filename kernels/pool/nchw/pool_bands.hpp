@@ -6,7 +6,7 @@
 /// the band of the other map that the stretch needs into shared memory, in 16-byte pieces as they come. There
 /// a thread goes down a few columns, and so has the same distance from the borders on the left and on the
 /// right all the way. What it makes stays in shared memory until it leaves in 16-byte pieces. What needs care
-/// (NaN, codes that name no cell of x) makes the block do its stretch once more, by the loops of pool.hpp.
+/// (NaN, codes that name no tap of x) makes the block do its stretch once more, by the loops of pool.hpp.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr unsigned band_words = band_columns * sizeof(Bits) / 4;
 /// Shared memory of a block, in pieces.
 struct band_pieces {
   unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
-  unsigned searched;    ///< going backward: of x, where winners are found again
+  unsigned searched;    ///< going backward: of x, where argmaxes are found again
 };
 /// What threads write before the first value of a stretch and behind its last one: of a group of columns
 /// those that it has not.
@@ -153,7 +153,7 @@ constexpr band_pieces band_pieces_of(std::uint32_t stride, bool backward) {
 }
 
 /// The largest stretch whose bands fit; without values if none does. `size`: of an element. `searches`:
-/// whether winners are found again, going backward.
+/// whether argmaxes are found again, going backward.
 inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, std::uint64_t y_values,
                               std::size_t size, bool backward, bool searches) {
   const auto bytes = static_cast<std::uint32_t>(size);

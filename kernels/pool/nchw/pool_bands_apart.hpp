@@ -76,8 +76,8 @@ class apart_search {
       const row_maxima next = of_row(plane_at_ + (behind ? height_ - 1 : row) * width_);
       STASH_UNROLL
       for (unsigned w = 0; w < words; ++w) {
-        const std::uint32_t cell = next.cell[w] + row_maxima::number(Kernel * k);
-        compete_in_order<Bits>(k == 1 && before, behind, next.value[w], cell, found.value[w], found.cell[w]);
+        const std::uint32_t tap = next.tap[w] + row_maxima::number(Kernel * k);
+        compete_in_order<Bits>(k == 1 && before, behind, next.value[w], tap, found.value[w], found.tap[w]);
       }
       last_ = next;
     }
@@ -91,7 +91,7 @@ class apart_search {
     }
     return found;
   }
-  STASH_DEVICE std::uint32_t first_cells(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
+  STASH_DEVICE std::uint32_t first_taps(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
 
  private:
   static constexpr unsigned stride = 2, words = band_words<Bits>, per_word = 4 / sizeof(Bits);
@@ -103,9 +103,9 @@ class apart_search {
   std::int32_t
       plane_at_;         ///< where the first element of the first window is, were it in the plane's first row
   bool left_;            ///< whether the first window begins in x
-  std::int32_t inside_;  ///< columns of x from the first window's first cell on
+  std::int32_t inside_;  ///< columns of x from the first window's first tap on
   std::uint32_t outside_[Kernel - 1]
-                        [words];  ///< of 16 bits: all bits of elements behind a row, but for first cells
+                        [words];  ///< of 16 bits: all bits of elements behind a row, but for first taps
   std::uint32_t first_row_ = 0;
   row_maxima last_ = {};  ///< of the last row of the windows above
   bool fresh_ = true;     ///< whether there are none in the plane, or none were looked at
@@ -113,7 +113,7 @@ class apart_search {
   STASH_DEVICE static std::int32_t top_of(const pool_job& job, std::uint32_t row) {
     return static_cast<std::int32_t>(row * stride) - static_cast<std::int32_t>(job.rows.pad);
   }
-  /// Whether cell `k` of a row of window `n` is behind the row of x.
+  /// Whether tap `k` of a row of window `n` is behind the row of x.
   STASH_DEVICE bool is_outside(unsigned n, unsigned k) const {
     return static_cast<std::int32_t>(n * stride + k) >= inside_;
   }
@@ -128,20 +128,20 @@ class apart_search {
     row_maxima best;
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {
-      best.value[w] = row.cell(w, 0);
-      best.cell[w] = 0;
+      best.value[w] = row.tap(w, 0);
+      best.tap[w] = 0;
       STASH_UNROLL
       for (unsigned k = 1; k < Kernel; ++k) {
         const bool first = k == 1 && w == 0 && !left_;
-        const std::uint32_t value = row.cell(w, k);
+        const std::uint32_t value = row.tap(w, k);
         if constexpr (sizeof(Bits) == 4) {
-          compete_in_order<Bits>(first, is_outside(w, k), value, k, best.value[w], best.cell[w]);
+          compete_in_order<Bits>(first, is_outside(w, k), value, k, best.value[w], best.tap[w]);
         } else {
           std::uint32_t more = greater_masks(value, best.value[w]) & ~outside_[k - 1][w];
           if (k == 1 && w == 0) more |= left_ ? 0 : 0xffffU;
           best.value[w] = select_bits(more, value, best.value[w]);
-          best.cell[w] =
-              k == 1 ? more & row_maxima::number(1) : select_bits(more, row_maxima::number(k), best.cell[w]);
+          best.tap[w] =
+              k == 1 ? more & row_maxima::number(1) : select_bits(more, row_maxima::number(k), best.tap[w]);
         }
       }
     }

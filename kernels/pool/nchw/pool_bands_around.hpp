@@ -60,17 +60,17 @@ class around_search {
     row_maxima found;
     STASH_UNROLL
     for (unsigned w = 0; w < words; ++w) {
-      const std::uint32_t own_cell = own.cell[w] + row_maxima::number(3) - of_window(w);
-      const std::uint32_t below_cell = below.cell[w] + row_maxima::number(6) - of_window(w);
+      const std::uint32_t own_tap = own.tap[w] + row_maxima::number(3) - of_window(w);
+      const std::uint32_t below_tap = below.tap[w] + row_maxima::number(6) - of_window(w);
       found.value[w] = above.value[w];
-      found.cell[w] = above.cell[w] - of_window(w);
-      compete_in_order<Bits>(top, false, own.value[w], own_cell, found.value[w], found.cell[w]);
-      compete_in_order<Bits>(false, bottom, below.value[w], below_cell, found.value[w], found.cell[w]);
+      found.tap[w] = above.tap[w] - of_window(w);
+      compete_in_order<Bits>(top, false, own.value[w], own_tap, found.value[w], found.tap[w]);
+      compete_in_order<Bits>(false, bottom, below.value[w], below_tap, found.value[w], found.tap[w]);
     }
     return found;
   }
-  /// The first cells in x of the windows in word `w` of the row that was found last.
-  STASH_DEVICE std::uint32_t first_cells(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
+  /// The first taps in x of the windows in word `w` of the row that was found last.
+  STASH_DEVICE std::uint32_t first_taps(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
 
  private:
   static constexpr unsigned words = band_words<Bits>;
@@ -80,7 +80,7 @@ class around_search {
   bool left_;
   std::uint32_t right_[words];  ///< all bits of elements of the last column
   std::uint32_t first_row_ = 0;
-  row_maxima rows_[3];  ///< the numbers of their cells are those of columns
+  row_maxima rows_[3];  ///< the numbers of their taps are those of columns
 
   /// Columns of f32 are counted from that of the first window, those of 16 bits from each window's own.
   STASH_DEVICE static std::uint32_t of_window(unsigned w) { return sizeof(Bits) == 4 ? w : 0; }
@@ -93,25 +93,25 @@ class around_search {
       STASH_UNROLL
       for (unsigned w = 0; w < words; w += 2) {
         // Two columns are the last ones of a window and the first ones of the next.
-        std::uint32_t value = row.word[w + 1], cell = w + 1;
-        compete_in_order<Bits>(false, right_[w] != 0, row.word[w + 2], w + 2, value, cell);
+        std::uint32_t value = row.word[w + 1], tap = w + 1;
+        compete_in_order<Bits>(false, right_[w] != 0, row.word[w + 2], w + 2, value, tap);
         best.value[w] = row.word[w];
-        best.cell[w] = w;
-        compete_in_order<Bits>(w == 0 && !left_, false, value, cell, best.value[w], best.cell[w]);
+        best.tap[w] = w;
+        compete_in_order<Bits>(w == 0 && !left_, false, value, tap, best.value[w], best.tap[w]);
         best.value[w + 1] = value;
-        best.cell[w + 1] = cell;
+        best.tap[w + 1] = tap;
         compete_in_order<Bits>(false, right_[w + 1] != 0, row.word[w + 3], w + 3, best.value[w + 1],
-                               best.cell[w + 1]);
+                               best.tap[w + 1]);
       }
     } else {
       STASH_UNROLL
       for (unsigned w = 0; w < words; ++w) {
-        const std::uint32_t first = row.cell(w, 0), own = row.cell(w, 1), last = row.cell(w, 2);
+        const std::uint32_t first = row.tap(w, 0), own = row.tap(w, 1), last = row.tap(w, 2);
         const std::uint32_t later = greater_masks(own, first) | (w == 0 && !left_ ? 0xffffU : 0);
         const std::uint32_t value = select_bits(later, own, first);
         const std::uint32_t more = greater_masks(last, value) & ~right_[w];
         best.value[w] = select_bits(more, last, value);
-        best.cell[w] = select_bits(more, row_maxima::number(2), later & row_maxima::number(1));
+        best.tap[w] = select_bits(more, row_maxima::number(2), later & row_maxima::number(1));
       }
     }
     return best;

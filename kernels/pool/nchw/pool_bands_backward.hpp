@@ -3,14 +3,14 @@
 /// \file
 /// Backward max pooling of bands (pool_bands.hpp): dy and a byte for each window that covers the stretch lie
 /// in shared memory, the bytes from codes or found again in x. Of windows one apart a thread goes down its
-/// columns as the stacks do; where a window chose a cell is the same for all of them, and no window chose one
+/// columns as the stacks do; where a window chose a tap is the same for all of them, and no window chose one
 /// outside of x. Of windows two apart it makes squares of two rows and two columns of dx, which begin where
 /// windows do.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "pool/nchw/pool_bands_cells.hpp"
+#include "pool/nchw/pool_bands_taps.hpp"
 #include "pool/nchw/pool_stacks_backward.hpp"
 
 namespace stash::kernels {
@@ -120,12 +120,12 @@ struct square_windows {
   std::uint32_t earlier = both(band_blocked), later = both(band_blocked);
   float gradient[3] = {};
 
-  /// Adds gradients to a value of each square, where the windows of a pair chose this cell.
-  STASH_DEVICE void add_earlier(std::uint32_t cell, float& first, float& second) const {
-    add_if_equal(first, second, gradient[0], gradient[1], earlier, both(cell));
+  /// Adds gradients to a value of each square, where the windows of a pair chose this tap.
+  STASH_DEVICE void add_earlier(std::uint32_t tap, float& first, float& second) const {
+    add_if_equal(first, second, gradient[0], gradient[1], earlier, both(tap));
   }
-  STASH_DEVICE void add_later(std::uint32_t cell, float& first, float& second) const {
-    add_if_equal(first, second, gradient[1], gradient[2], later, both(cell));
+  STASH_DEVICE void add_later(std::uint32_t tap, float& first, float& second) const {
+    add_if_equal(first, second, gradient[1], gradient[2], later, both(tap));
   }
 };
 
@@ -133,31 +133,31 @@ struct square_windows {
 template <class Bits>
 class lone_windows {
  public:
-  /// Nothing where a window chose no cell, or is not there. A gradient in its place is what its sum with 0
+  /// Nothing where a window chose no tap, or is not there. A gradient in its place is what its sum with 0
   /// is, unless it is NaN, which `sum` tells.
-  STASH_DEVICE void bring(unsigned n, std::uint32_t cell, std::uint32_t gradient, std::uint32_t& sum) {
+  STASH_DEVICE void bring(unsigned n, std::uint32_t tap, std::uint32_t gradient, std::uint32_t& sum) {
     sum = sum_of_words<Bits>(sum, gradient);
-    cell_[n] = cell;
+    tap_[n] = tap;
     if constexpr (sizeof(Bits) == 4) {
       gradient_[n] = as_bits(0.0F + as_float(gradient));
     } else {
-      gradient_[n] = (gradient & nonzero_masks(gradient)) << (cell % 2 * 16);
+      gradient_[n] = (gradient & nonzero_masks(gradient)) << (tap % 2 * 16);
     }
   }
   STASH_DEVICE void row_of_squares(unsigned y, std::uint32_t (&words)[band_words<Bits>]) const {
     STASH_UNROLL
     for (unsigned n = 0; n < 2; ++n) {
       if constexpr (sizeof(Bits) == 4) {
-        words[2 * n] = cell_[n] == 2 * y ? gradient_[n] : 0;
-        words[2 * n + 1] = cell_[n] == 2 * y + 1 ? gradient_[n] : 0;
+        words[2 * n] = tap_[n] == 2 * y ? gradient_[n] : 0;
+        words[2 * n + 1] = tap_[n] == 2 * y + 1 ? gradient_[n] : 0;
       } else {
-        words[n] = cell_[n] / 2 == y ? gradient_[n] : 0;
+        words[n] = tap_[n] / 2 == y ? gradient_[n] : 0;
       }
     }
   }
 
  private:
-  std::uint32_t cell_[2] = {band_blocked, band_blocked};
+  std::uint32_t tap_[2] = {band_blocked, band_blocked};
   std::uint32_t gradient_[2] = {};  ///< of 16 bits in the place of its column
 };
 
@@ -223,16 +223,16 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
     };
     const auto windows_of = [&](std::int32_t row, std::uint32_t number) {
       square_windows windows;
-      std::uint32_t cell[3];
+      std::uint32_t tap[3];
       STASH_UNROLL
       for (unsigned n = 0; n < 3; ++n) {
-        cell[n] = band_blocked;
+        tap[n] = band_blocked;
         if (row >= rows_of_window[n]) continue;
-        cell[n] = bytes[maps.first_byte + number + n];
+        tap[n] = bytes[maps.first_byte + number + n];
         windows.gradient[n] = float_of<Bits>(gradients[maps.first_dy + number + n], job.type);
       }
-      windows.earlier = cell[0] | cell[1] << 16;
-      windows.later = cell[1] | cell[2] << 16;
+      windows.earlier = tap[0] | tap[1] << 16;
+      windows.later = tap[1] | tap[2] << 16;
       return windows;
     };
     square_windows above;
@@ -311,21 +311,21 @@ template <class Bits, unsigned Kernel, unsigned Stride, class Source>
 STASH_KERNEL(band_threads, tuning::band_blocks)
 pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
-  constexpr bool searched = std::is_same_v<Source, searched_winners>, around = Stride == 1;
+  constexpr bool searched = std::is_same_v<Source, searched_argmaxes>, around = Stride == 1;
   constexpr band_pieces pieces = backward_band<Stride>;
   STASH_SHARED(vector16, gradients, pieces.read);
   STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits));
   // Rows of squares may also begin before the stretch.
   constexpr unsigned before = around ? 0 : slack_pieces;
-  // Where x was, when winners have been found in it.
+  // Where x was, when argmaxes have been found in it.
   STASH_SHARED(vector16, made, before + (searched ? pieces.searched : pieces.made) + slack_pieces);
   STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
   auto* const values = reinterpret_cast<Bits*>(made + before);
   const band_stretch stretch(grid, job.columns.by_in, job.rows.by_in);
-  const auto cells = band_cells::of<Kernel, Stride>(job, grid, stretch);
-  const band_windows& windows = cells.windows;
+  const auto taps = band_taps::of<Kernel, Stride>(job, grid, stretch);
+  const band_windows& windows = taps.windows;
   const shared_band in_band =
-      shared_band::of<Bits>(cells.needed - 1, static_cast<std::uint32_t>(cells.behind - cells.needed) + 1);
+      shared_band::of<Bits>(taps.needed - 1, static_cast<std::uint32_t>(taps.behind - taps.needed) + 1);
   bool careful = false, corrupt = false;
   if constexpr (searched) {
     using search_type = band_search<Bits, Kernel, Stride>;
@@ -334,23 +334,23 @@ pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source,
       careful = is_nan_sum<Bits>(of_x.load<Bits, pieces.searched>(source.x, grid.values, made));
       in_band.load<Bits, pieces.read>(dy, grid.read_values, gradients);
       sync_block();
-      find_band_cells<search_type>(job, grid.search, source.relu, cells, made, of_x,
-                                   reinterpret_cast<std::uint8_t*>(bytes));
+      find_band_taps<search_type>(job, grid.search, source.relu, taps, made, of_x,
+                                  reinterpret_cast<std::uint8_t*>(bytes));
     }
   } else {
-    corrupt = load_band_cells<Bits, square_cell_bits<Kernel>>(job, source, cells, bytes);
+    corrupt = load_band_taps<Bits, square_tap_bits<Kernel>>(job, source, taps, bytes);
     in_band.load<Bits, pieces.read>(dy, grid.read_values, gradients);
   }
   sync_block();
   const std::int64_t plane = static_cast<std::int64_t>(stretch.plane) * job.rows.out * job.columns.out;
-  const band_maps maps{gradients, bytes, in_band.place_of<Bits>(plane), cells.place_of(plane)};
+  const band_maps maps{gradients, bytes, in_band.place_of<Bits>(plane), taps.place_of(plane)};
   if constexpr (!searched) {
     corrupt =
-        any_band_cell_outside<Kernel>(job, cells, reinterpret_cast<const std::uint8_t*>(bytes)) || corrupt;
+        any_band_tap_outside<Kernel>(job, taps, reinterpret_cast<const std::uint8_t*>(bytes)) || corrupt;
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
   if constexpr (around) {
-    // There a cell outside of x would be one of another row or plane.
+    // There a tap outside of x would be one of another row or plane.
     careful = careful || corrupt;
     careful = gather_around<Bits>(job, grid, stretch, maps, values) || careful;
   } else {

@@ -11,12 +11,12 @@
 
 namespace stash::kernels {
 
-/// A staged code: the cell, and whether the gradient passes.
+/// A staged code: the tap, and whether the gradient passes.
 inline constexpr std::uint32_t staged_pass = 16;
 template <class Bits>
-STASH_DEVICE std::uint8_t staged_code(const pool_job& job, float rank, std::uint32_t cell) {
+STASH_DEVICE std::uint8_t staged_code(const pool_job& job, float rank, std::uint32_t tap) {
   const bool pass = passes(element_of<Bits>(rank), job.type, job.nan_wins);
-  return static_cast<std::uint8_t>(cell + (pass ? staged_pass : 0U));
+  return static_cast<std::uint8_t>(tap + (pass ? staged_pass : 0U));
 }
 
 /// Eight codes of `Width` bits at group `group` of a plane, if it has that group.
@@ -35,12 +35,12 @@ inline constexpr std::uint32_t staged_padding = Width == 4 ? staged_pass : 0;
 /// Eight codes of a stretch, of windows with codes of `Width` bits.
 template <unsigned Width>
 STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t group, const vector8& staged) {
-  std::uint32_t cells[2];
+  std::uint32_t taps[2];
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i)
-    cells[i] = staged.word[i] & 0x0f0f0f0fU;
+    taps[i] = staged.word[i] & 0x0f0f0f0fU;
   if (planes.index.data != nullptr)
-    store_packed<Width>(planes.index, group, packed_codes<Width>(cells[0], cells[1]));
+    store_packed<Width>(planes.index, group, packed_codes<Width>(taps[0], taps[1]));
   if (planes.code.data == nullptr) return;
   std::uint32_t passing[2], chosen[2];
   STASH_UNROLL
@@ -48,7 +48,7 @@ STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t gr
     passing[i] = staged.word[i] / staged_pass & 0x01010101U;
     // All bits of the codes that pass.
     const std::uint32_t kept = passing[i] * no_gradient;
-    chosen[i] = Width == 4 ? cells[i] | (~kept & 0x0f0f0f0fU) : cells[i] & kept;
+    chosen[i] = Width == 4 ? taps[i] | (~kept & 0x0f0f0f0fU) : taps[i] & kept;
   }
   store_packed<Width>(planes.code, group, packed_codes<Width>(chosen[0], chosen[1]));
   if (planes.gradient.data != nullptr)
@@ -64,10 +64,10 @@ STASH_DEVICE void find_band_maxima_with_care(const pool_job& job, bool relu, con
     const auto o = place_in_map<1, std::int32_t>(job, stretch.first + at, job.depth.by_out, job.rows.by_out,
                                                  job.columns.by_out);
     maxima<1> one;
-    const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
-    if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
+    const std::uint32_t first_tap = find_maxima<Bits, 1>(job, x, 1, o, one);
+    if (relu) rectify_maxima<Bits, 1>(job, first_tap, one);
     values[at] = element_of<Bits>(one.rank[0]);
-    codes[at] = staged_code<Bits>(job, one.rank[0], one.cell[0]);
+    codes[at] = staged_code<Bits>(job, one.rank[0], one.tap[0]);
   }
 }
 
@@ -104,8 +104,8 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
               for (unsigned w = 0; w < band_words<Bits>; ++w) {
                 const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
                 found.value[w] &= kept;
-                found.cell[w] =
-                    select_bits(kept, found.cell[w] + found.number(staged_pass), search.first_cells(w));
+                found.tap[w] =
+                    select_bits(kept, found.tap[w] + found.number(staged_pass), search.first_taps(w));
               }
             }
             // A group of columns of which the stretch has a part.
@@ -117,12 +117,12 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
             for (unsigned i = 0; i < band_columns; ++i) {
               if (i >= columns) break;
               to[i] = element_of_words<Bits>(found.value, i);
-              to_codes[i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.cell, i));
+              to_codes[i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.tap, i));
             }
           });
     }
   }
-  constexpr unsigned width = square_cell_bits<Kernel>;
+  constexpr unsigned width = square_tap_bits<Kernel>;
   if (stretch.count < grid.block_values) {
     // What others have written there is behind their last value.
     sync_block();

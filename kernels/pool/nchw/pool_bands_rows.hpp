@@ -44,8 +44,8 @@ struct band_row {
         word[i] = funnel_right(whole[i], whole[i + 1], place % 2 * 16);
     }
   }
-  /// Cell `k` of a row of the windows in word `w`.
-  STASH_DEVICE std::uint32_t cell(unsigned w, unsigned k) const {
+  /// Tap `k` of a row of the windows in word `w`.
+  STASH_DEVICE std::uint32_t tap(unsigned w, unsigned k) const {
     if constexpr (sizeof(Bits) == 4) {
       return word[w * Stride + k];
     } else if constexpr (Stride == 1) {
@@ -91,17 +91,17 @@ struct band_place {
 /// Lets the elements of a word compete with those before them, unless there are none; they win where there
 /// are none before them.
 template <class Bits>
-STASH_DEVICE void compete_in_order(bool first, bool none, std::uint32_t word, std::uint32_t cell,
-                                   std::uint32_t& best, std::uint32_t& best_cell) {
+STASH_DEVICE void compete_in_order(bool first, bool none, std::uint32_t word, std::uint32_t tap,
+                                   std::uint32_t& best, std::uint32_t& best_tap) {
   if constexpr (sizeof(Bits) == 4) {
     const bool more = (as_float(word) > as_float(best) && !none) || first;
     best = more ? word : best;
-    best_cell = more ? cell : best_cell;
+    best_tap = more ? tap : best_tap;
   } else {
     const std::uint32_t more =
         (greater_masks(word, best) & (none ? 0 : 0xffffffffU)) | (first ? 0xffffffffU : 0);
     best = select_bits(more, word, best);
-    best_cell = select_bits(more, cell, best_cell);
+    best_tap = select_bits(more, tap, best_tap);
   }
 }
 

@@ -15,12 +15,12 @@ namespace stash::kernels {
 
 /// As many loads are in flight as with pairs.
 inline constexpr unsigned cube_steps = 2;
-/// Rows of a window's slices: two bits of a cell's number. The third one is the column.
+/// Rows of a window's slices: two bits of a tap's number. The third one is the column.
 inline constexpr unsigned cube_rows = 4;
 /// Codes of a step.
 template <class Bits>
 using cube_codes = std::conditional_t<sizeof(Bits) == 4, std::uint8_t, std::uint16_t>;
-/// The highest bit of each code: set in numbers that no cell has.
+/// The highest bit of each code: set in numbers that no tap has.
 inline constexpr std::uint32_t beyond_cubes = 0x8888;
 
 /// Where a thread's windows lie in x.
@@ -34,7 +34,7 @@ class cube_places : public stretch_places<Bits, cube_steps> {
     row_of_slice_ = static_cast<std::uint32_t>(take_digit(slice, job.rows.by_out));
   }
 
-  /// The first cell of a step. The other rows of its windows lie behind that.
+  /// The first tap of a step. The other rows of its windows lie behind that.
   template <class T>
   STASH_DEVICE T* in_x(T* x, unsigned step) const {
     std::uint32_t row = column_ + this->readable(step);
@@ -74,16 +74,16 @@ STASH_DEVICE cube_pieces load_cubes(const void* x, const cube_places<Bits>& plac
   return pieces;
 }
 
-/// What a search finds in a step: maxima, cells four bits each, and the same of those that pass, else
+/// What a search finds in a step: maxima, taps four bits each, and the same of those that pass, else
 /// no_gradient.
 struct cube_values {
   vector8 y;
-  std::uint32_t cells, codes;
+  std::uint32_t taps, codes;
 };
 
-/// Half a piece of a row's cells in one of the windows' columns.
+/// Half a piece of a row's taps in one of the windows' columns.
 template <class Bits>
-STASH_DEVICE std::uint32_t cells_of_column(const vector16& row, unsigned half, unsigned column) {
+STASH_DEVICE std::uint32_t taps_of_column(const vector16& row, unsigned half, unsigned column) {
   if constexpr (sizeof(Bits) == 4) {
     return row.word[2 * half + column];
   } else {
@@ -102,32 +102,32 @@ STASH_DEVICE std::uint32_t packed_numbers(const std::uint32_t (&words)[2]) {
 template <class Bits>
 STASH_DEVICE cube_values find_cubes(bool relu, const cube_pieces& pieces, std::uint32_t& noted) {
   cube_values found;
-  std::uint32_t cells[2], codes[2];
+  std::uint32_t taps[2], codes[2];
   STASH_UNROLL
   for (unsigned half = 0; half < 2; ++half) {
-    std::uint32_t best = 0, cell = 0;
+    std::uint32_t best = 0, tap = 0;
     STASH_UNROLL
     for (unsigned c = 0; c < 2 * cube_rows; ++c) {
-      const std::uint32_t candidate = cells_of_column<Bits>(pieces.row[c / 2], half, c % 2);
+      const std::uint32_t candidate = taps_of_column<Bits>(pieces.row[c / 2], half, c % 2);
       noted = sizeof(Bits) == 4 ? sum_of_words<Bits>(noted, candidate) : note_nan(noted, candidate);
       if (c == 0) {
         best = candidate;
       } else {
-        compete_words<Bits>(candidate, number_search<Bits>::number(c), best, cell);
+        compete_words<Bits>(candidate, number_search<Bits>::number(c), best, tap);
       }
     }
-    std::uint32_t code = cell;
+    std::uint32_t code = tap;
     if (relu) {
       const std::uint32_t kept = positive_masks<Bits>(best);
       best &= kept;
-      cell &= kept;
-      code = select_bits(kept, cell, number_search<Bits>::number(no_gradient));
+      tap &= kept;
+      code = select_bits(kept, tap, number_search<Bits>::number(no_gradient));
     }
     found.y.word[half] = best;
-    cells[half] = cell;
+    taps[half] = tap;
     codes[half] = code;
   }
-  found.cells = packed_numbers<Bits>(cells);
+  found.taps = packed_numbers<Bits>(taps);
   found.codes = packed_numbers<Bits>(codes);
   return found;
 }
@@ -144,14 +144,14 @@ STASH_DEVICE cube_values find_cubes_with_care(const pool_job& job, bool relu, co
                                   : pieces.row[3];
     STASH_UNROLL
     for (unsigned column = 0; column < 2; ++column) {
-      const lanes<Bits, windows> cells = cells_in_pairs<Bits>(row, column);
+      const lanes<Bits, windows> taps = taps_in_pairs<Bits>(row, column);
       STASH_UNROLL
       for (unsigned i = 0; i < windows && r + column == 0; ++i) {
-        best.rank[i] = rank_of(cells.value[i]);
-        best.cell[i] = 0;
+        best.rank[i] = rank_of(taps.value[i]);
+        best.tap[i] = 0;
       }
       // The first one meets itself, which changes nothing.
-      compete(job, cells, 2 * r + column, best);
+      compete(job, taps, 2 * r + column, best);
     }
   }
   if (relu) rectify_maxima<Bits>(job, 0, best);
@@ -161,8 +161,8 @@ STASH_DEVICE cube_values find_cubes_with_care(const pool_job& job, bool relu, co
     const Bits value = element_of<Bits>(best.rank[i]);
     const bool kept = !relu || passes(value, job.type, job.nan_wins);
     found.y.word[i / per_word] |= static_cast<std::uint32_t>(value) << (8 * sizeof(Bits) * (i % per_word));
-    found.cells |= best.cell[i] << (4 * i);
-    found.codes |= (kept ? best.cell[i] : no_gradient) << (4 * i);
+    found.taps |= best.tap[i] << (4 * i);
+    found.codes |= (kept ? best.tap[i] : no_gradient) << (4 * i);
   }
   return found;
 }
@@ -203,19 +203,19 @@ pool_forward_cubes(pool_job job, bool relu, const void* x, void* y, pool_planes 
       *reinterpret_cast<cube_codes<Bits>*>(plane.data + byte) =
           static_cast<cube_codes<Bits>>(exists ? codes : 0);
     };
-    store(planes.index, found[step].cells);
+    store(planes.index, found[step].taps);
     store(planes.code, found[step].codes);
   }
   if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
 }
 
-/// Codes of all steps; those whose gradient does not pass are beyond the cells. Whether one is corrupt.
+/// Codes of all steps; those whose gradient does not pass are beyond the taps. Whether one is corrupt.
 template <class Bits>
-STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_winners& from,
+STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_argmaxes& from,
                                   const cube_places<Bits>& places, std::uint32_t (&codes)[cube_steps]) {
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
-    codes[step] = *reinterpret_cast<const cube_codes<Bits>*>(from.cells + places.number(step) / 2);
+    codes[step] = *reinterpret_cast<const cube_codes<Bits>*>(from.taps + places.number(step) / 2);
   const std::uint32_t passes = passing_of_steps<Bits>(job, from, places);
   bool corrupt = false;
   STASH_UNROLL
@@ -227,13 +227,13 @@ STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_winners& fr
     passing = (passing | passing << 3) << 3 & beyond_cubes;
     // All four bits of no_gradient are set.
     if (from.passing == pass_source::code) passing &= ~(c & c << 1 & c << 2 & c << 3);
-    corrupt = corrupt || (c & beyond_cubes & (from.cell_needs_pass ? passing : ~0U)) != 0;
+    corrupt = corrupt || (c & beyond_cubes & (from.tap_needs_pass ? passing : ~0U)) != 0;
     codes[step] |= ~passing & beyond_cubes;
   }
   return corrupt;
 }
 template <class Bits>
-STASH_DEVICE bool load_cube_codes(const pool_job& job, const searched_winners& from,
+STASH_DEVICE bool load_cube_codes(const pool_job& job, const searched_argmaxes& from,
                                   const cube_places<Bits>& places, std::uint32_t (&codes)[cube_steps]) {
   cube_values found[cube_steps];
   find_all_cubes<Bits>(job, from.relu, from.x, places, found);
@@ -252,8 +252,8 @@ STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& d
     const std::uint32_t share = arriving(type, dy.word[i], std::uint32_t{});
     const std::uint32_t code = codes >> (4 * i) & 15;
     STASH_UNROLL
-    for (unsigned cell = 0; cell < 2 * cube_rows; ++cell)
-      out.row[cell / 2].word[2 * i + cell % 2] = code == cell ? share : 0;
+    for (unsigned tap = 0; tap < 2 * cube_rows; ++tap)
+      out.row[tap / 2].word[2 * i + tap % 2] = code == tap ? share : 0;
   }
   return out;
 }
@@ -263,7 +263,7 @@ STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& d
   STASH_UNROLL
   for (unsigned i = 0; i < 4; ++i) {
     const std::uint32_t shares = arriving(type, dy.word[i / 2], std::uint16_t{});
-    // Bytes of a code: its column, row and slice, and whether it is beyond the cells.
+    // Bytes of a code: its column, row and slice, and whether it is beyond the taps.
     const std::uint32_t signs = spread_signs(codes >> (4 * i));
     const std::uint32_t column = signs_of_bytes<0x8888>(signs), row = signs_of_bytes<0x9999>(signs);
     const std::uint32_t slice = signs_of_bytes<0xaaaa>(signs), beyond = signs_of_bytes<0xbbbb>(signs);
@@ -298,7 +298,7 @@ pool_backward_cubes(pool_job job, const void* dy, Source source, void* dx) {
     for (unsigned r = 0; r < cube_rows; ++r)
       store_vector(reinterpret_cast<vector16*>(to + places.behind(r)), out.row[r]);
   }
-  if constexpr (std::is_same_v<Source, encoded_winners>) {
+  if constexpr (std::is_same_v<Source, encoded_argmaxes>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
 }

@@ -79,26 +79,26 @@ class pair_places : public stretch_places<Bits, pair_steps> {
     x_ = 2 * this->first() + row * static_cast<std::uint64_t>(job.columns.in);
   }
 
-  /// The first upper cell of a step.
+  /// The first upper tap of a step.
   template <class T>
   STASH_DEVICE T* in_x(T* x, unsigned step) const {
     const std::uint32_t at = this->readable(step);
     const std::uint32_t row = small_quotient(column_ + at, job_.columns.by_out);
     return x + x_ + (2 * at + row * static_cast<std::uint32_t>(job_.columns.in));
   }
-  /// The other cells lie so far behind.
+  /// The other taps lie so far behind.
   STASH_DEVICE std::uint64_t row() const { return static_cast<std::uint64_t>(job_.columns.in); }
 
  private:
   const pool_job& job_;
-  std::uint64_t x_;       ///< the block's first cell
+  std::uint64_t x_;       ///< the block's first tap
   std::uint32_t column_;  ///< of its first window
 };
 
-/// Of each step a byte: cells of its windows, two bits each; the same of those that pass, else 0; and whether
+/// Of each step a byte: taps of its windows, two bits each; the same of those that pass, else 0; and whether
 /// they pass, a bit each.
 struct pair_codes {
-  std::uint32_t cells = 0, codes = 0, pass = 0;
+  std::uint32_t taps = 0, codes = 0, pass = 0;
 };
 
 /// A piece of an upper row, and the one below.
@@ -112,11 +112,11 @@ STASH_DEVICE piece_pair load_pair(const void* x, const pair_places<Bits>& places
           load_once(reinterpret_cast<const vector16*>(from + places.row()))};
 }
 
-// In a window's rows the right cell wins if it is above the left one, and then the lower row's winner if it
+// In a window's rows the right tap wins if it is above the left one, and then the lower row's argmax if it
 // is above the upper one's: so the first of equals wins.
 
 /// A search among numbers, which notes NaN as number_search does. With a ReLU, windows that do not pass have
-/// their first cell, +0.
+/// their first tap, +0.
 template <class Bits>
 struct pair_search;
 
@@ -124,7 +124,7 @@ template <>
 struct pair_search<std::uint32_t> {
   const bool relu;
   float noted = 0;
-  std::uint32_t cells = 0, pass = 0;
+  std::uint32_t taps = 0, pass = 0;
 
   /// Maxima of a step.
   STASH_DEVICE vector8 see(const piece_pair& p, unsigned step) {
@@ -136,23 +136,23 @@ struct pair_search<std::uint32_t> {
       const float lower_right = as_float(p.lower.word[2 * i + 1]);
       for (const float value : {upper, upper_right, lower, lower_right})
         noted = value * value + noted;
-      std::uint32_t cell = upper_right > upper ? 1 : 0;
-      const std::uint32_t lower_cell = lower_right > lower ? 3 : 2;
+      std::uint32_t tap = upper_right > upper ? 1 : 0;
+      const std::uint32_t lower_tap = lower_right > lower ? 3 : 2;
       upper = upper_right > upper ? upper_right : upper;
       lower = lower_right > lower ? lower_right : lower;
-      cell = lower > upper ? lower_cell : cell;
+      tap = lower > upper ? lower_tap : tap;
       float best = lower > upper ? lower : upper;
       const bool kept = !relu || best > 0;
       best = kept ? best : 0;
-      cell = kept ? cell : 0;
+      tap = kept ? tap : 0;
       y.word[i] = as_bits(best);
-      cells |= cell << (8 * step + 2 * i);
+      taps |= tap << (8 * step + 2 * i);
       pass |= (kept ? 1U : 0U) << (8 * step + i);
     }
     return y;
   }
   STASH_DEVICE bool needs_care() const { return noted != noted; }
-  STASH_DEVICE pair_codes found() const { return {cells, cells, pass}; }
+  STASH_DEVICE pair_codes found() const { return {taps, taps, pass}; }
 };
 
 template <>
@@ -160,7 +160,7 @@ struct pair_search<std::uint16_t> {
   const bool relu;
   std::uint32_t noted = 0;
   // Codes of two steps: of even windows in the lower half, of odd ones in the upper half.
-  std::uint32_t cells[2] = {}, pass[2] = {};
+  std::uint32_t taps[2] = {}, pass[2] = {};
 
   STASH_DEVICE vector8 see(const piece_pair& p, unsigned step) {
     vector8 y;
@@ -192,7 +192,7 @@ struct pair_search<std::uint16_t> {
       }
       y.word[i] = best;
       // Columns are even bits, rows odd ones.
-      cells[step / 2] |= select_bits(0x55555555U, beside, below) & 0x000c0003U << (8 * (step % 2) + 4 * i);
+      taps[step / 2] |= select_bits(0x55555555U, beside, below) & 0x000c0003U << (8 * (step % 2) + 4 * i);
     }
     return y;
   }
@@ -201,22 +201,22 @@ struct pair_search<std::uint16_t> {
     const auto joined = [](const std::uint32_t(&halves)[2]) {
       return pick_bytes(halves[0], halves[1], 0x5410) | pick_bytes(halves[0], halves[1], 0x7632);
     };
-    const std::uint32_t all = joined(cells);
+    const std::uint32_t all = joined(taps);
     return {all, all, relu ? joined(pass) : 0x0f0f0f0fU};
   }
 };
 
-/// Cells of a row's piece in one of the windows' columns.
+/// Taps of a row's piece in one of the windows' columns.
 template <class Bits>
-STASH_DEVICE lanes<Bits, pair_windows<Bits>> cells_in_pairs(const vector16& row, unsigned column) {
+STASH_DEVICE lanes<Bits, pair_windows<Bits>> taps_in_pairs(const vector16& row, unsigned column) {
   constexpr unsigned per_word = 4 / sizeof(Bits);
-  lanes<Bits, pair_windows<Bits>> cells;
+  lanes<Bits, pair_windows<Bits>> taps;
   STASH_UNROLL
   for (unsigned i = 0; i < pair_windows<Bits>; ++i) {
     const unsigned e = 2 * i + column;
-    cells.value[i] = static_cast<Bits>(row.word[e / per_word] >> (8 * sizeof(Bits) * (e % per_word)));
+    taps.value[i] = static_cast<Bits>(row.word[e / per_word] >> (8 * sizeof(Bits) * (e % per_word)));
   }
-  return cells;
+  return taps;
 }
 
 /// Maxima of a step by a search that knows every rule; it leaves the step's codes in place of others.
@@ -225,15 +225,15 @@ STASH_DEVICE vector8 find_with_care(const pool_job& job, bool relu, const piece_
                                     pair_codes& codes) {
   constexpr unsigned windows = pair_windows<Bits>, per_word = 4 / sizeof(Bits);
   maxima<windows> best;
-  const lanes<Bits, windows> first = cells_in_pairs<Bits>(p.upper, 0);
+  const lanes<Bits, windows> first = taps_in_pairs<Bits>(p.upper, 0);
   STASH_UNROLL
   for (unsigned i = 0; i < windows; ++i) {
     best.rank[i] = rank_of(first.value[i]);
-    best.cell[i] = 0;
+    best.tap[i] = 0;
   }
-  compete(job, cells_in_pairs<Bits>(p.upper, 1), 1, best);
-  compete(job, cells_in_pairs<Bits>(p.lower, 0), 2, best);
-  compete(job, cells_in_pairs<Bits>(p.lower, 1), 3, best);
+  compete(job, taps_in_pairs<Bits>(p.upper, 1), 1, best);
+  compete(job, taps_in_pairs<Bits>(p.lower, 0), 2, best);
+  compete(job, taps_in_pairs<Bits>(p.lower, 1), 3, best);
   if (relu) rectify_maxima<Bits>(job, 0, best);
   pair_codes found;
   vector8 y = {};
@@ -242,14 +242,14 @@ STASH_DEVICE vector8 find_with_care(const pool_job& job, bool relu, const piece_
     const Bits value = element_of<Bits>(best.rank[i]);
     const bool kept = !relu || passes(value, job.type, job.nan_wins);
     y.word[i / per_word] |= static_cast<std::uint32_t>(value) << (8 * sizeof(Bits) * (i % per_word));
-    found.cells |= best.cell[i] << (2 * i);
-    found.codes |= (kept ? best.cell[i] : 0) << (2 * i);
+    found.taps |= best.tap[i] << (2 * i);
+    found.codes |= (kept ? best.tap[i] : 0) << (2 * i);
     found.pass |= (kept ? 1U : 0U) << i;
   }
   const auto replace = [step](std::uint32_t& word, std::uint32_t byte) {
     word = (word & ~(0xffU << (8 * step))) | byte << (8 * step);
   };
-  replace(codes.cells, found.cells);
+  replace(codes.taps, found.taps);
   replace(codes.codes, found.codes);
   replace(codes.pass, found.pass);
   return y;
@@ -321,7 +321,7 @@ pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes 
           *reinterpret_cast<vector8*>(places.in_y(static_cast<Bits*>(y), step)) = maxima;
       });
   const std::uint32_t existing = places.existing();
-  store_pair_codes<Bits, 2>(planes.index, codes.cells & existing);
+  store_pair_codes<Bits, 2>(planes.index, codes.taps & existing);
   store_pair_codes<Bits, 2>(planes.code, codes.codes & existing);
   store_pair_codes<Bits, 1>(planes.gradient, codes.pass & existing);
   if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
@@ -329,7 +329,7 @@ pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes 
 
 /// Of each step a byte: whether the gradients of its windows pass, by anything but their codes.
 template <class Bits, unsigned Steps>
-STASH_DEVICE std::uint32_t passing_of_steps(const pool_job& job, const encoded_winners& from,
+STASH_DEVICE std::uint32_t passing_of_steps(const pool_job& job, const encoded_argmaxes& from,
                                             const stretch_places<Bits, Steps>& places) {
   if (from.passing == pass_source::always) return 0xffffffffU;
   std::uint32_t pass = 0;
@@ -350,23 +350,23 @@ STASH_DEVICE std::uint32_t passing_of_steps(const pool_job& job, const encoded_w
   return pass;
 }
 
-/// A code of two bits is a cell, whatever it is.
+/// A code of two bits is a tap, whatever it is.
 template <class Bits>
-STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const encoded_winners& from,
+STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const encoded_argmaxes& from,
                                         const pair_places<Bits>& places) {
   constexpr unsigned windows = pair_windows<Bits>;
   pair_codes codes;
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step) {
     const std::uint64_t first = places.number(step);
-    const std::uint32_t cells = from.cells[first / 4] >> (first % 4 * 2) & ((1U << (2 * windows)) - 1);
-    codes.cells |= cells << (8 * step);
+    const std::uint32_t taps = from.taps[first / 4] >> (first % 4 * 2) & ((1U << (2 * windows)) - 1);
+    codes.taps |= taps << (8 * step);
   }
   codes.pass = passing_of_steps<Bits>(job, from, places);
   return codes;
 }
 template <class Bits>
-STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const searched_winners& from,
+STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const searched_argmaxes& from,
                                         const pair_places<Bits>& places) {
   return find_pair_maxima<Bits>(job, from.relu, from.x, places, [](unsigned, const vector8&) {});
 }
@@ -376,23 +376,23 @@ STASH_DEVICE std::uint32_t spread_signs(std::uint32_t bits) {
   return (bits & 0xf) * 0x10204080U;
 }
 
-/// What gradients of a step become in x, if their lowest bits of `cells` and `pass` say so.
-STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t cells,
+/// What gradients of a step become in x, if their lowest bits of `taps` and `pass` say so.
+STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t taps,
                                      std::uint32_t pass, std::uint32_t) {
   piece_pair out;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     const bool passes_on = (pass >> i & 1) != 0;
     const std::uint32_t share = passes_on ? arriving(type, dy.word[i], std::uint32_t{}) : 0;
-    const std::uint32_t cell = cells >> (2 * i) & 3;
-    out.upper.word[2 * i] = cell == 0 ? share : 0;
-    out.upper.word[2 * i + 1] = cell == 1 ? share : 0;
-    out.lower.word[2 * i] = cell == 2 ? share : 0;
-    out.lower.word[2 * i + 1] = cell == 3 ? share : 0;
+    const std::uint32_t tap = taps >> (2 * i) & 3;
+    out.upper.word[2 * i] = tap == 0 ? share : 0;
+    out.upper.word[2 * i + 1] = tap == 1 ? share : 0;
+    out.lower.word[2 * i] = tap == 2 ? share : 0;
+    out.lower.word[2 * i + 1] = tap == 3 ? share : 0;
   }
   return out;
 }
-STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t cells,
+STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t taps,
                                      std::uint32_t pass, std::uint16_t) {
   const std::uint32_t passing = spread_signs(pass);
   piece_pair out;
@@ -401,7 +401,7 @@ STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy
     std::uint32_t share = arriving(type, dy.word[i], std::uint16_t{});
     share &= i == 0 ? sign_masks_of_lower(passing) : sign_masks_of_upper(passing);
     // Bytes of a window: its column, its row.
-    const std::uint32_t signs = spread_signs(cells >> (4 * i));
+    const std::uint32_t signs = spread_signs(taps >> (4 * i));
     const auto spread = [&](std::uint32_t both, std::uint32_t column, std::uint32_t row, unsigned word) {
       const std::uint32_t beside = both & (column ^ 0x0000ffffU);
       out.upper.word[word] = beside & ~row;
@@ -428,7 +428,7 @@ pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step) {
     const piece_pair out =
-        spread_pairs(job.type, gradients[step], codes.cells >> (8 * step), codes.pass >> (8 * step), Bits{});
+        spread_pairs(job.type, gradients[step], codes.taps >> (8 * step), codes.pass >> (8 * step), Bits{});
     if (!places.exists(step)) continue;
     Bits* const to = places.in_x(static_cast<Bits*>(dx), step);
     store_vector(reinterpret_cast<vector16*>(to), out.upper);

@@ -48,7 +48,7 @@ STASH_DEVICE std::uint32_t piece_unit() {
 }
 
 /// What `Windows` windows have of a row of x: those that begin in a piece, or one more, which comes before
-/// them without padding and behind them with it. f32: a column in a word. 16 bits: two; first cells lie in
+/// them without padding and behind them with it. f32: a column in a word. 16 bits: two; first taps lie in
 /// the low halves without padding, with it in the high ones.
 template <class Bits, unsigned Pad, unsigned Windows>
 struct window_columns {
@@ -80,8 +80,8 @@ struct window_columns {
     }
   }
 
-  /// Cell `k` of the row of window `w`, of 16 bits those of windows 2 w and 2 w + 1.
-  STASH_DEVICE std::uint32_t cell(unsigned w, unsigned k) const {
+  /// Tap `k` of the row of window `w`, of 16 bits those of windows 2 w and 2 w + 1.
+  STASH_DEVICE std::uint32_t tap(unsigned w, unsigned k) const {
     if constexpr (sizeof(Bits) == 4) {
       return word[2 * w + k];
     } else {
@@ -107,43 +107,41 @@ struct window_columns {
 template <class Bits, unsigned Windows>
 struct piece_maxima {
   static constexpr unsigned words = sizeof(Bits) == 4 ? Windows : (Windows + 1) / 2;
-  std::uint32_t value[words], cell[words];
+  std::uint32_t value[words], tap[words];
 
   /// The same number for all windows of a word.
-  STASH_DEVICE static std::uint32_t number(std::uint32_t cell) {
-    return sizeof(Bits) == 4 ? cell : both(cell);
-  }
+  STASH_DEVICE static std::uint32_t number(std::uint32_t tap) { return sizeof(Bits) == 4 ? tap : both(tap); }
   STASH_DEVICE void see(unsigned w, std::uint32_t candidate, std::uint32_t numbers) {
-    compete_words<Bits>(candidate, numbers, value[w], cell[w]);
+    compete_words<Bits>(candidate, numbers, value[w], tap[w]);
   }
-  /// Cells in four bits each.
+  /// Taps in four bits each.
   STASH_DEVICE std::uint32_t codes() const {
     if constexpr (sizeof(Bits) == 4) {
       std::uint32_t all = 0;
       STASH_UNROLL
       for (unsigned w = 0; w < words; ++w)
-        all |= cell[w] << (4 * w);
+        all |= tap[w] << (4 * w);
       return all;
     } else if constexpr (words == 4) {
-      const std::uint32_t first = cell[0] | cell[1] << 8, last = cell[2] | cell[3] << 8;
+      const std::uint32_t first = tap[0] | tap[1] << 8, last = tap[2] | tap[3] << 8;
       return pick_bytes(first, last, 0x5410) | pick_bytes(first, last, 0x7632) << 4;
     } else {
-      const std::uint32_t bytes = cell[0] | cell[1] << 8;
+      const std::uint32_t bytes = tap[0] | tap[1] << 8;
       const std::uint32_t four = (bytes | bytes >> 12) & 0xffff;
       if constexpr (words == 2) return four;
-      return four | cell[words - 1] << 16;
+      return four | tap[words - 1] << 16;
     }
   }
 };
 
-/// The maxima of rows of windows, of which the first one begins in row `top`, and their first cells in x.
+/// The maxima of rows of windows, of which the first one begins in row `top`, and their first taps in x.
 /// Before x lies a row at most.
 template <class Bits, unsigned Pad, unsigned Windows, unsigned Rows>
 struct piece_search {
   static constexpr unsigned rows = 2 * Rows + 1;
   using row_maxima = piece_maxima<Bits, Windows>;
   row_maxima found[Rows];
-  std::uint32_t first_row[Rows];  ///< the first cell in x, but for padding on the left
+  std::uint32_t first_row[Rows];  ///< the first tap in x, but for padding on the left
   std::uint32_t padded;           ///< 1 if the first window begins before x
   bool numbers;  ///< without NaN, and for bf16 without numbers that are NaN of f16; else nothing is found
 
@@ -176,12 +174,12 @@ struct piece_search {
       found[r + 1] = last;
       STASH_UNROLL
       for (unsigned w = 0; w < row_maxima::words; ++w)
-        found[r + 1].cell[w] -= row_maxima::number(6 - first);
+        found[r + 1].tap[w] -= row_maxima::number(6 - first);
     }
   }
 
-  /// The first cell in x of the windows in a word of a row.
-  STASH_DEVICE std::uint32_t first_cells(unsigned r, unsigned w) const {
+  /// The first tap in x of the windows in a word of a row.
+  STASH_DEVICE std::uint32_t first_taps(unsigned r, unsigned w) const {
     return numbers_from(first_row[r], w);
   }
 
@@ -205,24 +203,24 @@ struct piece_search {
     }
     numbers = !is_nan_sum<Bits>(sums);
   }
-  /// Maxima among the cells of a row, of which the first one in x has this number.
+  /// Maxima among the taps of a row, of which the first one in x has this number.
   STASH_DEVICE piece_maxima<Bits, Windows> of_row(const window_columns<Bits, Pad, Windows>& columns,
                                                   std::uint32_t number) const {
     piece_maxima<Bits, Windows> best;
     STASH_UNROLL
     for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w) {
-      best.value[w] = columns.cell(w, 0);
-      best.cell[w] = numbers_from(number, w);
+      best.value[w] = columns.tap(w, 0);
+      best.tap[w] = numbers_from(number, w);
       STASH_UNROLL
       for (unsigned k = 1; k < 3; ++k)
-        best.see(w, columns.cell(w, k), piece_maxima<Bits, Windows>::number(number + k));
+        best.see(w, columns.tap(w, k), piece_maxima<Bits, Windows>::number(number + k));
     }
     return best;
   }
   STASH_DEVICE static void add(piece_maxima<Bits, Windows>& best, const piece_maxima<Bits, Windows>& row) {
     STASH_UNROLL
     for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w)
-      best.see(w, row.value[w], row.cell[w]);
+      best.see(w, row.value[w], row.tap[w]);
   }
 };
 

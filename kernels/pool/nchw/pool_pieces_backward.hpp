@@ -2,8 +2,8 @@
 #pragma once
 /// \file
 /// Backward max pooling of pieces (pool_pieces.hpp). A thread's rows begin with the first row of windows, so
-/// which cells of a window its elements are is known when this is compiled. Codes lie in words, of four bits
-/// each, in the order of windows; winners in x are found for every window that the thread needs.
+/// which taps of a window its elements are is known when this is compiled. Codes lie in words, of four bits
+/// each, in the order of windows; argmaxes in x are found for every window that the thread needs.
 
 #include <cstdint>
 #include <type_traits>
@@ -94,20 +94,20 @@ struct piece_gradients {
 
 /// Codes of a row of windows, as they are in memory.
 template <class Bits, unsigned Pad>
-STASH_DEVICE std::uint32_t load_row_codes(const std::uint8_t* cells, std::int32_t beside) {
+STASH_DEVICE std::uint32_t load_row_codes(const std::uint8_t* taps, std::int32_t beside) {
   std::uint32_t begin;
   if constexpr (piece_windows<Bits> == 2) {
-    begin = *cells;
+    begin = *taps;
   } else {
-    begin = *reinterpret_cast<const std::uint16_t*>(cells);
+    begin = *reinterpret_cast<const std::uint16_t*>(taps);
   }
   // Two codes in a byte: the one before is in its upper half, the one behind in its lower half.
-  const std::uint32_t pair = cells[beside >> 1];
+  const std::uint32_t pair = taps[beside >> 1];
   return in_order<Bits, Pad, 4>(begin, Pad == 0 ? pair >> 4 : pair & 0xf);
 }
 
-/// Winners whose gradients pass by a plane.
-struct plane_winners : encoded_winners {};
+/// Argmaxes whose gradients pass by a plane.
+struct plane_argmaxes : encoded_argmaxes {};
 
 /// Bits of a row of windows from a plane, in their order.
 template <class Bits, unsigned Pad>
@@ -120,20 +120,20 @@ STASH_DEVICE std::uint32_t bits_of_windows(const std::uint8_t* plane, std::uint6
 /// Without padding the last window of a row reaches out of x by a column, with it the first one does.
 template <class Bits, unsigned Pad>
 inline constexpr unsigned outermost_window = Pad == 0 ? piece_windows<Bits> : 0;
-/// The cells that it does not have in x, a bit each, if it is one of a piece's windows.
+/// The taps that it does not have in x, a bit each, if it is one of a piece's windows.
 template <unsigned Pad>
-STASH_DEVICE std::uint32_t cells_outside(const row_piece& place) {
+STASH_DEVICE std::uint32_t taps_outside(const row_piece& place) {
   constexpr std::uint32_t column = 0x49;
   return Pad == 0 ? (place.right ? 0 : column << 2) : place.left ? 0 : column;
 }
 
-/// Whether one of the codes of windows that exist is no cell of any window, or of the outermost one.
+/// Whether one of the codes of windows that exist is no tap of any window, or of the outermost one.
 template <class Bits, unsigned Pad>
-STASH_DEVICE bool beyond_cells(pass_source passing, const row_piece& place, std::uint32_t codes) {
+STASH_DEVICE bool beyond_taps(pass_source passing, const row_piece& place, std::uint32_t codes) {
   const std::uint32_t outermost = codes >> 4 * outermost_window<Bits, Pad> & 0xf;
-  return any_beyond_cells(codes, passing) || (cells_outside<Pad>(place) >> outermost & 1) != 0;
+  return any_beyond_taps(codes, passing) || (taps_outside<Pad>(place) >> outermost & 1) != 0;
 }
-/// Whether a code of a row names no cell of its window in x.
+/// Whether a code of a row names no tap of its window in x.
 template <class Bits, unsigned Pad>
 STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const row_piece& place,
                               std::int32_t top, std::uint32_t there, std::uint32_t codes) {
@@ -147,29 +147,29 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const ro
   std::uint32_t wrong = 0;
   STASH_UNROLL
   for (unsigned c = 0; c < covering_piece<Bits>; ++c) {
-    const std::uint32_t outside = c == outermost_window<Bits, Pad> ? cells_outside<Pad>(place) : 0;
+    const std::uint32_t outside = c == outermost_window<Bits, Pad> ? taps_outside<Pad>(place) : 0;
     wrong |= ~((legal & ~outside) | none) >> (codes >> 4 * c & 0xf) & there >> 4 * c;
   }
   return (wrong & 1) != 0;
 }
 
-/// Codes of rows of windows; 15, which is no cell, where there is no window or the gradient does not pass.
+/// Codes of rows of windows; 15, which is no tap, where there is no window or the gradient does not pass.
 /// False if they have to be looked for in another way.
 template <class Bits, unsigned Pad, unsigned Count, class Source>
 STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid&, const Source& source,
                                 const covering_rows<Count>& rows, const row_piece& place,
                                 std::uint32_t (&codes)[Count]) {
-  const std::uint8_t* const cells = source.cells + rows.plane / 2;
+  const std::uint8_t* const taps = source.taps + rows.plane / 2;
   std::uint32_t known[Count];  // codes of windows that exist
   STASH_UNROLL
   for (unsigned r = 0; r < Count; ++r)
-    known[r] = load_row_codes<Bits, Pad>(cells + rows.at[r] / 2, rows.beside) & rows.there[r];
+    known[r] = load_row_codes<Bits, Pad>(taps + rows.at[r] / 2, rows.beside) & rows.there[r];
   // The thread of a window's first row looks for codes that none takes. There is no row before the first
   // thread's: padding is a row at most.
   bool suspect = rows.top[1] < 0 || rows.top[Count - 1] + 3 > static_cast<std::int32_t>(job.rows.in);
   STASH_UNROLL
   for (unsigned r = 1; r < Count; ++r)
-    suspect = suspect || beyond_cells<Bits, Pad>(source.passing, place, known[r]);
+    suspect = suspect || beyond_taps<Bits, Pad>(source.passing, place, known[r]);
   if (suspect) {
     bool corrupt = false;
     STASH_UNROLL
@@ -182,13 +182,13 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid&, const So
   STASH_UNROLL
   for (unsigned r = 0; r < Count; ++r) {
     codes[r] = known[r] | ~rows.there[r];
-    if constexpr (std::is_same_v<Source, plane_winners>)
+    if constexpr (std::is_same_v<Source, plane_argmaxes>)
       codes[r] |= ~four_times(bits_of_windows<Bits, Pad>(source.plane, rows.plane + rows.at[r], rows.beside));
   }
   return true;
 }
 template <class Bits, unsigned Pad, unsigned Count>
-STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const searched_winners& source,
+STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const searched_argmaxes& source,
                                 const covering_rows<Count>& rows, const row_piece& place,
                                 std::uint32_t (&codes)[Count]) {
   constexpr unsigned count = covering_piece<Bits>;
@@ -200,7 +200,7 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, con
     if (source.relu) {
       STASH_UNROLL
       for (unsigned w = 0; w < piece_maxima<Bits, count>::words; ++w)
-        found.cell[w] = select_bits(positive_masks<Bits>(found.value[w]), found.cell[w], found.number(15));
+        found.tap[w] = select_bits(positive_masks<Bits>(found.value[w]), found.tap[w], found.number(15));
     }
     codes[r] = found.codes() | ~rows.there[r];
   }
@@ -222,8 +222,8 @@ STASH_DEVICE vector16 piece_of_sums(const float (&sums)[piece_elements<Bits>], c
 /// Where windows are found again, registers hold rows of x.
 template <class Source>
 inline constexpr unsigned pool_blocks_of_pieces =
-    std::is_base_of_v<encoded_winners, Source> ? tuning::pool_blocks_of_pieces
-                                               : tuning::pool_blocks_of_searched_pieces;
+    std::is_base_of_v<encoded_argmaxes, Source> ? tuning::pool_blocks_of_pieces
+                                                : tuning::pool_blocks_of_searched_pieces;
 /// Rows of a thread, in pairs.
 inline constexpr unsigned piece_pairs = 2;
 
@@ -266,7 +266,7 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
         // Unsigned: a row or a column that there is not is above all others.
         const unsigned ky = p + 2 - 2 * r;
         if (ky >= 3) continue;
-        // The last cells first: theirs are the windows that come first.
+        // The last taps first: theirs are the windows that come first.
         STASH_UNROLL
         for (unsigned back = 0; back < 3; ++back) {
           const unsigned kx = 2 - back;

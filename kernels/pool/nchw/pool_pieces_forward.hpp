@@ -30,18 +30,18 @@ template <class Bits, unsigned Windows>
 STASH_DEVICE void pool_piece_with_care(const pool_job& job, bool relu, const void* x, void* y,
                                        const pool_planes& planes, map_place<std::int32_t> o,
                                        std::uint64_t first) {
-  std::uint32_t cells = 0, chosen = 0;
+  std::uint32_t taps = 0, chosen = 0;
   STASH_NO_UNROLL
   for (unsigned i = 0; i < Windows; ++i, ++o.x) {
     maxima<1> one;
-    const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, 1, o, one);
-    if (relu) rectify_maxima<Bits, 1>(job, first_cell, one);
+    const std::uint32_t first_tap = find_maxima<Bits, 1>(job, x, 1, o, one);
+    if (relu) rectify_maxima<Bits, 1>(job, first_tap, one);
     const Bits value = element_of<Bits>(one.rank[0]);
     static_cast<Bits*>(y)[first + i] = value;
-    cells |= one.cell[0] << (4 * i);
-    chosen |= (passes(value, job.type, job.nan_wins) ? one.cell[0] : no_gradient) << (4 * i);
+    taps |= one.tap[0] << (4 * i);
+    chosen |= (passes(value, job.type, job.nan_wins) ? one.tap[0] : no_gradient) << (4 * i);
   }
-  store_piece_codes<Windows>(planes.index, first, cells);
+  store_piece_codes<Windows>(planes.index, first, taps);
   store_piece_codes<Windows>(planes.code, first, chosen);
 }
 
@@ -86,8 +86,8 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
         for (unsigned w = 0; w < 2; ++w) {
           const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
           found.value[w] &= kept;
-          found.cell[w] = select_bits(kept, found.cell[w], search.first_cells(r, w));
-          chosen.cell[w] = select_bits(kept, found.cell[w], found.number(no_gradient));
+          found.tap[w] = select_bits(kept, found.tap[w], search.first_taps(r, w));
+          chosen.tap[w] = select_bits(kept, found.tap[w], found.number(no_gradient));
         }
       }
       const std::uint64_t at = first + r * length;

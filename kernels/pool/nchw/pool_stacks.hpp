@@ -3,7 +3,7 @@
 /// \file
 /// Pooling with windows of 3 x 3 one apart where channels come first and rows of x are whole 16-byte pieces,
 /// with a column of y for each of x: a thread goes down a stack, a piece of each row of x or y, and makes two
-/// rows at a time. Maxima of a row's three cells are found once and serve three rows of windows. What
+/// rows at a time. Maxima of a row's three taps are found once and serve three rows of windows. What
 /// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
 /// pool_bands.hpp takes other rows.
 
@@ -91,8 +91,8 @@ struct stack_columns {
     }
   }
 
-  /// Cell `k` of the row of window `w`, of 16 bits those of windows 2 w and 2 w + 1.
-  STASH_DEVICE std::uint32_t cell(unsigned w, unsigned k) const {
+  /// Tap `k` of the row of window `w`, of 16 bits those of windows 2 w and 2 w + 1.
+  STASH_DEVICE std::uint32_t tap(unsigned w, unsigned k) const {
     if constexpr (sizeof(Bits) == 4) {
       return word[w + k];
     } else if constexpr (wider) {
@@ -143,7 +143,7 @@ class stack_search {
       last_[r] = of_row(first[r]);
   }
 
-  /// Finds the windows whose first rows are `top` and the next. To the numbers of their cells `hidden` is
+  /// Finds the windows whose first rows are `top` and the next. To the numbers of their taps `hidden` is
   /// added.
   STASH_DEVICE void find(std::int32_t top, const std::uint32_t (&hidden)[2], row_maxima (&found)[2]) {
     const row_maxima next[2] = {of_row(ahead_[0]), of_row(ahead_[1])};
@@ -157,20 +157,20 @@ class stack_search {
       // Two rows are the last ones of a window and the first ones of the one below it.
       row_maxima& lower = found[1];
       lower.value[w] = last_[1].value[w];
-      lower.cell[w] = last_[1].cell[w] + (second - of_window(w));
-      lower.see(w, next[0].value[w], next[0].cell[w] + (row_maxima::number(3) - of_window(w)));
+      lower.tap[w] = last_[1].tap[w] + (second - of_window(w));
+      lower.see(w, next[0].value[w], next[0].tap[w] + (row_maxima::number(3) - of_window(w)));
       found[0].value[w] = last_[0].value[w];
-      found[0].cell[w] = last_[0].cell[w] + (first - of_window(w));
-      found[0].see(w, lower.value[w], lower.cell[w] + (row_maxima::number(3) + hidden[0]));
-      lower.cell[w] += hidden[1];
-      lower.see(w, next[1].value[w], next[1].cell[w] + (row_maxima::number(6) + hidden[1] - of_window(w)));
+      found[0].tap[w] = last_[0].tap[w] + (first - of_window(w));
+      found[0].see(w, lower.value[w], lower.tap[w] + (row_maxima::number(3) + hidden[0]));
+      lower.tap[w] += hidden[1];
+      lower.see(w, next[1].value[w], next[1].tap[w] + (row_maxima::number(6) + hidden[1] - of_window(w)));
     }
     last_[0] = next[0];
     last_[1] = next[1];
   }
 
-  /// The first cells in x of the windows in word `w`, whose first row is `top`.
-  STASH_DEVICE std::uint32_t first_cells(std::int32_t top, unsigned w) const {
+  /// The first taps in x of the windows in word `w`, whose first row is `top`.
+  STASH_DEVICE std::uint32_t first_taps(std::int32_t top, unsigned w) const {
     return number_of_first_row(top) + (w == 0 && !left_ ? 1 : 0);
   }
 
@@ -186,7 +186,7 @@ class stack_search {
   std::int32_t rows_;
   bool left_;
   columns ahead_[2];
-  row_maxima last_[2];          ///< of rows, whose cells are numbers of columns
+  row_maxima last_[2];          ///< of rows, whose taps are numbers of columns
   std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
 
   // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
@@ -194,7 +194,7 @@ class stack_search {
   // behind it is never above it, whatever its number.
 
   STASH_DEVICE std::int32_t row_at(std::int32_t number) const { return nearest_in(number, rows_); }
-  /// The number of the first cell in x of windows that begin in row `top`, for all of a word.
+  /// The number of the first tap in x of windows that begin in row `top`, for all of a word.
   STASH_DEVICE static std::uint32_t number_of_first_row(std::int32_t top) {
     return row_maxima::number(top < 0 ? static_cast<std::uint32_t>(-3 * top) : 0);
   }
@@ -216,21 +216,21 @@ class stack_search {
       for (unsigned w = 0; w < Windows; w += 2) {
         // Two columns are the last ones of a window and the first ones of the next.
         best.value[w + 1] = row.word[w + 1];
-        best.cell[w + 1] = number(w + 1);
+        best.tap[w + 1] = number(w + 1);
         best.see(w + 1, row.word[w + 2], number(w + 2));
         best.value[w] = row.word[w];
-        best.cell[w] = number(w);
-        best.see(w, best.value[w + 1], best.cell[w + 1]);
+        best.tap[w] = number(w);
+        best.see(w, best.value[w + 1], best.tap[w + 1]);
         best.see(w + 1, row.word[w + 3], number(w + 3));
       }
     } else {
       STASH_UNROLL
       for (unsigned w = 0; w < row_maxima::words; ++w) {
-        best.value[w] = row.cell(w, 0);
-        best.cell[w] = w == 0 ? padded << (columns::wider ? 16 : 0) : 0;
+        best.value[w] = row.tap(w, 0);
+        best.tap[w] = w == 0 ? padded << (columns::wider ? 16 : 0) : 0;
         STASH_UNROLL
         for (unsigned k = 1; k < 3; ++k)
-          best.see(w, row.cell(w, k), row_maxima::number(k));
+          best.see(w, row.tap(w, k), row_maxima::number(k));
       }
     }
     return best;

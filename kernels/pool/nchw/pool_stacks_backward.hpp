@@ -45,23 +45,23 @@ struct stack_gradients {
   }
 };
 
-/// Cells that a row of windows chose, of two windows in a word, one in each half: `aligned` ones from a
-/// thread's first column on, the others from the window before it. `Columns`: of dx. `Unit`: cell 1 of both.
+/// Taps that a row of windows chose, of two windows in a word, one in each half: `aligned` ones from a
+/// thread's first column on, the others from the window before it. `Columns`: of dx. `Unit`: tap 1 of both.
 template <unsigned Columns, std::uint32_t Unit>
 struct stack_choices {
   static constexpr unsigned pairs = Columns / 2;
   std::uint32_t word[pairs + 1], aligned[pairs];
 
-  /// Adds gradients to the row of dx that has cells `ky` of the windows.
+  /// Adds gradients to the row of dx that has taps `ky` of the windows.
   STASH_DEVICE void add(unsigned ky, const float (&gradient)[Columns + 2], float (&sums)[Columns]) const {
-    // The last cells first: theirs are the windows that come first.
+    // The last taps first: theirs are the windows that come first.
     STASH_UNROLL
     for (unsigned back = 0; back < 3; ++back) {
-      const std::uint32_t cell = ky * 3 + 2 - back;
+      const std::uint32_t tap = ky * 3 + 2 - back;
       STASH_UNROLL
       for (unsigned i = 0; i < pairs; ++i) {
         add_if_equal(sums[2 * i], sums[2 * i + 1], gradient[2 * i + back], gradient[2 * i + back + 1],
-                     back == 1 ? aligned[i] : word[i + back / 2], cell * Unit);
+                     back == 1 ? aligned[i] : word[i + back / 2], tap * Unit);
       }
     }
   }
@@ -77,11 +77,11 @@ STASH_DEVICE bool row_exists(const pool_job& job, std::int32_t top) {
 inline constexpr std::int32_t rows_before_stack = 2;
 static_assert(tuning::long_strip_rows <= 32);
 
-/// Cells of the first window of a piece, and of the last one, that are not in x, a bit each.
-STASH_DEVICE std::uint32_t cells_left_of(const row_piece& place) {
+/// Taps of the first window of a piece, and of the last one, that are not in x, a bit each.
+STASH_DEVICE std::uint32_t taps_left_of(const row_piece& place) {
   return place.left ? 0 : 0x49;
 }
-STASH_DEVICE std::uint32_t cells_right_of(const row_piece& place) {
+STASH_DEVICE std::uint32_t taps_right_of(const row_piece& place) {
   return place.right ? 0 : 0x49 << 2;
 }
 
@@ -89,14 +89,14 @@ STASH_DEVICE std::uint32_t cells_right_of(const row_piece& place) {
 template <class Bits>
 using stack_word = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::uint32_t>;
 
-/// Winners of two rows of windows after the other two, from x.
+/// Argmaxes of two rows of windows after the other two, from x.
 template <class Bits, class Source>
-class stack_winners {
+class stack_argmaxes {
  public:
   using choices = stack_choices<piece_elements<Bits>, 0x10001>;
 
-  STASH_DEVICE stack_winners(const pool_job& job, const stack_grid& grid, const searched_winners& source,
-                             const row_piece& place, std::int32_t top, std::int32_t end)
+  STASH_DEVICE stack_argmaxes(const pool_job& job, const stack_grid& grid, const searched_argmaxes& source,
+                              const row_piece& place, std::int32_t top, std::int32_t end)
       : job_(job), place_(place), relu_(source.relu), search_(job, grid, source.x, place, top, end + 2) {}
 
   /// Goes on to the windows whose first rows are `top` and the next.
@@ -108,18 +108,18 @@ class stack_winners {
       if (relu_) {
         STASH_UNROLL
         for (unsigned w = 0; w < search::row_maxima::words; ++w)
-          found[r].cell[w] = select_bits(positive_masks<Bits>(found[r].value[w]), found[r].cell[w], hidden);
+          found[r].tap[w] = select_bits(positive_masks<Bits>(found[r].value[w]), found[r].tap[w], hidden);
       }
       STASH_UNROLL
       for (unsigned i = 0; i < pairs + 1; ++i) {
         if constexpr (sizeof(Bits) == 4) {
-          cells_[r][i] = pick_bytes(found[r].cell[2 * i], found[r].cell[2 * i + 1], 0x5410);
+          taps_[r][i] = pick_bytes(found[r].tap[2 * i], found[r].tap[2 * i + 1], 0x5410);
         } else {
-          cells_[r][i] = found[r].cell[i];
+          taps_[r][i] = found[r].tap[i];
         }
       }
-      cells_[r][0] |= place_.left ? 0 : both(16) & 0xffff;
-      cells_[r][pairs] |= place_.right ? 0 : both(16) & 0xffff0000U;
+      taps_[r][0] |= place_.left ? 0 : both(16) & 0xffff;
+      taps_[r][pairs] |= place_.right ? 0 : both(16) & 0xffff0000U;
     }
   }
   /// Those of the first or of the second row.
@@ -127,7 +127,7 @@ class stack_winners {
     choices of;
     STASH_UNROLL
     for (unsigned i = 0; i < pairs + 1; ++i)
-      of.word[i] = cells_[r][i];
+      of.word[i] = taps_[r][i];
     STASH_UNROLL
     for (unsigned i = 0; i < pairs; ++i)
       of.aligned[i] = pick_bytes(of.word[i], of.word[i + 1], 0x5432);
@@ -140,31 +140,31 @@ class stack_winners {
  private:
   using search = stack_search<Bits, covering_stack<Bits>>;
   static constexpr unsigned pairs = choices::pairs;
-  static constexpr std::uint32_t hidden = sizeof(Bits) == 4 ? 16 : both(16);  ///< what is no cell's number
+  static constexpr std::uint32_t hidden = sizeof(Bits) == 4 ? 16 : both(16);  ///< what is no tap's number
   const pool_job& job_;
   const row_piece& place_;
   bool relu_;
   search search_;
-  std::uint32_t cells_[2][pairs + 1];
+  std::uint32_t taps_[2][pairs + 1];
 };
 
 /// The same from codes.
 template <class Bits>
-class stack_winners<Bits, encoded_winners> {
+class stack_argmaxes<Bits, encoded_argmaxes> {
  public:
   using choices = stack_choices<piece_elements<Bits>, 0x100001>;
 
-  STASH_DEVICE stack_winners(const pool_job& job, const stack_grid& grid, const encoded_winners& source,
-                             const row_piece& place, std::int32_t top, std::int32_t end)
+  STASH_DEVICE stack_argmaxes(const pool_job& job, const stack_grid& grid, const encoded_argmaxes& source,
+                              const row_piece& place, std::int32_t top, std::int32_t end)
       : job_(job),
         source_(source),
         place_(place),
         end_(end),
-        cells_(anew(source.cells + (std::uint64_t{place.plane} * grid.y_plane +
-                                    static_cast<std::uint32_t>(place.piece) * length) /
-                                       2)) {
-    outside_left_ = cells_left_of(place);
-    outside_right_ = cells_right_of(place);
+        taps_(anew(source.taps + (std::uint64_t{place.plane} * grid.y_plane +
+                                  static_cast<std::uint32_t>(place.piece) * length) /
+                                     2)) {
+    outside_left_ = taps_left_of(place);
+    outside_right_ = taps_right_of(place);
     load_ahead(top, 0);
     load_ahead(top + 1, 1);
   }
@@ -186,11 +186,11 @@ class stack_winners<Bits, encoded_winners> {
   };
 
   const pool_job& job_;
-  const encoded_winners& source_;
+  const encoded_argmaxes& source_;
   const row_piece& place_;
   std::int32_t end_;
-  const std::uint8_t* cells_;  ///< codes of the piece's windows in the first row of its plane
-  std::uint32_t outside_left_, outside_right_;  ///< cells not in x of the outermost windows
+  const std::uint8_t* taps_;  ///< codes of the piece's windows in the first row of its plane
+  std::uint32_t outside_left_, outside_right_;  ///< taps not in x of the outermost windows
   row_codes ahead_[2];
   std::uint32_t suspects_ = 0;  ///< pairs of rows of windows whose codes are to be looked at, a bit each
 
@@ -199,7 +199,7 @@ class stack_winners<Bits, encoded_winners> {
     const std::int32_t row =
         nearest_in((top < end_ ? top : end_ - 1) + static_cast<std::int32_t>(job_.rows.pad),
                    static_cast<std::int32_t>(job_.rows.out));
-    return row_below(cells_, row, static_cast<std::uint32_t>(job_.columns.out) / 2);
+    return row_below(taps_, row, static_cast<std::uint32_t>(job_.columns.out) / 2);
   }
   STASH_DEVICE void load_ahead(std::int32_t top, unsigned r) {
     const std::uint8_t* const at = codes_at(top);
@@ -216,7 +216,7 @@ class stack_winners<Bits, encoded_winners> {
     const std::uint32_t outermost =
         outside_left_ >> (piece & 0xf) | outside_right_ >> (piece >> 4 * (length - 1));
     const bool suspect = top < 0 || top + 3 > static_cast<std::int32_t>(job_.rows.in) ||
-                         (outermost & 1) != 0 || any_beyond_cells(piece, source_.passing);
+                         (outermost & 1) != 0 || any_beyond_taps(piece, source_.passing);
     suspects_ |= suspect && there && (top >= place_.row || place_.row == 0)
                      ? 1U << (top - place_.row + rows_before_stack) / 2
                      : 0;
@@ -260,16 +260,16 @@ STASH_DEVICE void gather_stack(const pool_job& job, const stack_grid& grid, cons
 }
 
 /// Looks at codes in pairs of rows of windows whose bit is set, the lowest one the first before the stack:
-/// whether one names no cell of its window in x. This is apart from the rest so that nothing is held for it.
+/// whether one names no tap of its window in x. This is apart from the rest so that nothing is held for it.
 template <class Bits>
-STASH_DEVICE void report_corrupt(const pool_job& job, const stack_grid& grid, const encoded_winners& source,
+STASH_DEVICE void report_corrupt(const pool_job& job, const stack_grid& grid, const encoded_argmaxes& source,
                                  std::uint32_t unit, std::uint32_t suspects) {
   constexpr unsigned length = piece_elements<Bits>;
   const row_piece place = place_of_stack(grid, unit);
   const std::uint8_t* const first =
-      source.cells +
+      source.taps +
       (std::uint64_t{place.plane} * grid.y_plane + static_cast<std::uint32_t>(place.piece) * length) / 2;
-  const std::uint32_t left = cells_left_of(place), right = cells_right_of(place);
+  const std::uint32_t left = taps_left_of(place), right = taps_right_of(place);
   const std::uint32_t none = source.passing == pass_source::code ? 1U << no_gradient : 0;
   std::uint32_t all = 1;
   STASH_NO_UNROLL
@@ -277,7 +277,7 @@ STASH_DEVICE void report_corrupt(const pool_job& job, const stack_grid& grid, co
     const std::int32_t top = place.row - rows_before_stack + k;
     const bool looks = row_exists(job, top) && (top >= place.row || place.row == 0);
     if (!looks || (suspects >> k / 2 & 1) == 0) continue;
-    std::uint32_t rows = 0;  // cells that are in x, but for columns
+    std::uint32_t rows = 0;  // taps that are in x, but for columns
     STASH_UNROLL
     for (unsigned ky = 0; ky < 3; ++ky) {
       const std::int32_t row = top + static_cast<std::int32_t>(ky);
@@ -295,7 +295,7 @@ STASH_DEVICE void report_corrupt(const pool_job& job, const stack_grid& grid, co
   if (all == 0) atomic_or(&source.report->status, status_corrupt);
 }
 template <class Bits>
-STASH_DEVICE void report_corrupt(const pool_job&, const stack_grid&, const searched_winners&, std::uint32_t,
+STASH_DEVICE void report_corrupt(const pool_job&, const stack_grid&, const searched_argmaxes&, std::uint32_t,
                                  std::uint32_t) {}
 
 /// pool_backward() for windows of 3 x 3 one apart, a column of padding before x. Grid: threads for all stacks
@@ -305,7 +305,7 @@ STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
 pool_backward_stacks(pool_job job, stack_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
   constexpr unsigned length = piece_elements<Bits>;
-  using winners_type = stack_winners<Bits, Source>;
+  using argmaxes_type = stack_argmaxes<Bits, Source>;
   const std::uint32_t unit = piece_unit();
   if (unit >= grid.units) return;
   const row_piece place = place_of_stack(grid, unit);
@@ -323,21 +323,21 @@ pool_backward_stacks(pool_job job, stack_grid grid, const void* dy, Source sourc
   std::int32_t top = place.row - 2;
   load_ahead(top, 0);
   load_ahead(top + 1, 1);
-  winners_type winners(job, grid, source, place, top, end);
+  argmaxes_type argmaxes(job, grid, source, place, top, end);
   Bits* const to = anew(static_cast<Bits*>(dx) + std::uint64_t{place.plane} * grid.x_plane +
                         static_cast<std::uint32_t>(place.piece) * length);
   float open[2][length] = {};  // rows of dx that the windows so far have not completed
   std::uint32_t careful = 0;   // rows that need more than sums, a bit each: number % 32
   STASH_NO_UNROLL
   for (; top < end; top += 2) {
-    winners.find(top);
+    argmaxes.find(top);
     STASH_UNROLL
     for (unsigned r = 0; r < 2; ++r) {
       const std::int32_t own = top + static_cast<std::int32_t>(r);
       float gradient[covering_stack<Bits>];
       ahead[r].to_f32s(job.type, gradient);
       load_ahead(own + 2, r);
-      const auto chosen = winners.chosen(top, r);
+      const auto chosen = argmaxes.chosen(top, r);
       chosen.add(0, gradient, open[r]);
       chosen.add(1, gradient, open[1 - r]);
       const vector16 row = piece_of_sums<Bits>(open[r], job.type);
@@ -351,14 +351,14 @@ pool_backward_stacks(pool_job job, stack_grid grid, const void* dy, Source sourc
         open[r][i] = 0;
       chosen.add(2, gradient, open[r]);
       const bool inside = own >= place.row && own < end;
-      const bool numbers = !is_nan_sum<Bits>(sum) && !winners.needs_care(r);
+      const bool numbers = !is_nan_sum<Bits>(sum) && !argmaxes.needs_care(r);
       careful |= inside && !numbers ? 1U << own % 32 : 0;
       if (inside && numbers) {
         store_vector(reinterpret_cast<vector16*>(row_below(to, own, row_bytes)), row);
       }
     }
   }
-  if (winners.suspects() != 0) report_corrupt<Bits>(job, grid, source, anew(unit), winners.suspects());
+  if (argmaxes.suspects() != 0) report_corrupt<Bits>(job, grid, source, anew(unit), argmaxes.suspects());
   if (careful != 0) gather_stack<Bits>(job, grid, dy, source, dx, anew(unit), careful);
 }
 

@@ -75,8 +75,8 @@ pool_forward_stacks(pool_job job, stack_grid grid, bool relu, const void* x, voi
         for (unsigned w = 0; w < 4; ++w) {
           const std::uint32_t kept = positive_masks<Bits>(found[r].value[w]);
           found[r].value[w] &= kept;
-          found[r].cell[w] = select_bits(kept, found[r].cell[w], search.first_cells(own - pad, w));
-          chosen.cell[w] = select_bits(kept, found[r].cell[w], chosen.number(no_gradient));
+          found[r].tap[w] = select_bits(kept, found[r].tap[w], search.first_taps(own - pad, w));
+          chosen.tap[w] = select_bits(kept, found[r].tap[w], chosen.number(no_gradient));
         }
       }
       const std::uint64_t at = first + wide_product(static_cast<std::uint32_t>(own), width);

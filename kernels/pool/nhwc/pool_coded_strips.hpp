@@ -27,11 +27,11 @@ template <class Bits>
 class coded_rows {
  public:
   STASH_DEVICE coded_rows(const pool_job& job, const strip_grid& grid, const void* dy,
-                          const encoded_winners& source, const strip_place& place)
+                          const encoded_argmaxes& source, const strip_place& place)
       : rows_(static_cast<std::int32_t>(job.rows.out)),
         pad_(static_cast<std::int32_t>(job.rows.pad)),
         y_(static_cast<const vector16*>(dy), grid.y, job.rows.out, place),
-        cells_(reinterpret_cast<const code_piece<Bits>*>(source.cells), grid.x, job.rows.out, place) {
+        taps_(reinterpret_cast<const code_piece<Bits>*>(source.taps), grid.x, job.rows.out, place) {
     const auto before = static_cast<std::int32_t>(windows_before<1>);
     STASH_UNROLL
     for (unsigned w = 0; w < coded_windows; ++w) {
@@ -40,7 +40,7 @@ class coded_rows {
       const std::int32_t at = nearest_in(column, static_cast<std::int32_t>(job.columns.out));
       hidden_[w] = at == column ? 0 : 0xffffffffU;
       in_y_[w] = y_.in_row(at);
-      in_cells_[w] = cells_.in_row(at);
+      in_taps_[w] = taps_.in_row(at);
     }
   }
 
@@ -48,15 +48,15 @@ class coded_rows {
   STASH_DEVICE void load(std::int32_t top, unsigned w) {
     const std::int32_t row = nearest_in(top + pad_, rows_);
     gradients[w] = *y_.at(row, in_y_[w]);
-    codes[w] = *cells_.at(row, in_cells_[w]);
+    codes[w] = *taps_.at(row, in_taps_[w]);
   }
-  /// The codes where the plane says that gradients do not pass are 15, which is no cell.
-  STASH_DEVICE std::uint32_t passing(const encoded_winners& source, std::int32_t top, unsigned w,
-                                     std::uint32_t cells) const {
+  /// The codes where the plane says that gradients do not pass are 15, which is no tap.
+  STASH_DEVICE std::uint32_t passing(const encoded_argmaxes& source, std::int32_t top, unsigned w,
+                                     std::uint32_t taps) const {
     const auto* const at =
-        reinterpret_cast<const std::uint8_t*>(cells_.at(nearest_in(top + pad_, rows_), in_cells_[w]));
-    const auto value = static_cast<std::uint64_t>(at - source.cells) * 2;
-    return cells | ~four_times(source.plane[value / 8] >> value % 8 & 0xffU);
+        reinterpret_cast<const std::uint8_t*>(taps_.at(nearest_in(top + pad_, rows_), in_taps_[w]));
+    const auto value = static_cast<std::uint64_t>(at - source.taps) * 2;
+    return taps | ~four_times(source.plane[value / 8] >> value % 8 & 0xffU);
   }
   /// All bits if there is no such window.
   STASH_DEVICE std::uint32_t hidden(std::int32_t top, unsigned w) const {
@@ -70,11 +70,11 @@ class coded_rows {
  private:
   std::int32_t rows_, pad_;
   strip_pieces<const vector16> y_;
-  strip_pieces<const code_piece<Bits>> cells_;
-  std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_cells_[coded_windows];
+  strip_pieces<const code_piece<Bits>> taps_;
+  std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_taps_[coded_windows];
 };
 
-/// pool_backward() for windows of 3 x 3 one apart, where gradients pass by a cell's code or a plane. Grid:
+/// pool_backward() for windows of 3 x 3 one apart, where gradients pass by a tap's code or a plane. Grid:
 /// threads for all pieces of all strips.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
@@ -106,7 +106,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
     windows.load(top, w);
   float sums[kernel][columns][length] = {};  // of rows of dx, one after the other
   std::uint32_t careful = 0;                 // rows that need more than sums, a bit each
-  std::uint32_t corrupt = 0;                 // not zero if a code is no cell
+  std::uint32_t corrupt = 0;                 // not zero if a code is no tap
   STASH_NO_UNROLL
   for (; top < rows.end; top += static_cast<std::int32_t>(kernel)) {
     STASH_UNROLL
@@ -120,7 +120,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
           sums[(r + 2) % kernel][p][i] = 0;
       }
       const std::uint32_t rows_outside =
-          own < 0 || own + 3 > in_rows ? cells_of_rows(places_outside(own, in_rows)) : 0;
+          own < 0 || own + 3 > in_rows ? taps_of_rows(places_outside(own, in_rows)) : 0;
       STASH_UNROLL
       for (unsigned w = 0; w < coded_windows; ++w) {
         float gradient[length];
@@ -130,11 +130,11 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
         const std::uint32_t hidden = windows.hidden(own, w);
         // Windows that begin in other strips are looked at there, but for those before the map.
         if (w >= windows_before<1> || place.column == 0) {
-          const cell_table table(source.passing, rows_outside | cells_of_columns(outside >> (3 * w) & 7));
+          const tap_table table(source.passing, rows_outside | taps_of_columns(outside >> (3 * w) & 7));
           // Those of four channels count twice.
           corrupt |= table.any_outside(sizeof(Bits) == 4 ? both(codes) : codes) & ~hidden;
         }
-        if constexpr (std::is_same_v<Source, plane_winners>) codes = windows.passing(source, own, w, codes);
+        if constexpr (std::is_same_v<Source, plane_argmaxes>) codes = windows.passing(source, own, w, codes);
         codes |= hidden;
         STASH_UNROLL
         for (unsigned i = 0; i < length / 2; ++i) {

@@ -3,7 +3,7 @@
 /// \file
 /// Backward max pooling from codes where channels come last, for windows of 3 x 3 two apart. A thread has
 /// eight channels of a block of 2 x 2 pixels: it reads every window that covers one of them once, and which
-/// of a window's cells the pixels are is known when this is compiled. pool_coded_strips.hpp has windows one
+/// of a window's taps the pixels are is known when this is compiled. pool_coded_strips.hpp has windows one
 /// apart.
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace stash::kernels {
 
 /// How a map is cut into blocks of pixels. The first block of a column or row may begin before the map, so
-/// that every block begins with the first cell of a window.
+/// that every block begins with the first tap of a window.
 struct pixel_blocks {
   divisor rows, columns;  ///< of blocks
   std::int32_t first_row, first_column;
@@ -27,7 +27,7 @@ using pixel_windows = covering_windows<3, 2, 2>;
 /// Where a window lies along an axis.
 struct window_place {
   std::int32_t at;      ///< its number; inside the pooled map in any case
-  std::int32_t origin;  ///< of its first cell in x
+  std::int32_t origin;  ///< of its first tap in x
   bool there;           ///< whether there is such a window
 };
 
@@ -41,22 +41,22 @@ STASH_DEVICE window_place window_at(const window_axis& a, std::int32_t start, un
   return {at, number * stride - pad, at == number};
 }
 
-/// Whether one of eight codes is no cell of the window in x.
+/// Whether one of eight codes is no tap of the window in x.
 STASH_DEVICE bool any_illegal(const pool_job& job, const window_place& row, const window_place& column,
                               std::uint32_t codes, pass_source passing) {
   const auto outside = [](const window_axis& a, const window_place& w) {
     return places_outside(w.origin, static_cast<std::int32_t>(a.in));
   };
-  const cell_table table(
-      passing, cells_of_rows(outside(job.rows, row)) | cells_of_columns(outside(job.columns, column)));
+  const tap_table table(passing,
+                        taps_of_rows(outside(job.rows, row)) | taps_of_columns(outside(job.columns, column)));
   return table.any_outside(codes) != 0;
 }
 
-/// Whether any_illegal() has to look: the window reaches out of x, or a code is no cell of any window.
+/// Whether any_illegal() has to look: the window reaches out of x, or a code is no tap of any window.
 STASH_DEVICE bool may_be_illegal(const pool_job& job, const window_place& row, const window_place& column,
                                  std::uint32_t codes, pass_source passing) {
   return row.origin < 0 || column.origin < 0 || row.origin + 3 > job.rows.in ||
-         column.origin + 3 > job.columns.in || any_beyond_cells(codes, passing);
+         column.origin + 3 > job.columns.in || any_beyond_taps(codes, passing);
 }
 
 /// The pixel of a window in the pooled map.
@@ -74,17 +74,17 @@ struct loaded_windows {
   std::uint32_t codes[pixel_windows::columns];
 };
 
-/// The codes of a window; 15, which is no cell, where the plane says that the gradient does not pass.
+/// The codes of a window; 15, which is no tap, where the plane says that the gradient does not pass.
 /// `first`: the window's first value among all.
-STASH_DEVICE std::uint32_t passing_codes(const encoded_winners& source, std::uint64_t first,
+STASH_DEVICE std::uint32_t passing_codes(const encoded_argmaxes& source, std::uint64_t first,
                                          std::uint32_t codes) {
   return codes | ~four_times(source.plane[first / group_elements]);
 }
 
-/// pool_backward() of f32 for windows of 3 x 3 two apart, where gradients pass by a cell's code or a plane.
+/// pool_backward() of f32 for windows of 3 x 3 two apart, where gradients pass by a tap's code or a plane.
 /// Grid: threads for all blocks of pixels.
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
-pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_winners source, void* dx) {
+pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_argmaxes source, void* dx) {
   begin_kernel();
   using bits_type = std::uint32_t;
   constexpr unsigned width = group_elements, side = 2, stride = 2;
@@ -116,7 +116,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       for (unsigned v = 0; v < group_vectors<bits_type>; ++v)
         w.gradients[c][v] = reinterpret_cast<const vector16*>(from)[v];
       w.codes[c] =
-          reinterpret_cast<const std::uint32_t*>(source.cells)[first_value(w.row, w.column[c]) / width];
+          reinterpret_cast<const std::uint32_t*>(source.taps)[first_value(w.row, w.column[c]) / width];
     }
     return w;
   };
@@ -136,7 +136,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       floats_of_pieces<bits_type>(w.gradients[c], job.type, gradient);
       STASH_UNROLL
       for (unsigned p = 0; p < side * side; ++p) {
-        // Unsigned: a cell that the window does not have is above all others.
+        // Unsigned: a tap that the window does not have is above all others.
         const unsigned ky = p / side + pixel_windows::before * stride - r * stride;
         const unsigned kx = p % side + pixel_windows::before * stride - c * stride;
         if (ky < 3 && kx < 3) {
@@ -159,7 +159,7 @@ pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_
       const window_place y = window_at(job.rows, row, i / count);
       const window_place x = window_at(job.columns, column, i % count);
       const std::uint32_t codes =
-          reinterpret_cast<const std::uint32_t*>(source.cells)[first_value(y, x) / width];
+          reinterpret_cast<const std::uint32_t*>(source.taps)[first_value(y, x) / width];
       corrupt = corrupt || any_illegal(job, y, x, codes, source.passing);
     }
     if (corrupt) atomic_or(&source.report->status, status_corrupt);

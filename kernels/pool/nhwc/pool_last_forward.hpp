@@ -3,7 +3,7 @@
 /// \file
 /// Forward max pooling where channels come last, for windows that are small squares. A thread has a 16-byte
 /// piece of the channels of two windows, one above the other: all that it reads are whole pieces, those of
-/// its neighbours beside them. First it finds the maximum of each row of three or two cells, which both
+/// its neighbours beside them. First it finds the maximum of each row of three or two taps, which both
 /// windows may have, then that of the rows. 16-bit elements stay two to a word throughout.
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct pixel_pairs {
 /// Pixels of a thread.
 inline constexpr unsigned paired = 2;
 
-/// Cell `k` of those from `start` on, or the next one in x: it stands for one outside of x, and as the window
+/// Tap `k` of those from `start` on, or the next one in x: it stands for one outside of x, and as the window
 /// has it too, it is met twice, which changes nothing.
-STASH_DEVICE std::int32_t cell_inside(const window_axis& a, std::int32_t start, unsigned k) {
-  const auto cell = static_cast<std::int32_t>(k), last = static_cast<std::int32_t>(a.in) - 1 - start;
-  const std::int32_t low = cell < last ? cell : last;
+STASH_DEVICE std::int32_t tap_inside(const window_axis& a, std::int32_t start, unsigned k) {
+  const auto tap = static_cast<std::int32_t>(k), last = static_cast<std::int32_t>(a.in) - 1 - start;
+  const std::int32_t low = tap < last ? tap : last;
   return low > -start ? low : -start;
 }
 
@@ -43,26 +43,26 @@ STASH_DEVICE Piece* stepped(Piece* from, std::uint32_t count, std::uint32_t step
   return reinterpret_cast<Piece*>(reinterpret_cast<byte*>(from) + std::uint64_t{count} * step);
 }
 
-/// Elements whose numbers of cells share a word: where an element is half a word, a number is a byte.
+/// Elements whose numbers of taps share a word: where an element is half a word, a number is a byte.
 template <class Bits>
-inline constexpr unsigned cells_of_word = sizeof(Bits) == 4 ? 1 : 4;
+inline constexpr unsigned taps_of_word = sizeof(Bits) == 4 ? 1 : 4;
 
 /// The same number for all of those.
 template <class Bits>
-STASH_DEVICE std::uint32_t cell_word(std::int32_t cell) {
-  return static_cast<std::uint32_t>(cell) * (sizeof(Bits) == 4 ? 1U : 0x01010101U);
+STASH_DEVICE std::uint32_t tap_word(std::int32_t tap) {
+  return static_cast<std::uint32_t>(tap) * (sizeof(Bits) == 4 ? 1U : 0x01010101U);
 }
 
 /// Maxima of a piece, in words.
 template <class Bits>
 struct pixel_maxima {
-  static constexpr unsigned cell_words = piece_elements<Bits> / cells_of_word<Bits>;
-  std::uint32_t best[4], cells[cell_words];
+  static constexpr unsigned tap_words = piece_elements<Bits> / taps_of_word<Bits>;
+  std::uint32_t best[4], taps[tap_words];
 
-  /// Masks of numbers of cells, from those of the elements.
-  STASH_DEVICE static void masks_of_cells(const std::uint32_t (&of)[4], std::uint32_t (&masks)[cell_words]) {
+  /// Masks of numbers of taps, from those of the elements.
+  STASH_DEVICE static void masks_of_taps(const std::uint32_t (&of)[4], std::uint32_t (&masks)[tap_words]) {
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c) {
+    for (unsigned c = 0; c < tap_words; ++c) {
       if constexpr (sizeof(Bits) == 4) {
         masks[c] = of[c];
       } else {
@@ -71,24 +71,24 @@ struct pixel_maxima {
     }
   }
 
-  /// Lets elements compete, whose cells are `at`, and `first` more.
-  STASH_DEVICE void compete(const std::uint32_t (&words)[4], const std::uint32_t (&at)[cell_words],
+  /// Lets elements compete, whose taps are `at`, and `first` more.
+  STASH_DEVICE void compete(const std::uint32_t (&words)[4], const std::uint32_t (&at)[tap_words],
                             std::uint32_t first) {
     if constexpr (sizeof(Bits) == 4) {
       STASH_UNROLL
       for (unsigned w = 0; w < 4; ++w)
-        compete_words<Bits>(words[w], at[w] + first, best[w], cells[w]);
+        compete_words<Bits>(words[w], at[w] + first, best[w], taps[w]);
     } else {
-      std::uint32_t more[4], masks[cell_words];
+      std::uint32_t more[4], masks[tap_words];
       STASH_UNROLL
       for (unsigned w = 0; w < 4; ++w) {
         more[w] = greater_masks(words[w], best[w]);
         best[w] = select_bits(more[w], words[w], best[w]);
       }
-      masks_of_cells(more, masks);
+      masks_of_taps(more, masks);
       STASH_UNROLL
-      for (unsigned c = 0; c < cell_words; ++c)
-        cells[c] = select_bits(masks[c], at[c] + first, cells[c]);
+      for (unsigned c = 0; c < tap_words; ++c)
+        taps[c] = select_bits(masks[c], at[c] + first, taps[c]);
     }
   }
 };
@@ -96,7 +96,7 @@ struct pixel_maxima {
 /// Codes of `Width` bits, one behind the other, from the words that they are in. Of 16-bit elements two bits
 /// each, what is above them is anything.
 template <class Bits, unsigned Width>
-STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxima<Bits>::cell_words]) {
+STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxima<Bits>::tap_words]) {
   if constexpr (sizeof(Bits) == 4) {
     const std::uint32_t low = words[0] + (words[1] << Width), high = words[2] + (words[3] << Width);
     return low + (high << 2 * Width);
@@ -116,30 +116,30 @@ struct pixel_codes {
   std::uint32_t index = 0, code = 0, gradient = 0;
 };
 
-/// The codes of maxima that a ReLU may come before, whose cells it changes as it does the maxima.
+/// The codes of maxima that a ReLU may come before, whose taps it changes as it does the maxima.
 template <class Bits, unsigned Kernel>
-STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, std::uint32_t first_cell,
+STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, std::uint32_t first_tap,
                                         pixel_maxima<Bits>& m) {
-  constexpr unsigned bits = square_cell_bits<Kernel>, cell_words = pixel_maxima<Bits>::cell_words;
+  constexpr unsigned bits = square_tap_bits<Kernel>, tap_words = pixel_maxima<Bits>::tap_words;
   pixel_codes codes;
   if (relu) {
-    std::uint32_t positive[4], passing[cell_words], chosen[cell_words];
+    std::uint32_t positive[4], passing[tap_words], chosen[tap_words];
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w) {
       positive[w] = positive_masks<Bits>(m.best[w]);
       m.best[w] &= positive[w];
     }
-    m.masks_of_cells(positive, passing);
+    m.masks_of_taps(positive, passing);
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c) {
-      m.cells[c] = select_bits(passing[c], m.cells[c], first_cell);
-      chosen[c] = select_bits(passing[c], m.cells[c], bits == 4 ? cell_word<Bits>(no_gradient) : 0);
-      passing[c] &= cell_word<Bits>(1);
+    for (unsigned c = 0; c < tap_words; ++c) {
+      m.taps[c] = select_bits(passing[c], m.taps[c], first_tap);
+      chosen[c] = select_bits(passing[c], m.taps[c], bits == 4 ? tap_word<Bits>(no_gradient) : 0);
+      passing[c] &= tap_word<Bits>(1);
     }
     if (planes.code.data != nullptr) codes.code = packed_codes<Bits, bits>(chosen);
     if (bits == 2 && planes.gradient.data != nullptr) codes.gradient = packed_codes<Bits, 1>(passing);
   }
-  if (planes.index.data != nullptr) codes.index = packed_codes<Bits, bits>(m.cells);
+  if (planes.index.data != nullptr) codes.index = packed_codes<Bits, bits>(m.taps);
   return codes;
 }
 
@@ -152,12 +152,12 @@ STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const vo
   STASH_NO_UNROLL
   for (unsigned i = 0; i < piece_elements<Bits>; ++i, ++o.channel) {
     maxima<1> best;
-    const std::uint32_t first_cell = find_maxima<Bits, 1>(job, x, job.x_pitch, o, best);
-    if (relu) rectify_maxima<Bits, 1>(job, first_cell, best);
+    const std::uint32_t first_tap = find_maxima<Bits, 1>(job, x, job.x_pitch, o, best);
+    if (relu) rectify_maxima<Bits, 1>(job, first_tap, best);
     const auto v = values_of<Bits, 1>(job, best, planes);
     y[i] = v.y.value[0];
-    codes.index |= v.cells[0] << (i * square_cell_bits<Kernel>);
-    codes.code |= v.codes[0] << (i * square_cell_bits<Kernel>);
+    codes.index |= v.taps[0] << (i * square_tap_bits<Kernel>);
+    codes.code |= v.codes[0] << (i * square_tap_bits<Kernel>);
     codes.gradient |= v.gradients[0] << i;
   }
   return codes;
@@ -182,9 +182,9 @@ template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(pool_threads, Kernel == 2 ? tuning::pool_blocks_of_small_pairs : tuning::pool_blocks)
 pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  constexpr unsigned rows = (paired - 1) * Stride + Kernel, cell_words = pixel_maxima<Bits>::cell_words;
+  constexpr unsigned rows = (paired - 1) * Stride + Kernel, tap_words = pixel_maxima<Bits>::tap_words;
   constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
-  constexpr unsigned bits = square_cell_bits<Kernel>, pieces_of_group = group_vectors<Bits>;
+  constexpr unsigned bits = square_tap_bits<Kernel>, pieces_of_group = group_vectors<Bits>;
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   // Behind the pairs come groups of zeros.
   std::uint32_t group[paired] = {static_cast<std::uint32_t>(job.y_units) +
@@ -199,28 +199,27 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
     const std::int32_t left = column * stride - static_cast<std::int32_t>(job.columns.pad);
     const std::int32_t top = row * stride - static_cast<std::int32_t>(job.rows.pad);
 
-    std::int32_t column_cell[Kernel], row_cell[rows];
+    std::int32_t column_tap[Kernel], row_tap[rows];
     vector16 loaded[rows][Kernel];
     const auto* const first_piece = static_cast<const vector16*>(x) + piece;
     STASH_UNROLL
     for (unsigned k = 0; k < Kernel; ++k)
-      column_cell[k] = cell_inside(job.columns, left, k);
+      column_tap[k] = tap_inside(job.columns, left, k);
     STASH_UNROLL
     for (unsigned r = 0; r < rows; ++r) {
-      row_cell[r] = cell_inside(job.rows, top, r);
+      row_tap[r] = tap_inside(job.rows, top, r);
       const std::uint32_t first =
-          (rest * static_cast<std::uint32_t>(job.rows.in) + static_cast<std::uint32_t>(top + row_cell[r])) *
+          (rest * static_cast<std::uint32_t>(job.rows.in) + static_cast<std::uint32_t>(top + row_tap[r])) *
               static_cast<std::uint32_t>(job.columns.in) +
           static_cast<std::uint32_t>(left);
       STASH_UNROLL
       for (unsigned k = 0; k < Kernel; ++k)
-        loaded[r][k] =
-            *stepped(first_piece, first + static_cast<std::uint32_t>(column_cell[k]), pairs.x_step);
+        loaded[r][k] = *stepped(first_piece, first + static_cast<std::uint32_t>(column_tap[k]), pairs.x_step);
     }
 
     pixel_maxima<Bits> found[paired];
     std::uint32_t sum = 0;
-    const std::uint32_t first_column = cell_word<Bits>(column_cell[0]);
+    const std::uint32_t first_column = tap_word<Bits>(column_tap[0]);
     STASH_UNROLL
     for (unsigned r = 0; r < rows; ++r) {
       pixel_maxima<Bits> of_row;
@@ -228,31 +227,31 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
       for (unsigned w = 0; w < 4; ++w)
         of_row.best[w] = loaded[r][0].word[w];
       STASH_UNROLL
-      for (unsigned c = 0; c < cell_words; ++c)
-        of_row.cells[c] = first_column;
+      for (unsigned c = 0; c < tap_words; ++c)
+        of_row.taps[c] = first_column;
       STASH_UNROLL
       for (unsigned k = 0; k < Kernel; ++k) {
         STASH_UNROLL
         for (unsigned w = 0; w < 4; ++w)
           sum = sum_of_words<Bits>(sum, loaded[r][k].word[w]);
-        std::uint32_t at[cell_words];
+        std::uint32_t at[tap_words];
         STASH_UNROLL
-        for (unsigned c = 0; c < cell_words; ++c)
-          at[c] = cell_word<Bits>(column_cell[k]);
+        for (unsigned c = 0; c < tap_words; ++c)
+          at[c] = tap_word<Bits>(column_tap[k]);
         if (k > 0) of_row.compete(loaded[r][k].word, at, 0);
       }
       STASH_UNROLL
       for (unsigned p = 0; p < paired; ++p) {
         if (r < p * Stride || r >= p * Stride + Kernel) continue;
-        const std::uint32_t cells =
-            cell_word<Bits>((row_cell[r] - static_cast<std::int32_t>(p) * stride) * kernel);
+        const std::uint32_t taps =
+            tap_word<Bits>((row_tap[r] - static_cast<std::int32_t>(p) * stride) * kernel);
         if (r > p * Stride) {
-          found[p].compete(of_row.best, of_row.cells, cells);
+          found[p].compete(of_row.best, of_row.taps, taps);
         } else {
           found[p] = of_row;
           STASH_UNROLL
-          for (unsigned c = 0; c < cell_words; ++c)
-            found[p].cells[c] += cells;
+          for (unsigned c = 0; c < tap_words; ++c)
+            found[p].taps[c] += taps;
         }
       }
     }
@@ -266,9 +265,9 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
     STASH_UNROLL
     for (unsigned p = 0; p < paired; ++p) {
       const auto own = static_cast<std::int32_t>(p);
-      const std::uint32_t first_cell =
-          cell_word<Bits>((row_cell[p * Stride] - own * stride) * kernel) + first_column;
-      codes[p] = pixel_codes_of<Bits, Kernel>(planes, relu, first_cell, found[p]);
+      const std::uint32_t first_tap =
+          tap_word<Bits>((row_tap[p * Stride] - own * stride) * kernel) + first_column;
+      codes[p] = pixel_codes_of<Bits, Kernel>(planes, relu, first_tap, found[p]);
       const std::uint32_t at = pixel + p * static_cast<std::uint32_t>(job.columns.out);
       group[p] = at * pairs.groups + piece / pieces_of_group;
       there[p] = row + own < static_cast<std::int32_t>(job.rows.out);

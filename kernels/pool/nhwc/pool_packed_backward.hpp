@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// pool_backward_pixels() for 16-bit elements and windows two apart, two elements at a time. A block of 2 x 2
-/// pixels begins with the first cell of a window, its own; three more reach into it. Of its pixels one has
+/// pixels begins with the first tap of a window, its own; three more reach into it. Of its pixels one has
 /// four windows, whose gradients are added as f32, and the others have two or one: a sum of two 16-bit
 /// elements that is rounded to one of them is the f32 sum that is rounded so.
 
@@ -28,7 +28,7 @@ STASH_DEVICE std::uint32_t add_elements(std::uint32_t a, std::uint32_t b) {
   return Bf16 ? add_bfloats(a, b) : add_halves(a, b);
 }
 
-/// Gradients of a block's windows, the own one last, and their codes: 15 is no cell.
+/// Gradients of a block's windows, the own one last, and their codes: 15 is no tap.
 struct block_windows {
   vector16 gradient[4];
   std::uint32_t codes[4];
@@ -45,8 +45,8 @@ STASH_DEVICE void sum_of_windows(const block_windows& windows, unsigned w, std::
     // Two codes of a byte, one in each half, the second sixteen times as large.
     codes[i] = pick_bytes(windows.codes[i], 0, 0x4040 + 0x101 * w) & 0x00f0000fU;
   }
-  const auto chosen = [&](unsigned window, std::uint32_t cell) {
-    return gradient[window] & equal_masks(codes[window], cell * 0x00100001U);
+  const auto chosen = [&](unsigned window, std::uint32_t tap) {
+    return gradient[window] & equal_masks(codes[window], tap * 0x00100001U);
   };
   const std::uint32_t corner[4] = {chosen(0, 8), chosen(1, 6), chosen(2, 2), chosen(3, 0)};
   float sums[2] = {}, more[2] = {};
@@ -104,7 +104,7 @@ STASH_DEVICE window_numbers window_numbers_at(const window_axis& a, std::int32_t
   return numbers;
 }
 
-/// Whether a code of window `i` is no cell in x, if this block is the one that looks for it.
+/// Whether a code of window `i` is no tap in x, if this block is the one that looks for it.
 STASH_DEVICE bool is_corrupt(const pool_job& job, const packed_blocks& blocks, std::int32_t row,
                              std::int32_t column, unsigned i, std::uint32_t codes, pass_source passing) {
   const bool first = (i / 2 == 1 || row == blocks.first_row) && (i % 2 == 1 || column == blocks.first_column);
@@ -114,7 +114,7 @@ STASH_DEVICE bool is_corrupt(const pool_job& job, const packed_blocks& blocks, s
 
 /// Grid: threads for all groups of channels of all blocks.
 STASH_KERNEL(pool_threads, tuning::pool_blocks_packed)
-pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded_winners source, void* dx) {
+pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded_argmaxes source, void* dx) {
   begin_kernel();
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= blocks.units) return;
@@ -142,13 +142,13 @@ pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded
     const auto* const from =
         stepped(static_cast<const vector16*>(dy) + piece, pooled_pixel(i), blocks.y_step);
     windows.gradient[i] = *from;
-    windows.codes[i] = reinterpret_cast<const std::uint32_t*>(source.cells)[group(i)];
+    windows.codes[i] = reinterpret_cast<const std::uint32_t*>(source.taps)[group(i)];
   }
 
   // The other windows are own ones of other blocks, unless padding has room for one more.
   const bool reaches_out = row < 0 || column < 0 || row + 3 > rows_in || column + 3 > columns_in;
   bool corrupt = false;
-  if (reaches_out || any_beyond_cells(windows.codes[3], source.passing))
+  if (reaches_out || any_beyond_taps(windows.codes[3], source.passing))
     corrupt = is_corrupt(job, blocks, row, column, 3, windows.codes[3], source.passing);
   if ((job.rows.pad == 2 && row == blocks.first_row) ||
       (job.columns.pad == 2 && column == blocks.first_column)) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Where strips of pixels lie, and the search for the winners of their windows of 3 x 3, one or two apart,
+/// Where strips of pixels lie, and the search for the argmaxes of their windows of 3 x 3, one or two apart,
 /// where channels come last. A strip is a column of x or two, from top to bottom or a part of that, and a
-/// thread has a 16-byte piece of its channels. It finds the winners of the windows that cover the strip row
+/// thread has a 16-byte piece of its channels. It finds the argmaxes of the windows that cover the strip row
 /// by row; the maxima of rows of x that the next row of windows has, too, stay in registers. So a row is
 /// searched once, but for those around a strip's ends. Columns are searched by every thread that has a window
-/// there, two or three. That costs less than to wait for the winners of another thread in shared memory, and
+/// there, two or three. That costs less than to wait for the argmaxes of another thread in shared memory, and
 /// takes any number of channels.
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct strip_grid {
 /// Where a strip lies.
 struct strip_place {
   std::uint32_t sample, piece;
-  std::int32_t row, column;  ///< the first cell of a window, which may be before x
+  std::int32_t row, column;  ///< the first tap of a window, which may be before x
 };
 template <unsigned Columns, unsigned Stride>
 STASH_DEVICE strip_place place_of_strip(const strip_grid& grid, std::uint32_t unit) {
@@ -104,19 +104,19 @@ STASH_DEVICE std::uint32_t in_all_bytes(std::uint32_t number) {
   return number * 0x01010101U;
 }
 
-/// Maxima of a piece, whose cells have a number in a byte each.
+/// Maxima of a piece, whose taps have a number in a byte each.
 template <class Bits>
 struct strip_maxima {
-  static constexpr unsigned cell_words = piece_elements<Bits> / 4;
-  std::uint32_t best[4], cells[cell_words];
+  static constexpr unsigned tap_words = piece_elements<Bits> / 4;
+  std::uint32_t best[4], taps[tap_words];
 
   /// Bytes of all bits where those of the elements are set.
-  STASH_DEVICE static void masks_of_cells(const std::uint32_t (&of)[4], std::uint32_t (&masks)[cell_words]) {
+  STASH_DEVICE static void masks_of_taps(const std::uint32_t (&of)[4], std::uint32_t (&masks)[tap_words]) {
     if constexpr (sizeof(Bits) == 4) {
       masks[0] = pick_bytes(pick_bytes(of[0], of[1], 0x4040), pick_bytes(of[2], of[3], 0x4040), 0x5410);
     } else {
       STASH_UNROLL
-      for (unsigned c = 0; c < cell_words; ++c)
+      for (unsigned c = 0; c < tap_words; ++c)
         masks[c] = pick_bytes(of[2 * c], of[2 * c + 1], 0x6420);
     }
   }
@@ -126,72 +126,72 @@ struct strip_maxima {
     for (unsigned w = 0; w < 4; ++w)
       best[w] = piece.word[w];
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c)
-      cells[c] = number;
+    for (unsigned c = 0; c < tap_words; ++c)
+      taps[c] = number;
   }
   /// Lets elements compete.
-  STASH_DEVICE void compete(const std::uint32_t (&words)[4], const std::uint32_t (&numbers)[cell_words]) {
-    std::uint32_t more[4], masks[cell_words];
+  STASH_DEVICE void compete(const std::uint32_t (&words)[4], const std::uint32_t (&numbers)[tap_words]) {
+    std::uint32_t more[4], masks[tap_words];
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w) {
       more[w] = masks_above<Bits>(words[w], best[w]);
       best[w] = select_bits(more[w], words[w], best[w]);
     }
-    masks_of_cells(more, masks);
+    masks_of_taps(more, masks);
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c)
-      cells[c] = select_bits(masks[c], numbers[c], cells[c]);
+    for (unsigned c = 0; c < tap_words; ++c)
+      taps[c] = select_bits(masks[c], numbers[c], taps[c]);
   }
   /// All of them have the same number.
   STASH_DEVICE void compete(const vector16& piece, std::uint32_t number) {
-    std::uint32_t numbers[cell_words];
+    std::uint32_t numbers[tap_words];
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c)
+    for (unsigned c = 0; c < tap_words; ++c)
       numbers[c] = number;
     compete(piece.word, numbers);
   }
   /// Other maxima, whose numbers become larger by `more`.
   STASH_DEVICE void compete(const strip_maxima& other, std::uint32_t more) {
-    std::uint32_t numbers[cell_words];
+    std::uint32_t numbers[tap_words];
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c)
-      numbers[c] = other.cells[c] + more;
+    for (unsigned c = 0; c < tap_words; ++c)
+      numbers[c] = other.taps[c] + more;
     compete(other.best, numbers);
   }
 
-  /// Elements that are not positive have no cell.
+  /// Elements that are not positive have no tap.
   STASH_DEVICE void rectify() {
-    std::uint32_t positive[4], masks[cell_words];
+    std::uint32_t positive[4], masks[tap_words];
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w)
       positive[w] = masks_above<Bits>(best[w], 0);
-    masks_of_cells(positive, masks);
+    masks_of_taps(positive, masks);
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c)
-      cells[c] = select_bits(masks[c], cells[c], in_all_bytes(no_gradient));
+    for (unsigned c = 0; c < tap_words; ++c)
+      taps[c] = select_bits(masks[c], taps[c], in_all_bytes(no_gradient));
   }
 
-  /// Cells in four bits each.
+  /// Taps in four bits each.
   STASH_DEVICE std::uint32_t codes() const {
     std::uint32_t pairs[2] = {};
     STASH_UNROLL
-    for (unsigned c = 0; c < cell_words; ++c)
-      pairs[c] = cells[c] | cells[c] >> 4;
+    for (unsigned c = 0; c < tap_words; ++c)
+      pairs[c] = taps[c] | taps[c] >> 4;
     return pick_bytes(pairs[0], pairs[1], 0x6420);
   }
 };
 
-/// Winners of one row of windows after the other.
+/// Argmaxes of one row of windows after the other.
 template <class Bits, unsigned Stride>
 class strip_search {
  public:
   static constexpr unsigned windows = strip_windows<Bits, Stride>, before = windows_before<Stride>;
-  /// From the first cell on: those of a row of windows, and of windows one below the other that cover a
+  /// From the first tap on: those of a row of windows, and of windows one below the other that cover a
   /// pixel.
   static constexpr unsigned columns = (windows - 1) * Stride + 3, rows = before * Stride + 3;
 
   /// `top`: the first row of x of the first windows that cover a pixel of the strip.
-  STASH_DEVICE strip_search(const pool_job& job, const strip_map& x, const searched_winners& source,
+  STASH_DEVICE strip_search(const pool_job& job, const strip_map& x, const searched_argmaxes& source,
                             const strip_place& place, std::int32_t top)
       : x_(static_cast<const vector16*>(source.x), x, job.rows.in, place),
         rows_(static_cast<std::int32_t>(job.rows.in)),
@@ -209,7 +209,7 @@ class strip_search {
     }
   }
 
-  /// Finds the winners of the next row of windows, as codes of four bits each; 15, which is no cell, where
+  /// Finds the argmaxes of the next row of windows, as codes of four bits each; 15, which is no tap, where
   /// the gradient does not pass.
   STASH_DEVICE void find(std::int32_t top, std::uint32_t (&codes)[windows]) {
     if constexpr (Stride == 1) {
@@ -254,7 +254,7 @@ class strip_search {
   std::uint32_t column_[columns];
   std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
   maxima pair_[windows];        ///< windows one apart: of the first two rows of the next windows
-  maxima last_[windows];        ///< of the last row, whose cells are numbers of columns
+  maxima last_[windows];        ///< of the last row, whose taps are numbers of columns
 
   // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
   // That stands first and has its own number where it stands for others before it. What stands for others
@@ -266,10 +266,10 @@ class strip_search {
     const std::uint32_t number = in_all_bytes(k);
     return k <= Stride && number < padded_ ? padded_ : number;
   }
-  /// The number of the first column of window `c`, which numbers of cells do not count.
+  /// The number of the first column of window `c`, which numbers of taps do not count.
   STASH_DEVICE static std::uint32_t of_window(unsigned c) { return in_all_bytes(c * Stride); }
 
-  /// The number of the first cell in row `ky` of the windows, in all bytes.
+  /// The number of the first tap in row `ky` of the windows, in all bytes.
   STASH_DEVICE static std::uint32_t number_of_row(std::int32_t top, std::int32_t ky) {
     return in_all_bytes(static_cast<std::uint32_t>(3 * (top + ky < 0 ? -top : ky)));
   }
@@ -277,8 +277,8 @@ class strip_search {
   STASH_DEVICE maxima first_row(std::int32_t top, unsigned c) const {
     maxima m = last_[c];
     STASH_UNROLL
-    for (unsigned i = 0; i < maxima::cell_words; ++i)
-      m.cells[i] += number_of_row(top, 0) - of_window(c);
+    for (unsigned i = 0; i < maxima::tap_words; ++i)
+      m.taps[i] += number_of_row(top, 0) - of_window(c);
     return m;
   }
   /// Makes the pair of rows of window `c` of the last one and the next.
@@ -292,7 +292,7 @@ class strip_search {
     return found.codes();
   }
 
-  /// Calls found(c, its maxima among the three cells of a row of x) for each window.
+  /// Calls found(c, its maxima among the three taps of a row of x) for each window.
   template <class Found>
   STASH_DEVICE void find_in_row(std::int32_t at, const Found& found) {
     vector16 row[columns];

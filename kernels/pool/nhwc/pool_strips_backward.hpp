@@ -50,9 +50,9 @@ class strip_gradients {
   strip_pieces<const vector16> y_;
   std::uint32_t column_;
 
-  /// Of the window with this first cell.
-  STASH_DEVICE static std::int32_t number_of(const window_axis& a, std::int32_t cell) {
-    return (cell + static_cast<std::int32_t>(a.pad)) >> (Stride - 1);
+  /// Of the window with this first tap.
+  STASH_DEVICE static std::int32_t number_of(const window_axis& a, std::int32_t tap) {
+    return (tap + static_cast<std::int32_t>(a.pad)) >> (Stride - 1);
   }
 };
 
@@ -103,7 +103,7 @@ class strip_sums {
   };
   row_sums open_[before] = {};
 
-  /// Adds to the row that has cells `ky` of the windows.
+  /// Adds to the row that has taps `ky` of the windows.
   STASH_DEVICE static void add_row(unsigned ky, const std::uint32_t (&codes)[windows],
                                    const float (&gradient)[windows][length], row_sums& sums) {
     STASH_UNROLL
@@ -208,7 +208,7 @@ STASH_DEVICE void gather_strip(const pool_job& job, const strip_grid& grid, cons
 /// pool_backward() for windows of 3 x 3 that lie Stride apart. Grid: threads for all pieces of all strips.
 template <class Bits, unsigned Stride>
 STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
-pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_winners source, void* dx) {
+pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_argmaxes source, void* dx) {
   begin_kernel();
   constexpr unsigned windows = strip_windows<Bits, Stride>, columns = strip_columns<Bits, Stride>;
   constexpr auto stride = static_cast<std::int32_t>(Stride);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of max pooling: windows side by side, a run of channels of each. Written with the vector
-// types of g++ and clang, because the winning values and cells must stay in registers while the cells of a
+// types of g++ and clang, because the winning values and taps must stay in registers while the taps of a
 // window pass by, which their loop vectorisers do not achieve.
 //
 // Included once per instruction set, so it has no guard. The includer defines STASH_LOOPS_NAMESPACE, a name
@@ -90,32 +90,32 @@ inline bool are_aligned(const float* p, std::initializer_list<std::int64_t> step
          std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step % lanes == 0; });
 }
 
-/// Fetches what a later window will read or write, `distance` elements behind a cell: the processor's own
+/// Fetches what a later window will read or write, `distance` elements behind a tap: the processor's own
 /// prefetchers stop at the end of a page. Past the end of the tensor nothing happens.
 template <std::size_t Floats>
-inline void fetch_later_window(const float* cell, std::ptrdiff_t distance) noexcept {
+inline void fetch_later_window(const float* tap, std::ptrdiff_t distance) noexcept {
   constexpr std::size_t line = 64 / sizeof(float);
   for (std::size_t i = 0; i < Floats; i += line)
-    fetch_line(cell + distance + i);
+    fetch_line(tap + distance + i);
 }
 
 /// The maximum over a window with what is wanted of it fixed at compile time.
-template <framework_rule Rule, bool Relu, winner_bytes Winner>
+template <framework_rule Rule, bool Relu, argmax_bytes Argmax>
 struct max_kernel {
-  static constexpr bool wants_winner = Winner != winner_bytes::none;
+  static constexpr bool wants_argmax = Argmax != argmax_bytes::none;
 
   /// What max_function says.
-  static void run(const float* x, const window_cells& w, const window_row& row, std::int64_t channels,
-                  float* y, std::uint8_t* cells, destination to) {
+  static void run(const float* x, const window_taps& w, const window_row& row, std::int64_t channels,
+                  float* y, std::uint8_t* taps, destination to) {
     // Narrowed by a loop of its own, which compilers vectorise, unlike the end of an unrolled block.
-    alignas(run_alignment) std::int32_t winners[run_elements];
+    alignas(run_alignment) std::int32_t argmaxes[run_elements];
     const bool past = to == destination::memory && are_aligned(y, {channels, row.y_step});
     for (std::int64_t i = 0; i < row.windows; ++i, x += row.x_step, y += row.y_step) {
-      std::int32_t* const found = winners + i * channels;
+      std::int32_t* const found = argmaxes + i * channels;
       in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c)
                               STASH_LOOPS_ATTR { block<V, Blocks>(x + c, w, row, y + c, found + c, past); });
     }
-    if constexpr (wants_winner) store_bytes(winners, row.windows * channels, cells);
+    if constexpr (wants_argmax) store_bytes(argmaxes, row.windows * channels, taps);
   }
 
  private:
@@ -127,37 +127,37 @@ struct max_kernel {
 
   /// `run` for Blocks vectors of channels.
   ///
-  /// The ReLU is applied to the maximum, not to every cell. That is the same: as long as the maximum so far
-  /// is not positive, the ReLU makes it and every smaller value +0, so that the first cell stays the winner;
+  /// The ReLU is applied to the maximum, not to every tap. That is the same: as long as the maximum so far
+  /// is not positive, the ReLU makes it and every smaller value +0, so that the first tap stays the argmax;
   /// a candidate that is positive or NaN replaces the maximum with or without ReLU.
   template <class V, std::size_t Blocks>
-  static void block(const float* x, window_cells w, const window_row& row, float* y, std::int32_t* winners,
+  static void block(const float* x, window_taps w, const window_row& row, float* y, std::int32_t* argmaxes,
                     bool past) noexcept {
     using ints = typename lanes_of<V>::ints;
     constexpr std::size_t lanes = lanes_of<V>::count;
     const ints first = ints{} + static_cast<std::int32_t>(w.y_begin * w.kernel_w + w.x_begin);
     V best[Blocks];
-    ints winner[Blocks];
+    ints argmax[Blocks];
     for (std::size_t b = 0; b < Blocks; ++b) {
       best[b] = load_lanes<V>(x + b * lanes);
-      winner[b] = first;
+      argmax[b] = first;
     }
     for (std::int64_t ky = w.y_begin; ky < w.y_end; ++ky, x += w.row_pitch) {
       const float* p = x;
-      // The first cell of all meets itself, which changes nothing.
+      // The first tap of all meets itself, which changes nothing.
       for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
-        const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
+        const ints tap = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
         if (row.visits.contain(ky, kx)) fetch_later_window<Blocks * lanes>(p, row.fetch_distance);
         for (std::size_t b = 0; b < Blocks; ++b) {
           const V candidate = load_lanes<V>(p + b * lanes);
           if constexpr (Rule == framework_rule::pytorch) {
             const auto take = (candidate > best[b]) | is_nan(candidate);
-            if constexpr (wants_winner) winner[b] = take ? cell : winner[b];
+            if constexpr (wants_argmax) argmax[b] = take ? tap : argmax[b];
             best[b] = take ? candidate : best[b];
           } else {
-            // Compilers see a maximum instruction in this; a winner has other bits than what it replaces.
+            // Compilers see a maximum instruction in this; an argmax has other bits than what it replaces.
             const V next = candidate > best[b] ? candidate : best[b];
-            if constexpr (wants_winner) winner[b] = bits_of(next) == bits_of(best[b]) ? winner[b] : cell;
+            if constexpr (wants_argmax) argmax[b] = bits_of(next) == bits_of(best[b]) ? argmax[b] : tap;
             best[b] = next;
           }
         }
@@ -170,15 +170,15 @@ struct max_kernel {
         const ints nan = is_nan(best[b]);
         const ints kept = positive | nan;
         best[b] = kept ? best[b] : V{};
-        if constexpr (Winner == winner_bytes::codes) {
+        if constexpr (Argmax == argmax_bytes::codes) {
           const ints passes = Rule == framework_rule::pytorch ? kept : positive & ~nan;
-          winner[b] = passes ? winner[b] : ints{} + no_gradient_code;
+          argmax[b] = passes ? argmax[b] : ints{} + no_gradient_code;
         } else {
-          winner[b] = kept ? winner[b] : first;
+          argmax[b] = kept ? argmax[b] : first;
         }
       }
       store_lanes(y + b * lanes, best[b], past);
-      if constexpr (wants_winner) std::memcpy(winners + b * lanes, &winner[b], sizeof(ints));
+      if constexpr (wants_argmax) std::memcpy(argmaxes + b * lanes, &argmax[b], sizeof(ints));
     };
     [&]<std::size_t... B>(std::index_sequence<B...>) STASH_LOOPS_ATTR {
       (finish(B), ...);
@@ -194,49 +194,49 @@ struct max_kernel {
   }
 };
 
-/// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of the window. Sums start as
-/// +0 + gradient, so they are never -0 and adding +0 leaves their bits alone. `dx` points to the first cell
+/// Adds gradient[c] to the tap that taps[c] names and +0 to the other taps of the window. Sums start as
+/// +0 + gradient, so they are never -0 and adding +0 leaves their bits alone. `dx` points to the first tap
 /// in x.
 template <class V, std::size_t Blocks>
-inline void scatter_block(const float* gradient, const std::int32_t* winners, window_cells w,
+inline void scatter_block(const float* gradient, const std::int32_t* argmaxes, window_taps w,
                           const window_row& row, float* dx, bool past) noexcept {
   using ints = typename lanes_of<V>::ints;
   constexpr std::size_t lanes = lanes_of<V>::count;
   V value[Blocks];
-  ints winner[Blocks];
+  ints argmax[Blocks];
   for (std::size_t b = 0; b < Blocks; ++b) {
     value[b] = V{} + load_lanes<V>(gradient + b * lanes);
-    std::memcpy(&winner[b], winners + b * lanes, sizeof(ints));
+    std::memcpy(&argmax[b], argmaxes + b * lanes, sizeof(ints));
   }
   for (std::int64_t ky = w.y_begin; ky < w.y_end; ++ky, dx += w.row_pitch) {
     float* p = dx;
     for (std::int64_t kx = w.x_begin; kx < w.x_end; ++kx, p += w.pixel_pitch) {
-      const ints cell = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
+      const ints tap = ints{} + static_cast<std::int32_t>(ky * w.kernel_w + kx);
       if (row.visits.contain(ky, kx)) {
         if (!past) fetch_later_window<Blocks * lanes>(p, row.fetch_distance);
         for (std::size_t b = 0; b < Blocks; ++b) {
-          const V passed = winner[b] == cell ? value[b] : V{};
+          const V passed = argmax[b] == tap ? value[b] : V{};
           store_lanes(p + b * lanes, passed, past);
         }
       } else {
         for (std::size_t b = 0; b < Blocks; ++b) {
           const V sum = load_lanes<V>(p + b * lanes);
-          store_lanes(p + b * lanes, sum + (winner[b] == cell ? value[b] : V{}));
+          store_lanes(p + b * lanes, sum + (argmax[b] == tap ? value[b] : V{}));
         }
       }
     }
   }
 }
 
-void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
-                 const window_cells& w, const window_row& row, float* dx, destination to) {
-  alignas(run_alignment) std::int32_t winners[run_elements];
+void scatter_run(const float* gradient, const std::uint8_t* taps, std::int64_t channels, const window_taps& w,
+                 const window_row& row, float* dx, destination to) {
+  alignas(run_alignment) std::int32_t argmaxes[run_elements];
   for (std::int64_t i = 0; i < row.windows * channels; ++i)
-    winners[i] = cells[i];
+    argmaxes[i] = taps[i];
   const bool past =
       to == destination::memory && are_aligned(dx, {channels, row.x_step, w.row_pitch, w.pixel_pitch});
   for (std::int64_t i = 0; i < row.windows; ++i, gradient += row.y_step, dx += row.x_step) {
-    const std::int32_t* const found = winners + i * channels;
+    const std::int32_t* const found = argmaxes + i * channels;
     in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {
       scatter_block<V, Blocks>(gradient + c, found + c, w, row, dx + c, past);
     });
@@ -245,29 +245,29 @@ void scatter_run(const float* gradient, const std::uint8_t* cells, std::int64_t 
 
 #if STASH_LOOPS_LANES >= 8
 
-void list_cells(const std::uint8_t* __restrict cells, std::int64_t count, float* __restrict listed) noexcept {
+void list_taps(const std::uint8_t* __restrict taps, std::int64_t count, float* __restrict listed) noexcept {
   for (std::int64_t i = 0; i < count; ++i)
-    listed[i] = std::bit_cast<float>(cells[i] + 1);
+    listed[i] = std::bit_cast<float>(taps[i] + 1);
 }
 
-/// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and cells lie so many
+/// `Blocks` vectors of the pixel of dx that windows [begin, end) reach, whose gradients and taps lie so many
 /// elements behind their places.
 template <class V, std::size_t Blocks>
 [[gnu::always_inline]] inline void gather_block(const reaching_window* begin, const reaching_window* end,
-                                                std::int64_t gradients, std::int64_t cells, float* dx,
+                                                std::int64_t gradients, std::int64_t taps, float* dx,
                                                 bool past) noexcept {
   using ints = typename lanes_of<V>::ints;
   constexpr std::size_t lanes = lanes_of<V>::count;
   V sum[Blocks] = {};
   for (const reaching_window* w = begin; w != end; ++w) {
-    const ints cell = ints{} + w->cell;
+    const ints tap = ints{} + w->tap;
     const float* const gradient = w->gradient + gradients;
-    const float* const winners = w->cells + cells;
+    const float* const argmaxes = w->taps + taps;
     for (std::size_t b = 0; b < Blocks; ++b) {
-      ints winner;
-      std::memcpy(&winner, winners + b * lanes, sizeof winner);
+      ints argmax;
+      std::memcpy(&argmax, argmaxes + b * lanes, sizeof argmax);
       // No sum is -0, so that adding +0 leaves its bits alone.
-      sum[b] += winner == cell ? load_lanes<V>(gradient + b * lanes) : V{};
+      sum[b] += argmax == tap ? load_lanes<V>(gradient + b * lanes) : V{};
     }
   }
   // Unrolled by hand: as a loop it would keep the sums in memory.
@@ -279,10 +279,10 @@ template <class V, std::size_t Blocks>
 
 /// The channels behind those that fill blocks of four vectors.
 [[gnu::noinline]] void gather_rest(const reaching_window* begin, const reaching_window* end,
-                                   std::int64_t gradients, std::int64_t cells, std::int64_t channels,
+                                   std::int64_t gradients, std::int64_t taps, std::int64_t channels,
                                    float* dx, bool past) noexcept {
   in_blocks(channels, [&]<class V, std::size_t Blocks>(std::int64_t c) STASH_LOOPS_ATTR {
-    if constexpr (Blocks == 1) gather_block<V, 1>(begin, end, gradients + c, cells + c, dx + c, past);
+    if constexpr (Blocks == 1) gather_block<V, 1>(begin, end, gradients + c, taps + c, dx + c, past);
   });
 }
 
@@ -293,7 +293,7 @@ void gather_pixels(const gathered_pixels& g, std::int64_t channels, float* dx) n
   const std::int64_t* const counts = g.counts;
   constexpr std::int64_t line = 64 / sizeof(float);
   const std::int64_t whole = channels / block * block;
-  std::int64_t gradients = 0, cells = 0;
+  std::int64_t gradients = 0, taps = 0;
   for (std::int64_t i = 0; i < g.steps; ++i) {
     const reaching_window* begin = g.windows;
     float* pixel = dx;
@@ -304,14 +304,14 @@ void gather_pixels(const gathered_pixels& g, std::int64_t channels, float* dx) n
     for (std::int64_t p = 0; p < phases; ++p) {
       const reaching_window* const end = begin + counts[p];
       for (std::int64_t c = 0; c < whole; c += block)
-        gather_block<float_lanes, 4>(begin, end, gradients + c, cells + c, pixel + c, Past);
+        gather_block<float_lanes, 4>(begin, end, gradients + c, taps + c, pixel + c, Past);
       if (whole < channels)
-        gather_rest(begin, end, gradients + whole, cells + whole, channels - whole, pixel + whole, Past);
+        gather_rest(begin, end, gradients + whole, taps + whole, channels - whole, pixel + whole, Past);
       begin = end;
       pixel += pixel_pitch;
     }
     gradients += g.gradient_step;
-    cells += g.cells_step;
+    taps += g.taps_step;
     dx += g.step_pitch;
   }
 }

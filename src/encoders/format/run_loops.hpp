@@ -51,14 +51,14 @@ inline std::ptrdiff_t fetch_distance(const void* at) noexcept {
 /// find_and_list() may write, behind the last one.
 inline constexpr std::int64_t packed_slack = 16;
 
-/// The cells [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
-struct window_cells {
+/// The taps [y_begin, y_end) x [x_begin, x_end) of a window that lie in x, and how x lies in memory.
+struct window_taps {
   std::int64_t y_begin, y_end, x_begin, x_end;
   std::int64_t kernel_w;
   std::ptrdiff_t row_pitch, pixel_pitch;  ///< in elements
 };
 
-/// Cells [y_store, ...) x [x_store, ...) of a window are visited for the first time and are written, the
+/// Taps [y_store, ...) x [x_store, ...) of a window are visited for the first time and are written, the
 /// others are added to.
 struct first_visits {
   std::int64_t y_store, x_store;
@@ -73,10 +73,10 @@ struct nonzero_bits {
   bool any_not_positive;  ///< one of them is negative, -0 or NaN
 };
 
-/// What a maximum says about the cell that it comes from.
-enum class winner_bytes {
+/// What a maximum says about the tap that it comes from.
+enum class argmax_bytes {
   none,
-  cells,  ///< its number
+  taps,   ///< its number
   codes,  ///< that, or no_gradient_code where ReLU's gradient does not pass
 };
 
@@ -87,10 +87,10 @@ inline constexpr std::uint8_t no_gradient_code = 15;
 /// elsewhere until they come by there.
 inline constexpr std::ptrdiff_t window_fetch_distance = prefetch_distance / 2 / sizeof(float);
 
-/// Windows side by side that have the same cells.
+/// Windows side by side that have the same taps.
 struct window_row {
   std::int64_t windows;
-  std::ptrdiff_t x_step, y_step;  ///< between their first cells and between their pooled values, in elements
+  std::ptrdiff_t x_step, y_step;  ///< between their first taps and between their pooled values, in elements
   first_visits visits;
   std::ptrdiff_t fetch_distance = window_fetch_distance;  ///< how far ahead loops fetch, in elements
 };
@@ -117,19 +117,19 @@ constexpr destination destination_of_smaller(std::int64_t elements) noexcept {
 /// while a Zen 4 was faster with them. Several cores wait for memory itself, which has less to do with them.
 destination destination_of(std::int64_t elements, const execution_context& context) noexcept;
 
-/// y[c] = maximum over the window and, where asked for, cells[c] = its cell, of `channels` channels of each
-/// window; all together at most run_elements, of which the cells lie densely. `x` points to the first cell of
+/// y[c] = maximum over the window and, where asked for, taps[c] = its tap, of `channels` channels of each
+/// window; all together at most run_elements, of which the taps lie densely. `x` points to the first tap of
 /// the first window that lies in x.
-using max_function = void (*)(const float* x, const window_cells& w, const window_row& row,
-                              std::int64_t channels, float* y, std::uint8_t* cells, destination to);
+using max_function = void (*)(const float* x, const window_taps& w, const window_row& row,
+                              std::int64_t channels, float* y, std::uint8_t* taps, destination to);
 
-/// A window over a pixel of dx: its gradients and the cells that they go to, channel by channel, and which
-/// of its cells the pixel is. Cells are counted from 1, because keep() makes zeros of those where no gradient
+/// A window over a pixel of dx: its gradients and the taps that they go to, channel by channel, and which
+/// of its taps the pixel is. Taps are counted from 1, because keep() makes zeros of those where no gradient
 /// passes; they are the bits of floats, for keep() to take them.
 struct reaching_window {
   const float* gradient;
-  const float* cells;
-  std::int32_t cell;
+  const float* taps;
+  std::int32_t tap;
 };
 
 /// Pixels of a row of dx in `steps` steps of `phases` neighbours. In step i, counts[p] windows reach the
@@ -139,8 +139,8 @@ struct gathered_pixels {
   const std::int64_t* counts;
   std::int64_t phases, steps;
   const float* fetched;  ///< read soon, moves by gradient_step with each step and need not exist
-  std::ptrdiff_t gradient_step, cells_step;  ///< from window to window, in elements
-  std::ptrdiff_t pixel_pitch, step_pitch;    ///< of dx, in elements
+  std::ptrdiff_t gradient_step, taps_step;  ///< from window to window, in elements
+  std::ptrdiff_t pixel_pitch, step_pitch;   ///< of dx, in elements
 };
 
 /// Every count lies in 1..run_elements, where nothing else is said.
@@ -225,20 +225,20 @@ struct run_loops {
   void (*widen_mx)(const std::uint8_t* scales, const std::uint8_t* elements, std::int64_t count,
                    value_format format, float* values, destination to);
 
-  /// Maxima of windows: [rule][joined with ReLU][with cells].
+  /// Maxima of windows: [rule][joined with ReLU][with taps].
   max_function maximum[2][2][2];
-  /// The same for relu_pool, of windows of at most no_gradient_code cells: joined with ReLU, with codes
-  /// instead of cells; [rule].
+  /// The same for relu_pool, of windows of at most no_gradient_code taps: joined with ReLU, with codes
+  /// instead of taps; [rule].
   max_function maximum_with_codes[2];
-  /// Adds gradient[c] to the cell that cells[c] names and +0 to the other cells of each window; counts and
-  /// steps are those of max_function, with the gradient for y. `dx` points to the first cell in x. Past the
-  /// caches go cells that are visited once.
-  void (*scatter)(const float* gradient, const std::uint8_t* cells, std::int64_t channels,
-                  const window_cells& w, const window_row& row, float* dx, destination to);
+  /// Adds gradient[c] to the tap that taps[c] names and +0 to the other taps of each window; counts and
+  /// steps are those of max_function, with the gradient for y. `dx` points to the first tap in x. Past the
+  /// caches go taps that are visited once.
+  void (*scatter)(const float* gradient, const std::uint8_t* taps, std::int64_t channels,
+                  const window_taps& w, const window_row& row, float* dx, destination to);
   // These two are null where adding to dx in memory is as fast: with short vectors.
-  /// listed[i] has the bits of the integer cells[i] + 1, as gather() reads them.
-  void (*list_cells)(const std::uint8_t* cells, std::int64_t count, float* listed);
-  /// dx[c] = the sum of gradient[c] of those windows that reach the pixel and whose cells[c] is the pixel's,
+  /// listed[i] has the bits of the integer taps[i] + 1, as gather() reads them.
+  void (*list_taps)(const std::uint8_t* taps, std::int64_t count, float* listed);
+  /// dx[c] = the sum of gradient[c] of those windows that reach the pixel and whose taps[c] is the pixel's,
   /// in their order, beginning with +0, of `channels` channels of each pixel; `dx` points to the first pixel.
   void (*gather)(const gathered_pixels& pixels, std::int64_t channels, float* dx, destination to);
 };

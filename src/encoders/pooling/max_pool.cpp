@@ -16,22 +16,22 @@ void max_pool_forward(const const_tensor_view& x, const tensor_view& y, const po
   check_context(function, context);
   check_rule(function, rule);
   pool_planes planes;
-  const auto want_index = [&](std::int64_t cells) {
-    if (index.data != nullptr) set_index_plane(function, index, cells, y.elements(), planes);
+  const auto want_index = [&](std::int64_t taps) {
+    if (index.data != nullptr) set_index_plane(function, index, taps, y.elements(), planes);
     call_memory(function).reads("x", x).writes("y", y).writes("index", index,
                                                               plane_bytes(y.elements(), planes.index_bits));
   };
   if (on_device(context)) {
-    want_index(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
+    want_index(check_general_pool(function, "x", x, "y", y, window, context.space).taps());
     return device::max_pool_forward(x, y, window, index, rule, context);
   }
   if (is_general(window, x)) {
     const general_shape s = check_general_pool(function, "x", x, "y", y, window);
-    want_index(s.cells());
+    want_index(s.taps());
     general_pool_forward(false, s, x, y, planes, rule, context);
   } else {
     const pool_shape s = check_pool(function, "x", x, "y", y, window);
-    want_index(s.cells());
+    want_index(s.taps());
     pool_forward(false, s, x, y, planes, rule, context);
   }
   if (index.data != nullptr) add(index.report->slot_bytes, plane_bytes(y.elements(), planes.index_bits));
@@ -43,25 +43,25 @@ void max_pool_backward(const const_tensor_view& dy, const const_encoded_view& in
                        const pool_window& window, const execution_context& context) try {
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
-  const auto checked_source = [&](std::int64_t cells) {
-    const index_source source = checked_index_source(function, index, cells, dy.elements());
+  const auto checked_source = [&](std::int64_t taps) {
+    const index_source source = checked_index_source(function, index, taps, dy.elements());
     call_memory(function)
         .reads("dy", dy)
-        .reads("index", index, plane_bytes(dy.elements(), cell_bits(cells)))
+        .reads("index", index, plane_bytes(dy.elements(), tap_bits(taps)))
         .writes("dx", dx);
     return source;
   };
   if (on_device(context)) {
-    checked_source(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).cells());
+    checked_source(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).taps());
     return device::max_pool_backward(dy, index, dx, window, context);
   }
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
-    const index_source source = checked_source(s.cells());
+    const index_source source = checked_source(s.taps());
     return general_pool_backward(s, dy, source, dx, index.report->status, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  const index_source source = checked_source(s.cells());
+  const index_source source = checked_source(s.taps());
   pool_backward(s, dy, source, dx, index.report->status, context);
 } catch (...) {
   detail::rethrow("max_pool_backward");
@@ -72,23 +72,23 @@ void max_pool_backward(const const_tensor_view& dy, const const_tensor_view& x, 
   constexpr std::string_view function = "max_pool_backward";
   check_context(function, context);
   check_rule(function, rule);
-  const auto check_x = [&](std::int64_t cells) {
+  const auto check_x = [&](std::int64_t taps) {
     check_same_shape(function, "x", x, "dx", dx, window, context.space);
-    checked_index_bits(function, cells);
+    checked_index_bits(function, taps);
     call_memory(function).reads("dy", dy).reads("x", x).writes("dx", dx);
   };
   if (on_device(context)) {
-    check_x(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).cells());
+    check_x(check_general_pool(function, "dx", dx, "dy", dy, window, context.space).taps());
     return device::max_pool_backward(dy, x, dx, window, rule, context);
   }
   std::uint32_t never_set = 0;
   if (is_general(window, dx)) {
     const general_shape s = check_general_pool(function, "dx", dx, "dy", dy, window);
-    check_x(s.cells());
+    check_x(s.taps());
     return general_pool_backward(s, dy, general_search_source(s, x, rule, false), dx, never_set, context);
   }
   const pool_shape s = check_pool(function, "dx", dx, "dy", dy, window);
-  check_x(s.cells());
+  check_x(s.taps());
   pool_backward(s, dy, search_source(s, x, rule, false), dx, never_set, context);
 } catch (...) {
   detail::rethrow("max_pool_backward");

@@ -46,26 +46,26 @@ void pool_backward_rows(const pool_shape& s, const const_tensor_view& dy, Source
   const auto scatter_run = loops().scatter;
   run_buffers buffers;
   const auto scatter = [&](const pooled_run& run) {
-    const run_cells winners = source.load(run, buffers);
+    const run_taps argmaxes = source.load(run, buffers);
     const float* gradient = dy.as<float>() + run.pixel(s) * dy.pitch() + run.channel;
     std::int64_t gradient_pitch = dy.pitch();
     std::array<float, run_elements> passing;
-    if (winners.passes != nullptr) {
+    if (argmaxes.passes != nullptr) {
       const float* all = read_values(dy, run.first, run.count(), passing.data());
-      loops().keep(all, winners.passes, run.count(), passing.data(), destination::caches);
+      loops().keep(all, argmaxes.passes, run.count(), passing.data(), destination::caches);
       gradient = passing.data();
       gradient_pitch = run.channels;
     }
-    if (any_wrong(s, run, winners)) status |= status_corrupt;
+    if (any_wrong(s, run, argmaxes)) status |= status_corrupt;
     for (std::int64_t p = 0; p < run.pixels;) {
       const std::int64_t ox = run.ox + p;
       const std::int64_t at = p * run.channels;
       const window_row row = windows_like(s, run.oy, ox, run.pixels - p, dx.pitch(), gradient_pitch);
-      window_cells w = clipped_window(s, run.oy, ox, dx.pitch());
+      window_taps w = clipped_window(s, run.oy, ox, dx.pitch());
       const std::int64_t origin = s.rows.origin(run.oy);
       w.y_begin = std::max(w.y_begin, row_begin - origin);
       w.y_end = std::min(w.y_end, row_end - origin);
-      scatter_run(gradient + p * gradient_pitch, winners.cells + at, run.channels, w, row,
+      scatter_run(gradient + p * gradient_pitch, argmaxes.taps + at, run.channels, w, row,
                   base + run.channel + window_offset(s, w, sample, run.oy, ox, dx.pitch()), where);
       p += row.windows;
     }
@@ -100,7 +100,7 @@ inline backward_way backward_way_of(const pool_shape& s, const tensor_view& dx,
              : backward_way::scatter;
 }
 
-/// Backward with winners from `source`, which is copied for every range. Windows have at most 256 cells.
+/// Backward with argmaxes from `source`, which is copied for every range. Windows have at most 256 taps.
 /// Status bits go to `status`, which other calls may share. Both ways give the same.
 template <class Source>
 void pool_backward(const pool_shape& s, const const_tensor_view& dy, const Source& source,

@@ -35,7 +35,7 @@ class pooled_rows {
     end_ = end;
   }
 
-  /// Makes pooled row `oy` available in place of the oldest one, and sets status_corrupt if a cell of it is
+  /// Makes pooled row `oy` available in place of the oldest one, and sets status_corrupt if a tap of it is
   /// none of its window's or outside x.
   template <class Source>
   void load(std::int64_t oy, Source& source, run_buffers& buffers, std::uint32_t& status) noexcept {
@@ -44,18 +44,18 @@ class pooled_rows {
     for (std::int64_t ox = begin_; ox < end_; ox += most) {
       pooled_run run{sample_, oy, ox, channel_, std::min(most, end_ - ox), channels_, 0};
       run.first = run.pixel(*shape_) * shape_->channels + channel_;
-      const run_cells winners = source.load(run, buffers);
-      if (any_wrong(*shape_, run, winners)) status |= status_corrupt;
-      float* const listed = cells_.data() + place(oy, ox);
-      loops().list_cells(winners.cells, run.count(), listed);
-      if (winners.passes != nullptr)
-        loops().keep(listed, winners.passes, run.count(), listed, destination::caches);
+      const run_taps argmaxes = source.load(run, buffers);
+      if (any_wrong(*shape_, run, argmaxes)) status |= status_corrupt;
+      float* const listed = taps_.data() + place(oy, ox);
+      loops().list_taps(argmaxes.taps, run.count(), listed);
+      if (argmaxes.passes != nullptr)
+        loops().keep(listed, argmaxes.passes, run.count(), listed, destination::caches);
     }
   }
 
-  /// Window (oy, ox), whose cell `cell` is a pixel of dx.
-  reaching_window window(std::int64_t oy, std::int64_t ox, std::int64_t cell) const noexcept {
-    return {gradient(oy, ox), cells_.data() + place(oy, ox), static_cast<std::int32_t>(cell) + 1};
+  /// Window (oy, ox), whose tap `tap` is a pixel of dx.
+  reaching_window window(std::int64_t oy, std::int64_t ox, std::int64_t tap) const noexcept {
+    return {gradient(oy, ox), taps_.data() + place(oy, ox), static_cast<std::int32_t>(tap) + 1};
   }
   /// Gradients of window (oy, ox), which need not be there yet; any if there is no such window.
   const float* fetched(std::int64_t oy, std::int64_t ox) const noexcept {
@@ -78,7 +78,7 @@ class pooled_rows {
   const const_tensor_view& dy_;
   std::int64_t rows_;
   std::int64_t sample_ = 0, channel_ = 0, channels_ = 0, begin_ = 0, end_ = 0;
-  alignas(run_alignment) std::array<float, capacity> cells_;  ///< as gather() reads them
+  alignas(run_alignment) std::array<float, capacity> taps_;  ///< as gather() reads them
 };
 
 /// Rows of dx, part by part. Along a row, position + padding = step * stride + phase: the positions of a
@@ -173,8 +173,8 @@ class gathered_gradient {
     for (std::int64_t oy = r.first_window(iy); oy < r.last_window(iy); ++oy) {
       for (std::int64_t j = (c.kernel - 1 - phase) / c.stride; j >= 0; --j) {
         if (step - j < 0 || step - j >= c.out) continue;
-        const std::int64_t cell = (iy - r.origin(oy)) * c.kernel + phase + j * c.stride;
-        reaching_[static_cast<std::size_t>(reaching++)] = windows_.window(oy, step - j, cell);
+        const std::int64_t tap = (iy - r.origin(oy)) * c.kernel + phase + j * c.stride;
+        reaching_[static_cast<std::size_t>(reaching++)] = windows_.window(oy, step - j, tap);
       }
     }
     return reaching - before;
@@ -188,7 +188,7 @@ class gathered_gradient {
         channels, dx, where_);
   }
 
-  /// Windows that are listed at once have different cells there, of which there are at most 256.
+  /// Windows that are listed at once have different taps there, of which there are at most 256.
   static constexpr std::int64_t most_reaching = 256, most_phases = 256;
 
   const pool_shape* shape_;

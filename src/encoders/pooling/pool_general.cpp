@@ -8,11 +8,11 @@
 namespace stash::detail {
 namespace {
 
-/// True if windows [0, axis.out), none of which starts behind x, have a cell in x each.
+/// True if windows [0, axis.out), none of which starts behind x, have a tap in x each.
 bool all_reach_x(const general_axis& axis) noexcept {
-  const auto reaches = [&](std::int64_t window) { return axis.first_cell(window) < axis.last_cell(window); };
+  const auto reaches = [&](std::int64_t window) { return axis.first_tap(window) < axis.last_tap(window); };
   if (!reaches(0)) return false;
-  // Cells before x are followed by one in x, unless the dilation steps over all of it. Where it may, what
+  // Taps before x are followed by one in x, unless the dilation steps over all of it. Where it may, what
   // happens repeats with the remainders of the windows' origins.
   if (axis.in >= axis.dilation) return true;
   const std::int64_t before = std::min(axis.out, axis.first_whole());
@@ -34,7 +34,7 @@ void check_general_axis(std::string_view function, std::string_view name, const 
   if (axis.out == 0) return;
   // Divided, because the product may overflow.
   const bool starts_behind = axis.in == 0 || axis.out - 1 > (axis.in - 1 + axis.pad) / axis.stride;
-  if (starts_behind || !all_reach_x(axis)) bad("at least one cell of x in every window");
+  if (starts_behind || !all_reach_x(axis)) bad("at least one tap of x in every window");
 }
 
 /// `pixels` runs of `channels` values, `step` apart.
@@ -64,10 +64,10 @@ void gather_values(const const_tensor_view& x, std::int64_t offset, std::int64_t
   widen_exactly(x.type, narrow, pixels * channels, to);
 }
 
-/// Cells of a window that a copy holds at a time, and its size.
-constexpr std::int64_t copied_cells = 256;
+/// Taps of a window that a copy holds at a time, and its size.
+constexpr std::int64_t copied_taps = 256;
 constexpr std::int64_t copied_values = 8192;
-/// Keeps the cells of one value from falling into one set of the cache.
+/// Keeps the taps of one value from falling into one set of the cache.
 constexpr std::int64_t copy_skew = 16;
 
 }  // namespace
@@ -138,9 +138,9 @@ std::int64_t window_search::offset(const pooled_run& run, std::int64_t kz, std::
   return (((run.sample * d.in + z) * r.in + y) * c.in + x) * pitch_ + run.channel;
 }
 
-void window_search::find(const pooled_run& run, float* best, std::uint8_t* cells) const noexcept {
+void window_search::find(const pooled_run& run, float* best, std::uint8_t* taps) const noexcept {
   const general_axis &d = shape_->depth, &r = shape_->rows, &c = shape_->columns;
-  box b{d.first_cell(run.oz), d.last_cell(run.oz), r.first_cell(run.oy), r.last_cell(run.oy), 0, 0};
+  box b{d.first_tap(run.oz), d.last_tap(run.oz), r.first_tap(run.oy), r.last_tap(run.oy), 0, 0};
   // Shorter runs are not worth a call per window.
   constexpr std::int64_t in_place_channels = 8;
   const bool in_place =
@@ -150,43 +150,43 @@ void window_search::find(const pooled_run& run, float* best, std::uint8_t* cells
   for (; stretch.ox < end; stretch.ox += stretch.pixels) {
     const bool whole = stretch.ox >= c.first_whole() && stretch.ox < c.last_whole();
     stretch.pixels = whole ? std::min(end, c.last_whole()) - stretch.ox : 1;
-    b.x_begin = c.first_cell(stretch.ox);
-    b.x_end = c.last_cell(stretch.ox);
+    b.x_begin = c.first_tap(stretch.ox);
+    b.x_end = c.last_tap(stretch.ox);
     const std::int64_t done = (stretch.ox - run.ox) * run.channels;
-    std::uint8_t* stretch_cells = cells == nullptr ? nullptr : cells + done;
+    std::uint8_t* stretch_taps = taps == nullptr ? nullptr : taps + done;
     if (in_place) {
-      find_in_place(stretch, b, best + done, stretch_cells);
+      find_in_place(stretch, b, best + done, stretch_taps);
     } else {
-      find_in_copies(stretch, b, best + done, stretch_cells);
+      find_in_copies(stretch, b, best + done, stretch_taps);
     }
   }
 }
 
 /// One slice of f32 lies in memory as the inner loops want it.
 void window_search::find_in_place(const pooled_run& run, const box& b, float* best,
-                                  std::uint8_t* cells) const noexcept {
+                                  std::uint8_t* taps) const noexcept {
   const general_axis &r = shape_->rows, &c = shape_->columns;
-  // Numbers of cells, which nobody reads without `cells`, may overflow then.
-  const std::int64_t above = cells == nullptr ? 0 : b.z_begin * r.kernel + b.y_begin;
-  const window_cells w{above,
-                       above + b.y_end - b.y_begin,
-                       b.x_begin,
-                       b.x_end,
-                       c.kernel,
-                       static_cast<std::ptrdiff_t>(r.dilation * c.in * pitch_),
-                       static_cast<std::ptrdiff_t>(c.dilation * pitch_)};
+  // Numbers of taps, which nobody reads without `taps`, may overflow then.
+  const std::int64_t above = taps == nullptr ? 0 : b.z_begin * r.kernel + b.y_begin;
+  const window_taps w{above,
+                      above + b.y_end - b.y_begin,
+                      b.x_begin,
+                      b.x_end,
+                      c.kernel,
+                      static_cast<std::ptrdiff_t>(r.dilation * c.in * pitch_),
+                      static_cast<std::ptrdiff_t>(c.dilation * pitch_)};
   const float* from = x_.as<float>() + offset(run, b.z_begin, b.y_begin, b.x_begin);
   const window_row row{run.pixels,
                        static_cast<std::ptrdiff_t>(c.stride * pitch_),
                        static_cast<std::ptrdiff_t>(run.channels),
                        {0, 0}};
-  maximum_(from, w, row, run.channels, best, cells, destination::caches);
+  maximum_(from, w, row, run.channels, best, taps, destination::caches);
 }
 
-/// Cuts a run so that the cells of each part fit a copy.
+/// Cuts a run so that the taps of each part fit a copy.
 void window_search::find_in_copies(const pooled_run& run, const box& b, float* best,
-                                   std::uint8_t* cells) const noexcept {
-  const std::int64_t most = std::min(run_elements, copied_values / std::min(b.cells(), copied_cells));
+                                   std::uint8_t* taps) const noexcept {
+  const std::int64_t most = std::min(run_elements, copied_values / std::min(b.taps(), copied_taps));
   const std::int64_t most_pixels = std::max<std::int64_t>(1, most / run.channels);
   pooled_run part = run;
   for (std::int64_t p = 0; p < run.pixels; p += most_pixels) {
@@ -196,29 +196,29 @@ void window_search::find_in_copies(const pooled_run& run, const box& b, float* b
       part.channel = run.channel + c;
       part.channels = std::min(most, run.channels - c);
       const std::int64_t done = p * run.channels + c;
-      find_in_copy(part, b, best + done, cells == nullptr ? nullptr : cells + done);
+      find_in_copy(part, b, best + done, taps == nullptr ? nullptr : taps + done);
     }
   }
 }
 
 void window_search::find_in_copy(const pooled_run& run, const box& b, float* best,
-                                 std::uint8_t* cells) const noexcept {
+                                 std::uint8_t* taps) const noexcept {
   const general_axis &r = shape_->rows, &c = shape_->columns;
   const std::int64_t count = run.count();
-  const std::int64_t held = std::min(b.cells(), copied_cells);
+  const std::int64_t held = std::min(b.taps(), copied_taps);
   const std::int64_t skew = held <= copied_values / (16 * copy_skew) ? copy_skew : 0;
   alignas(64) float copy[copied_values + copied_values / 16];
-  std::uint8_t numbers[copied_cells];
+  std::uint8_t numbers[copied_taps];
   std::int64_t filled = 0;
   const auto find_maximum = [&] {
-    const window_cells w{0, 1, 0, filled, filled, 0, static_cast<std::ptrdiff_t>(count + skew)};
-    maximum_(copy, w, {1, 0, 0, {0, 0}}, count, best, cells, destination::caches);
+    const window_taps w{0, 1, 0, filled, filled, 0, static_cast<std::ptrdiff_t>(count + skew)};
+    maximum_(copy, w, {1, 0, 0, {0, 0}}, count, best, taps, destination::caches);
   };
   for (std::int64_t kz = b.z_begin; kz < b.z_end; ++kz) {
     for (std::int64_t ky = b.y_begin; ky < b.y_end; ++ky) {
       for (std::int64_t kx = b.x_begin; kx < b.x_end; ++kx) {
-        if (filled == copied_cells) {
-          // The maximum so far stands for its cells; only values are wanted of windows as large as that.
+        if (filled == copied_taps) {
+          // The maximum so far stands for its taps; only values are wanted of windows as large as that.
           find_maximum();
           std::memcpy(copy, best, static_cast<std::size_t>(count) * sizeof(float));
           filled = 1;
@@ -230,27 +230,27 @@ void window_search::find_in_copy(const pooled_run& run, const box& b, float* bes
     }
   }
   find_maximum();
-  if (cells == nullptr || b.cells() == shape_->cells()) return;
+  if (taps == nullptr || b.taps() == shape_->taps()) return;
   for (std::int64_t i = 0; i < count; ++i)
-    cells[i] = numbers[cells[i]];
+    taps[i] = numbers[taps[i]];
 }
 
 void general_pool_forward(bool relu, const general_shape& s, const const_tensor_view& x, const tensor_view& y,
                           const pool_planes& planes, framework_rule rule, const execution_context& context) {
   const std::int64_t elements = y.elements();
   if (elements == 0) return;
-  const bool wants_cells = planes.index != nullptr || planes.code != nullptr;
+  const bool wants_taps = planes.index != nullptr || planes.code != nullptr;
   if (planes.index != nullptr) clear_tail(planes.index, elements, planes.index_bits);
   if (planes.code != nullptr) clear_tail(planes.code, elements, planes.code_bits);
   if (planes.gradient != nullptr) clear_tail(planes.gradient, elements, 1);
-  const window_search search(s, x, rule, relu, wants_cells);
+  const window_search search(s, x, rule, relu, wants_taps);
   // As in pool_forward().
-  const std::int64_t group = cell_stage::group_elements / std::gcd(cell_stage::group_elements, s.channels);
+  const std::int64_t group = tap_stage::group_elements / std::gcd(tap_stage::group_elements, s.channels);
   const std::int64_t pixels = s.pooled_pixels();
   const std::int64_t grain = std::max<std::int64_t>(1, 16 * run_elements / (group * s.channels));
   const std::int64_t run_pixels = std::max<std::int64_t>(1, run_elements / s.channels);
   parallel_for(context, (pixels + group - 1) / group, grain, [&](std::int64_t begin, std::int64_t end) {
-    cell_stage stage(planes, y, rule, winner_bytes::cells, begin * group * s.channels);
+    tap_stage stage(planes, y, rule, argmax_bytes::taps, begin * group * s.channels);
     const std::int64_t last = std::min(pixels, end * group);
     alignas(run_alignment) float buffer[run_elements];
     for (std::int64_t pixel = begin * group; pixel < last;) {
@@ -265,15 +265,15 @@ void general_pool_forward(bool relu, const general_shape& s, const const_tensor_
         run.channel = c;
         run.channels = std::min(run_elements, s.channels - c);
         run.first = pixel * s.channels + c;
-        std::uint8_t* cells = wants_cells ? stage.cells(run.count()) : nullptr;
+        std::uint8_t* taps = wants_taps ? stage.taps(run.count()) : nullptr;
         float* best = value_target(y, run.first, buffer);
-        search.find(run, best, cells);
+        search.find(run, best, taps);
         write_values(y, run.first, run.count(), best, rounding::exact);
-        if (wants_cells) stage.advance(run.count());
+        if (wants_taps) stage.advance(run.count());
       }
       pixel += run.pixels;
     }
-    if (wants_cells) stage.finish();
+    if (wants_taps) stage.finish();
   });
 }
 

@@ -18,25 +18,25 @@ struct general_axis {
   std::int64_t in = 1, out = 1;
   std::int64_t kernel = 1, stride = 1, pad = 0, dilation = 1;
 
-  /// Position of a window's cell 0; negative in the padding.
+  /// Position of a window's tap 0; negative in the padding.
   std::int64_t origin(std::int64_t window) const noexcept { return window * stride - pad; }
-  /// The first cell of a window that lies at `position` or behind; at most `kernel`.
-  std::int64_t cell_from(std::int64_t window, std::int64_t position) const noexcept {
+  /// The first tap of a window that lies at `position` or behind; at most `kernel`.
+  std::int64_t tap_from(std::int64_t window, std::int64_t position) const noexcept {
     const std::int64_t distance = position - origin(window);
     return distance <= 0 ? 0 : std::min(kernel, (distance - 1) / dilation + 1);
   }
-  /// Cells [first_cell, last_cell) of a window lie in x.
-  std::int64_t first_cell(std::int64_t window) const noexcept { return cell_from(window, 0); }
-  std::int64_t last_cell(std::int64_t window) const noexcept { return cell_from(window, in); }
-  /// Distance between the first cell and the last.
+  /// Taps [first_tap, last_tap) of a window lie in x.
+  std::int64_t first_tap(std::int64_t window) const noexcept { return tap_from(window, 0); }
+  std::int64_t last_tap(std::int64_t window) const noexcept { return tap_from(window, in); }
+  /// Distance between the first tap and the last.
   std::int64_t reach() const noexcept { return (kernel - 1) * dilation; }
-  /// Windows [first_whole, last_whole) have all their cells in x; none if they cross.
+  /// Windows [first_whole, last_whole) have all their taps in x; none if they cross.
   std::int64_t first_whole() const noexcept { return (pad + stride - 1) / stride; }
   std::int64_t last_whole() const noexcept {
     const std::int64_t room = in - 1 - reach() + pad;
     return room < 0 ? 0 : std::min(out, room / stride + 1);
   }
-  /// All windows with a cell in positions [begin, end) are among [first_window, last_window).
+  /// All windows with a tap in positions [begin, end) are among [first_window, last_window).
   std::int64_t first_window(std::int64_t begin) const noexcept {
     const std::int64_t distance = begin + pad - reach();
     return distance <= 0 ? 0 : std::min(out, (distance - 1) / stride + 1);
@@ -52,7 +52,7 @@ struct general_shape {
   general_axis depth, rows, columns;
 
   /// Beyond what a window can hold the count may be too small, but it does not overflow.
-  std::int64_t cells() const noexcept {
+  std::int64_t taps() const noexcept {
     constexpr std::int64_t most = std::int64_t{1} << 31;
     return std::min(depth.kernel * rows.kernel, most) * columns.kernel;
   }
@@ -74,29 +74,28 @@ general_shape check_general_pool(std::string_view function, std::string_view x_n
                                  const const_tensor_view& y, const pool_window& window,
                                  memory_space where = memory_space::host);
 
-/// Finds the maxima of runs of pooled values, and their cells.
+/// Finds the maxima of runs of pooled values, and their taps.
 class window_search {
  public:
-  /// The shape outlives the search. Windows of more than 256 cells can be searched without `cells` only.
-  window_search(const general_shape& s, const const_tensor_view& x, framework_rule rule, bool relu,
-                bool cells)
-      : shape_(&s), x_(x), pitch_(s.pitch(x)), maximum_(maximum_for(rule, relu, cells)) {}
+  /// The shape outlives the search. Windows of more than 256 taps can be searched without `taps` only.
+  window_search(const general_shape& s, const const_tensor_view& x, framework_rule rule, bool relu, bool taps)
+      : shape_(&s), x_(x), pitch_(s.pitch(x)), maximum_(maximum_for(rule, relu, taps)) {}
 
-  /// A run of at most run_elements values, in one row; `cells` is null if they are not wanted.
-  void find(const pooled_run& run, float* best, std::uint8_t* cells) const noexcept;
+  /// A run of at most run_elements values, in one row; `taps` is null if they are not wanted.
+  void find(const pooled_run& run, float* best, std::uint8_t* taps) const noexcept;
 
  private:
-  /// The cells of some windows that lie in x.
+  /// The taps of some windows that lie in x.
   struct box {
     std::int64_t z_begin, z_end, y_begin, y_end, x_begin, x_end;
-    std::int64_t cells() const noexcept { return (z_end - z_begin) * (y_end - y_begin) * (x_end - x_begin); }
+    std::int64_t taps() const noexcept { return (z_end - z_begin) * (y_end - y_begin) * (x_end - x_begin); }
   };
 
   std::int64_t offset(const pooled_run& run, std::int64_t kz, std::int64_t ky,
                       std::int64_t kx) const noexcept;
-  void find_in_place(const pooled_run& run, const box& b, float* best, std::uint8_t* cells) const noexcept;
-  void find_in_copies(const pooled_run& run, const box& b, float* best, std::uint8_t* cells) const noexcept;
-  void find_in_copy(const pooled_run& run, const box& b, float* best, std::uint8_t* cells) const noexcept;
+  void find_in_place(const pooled_run& run, const box& b, float* best, std::uint8_t* taps) const noexcept;
+  void find_in_copies(const pooled_run& run, const box& b, float* best, std::uint8_t* taps) const noexcept;
+  void find_in_copy(const pooled_run& run, const box& b, float* best, std::uint8_t* taps) const noexcept;
 
   const general_shape* shape_;
   const_tensor_view x_;
@@ -107,16 +106,16 @@ class window_search {
 void general_pool_forward(bool relu, const general_shape& s, const const_tensor_view& x, const tensor_view& y,
                           const pool_planes& planes, framework_rule rule, const execution_context& context);
 
-/// Winners found again in the dense x.
+/// Argmaxes found again in the dense x.
 class general_search_source {
  public:
   general_search_source(const general_shape& s, const const_tensor_view& x, framework_rule rule, bool relu)
       : search_(s, x, rule, relu, true), rule_(rule), relu_(relu) {}
-  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
-    search_.find(run, buffers.values.data(), buffers.cells.data());
-    if (!relu_) return {buffers.cells.data()};
+  run_taps load(const pooled_run& run, run_buffers& buffers) noexcept {
+    search_.find(run, buffers.values.data(), buffers.taps.data());
+    if (!relu_) return {buffers.taps.data()};
     loops().pass_bits(buffers.values.data(), run.count(), rule_, buffers.passes.data());
-    return {buffers.cells.data(), buffers.passes.data()};
+    return {buffers.taps.data(), buffers.passes.data()};
   }
 
  private:

@@ -79,18 +79,18 @@ bool block_sums::reached_by(const pooled_run& run) const noexcept {
   return false;
 }
 
-bool block_sums::any_outside(const pooled_run& run, const run_cells& winners) const noexcept {
+bool block_sums::any_outside(const pooled_run& run, const run_taps& argmaxes) const noexcept {
   const general_axis &d = shape_->depth, &r = shape_->rows, &c = shape_->columns;
-  const std::int64_t count = run.count(), cells = shape_->cells();
-  const auto names_cell = [&](std::uint8_t cell) { return !winners.codes || cell != no_gradient_code; };
+  const std::int64_t count = run.count(), taps = shape_->taps();
+  const auto names_tap = [&](std::uint8_t tap) { return !argmaxes.codes || tap != no_gradient_code; };
   std::uint8_t highest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const int counts = -static_cast<int>(names_cell(winners.cells[i]));
-    highest = std::max(highest, static_cast<std::uint8_t>(winners.cells[i] & counts));
+    const int counts = -static_cast<int>(names_tap(argmaxes.taps[i]));
+    highest = std::max(highest, static_cast<std::uint8_t>(argmaxes.taps[i] & counts));
   }
-  if (highest >= cells) return true;
-  const bool whole_rows = d.last_cell(run.oz) - d.first_cell(run.oz) == d.kernel &&
-                          r.last_cell(run.oy) - r.first_cell(run.oy) == r.kernel;
+  if (highest >= taps) return true;
+  const bool whole_rows = d.last_tap(run.oz) - d.first_tap(run.oz) == d.kernel &&
+                          r.last_tap(run.oy) - r.first_tap(run.oy) == r.kernel;
   for (std::int64_t p = 0; p < run.pixels; ++p) {
     const std::int64_t ox = run.ox + p;
     if (whole_rows && ox >= c.first_whole() && ox < c.last_whole()) {
@@ -98,13 +98,13 @@ bool block_sums::any_outside(const pooled_run& run, const run_cells& winners) co
       continue;
     }
     for (std::int64_t i = p * run.channels; i < (p + 1) * run.channels; ++i) {
-      if (!names_cell(winners.cells[i])) continue;
+      if (!names_tap(argmaxes.taps[i])) continue;
       const auto kernel_w = static_cast<std::uint32_t>(c.kernel);
       const auto kernel_h = static_cast<std::uint32_t>(r.kernel);
-      const std::uint32_t row = winners.cells[i] / kernel_w;
-      const std::int64_t kx = winners.cells[i] % kernel_w, ky = row % kernel_h, kz = row / kernel_h;
-      if (kx < c.first_cell(ox) || kx >= c.last_cell(ox) || ky < r.first_cell(run.oy) ||
-          ky >= r.last_cell(run.oy) || kz < d.first_cell(run.oz) || kz >= d.last_cell(run.oz)) {
+      const std::uint32_t row = argmaxes.taps[i] / kernel_w;
+      const std::int64_t kx = argmaxes.taps[i] % kernel_w, ky = row % kernel_h, kz = row / kernel_h;
+      if (kx < c.first_tap(ox) || kx >= c.last_tap(ox) || ky < r.first_tap(run.oy) ||
+          ky >= r.last_tap(run.oy) || kz < d.first_tap(run.oz) || kz >= d.last_tap(run.oz)) {
         return true;
       }
     }
@@ -112,37 +112,37 @@ bool block_sums::any_outside(const pooled_run& run, const run_cells& winners) co
   return false;
 }
 
-bool block_sums::add(const pooled_run& run, const run_cells& winners, const const_tensor_view& dy) noexcept {
+bool block_sums::add(const pooled_run& run, const run_taps& argmaxes, const const_tensor_view& dy) noexcept {
   const general_axis &d = shape_->depth, &r = shape_->rows, &c = shape_->columns;
   const std::int64_t count = run.count();
   float copy[run_elements], passing[run_elements];
   const float* gradient = read_values(dy, run.first, count, copy);
-  if (winners.passes != nullptr) {
-    loops().keep(gradient, winners.passes, count, passing, destination::caches);
+  if (argmaxes.passes != nullptr) {
+    loops().keep(gradient, argmaxes.passes, count, passing, destination::caches);
     gradient = passing;
   }
-  const std::int64_t y_first = r.cell_from(run.oy, block_.y_begin);
-  const std::int64_t y_last = r.cell_from(run.oy, block_.y_end);
+  const std::int64_t y_first = r.tap_from(run.oy, block_.y_begin);
+  const std::int64_t y_last = r.tap_from(run.oy, block_.y_end);
   const std::int64_t y = r.origin(run.oy) + y_first * r.dilation - block_.y_begin;
   constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
   const auto scatter = loops().scatter;
-  for (std::int64_t kz = d.cell_from(run.oz, block_.z_begin); kz < d.cell_from(run.oz, block_.z_end); ++kz) {
+  for (std::int64_t kz = d.tap_from(run.oz, block_.z_begin); kz < d.tap_from(run.oz, block_.z_end); ++kz) {
     const std::int64_t z = d.origin(run.oz) + kz * d.dilation - block_.z_begin;
     float* rows = sums_.data() + z * slice_length_ + y * row_length_;
-    window_cells w{kz * r.kernel + y_first,
-                   kz * r.kernel + y_last,
-                   0,
-                   c.kernel,
-                   c.kernel,
-                   static_cast<std::ptrdiff_t>(r.dilation * row_length_),
-                   static_cast<std::ptrdiff_t>(c.dilation * phase_length_)};
+    window_taps w{kz * r.kernel + y_first,
+                  kz * r.kernel + y_last,
+                  0,
+                  c.kernel,
+                  c.kernel,
+                  static_cast<std::ptrdiff_t>(r.dilation * row_length_),
+                  static_cast<std::ptrdiff_t>(c.dilation * phase_length_)};
     if (window_steps_ == 1 && c.reach() < phases_) {
-      // Every cell has a phase of its own.
-      scatter(gradient, winners.cells, count, w, {1, 0, 0, {never, never}},
+      // Every tap has a phase of its own.
+      scatter(gradient, argmaxes.taps, count, w, {1, 0, 0, {never, never}},
               rows + (run.ox - block_.step_begin) * run.channels, destination::caches);
       continue;
     }
-    // A position's windows in row-major order have falling cells.
+    // A position's windows in row-major order have falling taps.
     for (std::int64_t kx = c.kernel - 1; kx >= 0; --kx) {
       const std::int64_t step = run.ox * window_steps_ + step_of_[static_cast<std::size_t>(kx)];
       const std::int64_t begin = std::max<std::int64_t>(0, block_.step_begin - step);
@@ -151,14 +151,14 @@ bool block_sums::add(const pooled_run& run, const run_cells& winners, const cons
       w.x_begin = kx;
       w.x_end = kx + 1;
       const std::int64_t skipped = begin * run.channels;
-      scatter(gradient + skipped, winners.cells + skipped, (end - begin) * run.channels, w,
+      scatter(gradient + skipped, argmaxes.taps + skipped, (end - begin) * run.channels, w,
               {1, 0, 0, {never, never}},
               rows + phase_of_[static_cast<std::size_t>(kx)] * phase_length_ +
                   (step + begin - block_.step_begin) * run.channels,
               destination::caches);
     }
   }
-  return any_outside(run, winners);
+  return any_outside(run, argmaxes);
 }
 
 /// Puts positions [begin, end) of a row of sums into memory order.

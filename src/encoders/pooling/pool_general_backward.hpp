@@ -52,16 +52,16 @@ class block_sums {
   void for_each_run(const Visit& visit) const {
     const general_axis &d = shape_->depth, &r = shape_->rows;
     for (std::int64_t oz = d.first_window(block_.z_begin); oz < d.last_window(block_.z_end); ++oz) {
-      if (d.cell_from(oz, block_.z_begin) == d.cell_from(oz, block_.z_end)) continue;
+      if (d.tap_from(oz, block_.z_begin) == d.tap_from(oz, block_.z_end)) continue;
       for (std::int64_t oy = r.first_window(block_.y_begin); oy < r.last_window(block_.y_end); ++oy) {
-        if (r.cell_from(oy, block_.y_begin) == r.cell_from(oy, block_.y_end)) continue;
+        if (r.tap_from(oy, block_.y_begin) == r.tap_from(oy, block_.y_end)) continue;
         for_each_run_of_row(oz, oy, visit);
       }
     }
   }
 
-  /// Adds the gradients of a run. Returns whether a cell that counts is none of its window's or outside x.
-  bool add(const pooled_run& run, const run_cells& winners, const const_tensor_view& dy) noexcept;
+  /// Adds the gradients of a run. Returns whether a tap that counts is none of its window's or outside x.
+  bool add(const pooled_run& run, const run_taps& argmaxes, const const_tensor_view& dy) noexcept;
 
   /// Writes the sums to dx.
   void write(const tensor_view& dx) const noexcept;
@@ -84,7 +84,7 @@ class block_sums {
 
   std::size_t last_column() const noexcept { return static_cast<std::size_t>(shape_->columns.kernel - 1); }
   bool reached_by(const pooled_run& run) const noexcept;
-  bool any_outside(const pooled_run& run, const run_cells& winners) const noexcept;
+  bool any_outside(const pooled_run& run, const run_taps& argmaxes) const noexcept;
   void write_positions(std::int64_t begin, std::int64_t end, const float* row, float* to) const noexcept;
 
   const general_shape* shape_;
@@ -92,12 +92,12 @@ class block_sums {
   std::int64_t window_steps_;  ///< between two windows of a row
   gradient_block block_;
   std::int64_t phase_length_ = 0, row_length_ = 0, slice_length_ = 0;
-  /// Where cell kx of window 0 of a row lies; a window has at most 256 cells.
+  /// Where tap kx of window 0 of a row lies; a window has at most 256 taps.
   std::array<std::int64_t, 256> step_of_, phase_of_;
   std::array<float, gradient_blocks::block_elements> sums_;
 };
 
-/// Backward with winners from `source`, as pool_backward().
+/// Backward with argmaxes from `source`, as pool_backward().
 template <class Source>
 void general_pool_backward(const general_shape& s, const const_tensor_view& dy, const Source& source,
                            const tensor_view& dx, std::uint32_t& status, const execution_context& context) {

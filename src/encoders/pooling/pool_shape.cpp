@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "encoders/format/cell_planes.hpp"
+#include "encoders/format/tap_planes.hpp"
 
 namespace stash::detail {
 namespace {
@@ -23,9 +23,9 @@ void check_axis(std::string_view function, std::string_view name, const pool_axi
   if (axis.kernel < 1 || axis.stride < 1 || axis.pad < 0)
     bad("kernel and stride above 0 and padding not below 0");
   if (axis.out == 0) return;
-  // The first and the last window have the fewest cells in x. Divided, because the product may overflow.
+  // The first and the last window have the fewest taps in x. Divided, because the product may overflow.
   if (axis.pad >= axis.kernel || axis.in == 0 || axis.out - 1 > (axis.in - 1 + axis.pad) / axis.stride) {
-    bad("at least one cell of x in every window");
+    bad("at least one tap of x in every window");
   }
 }
 
@@ -67,13 +67,13 @@ void check_same_shape(std::string_view function, std::string_view name, const co
   fail(errc::invalid_argument, function, name, fmt::format("the shape of {}", like_name), "another one");
 }
 
-int checked_index_bits(std::string_view function, std::int64_t cells) {
+int checked_index_bits(std::string_view function, std::int64_t taps) {
   constexpr std::int64_t most = 256;
-  if (cells > most) {
-    fail(errc::unsupported, function, "window", fmt::format("at most {} cells", most),
-         fmt::format("{}", cells));
+  if (taps > most) {
+    fail(errc::unsupported, function, "window", fmt::format("at most {} taps", most),
+         fmt::format("{}", taps));
   }
-  return cell_bits(cells);
+  return tap_bits(taps);
 }
 
 }  // namespace stash::detail

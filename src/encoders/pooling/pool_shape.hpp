@@ -19,9 +19,9 @@ struct pool_axis {
 
   /// First position of x under window `o`; negative in the padding.
   std::int64_t origin(std::int64_t o) const noexcept { return o * stride - pad; }
-  /// Cells [first_cell, last_cell) of window `o` lie in x.
-  std::int64_t first_cell(std::int64_t o) const noexcept { return std::max<std::int64_t>(0, -origin(o)); }
-  std::int64_t last_cell(std::int64_t o) const noexcept { return std::min(kernel, in - origin(o)); }
+  /// Taps [first_tap, last_tap) of window `o` lie in x.
+  std::int64_t first_tap(std::int64_t o) const noexcept { return std::max<std::int64_t>(0, -origin(o)); }
+  std::int64_t last_tap(std::int64_t o) const noexcept { return std::min(kernel, in - origin(o)); }
   /// Windows [first_window, last_window) are all those that reach position `i` of x.
   std::int64_t first_window(std::int64_t i) const noexcept {
     const std::int64_t reach = i + pad - kernel + 1;
@@ -34,7 +34,7 @@ struct pool_shape {
   std::int64_t samples = 0, channels = 0;
   pool_axis rows, columns;
 
-  std::int64_t cells() const noexcept { return rows.kernel * columns.kernel; }
+  std::int64_t taps() const noexcept { return rows.kernel * columns.kernel; }
   std::int64_t pooled_pixels() const noexcept { return samples * rows.out * columns.out; }
   std::int64_t pooled_elements() const noexcept { return pooled_pixels() * channels; }
 };
@@ -52,7 +52,7 @@ void check_same_shape(std::string_view function, std::string_view name, const co
                       std::string_view like_name, const const_tensor_view& like, const pool_window& window,
                       memory_space where);
 
-/// Bits per pooled value of window_index. Throws error(unsupported) above 256 cells.
-int checked_index_bits(std::string_view function, std::int64_t cells);
+/// Bits per pooled value of window_index. Throws error(unsupported) above 256 taps.
+int checked_index_bits(std::string_view function, std::int64_t taps);
 
 }  // namespace stash::detail

@@ -18,25 +18,25 @@ constexpr std::string_view backward_name = "relu_max_pool_backward";
 
 /// Where the parts of relu_pool lie.
 struct code_layout {
-  int bits;                 ///< of a cell or code
+  int bits;                 ///< of a tap or code
   std::size_t first_plane;  ///< bytes
   std::size_t bytes;        ///< of both planes
 
   bool has_gradient_plane() const noexcept { return bytes != first_plane; }
 };
 
-code_layout checked_code_layout(std::string_view function, std::int64_t cells, std::int64_t elements) {
+code_layout checked_code_layout(std::string_view function, std::int64_t taps, std::int64_t elements) {
   constexpr std::int64_t most = no_gradient_code;
-  if (cells > most) {
-    fail(errc::unsupported, function, "window", fmt::format("at most {} cells for relu_pool", most),
-         fmt::format("{}", cells));
+  if (taps > most) {
+    fail(errc::unsupported, function, "window", fmt::format("at most {} taps for relu_pool", most),
+         fmt::format("{}", taps));
   }
-  const int bits = cell_bits(cells);
+  const int bits = tap_bits(taps);
   const std::size_t first = plane_bytes(elements, bits);
   return {bits, first, bits == 2 ? first + plane_bytes(elements, 1) : first};
 }
 
-/// Winners and signs from relu_pool.
+/// Argmaxes and signs from relu_pool.
 class code_source {
  public:
   code_source(const const_encoded_view& code, const code_layout& layout)
@@ -44,12 +44,12 @@ class code_source {
         gradient_(layout.has_gradient_plane() ? plane_ + layout.first_plane : nullptr),
         bits_(layout.bits) {}
 
-  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
+  run_taps load(const pooled_run& run, run_buffers& buffers) noexcept {
     const std::int64_t count = run.count();
-    const std::uint8_t* cells = unpack_cells(plane_, bits_, run.first, count, buffers.cells.data());
-    if (gradient_ == nullptr) return {cells, nullptr, true};
+    const std::uint8_t* taps = unpack_taps(plane_, bits_, run.first, count, buffers.taps.data());
+    if (gradient_ == nullptr) return {taps, nullptr, true};
     const std::uint8_t* passes = unpack_flags(gradient_, run.first, count, buffers.flags.data());
-    std::uint8_t* codes = buffers.cells.data() + (cells - buffers.cells.data());
+    std::uint8_t* codes = buffers.taps.data() + (taps - buffers.taps.data());
     for (std::int64_t i = 0; i < count; ++i)
       codes[i] = static_cast<std::uint8_t>(codes[i] | ((passes[i] - 1) & no_gradient_code));
     return {codes, nullptr, true};
@@ -61,13 +61,13 @@ class code_source {
   int bits_;
 };
 
-/// Winners from window_index, signs from an encoded pooled output.
+/// Argmaxes from window_index, signs from an encoded pooled output.
 class stash_source {
  public:
   stash_source(const index_source& index, const map_stash& y) : index_(index), y_(&y) {}
 
-  run_cells load(const pooled_run& run, run_buffers& buffers) noexcept {
-    run_cells winners = index_.load(run, buffers);
+  run_taps load(const pooled_run& run, run_buffers& buffers) noexcept {
+    run_taps argmaxes = index_.load(run, buffers);
     std::int64_t done = 0;
     while (done < run.count()) {
       const std::int64_t at = (run.first + done) % tile_elements;
@@ -77,8 +77,8 @@ class stash_source {
       done += part;
     }
     pack_flags(buffers.flags.data(), run.count(), buffers.passes.data());
-    winners.passes = buffers.passes.data();
-    return winners;
+    argmaxes.passes = buffers.passes.data();
+    return argmaxes;
   }
 
  private:
@@ -119,7 +119,7 @@ void with_loops(const const_tensor_view& dy, const tensor_view& dx, const pool_w
   }
 }
 
-// What a shape's loops take to find winners again.
+// What a shape's loops take to find argmaxes again.
 
 search_source search_in(const pool_shape& s, const const_tensor_view& x, framework_rule rule) {
   return {s, x, rule, true};
@@ -139,15 +139,15 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
   const std::int64_t elements = y.elements();
   pool_planes planes;
   code_layout layout{};
-  const auto want_planes = [&](std::int64_t cells) {
+  const auto want_planes = [&](std::int64_t taps) {
     if (code.data != nullptr) {
-      layout = checked_code_layout(function, cells, elements);
+      layout = checked_code_layout(function, taps, elements);
       check_encoded(function, "code", code, layout.bytes);
       planes.code = static_cast<std::uint8_t*>(code.data);
       planes.code_bits = layout.bits;
       if (layout.has_gradient_plane()) planes.gradient = planes.code + layout.first_plane;
     }
-    if (index.data != nullptr) set_index_plane(function, index, cells, elements, planes);
+    if (index.data != nullptr) set_index_plane(function, index, taps, elements, planes);
     call_memory(function)
         .reads("x", x)
         .writes("y", y)
@@ -155,16 +155,16 @@ void relu_max_pool_forward(const const_tensor_view& x, const tensor_view& y, con
         .writes("index", index, plane_bytes(elements, planes.index_bits));
   };
   if (on_device(context)) {
-    want_planes(check_general_pool(function, "x", x, "y", y, window, context.space).cells());
+    want_planes(check_general_pool(function, "x", x, "y", y, window, context.space).taps());
     return device::relu_max_pool_forward(x, y, window, code, index, rule, context);
   }
   if (is_general(window, x)) {
     const general_shape s = check_general_pool(function, "x", x, "y", y, window);
-    want_planes(s.cells());
+    want_planes(s.taps());
     general_pool_forward(true, s, x, y, planes, rule, context);
   } else {
     const pool_shape s = check_pool(function, "x", x, "y", y, window);
-    want_planes(s.cells());
+    want_planes(s.taps());
     pool_forward(true, s, x, y, planes, rule, context);
   }
   if (code.data != nullptr) add(code.report->slot_bytes, layout.bytes);
@@ -178,7 +178,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
                             const execution_context& context) try {
   const auto by_device = [&] { device::relu_max_pool_backward(dy, code, dx, window, context); };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
-    const code_layout layout = checked_code_layout(backward_name, s.cells(), dy.elements());
+    const code_layout layout = checked_code_layout(backward_name, s.taps(), dy.elements());
     check_encoded(backward_name, "code", code, layout.bytes);
     call_memory(backward_name).reads("dy", dy).reads("code", code, layout.bytes).writes("dx", dx);
     backward(code_source(code, layout), code.report->status);
@@ -196,13 +196,13 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   };
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
-    const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    const index_source argmaxes = checked_index_source(backward_name, index, s.taps(), dy.elements());
     const map_stash y{y_encoding, y_stash, dy.type, dy.elements(), rule};
     check_sign_source(backward_name, y, context.space);
     call_memory memory(backward_name);
-    memory.reads("dy", dy).reads("index", index, plane_bytes(dy.elements(), cell_bits(s.cells())));
+    memory.reads("dy", dy).reads("index", index, plane_bytes(dy.elements(), tap_bits(s.taps())));
     add_stash(memory, y).writes("dx", dx);
-    backward(stash_source(winners, y), index.report->status);
+    backward(stash_source(argmaxes, y), index.report->status);
   });
 } catch (...) {
   detail::rethrow("relu_max_pool_backward");
@@ -215,13 +215,13 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_encoded_vie
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "y", y, "dy", dy, window, context.space);
-    const index_source winners = checked_index_source(backward_name, index, s.cells(), dy.elements());
+    const index_source argmaxes = checked_index_source(backward_name, index, s.taps(), dy.elements());
     call_memory(backward_name)
         .reads("dy", dy)
-        .reads("index", index, plane_bytes(dy.elements(), cell_bits(s.cells())))
+        .reads("index", index, plane_bytes(dy.elements(), tap_bits(s.taps())))
         .reads("y", y)
         .writes("dx", dx);
-    backward(dense_source(winners, y, rule), index.report->status);
+    backward(dense_source(argmaxes, y, rule), index.report->status);
   });
 } catch (...) {
   detail::rethrow("relu_max_pool_backward");
@@ -234,7 +234,7 @@ void relu_max_pool_backward(const const_tensor_view& dy, const const_tensor_view
   with_loops(dy, dx, window, context, by_device, [&](const auto& s, const auto& backward) {
     check_rule(backward_name, rule);
     check_same_shape(backward_name, "x", x, "dx", dx, window, context.space);
-    checked_index_bits(backward_name, s.cells());
+    checked_index_bits(backward_name, s.taps());
     call_memory(backward_name).reads("dy", dy).reads("x", x).writes("dx", dx);
     std::uint32_t never_set = 0;
     backward(search_in(s, x, rule), never_set);

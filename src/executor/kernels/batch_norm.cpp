@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "encoders/format/cell_planes.hpp"
 #include "encoders/format/masked.hpp"
+#include "encoders/format/tap_planes.hpp"
 #include "executor/kernels/kernel_base.hpp"
 #include "stash/error.hpp"
 

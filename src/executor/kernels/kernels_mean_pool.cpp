@@ -9,7 +9,7 @@ namespace {
 
 using planner::op_kind;
 
-/// Average pooling over windows or over the whole map. A window's mean counts the cells inside the map only.
+/// Average pooling over windows or over the whole map. A window's mean counts the taps inside the map only.
 /// Forward gathers from the window, backward gathers from the windows that contain a pixel; both run in
 /// row-major order per element, so nothing depends on the threads.
 class mean_pool_kernel final : public kernel_base {
@@ -29,19 +29,19 @@ class mean_pool_kernel final : public kernel_base {
   struct span {
     std::int64_t begin, end;
   };
-  /// Cells of the map that window `i` of one axis covers.
-  static span cells(std::int64_t i, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
-                    std::int64_t extent) {
+  /// Taps of the map that window `i` of one axis covers.
+  static span taps(std::int64_t i, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                   std::int64_t extent) {
     return {std::max<std::int64_t>(i * stride - pad, 0), std::min(i * stride - pad + kernel, extent)};
   }
-  /// Windows of one axis that cover cell `i`.
+  /// Windows of one axis that cover tap `i`.
   static span windows(std::int64_t i, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
                       std::int64_t count) {
     const std::int64_t first = i + pad - kernel + 1;
     return {first <= 0 ? 0 : (first + stride - 1) / stride, std::min((i + pad) / stride + 1, count)};
   }
-  span rows_of(std::int64_t oy) const { return cells(oy, kernel_h_, stride_h_, pad_top_, in_.h); }
-  span columns_of(std::int64_t ox) const { return cells(ox, kernel_w_, stride_w_, pad_left_, in_.w); }
+  span rows_of(std::int64_t oy) const { return taps(oy, kernel_h_, stride_h_, pad_top_, in_.h); }
+  span columns_of(std::int64_t ox) const { return taps(ox, kernel_w_, stride_w_, pad_left_, in_.w); }
 
   void forward(const kernel_operands& operands) const;
   void backward(const kernel_operands& operands) const;

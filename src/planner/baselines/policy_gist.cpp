@@ -82,7 +82,7 @@ class gist {
       stash_choice code = as_kind(wants(need::mask)     ? encoding_kind::sign_mask
                                   : wants(need::window) ? encoding_kind::window_index
                                                         : encoding_kind::relu_pool);
-      code.stored.window_cells = static_cast<std::uint16_t>(s.window_cells);
+      code.stored.window_taps = static_cast<std::uint16_t>(s.window_taps);
       return sized(s, code);
     }
     if (s.role != storage_role::feature_map || s.type == dtype::s32 || s.type == dtype::u8) return raw;

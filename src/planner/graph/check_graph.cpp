@@ -161,7 +161,7 @@ class checker {
       demand(whole <= largest_total_bytes - total, "shape", "sizes of at most 2^60 bytes in total", "more");
       total += whole;
       demand(s.density >= 0.0 && s.density <= 1.0, "density", "a share from 0 to 1", s.density);
-      demand(s.window_cells >= 0, "window_cells", "at least 0", s.window_cells);
+      demand(s.window_taps >= 0, "window_taps", "at least 0", s.window_taps);
     }
   }
 
@@ -453,8 +453,8 @@ class checker {
     for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
       const storage& s = g_.at(o.optional_outputs[i]);
       expect_elements(s.elements(1), elements_of(o.outputs[0]), indexed("optional_outputs", i));
-      expect(s.window_cells == std::int64_t{a.kernel_h} * a.kernel_w, indexed("optional_outputs", i),
-             "the window_cells of this op", s.window_cells);
+      expect(s.window_taps == std::int64_t{a.kernel_h} * a.kernel_w, indexed("optional_outputs", i),
+             "the window_taps of this op", s.window_taps);
     }
   }
 

@@ -45,8 +45,8 @@ struct storage {
   std::int64_t bytes_per_sample = 0;
   /// Share of non-zero elements, assumed or measured; 1 where nothing is known to be zero.
   double density = 1.0;
-  /// Auxiliary storages: the number of cells of the pooling window (window index, relu_pool code).
-  std::int32_t window_cells = 0;
+  /// Auxiliary storages: the number of taps of the pooling window (window index, relu_pool code).
+  std::int32_t window_taps = 0;
 
   std::int64_t bytes(std::int64_t batch) const noexcept { return fixed_bytes + bytes_per_sample * batch; }
   std::int64_t elements(std::int64_t batch) const noexcept;  ///< of the dense form
@@ -106,7 +106,7 @@ enum class need : std::uint8_t {
   sign,         ///< whether the gradient passes
   range,        ///< whether the value lies strictly inside the activation's range
   mask,         ///< the keep decision of dropout
-  window,       ///< winning cell per pooled value
+  window,       ///< argmax per pooled value
   sign_window,  ///< both, jointly (relu_pool)
   value,        ///< the values; reduced precision allowed if the policy allows it
   fine_value,   ///< the same, of 16 bits at least: what is computed from it vanishes if it is rounded further

@@ -21,7 +21,7 @@ enum class node_kind : std::uint8_t {
   leaky_relu,
   relu6,
   max_pool,
-  avg_pool,         ///< padding cells do not count in the mean
+  avg_pool,         ///< padding taps do not count in the mean
   global_avg_pool,  ///< output {1, 1, C}
   batch_norm,
   add,     ///< two inputs of one shape

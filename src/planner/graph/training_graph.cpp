@@ -13,7 +13,7 @@
 namespace stash::planner {
 namespace {
 
-constexpr int max_code_cells = 15, max_index_cells = 256;
+constexpr int max_code_taps = 15, max_index_taps = 256;
 
 std::int64_t product(const std::vector<std::int64_t>& dims) {
   std::int64_t n = 1;
@@ -220,7 +220,7 @@ class builder {
         return d;
       case node_kind::max_pool: {
         // A pooled value is zero only if its whole window is. Neighbours are correlated: count a window as
-        // two independent cells.
+        // two independent taps.
         const double x = relu_into_pool_[index(input_of(n))] ? d : density_of(input_of(n));
         return 1.0 - (1.0 - x) * (1.0 - x);
       }
@@ -374,15 +374,15 @@ class builder {
   void forward_pool(node_id n) {
     const node& v = at(n);
     const bool joined = relu_into_pool_[index(v.inputs[0])];
-    const std::int32_t cells = v.attributes.kernel_h * v.attributes.kernel_w;
+    const std::int32_t taps = v.attributes.kernel_h * v.attributes.kernel_w;
     std::vector<storage_id> extra;
-    if (cells <= max_index_cells)
+    if (taps <= max_index_taps)
       extra.push_back(new_storage(v.name + ".index", storage_role::auxiliary, dtype::u8, v.shape, true));
-    if (joined && cells <= max_code_cells) {
+    if (joined && taps <= max_code_taps) {
       extra.push_back(new_storage(v.name + ".code", storage_role::auxiliary, dtype::u8, v.shape, true));
     }
     for (const storage_id s : extra)
-      g_.storages[index(s)].window_cells = cells;
+      g_.storages[index(s)].window_taps = taps;
     emit_forward(n, joined ? op_kind::relu_max_pool : op_kind::max_pool).optional_outputs = extra;
   }
 

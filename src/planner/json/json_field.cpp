@@ -83,6 +83,11 @@ std::optional<field> field::find(std::string_view key) const {
   return field(*member, *this, key, 0);
 }
 
+std::optional<field> field::find(std::string_view key, std::string_view older) const {
+  const auto found = find(key);
+  return found ? found : find(older);
+}
+
 std::int64_t field::integer(std::int64_t least, std::int64_t most) const {
   const bool is_unsigned = value_->is<std::uint64_t>();
   if (!is_unsigned && !value_->is<std::int64_t>()) fail_type("an integer");

@@ -37,6 +37,8 @@ class field {
   field at(std::string_view key) const;
   /// An optional member. Throws if this is not an object.
   std::optional<field> find(std::string_view key) const;
+  /// The same for a member that older files call by another name.
+  std::optional<field> find(std::string_view key, std::string_view older) const;
 
   std::int64_t integer(std::int64_t least, std::int64_t most) const;
   double number(double least, double most) const;

@@ -132,7 +132,7 @@ value storage_json(const storage& s) {
   put(out, "fixed_bytes", s.fixed_bytes, std::int64_t{0});
   put(out, "bytes_per_sample", s.bytes_per_sample, std::int64_t{0});
   if (s.density != 1.0) out.set("density", finite(s.density, "density"));
-  put(out, "window_cells", s.window_cells, 0);
+  put(out, "window_taps", s.window_taps, 0);
   return out;
 }
 
@@ -145,8 +145,8 @@ storage read_storage(const field& f) {
   if (const auto v = f.find("fixed_bytes")) s.fixed_bytes = v->bytes();
   if (const auto v = f.find("bytes_per_sample")) s.bytes_per_sample = v->bytes();
   if (const auto v = f.find("density")) s.density = v->number(0.0, 1.0);
-  if (const auto v = f.find("window_cells"))
-    s.window_cells = static_cast<std::int32_t>(v->integer(0, most32));
+  if (const auto v = f.find("window_taps", "window_taps"))
+    s.window_taps = static_cast<std::int32_t>(v->integer(0, most32));
   return s;
 }
 

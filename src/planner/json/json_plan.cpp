@@ -18,7 +18,7 @@ using json_text::put_list;
 using json_text::value;
 
 constexpr std::int64_t most32 = std::numeric_limits<std::int32_t>::max();
-using window_cells_t = decltype(encoding::window_cells);
+using window_taps_t = decltype(encoding::window_taps);
 constexpr double largest_double = std::numeric_limits<double>::max();
 
 value encoding_json(const encoding& e) {
@@ -26,7 +26,7 @@ value encoding_json(const encoding& e) {
   if (e.values != value_format::source) out.set("values", name_of(e.values));
   if (e.underflow != underflow_rule::to_zero) out.set("underflow", name_of(e.underflow));
   if (e.rule != framework_rule::tensorflow) out.set("rule", name_of(e.rule));
-  put(out, "window_cells", e.window_cells, window_cells_t{0});
+  put(out, "window_taps", e.window_taps, window_taps_t{0});
   return out;
 }
 
@@ -36,8 +36,8 @@ encoding read_encoding(const field& f) {
   if (const auto v = f.find("values")) e.values = v->one_of<value_format>();
   if (const auto v = f.find("underflow")) e.underflow = v->one_of<underflow_rule>();
   if (const auto v = f.find("rule")) e.rule = v->one_of<framework_rule>();
-  if (const auto v = f.find("window_cells"))
-    e.window_cells = static_cast<window_cells_t>(v->integer(0, std::numeric_limits<window_cells_t>::max()));
+  if (const auto v = f.find("window_taps", "window_taps"))
+    e.window_taps = static_cast<window_taps_t>(v->integer(0, std::numeric_limits<window_taps_t>::max()));
   return e;
 }
 

@@ -320,7 +320,7 @@ class enumerator {
       if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))
         return result;
       encoding e;
-      e.window_cells = static_cast<std::uint16_t>(s.window_cells);
+      e.window_taps = static_cast<std::uint16_t>(s.window_taps);
       e.kind = has(readers, need::mask)     ? encoding_kind::sign_mask
                : has(readers, need::window) ? encoding_kind::window_index
                                             : encoding_kind::relu_pool;

@@ -216,13 +216,13 @@ class builder {
     }
   }
 
-  /// The window index as PyTorch keeps it takes eight bytes per value; a code of the cell in the window does
+  /// The window index as PyTorch keeps it takes eight bytes per value; a code of the tap in the window does
   /// too.
   void add_window(const trace_node& n, op_id id) {
     const op& o = g_.op_at(id);
     if (o.stage == op_stage::forward) {
-      const std::int32_t cells = window_cells_of(n);
-      if (cells >= 2 && o.outputs.size() == 2) windows_[o.outputs[1].storage] = {id, cells, -1};
+      const std::int32_t taps = window_taps_of(n);
+      if (taps >= 2 && o.outputs.size() == 2) windows_[o.outputs[1].storage] = {id, taps, -1};
       return;
     }
     if (n.name != "aten::max_pool2d_with_indices_backward" || o.alternatives.size() != 1) return;
@@ -238,7 +238,7 @@ class builder {
         s.type = dtype::u8;
         s.shape = {g_.at(pool.outputs[0].storage).elements(1)};
         s.bytes_per_sample = s.shape[0];
-        s.window_cells = w.cells;
+        s.window_taps = w.taps;
         w.index = static_cast<storage_id>(g_.storages.size());
         g_.storages.push_back(std::move(s));
         g_.ops[static_cast<std::size_t>(w.pool)].optional_outputs.push_back(w.index);
@@ -287,7 +287,7 @@ class builder {
 
   struct window {
     op_id pool;
-    std::int32_t cells;
+    std::int32_t taps;
     storage_id index;
   };
 

@@ -216,7 +216,7 @@ std::optional<double> density_of(const trace_node& n, double relu_density) {
   return std::nullopt;
 }
 
-std::int32_t window_cells_of(const trace_node& n) {
+std::int32_t window_taps_of(const trace_node& n) {
   if (n.name != "aten::max_pool2d_with_indices") return 0;
   const std::vector<std::int64_t> kernel = numbers_of(text_of(n, 1));
   if (kernel.empty() || kernel.size() > 2) return 0;

@@ -21,7 +21,7 @@ double flops_of(const trace_node& n);
 /// Share of non-zeros in what an operator writes; none if nothing is known.
 std::optional<double> density_of(const trace_node& n, double relu_density);
 
-/// Cells of the window of a maximum pooling; 0 for every other operator.
-std::int32_t window_cells_of(const trace_node& n);
+/// Taps of the window of a maximum pooling; 0 for every other operator.
+std::int32_t window_taps_of(const trace_node& n);
 
 }  // namespace stash::planner::traces

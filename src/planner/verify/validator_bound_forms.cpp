@@ -258,7 +258,7 @@ std::vector<legal_form> legal_set::forms(storage_id id, bool pinned_forms, doubl
     for (const encoding_kind kind : {encoding_kind::window_index, encoding_kind::relu_pool}) {
       encoding code;
       code.kind = kind;
-      code.window_cells = static_cast<std::uint16_t>(s.window_cells);
+      code.window_taps = static_cast<std::uint16_t>(s.window_taps);
       add(code);
     }
     return list;

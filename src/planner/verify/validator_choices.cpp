@@ -171,7 +171,7 @@ class choice_checker {
         break;
       case encoding_kind::window_index:
       case encoding_kind::relu_pool:
-        if (of.role != storage_role::auxiliary || of.window_cells != c.stored.window_cells) {
+        if (of.role != storage_role::auxiliary || of.window_taps != c.stored.window_taps) {
           illegal(s, "a pooling code for another window, or for no pooling at all");
         }
         break;

@@ -223,16 +223,16 @@ TEST(ReluBackward, ANanTakesItsGroupOf6And4BitMxValuesAlong) {
         relu_backward(view_of(dy), e, stash, view_of(dx), rule, {});
         EXPECT_EQ(dx, expected) << name;
 
-        // Pooling by windows of one cell.
+        // Pooling by windows of one tap.
         const shape pixels{1, 1, static_cast<std::int64_t>(y.size()), 1};
         const pool_window window{.kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1};
-        guarded_buffer cells(encoded_bytes_bound({.kind = encoding_kind::window_index, .window_cells = 1},
-                                                 dtype::f32, pixels.elements()),
-                             0);
+        guarded_buffer taps(encoded_bytes_bound({.kind = encoding_kind::window_index, .window_taps = 1},
+                                                dtype::f32, pixels.elements()),
+                            0);
         encode_report index;
         dx.assign(y.size(), 5.0F);
         relu_max_pool_backward(const_tensor_view{dy.data(), dtype::f32, memory_space::host, pixels},
-                               const_encoded_view{cells.data(), cells.size(), nullptr, &index}, e, stash,
+                               const_encoded_view{taps.data(), taps.size(), nullptr, &index}, e, stash,
                                tensor_view{dx.data(), dtype::f32, memory_space::host, pixels}, window, rule,
                                {});
         EXPECT_EQ(dx, expected) << name;

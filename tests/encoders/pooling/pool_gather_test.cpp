@@ -36,7 +36,7 @@ bool gathers() {
   return detail::loops().gather != nullptr;
 }
 
-/// All sources of winners of one layer; `gap` lies behind each pixel of the gradients.
+/// All sources of argmaxes of one layer; `gap` lies behind each pixel of the gradients.
 void check_layer(const layer& l, std::int64_t gap, const execution_context& context, std::uint32_t seed) {
   SCOPED_TRACE(testing::Message() << "kernel " << l.window.kernel_h << "x" << l.window.kernel_w << " stride "
                                   << l.window.stride_h << "x" << l.window.stride_w << " pad "
@@ -50,7 +50,7 @@ void check_layer(const layer& l, std::int64_t gap, const execution_context& cont
   max_pool_forward(x.view(), y.view(), l.window, index.out(), framework_rule::tensorflow, serial);
 
   const detail::pool_shape s = detail::check_pool("test", "dx", x.view(), "dy", dy.view(), l.window);
-  const auto source = detail::checked_index_source("test", index.in(), s.cells(), dy.elements());
+  const auto source = detail::checked_index_source("test", index.in(), s.taps(), dy.elements());
   check_source(s, dy, source, l, gap, context);
   for (const framework_rule rule : rules) {
     const const_tensor_view values = x.view(), pooled = y.view();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// A slow definition of pooling in every layout, rank and type: for every pooled value all cells, for every
-/// gradient its one cell. Nothing here comes from the library but its public types.
+/// A slow definition of pooling in every layout, rank and type: for every pooled value all taps, for every
+/// gradient its one tap. Nothing here comes from the library but its public types.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ struct geometry {
   bool deep = false;  ///< five dimensions
 };
 
-/// Gives y as many windows as fit with `behind` positions of padding behind x; none if one has no cell in x.
+/// Gives y as many windows as fit with `behind` positions of padding behind x; none if one has no tap in x.
 inline bool fit(geometry& g, std::int64_t behind) {
   const pool_window& w = g.window;
   bool all = true;
@@ -69,9 +69,9 @@ inline bool fit(geometry& g, std::int64_t behind) {
   return all && g.y.count() > 0;
 }
 
-/// Calls visit(cell, z, y, x) for the cells of a window that lie in x, in row-major order.
+/// Calls visit(tap, z, y, x) for the taps of a window that lie in x, in row-major order.
 template <class Visit>
-void for_each_cell(const geometry& g, std::int64_t oz, std::int64_t oy, std::int64_t ox, const Visit& visit) {
+void for_each_tap(const geometry& g, std::int64_t oz, std::int64_t oy, std::int64_t ox, const Visit& visit) {
   const pool_window& w = g.window;
   for (int kz = 0; kz < w.kernel_d; ++kz)
     for (int ky = 0; ky < w.kernel_h; ++ky)
@@ -96,8 +96,8 @@ void for_each_window(const geometry& g, const Visit& visit) {
 }
 
 /// In the order of g.y.values.
-struct winners {
-  std::vector<int> cells;
+struct argmaxes {
+  std::vector<int> taps;
   std::vector<bool> passes;
 };
 
@@ -106,29 +106,29 @@ inline bool positive_or_nan(float v, framework_rule rule) {
 }
 
 /// Fills y.
-inline winners define_forward(geometry& g, bool relu, framework_rule rule) {
-  winners result;
+inline argmaxes define_forward(geometry& g, bool relu, framework_rule rule) {
+  argmaxes result;
   g.y.values.assign(static_cast<std::size_t>(g.y.count()), 0);
   for_each_window(g, [&](std::int64_t s, std::int64_t c, std::int64_t oz, std::int64_t oy, std::int64_t ox) {
-    int winner = -1;
+    int argmax = -1;
     float best = 0;
-    for_each_cell(g, oz, oy, ox, [&](int cell, std::int64_t z, std::int64_t y, std::int64_t x) {
+    for_each_tap(g, oz, oy, ox, [&](int tap, std::int64_t z, std::int64_t y, std::int64_t x) {
       float v = g.x.at(s, c, z, y, x);
       if (relu && v <= 0) v = 0.0F;
-      if (winner < 0 || v > best || (rule == framework_rule::pytorch && std::isnan(v))) {
-        winner = cell;
+      if (argmax < 0 || v > best || (rule == framework_rule::pytorch && std::isnan(v))) {
+        argmax = tap;
         best = v;
       }
     });
     g.y.at(s, c, oz, oy, ox) = best;
-    result.cells.push_back(winner);
+    result.taps.push_back(argmax);
     result.passes.push_back(!relu || positive_or_nan(best, rule));
   });
   return result;
 }
 
-/// dx from any cells; `corrupt` tells whether one that counts is no cell of its window in x.
-inline map define_backward(const geometry& g, map& dy, const winners& by, bool& corrupt) {
+/// dx from any taps; `corrupt` tells whether one that counts is no tap of its window in x.
+inline map define_backward(const geometry& g, map& dy, const argmaxes& by, bool& corrupt) {
   map dx = g.x;
   dx.values.assign(static_cast<std::size_t>(dx.count()), 0);
   corrupt = false;
@@ -136,8 +136,8 @@ inline map define_backward(const geometry& g, map& dy, const winners& by, bool& 
     const std::size_t i = g.y.place(s, c, oz, oy, ox);
     if (!by.passes[i]) return;
     bool found = false;
-    for_each_cell(g, oz, oy, ox, [&](int cell, std::int64_t z, std::int64_t y, std::int64_t x) {
-      if (cell != by.cells[i]) return;
+    for_each_tap(g, oz, oy, ox, [&](int tap, std::int64_t z, std::int64_t y, std::int64_t x) {
+      if (tap != by.taps[i]) return;
       found = true;
       dx.at(s, c, z, y, x) += dy.at(s, c, oz, oy, ox);
     });

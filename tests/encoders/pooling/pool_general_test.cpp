@@ -13,8 +13,8 @@ namespace {
 
 constexpr execution_context serial;
 
-std::size_t bits_for(int cells) {
-  return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
+std::size_t bits_for(int taps) {
+  return taps <= 4 ? 2 : taps <= 16 ? 4 : 8;
 }
 
 /// What a plane of window_index names, padding left out.
@@ -70,12 +70,12 @@ class layer_case {
   }
 
  private:
-  bool has_code() const { return relu_ && g_.window.cells() <= 15; }
+  bool has_code() const { return relu_ && g_.window.taps() <= 15; }
 
   void check_forward() {
-    const bool two_planes = g_.window.cells() <= 4;
-    std::vector<int> cells = in_memory_order(g_.y, expected_.cells, first_);
-    const std::vector<std::uint8_t> index = reference_plane(cells, bits_for(g_.window.cells()));
+    const bool two_planes = g_.window.taps() <= 4;
+    std::vector<int> taps = in_memory_order(g_.y, expected_.taps, first_);
+    const std::vector<std::uint8_t> index = reference_plane(taps, bits_for(g_.window.taps()));
     index_.emplace(index.size());
     if (!relu_) {
       max_pool_forward(x_.view(), y_.view(), g_.window, index_->out(), rule_, context_);
@@ -84,11 +84,11 @@ class layer_case {
       if (has_code()) {
         std::vector<int> signs;
         const std::vector<bool> passes = in_memory_order(g_.y, expected_.passes, first_);
-        for (std::size_t i = 0; i < cells.size(); ++i) {
+        for (std::size_t i = 0; i < taps.size(); ++i) {
           signs.push_back(passes[i] ? 1 : 0);
-          if (!passes[i]) cells[i] = two_planes ? 0 : 15;
+          if (!passes[i]) taps[i] = two_planes ? 0 : 15;
         }
-        code = reference_plane(cells, two_planes ? 2 : 4);
+        code = reference_plane(taps, two_planes ? 2 : 4);
         if (two_planes) {
           const std::vector<std::uint8_t> plane = reference_plane(signs, 1);
           code.insert(code.end(), plane.begin(), plane.end());
@@ -115,7 +115,7 @@ class layer_case {
   }
 
   template <class Backward>
-  void expect_gradient(const winners& by, const char* what, const Backward& backward) {
+  void expect_gradient(const argmaxes& by, const char* what, const Backward& backward) {
     bool corrupt = false;
     const map expected = define_backward(g_, dy_, by, corrupt);
     dx_.forget();
@@ -128,7 +128,7 @@ class layer_case {
     ASSERT_EQ(status, corrupt ? status_corrupt : status_ok) << what;
   }
 
-  void from_index(const winners& by) {
+  void from_index(const argmaxes& by) {
     if (!relu_) {
       expect_gradient(by, "index", [&] {
         max_pool_backward(gradient_.view(), index_->in(), dx_.view(), g_.window, context_);
@@ -140,7 +140,7 @@ class layer_case {
                              context_);
     });
   }
-  void from_code(const winners& by) {
+  void from_code(const argmaxes& by) {
     expect_gradient(by, "code", [&] {
       relu_max_pool_backward(gradient_.view(), code_->in(), dx_.view(), g_.window, context_);
     });
@@ -170,9 +170,9 @@ class layer_case {
     }
   }
 
-  /// Bytes that no encoder wrote: possible cells count, impossible ones are dropped and reported.
+  /// Bytes that no encoder wrote: possible taps count, impossible ones are dropped and reported.
   void check_any_codes() {
-    const std::size_t count = expected_.cells.size();
+    const std::size_t count = expected_.taps.size();
     const auto scribble = [&](encoded& bytes) {
       for (std::size_t i = 0; i < bytes.all().size(); ++i)
         bytes.data()[i] = static_cast<std::uint8_t>(random_() >> 7);
@@ -180,10 +180,10 @@ class layer_case {
     const auto decoded = [&](const std::uint8_t* plane, std::size_t bits) {
       return from_memory_order(g_.y, decoded_plane(plane, bits, count), first_);
     };
-    winners by = expected_;
+    argmaxes by = expected_;
     scribble(*index_);
-    by.cells = decoded(index_->data(), bits_for(g_.window.cells()));
-    // The pooled output's signs hold whatever the cells say, but a cell must be one wherever it is read.
+    by.taps = decoded(index_->data(), bits_for(g_.window.taps()));
+    // The pooled output's signs hold whatever the taps say, but a tap must be one wherever it is read.
     if (!relu_) {
       from_index(by);
     } else {
@@ -196,12 +196,12 @@ class layer_case {
     }
     if (!has_code()) return;
     scribble(*code_);
-    const bool two_planes = g_.window.cells() <= 4;
-    by.cells = decoded(code_->data(), two_planes ? 2 : 4);
+    const bool two_planes = g_.window.taps() <= 4;
+    by.taps = decoded(code_->data(), two_planes ? 2 : 4);
     const std::vector<int> signs =
         two_planes ? decoded(code_->data() + (count * 2 + 127) / 128 * 16, 1) : std::vector<int>{};
     for (std::size_t i = 0; i < count; ++i)
-      by.passes[i] = two_planes ? signs[i] != 0 : by.cells[i] != 15;
+      by.passes[i] = two_planes ? signs[i] != 0 : by.taps[i] != 15;
     from_code(by);
   }
 
@@ -214,7 +214,7 @@ class layer_case {
   std::mt19937& random_;
   map dy_;
   stored_map x_, y_, gradient_, dx_;
-  winners expected_;
+  argmaxes expected_;
   std::optional<encoded> index_, code_;
 };
 
@@ -285,7 +285,7 @@ TEST(pool_general_f32, equals_the_two_dimensional_loops) {
       fill_special(x, static_cast<std::uint32_t>(random()));
       fill_uniform(dy, static_cast<std::uint32_t>(random()));
       const std::size_t bytes = encoded_bytes_bound(
-          {.kind = encoding_kind::window_index, .window_cells = static_cast<std::uint16_t>(l.window.cells())},
+          {.kind = encoding_kind::window_index, .window_taps = static_cast<std::uint16_t>(l.window.taps())},
           dtype::f32, l.pooled());
       encoded index(bytes);
       max_pool_forward(x.view(), y.view(), l.window, index.out(), rule, serial);
@@ -341,14 +341,14 @@ TEST(pool_general_layouts, are_transposed_images_of_each_other) {
   }
 }
 
-TEST(pool_general_golden, depth_is_the_slowest_part_of_a_cell_number) {
-  // One window of 2 x 2 x 2 cells for each of nine channels; channel i has its maximum in cell i mod 8.
+TEST(pool_general_golden, depth_is_the_slowest_part_of_a_tap_number) {
+  // One window of 2 x 2 x 2 taps for each of nine channels; channel i has its maximum in tap i mod 8.
   pool_window w;
   w.kernel_d = w.stride_d = 2;
   tensor x({1, 2, 2, 2, 9}), y({1, 1, 1, 1, 9});
-  for (std::int64_t cell = 0; cell < 8; ++cell) {
+  for (std::int64_t tap = 0; tap < 8; ++tap) {
     for (std::int64_t channel = 0; channel < 9; ++channel)
-      x[cell * 9 + channel] = channel % 8 == cell ? 1.0F : -1.0F;
+      x[tap * 9 + channel] = channel % 8 == tap ? 1.0F : -1.0F;
   }
   encoded index(16);
   max_pool_forward(x.view(), y.view(), w, index.out(), framework_rule::tensorflow, serial);
@@ -376,7 +376,7 @@ TEST(pool_general_sums, of_16_bits_are_rounded_once) {
   EXPECT_EQ(dx, (std::vector<std::uint16_t>{0, 0xfc00, 0}));
 }
 
-TEST(pool_general_windows, above_256_cells_are_pooled_without_index) {
+TEST(pool_general_windows, above_256_taps_are_pooled_without_index) {
   for (const dtype type : types) {
     for (const pool_layout layout : {pool_layout::channels_last, pool_layout::channels_first}) {
       for (const bool relu : {false, true}) {

@@ -101,7 +101,7 @@ struct layer {
   pool_window window;
   std::int64_t out_height = 0, out_width = 0;
 
-  /// With as many windows as hold at least one cell (`all`) or as hold no cell below or right of x.
+  /// With as many windows as hold at least one tap (`all`) or as hold no tap below or right of x.
   layer& fit(bool all) {
     const auto outputs = [all](std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
       const std::int64_t last = all ? in - 1 + pad : in + pad - kernel;
@@ -150,37 +150,37 @@ void each_window(const layer& l, const Visit& visit) {
 
 inline std::vector<int> reference_pool(const layer& l, const tensor& x, tensor& y, framework_rule rule) {
   const pool_window& w = l.window;
-  std::vector<int> cells(static_cast<std::size_t>(l.pooled()), -1);
+  std::vector<int> taps(static_cast<std::size_t>(l.pooled()), -1);
   each_window(l, [&](std::int64_t i, std::int64_t n, std::int64_t oy, std::int64_t ox, std::int64_t c) {
-    int& winner = cells[static_cast<std::size_t>(i)];
+    int& argmax = taps[static_cast<std::size_t>(i)];
     float best = 0;
-    for (int cell = 0; cell < w.cells(); ++cell) {
-      const std::int64_t iy = oy * w.stride_h - w.pad_top + cell / w.kernel_w;
-      const std::int64_t ix = ox * w.stride_w - w.pad_left + cell % w.kernel_w;
+    for (int tap = 0; tap < w.taps(); ++tap) {
+      const std::int64_t iy = oy * w.stride_h - w.pad_top + tap / w.kernel_w;
+      const std::int64_t ix = ox * w.stride_w - w.pad_left + tap % w.kernel_w;
       if (iy < 0 || iy >= l.height || ix < 0 || ix >= l.width) continue;
       const float value = x[at(l.x(), n, iy, ix, c)];
       const bool nan_replaces = rule == framework_rule::pytorch && std::isnan(value);
-      if (winner < 0 || value > best || nan_replaces) {
-        winner = cell;
+      if (argmax < 0 || value > best || nan_replaces) {
+        argmax = tap;
         best = value;
       }
     }
     y[i] = best;
   });
-  return cells;
+  return taps;
 }
 
-/// A cell below 0 sends its gradient nowhere.
-inline void reference_pool_backward(const layer& l, const tensor& dy, const std::vector<int>& cells,
+/// A tap below 0 sends its gradient nowhere.
+inline void reference_pool_backward(const layer& l, const tensor& dy, const std::vector<int>& taps,
                                     tensor& dx) {
   const pool_window& w = l.window;
   for (std::int64_t i = 0; i < dx.elements(); ++i)
     dx[i] = 0.0F;
   each_window(l, [&](std::int64_t i, std::int64_t n, std::int64_t oy, std::int64_t ox, std::int64_t c) {
-    const int cell = cells[static_cast<std::size_t>(i)];
-    if (cell < 0) return;
-    const std::int64_t iy = oy * w.stride_h - w.pad_top + cell / w.kernel_w;
-    const std::int64_t ix = ox * w.stride_w - w.pad_left + cell % w.kernel_w;
+    const int tap = taps[static_cast<std::size_t>(i)];
+    if (tap < 0) return;
+    const std::int64_t iy = oy * w.stride_h - w.pad_top + tap / w.kernel_w;
+    const std::int64_t ix = ox * w.stride_w - w.pad_left + tap % w.kernel_w;
     dx[at(l.x(), n, iy, ix, c)] += dy[i];
   });
 }
@@ -197,24 +197,24 @@ inline std::vector<std::uint8_t> reference_plane(const std::vector<int>& codes, 
 }
 
 inline std::size_t index_bits(const layer& l) {
-  return l.window.cells() <= 4 ? 2 : l.window.cells() <= 16 ? 4 : 8;
+  return l.window.taps() <= 4 ? 2 : l.window.taps() <= 16 ? 4 : 8;
 }
 
-inline std::vector<std::uint8_t> reference_index(const layer& l, const std::vector<int>& cells) {
-  return reference_plane(cells, index_bits(l));
+inline std::vector<std::uint8_t> reference_index(const layer& l, const std::vector<int>& taps) {
+  return reference_plane(taps, index_bits(l));
 }
 
-/// relu_pool from the winners and the pooled values.
-inline std::vector<std::uint8_t> reference_code(const layer& l, std::vector<int> cells, const tensor& y,
+/// relu_pool from the argmaxes and the pooled values.
+inline std::vector<std::uint8_t> reference_code(const layer& l, std::vector<int> taps, const tensor& y,
                                                 framework_rule rule) {
-  const bool two_planes = l.window.cells() <= 4;
+  const bool two_planes = l.window.taps() <= 4;
   std::vector<int> signs;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+  for (std::size_t i = 0; i < taps.size(); ++i) {
     const bool passes = gradient_passes(y[static_cast<std::int64_t>(i)], rule);
     signs.push_back(passes ? 1 : 0);
-    if (!passes) cells[i] = two_planes ? 0 : 15;
+    if (!passes) taps[i] = two_planes ? 0 : 15;
   }
-  std::vector<std::uint8_t> code = reference_plane(cells, two_planes ? 2 : 4);
+  std::vector<std::uint8_t> code = reference_plane(taps, two_planes ? 2 : 4);
   if (two_planes) {
     const std::vector<std::uint8_t> plane = reference_plane(signs, 1);
     code.insert(code.end(), plane.begin(), plane.end());
@@ -305,7 +305,7 @@ inline std::vector<layer> edge_layers() {
          {pool_window{2, 2, 2, 2}, pool_window{3, 3, 2, 2, 1, 1}, pool_window{4, 4, 3, 3},
           pool_window{17, 1, 5, 1}, pool_window{1, 17, 1, 5, 0, 3}}) {
       layers.push_back(layer{2, 19, 18, channels, window}.fit(channels % 2 == 1));
-      if (channels > 64) layers.back() = layer{1, 6, 5, channels, window}.fit(window.cells() < 17);
+      if (channels > 64) layers.back() = layer{1, 6, 5, channels, window}.fit(window.taps() < 17);
     }
   }
   for (const std::int64_t width : {8, 31, 32, 33, 255, 256, 257}) {

@@ -17,8 +17,8 @@ void check_layer(const layer& l, const tensor& x, framework_rule rule, std::int6
                                   << "x" << l.width << "x" << l.channels << " rule "
                                   << static_cast<int>(rule));
   tensor expected_y(l.y());
-  const std::vector<int> cells = reference_pool(l, x, expected_y, rule);
-  const std::vector<std::uint8_t> expected_index = reference_index(l, cells);
+  const std::vector<int> taps = reference_pool(l, x, expected_y, rule);
+  const std::vector<std::uint8_t> expected_index = reference_index(l, taps);
 
   tensor y(l.y(), gap);
   encoded index(expected_index.size());
@@ -36,7 +36,7 @@ void check_layer(const layer& l, const tensor& x, framework_rule rule, std::int6
   tensor dy(l.y(), gap), expected_dx(l.x());
   fill_uniform(dy, 7);
   if (dy.elements() > 0) dy[dy.elements() / 2] = -0.0F;
-  reference_pool_backward(l, dy, cells, expected_dx);
+  reference_pool_backward(l, dy, taps, expected_dx);
   tensor dx(l.x(), gap);
   max_pool_backward(dy.view(), index.in(), dx.view(), l.window, context);
   ASSERT_EQ(dx.bits(), expected_dx.bits());
@@ -91,10 +91,10 @@ TEST(max_pool, denormals_are_zeros_to_a_thread_that_takes_them_so) {
         tensor x(l.x()), dy(l.y()), expected_y(l.y()), expected_dx(l.x());
         fill_special(x, 11);
         fill_uniform(dy, 12);
-        const std::vector<int> cells = reference_pool(l, without_denormals(x), expected_y, rule);
-        reference_pool_backward(l, dy, cells, expected_dx);
+        const std::vector<int> taps = reference_pool(l, without_denormals(x), expected_y, rule);
+        reference_pool_backward(l, dy, taps, expected_dx);
         tensor y(l.y()), plain(l.y()), dx(l.x()), searched(l.x());
-        const std::vector<std::uint8_t> expected_index = reference_index(l, cells);
+        const std::vector<std::uint8_t> expected_index = reference_index(l, taps);
         encoded index(expected_index.size());
         {
           const stash_test::denormals_are_zero mode;
@@ -116,14 +116,14 @@ TEST(max_pool, denormals_are_zeros_to_a_thread_that_takes_them_so) {
 }
 
 TEST(max_pool, golden_bytes_of_the_format_document) {
-  const auto bytes_of = [](const layer& l, const std::vector<int>& winners) {
+  const auto bytes_of = [](const layer& l, const std::vector<int>& argmaxes) {
     tensor x(l.x()), y(l.y());
     for (std::int64_t i = 0; i < x.elements(); ++i)
       x[i] = -1.0F;
     each_window(l, [&](std::int64_t i, std::int64_t n, std::int64_t oy, std::int64_t ox, std::int64_t c) {
-      const int cell = winners[static_cast<std::size_t>(i)];
-      const std::int64_t iy = oy * l.window.stride_h + cell / l.window.kernel_w;
-      const std::int64_t ix = ox * l.window.stride_w + cell % l.window.kernel_w;
+      const int tap = argmaxes[static_cast<std::size_t>(i)];
+      const std::int64_t iy = oy * l.window.stride_h + tap / l.window.kernel_w;
+      const std::int64_t ix = ox * l.window.stride_w + tap % l.window.kernel_w;
       x[at(l.x(), n, iy, ix, c)] = 1.0F;
     });
     encoded index(16);
@@ -142,7 +142,7 @@ TEST(max_pool, golden_bytes_of_the_format_document) {
 TEST(max_pool, nan_wins_as_the_framework_says) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   const layer l = layer{1, 1, 4, 1, {1, 4, 1, 4}}.fit(false);
-  const auto winner = [&](std::initializer_list<float> values, framework_rule rule) {
+  const auto argmax = [&](std::initializer_list<float> values, framework_rule rule) {
     tensor x(l.x()), y(l.y());
     std::int64_t i = 0;
     for (const float value : values)
@@ -151,15 +151,15 @@ TEST(max_pool, nan_wins_as_the_framework_says) {
     max_pool_forward(x.view(), y.view(), l.window, index.out(), rule, serial);
     return static_cast<int>(index.data()[0]);
   };
-  EXPECT_EQ(winner({nan, 2, nan, 1}, framework_rule::tensorflow), 0);
-  EXPECT_EQ(winner({1, nan, 2, nan}, framework_rule::tensorflow), 2);
-  EXPECT_EQ(winner({nan, 2, nan, 1}, framework_rule::pytorch), 2);
-  EXPECT_EQ(winner({1, nan, 5, 2}, framework_rule::pytorch), 1);
-  EXPECT_EQ(winner({-0.0F, 0.0F, -0.0F, 0.0F}, framework_rule::pytorch), 0);
-  EXPECT_EQ(winner({1, 3, 3, 2}, framework_rule::tensorflow), 1);
+  EXPECT_EQ(argmax({nan, 2, nan, 1}, framework_rule::tensorflow), 0);
+  EXPECT_EQ(argmax({1, nan, 2, nan}, framework_rule::tensorflow), 2);
+  EXPECT_EQ(argmax({nan, 2, nan, 1}, framework_rule::pytorch), 2);
+  EXPECT_EQ(argmax({1, nan, 5, 2}, framework_rule::pytorch), 1);
+  EXPECT_EQ(argmax({-0.0F, 0.0F, -0.0F, 0.0F}, framework_rule::pytorch), 0);
+  EXPECT_EQ(argmax({1, 3, 3, 2}, framework_rule::tensorflow), 1);
 }
 
-TEST(max_pool, not_finite_gradients_reach_the_chosen_cells_only) {
+TEST(max_pool, not_finite_gradients_reach_the_chosen_taps_only) {
   const layer l = layer{1, 4, 4, 17, {2, 2, 2, 2}}.fit(false);
   tensor x(l.x()), y(l.y()), dy(l.y()), expected(l.x()), dx(l.x());
   fill_uniform(x, 1);
@@ -218,8 +218,8 @@ TEST(max_pool, empty_maps) {
 }
 
 /// Every byte of every index is replaced by every value that its bits can hold: the report tells exactly
-/// whether a cell does not exist, and the gradients of the others arrive.
-TEST(max_pool, corrupt_cells_are_reported_and_dropped) {
+/// whether a tap does not exist, and the gradients of the others arrive.
+TEST(max_pool, corrupt_taps_are_reported_and_dropped) {
   for (const pool_window& window : {pool_window{1, 3, 1, 2, 0, 2}, pool_window{3, 3, 2, 2, 2, 1},
                                     pool_window{3, 5, 2, 2, 1, 4}, pool_window{5, 5, 3, 3, 4, 4}}) {
     const layer l = layer{1, 6, 7, 5, window}.fit(true);
@@ -227,20 +227,20 @@ TEST(max_pool, corrupt_cells_are_reported_and_dropped) {
     tensor dy(l.y()), dx(l.x()), expected(l.x());
     fill_uniform(dy, 3);
     for (int code = 0; code < 1 << bits; ++code) {
-      std::vector<int> cells(static_cast<std::size_t>(l.pooled()), code);
-      encoded index(reference_index(l, cells).size());
-      const std::vector<std::uint8_t> bytes = reference_index(l, cells);
+      std::vector<int> taps(static_cast<std::size_t>(l.pooled()), code);
+      encoded index(reference_index(l, taps).size());
+      const std::vector<std::uint8_t> bytes = reference_index(l, taps);
       std::memcpy(index.data(), bytes.data(), bytes.size());
       bool corrupt = false;
       each_window(l, [&](std::int64_t i, std::int64_t, std::int64_t oy, std::int64_t ox, std::int64_t) {
         const std::int64_t iy = oy * window.stride_h - window.pad_top + code / window.kernel_w;
         const std::int64_t ix = ox * window.stride_w - window.pad_left + code % window.kernel_w;
-        const bool valid = code < window.cells() && iy >= 0 && iy < l.height && ix >= 0 && ix < l.width;
+        const bool valid = code < window.taps() && iy >= 0 && iy < l.height && ix >= 0 && ix < l.width;
         if (valid) return;
-        cells[static_cast<std::size_t>(i)] = -1;
+        taps[static_cast<std::size_t>(i)] = -1;
         corrupt = true;
       });
-      reference_pool_backward(l, dy, cells, expected);
+      reference_pool_backward(l, dy, taps, expected);
       max_pool_backward(dy.view(), index.in(), dx.view(), window, serial);
       EXPECT_EQ(dx.bits(), expected.bits()) << code;
       EXPECT_EQ(index.report.status, corrupt ? status_corrupt : status_ok) << code;
@@ -327,7 +327,7 @@ TEST(max_pool, wrong_arguments) {
             errc::invalid_argument);
 }
 
-TEST(max_pool, windows_above_256_cells_have_no_index) {
+TEST(max_pool, windows_above_256_taps_have_no_index) {
   const layer l = layer{1, 20, 20, 2, {17, 16, 2, 2}}.fit(false);
   tensor x(l.x()), y(l.y()), expected(l.y()), dx(l.x());
   fill_uniform(x, 1);

@@ -10,7 +10,7 @@ namespace {
 constexpr execution_context serial;
 
 bool has_code(const layer& l) {
-  return l.window.cells() <= 15;
+  return l.window.taps() <= 15;
 }
 
 encoding of(encoding_kind kind, value_format values = value_format::source,
@@ -27,14 +27,14 @@ struct expectation {
   expectation(const layer& l, const tensor& x, const tensor& dy, framework_rule rule)
       : rectified(l.x()), y(l.y()), dx(l.x()) {
     reference_relu(x, rectified);
-    cells = reference_pool(l, rectified, y, rule);
+    taps = reference_pool(l, rectified, y, rule);
     tensor pooled_gradient(l.x());
-    reference_pool_backward(l, dy, cells, pooled_gradient);
+    reference_pool_backward(l, dy, taps, pooled_gradient);
     reference_relu_backward(pooled_gradient, rectified, dx, rule);
   }
 
   tensor rectified, y, dx;
-  std::vector<int> cells;
+  std::vector<int> taps;
 };
 
 /// The signs of y from every encoding that keeps them.
@@ -69,9 +69,9 @@ void check_layer(const layer& l, const tensor& x, framework_rule rule, std::int6
   const expectation expected(l, x, dy, rule);
 
   tensor y(l.y(), gap), dx(l.x(), gap);
-  const std::vector<std::uint8_t> index_bytes = reference_index(l, expected.cells);
+  const std::vector<std::uint8_t> index_bytes = reference_index(l, expected.taps);
   std::vector<std::uint8_t> code_bytes;
-  if (has_code(l)) code_bytes = reference_code(l, expected.cells, expected.y, rule);
+  if (has_code(l)) code_bytes = reference_code(l, expected.taps, expected.y, rule);
   encoded index(index_bytes.size()), code(code_bytes.size());
   relu_max_pool_forward(x.view(), y.view(), l.window, has_code(l) ? code.out() : encoded_view{}, index.out(),
                         rule, context);
@@ -191,7 +191,7 @@ TEST(relu_max_pool, stashes_agree_on_a_thread_that_takes_denormals_for_zeros) {
   set_cpu_target(before);
 }
 
-TEST(relu_max_pool, a_window_of_zeros_passes_nothing_and_names_its_first_cell) {
+TEST(relu_max_pool, a_window_of_zeros_passes_nothing_and_names_its_first_tap) {
   const layer l = layer{1, 2, 2, 16, {2, 2, 2, 2, 1, 1}}.fit(true);
   tensor x(l.x()), y(l.y()), dy(l.y()), dx(l.x());
   for (std::int64_t i = 0; i < x.elements(); ++i)
@@ -203,10 +203,10 @@ TEST(relu_max_pool, a_window_of_zeros_passes_nothing_and_names_its_first_cell) {
                         serial);
   EXPECT_EQ(y.bits(), std::vector<std::uint32_t>(static_cast<std::size_t>(y.elements()), 0));
   EXPECT_EQ(code.all(), std::vector<std::uint8_t>(32, 0));
-  // The four windows are clipped to their cells 3, 2, 1 and 0.
-  const std::vector<std::uint8_t> first_cells = {0xff, 0xff, 0xff, 0xff, 0xaa, 0xaa, 0xaa, 0xaa,
-                                                 0x55, 0x55, 0x55, 0x55, 0,    0,    0,    0};
-  EXPECT_EQ(index.all(), first_cells);
+  // The four windows are clipped to their taps 3, 2, 1 and 0.
+  const std::vector<std::uint8_t> first_taps = {0xff, 0xff, 0xff, 0xff, 0xaa, 0xaa, 0xaa, 0xaa,
+                                                0x55, 0x55, 0x55, 0x55, 0,    0,    0,    0};
+  EXPECT_EQ(index.all(), first_taps);
   relu_max_pool_backward(dy.view(), code.in(), dx.view(), l.window, serial);
   EXPECT_EQ(dx.bits(), std::vector<std::uint32_t>(static_cast<std::size_t>(dx.elements()), 0));
   EXPECT_EQ(code.report.status, status_ok);
@@ -214,15 +214,15 @@ TEST(relu_max_pool, a_window_of_zeros_passes_nothing_and_names_its_first_cell) {
 
 TEST(relu_max_pool, golden_bytes_of_the_format_document) {
   // -1 stands for "no gradient".
-  const auto bytes_of = [](const layer& l, const std::vector<int>& winners, std::size_t bytes) {
+  const auto bytes_of = [](const layer& l, const std::vector<int>& argmaxes, std::size_t bytes) {
     tensor x(l.x()), y(l.y());
     for (std::int64_t i = 0; i < x.elements(); ++i)
       x[i] = -1.0F;
     each_window(l, [&](std::int64_t i, std::int64_t n, std::int64_t oy, std::int64_t ox, std::int64_t c) {
-      const int cell = winners[static_cast<std::size_t>(i)];
-      if (cell < 0) return;
-      const std::int64_t iy = oy * l.window.stride_h + cell / l.window.kernel_w;
-      const std::int64_t ix = ox * l.window.stride_w + cell % l.window.kernel_w;
+      const int tap = argmaxes[static_cast<std::size_t>(i)];
+      if (tap < 0) return;
+      const std::int64_t iy = oy * l.window.stride_h + tap / l.window.kernel_w;
+      const std::int64_t ix = ox * l.window.stride_w + tap % l.window.kernel_w;
       x[at(l.x(), n, iy, ix, c)] = 1.0F;
     });
     encoded code(bytes);
@@ -243,29 +243,29 @@ TEST(relu_max_pool, corrupt_codes_are_reported_and_dropped) {
   for (const pool_window& window :
        {pool_window{1, 3, 1, 2, 0, 2}, pool_window{3, 3, 2, 2, 2, 1}, pool_window{3, 5, 2, 2, 1, 4}}) {
     const layer l = layer{1, 6, 7, 5, window}.fit(true);
-    const bool two_planes = window.cells() <= 4;
+    const bool two_planes = window.taps() <= 4;
     tensor dy(l.y()), y(l.y()), dx(l.x()), expected(l.x());
     fill_uniform(dy, 3);
     for (int code = 0; code < (two_planes ? 8 : 16); ++code) {
-      const int cell = two_planes ? code % 4 : code;
+      const int tap = two_planes ? code % 4 : code;
       const bool passes = two_planes ? code >= 4 : code != 15;
-      std::vector<int> cells(static_cast<std::size_t>(l.pooled()), cell);
-      std::vector<std::uint8_t> bytes = reference_plane(cells, two_planes ? 2 : 4);
+      std::vector<int> taps(static_cast<std::size_t>(l.pooled()), tap);
+      std::vector<std::uint8_t> bytes = reference_plane(taps, two_planes ? 2 : 4);
       if (two_planes) {
-        const auto signs = reference_plane(std::vector<int>(cells.size(), passes ? 1 : 0), 1);
+        const auto signs = reference_plane(std::vector<int>(taps.size(), passes ? 1 : 0), 1);
         bytes.insert(bytes.end(), signs.begin(), signs.end());
       }
       encoded stored(bytes.size());
       std::memcpy(stored.data(), bytes.data(), bytes.size());
       bool corrupt = false;
       each_window(l, [&](std::int64_t i, std::int64_t, std::int64_t oy, std::int64_t ox, std::int64_t) {
-        const std::int64_t iy = oy * window.stride_h - window.pad_top + cell / window.kernel_w;
-        const std::int64_t ix = ox * window.stride_w - window.pad_left + cell % window.kernel_w;
-        const bool valid = cell < window.cells() && iy >= 0 && iy < l.height && ix >= 0 && ix < l.width;
-        if (!valid || !passes) cells[static_cast<std::size_t>(i)] = -1;
+        const std::int64_t iy = oy * window.stride_h - window.pad_top + tap / window.kernel_w;
+        const std::int64_t ix = ox * window.stride_w - window.pad_left + tap % window.kernel_w;
+        const bool valid = tap < window.taps() && iy >= 0 && iy < l.height && ix >= 0 && ix < l.width;
+        if (!valid || !passes) taps[static_cast<std::size_t>(i)] = -1;
         corrupt = corrupt || (passes && !valid);
       });
-      reference_pool_backward(l, dy, cells, expected);
+      reference_pool_backward(l, dy, taps, expected);
       relu_max_pool_backward(dy.view(), stored.in(), dx.view(), window, serial);
       EXPECT_EQ(dx.bits(), expected.bits()) << code;
       EXPECT_EQ(stored.report.status, corrupt ? status_corrupt : status_ok) << code;
@@ -285,7 +285,7 @@ TEST(relu_max_pool, one_flipped_bit_changes_the_gradient) {
                      .size());
     relu_max_pool_forward(x.view(), y.view(), window, code.out(), {}, framework_rule::tensorflow, serial);
     relu_max_pool_backward(dy.view(), code.in(), dx.view(), window, serial);
-    const std::int64_t bits = l.pooled() * (window.cells() <= 4 ? 2 : 4);
+    const std::int64_t bits = l.pooled() * (window.taps() <= 4 ? 2 : 4);
     for (std::int64_t bit = 0; bit < bits; bit += 5) {
       code.data()[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
       relu_max_pool_backward(dy.view(), code.in(), changed.view(), window, serial);

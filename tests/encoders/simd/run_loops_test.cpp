@@ -728,35 +728,35 @@ TEST_P(run_loops_test, windows) {
   const window_row one_window{1, 0, 0, {0, 0}};
   constexpr std::int64_t pixels = 4;  // per row, of which windows see up to three by three
   for (const std::int64_t channels : {1, 3, 6, 8, 16, 20, 64, 1024}) {
-    for (const window_cells w : {window_cells{0, 2, 0, 2, 2, pixels * channels, channels},
-                                 window_cells{0, 3, 0, 3, 3, pixels * channels, channels},
-                                 window_cells{1, 3, 0, 2, 3, pixels * channels, channels}}) {
+    for (const window_taps w : {window_taps{0, 2, 0, 2, 2, pixels * channels, channels},
+                                window_taps{0, 3, 0, 3, 3, pixels * channels, channels},
+                                window_taps{1, 3, 0, 2, 3, pixels * channels, channels}}) {
       const std::vector<float> x = values(pixels * pixels * channels);
       const auto c = static_cast<std::size_t>(channels);
       std::vector<std::uint8_t> last;
       for (int variant = 0; variant < 8; ++variant) {
         std::vector<float> expected(c), got(c);
-        std::vector<std::uint8_t> expected_cells(c, 0xee), got_cells(c, 0xee);
+        std::vector<std::uint8_t> expected_taps(c, 0xee), got_taps(c, 0xee);
         const auto rule = static_cast<std::size_t>(variant / 4),
                    relu = static_cast<std::size_t>(variant / 2 % 2),
-                   cells = static_cast<std::size_t>(variant % 2);
-        plain_.maximum[rule][relu][cells](x.data(), w, one_window, channels, expected.data(),
-                                          expected_cells.data(), destination::caches);
-        fast_->maximum[rule][relu][cells](x.data(), w, one_window, channels, got.data(), got_cells.data(),
-                                          destination::caches);
+                   taps = static_cast<std::size_t>(variant % 2);
+        plain_.maximum[rule][relu][taps](x.data(), w, one_window, channels, expected.data(),
+                                         expected_taps.data(), destination::caches);
+        fast_->maximum[rule][relu][taps](x.data(), w, one_window, channels, got.data(), got_taps.data(),
+                                         destination::caches);
         EXPECT_EQ(bits_of(got), bits_of(expected)) << channels << ' ' << variant;
-        EXPECT_EQ(got_cells, expected_cells) << channels << ' ' << variant;
-        if (cells == 1) last = got_cells;
+        EXPECT_EQ(got_taps, expected_taps) << channels << ' ' << variant;
+        if (taps == 1) last = got_taps;
       }
       for (const framework_rule rule : {framework_rule::tensorflow, framework_rule::pytorch}) {
         const auto r = static_cast<std::size_t>(rule == framework_rule::pytorch ? 1 : 0);
         std::vector<float> expected(c);
-        std::vector<std::uint8_t> cells(c), pass_bits((c + 7) / 8);
-        plain_.maximum[r][1][1](x.data(), w, one_window, channels, expected.data(), cells.data(),
+        std::vector<std::uint8_t> taps(c), pass_bits((c + 7) / 8);
+        plain_.maximum[r][1][1](x.data(), w, one_window, channels, expected.data(), taps.data(),
                                 destination::caches);
         plain_.pass_bits(expected.data(), channels, rule, pass_bits.data());
         for (std::size_t i = 0; i < c; ++i) {
-          if ((pass_bits[i / 8] >> i % 8 & 1) == 0) cells[i] = no_gradient_code;
+          if ((pass_bits[i / 8] >> i % 8 & 1) == 0) taps[i] = no_gradient_code;
         }
         for (const run_loops* version : {&plain_, fast_}) {
           std::vector<float> got(c);
@@ -764,7 +764,7 @@ TEST_P(run_loops_test, windows) {
           version->maximum_with_codes[r](x.data(), w, one_window, channels, got.data(), codes.data(),
                                          destination::caches);
           EXPECT_EQ(bits_of(got), bits_of(expected)) << channels << ' ' << r;
-          EXPECT_EQ(codes, cells) << channels << ' ' << r;
+          EXPECT_EQ(codes, taps) << channels << ' ' << r;
         }
       }
       const std::vector<float> gradient = values(channels);
@@ -794,13 +794,13 @@ TEST_P(run_loops_test, gathered_pixels) {
          {std::vector<std::int64_t>{2}, std::vector<std::int64_t>{1, 0, 4}}) {
       const auto phases = static_cast<std::int64_t>(counts.size());
       const std::vector<float> gradient = values(steps * gradient_step + 8);
-      std::vector<std::uint8_t> cells(static_cast<std::size_t>(steps * channels));
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        cells[i] = static_cast<std::uint8_t>(i * 7 % 5 == 0 ? 255 : i % 3);
-      std::vector<float> listed(cells.size());
-      fast_->list_cells(cells.data(), std::ssize(cells), listed.data());
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        ASSERT_EQ(std::bit_cast<std::int32_t>(listed[i]), cells[i] + 1);
+      std::vector<std::uint8_t> taps(static_cast<std::size_t>(steps * channels));
+      for (std::size_t i = 0; i < taps.size(); ++i)
+        taps[i] = static_cast<std::uint8_t>(i * 7 % 5 == 0 ? 255 : i % 3);
+      std::vector<float> listed(taps.size());
+      fast_->list_taps(taps.data(), std::ssize(taps), listed.data());
+      for (std::size_t i = 0; i < taps.size(); ++i)
+        ASSERT_EQ(std::bit_cast<std::int32_t>(listed[i]), taps[i] + 1);
 
       std::vector<reaching_window> windows;
       for (std::int32_t k = 0; k < std::accumulate(counts.begin(), counts.end(), 0); ++k)
@@ -817,7 +817,7 @@ TEST_P(run_loops_test, gathered_pixels) {
           for (const std::size_t end = k + static_cast<std::size_t>(counts[static_cast<std::size_t>(p)]);
                k < end; ++k) {
             for (std::int64_t c = 0; c < channels; ++c) {
-              if (std::bit_cast<std::int32_t>(windows[k].cells[i * channels + c]) == windows[k].cell)
+              if (std::bit_cast<std::int32_t>(windows[k].taps[i * channels + c]) == windows[k].tap)
                 pixel[c] += windows[k].gradient[i * gradient_step + c];
             }
           }
@@ -849,34 +849,34 @@ TEST_P(run_loops_test, windows_side_by_side) {
     for (const std::int64_t windows : {1, 2, 4}) {
       const std::int64_t pixels = 2 * windows + 1;
       const auto count = static_cast<std::size_t>(windows * channels);
-      const window_cells w{0, 2, 0, 2, 2, pixels * channels, channels};
+      const window_taps w{0, 2, 0, 2, 2, pixels * channels, channels};
       const window_row row{windows, 2 * channels, channels, {0, 0}};
       const window_row one_window{1, 0, 0, {0, 0}};
       const std::vector<float> x = values(2 * pixels * channels);
       const std::vector<float> gradient = values(windows * channels);
       std::vector<float> maxima(count), dx = values(2 * pixels * channels);
       const std::vector<float> dx_before = dx;
-      std::vector<std::uint8_t> cells(count);
+      std::vector<std::uint8_t> taps(count);
       for (std::int64_t i = 0; i < windows; ++i) {
         plain_.maximum[0][1][1](x.data() + i * 2 * channels, w, one_window, channels,
-                                maxima.data() + i * channels, cells.data() + i * channels,
+                                maxima.data() + i * channels, taps.data() + i * channels,
                                 destination::caches);
-        plain_.scatter(gradient.data() + i * channels, cells.data() + i * channels, channels, w, one_window,
+        plain_.scatter(gradient.data() + i * channels, taps.data() + i * channels, channels, w, one_window,
                        dx.data() + i * 2 * channels, destination::caches);
       }
       for (const run_loops* version : {&plain_, fast_}) {
         for (const destination to : {destination::caches, destination::memory}) {
           for (const std::size_t behind : {0U, 1U, 4U, 8U}) {
             alignas(run_alignment) float y[1100], target[4700];
-            std::vector<std::uint8_t> got_cells(count, 0xee);
-            version->maximum[0][1][1](x.data(), w, row, channels, y + behind, got_cells.data(), to);
+            std::vector<std::uint8_t> got_taps(count, 0xee);
+            version->maximum[0][1][1](x.data(), w, row, channels, y + behind, got_taps.data(), to);
             std::copy(dx_before.begin(), dx_before.end(), target + behind);
-            version->scatter(gradient.data(), cells.data(), channels, w, row, target + behind, to);
+            version->scatter(gradient.data(), taps.data(), channels, w, row, target + behind, to);
             finish_streams();
             const std::vector<float> got(y + behind, y + behind + count);
             const std::vector<float> got_dx(target + behind, target + behind + dx.size());
             ASSERT_EQ(bits_of(got), bits_of(maxima)) << channels << ' ' << windows << ' ' << behind;
-            ASSERT_EQ(got_cells, cells) << channels << ' ' << windows << ' ' << behind;
+            ASSERT_EQ(got_taps, taps) << channels << ' ' << windows << ' ' << behind;
             ASSERT_EQ(bits_of(got_dx), bits_of(dx)) << channels << ' ' << windows << ' ' << behind;
           }
         }

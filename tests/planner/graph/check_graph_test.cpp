@@ -113,7 +113,7 @@ TEST(check_graph, storages) {
        "2^60"},
       {"density", [](graph& g) { g.storages[0].density = 1.01; }, "density"},
       {"density NaN", [](graph& g) { g.storages[0].density = std::nan(""); }, "density"},
-      {"window_cells", [](graph& g) { g.storages[0].window_cells = -1; }, "window_cells"},
+      {"window_taps", [](graph& g) { g.storages[0].window_taps = -1; }, "window_taps"},
   });
 }
 
@@ -318,11 +318,11 @@ TEST(check_graph, shapes_of_operands) {
          a.stride_h = 3;
        },
        "'p1': "},
-      {"window_cells",
+      {"window_taps",
        [](graph& g) {
-         g.storages[static_cast<std::size_t>(op_named(g, "p1").optional_outputs[0])].window_cells = 9;
+         g.storages[static_cast<std::size_t>(op_named(g, "p1").optional_outputs[0])].window_taps = 9;
        },
-       "'p1': optional_outputs[0]: expected the window_cells"},
+       "'p1': optional_outputs[0]: expected the window_taps"},
       {"dense outputs", [](graph& g) { op_named(g, "fc").attributes.out_features = 6; },
        "'fc': outputs[0]: expected 6"},
       {"dense weights",

@@ -216,7 +216,7 @@ TEST(window_count_test, ceil_mode_corners) {
   EXPECT_EQ(window_count(112, 3, 2, 0, 0, false), 55);
   EXPECT_EQ(window_count(112, 3, 2, 0, 0, true), 56);
   EXPECT_EQ(window_count(6, 3, 2, 1, 1, false), 3);
-  EXPECT_EQ(window_count(6, 3, 2, 1, 1, true), 4) << "starts at 5, on the last cell";
+  EXPECT_EQ(window_count(6, 3, 2, 1, 1, true), 4) << "starts at 5, on the last tap";
   EXPECT_EQ(window_count(5, 2, 2, 1, 1, true), 3) << "would start at 5, in the padding behind the input";
   EXPECT_EQ(window_count(3, 1, 3, 0, 0, true), 1) << "would start behind the input";
   EXPECT_EQ(window_count(2, 3, 1, 0, 0, true), 0) << "the kernel does not fit";

@@ -237,7 +237,7 @@ graph many_combinations(int maps) {
     good.push_back(read(last = y, need::value));
   }
   const storage_id codes = b.add(storage_role::auxiliary, 64, 1.0, dtype::u8);
-  b.made().storages.back().window_cells = 4;
+  b.made().storages.back().window_taps = 4;
   b.made().ops.back().optional_outputs = {codes};
   std::vector<stash_read> bad = good;
   good.push_back(read(codes, need::mask));

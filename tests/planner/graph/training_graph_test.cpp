@@ -164,16 +164,16 @@ TEST_F(training_graph_test, relu_and_max_pool_are_joined) {
   ASSERT_EQ(p.optional_outputs.size(), 2U);
   EXPECT_EQ(g.at(p.optional_outputs[0]).name, "p.index");
   EXPECT_EQ(g.at(p.optional_outputs[1]).name, "p.code");
-  EXPECT_EQ(g.at(p.optional_outputs[0]).window_cells, 4);
+  EXPECT_EQ(g.at(p.optional_outputs[0]).window_taps, 4);
   EXPECT_FALSE(has_op("r/backward"));
   EXPECT_EQ(named("p/backward").kind, op_kind::relu_max_pool_backward);
   EXPECT_THAT(forms("p/backward"), ElementsAre("from_code", "from_index_and_y", "from_x"));
 }
 
-TEST_F(training_graph_test, windows_of_more_than_15_cells_have_no_joint_code) {
+TEST_F(training_graph_test, windows_of_more_than_15_taps_have_no_joint_code) {
   close({net.max_pool("p", net.relu("r", c0), 4, 4)});
   EXPECT_EQ(named("p").optional_outputs.size(), 1U);
-  EXPECT_EQ(g.at(named("p").optional_outputs[0]).window_cells, 16);
+  EXPECT_EQ(g.at(named("p").optional_outputs[0]).window_taps, 16);
   EXPECT_THAT(forms("p/backward"), ElementsAre("from_index_and_y", "from_x"));
 }
 

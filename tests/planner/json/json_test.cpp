@@ -47,7 +47,7 @@ void expect_equal(const graph& a, const graph& b) {
     EXPECT_EQ(x.fixed_bytes, y.fixed_bytes);
     EXPECT_EQ(x.bytes_per_sample, y.bytes_per_sample);
     EXPECT_EQ(x.density, y.density);
-    EXPECT_EQ(x.window_cells, y.window_cells);
+    EXPECT_EQ(x.window_taps, y.window_taps);
   }
   ASSERT_EQ(a.ops.size(), b.ops.size());
   for (std::size_t i = 0; i < a.ops.size(); ++i) {
@@ -144,7 +144,7 @@ plan plan_without_defaults() {
   s.fixed_bytes = 11;
   s.bytes_per_sample = 13;
   s.density = 0.1 + 0.2;
-  s.window_cells = 9;
+  s.window_taps = 9;
   g.storages = {s, storage{}};
   g.storages[1].name = "t";
   op o;
@@ -280,6 +280,14 @@ TEST(json, unknown_fields_are_ignored_and_missing_optional_ones_default) {
   EXPECT_EQ(g.ops[0].batch_end, -1);
 }
 
+TEST(json, the_former_name_of_window_taps_is_read) {
+  const plan expected = plan_without_defaults();
+  std::string text = to_json(expected);
+  for (auto at = text.find("window_taps"); at != std::string::npos; at = text.find("window_taps", at))
+    text.replace(at, std::string_view("window_taps").size(), "window_cells");
+  expect_equal(plan_from_json(text), expected);
+}
+
 TEST(json, refuses_to_write_what_json_cannot_hold) {
   const auto code_of = [](const auto& value) {
     try {
@@ -375,7 +383,7 @@ TEST(json, malformed_graphs_are_refused_by_path) {
           {"/storages/2/fixed_bytes", true, "storages[2].fixed_bytes: expected an integer, got a boolean"},
           {"/storages/2/density", 1.5, "storages[2].density: expected a number from 0"},
           {"/storages/2/density", "x", "storages[2].density: expected a number, got a string"},
-          {"/storages/2/window_cells", -1, "storages[2].window_cells: expected an integer from 0"},
+          {"/storages/2/window_taps", -1, "storages[2].window_taps: expected an integer from 0"},
           {"/ops/3/name", json::array(), "ops[3].name: expected a string, got an array"},
           {"/ops/3/kind", "convolution", "ops[3].kind: expected one of conv2d"},
           {"/ops/3/stage", "sideways", "ops[3].stage: expected one of forward, backward, update"},
@@ -461,8 +469,8 @@ TEST(json, malformed_plans_are_refused_by_path) {
           {"/choices/0/stored/values", "fp4", "choices[0].stored.values: expected one of source"},
           {"/choices/0/stored/underflow", "no", "choices[0].stored.underflow: expected one of to_zero"},
           {"/choices/0/stored/rule", "jax", "choices[0].stored.rule: expected one of tensorflow"},
-          {"/choices/0/stored/window_cells", -1, "choices[0].stored.window_cells: expected an integer"},
-          {"/choices/0/stored/window_cells", 70000, "choices[0].stored.window_cells: expected an integer"},
+          {"/choices/0/stored/window_taps", -1, "choices[0].stored.window_taps: expected an integer"},
+          {"/choices/0/stored/window_taps", 70000, "choices[0].stored.window_taps: expected an integer"},
           {"/choices/0/density", 1.1, "choices[0].density: expected a number"},
           {"/choices/0/bytes_after", -1, "choices[0].bytes_after: expected an integer"},
           {"/choices/0/reason", nullptr, "choices[0].reason: expected a string, got null"},

@@ -446,7 +446,7 @@ TEST(make_plan, windows_of_any_size_can_be_planned) {
         expect_sound(p);
         for (const stash_choice& c : p.choices) {
           if (c.kind != stash_kind::encoded || c.stored.kind != encoding_kind::window_index) continue;
-          EXPECT_EQ(c.stored.window_cells, kernel * kernel);
+          EXPECT_EQ(c.stored.window_taps, kernel * kernel);
         }
       }
     }

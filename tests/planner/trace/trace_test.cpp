@@ -359,7 +359,7 @@ TEST(trace, what_only_fills_makes_its_caller_primitive) {
   s.text.call("aten::zero_", "Tensor(a!) self", {dx}, {dx}, pool);
   const graph g = s.make();
   EXPECT_THAT(labels(g, op_stage::backward), ElementsAre("aten::max_pool2d_with_indices_backward"));
-  // The index as it is, or a code of the cell; the pooled map for its shape only.
+  // The index as it is, or a code of the tap; the pooled map for its shape only.
   const op& o = op_named(g, "aten::max_pool2d_with_indices_backward");
   ASSERT_EQ(o.alternatives.size(), 2U);
   const storage& index = g.at(o.alternatives[0].reads.back().storage);
@@ -368,7 +368,7 @@ TEST(trace, what_only_fills_makes_its_caller_primitive) {
   const storage& code = g.at(o.alternatives[1].reads.back().storage);
   EXPECT_EQ(code.role, storage_role::auxiliary);
   EXPECT_EQ(code.bytes(1), 64 * 1024);
-  EXPECT_EQ(code.window_cells, 4);
+  EXPECT_EQ(code.window_taps, 4);
   EXPECT_EQ(o.alternatives[1].reads.back().what, need::window);
 }
 

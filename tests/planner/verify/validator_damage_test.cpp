@@ -135,7 +135,7 @@ class damage {
         number(s.bytes_per_sample);
         break;
       case 5:
-        number(s.window_cells);
+        number(s.window_taps);
         break;
       default:
         s.name.clear();
@@ -257,7 +257,7 @@ class damage {
         name(c.stored.underflow);
         break;
       case 4:
-        name(c.stored.window_cells);
+        name(c.stored.window_taps);
         break;
       default:
         c.density = below(2) == 0 ? std::numeric_limits<double>::infinity() : -0.5;

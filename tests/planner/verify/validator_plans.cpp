@@ -138,7 +138,7 @@ graph make_test_graph() {
   const storage_id s = w.map("s", role::feature_map, dtype::f32, {8, 8, 8}, 0.5);
   const storage_id p = w.map("p", role::feature_map, dtype::f32, {4, 4, 8}, 0.75);
   const storage_id index = w.map("index", role::auxiliary, dtype::u8, {4, 4, 8});
-  w.get().storages.back().window_cells = 4;
+  w.get().storages.back().window_taps = 4;
   const storage_id c = w.map("c", role::feature_map, dtype::f32, {4, 4, 8});
   const storage_id b = w.map("b", role::feature_map, dtype::f32, {4, 4, 8}, 0.5);
   const storage_id k = w.map("k", role::feature_map, dtype::f32, {4, 4, 16}, 0.5);
@@ -497,7 +497,7 @@ test_plan make_lossless_plan() {
   test_plan t(policy::lossless);
   t.choose("s", stash_kind::encoded, {.kind = encoding_kind::sign_mask});
   t.choose("p", stash_kind::encoded, {.kind = encoding_kind::bitmap}, 0.75);
-  t.choose("index", stash_kind::encoded, {.kind = encoding_kind::window_index, .window_cells = 4});
+  t.choose("index", stash_kind::encoded, {.kind = encoding_kind::window_index, .window_taps = 4});
   t.choose("c", stash_kind::raw);
   t.choose("b", stash_kind::recompute, {.kind = encoding_kind::shape_only});
   t.choose("k", stash_kind::encoded, {.kind = encoding_kind::bitmap}, 0.5);
@@ -547,7 +547,7 @@ test_plan make_fp8_plan() {
             .values = value_format::fp8_e4m3,
             .underflow = underflow_rule::keep_nonzero});
   t.choose("p", stash_kind::encoded, fp8_cast);
-  t.choose("index", stash_kind::encoded, {.kind = encoding_kind::window_index, .window_cells = 4});
+  t.choose("index", stash_kind::encoded, {.kind = encoding_kind::window_index, .window_taps = 4});
   t.choose("c", stash_kind::encoded, fp8_cast);
   t.choose("b", stash_kind::recompute, {.kind = encoding_kind::sign_mask});
   t.choose("k", stash_kind::encoded,

@@ -140,8 +140,8 @@ absl::Status stored_output::guess(tensorflow::OpKernelContext* context, const st
                                   std::size_t payload) {
   sparse_ = is_sparse(encoding);
   TF_RETURN_IF_ERROR(context->allocate_temp(
-      tensorflow::DT_UINT8, TensorShape({static_cast<std::int64_t>(payload + trailer_bytes)}), &room_));
-  view_.data = data_of(room_);
+      tensorflow::DT_UINT8, TensorShape({static_cast<std::int64_t>(payload + trailer_bytes)}), &buffer_));
+  view_.data = data_of(buffer_);
   view_.bytes = payload;
   view_.report = &report_;
   return absl::OkStatus();
@@ -159,7 +159,7 @@ bool stored_output::is_close() const {
 void stored_output::keep(tensorflow::OpKernelContext* context, int index) {
   view_.bytes = used();
   bytes_ = view_.bytes + trailer_bytes;
-  context->set_output(index, room_.Slice(0, bytes()));
+  context->set_output(index, buffer_.Slice(0, bytes()));
   write_trailer();
 }
 
@@ -194,17 +194,17 @@ absl::Status stored_input::open(tensorflow::OpKernelContext* context, const core
   }
   const bool trailer = is_sparse(encoding) && bytes != 0;
   if (trailer) view_.bytes -= trailer_bytes;
-  const char* behind = static_cast<const char*>(view_.data) + view_.bytes;
+  const char* trailer_at = static_cast<const char*>(view_.data) + view_.bytes;
   if (core.on_device()) {
     // A copy, because what the core finds is written into it.
     void* report = nullptr;
     TF_RETURN_IF_ERROR(allocate_report(context, &device_report_, &report));
     view_.report = static_cast<stash_encode_report*>(report);
-    return trailer ? device_copy(context, behind, report, trailer_bytes)
+    return trailer ? device_copy(context, trailer_at, report, trailer_bytes)
                    : device_zero(context, report, trailer_bytes);
   }
   if (!trailer) return absl::OkStatus();
-  std::memcpy(&report_, behind, sizeof(report_));
+  std::memcpy(&report_, trailer_at, sizeof(report_));
   return check_report(op, sizes, elements);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The arguments of the C door, made from TensorFlow's tensors: context, dense views, encoded bytes.
+/// The arguments of the C API, made from TensorFlow's tensors: context, dense views, encoded bytes.
 ///
-/// Encoded bytes in a tensor are those of docs/format.md. Bitmap and csr have a trailer behind them, the
+/// Encoded bytes in a tensor are those of docs/format.md. Bitmap and csr have a trailer after them, the
 /// report of their encoder: a gradient is read from the mask alone only if the report says that it may.
 
 #include <cstddef>
@@ -56,24 +56,24 @@ class core_context {
 /// Encoded bytes in an output, to be written by the core.
 class stored_output {
  public:
-  /// Makes output `index`, with room for `payload` bytes.
+  /// Makes output `index`, with `payload` bytes.
   absl::Status allocate(tensorflow::OpKernelContext* context, const core_context& core, int index,
                         const stash_encoding& encoding, std::size_t payload);
   const stash_encoded_view* view() const { return &view_; }
-  /// Behind the core's call: writes the trailer, and says if something did not fit. On a device the core
+  /// After the core's call: writes the trailer, and says if something did not fit. On a device the core
   /// writes the trailer itself, and nobody waits to see what is in it.
   absl::Status close(absl::string_view op);
 
-  /// In the place of allocate(), for a sparse form on the host whose size is only guessed: room for `payload`
+  /// Instead of allocate(), for a sparse form on the host whose size is only guessed: a buffer of `payload`
   /// bytes that is no output yet.
   absl::Status guess(tensorflow::OpKernelContext* context, const stash_encoding& encoding,
                      std::size_t payload);
-  /// Behind the core's call: how many bytes it used of the room; 0 if that was not enough.
+  /// After the core's call: how many bytes of the buffer it used; 0 if that was not enough.
   std::size_t used() const;
-  /// Whether the room is larger than what is used by no more than a sixteenth.
+  /// Whether the buffer is larger than what is used by no more than a sixteenth.
   bool is_close() const;
-  /// In the place of close(), if used() > 0: makes output `index` of what is used of the room, exactly as
-  /// long as the bytes need to be. It holds all of the room.
+  /// Instead of close(), if used() > 0: makes output `index` of what is used of the buffer, exactly as long
+  /// as the bytes need to be. It holds the whole buffer.
   void keep(tensorflow::OpKernelContext* context, int index);
 
   std::int64_t bytes() const { return static_cast<std::int64_t>(bytes_); }
@@ -85,7 +85,7 @@ class stored_output {
 
   stash_encoded_view view_ = STASH_INIT(stash_encoded_view);
   stash_encode_report report_{};
-  tensorflow::Tensor device_report_, room_;
+  tensorflow::Tensor device_report_, buffer_;
   std::size_t bytes_ = 0;
   bool sparse_ = false;
 };
@@ -93,12 +93,12 @@ class stored_output {
 /// Encoded bytes in an input, to be read by the core.
 class stored_input {
  public:
-  /// check_stored(), then what stands in the trailer.
+  /// check_stored(), then what the trailer says.
   absl::Status open(tensorflow::OpKernelContext* context, const core_context& core, absl::string_view op,
                     const stash_encoding& encoding, std::int32_t type, std::int64_t elements,
                     const tensorflow::Tensor& stored);
   const stash_encoded_view* view() const { return &view_; }
-  /// Behind the core's call: DataLoss if it found that the bytes contradict themselves. On a device nobody
+  /// After the core's call: DataLoss if it found that the bytes contradict themselves. On a device nobody
   /// waits to see that; values that cannot be read are zeros.
   absl::Status status(absl::string_view op) const;
 

@@ -19,7 +19,7 @@ namespace stash_tf {
 /// The native stream of a kernel on a device.
 void* device_stream(tensorflow::OpKernelContext* context);
 
-/// Behind the work in the stream.
+/// After the work in the stream.
 absl::Status device_zero(tensorflow::OpKernelContext* context, void* data, std::size_t bytes);
 absl::Status device_copy(tensorflow::OpKernelContext* context, const void* from, void* to, std::size_t bytes);
 

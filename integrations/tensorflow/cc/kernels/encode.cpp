@@ -20,7 +20,7 @@ using tensorflow::TensorShape;
 class size_guess {
  public:
   /// 0: nothing is known.
-  std::size_t of(std::int64_t elements) const {
+  std::size_t bytes_of(std::int64_t elements) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return elements == elements_ ? bytes_ : 0;
   }
@@ -58,8 +58,8 @@ class encode_op : public counted_kernel {
       return encoder_.store(context, core, bytes, done);
     }
     bool kept = false;
-    if (const std::size_t room = guess_.of(x.NumElements()); room != 0) {
-      TF_RETURN_IF_ERROR(encoder_.store_within(context, core, room, &kept, &bytes, done));
+    if (const std::size_t guessed = guess_.bytes_of(x.NumElements()); guessed != 0) {
+      TF_RETURN_IF_ERROR(encoder_.store_within(context, core, guessed, &kept, &bytes, done));
     }
     if (!kept) {
       if (bytes == 0) TF_RETURN_IF_ERROR(size(core, x, &bytes));

@@ -51,7 +51,7 @@ encoder::encoder(OpKernelConstruction* context) : op_(context->def().op()) {
   if (encoding_.kind != STASH_KIND_RANGE_MASK) return;
   OP_REQUIRES_OK(context, context->GetAttr("lower", &encoding_.lower));
   OP_REQUIRES_OK(context, context->GetAttr("upper", &encoding_.upper));
-  // The C door takes two zeros for its default.
+  // The C API takes two zeros for its default.
   OP_REQUIRES(
       context, is_below(encoding_.lower, encoding_.upper),
       wrong(op_, "lower", "a number below upper", absl::StrCat(encoding_.lower, " and ", encoding_.upper)));
@@ -73,10 +73,11 @@ absl::Status encoder::store(tensorflow::OpKernelContext* context, const core_con
 }
 
 absl::Status encoder::store_within(tensorflow::OpKernelContext* context, const core_context& core,
-                                   std::size_t room, bool* kept, std::size_t* bytes, execution* done) const {
+                                   std::size_t guessed, bool* kept, std::size_t* bytes,
+                                   execution* done) const {
   const stash_tensor_view dense = dense_view(context->input(0), core.space());
   stored_output stored;
-  TF_RETURN_IF_ERROR(stored.guess(context, encoding_, room));
+  TF_RETURN_IF_ERROR(stored.guess(context, encoding_, guessed));
   TF_RETURN_IF_ERROR(from_core(op_, stash_encode(&encoding_, &dense, stored.view(), nullptr, core.get())));
   *bytes = stored.used();
   *kept = stored.is_close();

@@ -28,11 +28,12 @@ class encoder {
   /// The outputs of the op, from its input, in `bytes` bytes, which must be enough for it.
   absl::Status store(tensorflow::OpKernelContext* context, const core_context& core, std::size_t bytes,
                      execution* done) const;
-  /// The same in room that is only guessed, for a size that depends on the values; `kept` says if it was
-  /// enough and not far too much. If not, nothing has happened but that `bytes` is the size where the room
-  /// showed it, else 0: the room is given back, so that nobody holds it beside the memory of the right size.
-  absl::Status store_within(tensorflow::OpKernelContext* context, const core_context& core, std::size_t room,
-                            bool* kept, std::size_t* bytes, execution* done) const;
+  /// The same in a buffer of a guessed size, where the size depends on the values; `kept` says if it was
+  /// enough and not far too much. If not, nothing has happened but that `bytes` is the size where the buffer
+  /// showed it, else 0: the buffer is freed, so that nobody holds it in addition to the memory of the right
+  /// size.
+  absl::Status store_within(tensorflow::OpKernelContext* context, const core_context& core,
+                            std::size_t guessed, bool* kept, std::size_t* bytes, execution* done) const;
 
  private:
   absl::Status finish(tensorflow::OpKernelContext* context, const stored_output& stored,

@@ -19,7 +19,7 @@ namespace stash_tf {
 absl::Status wrong(absl::string_view op, absl::string_view argument, absl::string_view expected,
                    absl::string_view got);
 
-/// What a call of the C door has returned, with the text that it left.
+/// What a call of the C API has returned, with the text that it left.
 absl::Status from_core(absl::string_view op, std::int32_t code);
 
 /// A kernel with a counter; subclasses write run().

@@ -16,17 +16,17 @@ namespace {
 
 using tensorflow::Tensor;
 
-constexpr std::int64_t piece_elements = 1024;
+constexpr std::int64_t chunk_elements = 1024;
 constexpr std::int64_t run_elements = 16;  // together in memory: a cache line of f32
 constexpr std::int64_t narrowest_row = 4;  // fewer values are small together by chance
-constexpr std::int64_t pieces_of_a_thread = 64;
+constexpr std::int64_t chunks_of_a_thread = 64;
 constexpr std::uint32_t first_executions = 4, thorough_period = 128;
 constexpr std::size_t largest_element = 4;
 
-struct piece_bytes {
-  alignas(16) std::array<std::byte, piece_elements * largest_element> bytes;
+struct chunk_buffer {
+  alignas(16) std::array<std::byte, chunk_elements * largest_element> bytes;
   std::byte* data() { return bytes.data(); }
-  static constexpr std::size_t size() { return piece_elements * largest_element; }
+  static constexpr std::size_t size() { return chunk_elements * largest_element; }
 };
 
 enum class attention { none, sample, all };
@@ -40,7 +40,7 @@ std::uint32_t scattered(std::uint32_t x) {
   return x ^ x >> 16;
 }
 
-attention wanted_at(std::uint32_t execution) {
+attention attention_at(std::uint32_t execution) {
   if (execution % thorough_period == 0) return attention::all;
   return execution < first_executions || scattered(execution) % 16 == 0 ? attention::sample : attention::none;
 }
@@ -48,7 +48,7 @@ attention wanted_at(std::uint32_t execution) {
 /// What counts as a row: the last dimension, or several of them where it is a few values only.
 std::int64_t row_of(const Tensor& x) {
   const std::int64_t last = x.dims() == 0 ? 1 : x.dim_size(x.dims() - 1);
-  return last >= narrowest_row ? std::min(piece_elements, last) : run_elements / last * last;
+  return last >= narrowest_row ? std::min(chunk_elements, last) : run_elements / last * last;
 }
 
 /// Values of a tensor, and how many of them are a row.
@@ -58,14 +58,14 @@ struct rows_taken {
 
 /// Runs of elements, one in each of 64 equal parts of the tensor, at places that `seed` says: whole rows
 /// where they are short, else a part of one, which stands for it. All of the tensor if it is small.
-rows_taken take_sample(const Tensor& x, std::size_t element, std::uint32_t seed, piece_bytes* sample) {
+rows_taken take_sample(const Tensor& x, std::size_t element, std::uint32_t seed, chunk_buffer* sample) {
   const std::int64_t n = x.NumElements(), row = row_of(x);
   const char* from = x.tensor_data().data();
-  if (n <= piece_elements) {
+  if (n <= chunk_elements) {
     std::memcpy(sample->data(), from, static_cast<std::size_t>(n) * element);
     return {n, row};
   }
-  constexpr std::int64_t runs = piece_elements / run_elements;
+  constexpr std::int64_t runs = chunk_elements / run_elements;
   const bool whole_rows = row <= run_elements;
   const std::int64_t run = whole_rows ? run_elements / row * row : run_elements;
   const std::int64_t part = n / runs;
@@ -99,7 +99,7 @@ struct losses {
     row_shares += more.row_shares;
   }
   /// Share of the squares, or the mean share of a row's where that is larger: small samples count as large
-  /// ones do, because a norm behind may bring all to one size.
+  /// ones do, because a norm that follows may bring all to one size.
   double share() const { return values == 0 ? 0 : std::max(rounding / values, row_shares / rows); }
 };
 
@@ -110,9 +110,9 @@ void compare_row(const T* x, const T* y, std::int64_t n, losses* lost) {
   constexpr std::int64_t sums = 8;
   double value_squares[sums] = {}, rounding_squares[sums] = {};
   const auto look = [&](std::int64_t i, std::int64_t k) {
-    const auto given = static_cast<double>(x[i]), stored = static_cast<double>(y[i]);
-    const bool counts = std::abs(given) <= largest;
-    const double exact = counts ? given : 0.0;
+    const auto original = static_cast<double>(x[i]), stored = static_cast<double>(y[i]);
+    const bool counts = std::abs(original) <= largest;
+    const double exact = counts ? original : 0.0;
     // An overflow to infinity loses all there is.
     const double read = counts && std::abs(stored) <= largest ? stored : 0.0;
     value_squares[k] += exact * exact;
@@ -140,10 +140,10 @@ void compare(const std::byte* values, const std::byte* rounded, std::int64_t n, 
     compare_row(x + i, y + i, std::min(row, n - i), lost);
 }
 
-/// Stores up to piece_elements values, of rows of `row`, in the format and reads them back.
-void look_at_piece(const stash_encoding& cast, tensorflow::DataType type, const std::byte* values,
+/// Stores up to chunk_elements values, of rows of `row`, in the format and reads them back.
+void look_at_chunk(const stash_encoding& cast, tensorflow::DataType type, const std::byte* values,
                    std::int64_t n, std::int64_t row, losses* lost) {
-  piece_bytes rounded, stored;
+  chunk_buffer rounded, stored;
   const auto here = STASH_INIT(stash_execution_context);
   stash_encode_report report{};
   auto view = STASH_INIT(stash_encoded_view);
@@ -173,25 +173,25 @@ losses look_at_all(const stash_encoding& cast, const Tensor& x, const core_conte
   struct work {
     const stash_encoding& cast;
     const Tensor& x;
-    std::int64_t row, piece;
+    std::int64_t row, chunk;
     std::mutex mutex;
     losses lost;  // guarded by mutex
-  } all{cast, x, row_of(x), piece_elements / row_of(x) * row_of(x), {}, {}};
+  } all{cast, x, row_of(x), chunk_elements / row_of(x) * row_of(x), {}, {}};
   const auto some = [](void* state, std::int64_t begin, std::int64_t end) {
     auto& w = *static_cast<work*>(state);
     const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(w.x.dtype()));
     const auto* from = reinterpret_cast<const std::byte*>(w.x.tensor_data().data());
     losses lost;
-    for (std::int64_t piece = begin; piece < end; ++piece) {
-      const std::int64_t first = piece * w.piece;
-      look_at_piece(w.cast, w.x.dtype(), from + static_cast<std::size_t>(first) * element,
-                    std::min(w.piece, w.x.NumElements() - first), w.row, &lost);
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      const std::int64_t first = chunk * w.chunk;
+      look_at_chunk(w.cast, w.x.dtype(), from + static_cast<std::size_t>(first) * element,
+                    std::min(w.chunk, w.x.NumElements() - first), w.row, &lost);
     }
     const std::lock_guard<std::mutex> lock(w.mutex);
     w.lost.add(lost);
   };
-  const std::int64_t pieces = (x.NumElements() + all.piece - 1) / all.piece;
-  core.get()->parallel_for(core.get()->user, pieces, pieces_of_a_thread, some, &all);
+  const std::int64_t chunks = (x.NumElements() + all.chunk - 1) / all.chunk;
+  core.get()->parallel_for(core.get()->user, chunks, chunks_of_a_thread, some, &all);
   return all.lost;
 }
 
@@ -211,17 +211,17 @@ void rounding_probe::look(const Tensor& x, const core_context& core, execution* 
     executions_.store(0, std::memory_order_relaxed);
   const std::uint32_t execution = executions_.fetch_add(1, std::memory_order_relaxed);
   losses lost;
-  switch (wanted_at(execution)) {
+  switch (attention_at(execution)) {
     case attention::none:
       return;
     case attention::all:
       lost = look_at_all(encoding_, x, core);
       break;
     case attention::sample: {
-      piece_bytes sample;
+      chunk_buffer sample;
       const auto element = static_cast<std::size_t>(tensorflow::DataTypeSize(x.dtype()));
       const rows_taken taken = take_sample(x, element, execution, &sample);
-      look_at_piece(encoding_, x.dtype(), sample.data(), taken.elements, taken.row, &lost);
+      look_at_chunk(encoding_, x.dtype(), sample.data(), taken.elements, taken.row, &lost);
       break;
     }
   }

@@ -32,7 +32,7 @@ class host_swap : public counted_kernel {
   }
 };
 
-/// Copies in the device's own streams for that, beside the stream of the kernels.
+/// Copies in the device's own streams for that, in parallel with the stream of the kernels.
 class device_swap : public counted_async_kernel {
  public:
   explicit device_swap(OpKernelConstruction* context)

@@ -66,7 +66,7 @@ class shared_loop {
   std::condition_variable done_;
 };
 
-/// Works on the loop, behind handing half of the other helpers to come to each of those that are woken.
+/// Works on the loop, after handing half of the other helpers to come to each of those that are woken.
 void help(const std::shared_ptr<shared_loop>& loop, ThreadPool* workers, std::int64_t helpers) {
   for (std::int64_t more = helpers - 1; more > 0 && loop->has_blocks();) {
     const std::int64_t others = (more + 1) / 2;

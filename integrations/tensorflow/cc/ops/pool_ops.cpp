@@ -77,13 +77,13 @@ REGISTER_OP("StashMaxPool")
     .Attr("tensor: string = ''")
     .SetShapeFn(pool_shapes)
     .Doc(R"doc(
-Max pooling that stores which cell won each window.
+Max pooling that stores which tap won each window.
 
 x: The map; with joint_relu the output of a ReLU.
 y: The pooled map, as of MaxPool.
-stored: The winning cells, with joint_relu also whether the gradient passes the ReLU.
+stored: The argmax, with joint_relu also whether the gradient passes the ReLU.
 dims: The shape of x.
-ksize: The window; 1 for batch and channels, at most 256 cells, 15 with joint_relu.
+ksize: The window; 1 for batch and channels, at most 256 taps, 15 with joint_relu.
 strides: Distance of the windows; 1 for batch and channels.
 padding: As of MaxPool.
 explicit_paddings: As of MaxPool, two numbers for each dimension; none without padding EXPLICIT.

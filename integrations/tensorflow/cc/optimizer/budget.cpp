@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "optimizer/pinning.hpp"
-#include "optimizer/plan/scratch.hpp"
+#include "optimizer/plan/workspace.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {
@@ -33,7 +33,7 @@ std::int64_t smallest_kept(const step_context& c, const std::vector<simulated_op
   const std::int64_t most = peak / parts_of_peak;
   std::vector<std::int64_t> small;
   for (const simulated_op& op : ran) {
-    const bool counts = op.node < c.graph.size() && c.of.backward[at(op.node)] == backward;
+    const bool counts = op.node < c.graph.size() && c.analysis.backward[at(op.node)] == backward;
     if (counts && op.takes > 0 && op.takes < most) small.push_back(op.takes);
   }
   std::sort(small.begin(), small.end());
@@ -55,14 +55,17 @@ struct candidate {
 // Tries an order, and takes it if its peak is below `limit`.
 bool try_order(const step_context& c, const candidate& k, bool pin_forward, std::int64_t limit, outcome* o) {
   std::vector<simulated_op> ran;
-  const footprint wanted = simulated_footprint(*k.view, c.graph, c.sizes, c.of, o->chosen, k.order, &ran);
-  if (pin_forward && wanted.peak_bytes >= limit) return false;  // as most are: it saves the time for the rest
+  const footprint intended =
+      simulated_footprint(*k.view, c.graph, c.sizes, c.analysis, o->chosen, k.order, &ran);
+  if (pin_forward && intended.peak_bytes >= limit)
+    return false;  // as most are: it saves the time for the rest
   smallest_pinned smallest;
-  smallest.backward = smallest_kept(c, ran, wanted.peak_bytes, true);
-  if (pin_forward) smallest.forward = smallest_kept(c, ran, wanted.peak_bytes, false);
+  smallest.backward = smallest_kept(c, ran, intended.peak_bytes, true);
+  if (pin_forward) smallest.forward = smallest_kept(c, ran, intended.peak_bytes, false);
   rewritten pinned = *k.plain;
-  pin_order(c.graph, c.of, c.flow, ran, smallest, &pinned.graph);
-  footprint simulated = simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.of, o->chosen);
+  pin_order(c.graph, c.analysis, c.flow, ran, smallest, &pinned.graph);
+  footprint simulated =
+      simulated_footprint(graph_view(pinned.graph), c.graph, c.sizes, c.analysis, o->chosen);
   if (simulated.peak_bytes >= limit) return false;
   o->graph = std::move(pinned);
   o->simulated = std::move(simulated);
@@ -86,21 +89,22 @@ void keep_forward_order(const step_context& c, candidate best, outcome* o) {
   worst.forward = forward_order::most_growth;
   const graph_view own(o->graph.graph);
   const std::int64_t as_high = peak + peak / parts_of_peak;  // the new edges may move something small
-  if (simulated_footprint(own, c.graph, c.sizes, c.of, o->chosen, worst).peak_bytes <= as_high) return;
+  if (simulated_footprint(own, c.graph, c.sizes, c.analysis, o->chosen, worst).peak_bytes <= as_high) return;
   if (try_order(c, {&o->graph, &own, {}}, true, as_high, o)) return;
   best.order.forward = forward_order::least_growth;
   try_order(c, best, true, as_high, o);
 }
 
 // Whether a kernel takes a good part of the peak besides what it reads and makes.
-bool takes_much_room(const step_context& c, int node, std::int64_t peak) {
+bool takes_much_memory(const step_context& c, int node, std::int64_t peak) {
   constexpr std::int64_t parts = 8;
-  return !c.of.on_device && scratch_bytes(c.graph, node, c.sizes, c.of.threads) > peak / parts;
+  return !c.analysis.on_device && workspace_bytes(c.graph, node, c.sizes, c.analysis.threads) > peak / parts;
 }
 
 // The order with the smallest peak, among those that are worth a try.
 void realise(const step_context& c, const planner_graph& g, outcome* o) {
-  const rewritten plain = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, c.ordered, g.node_of_op);
+  const rewritten plain =
+      rewrite(c.original, c.graph, c.analysis, o->chosen, c.flow, c.ordered, g.node_of_op);
   const graph_view view(plain.graph);
   candidate best{&plain, &view, {}};
   o->simulated.peak_bytes = std::numeric_limits<std::int64_t>::max();
@@ -111,12 +115,12 @@ void realise(const step_context& c, const planner_graph& g, outcome* o) {
                                      backward_order::least_growth, backward_order::least_growth_read_last})
     try_backward({&plain, &view, {order}});
   const std::int64_t peak = o->simulated.peak_bytes;
-  const ordering free = without_weights_first(c.graph, c.of, c.ordered,
-                                              [&](int node) { return takes_much_room(c, node, peak); });
+  const ordering free = without_weights_first(c.graph, c.analysis, c.ordered,
+                                              [&](int node) { return takes_much_memory(c, node, peak); });
   std::optional<rewritten> any;
   std::optional<graph_view> any_view;
   if (free.pairs.size() != c.ordered.pairs.size()) {
-    any = rewrite(c.original, c.graph, c.of, o->chosen, c.flow, free, g.node_of_op);
+    any = rewrite(c.original, c.graph, c.analysis, o->chosen, c.flow, free, g.node_of_op);
     any_view.emplace(any->graph);
     for (const std::int64_t parts : {4, 8, 16, 32}) {
       run_order below{backward_order::below_bound};
@@ -131,8 +135,8 @@ void realise(const step_context& c, const planner_graph& g, outcome* o) {
 // has any.
 bool keep_bits(const step_context& c, const std::set<std::string>& tensors, choices* chosen) {
   bool changed = false;
-  for (std::size_t k = 0; k < c.of.blocks.size(); ++k) {
-    const stashed_block& b = c.of.blocks[k];
+  for (std::size_t k = 0; k < c.analysis.blocks.size(); ++k) {
+    const stashed_block& b = c.analysis.blocks[k];
     block_choice& choice = chosen->blocks[k];
     if (b.bits.empty() || !choice.bit_readers.empty() || tensors.count(c.graph.tensor_name(b.tensor)) == 0)
       continue;
@@ -150,7 +154,7 @@ bool keep_bits(const step_context& c, const std::set<std::string>& tensors, choi
 }
 
 // The planner takes encoded bytes to lie there until the op that reads them ends; TensorFlow frees them when
-// they have been decoded. So bits beside them may pay where the planner sees no use in them.
+// they have been decoded. So bits in addition to them may pay where the planner sees no use in them.
 void refine(const step_context& c, const planner_graph& g, std::int64_t target, outcome* o) {
   for (int k = 0; k < most_refinements && o->simulated.peak_bytes > target; ++k) {
     outcome next;
@@ -164,10 +168,10 @@ void refine(const step_context& c, const planner_graph& g, std::int64_t target, 
 }
 
 // A plan of the planner's, improved as long as its simulated peak is above `target`.
-outcome attempt(const step_context& c, const planner_graph& g, const settings& wanted,
+outcome attempt(const step_context& c, const planner_graph& g, const settings& request,
                 std::int64_t planner_budget, std::int64_t target) {
   outcome o;
-  o.chosen = plan(g, c.of, wanted, planner_budget);
+  o.chosen = plan(g, c.analysis, request, planner_budget);
   if (!o.chosen.infeasible.empty()) return o;
   realise(c, g, &o);
   refine(c, g, target, &o);
@@ -175,11 +179,11 @@ outcome attempt(const step_context& c, const planner_graph& g, const settings& w
 }
 
 // Whether a plan keeps the target, with the least codec work then.
-bool keeps(const step_context& c, const planner_graph& g, const settings& wanted, std::int64_t target,
+bool keeps(const step_context& c, const planner_graph& g, const settings& request, std::int64_t target,
            outcome* result) {
   std::int64_t planner_budget = target;
   for (int k = 0; k < most_attempts && planner_budget > 0; ++k) {
-    outcome o = attempt(c, g, wanted, planner_budget, target);
+    outcome o = attempt(c, g, request, planner_budget, target);
     if (!o.chosen.infeasible.empty()) return false;
     if (o.simulated.peak_bytes <= target) {
       *result = std::move(o);
@@ -209,7 +213,7 @@ outcome least_with_moves(const step_context& c, const planner_graph& g, outcome 
   std::int64_t enough = least.simulated.peak_bytes;
   for (int k = 0; k < bisections; ++k) {
     const std::int64_t middle = too_small + (enough - too_small) / 2;
-    outcome o = attempt(c, g, c.wanted, middle, middle);
+    outcome o = attempt(c, g, c.request, middle, middle);
     if (!o.chosen.infeasible.empty()) {
       too_small = middle;
       continue;
@@ -223,18 +227,18 @@ outcome least_with_moves(const step_context& c, const planner_graph& g, outcome 
 }  // namespace
 
 outcome best_graph(const step_context& c) {
-  const planner_graph g = make_planner_graph(c.graph, c.of, c.sizes, c.ordered.order);
-  const std::int64_t budget = c.sizes.batch_known() ? c.wanted.budget_bytes : 0;
-  settings alone = c.wanted;  // encodings alone
+  const planner_graph g = make_planner_graph(c.graph, c.analysis, c.sizes, c.ordered.order);
+  const std::int64_t budget = c.sizes.batch_known() ? c.request.budget_bytes : 0;
+  settings alone = c.request;  // encodings alone
   alone.swap = false;
   const std::vector<settings> steps =
       alone.policy == "auto" ? steps_of_auto(alone) : std::vector<settings>{alone};
   outcome o;
   if (budget > 0) {
     const std::int64_t target = budget - budget / parts_in_reserve;
-    for (const settings& wanted : steps)
-      if (keeps(c, g, wanted, target, &o)) return o;
-    if (c.wanted.swap && keeps(c, g, c.wanted, target, &o)) return o;
+    for (const settings& request : steps)
+      if (keeps(c, g, request, target, &o)) return o;
+    if (c.request.swap && keeps(c, g, c.request, target, &o)) return o;
   }
   outcome least = attempt(c, g, alone, 0, 0);
   if (budget > 0) {
@@ -247,9 +251,9 @@ outcome best_graph(const step_context& c) {
     }
   }
   const std::int64_t limit = budget > 0 ? budget : c.device_bytes;
-  if (!c.wanted.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
+  if (!c.request.swap || !c.sizes.batch_known() || limit == 0 || least.simulated.peak_bytes <= limit)
     return least;
-  if (budget == 0 && keeps(c, g, c.wanted, limit, &o)) return o;
+  if (budget == 0 && keeps(c, g, c.request, limit, &o)) return o;
   return least_with_moves(c, g, std::move(least));
 }
 

@@ -19,11 +19,11 @@ namespace stash_tf {
 struct step_context {
   const tensorflow::GraphDef& original;
   const graph_view& graph;
-  const step& of;
+  const step& analysis;
   const tensor_sizes& sizes;
   const control_flow& flow;
   const ordering& ordered;
-  const settings& wanted;
+  const settings& request;
   std::int64_t device_bytes;  ///< what TensorFlow may take of the device; 0: not known
 };
 
@@ -33,7 +33,7 @@ struct outcome {
   footprint simulated;
 };
 
-/// The graph with the least codec work whose simulated peak keeps the budget; if wanted.swap, and no
+/// The graph with the least codec work whose simulated peak keeps the budget; if request.swap, and no
 /// encodings keep it, the fastest with moves to the host that does. With no budget, or one that nothing
 /// keeps, the one of the smallest peak; with no budget, moves are for peaks above device_bytes. The
 /// planner knows an op's order and its buffers, not how

@@ -14,9 +14,9 @@ std::string word_on_swapping(const step_context& c, const outcome& o) {
   if (!c.sizes.batch_known()) return "nothing moves to the host before the batch is known";
   if (!o.graph.moved.empty())
     return absl::StrCat(o.graph.moved.size(), " tensors go to the host and come back");
-  const bool asked = c.wanted.budget_bytes > 0 || o.simulated.peak_bytes > c.device_bytes;
+  const bool asked = c.request.budget_bytes > 0 || o.simulated.peak_bytes > c.device_bytes;
   if (!asked) return "nothing moves to the host: no budget asks for it, and the device has enough memory";
-  if (c.wanted.budget_bytes >= o.simulated.peak_bytes)
+  if (c.request.budget_bytes >= o.simulated.peak_bytes)
     return "nothing moves to the host: the budget is kept without";
   return "nothing moves to the host: it would not make the peak lower";
 }
@@ -24,7 +24,7 @@ std::string word_on_swapping(const step_context& c, const outcome& o) {
 void log_choices(const step_context& context, const outcome& result, logged_graph* log) {
   const graph_view& graph = context.graph;
   const tensor_sizes& sizes = context.sizes;
-  const step& of = context.of;
+  const step& analysis = context.analysis;
   const choices& chosen = result.chosen;
   const std::int64_t batch = sizes.batch_known() ? 1 : sizes.batch();
   const auto move = [&](logged_tensor* t) {
@@ -32,8 +32,8 @@ void log_choices(const step_context& context, const outcome& result, logged_grap
     t->host_bytes = t->stored_bytes;
     t->choice = t->choice == "raw" ? "swap" : t->choice + "+swap";
   };
-  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
-    const stashed_block& b = of.blocks[k];
+  for (std::size_t k = 0; k < analysis.blocks.size(); ++k) {
+    const stashed_block& b = analysis.blocks[k];
     const block_choice& c = chosen.blocks[k];
     logged_tensor t;
     t.tensor = graph.tensor_name(b.tensor);
@@ -70,15 +70,15 @@ void log_choices(const step_context& context, const outcome& result, logged_grap
     move(&bits);
     log->tensors.push_back(std::move(bits));
   }
-  for (std::size_t k = 0; k < of.poolings.size(); ++k) {
+  for (std::size_t k = 0; k < analysis.poolings.size(); ++k) {
     if (chosen.poolings[k] == pooling_choice::from_maps) continue;
-    const pooling& p = of.poolings[k];
+    const pooling& p = analysis.poolings[k];
     const tensor_size* y = sizes.find({p.forward, 0});
     logged_tensor t;
-    t.tensor = graph.name(p.forward) + ":cells";
+    t.tensor = graph.name(p.forward) + ":taps";
     t.layer = layer_of(graph.name(p.forward));
     t.op = graph.op(p.forward);
-    t.type = "cells";
+    t.type = "taps";
     if (y != nullptr) {
       t.elements = y->elements / y->growth(batch);
       t.elements_per_sample = y->sample_elements(sizes.batch());
@@ -87,8 +87,7 @@ void log_choices(const step_context& context, const outcome& result, logged_grap
     const bool joint = chosen.poolings[k] == pooling_choice::joint;
     t.needs = {joint ? "sign_window" : "window"};
     t.choice = joint ? "relu_pool" : "window_index";
-    t.reason =
-        joint ? "the winning cell and the sign serve the pooling and the ReLU" : "the winning cell is enough";
+    t.reason = joint ? "the argmax and the sign serve the pooling and the ReLU" : "the argmax is enough";
     t.readers = {graph.name(p.backward)};
     move(&t);
     log->tensors.push_back(std::move(t));

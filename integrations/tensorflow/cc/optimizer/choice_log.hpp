@@ -10,7 +10,7 @@
 
 namespace stash_tf {
 
-/// Adds a record for every tensor that could be stored and every pooling that keeps its winners. Bytes are
+/// Adds a record for every tensor that could be stored and every pooling that keeps its argmaxes. Bytes are
 /// those of one sample where the batch is not known.
 void log_choices(const step_context& context, const outcome& result, logged_graph* log);
 

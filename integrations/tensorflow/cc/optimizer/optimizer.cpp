@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "door.hpp"
+#include "extension_api.hpp"
 #include "optimizer/analyse/step.hpp"
 #include "optimizer/budget.hpp"
 #include "optimizer/choice_log.hpp"
@@ -27,7 +27,7 @@
 #include "optimizer/rewrite/ordering.hpp"
 #include "optimizer/rewrite/recompute.hpp"
 #include "optimizer/rewrite/rewrite.hpp"
-#include "optimizer/rewrite/sums.hpp"
+#include "optimizer/rewrite/split_add_n.hpp"
 #include "optimizer/simulate/footprint.hpp"
 #include "stash/c_api.h"
 #include "tensorflow/core/common_runtime/device_set.h"
@@ -107,17 +107,17 @@ std::string machine_like(const std::string& model) {
 }
 
 // Kernels for GPUs are registered in any case, but without CUDA in the core they only say that it is missing.
-bool lies_where_no_kernel_runs(const graph_view& graph, const step& of, const settings& wanted) {
-  if (STASH_TF_HAS_CUDA != 0 || wanted.any_device) return false;
-  return std::any_of(of.blocks.begin(), of.blocks.end(), [&](const stashed_block& b) {
+bool lies_where_no_kernel_runs(const graph_view& graph, const step& analysis, const settings& request) {
+  if (STASH_TF_HAS_CUDA != 0 || request.any_device) return false;
+  return std::any_of(analysis.blocks.begin(), analysis.blocks.end(), [&](const stashed_block& b) {
     return absl::StrContains(graph.node(b.root.node).device(), "GPU");
   });
 }
 
 // Whether a counter of an encoder shows how many samples a step has.
-bool tell_samples(const step& of, const tensor_sizes& sizes, const choices& chosen) {
-  for (std::size_t k = 0; k < of.blocks.size(); ++k)
-    if (of.blocks[k].size.sample_elements(sizes.batch()) > 0 && !chosen.blocks[k].encoding.empty())
+bool tell_samples(const step& analysis, const tensor_sizes& sizes, const choices& chosen) {
+  for (std::size_t k = 0; k < analysis.blocks.size(); ++k)
+    if (analysis.blocks[k].size.sample_elements(sizes.batch()) > 0 && !chosen.blocks[k].encoding.empty())
       return true;
   return false;
 }
@@ -144,26 +144,26 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   bool UsesFunctionLibrary() const override { return true; }
 
   absl::Status Optimize(Cluster* cluster, const GrapplerItem& item, GraphDef* output) override {
-    settings wanted = own_settings_ ? settings_ : process_settings();
-    if (wanted.policy == "none") return nothing_to_do("policy none");
+    settings request = own_settings_ ? settings_ : process_settings();
+    if (request.policy == "none") return nothing_to_do("policy none");
     if (was_rewritten(item.graph)) return nothing_to_do("rewritten already");
-    if (const auto own = wanted.batches.find(item.id); own != wanted.batches.end())
-      wanted.batch = own->second;
+    if (const auto own = request.batches.find(item.id); own != request.batches.end())
+      request.batch = own->second;
     if (++look_ < looks_) {
-      sizes_before_ = known_sizes(without_bodies(item), wanted);
+      sizes_before_ = known_sizes(without_bodies(item), request);
       return nothing_to_do("TensorFlow has more to do with this graph");
     }
     logged_graph log;
     log.id = item.id;
-    log.generation = wanted.generation;
+    log.generation = request.generation;
     log.nodes = item.graph.node_size();
     log.seeded = draws_with_seeds(item.graph);
-    log.policy = wanted.policy;
-    log.budget_bytes = wanted.budget_bytes;
+    log.policy = request.policy;
+    log.budget_bytes = request.budget_bytes;
     const auto begin = std::chrono::steady_clock::now();
     absl::Status status = absl::OkStatus();
     try {
-      status = optimize(cluster, without_bodies(item), std::move(wanted), sizes_before_, output, &log);
+      status = optimize(cluster, without_bodies(item), std::move(request), sizes_before_, output, &log);
       if (status.ok()) *output->mutable_library() = item.graph.library();
     } catch (const std::exception& e) {
       log.reason = e.what();
@@ -179,84 +179,82 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
   }
 
  private:
-  static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings wanted,
+  static absl::Status optimize(const Cluster* cluster, const GrapplerItem& item, settings request,
                                const tensor_sizes::named& sizes_before, GraphDef* output, logged_graph* log) {
-    const graph_view given(item.graph);
-    if (!has_backward_pass(given)) return nothing_to_do("no backward pass");
-    if (const std::string broken = node_without_op(given); !broken.empty())
+    const graph_view input_graph(item.graph);
+    if (!has_backward_pass(input_graph)) return nothing_to_do("no backward pass");
+    if (const std::string broken = node_without_op(input_graph); !broken.empty())
       return nothing_to_do(absl::StrCat("TensorFlow's remapper has left ", broken,
                                         " without an op, so TensorFlow runs this step as it was before all "
                                         "optimizers; without oneDNN (TF_ENABLE_ONEDNN_OPTS=0) or with "
                                         "tf.config.optimizer.set_experimental_options({'remapping': False}) "
                                         "it does not"));
     tensor_sizes sizes;
-    if (absl::Status s = tensor_sizes::infer(item, given, wanted.batch, &sizes); !s.ok()) return s;
-    sizes.fill_in(given, sizes_before);
+    if (absl::Status s = tensor_sizes::infer(item, input_graph, request.batch, &sizes); !s.ok()) return s;
+    sizes.fill_in(input_graph, sizes_before);
     log->batch_open = sizes.batch_open();
-    log->batch = sizes.batch_known() ? batch_of(given, sizes, wanted) : 0;
+    log->batch = sizes.batch_known() ? batch_of(input_graph, sizes, request) : 0;
     if (sizes.too_large())
       return nothing_to_do(
-          absl::StrCat("with a batch of ", wanted.batch,
+          absl::StrCat("with a batch of ", request.batch,
                        " samples its tensors are larger than any memory: give the real batch"));
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
       preserved.emplace(parse_input(n).first);
     const auto analysed = [&](const graph_view& graph) {
-      step of = analyse(graph, sizes, wanted, preserved);
-      of.threads = threads_of(cluster);
-      return of;
+      step analysis = analyse(graph, sizes, request, preserved);
+      analysis.threads = threads_of(cluster);
+      return analysis;
     };
-    step of = analysed(given);
-    log->left = of.left;
-    log->unknown_layers = unknown_layers(given, wanted.keep);
-    if (of.place < 0) return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
-    if (lies_where_no_kernel_runs(given, of, wanted))
+    step analysis = analysed(input_graph);
+    log->left = analysis.left;
+    log->unknown_layers = unknown_layers(input_graph, request.keep);
+    if (analysis.device_node < 0)
+      return nothing_to_do("no backward pass that reads a large tensor of a forward pass");
+    if (lies_where_no_kernel_runs(input_graph, analysis, request))
       return nothing_to_do(
           "its tensors lie on a GPU, and this stash_tf was built without CUDA (docs/tensorflow.md)");
-    if (of.order.size() != static_cast<std::size_t>(given.size()))
+    if (analysis.order.size() != static_cast<std::size_t>(input_graph.size()))
       return nothing_to_do("the graph has a cycle");
-    const footprint untouched = simulated_footprint(given, given, sizes, of, {});
+    const footprint untouched = simulated_footprint(input_graph, input_graph, sizes, analysis, {});
     const std::int64_t plain = untouched.peak_bytes;
     log->lists_in_loops = untouched.unknown_lists;
-    log->unknown_sizes = of.unknown_sizes;
-    log->unknown_size = of.unknown_size;
-    GraphDef apart;
-    log->sums = take_sums_apart(item.graph, given, of, plain / parts_that_count, &sizes, &apart);
-    const GraphDef& summed = log->sums > 0 ? apart : item.graph;
+    log->unknown_sizes = analysis.unknown_sizes;
+    log->unknown_size = analysis.unknown_size;
+    GraphDef split;
+    log->sums = split_add_ns(item.graph, input_graph, analysis, plain / parts_that_count, &sizes, &split);
+    const GraphDef& summed = log->sums > 0 ? split : item.graph;
     std::optional<graph_view> own;
-    if (log->sums > 0) of = analysed(own.emplace(apart));
-    GraphDef again;
+    if (log->sums > 0) analysis = analysed(own.emplace(split));
+    GraphDef copied;
     std::optional<graph_view> with_copies;
-    if (wanted.recompute && wanted.policy == "lossless") {
-      const graph_view& before = own ? *own : given;
-      const recomputed copies =
-          recompute(summed, before, of, control_flow(before, of.order), wanted.min_bytes, &sizes, &again);
-      log->recomputed_maps = copies.maps;
-      log->recomputed_ops = copies.ops;
-      log->recomputed_bytes = copies.bytes;
-      if (copies.maps > 0) of = analysed(with_copies.emplace(again));
-      if (of.order.size() != at(again.node_size()) && copies.maps > 0)
-        throw std::runtime_error("maps that are computed again made a cycle");
+    if (request.recompute && request.policy == "lossless") {
+      const graph_view& before = own ? *own : input_graph;
+      log->recomputed = recompute(summed, before, analysis, control_flow(before, analysis.order),
+                                  request.min_bytes, &sizes, &copied);
+      if (log->recomputed.maps > 0) analysis = analysed(with_copies.emplace(copied));
+      if (analysis.order.size() != at((with_copies ? *with_copies : before).size()))
+        throw std::runtime_error("ops that run again make a cycle");
     }
-    const GraphDef& original = with_copies ? again : summed;
-    const graph_view& graph = with_copies ? *with_copies : own ? *own : given;
+    const GraphDef& original = with_copies ? copied : summed;
+    const graph_view& graph = with_copies ? *with_copies : own ? *own : input_graph;
 
-    if (wanted.swap && !of.on_device) {
-      wanted.swap = false;
+    if (request.swap && !analysis.on_device) {
+      request.swap = false;
       log->swap = "nothing moves to the host: the tensors of this step lie in its memory already";
     }
-    const DeviceProperties* device = properties_of(cluster, graph.node(of.place).device());
-    const std::int64_t device_bytes = wanted.device_bytes > 0 ? wanted.device_bytes
-                                      : device != nullptr     ? device->memory_size()
-                                                              : 0;  // not known
-    if (wanted.swap && wanted.machine.empty())
-      wanted.machine = machine_like(device != nullptr ? device->model() : "");
-    if (wanted.swap) log->machine = wanted.machine;
+    const DeviceProperties* device = properties_of(cluster, graph.node(analysis.device_node).device());
+    const std::int64_t device_bytes = request.device_bytes > 0 ? request.device_bytes
+                                      : device != nullptr      ? device->memory_size()
+                                                               : 0;  // not known
+    if (request.swap && request.machine.empty())
+      request.machine = machine_like(device != nullptr ? device->model() : "");
+    if (request.swap) log->machine = request.machine;
 
-    const control_flow flow(graph, of.order);
-    const ordering ordered = order_backward_pass(graph, of, sizes, flow);
+    const control_flow flow(graph, analysis.order);
+    const ordering ordered = order_backward_pass(graph, analysis, sizes, flow);
     log->loops = ordered.loops_held_back;
-    const step_context context{original, graph, of, sizes, flow, ordered, wanted, device_bytes};
+    const step_context context{original, graph, analysis, sizes, flow, ordered, request, device_bytes};
     const std::int64_t unit =
         sizes.batch_known() ? 1 : sizes.batch();  // of one sample where that is all one knows
     log->predicted_plain_bytes = plain / unit;
@@ -268,24 +266,24 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
     log_choices(context, result, log);
-    if (wanted.swap) log->swap = word_on_swapping(context, result);
+    if (request.swap) log->swap = word_on_swapping(context, result);
     // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
-    const bool must_learn = !sizes.batch_known() && (wanted.budget_bytes > 0 || wanted.swap);
-    bool encoders_tell = tell_samples(of, sizes, result.chosen);
-    if (peak > wanted.budget_bytes && wanted.budget_bytes > 0 && sizes.batch_known()) {
+    const bool must_learn = !sizes.batch_known() && (request.budget_bytes > 0 || request.swap);
+    bool encoders_tell = tell_samples(analysis, sizes, result.chosen);
+    if (peak > request.budget_bytes && request.budget_bytes > 0 && sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
       const std::string word =
-          absl::StrCat("the budget of ", wanted.budget_bytes, " bytes is too small for this step; ",
-                       log->smallest_budget_bytes, " would do under policy ", wanted.policy,
-                       wanted.swap ? " with swap" : "");
-      if (wanted.accepted) {
+          absl::StrCat("the budget of ", request.budget_bytes, " bytes is too small for this step; ",
+                       log->smallest_budget_bytes, " would do under policy ", request.policy,
+                       request.swap ? " with swap" : "");
+      if (request.accepted) {
         log->budget = word;
       } else if (!log->lists_in_loops) {  // else the step may well fit: the report says that nobody knows
         log->reason = word;
-        result.graph = refuse(original, graph, of, flow, absl::StrCat("Stash: ", word));
+        result.graph = refuse(original, graph, analysis, flow, absl::StrCat("Stash: ", word));
       }
-    } else if (wanted.budget_bytes == 0) {
+    } else if (request.budget_bytes == 0) {
       const bool nothing = result.graph.stashes == 0 && !lower;
       const bool higher = !nothing && peak > plain;
       if (higher) log->tensors.clear();
@@ -301,9 +299,10 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->ordered = result.graph.stashes == 0 && log->sums == 0 && lower && log->reason.empty();
     // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
     // one sample takes.
-    const bool matters = wanted.budget_bytes > 0 || wanted.swap || log->loops > 0;
+    const bool matters = request.budget_bytes > 0 || request.swap || log->loops > 0;
     const bool watch = sizes.batch_open() && matters && log->reason.empty();
-    log->counts_samples = encoders_tell || (watch && count_samples(graph, of, sizes, flow, &result.graph));
+    log->counts_samples =
+        encoders_tell || (watch && count_samples(graph, analysis, sizes, flow, &result.graph));
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);
@@ -312,11 +311,11 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     return absl::OkStatus();
   }
 
-  static tensor_sizes::named known_sizes(const GrapplerItem& item, const settings& wanted) {
+  static tensor_sizes::named known_sizes(const GrapplerItem& item, const settings& request) {
     try {
       const graph_view graph(item.graph);
       tensor_sizes sizes;
-      if (!has_backward_pass(graph) || !tensor_sizes::infer(item, graph, wanted.batch, &sizes).ok())
+      if (!has_backward_pass(graph) || !tensor_sizes::infer(item, graph, request.batch, &sizes).ok())
         return {};
       return sizes.by_name(graph);
     } catch (const std::exception&) {
@@ -352,8 +351,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     return false;
   }
 
-  static std::int64_t batch_of(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted) {
-    if (wanted.batch > 0) return wanted.batch;
+  static std::int64_t batch_of(const graph_view& graph, const tensor_sizes& sizes, const settings& request) {
+    if (request.batch > 0) return request.batch;
     for (int i = 0; i < graph.size(); ++i) {
       if (graph.op(i) != "IteratorGetNext" && graph.op(i) != "_Arg" && graph.op(i) != "OptionalGetValue")
         continue;

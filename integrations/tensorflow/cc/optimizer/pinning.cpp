@@ -16,9 +16,9 @@ namespace {
 
 class pinner {
  public:
-  pinner(const graph_view& original, const step& of, const control_flow& flow,
+  pinner(const graph_view& original, const step& analysis, const control_flow& flow,
          tensorflow::GraphDef* rewritten)
-      : original_(original), step_(of), flow_(flow), output_(rewritten), graph_(*rewritten) {}
+      : original_(original), step_(analysis), flow_(flow), output_(rewritten), graph_(*rewritten) {}
 
   void run(const std::vector<simulated_op>& ran, const smallest_pinned& smallest) {
     std::map<std::string, std::vector<int>>
@@ -36,7 +36,7 @@ class pinner {
   }
 
  private:
-  // The node of the original graph beside which a node runs; -1: none.
+  // The node of the original graph next to which a node runs; -1: none.
   int anchor(int i) const {
     if (i < original_.size()) return i;
     // Until it has run, the value is there.
@@ -57,7 +57,7 @@ class pinner {
     return is_joined_with_reader(i) ? smallest_pinned::none : smallest.forward;
   }
 
-  // What oneDNN makes one op with the convolution that reads it, which may come behind others in our order.
+  // What oneDNN makes one op with the convolution that reads it, which may come after others in our order.
   bool is_joined_with_reader(int i) const {
     return tensorflow::IsMKLEnabled() && (graph_.op(i) == "Pad" || graph_.op(i) == "Transpose");
   }
@@ -129,10 +129,10 @@ class pinner {
 
 }  // namespace
 
-void pin_order(const graph_view& original, const step& of, const control_flow& flow,
+void pin_order(const graph_view& original, const step& analysis, const control_flow& flow,
                const std::vector<simulated_op>& ran, const smallest_pinned& smallest,
                tensorflow::GraphDef* rewritten) {
-  pinner(original, of, flow, rewritten).run(ran, smallest);
+  pinner(original, analysis, flow, rewritten).run(ran, smallest);
 }
 
 }  // namespace stash_tf

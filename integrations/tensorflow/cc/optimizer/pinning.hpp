@@ -24,11 +24,12 @@ struct smallest_pinned {
 /// bytes of its pass or more of new memory waits until those before it in that order have ended that hold as
 /// much. Otherwise several of them could become ready together, and which goes first would depend on threads
 /// and on what TensorFlow makes of the graph later; all of their results could lie in memory at a time.
-/// Nothing else changes its place: small ops, ops on different devices or in different loops or branches. As
-/// in ordering.hpp, no path leads from a bias gradient to a weight gradient; where oneDNN will join the two,
-/// an Identity in front of the weight gradient waits in its place. An order that was pinned may be pinned
-/// again. `original` is the graph that `of` and `flow` are about; its nodes come first in `rewritten`.
-void pin_order(const graph_view& original, const step& of, const control_flow& flow,
+/// Nothing else changes its position: small ops, ops on different devices or in different loops or branches.
+/// As in ordering.hpp, no path leads from a bias gradient to a weight gradient; where oneDNN will join the
+/// two, an Identity in front of the weight gradient waits instead of it. An order that was pinned may be
+/// pinned again. `original` is the graph that `analysis` and `flow` are about; its nodes come first in
+/// `rewritten`.
+void pin_order(const graph_view& original, const step& analysis, const control_flow& flow,
                const std::vector<simulated_op>& ran, const smallest_pinned& smallest,
                tensorflow::GraphDef* rewritten);
 

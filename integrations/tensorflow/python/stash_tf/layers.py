@@ -55,7 +55,7 @@ class ReLU(keras.layers.Layer):
 
 @_registered
 class MaxPool2D(keras.layers.MaxPooling2D):
-    """Max-pooling of which the backward pass reads the winning cells."""
+    """Max-pooling of which the backward pass reads the argmax."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -23,49 +23,49 @@ _loaded: Library | None = None
 
 
 class Library:
-    """The loaded library: its TensorFlow ops, and the functions of cc/door.hpp."""
+    """The loaded library: its TensorFlow ops, and the functions of cc/extension_api.hpp."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ops: Any = tf.load_op_library(str(path))
-        door = ctypes.CDLL(str(path))
+        functions = ctypes.CDLL(str(path))
         message = ctypes.POINTER(ctypes.c_void_p)
-        door.stash_tf_built_for.restype = ctypes.c_char_p
-        door.stash_tf_core_version.restype = ctypes.c_char_p
-        door.stash_tf_graphs.restype = door.stash_tf_counters.restype = ctypes.c_void_p
-        door.stash_tf_graphs.argtypes = [ctypes.c_int64]
-        door.stash_tf_last_serial.restype = door.stash_tf_surprises.restype = ctypes.c_int64
-        door.stash_tf_reset_graphs.restype = door.stash_tf_reset_counters.restype = None
-        door.stash_tf_free.argtypes, door.stash_tf_free.restype = [ctypes.c_void_p], None
-        for call in (door.stash_tf_configure, door.stash_tf_register_plugin):
+        functions.stash_tf_built_for.restype = ctypes.c_char_p
+        functions.stash_tf_core_version.restype = ctypes.c_char_p
+        functions.stash_tf_graphs.restype = functions.stash_tf_counters.restype = ctypes.c_void_p
+        functions.stash_tf_graphs.argtypes = [ctypes.c_int64]
+        functions.stash_tf_last_serial.restype = functions.stash_tf_surprises.restype = ctypes.c_int64
+        functions.stash_tf_reset_graphs.restype = functions.stash_tf_reset_counters.restype = None
+        functions.stash_tf_free.argtypes, functions.stash_tf_free.restype = [ctypes.c_void_p], None
+        for call in (functions.stash_tf_configure, functions.stash_tf_register_plugin):
             call.argtypes, call.restype = [ctypes.c_char_p, message], ctypes.c_int32
-        self._door = door
-        self.core_version: str = door.stash_tf_core_version().decode()
+        self._functions = functions
+        self.core_version: str = functions.stash_tf_core_version().decode()
 
     def graphs(self, generation: int = 0) -> list[dict[str, Any]]:
         """What the graph optimizer did with each graph since the last reset, under settings of this generation
         (0: of any)."""
-        return json.loads(self._text(self._door.stash_tf_graphs(generation)))
+        return json.loads(self._text(self._functions.stash_tf_graphs(generation)))
 
     def last_serial(self) -> int:
         """The number of the newest graph."""
-        return self._door.stash_tf_last_serial()
+        return self._functions.stash_tf_last_serial()
 
     def surprises(self) -> int:
         """A number that changes when a batch may have grown, or values no longer suit their format. Quick."""
-        return self._door.stash_tf_surprises()
+        return self._functions.stash_tf_surprises()
 
     def counters(self) -> list[dict[str, Any]]:
         """How often each kernel ran since the last reset, on which tensor, and what it moved."""
-        return json.loads(self._text(self._door.stash_tf_counters()))
+        return json.loads(self._text(self._functions.stash_tf_counters()))
 
     def reset_graphs(self) -> None:
         """Forgets what graphs() says."""
-        self._door.stash_tf_reset_graphs()
+        self._functions.stash_tf_reset_graphs()
 
     def reset_counters(self) -> None:
         """Sets all counters to zero."""
-        self._door.stash_tf_reset_counters()
+        self._functions.stash_tf_reset_counters()
 
     def configure(self, settings: str) -> None:
         """Settings of the plugin hook."""
@@ -77,7 +77,7 @@ class Library:
 
     def _call(self, name: str, argument: str) -> None:
         message = ctypes.c_void_p()
-        code = getattr(self._door, name)(argument.encode(), ctypes.byref(message))
+        code = getattr(self._functions, name)(argument.encode(), ctypes.byref(message))
         text = self._text(message.value) if message.value else ""
         if code != 0:
             raise StashError(f"{name}: {text or f'error {code}'}")
@@ -88,7 +88,7 @@ class Library:
         try:
             return ctypes.string_at(address).decode("utf-8", "replace")
         finally:
-            self._door.stash_tf_free(address)
+            self._functions.stash_tf_free(address)
 
 
 def load() -> Library:
@@ -113,7 +113,7 @@ def loaded() -> Library | None:
 
 
 def find() -> Path:
-    """Where the library is: STASH_TF_LIBRARY, else beside the package."""
+    """Where the library is: STASH_TF_LIBRARY, else next to the package."""
     named = os.environ.get("STASH_TF_LIBRARY")
     path = Path(named) if named else Path(__file__).parent / NAME
     if not path.is_file():

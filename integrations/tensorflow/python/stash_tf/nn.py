@@ -54,7 +54,7 @@ def max_pool(
     data_format: str = "NHWC",
     name: str = "max_pool",
 ) -> Tensor:
-    """tf.nn.max_pool; the backward pass reads the winning cell of each window, a few bits."""
+    """tf.nn.max_pool; the backward pass reads the argmax of each window, a few bits."""
     ops = load().ops
     _one_of("max_pool", "data_format", data_format, ("NHWC", "NCHW", "NDHWC", "NCDHW"))
     rank = len(data_format)

@@ -94,7 +94,7 @@ def _relu(op: Any, dy: Any) -> Any:
 
 
 def _max_pool(op: Any, dy: Any) -> Any:
-    """The pooling has run without winning cells: a second one, whose values nobody reads, finds them."""
+    """The pooling has run without argmax: a second one, whose values nobody reads, finds them."""
     x = op.inputs[0]
     shape = {
         "ksize": op.get_attr("ksize"),

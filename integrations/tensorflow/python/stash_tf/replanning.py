@@ -48,7 +48,7 @@ def better(
         if batch > 0 and (wishes.budget_bytes > 0 or wishes.swap):
             larger = larger_batches(rewritten, counters)
             batch = max(batch, *larger.values(), 0)
-            # The functions beside those whose batch has grown keep their own.
+            # The functions other than those whose batch has grown keep their own.
             if batch > used.batch > 0:
                 batches = planned_batches(rewritten) | batches
             batches = {name: own for name, own in batches.items() if name not in larger}

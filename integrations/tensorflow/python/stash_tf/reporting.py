@@ -10,7 +10,7 @@ from typing import Any
 from . import control, diagnosis, library, memory
 from .replanning import BATCH, ENCODERS, MOVE, SUM
 
-BITS = ":bits"  # behind the name of a tensor whose bits are kept beside its values
+BITS = ":bits"  # follows the name of a tensor whose bits are kept in addition to its values
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
 
@@ -239,7 +239,7 @@ def _explicit(name: str, found: Sequence[Mapping[str, Any]]) -> Row:
 def _measured(found: Sequence[Mapping[str, Any]]) -> tuple[int, int, int, int]:
     """Dense bytes, stored bytes, executions and bytes to the host of a step.
 
-    Several encoders of one tensor store side by side. What moves to the host is what they have stored, or the
+    Several encoders of one tensor store separate bytes. What moves to the host is what they have stored, or the
     tensor itself where there are none.
     """
     moves = [c for c in found if c["op"] == MOVE]

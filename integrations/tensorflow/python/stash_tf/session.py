@@ -128,8 +128,8 @@ class Session:
         return (budget and "batch" not in self._warned) or (rounds and "values" not in self._warned)
 
     def _inspect(self) -> None:
-        wanted = self.strict or self._most_replans or self._watches()
-        if not wanted or not self._busy.acquire(blocking=False):
+        watching = self.strict or self._most_replans or self._watches()
+        if not watching or not self._busy.acquire(blocking=False):
             return
         try:
             self._surprises = self.library.surprises()

@@ -48,7 +48,7 @@ class Settings:
     accepted: bool = False
     """Steps have run under the budget: no later one is refused."""
     device_bytes: int = 0
-    """For tests: CPUs count as a device of so many bytes, apart from the memory of the host."""
+    """For tests: CPUs count as a device of so many bytes, separate from the memory of the host."""
 
     def to_json(self, generation: int) -> str:
         """The settings as the optimizer reads them; another generation makes TensorFlow optimize again."""

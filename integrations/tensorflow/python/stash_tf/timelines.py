@@ -46,11 +46,11 @@ class Timeline:
         now, begin = 0, None
         for event in events:
             begin = event.time if begin is None else begin
-            place = (event.allocator, event.address)
-            old = alive.pop(place, None)  # an allocation finds something here only if its release got lost
+            location = (event.allocator, event.address)
+            old = alive.pop(location, None)  # an allocation finds something here only if its release got lost
             now -= old.bytes if old else 0
             if event.allocated:
-                alive[place] = event
+                alive[location] = event
                 now += event.bytes
             elif old is None:
                 now -= event.bytes

@@ -43,24 +43,24 @@ absl::Status pool_layer::make(absl::string_view op, const pool_attributes& a) {
   const std::size_t channels = channels_last_ ? rank - 1 : 1;
   TF_RETURN_IF_ERROR(take_space(op, "ksize", a.ksize, rank, channels, &kernel_));
   TF_RETURN_IF_ERROR(take_space(op, "strides", a.strides, rank, channels, &stride_));
-  std::int64_t cells = 1;
+  std::int64_t taps = 1;
   const std::int64_t most = a.joint_relu ? 15 : 256;
   for (const std::int64_t kernel : kernel_) {
-    cells *= kernel;
-    if (cells > most) {
+    taps *= kernel;
+    if (taps > most) {
       return wrong(op, "ksize",
-                   absl::StrCat("at most ", most, " cells", a.joint_relu ? " with joint_relu" : ""),
-                   absl::StrCat(cells, " or more"));
+                   absl::StrCat("at most ", most, " taps", a.joint_relu ? " with joint_relu" : ""),
+                   absl::StrCat(taps, " or more"));
     }
   }
   encoding_.kind = a.joint_relu ? STASH_KIND_RELU_POOL : STASH_KIND_WINDOW_INDEX;
-  encoding_.window_cells = static_cast<std::int32_t>(cells);
+  encoding_.window_taps = static_cast<std::int32_t>(taps);
 
   if (a.padding != "SAME" && a.padding != "VALID" && a.padding != "EXPLICIT") {
     return wrong(op, "padding", "SAME, VALID or EXPLICIT", a.padding);
   }
-  padding_ = a.padding == "SAME" ? padding::same : a.padding == "VALID" ? padding::valid : padding::given;
-  const std::size_t numbers = padding_ == padding::given ? 2 * rank : 0;
+  padding_ = a.padding == "SAME" ? padding::same : a.padding == "VALID" ? padding::valid : padding::listed;
+  const std::size_t numbers = padding_ == padding::listed ? 2 * rank : 0;
   if (a.explicit_paddings.size() != numbers) {
     return wrong(op, "explicit_paddings", absl::StrCat(numbers, " numbers for padding ", a.padding),
                  absl::StrCat(a.explicit_paddings.size()));
@@ -92,7 +92,7 @@ absl::Status pool_layer::output_dims(absl::string_view op, const dims& x, dims* 
       out = in / stride_[i] + (in % stride_[i] != 0 ? 1 : 0);
       continue;
     }
-    const std::int64_t padded = in + (padding_ == padding::given ? before_[i] + after_[i] : 0);
+    const std::int64_t padded = in + (padding_ == padding::listed ? before_[i] + after_[i] : 0);
     if (padded + stride_[i] < kernel_[i]) {
       return wrong(op, "x", absl::StrCat("a size of at least ", kernel_[i], " with its padding"),
                    absl::StrCat(padded));
@@ -104,7 +104,7 @@ absl::Status pool_layer::output_dims(absl::string_view op, const dims& x, dims* 
 
 std::int64_t pool_layer::pad_before(std::size_t axis, std::int64_t in, std::int64_t out) const {
   if (padding_ == padding::valid) return 0;
-  if (padding_ == padding::given) return before_[axis];
+  if (padding_ == padding::listed) return before_[axis];
   return std::max<std::int64_t>(0, (out - 1) * stride_[axis] + kernel_[axis] - in) / 2;
 }
 
@@ -129,11 +129,11 @@ stash_pool_window pool_layer::window(const dims& x, const dims& y) const {
   return window;
 }
 
-void pool_layer::for_each_cell(const dims& x, const dims& y, std::int64_t element,
-                               const std::function<void(std::int64_t)>& visit) const {
-  dims place(y.size());
+void pool_layer::for_each_tap(const dims& x, const dims& y, std::int64_t element,
+                              const std::function<void(std::int64_t)>& visit) const {
+  dims index(y.size());
   for (std::size_t axis = y.size(); axis-- > 0; element /= y[axis])
-    place[axis] = element % y[axis];
+    index[axis] = element % y[axis];
   // Without depth the outermost loop has one turn.
   std::array<std::int64_t, 3> begin{0, 0, 0}, end{1, 1, 1}, step{0, 0, 0};
   std::int64_t pitch = 1;
@@ -141,11 +141,11 @@ void pool_layer::for_each_cell(const dims& x, const dims& y, std::int64_t elemen
   const std::size_t missing = 3 - kernel_.size();
   for (std::size_t axis = x.size(); axis-- > 0; pitch *= x[axis]) {
     if (axis < first_axis() || axis >= first_axis() + kernel_.size()) {
-      base += place[axis] * pitch;
+      base += index[axis] * pitch;
       continue;
     }
     const std::size_t i = axis - first_axis();
-    const std::int64_t start = place[axis] * stride_[i] - pad_before(i, x[axis], y[axis]);
+    const std::int64_t start = index[axis] * stride_[i] - pad_before(i, x[axis], y[axis]);
     begin[missing + i] = std::max<std::int64_t>(start, 0);
     end[missing + i] = std::min(start + kernel_[i], x[axis]);
     step[missing + i] = pitch;

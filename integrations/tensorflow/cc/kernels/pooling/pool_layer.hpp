@@ -54,12 +54,12 @@ class pool_layer {
   /// The window for the core; all sizes are known.
   stash_pool_window window(const std::vector<std::int64_t>& x, const std::vector<std::int64_t>& y) const;
 
-  /// Calls visit(offset in x) for the cells of the window of element `element` of y that lie in x, in order.
-  void for_each_cell(const std::vector<std::int64_t>& x, const std::vector<std::int64_t>& y,
-                     std::int64_t element, const std::function<void(std::int64_t offset)>& visit) const;
+  /// Calls visit(offset in x) for the taps of the window of element `element` of y that lie in x, in order.
+  void for_each_tap(const std::vector<std::int64_t>& x, const std::vector<std::int64_t>& y,
+                    std::int64_t element, const std::function<void(std::int64_t offset)>& visit) const;
 
  private:
-  enum class padding { same, valid, given };
+  enum class padding { same, valid, listed };
 
   std::size_t first_axis() const { return channels_last_ ? 1 : 2; }
   std::int64_t pad_before(std::size_t axis, std::int64_t in, std::int64_t out) const;

@@ -15,7 +15,7 @@ void follow(const pool_layer& layer, const T* x, const dims& x_dims, T* y, const
   const T lowest = Eigen::NumTraits<T>::lowest();
   const auto mend = [&](std::int64_t i) {
     T most = lowest;
-    layer.for_each_cell(x_dims, y_dims, i, [&](std::int64_t offset) {
+    layer.for_each_tap(x_dims, y_dims, i, [&](std::int64_t offset) {
       const T value = x[offset];
       if (value > most) most = value;
     });

@@ -12,7 +12,7 @@
 namespace stash_tf {
 
 /// The forward pooling of TensorFlow does not follow the rule of its own gradient, which is the core's (a NaN
-/// that is a window's first cell wins it): over two dimensions it begins with the lowest finite number and
+/// that is a window's first tap wins it): over two dimensions it begins with the lowest finite number and
 /// passes over every NaN, so that neither NaN nor -infinity come out. This makes such values of y what
 /// TensorFlow has. Over three dimensions they depend on how TensorFlow cuts its loops, and y keeps what the
 /// core has.

@@ -168,8 +168,8 @@ std::vector<bool> backward_nodes(const graph_view& graph) {
   return backward;
 }
 
-std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<int>& order,
-                                    const std::vector<bool>& backward) {
+std::vector<bool> after_a_gradient(const graph_view& graph, const std::vector<int>& order,
+                                   const std::vector<bool>& backward) {
   std::vector<bool> late(at(graph.size()), false);
   const auto close = [&](std::vector<int> seeds) {
     for (const int i : seeds)
@@ -188,8 +188,8 @@ std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<i
     if (first) roots.push_back(i);
   }
   close(std::move(seeds));
-  // A gradient begins at the end of the forward pass, slopes hang on its middle: from the end on, what meets
-  // a gradient everywhere is a slope, and what does not is one.
+  // A gradient begins at the end of the forward pass, derivatives of activations in its middle. Seen from
+  // the end, what meets a gradient everywhere is such a derivative, and the rest are gradients.
   std::stable_sort(roots.begin(), roots.end(), [&](int a, int b) { return depth[at(a)] > depth[at(b)]; });
   for (const int root : roots) {
     if (late[at(root)]) continue;
@@ -235,7 +235,7 @@ std::vector<bool> made_of_inputs(const graph_view& graph, const std::vector<int>
   std::vector<bool> constant(at(graph.size()), false);
   for (const int i : order) {
     const std::string& op = graph.op(i);
-    bool any = false, all = !is_layer(op) && !absl::StrContains(op, "Random") && !is_given(op);
+    bool any = false, all = !is_layer(op) && !absl::StrContains(op, "Random") && !is_held_elsewhere(op);
     for (const source& s : graph.inputs(i)) {
       if (s.is_control()) continue;
       any = any || made[at(s.node)];

@@ -29,11 +29,11 @@ bool is_layer(const std::string& op);
 /// forward pass follows.
 std::vector<bool> backward_nodes(const graph_view& graph);
 
-/// Those nodes of the backward pass that run behind a gradient. The others, the slopes of activations among
-/// them, are computed from the forward pass alone and meet a gradient later; TensorFlow runs them as soon as
-/// it can.
-std::vector<bool> behind_a_gradient(const graph_view& graph, const std::vector<int>& order,
-                                    const std::vector<bool>& backward);
+/// Those nodes of the backward pass that run after a gradient. The others, among them the derivatives of
+/// activations, are computed from the forward pass alone and meet a gradient later; TensorFlow runs them as
+/// soon as it can.
+std::vector<bool> after_a_gradient(const graph_view& graph, const std::vector<int>& order,
+                                   const std::vector<bool>& backward);
 
 /// True where a node's values depend on the step's inputs or on random numbers; weights and constants, and
 /// what is computed from them alone, do not.

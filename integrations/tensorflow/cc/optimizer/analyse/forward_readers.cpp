@@ -9,13 +9,13 @@ namespace stash_tf {
 
 namespace {
 
-void collect(const graph_view& graph, const step& of, int from, int depth, std::vector<int>* found) {
+void collect(const graph_view& graph, const step& analysis, int from, int depth, std::vector<int>* found) {
   constexpr int deepest = 4;
   for (const reader& r : graph.readers(from)) {
-    if (r.port < 0 || of.backward[at(r.node)] || is_control_flow(graph.op(r.node))) continue;
+    if (r.port < 0 || analysis.backward[at(r.node)] || is_control_flow(graph.op(r.node))) continue;
     if (graph.node(r.node).device() != graph.node(from).device()) continue;
     if (is_alias(graph.op(r.node)) || is_fused_later(graph, r.node)) {
-      if (depth < deepest) collect(graph, of, r.node, depth + 1, found);
+      if (depth < deepest) collect(graph, analysis, r.node, depth + 1, found);
     } else {
       found->push_back(r.node);
     }
@@ -44,9 +44,9 @@ bool is_part_of_swish(const graph_view& graph, int node) {
                      [&](const reader& r) { return is_swish(graph, r.node); });
 }
 
-std::vector<int> forward_readers(const graph_view& graph, const step& of, int node) {
+std::vector<int> forward_readers(const graph_view& graph, const step& analysis, int node) {
   std::vector<int> found;
-  collect(graph, of, node, 0, &found);
+  collect(graph, analysis, node, 0, &found);
   return found;
 }
 

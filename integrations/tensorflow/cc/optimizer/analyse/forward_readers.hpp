@@ -18,7 +18,7 @@ bool is_fused_later(const graph_view& graph, int node);
 bool is_part_of_swish(const graph_view& graph, int node);
 
 /// Ops of the forward pass on the same device that read what `node` computes, and may wait for something.
-/// Views hold the same memory: in their place, and in that of what is_fused_later(), stand their readers.
-std::vector<int> forward_readers(const graph_view& graph, const step& of, int node);
+/// Views hold the same memory: their readers replace them, and those of what is_fused_later() replace it.
+std::vector<int> forward_readers(const graph_view& graph, const step& analysis, int node);
 
 }  // namespace stash_tf

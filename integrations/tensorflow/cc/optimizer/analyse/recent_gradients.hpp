@@ -15,7 +15,7 @@ namespace stash_tf {
 /// need each other's gradients, they take turns there, so that farther back nothing else is found.
 class recent_gradients {
  public:
-  /// `order`: of all nodes; `is_gradient`, by node: of the backward pass, and more of it comes behind. Takes
+  /// `order`: of all nodes; `is_gradient`, by node: of the backward pass, and more of it follows. Takes
   /// time and memory in proportion to the graph's.
   recent_gradients(const graph_view& graph, const std::vector<int>& order,
                    const std::vector<bool>& is_gradient);

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "optimizer/analyse/backward.hpp"
-#include "optimizer/analyse/readings.hpp"
+#include "optimizer/analyse/need_propagation.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/edge_order.hpp"
 #include "optimizer/graph/needs.hpp"
@@ -40,8 +40,8 @@ bool belongs_to(const std::string& node_name, const std::string& layer) {
   return false;
 }
 
-bool is_kept(const settings& wanted, const std::string& node_name) {
-  return std::any_of(wanted.keep.begin(), wanted.keep.end(),
+bool is_kept(const settings& request, const std::string& node_name) {
+  return std::any_of(request.keep.begin(), request.keep.end(),
                      [&](const std::string& layer) { return belongs_to(node_name, layer); });
 }
 
@@ -51,30 +51,30 @@ bool is_call(const std::string& op) {
          absl::EndsWith(op, "Case");
 }
 
-bool is_lossy(const settings& wanted) {
-  return wanted.policy != "lossless" && (wanted.policy != "auto" || !wanted.values.empty());
+bool is_lossy(const settings& request) {
+  return request.policy != "lossless" && (request.policy != "auto" || !request.values.empty());
 }
 
 class analyser {
  public:
-  analyser(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+  analyser(const graph_view& graph, const tensor_sizes& sizes, const settings& request,
            const std::set<std::string>& preserved)
-      : graph_(graph), sizes_(sizes), wanted_(wanted), preserved_(preserved) {}
+      : graph_(graph), sizes_(sizes), request_(request), preserved_(preserved) {}
 
   step run() {
     step_.order = graph_.topological_order();
     step_.backward = backward_nodes(graph_);
     data_ = depends_on_data(graph_, step_.order);
     inputs_ = made_of_inputs(graph_, step_.order);
-    late_ = behind_a_gradient(graph_, step_.order, step_.backward);
-    readings_ = std::make_unique<readings>(graph_, step_.order, step_.backward, late_);
+    late_ = after_a_gradient(graph_, step_.order, step_.backward);
+    propagation_ = std::make_unique<need_propagation>(graph_, step_.order, step_.backward, late_);
     flow_ = std::make_unique<control_flow>(graph_, step_.order);
     rank_ = graph_.positions(step_.order);
     edges_ = std::make_unique<edge_order>(graph_, step_.order);
     is_simple_ = step_.order.size() == at(graph_.size());
     for (int i = 0; i < graph_.size(); ++i)
       is_simple_ = is_simple_ && !is_next_iteration(graph_.op(i));
-    behind_.assign(at(graph_.size()), false);
+    follows_.assign(at(graph_.size()), false);
     for (const int node : step_.order) {
       if (!step_.backward[at(node)]) continue;
       for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k)
@@ -84,11 +84,11 @@ class analyser {
       if (is_compiled(node)) add_unknown(graph_.name(node));
     for (stashed_block& b : step_.blocks) {
       settle(&b);
-      step_.on_device = step_.on_device || is_apart(b);
+      step_.on_device = step_.on_device || is_off_host(b);
     }
     find_poolings();
-    step_.place = place();
-    if (step_.blocks.empty() && step_.place >= 0) step_.on_device = is_on_gpu(step_.place);
+    step_.device_node = find_device_node();
+    if (step_.blocks.empty() && step_.device_node >= 0) step_.on_device = is_on_gpu(step_.device_node);
     const output_sizes outputs(graph_, graph_, sizes_, step_, {});
     step_.folded = folded_nodes(graph_, step_.order, outputs, step_.on_device);
     return std::move(step_);
@@ -99,20 +99,20 @@ class analyser {
     if (step_.unknown_sizes++ == 0) step_.unknown_size = name;
   }
 
-  // XLA takes what room it likes: grouped convolutions, which Keras compiles on CPUs, take many times their
-  // maps.
+  // XLA takes as much memory as it likes: grouped convolutions, which Keras compiles on CPUs, take many times
+  // their maps.
   bool is_compiled(int node) const {
     const auto must = graph_.node(node).attr().find("_XlaMustCompile");
     return must != graph_.node(node).attr().end() && must->second.b();
   }
 
-  int place() const {
+  int find_device_node() const {
     if (!step_.blocks.empty()) return step_.blocks.front().root.node;
     for (const int node : step_.order)
       if (step_.backward[at(node)] && flow_->frame(node) > 0) return node;
     // A budget is for steps without large tensors, too: later batches may be larger, and it may be too small.
     for (const int node : step_.order)
-      if (wanted_.budget_bytes > 0 && step_.backward[at(node)]) return node;
+      if (request_.budget_bytes > 0 && step_.backward[at(node)]) return node;
     return -1;
   }
 
@@ -122,7 +122,7 @@ class analyser {
     const source root = root_of(graph_, read);
     const tensor_size* size = sizes_.find(read);
     // A part of what the caller holds costs nothing while it is read as it is.
-    if (is_given(graph_.op(held_in(graph_, sizes_, read).node)) || !data_[at(root.node)]) return;
+    if (is_held_elsewhere(graph_.op(held_in(graph_, sizes_, read).node)) || !data_[at(root.node)]) return;
     if (size == nullptr) {
       if (is_control_flow(graph_.op(node)) || is_control_flow(graph_.op(root.node))) return;
       step_.left.push_back({graph_.name(node), graph_.op(node), "the size of what it reads is not known"});
@@ -130,9 +130,9 @@ class analyser {
       return;
     }
     if (!is_storable(size->type)) return;
-    if (size->bytes() < wanted_.min_bytes) return;
+    if (size->bytes() < request_.min_bytes) return;
 
-    const auto [place, is_new] = step_.block_of.emplace(root, static_cast<int>(step_.blocks.size()));
+    const auto [entry, is_new] = step_.block_of.emplace(root, static_cast<int>(step_.blocks.size()));
     if (is_new) {
       stashed_block b;
       b.tensor = read;
@@ -140,13 +140,13 @@ class analyser {
       b.size = *size;
       step_.blocks.push_back(std::move(b));
     }
-    stashed_block& b = step_.blocks[at(place->second)];
+    stashed_block& b = step_.blocks[at(entry->second)];
     stash_reader r;
     r.node = node;
     r.input = input;
     r.tensor = read;
-    r.needs =
-        size->type == tensorflow::DT_BOOL ? std::vector<std::string>{"mask"} : readings_->needs(node, input);
+    r.needs = size->type == tensorflow::DT_BOOL ? std::vector<std::string>{"mask"}
+                                                : propagation_->needs(node, input);
     // Pictures have 8 bits, of which narrow formats leave four, and the first layer sees how they differ.
     if (inputs_[at(root.node)] || needs_fine_values(graph_, root.node, node, input))
       std::replace(r.needs.begin(), r.needs.end(), std::string("value"), std::string("fine_value"));
@@ -202,19 +202,19 @@ class analyser {
     return late_[at(node)] ? -1 : lent_gate(node);
   }
 
-  // The slope of an activation may be computed from the forward pass alone. Its turn comes when what it is
-  // multiplied with is there: the earliest such gradient, by an edge that makes no cycle with those lent
+  // The derivative of an activation may be computed from the forward pass alone. Its turn comes when what it
+  // is multiplied with is there: the earliest such gradient, by an edge that makes no cycle with those lent
   // before.
   int lent_gate(int node) {
     const auto found = lent_.find(node);
     if (found != lent_.end()) return found->second;
-    const std::vector<int> near = met_behind(node, false);
+    const std::vector<int> near = met_after(node, false);
     int gate = earliest(node, near, [&](int i) { return !edges_->leads_to(node, i); });
-    // By way of slopes that have been lent a gate the node may meet earlier gradients, which these met.
+    // By way of derivatives that have been lent a gate the node may meet earlier gradients, which these met.
     const bool far = gate < 0 ? !lent_to_.empty() : earliest_met_ < rank_[at(gate)];
     if (far || !is_simple_) {
-      const std::vector<int> all = met_behind(node, true);
-      gate = earliest(node, all, [&](int i) { return !behind_[at(i)]; });
+      const std::vector<int> all = met_after(node, true);
+      gate = earliest(node, all, [&](int i) { return !follows_[at(i)]; });
     }
     lent_[node] = gate;
     if (gate < 0) return gate;
@@ -234,15 +234,15 @@ class analyser {
   }
 
   // Gradients that meet what follows from a node, up to these, or, with `all`, whatever follows by the graph
-  // and the gates lent. behind_ says what was found to follow.
-  std::vector<int> met_behind(int node, bool all) {
+  // and the gates lent. follows_ says what was found to follow.
+  std::vector<int> met_after(int node, bool all) {
     std::vector<int> queue = {node}, marked = {node};
     for (const int i : found_)
-      behind_[at(i)] = false;
-    behind_[at(node)] = true;
+      follows_[at(i)] = false;
+    follows_[at(node)] = true;
     const auto add = [&](int i) {
-      if (behind_[at(i)] || (!all && late_[at(i)])) return;
-      behind_[at(i)] = true;
+      if (follows_[at(i)] || (!all && late_[at(i)])) return;
+      follows_[at(i)] = true;
       marked.push_back(i);
       queue.push_back(i);
     };
@@ -250,7 +250,7 @@ class analyser {
     while (!queue.empty()) {
       const int i = queue.back();
       queue.pop_back();
-      for (const int next : graph_.behind(i))
+      for (const int next : graph_.after(i))
         add(next);
       if (is_next_iteration(graph_.op(i))) continue;
       for (const reader& r : graph_.readers(i)) {
@@ -272,7 +272,7 @@ class analyser {
       if (b->raw_because.empty()) b->raw_because = why;
     };
     const std::string& name = graph_.name(b->root.node);
-    if (is_kept(wanted_, name) || is_kept(wanted_, graph_.name(b->tensor.node)))
+    if (is_kept(request_, name) || is_kept(request_, graph_.name(b->tensor.node)))
       keep_raw("the user keeps this layer");
     if (preserved_.count(name) != 0) keep_raw("is a result of the function");
     // Of several views, one that is read for its values: who reads bits does not mind, and who reads values
@@ -281,14 +281,14 @@ class analyser {
     if (const auto first = std::find_if(b->readers.begin(), b->readers.end(), reads_values);
         first != b->readers.end())
       b->tensor = first->tensor;
-    b->movable = b->raw_because.empty() && is_apart(*b);
-    if (const auto need = wanted_.needs.find(graph_.tensor_name(b->tensor)); need != wanted_.needs.end()) {
+    b->movable = b->raw_because.empty() && is_off_host(*b);
+    if (const auto need = request_.needs.find(graph_.tensor_name(b->tensor)); need != request_.needs.end()) {
       for (stash_reader& r : b->readers)
         for (std::string& n : r.needs)
           if (n == "value" || n == "fine_value") n = need->second;
     }
-    const auto measured = wanted_.densities.find(graph_.tensor_name(b->tensor));
-    if (measured != wanted_.densities.end()) {
+    const auto measured = request_.densities.find(graph_.tensor_name(b->tensor));
+    if (measured != request_.densities.end()) {
       b->density = std::min(1.0, std::max(0.0, measured->second));
     } else if (makes_zeros(graph_, b->root.node)) {
       b->density = zeros_of_a_relu;
@@ -316,7 +316,7 @@ class analyser {
     }
     if (more) b->bits = bits;
     // Rounded values keep their signs, but do not say which of them were cut off.
-    b->plan_bits = b->bits == "range_mask" && wanted_.policy != "lossless";
+    b->plan_bits = b->bits == "range_mask" && request_.policy != "lossless";
   }
 
   const tensorflow::AttrValue* attr(int node, const char* name) const {
@@ -332,15 +332,17 @@ class analyser {
   }
 
   // Whether it lives in another memory than the host's.
-  bool is_apart(const stashed_block& b) const { return wanted_.device_bytes > 0 || is_on_gpu(b.root.node); }
+  bool is_off_host(const stashed_block& b) const {
+    return request_.device_bytes > 0 || is_on_gpu(b.root.node);
+  }
 
   bool is_on_gpu(int node) const { return absl::StrContains(graph_.node(node).device(), "GPU"); }
 
-  static int cells_of(const tensorflow::AttrValue& ksize) {
-    int cells = 1;
+  static int taps_of(const tensorflow::AttrValue& ksize) {
+    int taps = 1;
     for (const std::int64_t n : ksize.list().i())
-      cells *= static_cast<int>(std::min<std::int64_t>(n, 1 << 10));
-    return cells;
+      taps *= static_cast<int>(std::min<std::int64_t>(n, 1 << 10));
+    return taps;
   }
 
   static bool overlap(const tensorflow::AttrValue& ksize, const tensorflow::AttrValue& strides) {
@@ -349,18 +351,18 @@ class analyser {
     return false;
   }
 
-  // Why winning cells would not give the gradient of TensorFlow's kernel bit by bit; empty: they do.
+  // Why argmax would not give the gradient of TensorFlow's kernel bit by bit; empty: they do.
   std::string not_exact(int backward, const tensorflow::AttrValue& ksize, tensorflow::DataType type) const {
     if (is_on_gpu(backward)) return "";
     if (graph_.op(backward) == "MaxPool3DGrad") {
-      return "TensorFlow's kernel gives the gradient to all of several equal maxima, which winning cells "
+      return "TensorFlow's kernel gives the gradient to all of several equal maxima, which argmax "
              "cannot reproduce";
     }
     const tensorflow::AttrValue* strides = attr(backward, "strides");
     const bool narrow = type == tensorflow::DT_HALF || type == tensorflow::DT_BFLOAT16;
     if (narrow && (strides == nullptr || overlap(ksize, *strides))) {
       return "TensorFlow's kernel rounds to 16 bits after every window that it adds where windows overlap, "
-             "winning cells only once";
+             "argmax only once";
     }
     return "";
   }
@@ -386,20 +388,20 @@ class analyser {
       const auto* format = attr(node, "data_format");
       const bool channels_first = format != nullptr && absl::StartsWith(format->s(), "NC");
       const int channel = channels_first ? 1 : sides.size() - 1;
-      if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || cells_of(*ksize) > 256) continue;
-      if (is_kept(wanted_, graph_.name(forward))) continue;
-      const std::string why = is_lossy(wanted_) ? "" : not_exact(node, *ksize, type->type());
+      if (sides.size() < 4 || sides[0] != 1 || sides[channel] != 1 || taps_of(*ksize) > 256) continue;
+      if (is_kept(request_, graph_.name(forward))) continue;
+      const std::string why = is_lossy(request_) ? "" : not_exact(node, *ksize, type->type());
       if (!why.empty()) {
         step_.left.push_back({graph_.name(node), op, why});
         continue;
       }
       // Loss scaling, which half needs, looks for infinite gradients. Where one passes nowhere, TensorFlow's
       // ReLU makes NaN of it; the joint form does not look at it.
-      const bool looked_at = type->type() == tensorflow::DT_HALF && !is_lossy(wanted_);
+      const bool looked_at = type->type() == tensorflow::DT_HALF && !is_lossy(request_);
       pooling p;
       p.forward = forward;
       p.backward = node;
-      p.relu_backward = cells_of(*ksize) <= 15 && !looked_at ? joint_relu(forward, node) : -1;
+      p.relu_backward = taps_of(*ksize) <= 15 && !looked_at ? joint_relu(forward, node) : -1;
       step_.poolings.push_back(p);
     }
   }
@@ -422,17 +424,17 @@ class analyser {
 
   const graph_view& graph_;
   const tensor_sizes& sizes_;
-  const settings& wanted_;
+  const settings& request_;
   const std::set<std::string>& preserved_;
   std::vector<bool> data_, inputs_, late_;
-  std::unique_ptr<readings> readings_;
+  std::unique_ptr<need_propagation> propagation_;
   std::unique_ptr<control_flow> flow_;
   std::map<int, int> lent_;                             // gates, by reader
   std::map<int, std::vector<int>> lent_to_;             // the same by gate
   int earliest_met_ = std::numeric_limits<int>::max();  // rank of the first gradient met by any of these
   std::unique_ptr<edge_order> edges_;                   // with those gates
   bool is_simple_ = false;                              // no loops, and no cycle
-  std::vector<bool> behind_;                            // met_behind()
+  std::vector<bool> follows_;                           // met_after()
   std::vector<int> found_;
   std::vector<int> rank_;
   step step_;
@@ -455,9 +457,9 @@ std::string layer_of(const std::string& node_name) {
   return parts.size() < 2 ? node_name : parts[parts.size() - 2];
 }
 
-step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& request,
              const std::set<std::string>& preserved) {
-  return analyser(graph, sizes, wanted, preserved).run();
+  return analyser(graph, sizes, request, preserved).run();
 }
 
 std::vector<std::string> unknown_layers(const graph_view& graph, const std::vector<std::string>& layers) {

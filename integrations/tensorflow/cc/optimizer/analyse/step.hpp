@@ -38,14 +38,14 @@ struct stashed_block {
   std::vector<stash_reader> readers;
   std::string raw_because;  ///< not empty: it must stay as it is, and why
   /// "sign_mask" or "range_mask" if some readers need no more than these bits while others need more: the
-  /// bits may be kept beside the values; else empty.
+  /// bits may be kept in addition to the values; else empty.
   std::string bits;
   /// Values that serve the others could not serve these readers, too: the planner weighs both.
   bool plan_bits = false;
   bool movable = false;  ///< to the host: it lives in another memory, and nothing keeps it there
 };
 
-/// A max-pooling and its gradient, which winning cells can serve instead of the maps.
+/// A max-pooling and its gradient, which argmax can serve instead of the maps.
 struct pooling {
   int forward = -1;
   int backward = -1;
@@ -59,13 +59,13 @@ struct step {
   std::map<source, int> block_of;  ///< by root
   std::vector<pooling> poolings;
   std::vector<left_node> left;
-  /// Readings of the backward pass, outside of loops, of tensors whose size is not known, and calls of
+  /// Reads by the backward pass, outside of loops, of tensors whose size is not known, and calls of
   /// functions that XLA compiles; and one of these.
   int unknown_sizes = 0;
   std::string unknown_size;
   /// A node whose device stands for the step's: of the first block, or, without blocks, of the backward pass,
   /// in a loop or, with a budget, anywhere; -1: there is nothing to do.
-  int place = -1;
+  int device_node = -1;
   bool on_device = false;    ///< its tensors live in another memory than the host's
   std::vector<bool> folded;  ///< by node: folded_nodes()
   int threads = 1;           ///< that share the work of one kernel on the CPU
@@ -82,7 +82,7 @@ std::string bits_for(const graph_view& graph, const stash_reader& r);
 bool reads_bits(const graph_view& graph, const stashed_block& b, const stash_reader& r);
 
 /// Reads the step out of a graph. No blocks: nothing that the backward pass reads is large enough.
-step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& wanted,
+step analyse(const graph_view& graph, const tensor_sizes& sizes, const settings& request,
              const std::set<std::string>& preserved);
 
 /// Of these names of layers, those that no node of the graph belongs to.

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "door.hpp"
+#include "extension_api.hpp"
 
 namespace stash_tf {
 
@@ -64,9 +64,9 @@ nlohmann::json to_json(const logged_graph& g) {
           {"swap", g.swap},
           {"budget", g.budget},
           {"sums", g.sums},
-          {"recomputed_maps", g.recomputed_maps},
-          {"recomputed_ops", g.recomputed_ops},
-          {"recomputed_bytes", g.recomputed_bytes},
+          {"recomputed_maps", g.recomputed.maps},
+          {"recomputed_ops", g.recomputed.ops},
+          {"recomputed_bytes", g.recomputed.bytes},
           {"loops", g.loops},
           {"ordered", g.ordered},
           {"unknown_layers", g.unknown_layers},

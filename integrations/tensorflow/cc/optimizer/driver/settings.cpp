@@ -8,7 +8,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "door.hpp"
+#include "extension_api.hpp"
 #include "stash/c_api.h"
 
 namespace stash_tf {

@@ -33,7 +33,8 @@ struct settings {
   bool recompute = false;
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;
-  /// For tests: CPUs count as a device of so many bytes, apart from the memory of the host. 0: they do not.
+  /// For tests: CPUs count as a device of so many bytes, separate from the memory of the host. 0: they do
+  /// not.
   std::int64_t device_bytes = 0;
   /// For tests: steps on a GPU are rewritten though the kernels of this library do not run there.
   bool any_device = false;

@@ -24,8 +24,8 @@ control_flow::control_flow(const graph_view& graph, const std::vector<int>& orde
       std::vector<condition> of_input = conditions_[at(s.node)];
       if (is_switch(graph.op(s.node)) && !s.is_control()) {
         const condition decided = {root_of(graph, graph.inputs(s.node)[1]), s.port};
-        const auto place = std::lower_bound(of_input.begin(), of_input.end(), decided);
-        if (place == of_input.end() || *place != decided) of_input.insert(place, decided);
+        const auto position = std::lower_bound(of_input.begin(), of_input.end(), decided);
+        if (position == of_input.end() || *position != decided) of_input.insert(position, decided);
       }
       std::vector<condition> joined;
       if (first) {

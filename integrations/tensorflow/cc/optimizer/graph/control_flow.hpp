@@ -32,7 +32,7 @@ class control_flow {
   bool may_hold_back(int next, int first) const;
 
   /// Loop in which a node runs; 0: none.
-  int frame(int node) const { return loops_.of(node); }
+  int frame(int node) const { return loops_.loop_of(node); }
 
  private:
   // What a Switch reads to decide, and by which of its outputs. Switches that read the same decide alike: a

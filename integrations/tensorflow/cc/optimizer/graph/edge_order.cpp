@@ -7,17 +7,17 @@ namespace stash_tf {
 
 namespace {
 
-// Between neighbours of the first order: what an edge brings behind another node finds room there mostly, and
-// moves nobody else.
-constexpr std::int64_t room = std::int64_t{1} << 20;
+// Between neighbours of the first order: a node that an edge moves after another mostly finds a free rank
+// there, and moves no other node.
+constexpr std::int64_t rank_gap = std::int64_t{1} << 20;
 
 }  // namespace
 
 edge_order::edge_order(const graph_view& graph, const std::vector<int>& order)
-    : graph_(graph), place_(at(graph.size()), 0), added_(at(graph.size())), seen_(at(graph.size()), 0) {
+    : graph_(graph), rank_(at(graph.size()), 0), added_(at(graph.size())), seen_(at(graph.size()), 0) {
   std::int64_t next = 0;
   for (const int i : order)
-    place_[at(i)] = next += room;
+    rank_[at(i)] = next += rank_gap;
 }
 
 bool edge_order::leads_to(int first, int second) const {
@@ -27,9 +27,9 @@ bool edge_order::leads_to(int first, int second) const {
     const int i = queue.back();
     queue.pop_back();
     if (i == second) return true;
-    if (seen_[at(i)] == search_ || place_[at(i)] >= place_[at(second)]) continue;
+    if (seen_[at(i)] == search_ || rank_[at(i)] >= rank_[at(second)]) continue;
     seen_[at(i)] = search_;
-    for (const int next : graph_.behind(i))
+    for (const int next : graph_.after(i))
       queue.push_back(next);
     for (const int next : added_[at(i)])
       queue.push_back(next);
@@ -43,20 +43,20 @@ void edge_order::add(int first, int second) {
   while (!queue.empty()) {
     const int i = queue.back();
     queue.pop_back();
-    const auto push_behind = [&](int next) {
-      if (place_[at(next)] > place_[at(i)]) return;
-      place_[at(next)] = place_[at(i)] + 1;
+    const auto push_after = [&](int next) {
+      if (rank_[at(next)] > rank_[at(i)]) return;
+      rank_[at(next)] = rank_[at(i)] + 1;
       queue.push_back(next);
     };
     // Of the first node only the new edge may be out of order.
     if (i == first) {
-      push_behind(second);
+      push_after(second);
       continue;
     }
-    for (const int next : graph_.behind(i))
-      push_behind(next);
+    for (const int next : graph_.after(i))
+      push_after(next);
     for (const int next : added_[at(i)])
-      push_behind(next);
+      push_after(next);
   }
 }
 

@@ -74,7 +74,7 @@ std::vector<int> graph_view::before(int i) const {
   return nodes;
 }
 
-std::vector<int> graph_view::behind(int i) const {
+std::vector<int> graph_view::after(int i) const {
   if (is_next_iteration(op(i))) {
     const auto loop = loop_of_end_.find(i);
     return loop == loop_of_end_.end() ? std::vector<int>() : loop_ends_.at(loop->second).exits;
@@ -120,7 +120,7 @@ std::vector<int> graph_view::topological_order(const std::vector<std::pair<int, 
     const int i = ready.front();
     ready.pop_front();
     order.push_back(i);
-    for (const int next : behind(i))
+    for (const int next : after(i))
       if (--waiting[at(next)] == 0) ready.push_back(next);
     const auto [begin, end] = then.equal_range(i);
     for (auto it = begin; it != end; ++it)

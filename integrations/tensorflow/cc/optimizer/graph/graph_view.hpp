@@ -63,16 +63,16 @@ class graph_view {
   std::string tensor_name(const source& tensor) const;
 
   /// Nodes that have run when `i` does; one that `i` reads twice is there twice. What the iteration before
-  /// hands on does not count, and an Exit runs when the last iteration has: behind the NextIterations of its
+  /// hands on does not count, and an Exit runs when the last iteration has: after the NextIterations of its
   /// loop, though it may read none of them.
   std::vector<int> before(int i) const;
-  /// The other way round: j is in before(i) as often as i is in behind(j).
-  std::vector<int> behind(int i) const;
+  /// The other way round: j is in before(i) as often as i is in after(j).
+  std::vector<int> after(int i) const;
 
-  /// Every node behind those before it; among those that are ready, the one that became ready first. Shorter
-  /// than size() if there is a cycle. `more`: edges (first, then) besides those of the graph.
+  /// Every node after those that it waits for; among those that are ready, the one that became ready first.
+  /// Shorter than size() if there is a cycle. `more`: edges (first, then) besides those of the graph.
   std::vector<int> topological_order(const std::vector<std::pair<int, int>>& more = {}) const;
-  /// By node: its place in an order; 0 if it is not there.
+  /// By node: its position in an order; 0 if it is not there.
   std::vector<int> positions(const std::vector<int>& order) const;
 
  private:

@@ -54,7 +54,7 @@ class condition_reader {
   }
 
  private:
-  source behind_identities(source s) const {
+  source past_identities(source s) const {
     for (int k = 0; k < most_steps && graph_.op(s.node) == "Identity"; ++k)
       s = graph_.inputs(s.node)[0];
     return s;
@@ -76,16 +76,16 @@ class condition_reader {
   }
 
   bool is_switch_of(const source& s, int merge) const {
-    const source from = behind_identities(s);
+    const source from = past_identities(s);
     return is_switch(graph_.op(from.node)) && graph_.inputs(from.node)[0].node == merge;
   }
 
   std::optional<counter> counter_of(const source& s, int loop_number, int depth = 0) const {
-    const source merge = behind_identities(s);
+    const source merge = past_identities(s);
     const auto found = variable(merge);
-    if (!found || all_.of(merge.node) != loop_number) return std::nullopt;
+    if (!found || all_.loop_of(merge.node) != loop_number) return std::nullopt;
     const number start = value_of(found->first, depth);
-    const source sum = behind_identities(found->second);
+    const source sum = past_identities(found->second);
     const std::string& op = graph_.op(sum.node);
     if (!start || (op != "AddV2" && op != "Add")) return std::nullopt;
     for (const int k : {0, 1}) {
@@ -99,7 +99,7 @@ class condition_reader {
   // A constant, also one that a loop was given and leaves as it is, or what another loop has counted up to.
   number value_of(source s, int depth = 0) const {
     for (int k = 0; k < most_steps && depth < most_depth; ++k) {
-      s = behind_identities(s);
+      s = past_identities(s);
       if (const number value = constant_integer(graph_, s.node)) return value;
       const std::string& op = graph_.op(s.node);
       if (is_enter(op)) {
@@ -112,9 +112,9 @@ class condition_reader {
       } else if (is_exit(op)) {
         const source merge = merge_of(graph_.inputs(s.node)[0]);
         if (merge.node < 0) return std::nullopt;
-        const int of = all_.of(merge.node);
-        if (const auto counting = counter_of(merge, of, depth + 1); counting && all_[of].trips >= 0)
-          return counting->start + counting->step * all_[of].trips;
+        const int inner = all_.loop_of(merge.node);
+        if (const auto counting = counter_of(merge, inner, depth + 1); counting && all_[inner].trips >= 0)
+          return counting->start + counting->step * all_[inner].trips;
         s = merge;
       } else if (const source merge = is_merge(op) ? s : merge_of(s); merge.node >= 0) {
         const auto found = variable(merge);
@@ -160,25 +160,25 @@ loops::loops(const graph_view& graph, const std::vector<int>& order) : graph_(gr
   std::map<std::pair<int, std::string>, int> numbers;
   for (const int i : order) {
     const std::string& op = graph.op(i);
-    int of = 0;
+    int loop = 0;
     for (const source& s : graph.inputs(i))
-      if (!is_next_iteration(graph.op(s.node))) of = std::max(of, of_node_[at(s.node)]);
+      if (!is_next_iteration(graph.op(s.node))) loop = std::max(loop, of_node_[at(s.node)]);
     if (is_enter(op)) {
       const auto& attr = graph.node(i).attr();
       const auto name = attr.find("frame_name");
       const std::string text = name == attr.end() ? "" : name->second.s();
-      const auto [it, is_new] = numbers.emplace(std::make_pair(of, text), size());
+      const auto [it, is_new] = numbers.emplace(std::make_pair(loop, text), size());
       if (is_new) {
         const auto parallel = attr.find("parallel_iterations");
         const std::int64_t width = parallel == attr.end() ? 1 : parallel->second.i();
-        all_.push_back({of, static_cast<int>(std::clamp<std::int64_t>(width, 1, 1 << 20))});
+        all_.push_back({loop, static_cast<int>(std::clamp<std::int64_t>(width, 1, 1 << 20))});
       }
-      of = it->second;
-      all_[at(of)].enters.push_back(i);
+      loop = it->second;
+      all_[at(loop)].enters.push_back(i);
     } else if (is_exit(op)) {
-      of = all_[at(of)].parent;
+      loop = all_[at(loop)].parent;
     }
-    of_node_[at(i)] = of;
+    of_node_[at(i)] = loop;
   }
   count_trips(order);
 }
@@ -187,7 +187,7 @@ loops::loops(const graph_view& graph, const std::vector<int>& order) : graph_(gr
 void loops::count_trips(const std::vector<int>& order) {
   const condition_reader reader(graph_, *this);
   for (const int i : order)
-    if (graph_.op(i) == "LoopCond") all_[at(of(i))].trips = reader.trips({i, 0}, of(i));
+    if (graph_.op(i) == "LoopCond") all_[at(loop_of(i))].trips = reader.trips({i, 0}, loop_of(i));
 }
 
 }  // namespace stash_tf

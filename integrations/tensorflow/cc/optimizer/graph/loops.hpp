@@ -32,7 +32,7 @@ class loops {
 
   /// The loop in which a node runs. An Enter belongs to the loop that it leads into, an Exit to the one that
   /// it leads out to.
-  int of(int node) const { return of_node_[at(node)]; }
+  int loop_of(int node) const { return of_node_[at(node)]; }
   int size() const { return static_cast<int>(all_.size()); }
   const loop& operator[](int number) const { return all_[at(number)]; }
 

@@ -85,8 +85,8 @@ bool to_integers(const graph_view& graph, int node) {
   }
 }
 
-// Slopes that are no numbers are left to TensorFlow.
-bool has_odd_slope(const graph_view& graph, int node) {
+// Negative slopes that are no numbers are left to TensorFlow.
+bool has_odd_alpha(const graph_view& graph, int node) {
   const auto& attr = graph.node(node).attr();
   const auto alpha = attr.find("alpha");
   return alpha != attr.end() && !std::isfinite(alpha->second.f());
@@ -122,7 +122,7 @@ std::vector<std::string> needs_of_input(const graph_view& graph, int node, int i
   const std::string& op = graph.op(node);
   if (input == 1) {
     if (op == "ReluGrad") return {"sign"};
-    if (op == "LeakyReluGrad") return {has_odd_slope(graph, node) ? "exact_value" : "sign"};
+    if (op == "LeakyReluGrad") return {has_odd_alpha(graph, node) ? "exact_value" : "sign"};
     if (op == "Relu6Grad") return {"range"};
     // The two branches of these meet at zero with different slopes, so that a value that is rounded to zero
     // needs its sign.
@@ -150,7 +150,7 @@ const char* op_on_bits(const std::string& op) {
   return nullptr;
 }
 
-bool is_given(const std::string& op) {
+bool is_held_elsewhere(const std::string& op) {
   // The caller, an iterator or the weights hold these anyway.
   static const std::set<std::string> ops = {"_Arg",
                                             "Placeholder",

@@ -51,15 +51,15 @@ std::set<std::int64_t> batch_symbols(const GraphProperties& properties, const gr
   bool first_is_batch = true;
   bool inputs_known = true;
   for (int i = 0; i < graph.size(); ++i) {
-    const bool given = is_given(graph.op(i)) && graph.op(i) != "ReadVariableOp";
-    if (!(given || counts_values(graph.op(i))) || !properties.HasOutputProperties(graph.name(i))) continue;
+    const bool is_input = is_held_elsewhere(graph.op(i)) && graph.op(i) != "ReadVariableOp";
+    if (!(is_input || counts_values(graph.op(i))) || !properties.HasOutputProperties(graph.name(i))) continue;
     for (const auto& p : properties.GetOutputProperties(graph.name(i))) {
       if (p.dtype() == tensorflow::DT_RESOURCE) continue;
-      inputs_known = inputs_known && (!given || is_known(p.shape()));
+      inputs_known = inputs_known && (!is_input || is_known(p.shape()));
       if (p.shape().dim_size() == 0) continue;
       const std::int64_t n = p.shape().dim(0).size();
-      if (given && n <= first_symbol) symbols.insert(n);
-      first_is_batch = first_is_batch && (given || n != first_symbol);
+      if (is_input && n <= first_symbol) symbols.insert(n);
+      first_is_batch = first_is_batch && (is_input || n != first_symbol);
     }
   }
   if (first_is_batch && !inputs_known) symbols.insert(first_symbol);
@@ -129,11 +129,11 @@ bool add_shapes_of_variables(const graph_view& graph, const GraphProperties& kno
 // Shapes of the graph, of what comes out of lists, too.
 class inference {
  public:
-  // `item` has to outlive this. `given`: shapes of tensors that take the place of those inferred. With
+  // `item` has to outlive this. `known`: shapes of tensors that replace those inferred. With
   // `values`, what is computed from them is followed as well, as a shape that a tensor is made in.
-  absl::Status run(const GrapplerItem& item, const graph_view& graph, std::map<source, listed_shape> given,
+  absl::Status run(const GrapplerItem& item, const graph_view& graph, std::map<source, listed_shape> known,
                    bool values) {
-    listed_ = std::move(given);
+    listed_ = std::move(known);
     for (int k = 0; k < most_rounds; ++k) {
       properties_.reset();
       // Most graphs have no lists, and need no copy.
@@ -179,7 +179,7 @@ std::map<source, listed_shape> inputs_with_batch(const graph_view& graph, const 
                                                  std::int64_t batch) {
   std::map<source, listed_shape> inputs;
   for (int i = 0; i < graph.size(); ++i) {
-    if (!is_given(graph.op(i))) continue;
+    if (!is_held_elsewhere(graph.op(i))) continue;
     const std::vector<tensor_size> sizes = with_symbols.sizes_of(graph, i, batch);
     for (std::size_t port = 0; port < sizes.size(); ++port) {
       const tensor_size& s = sizes[port];
@@ -238,7 +238,7 @@ std::int64_t tensor_size::sample_elements(std::int64_t batch) const {
 absl::Status tensor_sizes::infer(const GrapplerItem& item, const graph_view& graph, std::int64_t batch,
                                  tensor_sizes* result) {
   result->batch_ = batch > 0 ? batch : nominal_batch;
-  result->batch_given_ = batch > 0;
+  result->batch_is_set_ = batch > 0;
   inference with_symbols;
   if (absl::Status s = with_symbols.run(item, graph, {}, false); !s.ok()) return s;
   for (int i = 0; i < graph.size(); ++i) {

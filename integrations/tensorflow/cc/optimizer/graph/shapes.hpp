@@ -44,7 +44,7 @@ class tensor_sizes {
   /// Takes over what was known of nodes of the same name, with the same batch, where it is not known now.
   void fill_in(const graph_view& graph, const named& earlier);
 
-  /// Of the only output of the node behind all that are known.
+  /// Of the only output of the node that comes after all that are known.
   void add(tensor_size s) { of_node_.push_back({std::move(s)}); }
 
   /// Null if not known, as of nodes that were added later.
@@ -53,7 +53,7 @@ class tensor_sizes {
   bool is_unknown_number(const source& tensor) const;
   /// Samples that sizes were computed with; `batch_known()` says whether that is more than a guess.
   std::int64_t batch() const { return batch_; }
-  bool batch_known() const { return !batch_open_ || batch_given_; }
+  bool batch_known() const { return !batch_open_ || batch_is_set_; }
   /// Whether a tensor is larger than any memory with this batch: then its size is not known.
   bool too_large() const { return too_large_; }
   /// Whether the graph leaves the batch to its inputs.
@@ -64,7 +64,7 @@ class tensor_sizes {
 
   std::vector<std::vector<tensor_size>> of_node_;  // elements below 0: not known
   std::int64_t batch_ = 0;
-  bool batch_given_ = false;
+  bool batch_is_set_ = false;
   bool batch_open_ = false;
   bool too_large_ = false;
 };

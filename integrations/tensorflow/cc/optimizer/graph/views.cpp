@@ -118,9 +118,9 @@ std::optional<range> rows_taken(const graph_view& graph, int node, const tensor_
   for (std::int64_t k = 0; k < count; ++k) {
     const auto entry = static_cast<std::size_t>(k);
     if (has("ellipsis_mask", k)) {
-      // What stands behind it belongs to the last dimensions.
-      const std::int64_t behind = count - k - 1;
-      dim = x.dims.size() - std::min(static_cast<std::size_t>(behind), x.dims.size());
+      // What follows it belongs to the last dimensions.
+      const std::int64_t following = count - k - 1;
+      dim = x.dims.size() - std::min(static_cast<std::size_t>(following), x.dims.size());
       continue;
     }
     if (has("new_axis_mask", k)) continue;

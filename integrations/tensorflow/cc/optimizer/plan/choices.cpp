@@ -25,20 +25,20 @@ struct answer {
   json plan;
 };
 
-answer ask(const std::string& graph, const settings& wanted, std::int64_t budget) {
+answer ask(const std::string& graph, const settings& request, std::int64_t budget) {
   std::string values;
-  for (const std::string& v : wanted.values)
+  for (const std::string& v : request.values)
     values += (values.empty() ? "" : ",") + v;
   stash_plan_options options = STASH_INIT(stash_plan_options);
-  options.policy = wanted.policy.c_str();
+  options.policy = request.policy.c_str();
   options.budget_bytes = budget;
-  options.values = wanted.policy == "auto" ? values.c_str() : nullptr;
+  options.values = request.policy == "auto" ? values.c_str() : nullptr;
   // Sparse forms get as many bytes as they turn out to need.
   options.slot_margin = -1;
   options.overflow_share = -1;
   options.no_layout = 1;  // TensorFlow places buffers itself
-  if (wanted.swap) {
-    options.model = wanted.machine.c_str();
+  if (request.swap) {
+    options.model = request.machine.c_str();
     options.swap = 1;
     options.evaluations = evaluations;
   }
@@ -81,7 +81,7 @@ std::vector<host_stay> stays_on_host(const json& plan) {
       ending.clear();
     } else if (kind == "copy_out" || kind == "wait_out" || kind == "copy_in") {
       const auto id = s["storage"].get<std::size_t>();
-      stays[id].wanted = true;
+      stays[id].moves = true;
       if (kind == "wait_out") ending.push_back(id);
       if (kind == "copy_in") stays[id].in_from = op;
     }
@@ -89,17 +89,17 @@ std::vector<host_stay> stays_on_host(const json& plan) {
   return stays;
 }
 
-// Which readers take the bits that may be kept beside a block.
-void choose_bits(const planner_graph& g, const step& of, const json& plan,
+// Which readers take the bits that may be kept in addition to a block.
+void choose_bits(const planner_graph& g, const step& analysis, const json& plan,
                  const std::vector<host_stay>& stays, choices* result) {
   std::map<int, std::size_t> op_of_node;
   for (std::size_t op = 0; op < g.node_of_op.size(); ++op)
     op_of_node[g.node_of_op[op]] = op;
-  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+  for (std::size_t k = 0; k < analysis.blocks.size(); ++k) {
     const int bits = g.bits_of_block[k];
     if (bits < 0) continue;
     block_choice& c = result->blocks[k];
-    for (const stash_reader& r : of.blocks[k].readers) {
+    for (const stash_reader& r : analysis.blocks[k].readers) {
       const auto op = op_of_node.find(r.node);
       if (op == op_of_node.end()) continue;
       const int chosen = plan["alternative"][op->second];
@@ -110,15 +110,16 @@ void choose_bits(const planner_graph& g, const step& of, const json& plan,
     }
     if (c.bit_readers.empty()) continue;
     c.bits_bytes = plan["choices"][at(bits)].value("bytes_after", std::int64_t{0});
-    if (of.blocks[k].movable) c.bits_on_host = stays[at(bits)];
+    if (analysis.blocks[k].movable) c.bits_on_host = stays[at(bits)];
   }
 }
 
 }  // namespace
 
-choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes) {
+choices plan(const planner_graph& g, const step& analysis, const settings& request,
+             std::int64_t budget_bytes) {
   choices result;
-  const answer a = ask(g.json, wanted, budget_bytes);
+  const answer a = ask(g.json, request, budget_bytes);
   if (a.code == STASH_INFEASIBLE_BUDGET) {
     result.infeasible = a.message;
     return result;
@@ -126,37 +127,37 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
   if (a.code != STASH_OK) throw std::runtime_error("the planner refuses the step: " + a.message);
   const json& kept = a.plan["choices"];
   const std::vector<host_stay> stays = stays_on_host(a.plan);
-  for (std::size_t k = 0; k < of.blocks.size(); ++k) {
+  for (std::size_t k = 0; k < analysis.blocks.size(); ++k) {
     block_choice c;
-    c.stored_bytes = of.blocks[k].size.bytes();
+    c.stored_bytes = analysis.blocks[k].size.bytes();
     const int id = g.storage_of_block[k];
     if (id >= 0) {
       const json& choice = kept[at(id)];
       c.reason = choice.value("reason", "");
-      if (of.blocks[k].movable) c.on_host = stays[at(id)];
+      if (analysis.blocks[k].movable) c.on_host = stays[at(id)];
       if (choice["kind"] == "encoded") {
         c.encoding = encoding_name(choice["stored"]);
         c.keep_nonzero = choice["stored"].value("underflow", "") == "keep_nonzero";
         c.stored_bytes = choice.value("bytes_after", c.stored_bytes);
       } else if (choice["kind"] == "none" && g.exact_cast_of_block[k] >= 0) {
         // Everybody reads the narrower original instead.
-        c.encoding = of.blocks[k].exact_cast;
-        c.stored_bytes = of.blocks[k].size.bytes() / 2;
+        c.encoding = analysis.blocks[k].exact_cast;
+        c.stored_bytes = analysis.blocks[k].size.bytes() / 2;
         c.reason = "a cast of a narrower tensor: storing it in that format loses nothing";
-        if (of.blocks[k].movable) c.on_host = stays[at(g.exact_cast_of_block[k])];
+        if (analysis.blocks[k].movable) c.on_host = stays[at(g.exact_cast_of_block[k])];
       } else if (choice["kind"] == "none") {
         c.stored_bytes = 0;
       }
     }
-    if (!of.blocks[k].raw_because.empty()) {
+    if (!analysis.blocks[k].raw_because.empty()) {
       c.encoding.clear();
-      c.stored_bytes = of.blocks[k].size.bytes();
-      c.reason = of.blocks[k].raw_because;
+      c.stored_bytes = analysis.blocks[k].size.bytes();
+      c.reason = analysis.blocks[k].raw_because;
     }
     result.blocks.push_back(std::move(c));
   }
-  choose_bits(g, of, a.plan, stays, &result);
-  for (std::size_t k = 0; k < of.poolings.size(); ++k) {
+  choose_bits(g, analysis, a.plan, stays, &result);
+  for (std::size_t k = 0; k < analysis.poolings.size(); ++k) {
     pooling_choice c = pooling_choice::from_maps;
     std::int64_t bytes = 0;
     host_stay on_host;
@@ -174,7 +175,7 @@ choices plan(const planner_graph& g, const step& of, const settings& wanted, std
     }
     result.poolings.push_back(c);
     result.pooling_bytes.push_back(bytes);
-    result.cells_on_host.push_back(on_host);
+    result.taps_on_host.push_back(on_host);
   }
   return result;
 }

@@ -16,7 +16,7 @@ namespace stash_tf {
 
 /// The way to the host and back of what is kept, by ops of the planner's graph.
 struct host_stay {
-  bool wanted = false;
+  bool moves = false;
   int out_by = -1;  ///< the op that waits for the end of the copy to the host; -1: none does
   int in_from = 0;  ///< the op at whose end the copy back begins
 };
@@ -27,7 +27,7 @@ struct block_choice {
   std::int64_t stored_bytes = 0;
   std::string reason;
   host_stay on_host;
-  std::set<int> bit_readers;  ///< nodes that read stashed_block::bits, kept beside the rest for them
+  std::set<int> bit_readers;  ///< nodes that read stashed_block::bits, kept for them alone
   std::int64_t bits_bytes = 0;
   host_stay bits_on_host;
 };
@@ -38,13 +38,14 @@ struct choices {
   std::vector<block_choice> blocks;      ///< as step::blocks
   std::vector<pooling_choice> poolings;  ///< as step::poolings
   std::vector<std::int64_t> pooling_bytes;
-  std::vector<host_stay> cells_on_host;  ///< as step::poolings
-  std::string infeasible;                ///< not empty: no plan keeps the budget, and all else is empty; why
+  std::vector<host_stay> taps_on_host;  ///< as step::poolings
+  std::string infeasible;               ///< not empty: no plan keeps the budget, and all else is empty; why
 };
 
 /// Asks the planner about a step, `g` being its graph. `budget_bytes` 0: for the smallest peak. With
-/// wanted.swap, which needs a budget, what is kept may move to the host, as the fastest plan for
-/// wanted.machine has it. Throws std::runtime_error if it refuses the graph.
-choices plan(const planner_graph& g, const step& of, const settings& wanted, std::int64_t budget_bytes);
+/// request.swap, which needs a budget, what is kept may move to the host, as the fastest plan for
+/// request.machine has it. Throws std::runtime_error if it refuses the graph.
+choices plan(const planner_graph& g, const step& analysis, const settings& request,
+             std::int64_t budget_bytes);
 
 }  // namespace stash_tf

@@ -60,10 +60,10 @@ class einsum {
   // What the product has in another order than the result: batches, then the rows of both operands.
   bool turns_result() const {
     labels made;
-    for (const role wanted : {role::broadcast, role::batch}) {
+    for (const role kind : {role::broadcast, role::batch}) {
       labels some;
       for (const int label : result_)
-        if (role_of(label) == wanted) some.push_back(label);
+        if (role_of(label) == kind) some.push_back(label);
       std::sort(some.begin(), some.end());
       made.insert(made.end(), some.begin(), some.end());
     }
@@ -114,7 +114,7 @@ class einsum {
 
 }  // namespace
 
-std::int64_t einsum_scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes) {
+std::int64_t einsum_workspace_bytes(const graph_view& graph, int node, const tensor_sizes& sizes) {
   std::vector<const tensor_size*> operands;
   for (const source& s : graph.inputs(node))
     if (!s.is_control()) operands.push_back(sizes.find(s));

@@ -14,6 +14,6 @@ namespace stash_tf {
 /// over the dimensions that only one operand has, copies operands whose dimensions do not lie as batch, rows
 /// and columns or batch, columns and rows, and its product once more if the result has another order. Copies
 /// stay until it ends. 0 where sizes are not known, and where a letter stands twice in one operand.
-std::int64_t einsum_scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes);
+std::int64_t einsum_workspace_bytes(const graph_view& graph, int node, const tensor_sizes& sizes);
 
 }  // namespace stash_tf

@@ -7,8 +7,8 @@
 
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
-#include "optimizer/plan/scratch.hpp"
 #include "optimizer/plan/work.hpp"
+#include "optimizer/plan/workspace.hpp"
 
 namespace stash_tf {
 
@@ -42,8 +42,9 @@ const char* type_name(tensorflow::DataType type) {
 
 class builder {
  public:
-  builder(const graph_view& graph, const step& of, const tensor_sizes& sizes, const std::vector<int>& order)
-      : graph_(graph), step_(of), sizes_(sizes), order_(order) {}
+  builder(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
+          const std::vector<int>& order)
+      : graph_(graph), step_(analysis), sizes_(sizes), order_(order) {}
 
   planner_graph run() {
     result_.storage_of_block.assign(step_.blocks.size(), -1);
@@ -93,7 +94,7 @@ class builder {
   }
 
   int add_storage(const std::string& name, const char* role, const char* type, std::int64_t elements,
-                  std::int64_t bytes, double density, int window_cells) {
+                  std::int64_t bytes, double density, int window_taps) {
     const bool opaque = std::string(type) == "s32";
     json s = {{"name", unique(name, &storage_names_)},
               {"role", role},
@@ -101,7 +102,7 @@ class builder {
               {"shape", {opaque ? std::max<std::int64_t>((bytes + 3) / 4, 1) : elements}},
               {"bytes_per_sample", opaque ? std::max<std::int64_t>((bytes + 3) / 4, 1) * 4 : bytes},
               {"density", density}};
-    if (window_cells > 0) s["window_cells"] = window_cells;
+    if (window_taps > 0) s["window_taps"] = window_taps;
     storages_.push_back(std::move(s));
     return static_cast<int>(storages_.size()) - 1;
   }
@@ -180,11 +181,11 @@ class builder {
       const tensor_size* y = sizes_.find({node, 0});
       for (const int k : it->second) {
         if (y == nullptr || y->elements == 0) continue;
-        int cells = 1;
+        int taps = 1;
         for (const std::int64_t n : graph_.node(node).attr().at("ksize").list().i())
-          cells *= static_cast<int>(n);
+          taps *= static_cast<int>(n);
         const int id =
-            add_storage(graph_.name(node) + "/cells", "auxiliary", "u8", y->elements, y->elements, 1, cells);
+            add_storage(graph_.name(node) + "/taps", "auxiliary", "u8", y->elements, y->elements, 1, taps);
         result_.storage_of_pooling[at(k)] = id;
         optional.push_back(id);
       }
@@ -239,9 +240,9 @@ class builder {
     bool bits = false;
   };
 
-  // What this op reads of the forward pass, with stand-ins where they are `wanted`; `found` says which there
+  // What this op reads of the forward pass, with stand-ins where `options` has them; `found` says which there
   // are.
-  json reads_of(int node, stand_ins wanted, stand_ins* found) const {
+  json reads_of(int node, stand_ins options, stand_ins* found) const {
     json reads = json::array();
     for (std::size_t k = 0; k < graph_.inputs(node).size(); ++k) {
       const source& s = graph_.inputs(node)[k];
@@ -249,7 +250,7 @@ class builder {
       const int id = storage_of(s);
       if (id < 0) continue;
       if (is_settled(s)) {
-        // Winning cells may take the place of what a pooling's gradient reads all the same.
+        // Argmaxes may replace what a pooling's gradient reads all the same.
         add_read(id, "exact_value", &reads);
         continue;
       }
@@ -257,17 +258,17 @@ class builder {
       const stashed_block* b = &step_.blocks[at(block)];
       const int narrow = result_.exact_cast_of_block[at(block)];
       if (narrow >= 0) found->narrow = true;
-      if (narrow >= 0 && wanted.narrow) {
+      if (narrow >= 0 && options.narrow) {
         add_read(narrow, "value", &reads);
         continue;
       }
       const int bits = result_.bits_of_block[at(block)];
-      const auto [reading, at_input] = reader_of(node, static_cast<int>(k));
+      const auto [read_by, at_input] = reader_of(node, static_cast<int>(k));
       for (const stash_reader& r : b->readers) {
-        if (r.node != reading || r.input != at_input) continue;
+        if (r.node != read_by || r.input != at_input) continue;
         const bool bits_do = bits >= 0 && reads_bits(graph_, *b, r);
         if (bits_do) found->bits = true;
-        if (bits_do && wanted.bits) {
+        if (bits_do && options.bits) {
           add_read(bits, "mask", &reads);
           continue;
         }
@@ -291,12 +292,12 @@ class builder {
         for (const json& r : reads_of(p.relu_backward, {}, &ignored))
           add_read(r["storage"], r["need"], &reads);
       }
-      // What the pair needs of the maps is what its ops read of them; nothing of it is needed beside the
-      // cells.
+      // What the pair needs of the maps is what its ops read of them; nothing of it is needed in
+      // addition to the taps.
       if (!reads.empty()) alternatives.push_back({{"form", "from_maps"}, {"reads", reads}});
-      json cells = json::array();
-      add_read(result_.storage_of_pooling[at(pool->second)], joint ? "sign_window" : "window", &cells);
-      alternatives.push_back({{"form", joint ? "from_code" : "from_index"}, {"reads", cells}});
+      json taps = json::array();
+      add_read(result_.storage_of_pooling[at(pool->second)], joint ? "sign_window" : "window", &taps);
+      alternatives.push_back({{"form", joint ? "from_code" : "from_index"}, {"reads", taps}});
       result_.op_of_pooling[at(pool->second)] = static_cast<int>(ops_.size());
       return alternatives;
     }
@@ -323,13 +324,14 @@ class builder {
     }
     json alternatives = backward ? alternatives_of(node) : json::array();
     json outputs = add_outputs(node);
-    // Scratch memory is there while the op runs, like a result that nobody reads.
-    const bool has_scratch = !step_.on_device && pooling_of_.count(node) == 0;
-    if (const std::int64_t scratch = has_scratch ? scratch_bytes(graph_, node, sizes_, step_.threads) : 0;
-        scratch >= threshold_ && scratch > 0)
+    // A workspace is there while the op runs, like a result that nobody reads.
+    const bool has_workspace = !step_.on_device && pooling_of_.count(node) == 0;
+    if (const std::int64_t workspace =
+            has_workspace ? workspace_bytes(graph_, node, sizes_, step_.threads) : 0;
+        workspace >= threshold_ && workspace > 0)
       outputs.push_back(
-          {{"storage", add_storage(graph_.name(node) + "/scratch", backward ? "gradient" : "feature_map",
-                                   "s32", 0, scratch, 1, 0)}});
+          {{"storage", add_storage(graph_.name(node) + "/workspace", backward ? "gradient" : "feature_map",
+                                   "s32", 0, workspace, 1, 0)}});
     if (const auto pool = pooling_of_.find(node); backward && pool != pooling_of_.end()) {
       const int relu = step_.poolings[at(pool->second)].relu_backward;
       // The pair is one op, and its result goes by the ReLU's name.
@@ -369,9 +371,9 @@ class builder {
 
 }  // namespace
 
-planner_graph make_planner_graph(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+planner_graph make_planner_graph(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                                  const std::vector<int>& order) {
-  return builder(graph, of, sizes, order).run();
+  return builder(graph, analysis, sizes, order).run();
 }
 
 }  // namespace stash_tf

@@ -82,7 +82,7 @@ std::string check_output(const GraphDef& original, const GraphDef& graph) {
       bool control = false;
       for (const source& s : view.inputs(i)) {
         if (control && !s.is_control())
-          return absl::StrCat("'", n.name(), "': a data input behind a control edge");
+          return absl::StrCat("'", n.name(), "': a data input after a control edge");
         control = control || s.is_control();
         if (s.is_control() && view.op(s.node) == "_Retval")
           return absl::StrCat("'", n.name(), "' waits for the result '", view.name(s.node), "'");

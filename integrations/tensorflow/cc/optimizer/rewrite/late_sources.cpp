@@ -16,8 +16,13 @@ constexpr std::int64_t smallest_source = 16 * 1024;  // bytes; edges cost time, 
 
 class source_finder {
  public:
-  source_finder(const graph_view& graph, const step& of, const tensor_sizes& sizes, const control_flow& flow)
-      : graph_(graph), step_(of), sizes_(sizes), flow_(flow), position_(graph.positions(of.order)) {}
+  source_finder(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
+                const control_flow& flow)
+      : graph_(graph),
+        step_(analysis),
+        sizes_(sizes),
+        flow_(flow),
+        position_(graph.positions(analysis.order)) {}
 
   std::vector<late_source> run() {
     find_what_is_free();
@@ -37,11 +42,11 @@ class source_finder {
   void find_what_is_free() {
     free_.assign(at(graph_.size()), false);
     for (const int i : step_.order) {
-      if (step_.backward[at(i)] || is_control_flow(graph_.op(i)) || is_given(graph_.op(i))) continue;
+      if (step_.backward[at(i)] || is_control_flow(graph_.op(i)) || is_held_elsewhere(graph_.op(i))) continue;
       const std::vector<source>& inputs = graph_.inputs(i);
       free_[at(i)] = std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
         return s.is_control() || free_[at(s.node)] ||
-               (is_given(graph_.op(s.node)) && bytes_of(s) < smallest_source);
+               (is_held_elsewhere(graph_.op(s.node)) && bytes_of(s) < smallest_source);
       });
     }
   }
@@ -92,7 +97,7 @@ class source_finder {
     const bool is_sum = op == "BiasAdd" || op == "Conv2D" || op == "MatMul" ||
                         op == "DepthwiseConv2dNative" || op == "Conv3D" || op == "BatchMatMulV2";
     const bool is_joined = is_sum && graph_.op(join).rfind("Add", 0) == 0;
-    const bool unsuitable = is_given(graph_.op(root_of(graph_, met).node)) || is_joined ||
+    const bool unsuitable = is_held_elsewhere(graph_.op(root_of(graph_, met).node)) || is_joined ||
                             is_control_flow(op) || is_fused_later(graph_, join) ||
                             is_fused_later(graph_, met.node);
     return unsuitable ? source{-1, 0} : met;
@@ -108,11 +113,11 @@ class source_finder {
 
 }  // namespace
 
-std::vector<late_source> late_sources(const graph_view& graph, const step& of, const tensor_sizes& sizes,
-                                      const control_flow& flow,
-                                      const std::vector<std::pair<int, int>>& slopes) {
-  std::vector<late_source> found = source_finder(graph, of, sizes, flow).run();
-  std::vector<std::pair<int, int>> edges = slopes;
+std::vector<late_source> late_sources(const graph_view& graph, const step& analysis,
+                                      const tensor_sizes& sizes, const control_flow& flow,
+                                      const std::vector<std::pair<int, int>>& masks) {
+  std::vector<late_source> found = source_finder(graph, analysis, sizes, flow).run();
+  std::vector<std::pair<int, int>> edges = masks;
   for (const late_source& late : found)
     edges.emplace_back(late.met.node, late.node);
   if (graph.topological_order(edges).size() != at(graph.size())) found.clear();

@@ -22,10 +22,10 @@ struct late_source {
   tensorflow::DataType type = tensorflow::DT_INVALID;  ///< of `met`
 };
 
-/// Those of a step. To wait like this makes no cycle with the graph and `slopes`. Left out are tensors whose
+/// Those of a step. To wait like this makes no cycle with the graph and `masks`. Left out are tensors whose
 /// op oneDNN will make one with the op that joins them.
-std::vector<late_source> late_sources(const graph_view& graph, const step& of, const tensor_sizes& sizes,
-                                      const control_flow& flow,
-                                      const std::vector<std::pair<int, int>>& slopes);
+std::vector<late_source> late_sources(const graph_view& graph, const step& analysis,
+                                      const tensor_sizes& sizes, const control_flow& flow,
+                                      const std::vector<std::pair<int, int>>& masks);
 
 }  // namespace stash_tf

@@ -12,7 +12,7 @@
 #include "optimizer/analyse/recent_gradients.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
-#include "optimizer/rewrite/slopes.hpp"
+#include "optimizer/rewrite/activation_masks.hpp"
 #include "tensorflow/core/util/util.h"
 
 namespace stash_tf {
@@ -24,22 +24,22 @@ constexpr std::int64_t smallest_sum = 4 * 1024;      // of an iteration, of whic
 
 // The gradient that a layer got from above, by the input of an op that uses it up; -1 for other ops. The
 // weight gradient of a transposed convolution has it where that of a convolution has the layer's input.
-int used_up(const graph_view& graph, const step& of, int i) {
+int used_up(const graph_view& graph, const step& analysis, int i) {
   const std::string& op = graph.op(i);
   if (!is_for_weights(op)) return -1;
   if (op == "BiasAddGrad") return 0;
   const std::vector<source>& inputs = graph.inputs(i);
-  return !of.backward[at(inputs[2].node)] && of.backward[at(inputs[0].node)] ? 0 : 2;
+  return !analysis.backward[at(inputs[2].node)] && analysis.backward[at(inputs[0].node)] ? 0 : 2;
 }
 
 // Likewise of one that carries it on: of a transposed convolution that is a convolution.
-int carried_on(const graph_view& graph, const step& of, int i) {
+int carried_on(const graph_view& graph, const step& analysis, int i) {
   const std::string& op = graph.op(i);
   if (op == "Conv2DBackpropInput" || op == "Conv3DBackpropInputV2" ||
       op == "DepthwiseConv2dNativeBackpropInput")
     return 2;
   const bool convolves = op == "Conv2D" || op == "Conv3D";
-  return convolves && of.backward[at(i)] && of.backward[at(graph.inputs(i)[0].node)] ? 0 : -1;
+  return convolves && analysis.backward[at(i)] && analysis.backward[at(graph.inputs(i)[0].node)] ? 0 : -1;
 }
 
 // With the value of a variable, they carry a gradient on as well.
@@ -49,16 +49,16 @@ bool is_product(const std::string& op) {
 
 class orderer {
  public:
-  orderer(const graph_view& graph, const step& of, const tensor_sizes& sizes, const control_flow& flow)
-      : graph_(graph), step_(of), sizes_(sizes), flow_(flow) {}
+  orderer(const graph_view& graph, const step& analysis, const tensor_sizes& sizes, const control_flow& flow)
+      : graph_(graph), step_(analysis), sizes_(sizes), flow_(flow) {}
 
   ordering run() {
     find_carriers();
     weight_gradients_first();
     readers_before_updates();
     iterations_one_by_one();
-    result_.slopes = slopes_before_readers(graph_, step_, sizes_, flow_);
-    result_.late = late_sources(graph_, step_, sizes_, flow_, result_.slopes);
+    result_.masks = masks_before_readers(graph_, step_, sizes_, flow_);
+    result_.late = late_sources(graph_, step_, sizes_, flow_, result_.masks);
     find_what_goes_on();
     result_.order = simulate();
     if (result_.order.size() != step_.order.size()) {
@@ -123,7 +123,7 @@ class orderer {
     }
   }
 
-  // A step may go on behind an update, with the value from before it.
+  // A step may go on after an update, with the value from before it.
   bool leads_to(int update, int other) const {
     std::vector<int> queue = {update};
     std::set<int> seen = {update};
@@ -131,7 +131,7 @@ class orderer {
       const int i = queue.back();
       queue.pop_back();
       if (i == other) return true;
-      for (const int next : graph_.behind(i))
+      for (const int next : graph_.after(i))
         if (seen.insert(next).second) queue.push_back(next);
     }
     return false;
@@ -193,7 +193,7 @@ class orderer {
     return inputs.empty() ? source{} : root_of(graph_, inputs[0]);
   }
 
-  // Nodes behind which more of the backward pass comes; behind the others come only updates and results.
+  // Nodes after which more of the backward pass comes; after the others come only updates and results.
   void find_what_goes_on() {
     goes_on_.assign(at(graph_.size()), false);
     std::vector<int> queue;
@@ -220,7 +220,7 @@ class orderer {
   std::vector<int> simulate() const {
     std::vector<int> waiting(at(graph_.size()), 0);
     std::vector<std::vector<int>> then(at(graph_.size()));
-    for (const auto* pairs : {&result_.pairs, &result_.slopes}) {
+    for (const auto* pairs : {&result_.pairs, &result_.masks}) {
       for (const auto& [first, second] : *pairs) {
         then[at(first)].push_back(second);
         ++waiting[at(second)];
@@ -248,7 +248,7 @@ class orderer {
       const int i = queue.front();
       queue.pop_front();
       order.push_back(i);
-      for (const int next : graph_.behind(i))
+      for (const int next : graph_.after(i))
         if (--waiting[at(next)] == 0) enqueue(next);
       for (const int next : then[at(i)])
         if (--waiting[at(next)] == 0) enqueue(next);
@@ -298,18 +298,18 @@ class orderer {
 
 }  // namespace
 
-ordering order_backward_pass(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+ordering order_backward_pass(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                              const control_flow& flow) {
-  return orderer(graph, of, sizes, flow).run();
+  return orderer(graph, analysis, sizes, flow).run();
 }
 
-ordering without_weights_first(const graph_view& graph, const step& of, ordering ordered,
+ordering without_weights_first(const graph_view& graph, const step& analysis, ordering ordered,
                                const std::function<bool(int)>& takes_much) {
   std::vector<std::pair<int, int>>& pairs = ordered.pairs;
   const auto goes = [&](const std::pair<int, int>& pair) {
     const std::string& op = graph.op(pair.second);
     const bool joined = op == "Conv2DBackpropInput" && tensorflow::IsMKLEnabled();
-    return carried_on(graph, of, pair.second) >= 0 && !joined && takes_much(pair.first);
+    return carried_on(graph, analysis, pair.second) >= 0 && !joined && takes_much(pair.first);
   };
   pairs.erase(std::remove_if(pairs.begin(), pairs.end(), goes), pairs.end());
   return ordered;

@@ -17,8 +17,8 @@ namespace stash_tf {
 struct ordering {
   /// (first, then): control edges to add. All go forward in `order`, so they make no cycle.
   std::vector<std::pair<int, int>> pairs;
-  /// Likewise, of slopes_before_readers(); all in the forward pass.
-  std::vector<std::pair<int, int>> slopes;
+  /// Likewise, of masks_before_readers(); all in the forward pass.
+  std::vector<std::pair<int, int>> masks;
   /// Of the forward pass, too.
   std::vector<late_source> late;
   /// All nodes: the forward pass, then the backward pass.
@@ -39,13 +39,13 @@ struct ordering {
 ///
 /// There is never a path from a bias gradient to the weight gradient of the same layer: oneDNN makes one op
 /// of the two later.
-ordering order_backward_pass(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+ordering order_backward_pass(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                              const control_flow& flow);
 
 /// The same, but those gradients of filters that take much besides their tensors need not run before the
 /// gradient of the input: they may take more than what they let die. Where oneDNN joins gradients of filters
 /// and biases they stay.
-ordering without_weights_first(const graph_view& graph, const step& of, ordering ordered,
+ordering without_weights_first(const graph_view& graph, const step& analysis, ordering ordered,
                                const std::function<bool(int)>& takes_much);
 
 }  // namespace stash_tf

@@ -79,15 +79,15 @@ bool is_cheap(const std::string& op) {
 
 class chooser {
  public:
-  chooser(const graph_view& graph, const step& of, const control_flow& flow, std::int64_t min_bytes,
+  chooser(const graph_view& graph, const step& analysis, const control_flow& flow, std::int64_t min_bytes,
           const tensor_sizes& sizes)
       : graph_(graph),
-        step_(of),
+        step_(analysis),
         flow_(flow),
         min_bytes_(min_bytes),
         sizes_(sizes),
-        rank_(graph.positions(of.order)) {
-    for (const pooling& p : of.poolings)
+        rank_(graph.positions(analysis.order)) {
+    for (const pooling& p : analysis.poolings)
       by_index_.insert({p.backward, p.relu_backward});
   }
 
@@ -151,8 +151,9 @@ class chooser {
     if (s.is_control() || s.port != 0) return false;
     const std::string& op = graph_.op(s.node);
     const bool view = is_alias(op);
-    if ((!view && (!is_cheap(op) || ++*ops > most_ops)) || is_given(op) || step_.backward[at(s.node)] ||
-        flow_.frame(s.node) != 0 || !flow_.may_wait(s.node, gate) || sizes_.find(s) == nullptr)
+    if ((!view && (!is_cheap(op) || ++*ops > most_ops)) || is_held_elsewhere(op) ||
+        step_.backward[at(s.node)] || flow_.frame(s.node) != 0 || !flow_.may_wait(s.node, gate) ||
+        sizes_.find(s) == nullptr)
       return false;
     const std::vector<source>& inputs = graph_.inputs(s.node);
     return std::all_of(inputs.begin(), inputs.end(), [&](const source& in) {
@@ -235,19 +236,19 @@ class copier {
 
 }  // namespace
 
-recomputed recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                      const control_flow& flow, std::int64_t min_bytes, tensor_sizes* sizes,
                      tensorflow::GraphDef* result) {
-  recomputed done;
-  chooser chosen(graph, of, flow, min_bytes, *sizes);
+  copied_ops done;
+  chooser chosen(graph, analysis, flow, min_bytes, *sizes);
   const std::vector<int> blocks = chosen.choose();
   if (blocks.empty()) return done;
   *result = original;
   copier copy(graph, chosen, sizes, result);
   for (const int k : blocks) {
-    copy.redirect(of.blocks[at(k)]);
+    copy.redirect(analysis.blocks[at(k)]);
     ++done.maps;
-    done.bytes += of.blocks[at(k)].size.bytes();
+    done.bytes += analysis.blocks[at(k)].size.bytes();
   }
   done.ops = copy.ops();
   return done;

@@ -7,18 +7,12 @@
 #include <cstdint>
 
 #include "optimizer/analyse/step.hpp"
+#include "optimizer/driver/log.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
 
 namespace stash_tf {
-
-/// What recompute() changed.
-struct recomputed {
-  int maps = 0;            ///< that the backward pass no longer reads
-  int ops = 0;             ///< that were copied
-  std::int64_t bytes = 0;  ///< of these maps
-};
 
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
 /// element-wise, deterministic ops without state, at most eight for a map, whose large inputs are other maps
@@ -31,7 +25,7 @@ struct recomputed {
 ///
 /// Nodes of the graph keep their names and numbers; copies follow after them, and their sizes are added to
 /// `sizes`. `result` is written if there are any.
-recomputed recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+copied_ops recompute(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                      const control_flow& flow, std::int64_t min_bytes, tensor_sizes* sizes,
                      tensorflow::GraphDef* result);
 

@@ -24,36 +24,36 @@ using tensorflow::NodeDef;
 
 class rewriter {
  public:
-  // `start` holds a copy of the original, or that with what a rewriter has added behind it.
-  rewriter(rewritten start, const graph_view& graph, const step& of, const control_flow& flow)
-      : graph_(graph), step_(of), flow_(flow), result_(std::move(start)) {
+  // `start` holds a copy of the original, or that with what a rewriter has added after it.
+  rewriter(rewritten start, const graph_view& graph, const step& analysis, const control_flow& flow)
+      : graph_(graph), step_(analysis), flow_(flow), result_(std::move(start)) {
     for (const NodeDef& n : result_.graph.node())
       names_.insert(n.name());
-    position_ = graph.positions(of.order);
+    position_ = graph.positions(analysis.order);
   }
 
   void apply(const choices& chosen, const ordering& ordered, const std::vector<int>& op_nodes) {
     moves_ = std::make_unique<host_moves>(graph_, flow_, ordered, op_nodes);
-    for (const auto& [first, second] : ordered.slopes)
-      slopes_[first].push_back(second);
+    for (const auto& [first, second] : ordered.masks)
+      masks_[first].push_back(second);
     // Pooling first: it changes who reads the maps.
     for (std::size_t k = 0; k < step_.poolings.size(); ++k)
       if (chosen.poolings[k] != pooling_choice::from_maps)
-        apply_pooling(step_.poolings[k], chosen.poolings[k], chosen.cells_on_host[k]);
+        apply_pooling(step_.poolings[k], chosen.poolings[k], chosen.taps_on_host[k]);
     for (std::size_t k = 0; k < step_.blocks.size(); ++k) {
       const block_choice& choice = chosen.blocks[k];
       apply_bits(step_.blocks[k], choice);
       if (!choice.encoding.empty()) {
         apply_block(step_.blocks[k], choice);
-      } else if (choice.on_host.wanted) {
+      } else if (choice.on_host.moves) {
         move_raw(step_.blocks[k], choice);
       }
     }
-    for (const auto* pairs : {&ordered.pairs, &ordered.slopes})
+    for (const auto* pairs : {&ordered.pairs, &ordered.masks})
       for (const auto& [first, second] : *pairs)
         wait_for(second, graph_.name(first));
     for (const late_source& late : ordered.late)
-      wait_for(late.node, turn_behind(late.met, late.type));
+      wait_for(late.node, turn_after(late.met, late.type));
     for (const auto& [first, variable] : first_terms(graph_, step_.order, flow_))
       wait_for(variable, graph_.name(first));
   }
@@ -61,8 +61,8 @@ class rewriter {
   void refuse(const std::string& message) {
     // It has no inputs and stands outside of loops and branches, so that it runs first and always; all else
     // waits for it. What has begun when a step ends is not always taken back: a TemporaryVariable, which
-    // TensorFlow's memory optimizer makes for sums, stays behind and is in the way of every later step.
-    NodeDef* n = add_node("stash/refused", "StashRefuse", step_.place);
+    // TensorFlow's memory optimizer makes for sums, is left over and is in the way of every later step.
+    NodeDef* n = add_node("stash/refused", "StashRefuse", step_.device_node);
     (*n->mutable_attr())["message"].set_s(message);
     const std::string name = n->name();
     for (int i = 0; i < graph_.size(); ++i) {
@@ -81,7 +81,7 @@ class rewriter {
           count_samples_of(b.tensor, b.size, sizes.batch(), b.readers.front().node))
         return true;
     for (const int i : step_.order) {
-      if (!is_given(graph_.op(i)) || flow_.frame(i) != 0) continue;
+      if (!is_held_elsewhere(graph_.op(i)) || flow_.frame(i) != 0) continue;
       for (const reader& r : graph_.readers(i)) {
         const tensor_size* size = r.port < 0 ? nullptr : sizes.find({i, r.port});
         if (size != nullptr && may_wait_for_input(r.node, i) &&
@@ -96,12 +96,12 @@ class rewriter {
 
  private:
   // Nobody reads the op's output: it runs because a reader of its tensor waits for it.
-  bool count_samples_of(const source& of, const tensor_size& size, std::int64_t batch, int reader) {
+  bool count_samples_of(const source& counted, const tensor_size& size, std::int64_t batch, int reader) {
     const std::int64_t per_sample = size.sample_elements(batch);
     if (per_sample < 1 || !(tensorflow::DataTypeIsFloating(size.type) || size.type == tensorflow::DT_BOOL))
       return false;
-    const std::string tensor = graph_.tensor_name(of);
-    NodeDef* n = add_node(graph_.name(of.node) + "/stash_batch", "StashBatch", reader);
+    const std::string tensor = graph_.tensor_name(counted);
+    NodeDef* n = add_node(graph_.name(counted.node) + "/stash_batch", "StashBatch", reader);
     n->add_input(tensor);
     (*n->mutable_attr())["T"].set_type(size.type);
     (*n->mutable_attr())["per_sample"].set_i(per_sample);
@@ -121,10 +121,10 @@ class rewriter {
 
   NodeDef* node(int i) { return result_.graph.mutable_node(i); }
 
-  NodeDef* add_node(const std::string& wanted_name, const char* op, int like) {
-    std::string name = wanted_name;
+  NodeDef* add_node(const std::string& base_name, const char* op, int like) {
+    std::string name = base_name;
     for (int k = 1; !names_.insert(name).second; ++k)
-      name = absl::StrCat(wanted_name, "_", k);
+      name = absl::StrCat(base_name, "_", k);
     NodeDef* n = result_.graph.add_node();
     n->set_name(name);
     n->set_op(op);
@@ -139,7 +139,7 @@ class rewriter {
 
   // The name of a node that runs when a tensor is there. A control edge from the tensor's own op would keep
   // oneDNN from making one op of it and those before it.
-  const std::string& turn_behind(const source& tensor, tensorflow::DataType type) {
+  const std::string& turn_after(const source& tensor, tensorflow::DataType type) {
     std::string& name = turns_[tensor];
     if (!name.empty()) return name;
     NodeDef* n = add_node(absl::StrCat(graph_.name(tensor.node), "/stash_turn"), "Identity", tensor.node);
@@ -182,8 +182,8 @@ class rewriter {
   // host, or `kept` itself where nobody can say when that should be.
   std::string moved(const std::string& kept, int from, const std::vector<int>& readers, const host_stay& stay,
                     tensorflow::DataType type, const std::string& tensor) {
-    const host_move move = moves_->place(from, readers, stay);
-    if (move.in_behind < 0) return kept;
+    const host_move move = moves_->schedule(from, readers, stay);
+    if (move.in_after < 0) return kept;
     const auto add = [&](const char* op, const char* suffix, const std::string& input) {
       NodeDef* n = add_node(graph_.name(from) + suffix, op, from);
       n->add_input(input);
@@ -193,7 +193,7 @@ class rewriter {
     };
     const std::string out = add("StashSwapOut", "/stash_swap_out", kept)->name();
     NodeDef* in = add("StashSwapIn", "/stash_swap_in", out);
-    in->add_input("^" + graph_.name(move.in_behind));
+    in->add_input("^" + graph_.name(move.in_after));
     std::string back = in->name();
     if (move.out_by >= 0) wait_for(move.out_by, out);
     result_.moved.insert(tensor);
@@ -231,16 +231,16 @@ class rewriter {
     if (f->op() != "StashMaxPool") {
       change_op(f, "StashMaxPool", {f->input(0)}, pooling_attrs());
       (*f->mutable_attr())["joint_relu"].set_b(joint);
-      (*f->mutable_attr())["tensor"].set_s(forward + ":cells");
+      (*f->mutable_attr())["tensor"].set_s(forward + ":taps");
       (*f->mutable_attr())["_grappler_do_not_remove"].set_b(true);
     }
-    std::string cells = forward + ":1";
-    if (stay.wanted)
-      cells = moved(cells, p.forward, {p.backward}, stay, tensorflow::DT_UINT8, forward + ":cells");
+    std::string taps = forward + ":1";
+    if (stay.moves)
+      taps = moved(taps, p.forward, {p.backward}, stay, tensorflow::DT_UINT8, forward + ":taps");
     NodeDef* b = node(p.backward);
-    change_op(b, "StashMaxPoolGrad", {b->input(2), cells, forward + ":2"}, pooling_attrs());
+    change_op(b, "StashMaxPoolGrad", {b->input(2), taps, forward + ":2"}, pooling_attrs());
     (*b->mutable_attr())["joint_relu"].set_b(joint);
-    (*b->mutable_attr())["tensor"].set_s(forward + ":cells");
+    (*b->mutable_attr())["tensor"].set_s(forward + ":taps");
     served_.insert({p.backward, 0});
     served_.insert({p.backward, 1});
     if (joint) {
@@ -252,7 +252,7 @@ class rewriter {
     ++result_.stashes;
   }
 
-  // The bits that some readers take, beside what the others read.
+  // The bits that some readers take, in addition to what the others read.
   void apply_bits(const stashed_block& b, const block_choice& choice) {
     std::vector<const stash_reader*> takers;
     std::vector<int> nodes;
@@ -271,7 +271,7 @@ class rewriter {
     bits.encoding = b.bits;
     describe(encoder, b, bits, tensor);
     std::string back = stored;
-    if (choice.bits_on_host.wanted)
+    if (choice.bits_on_host.moves)
       back = moved(stored, b.tensor.node, nodes, choice.bits_on_host, tensorflow::DT_UINT8, tensor);
     for (const stash_reader* r : takers) {
       take_bits(*r, b.bits, back, tensor);
@@ -298,7 +298,7 @@ class rewriter {
     encoder->add_input(tensor);
     describe(encoder, b, choice, tensor);
     std::string back = stored;
-    if (choice.on_host.wanted) {
+    if (choice.on_host.moves) {
       std::vector<int> nodes;
       for (const stash_reader* r : readers)
         nodes.push_back(r->node);
@@ -356,8 +356,8 @@ class rewriter {
     const std::set<int> before = between(b.root.node, b.tensor.node);
     for (const int i : forward_readers(graph_, step_, b.root.node))
       if (before.count(i) == 0 && flow_.may_wait(i, b.tensor.node)) wait_for(i, stored);
-    // What waits for a slope waits for the form in which it is kept.
-    if (const auto waiting = slopes_.find(b.root.node); waiting != slopes_.end())
+    // What waits for an activation's mask waits for the form in which it is kept.
+    if (const auto waiting = masks_.find(b.root.node); waiting != masks_.end())
       for (const int second : waiting->second)
         wait_for(second, stored);
   }
@@ -381,8 +381,8 @@ class rewriter {
   const control_flow& flow_;
   std::unique_ptr<host_moves> moves_;
   rewritten result_;
-  std::map<int, std::vector<int>> slopes_;  // who waits for one
-  std::vector<int> position_;               // in the topological order
+  std::map<int, std::vector<int>> masks_;  // who waits for one
+  std::vector<int> position_;              // in the topological order
   std::set<std::string> names_;
   std::set<std::pair<int, int>> served_;
   std::map<source, std::string> turns_;
@@ -398,23 +398,24 @@ void add_control_edge(NodeDef* waiting, const std::string& first) {
     waiting->add_input(edge);
 }
 
-rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& of, const choices& chosen,
-                  const control_flow& flow, const ordering& ordered, const std::vector<int>& op_nodes) {
-  rewriter r({original, 0, {}}, graph, of, flow);
+rewritten rewrite(const GraphDef& original, const graph_view& graph, const step& analysis,
+                  const choices& chosen, const control_flow& flow, const ordering& ordered,
+                  const std::vector<int>& op_nodes) {
+  rewriter r({original, 0, {}}, graph, analysis, flow);
   r.apply(chosen, ordered, op_nodes);
   return r.take();
 }
 
-rewritten refuse(const GraphDef& original, const graph_view& graph, const step& of, const control_flow& flow,
-                 const std::string& message) {
-  rewriter r({original, 0, {}}, graph, of, flow);
+rewritten refuse(const GraphDef& original, const graph_view& graph, const step& analysis,
+                 const control_flow& flow, const std::string& message) {
+  rewriter r({original, 0, {}}, graph, analysis, flow);
   r.refuse(message);
   return r.take();
 }
 
-bool count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+bool count_samples(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                    const control_flow& flow, rewritten* result) {
-  rewriter r(std::move(*result), graph, of, flow);
+  rewriter r(std::move(*result), graph, analysis, flow);
   const bool found = r.count_samples(sizes);
   *result = r.take();
   return found;

@@ -16,36 +16,36 @@ namespace stash_tf {
 /// Attribute of every node that was added or changed.
 inline constexpr char mark[] = "_stash";
 
-/// What a tensor's bits, kept beside its values, are called behind its name.
+/// Follows the tensor's name in that of its bits, which are kept in addition to its values.
 inline constexpr char bits_suffix[] = ":bits";
 
-/// A control edge, unless it is there; they stand behind all data inputs.
+/// A control edge, unless it is there; they stand after all data inputs.
 void add_control_edge(tensorflow::NodeDef* waiting, const std::string& first);
 
 struct rewritten {
   tensorflow::GraphDef graph;
-  int stashes = 0;              ///< tensors and poolings that are kept in another form or place
+  int stashes = 0;              ///< tensors and poolings that are kept in another form or memory
   std::set<std::string> moved;  ///< names of what goes to the host and comes back, as in the counters
 };
 
 /// A copy of the graph with encoders, decoders, backward ops that take encoded bytes, and moves to the host
 /// and back. `op_nodes`: planner_graph::node_of_op. Control edges make memory fall:
-///   gate   a decoder waits for the gradient that its reader gets from above, or it would run right behind
+///   gate   a decoder waits for the gradient that its reader gets from above, or it would run right after
 ///   the encoder; hurry  forward readers of a tensor wait for its encoder, or that would run late and hold
 ///   the dense tensor; line   what uses a gradient up runs before what carries it on (ordering::pairs);
 ///   out    the op by which a copy to the host has ended waits for it, or the forward pass would go on while
 ///   all copies are under way; in     a copy back waits for the op at whose end it is to begin.
-rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+rewritten rewrite(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                   const choices& chosen, const control_flow& flow, const ordering& ordered,
                   const std::vector<int>& op_nodes);
 
 /// Adds to `result`, which is what rewrite() gave or only a copy of the original, an op that counts the
 /// samples of an execution. False, and nothing is added, if no tensor of the step tells them.
-bool count_samples(const graph_view& graph, const step& of, const tensor_sizes& sizes,
+bool count_samples(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
                    const control_flow& flow, rewritten* result);
 
 /// The graph as it is, but for an op that fails with this message before any variable is written.
-rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
+rewritten refuse(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
                  const control_flow& flow, const std::string& message);
 
 }  // namespace stash_tf

@@ -11,7 +11,7 @@
 namespace stash_tf {
 
 /// By node: constants, and what is computed of constants alone, by stateless ops with results of up to 10
-/// MiB. TensorFlow folds these on the CPU, behind all optimizers (common_runtime/constant_folding.cc), so
+/// MiB. TensorFlow folds these on the CPU, after all optimizers (common_runtime/constant_folding.cc), so
 /// they take nothing while a step runs. `order` is topological (graph_view).
 std::vector<bool> folded_nodes(const graph_view& graph, const std::vector<int>& order,
                                const output_sizes& outputs, bool on_device);

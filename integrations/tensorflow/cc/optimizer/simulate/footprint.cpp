@@ -16,12 +16,12 @@
 #include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/needs.hpp"
 #include "optimizer/graph/views.hpp"
-#include "optimizer/plan/scratch.hpp"
 #include "optimizer/plan/work.hpp"
+#include "optimizer/plan/workspace.hpp"
+#include "optimizer/simulate/executor_iterations.hpp"
 #include "optimizer/simulate/folding.hpp"
-#include "optimizer/simulate/lists.hpp"
 #include "optimizer/simulate/output_sizes.hpp"
-#include "optimizer/simulate/runs.hpp"
+#include "optimizer/simulate/tensor_lists.hpp"
 #include "optimizer/simulate/variable_reads.hpp"
 
 namespace stash_tf {
@@ -47,24 +47,24 @@ bool may_take_input(const std::string& op) {
 
 class simulation {
  public:
-  simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
-             const choices& chosen, run_order order, std::vector<simulated_op>* ran)
+  simulation(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
+             const step& analysis, const choices& chosen, run_order order, std::vector<simulated_op>* ran)
       : graph_(graph),
         original_(original),
         sizes_(sizes),
-        step_(of),
-        outputs_(graph, original, sizes, of, chosen),
+        step_(analysis),
+        outputs_(graph, original, sizes, analysis, chosen),
         order_(order),
         ran_(ran),
         views_(views_of(graph, sizes)),
         sorted_(graph.topological_order()),
         position_(graph.positions(sorted_)),
-        folded_(folded_nodes(graph, sorted_, outputs_, of.on_device)),
+        folded_(folded_nodes(graph, sorted_, outputs_, analysis.on_device)),
         loops_(graph, sorted_),
         plan_(graph, loops_),
-        runs_(graph, loops_, plan_.simulated()),
+        iterations_(graph, loops_, plan_.simulated()),
         variables_(graph, &buffers_),
-        lists_(graph, sizes, loops_, plan_, &runs_, &buffers_) {}
+        lists_(graph, sizes, loops_, plan_, &iterations_, &buffers_) {}
 
   footprint run() {
     find_encoders();
@@ -72,7 +72,7 @@ class simulation {
       cheap_.push_back(folded_[at(i)] || is_cheap(graph_.op(i)) || is_found_cheap(i));
     // TensorFlow has a node in front of all that begin: the cheap ones are done before anything that they
     // make ready.
-    for (const task& t : runs_.first())
+    for (const task& t : iterations_.first())
       (cheap_[at(t.node)] ? at_once_ : queue_).push_back(t);
     while (!at_once_.empty() || !queue_.empty() || !copies_.empty()) {
       std::deque<task>& from = !at_once_.empty() ? at_once_ : !queue_.empty() ? queue_ : copies_;
@@ -90,7 +90,7 @@ class simulation {
     for (const int encoder : kept_for_bits_)
       peak_.kept_for_bits.push_back(graph_.node(encoder).attr().at("tensor").s());
     peak_.unknown_lists =
-        plan_.is_unknown() || (loops_.size() > 1 && (lists_.is_unknown() || !runs_.is_complete()));
+        plan_.is_unknown() || (loops_.size() > 1 && (lists_.is_unknown() || !iterations_.is_complete()));
     return peak_;
   }
 
@@ -114,23 +114,23 @@ class simulation {
 
   void begin(task t) {
     const int i = t.node;
-    const std::int64_t scratch = scratch_of(i);
+    const std::int64_t workspace = workspace_of(i);
     const std::int64_t before = buffers_.live_bytes();
     simulated_op now{i, 0, largest_input(t)};
     if (!lists_.run(t)) now.takes = make_outputs(t);
-    now.takes += scratch + buffers_.live_bytes() - before;
+    now.takes += workspace + buffers_.live_bytes() - before;
     now.holds = std::max(now.holds, now.takes);
-    if (ran_ != nullptr && runs_.is_first(t.run)) ran_->push_back(now);
-    if (buffers_.live_bytes() + scratch > peak_.peak_bytes) {
-      peak_.peak_bytes = buffers_.live_bytes() + scratch;
+    if (ran_ != nullptr && iterations_.is_first(t.run)) ran_->push_back(now);
+    if (buffers_.live_bytes() + workspace > peak_.peak_bytes) {
+      peak_.peak_bytes = buffers_.live_bytes() + workspace;
       kept_for_bits_ = kept_for_bits();
     }
     peak_.host_bytes = std::max(peak_.host_bytes, buffers_.host_bytes());
   }
 
-  std::int64_t scratch_of(int i) const {
+  std::int64_t workspace_of(int i) const {
     const bool known = !step_.on_device && i < original_.size() && graph_.op(i) == original_.op(i);
-    return known ? scratch_bytes(original_, i, sizes_, step_.threads) : 0;
+    return known ? workspace_bytes(original_, i, sizes_, step_.threads) : 0;
   }
 
   // The executor measures what kernels take, and lets those that turn out to take little follow at once as
@@ -139,7 +139,7 @@ class simulation {
     constexpr std::int64_t often = 16;
     constexpr double little_work = 128 * 1024;     // multiplications and additions
     constexpr std::int64_t few_bytes = 96 * 1024;  // read and written
-    if (i >= original_.size() || loops_[loops_.of(i)].trips < often) return false;
+    if (i >= original_.size() || loops_[loops_.loop_of(i)].trips < often) return false;
     if (flops_of(original_, i, sizes_) > little_work) return false;
     std::int64_t bytes = bytes_of({i, 0});
     for (const source& s : graph_.inputs(i))
@@ -153,17 +153,17 @@ class simulation {
     const std::string& op = graph_.op(i);
     std::int64_t more = 0;
     variables_.update(i);
-    const int readers = op == "ReadVariableOp" ? runs_.readers(t, 0) : 0;
-    if (readers > 0) runs_.set_value(t, 0, variables_.read(i, readers, bytes_of({i, 0})));
-    if (is_given(op) || folded_[at(i)]) return 0;
+    const int readers = op == "ReadVariableOp" ? iterations_.readers(t, 0) : 0;
+    if (readers > 0) iterations_.set_value(t, 0, variables_.read(i, readers, bytes_of({i, 0})));
+    if (is_held_elsewhere(op) || folded_[at(i)]) return 0;
     for (const int port : graph_.ports_read(i)) {
-      const int count = runs_.readers(t, port);
+      const int count = iterations_.readers(t, port);
       if (count == 0) continue;
       const int from = handed_on_from(i, port);
       if (from >= 0) {
         const int b = handed_on(t, from);
         buffers_.hold(b, count);
-        runs_.set_value(t, port, b);
+        iterations_.set_value(t, port, b);
         continue;
       }
       const std::int64_t bytes = bytes_of({i, port});
@@ -174,7 +174,7 @@ class simulation {
         if (shared(i)) more += bytes;
         buffers_.hold(taken, count);
       }
-      runs_.set_value(t, port, taken >= 0 ? taken : buffers_.add(bytes, count, op == "StashSwapOut"));
+      iterations_.set_value(t, port, taken >= 0 ? taken : buffers_.add(bytes, count, op == "StashSwapOut"));
     }
     return more;
   }
@@ -185,24 +185,24 @@ class simulation {
   // That input's buffer, or that of the one which the iteration begins with.
   int handed_on(task t, int from) const {
     const std::vector<source>& inputs = graph_.inputs(t.node);
-    if (!is_merge(graph_.op(t.node))) return runs_.value(t, inputs[at(from)]);
+    if (!is_merge(graph_.op(t.node))) return iterations_.value(t, inputs[at(from)]);
     for (const source& s : inputs)
-      if (const int b = runs_.value(t, s); b >= 0) return b;
+      if (const int b = iterations_.value(t, s); b >= 0) return b;
     return buffers::none;
   }
 
   void end(task t) {
     const int i = t.node;
-    const bool first = runs_.is_first(t.run);
+    const bool first = iterations_.is_first(t.run);
     if (const auto decoder = decodes_.find(i); first && decoder != decodes_.end())
       if (--decoding_[decoder->second] == 0) decoded_.insert(number_[decoder->second]);
     if (first && decoding_.count(i) != 0) encoder_run_[i] = t.run;
-    // Results stay until the caller has them, behind the end.
+    // Results stay until the caller has them, after the end.
     if (!is_result(graph_.op(i)))
       for (const source& s : graph_.inputs(i))
-        if (!runs_.holds(s)) buffers_.release(runs_.value(t, s));
+        if (!iterations_.holds(s)) buffers_.release(iterations_.value(t, s));
     release(t);
-    for (const int b : runs_.left())
+    for (const int b : iterations_.left())
       buffers_.release(b);
   }
 
@@ -213,7 +213,7 @@ class simulation {
     for (auto it = decoded_.begin(); it != decoded_.end();) {
       const int encoder = encoders_[at(*it)];
       const auto run = encoder_run_.find(encoder);
-      const int b = run == encoder_run_.end() ? buffers::none : runs_.output({encoder, run->second}, 0);
+      const int b = run == encoder_run_.end() ? buffers::none : iterations_.output({encoder, run->second}, 0);
       if (b < 0 || buffers_.holders(b) == 0) {
         it = decoded_.erase(it);
         continue;
@@ -243,7 +243,7 @@ class simulation {
   std::int64_t largest_input(task t) const {
     std::int64_t largest = 0;
     for (const source& s : graph_.inputs(t.node))
-      largest = std::max(largest, buffers_.bytes(runs_.value(t, s)));
+      largest = std::max(largest, buffers_.bytes(iterations_.value(t, s)));
     return largest;
   }
 
@@ -261,7 +261,7 @@ class simulation {
     return i < original_.size() ? step_.backward[at(i)] : graph_.op(i) == "StashDecode";
   }
 
-  // By how many bytes memory would grow, or fall, if the node ran now, and behind it the one that alone reads
+  // By how many bytes memory would grow, or fall, if the node ran now, and after it the one that alone reads
   // its result and has waited for that only: a gradient that is added to a sum at once costs nothing.
   std::int64_t growth(task t) const {
     std::int64_t sum = own_growth(t);
@@ -278,7 +278,8 @@ class simulation {
     const std::vector<reader>& readers = graph_.readers(t.node);
     if (readers.size() != 1 || readers[0].port < 0) return -1;
     const int next = readers[0].node;
-    return loops_.of(next) == loops_.of(t.node) && runs_.waits_for_one({next, t.run}) ? next : -1;
+    return loops_.loop_of(next) == loops_.loop_of(t.node) && iterations_.waits_for_one({next, t.run}) ? next
+                                                                                                      : -1;
   }
 
   std::int64_t own_growth(task t) const {
@@ -290,7 +291,7 @@ class simulation {
     }
     std::map<int, int> held;  // how often, by buffer
     for (const source& s : graph_.inputs(t.node))
-      if (const int b = runs_.value(t, s); b >= 0) ++held[b];
+      if (const int b = iterations_.value(t, s); b >= 0) ++held[b];
     for (const auto& [number, times] : held)
       if (buffers_.holders(number) == times) sum -= buffers_.bytes(number);
     return sum;
@@ -298,7 +299,7 @@ class simulation {
 
   // What there is while the node runs, in all.
   std::int64_t needed(task t) const {
-    std::int64_t sum = buffers_.live_bytes() + scratch_of(t.node);
+    std::int64_t sum = buffers_.live_bytes() + workspace_of(t.node);
     if (is_control_flow(graph_.op(t.node))) return sum;
     for (const int port : graph_.ports_read(t.node)) {
       if (handed_on_from(t.node, port) >= 0) continue;
@@ -316,7 +317,7 @@ class simulation {
   // The forward pass stays before the backward pass, and loops run as TensorFlow runs them.
   std::int64_t rank(task t) const {
     constexpr std::int64_t few = 8;
-    if (runs_.trips(t.run) > few) return lowest;
+    if (iterations_.trips(t.run) > few) return lowest;
     if (!is_backward(t.node)) return rank_in_forward_pass(t);
     if (order_.backward == backward_order::as_executor) return 0;
     if (order_.backward != backward_order::below_bound) return growth(t);
@@ -382,7 +383,7 @@ class simulation {
   int dying_input(task t, std::int64_t bytes) const {
     for (const source& s : graph_.inputs(t.node)) {
       if (s.is_control()) continue;
-      const int b = runs_.value(t, s);
+      const int b = iterations_.value(t, s);
       if (b >= 0 && buffers_.holders(b) == 1 && buffers_.bytes(b) == bytes) return b;
     }
     return buffers::none;
@@ -392,7 +393,7 @@ class simulation {
   // and so does that one if a cheap node goes before.
   void release(task t) {
     std::optional<task> last;
-    for (const task& next : runs_.end(t)) {
+    for (const task& next : iterations_.end(t)) {
       if (cheap_[at(next.node)]) {
         at_once_.push_back(next);
       } else {
@@ -430,7 +431,7 @@ class simulation {
   const std::vector<bool> folded_;
   const loops loops_;
   const loop_plan plan_;
-  runs runs_;
+  executor_iterations iterations_;
   buffers buffers_;
   variable_reads variables_;
   list_ops lists_;
@@ -440,9 +441,9 @@ class simulation {
 }  // namespace
 
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                              const step& of, const choices& chosen, run_order order,
+                              const step& analysis, const choices& chosen, run_order order,
                               std::vector<simulated_op>* ran) {
-  return simulation(graph, original, sizes, of, chosen, order, ran).run();
+  return simulation(graph, original, sizes, analysis, chosen, order, ran).run();
 }
 
 }  // namespace stash_tf

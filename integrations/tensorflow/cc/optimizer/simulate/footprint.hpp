@@ -35,7 +35,7 @@ enum class backward_order {
   /// What lets memory grow the least; of equal ones, what is read first. So terms of a sum come in the order
   /// of their additions: those of later ones would lie there until the earlier ones are done.
   least_growth,
-  least_growth_read_last,  ///< the same, but what is read last: what it is read with may take more room
+  least_growth_read_last,  ///< the same, but what is read last: what it is read with may take more memory
   below_bound,  ///< what keeps memory below a bound while it runs, or else takes the least; else as it is
 };
 
@@ -46,7 +46,8 @@ enum class forward_order {
                  ///< encoded
   least_growth_with_backward,  ///< the same, but what is ready of the backward pass need not wait
   /// As least_growth, but what the backward pass reads waits for what it does not: of a network that is
-  /// trained and one that tells it what to say, the second one goes first, and leaves little behind.
+  /// trained and one that tells it what to say, the second one goes first, since little stays in memory after
+  /// it.
   least_growth_kept_last,
   most_growth,  ///< the worst that threads, or the order in which TensorFlow finds who is ready, could make
                 ///< of it
@@ -61,7 +62,7 @@ struct run_order {
 /// A node in the order of the simulation.
 struct simulated_op {
   int node = -1;
-  /// Bytes of new memory, with scratch; also where only this order lets it write over an input.
+  /// Bytes of new memory, with workspace; also where only this order lets it write over an input.
   std::int64_t takes = 0;
   std::int64_t holds = 0;  ///< the largest of its inputs and outputs
 };
@@ -70,7 +71,7 @@ struct simulated_op {
 /// whose sizes these are, or what rewrite() made of it. `ran`, if not null, gets the nodes in their order,
 /// those of loops once, as they run in first iterations.
 footprint simulated_footprint(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                              const step& of, const choices& chosen, run_order order = {},
+                              const step& analysis, const choices& chosen, run_order order = {},
                               std::vector<simulated_op>* ran = nullptr);
 
 }  // namespace stash_tf

@@ -8,7 +8,7 @@ namespace stash_tf {
 
 namespace {
 
-// Encoders on CPUs guess how much room a sparse form takes, and a little more.
+// Encoders on CPUs guess how many bytes a sparse form takes, and a little more.
 std::int64_t guessed_in_vain(const block_choice& c) {
   const bool sparse = absl::StartsWith(c.encoding, "bitmap") || absl::StartsWith(c.encoding, "csr");
   return sparse ? c.stored_bytes / 32 : 0;
@@ -21,17 +21,17 @@ bool is_move(const std::string& op) {
 }
 
 output_sizes::output_sizes(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
-                           const step& of, const choices& chosen)
+                           const step& analysis, const choices& chosen)
     : graph_(graph), original_(original), sizes_(sizes) {
-  for (std::size_t k = 0; k < of.blocks.size() && k < chosen.blocks.size(); ++k) {
-    const std::string name = original.tensor_name(of.blocks[k].tensor);
-    dense_[name] = of.blocks[k].size.bytes();
+  for (std::size_t k = 0; k < analysis.blocks.size() && k < chosen.blocks.size(); ++k) {
+    const std::string name = original.tensor_name(analysis.blocks[k].tensor);
+    dense_[name] = analysis.blocks[k].size.bytes();
     stored_[name] = chosen.blocks[k].stored_bytes;
-    if (!of.on_device) stored_[name] += guessed_in_vain(chosen.blocks[k]);
+    if (!analysis.on_device) stored_[name] += guessed_in_vain(chosen.blocks[k]);
     stored_[name + bits_suffix] = chosen.blocks[k].bits_bytes;
   }
-  for (std::size_t k = 0; k < of.poolings.size() && k < chosen.pooling_bytes.size(); ++k)
-    stored_[original.name(of.poolings[k].forward) + ":cells"] = chosen.pooling_bytes[k];
+  for (std::size_t k = 0; k < analysis.poolings.size() && k < chosen.pooling_bytes.size(); ++k)
+    stored_[original.name(analysis.poolings[k].forward) + ":taps"] = chosen.pooling_bytes[k];
 }
 
 std::int64_t output_sizes::bytes(const source& tensor) const {

@@ -20,8 +20,8 @@ bool is_move(const std::string& op);
 class output_sizes {
  public:
   /// As for simulated_footprint().
-  output_sizes(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes, const step& of,
-               const choices& chosen);
+  output_sizes(const graph_view& graph, const graph_view& original, const tensor_sizes& sizes,
+               const step& analysis, const choices& chosen);
 
   /// 0 where it is not known.
   std::int64_t bytes(const source& tensor) const;

@@ -11,7 +11,7 @@ namespace stash_tf {
 
 int variable_reads::read(int node, int readers, std::int64_t bytes) {
   const source variable = root_of(graph_, graph_.inputs(node)[0]);
-  if (!is_given(graph_.op(variable.node))) return buffers::none;
+  if (!is_held_elsewhere(graph_.op(variable.node))) return buffers::none;
   const int b = buffers_->add(0, readers);
   read_of_[variable].emplace_back(b, bytes);
   return b;
@@ -24,9 +24,9 @@ void variable_reads::update(int node) {
     if (read == read_of_.end()) continue;
     // One buffer, however many have read it.
     const std::vector<value>& values = read->second;
-    const auto wanted = std::find_if(values.rbegin(), values.rend(),
-                                     [&](const value& v) { return buffers_->holders(v.first) > 0; });
-    if (wanted != values.rend()) buffers_->give_bytes(wanted->first, wanted->second);
+    const auto found = std::find_if(values.rbegin(), values.rend(),
+                                    [&](const value& v) { return buffers_->holders(v.first) > 0; });
+    if (found != values.rend()) buffers_->give_bytes(found->first, found->second);
     read_of_.erase(read);
   }
 }

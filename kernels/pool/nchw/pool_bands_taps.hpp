@@ -12,11 +12,11 @@
 
 namespace stash::kernels {
 
-/// A window's byte is its cell; this is added where no gradient goes there, or no such window exists.
+/// A window's byte is its tap; this is added where no gradient goes there, or no such window exists.
 inline constexpr std::uint32_t band_blocked = 16;
 
 /// The windows that cover a stretch of dx, as whole rows, and their bytes.
-struct band_cells {
+struct band_taps {
   band_windows windows;  ///< those in the map
   std::int64_t needed,
       behind;           ///< numbers of the first one and of that behind the last; also outside of the map
@@ -24,7 +24,7 @@ struct band_cells {
   std::uint32_t bytes;  ///< a multiple of 8
 
   template <unsigned Kernel, unsigned Stride>
-  STASH_DEVICE static band_cells of(const pool_job& job, const band_grid& grid, const band_stretch& stretch) {
+  STASH_DEVICE static band_taps of(const pool_job& job, const band_grid& grid, const band_stretch& stretch) {
     constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
     const auto width = static_cast<std::int32_t>(job.columns.out),
                height = static_cast<std::int32_t>(job.rows.out);
@@ -45,30 +45,29 @@ struct band_cells {
       end = last_plane + (covering < height ? covering : height);
     }
     const std::int64_t first_row = static_cast<std::int64_t>(stretch.plane) * height;
-    band_cells cells;
-    cells.needed = (first_row + begin) * width;
-    cells.behind = (first_row + end) * width;
+    band_taps taps;
+    taps.needed = (first_row + begin) * width;
+    taps.behind = (first_row + end) * width;
     // The one in front of them is read, too.
-    cells.first = (cells.needed - 1) >> 3 << 3;
+    taps.first = (taps.needed - 1) >> 3 << 3;
     // Some are read at once.
-    cells.bytes =
-        static_cast<std::uint32_t>(cells.behind + 4 - cells.first + 7) / group_elements * group_elements;
+    taps.bytes =
+        static_cast<std::uint32_t>(taps.behind + 4 - taps.first + 7) / group_elements * group_elements;
     const auto values = static_cast<std::int64_t>(grid.read_values);
-    band_windows& windows = cells.windows;
-    windows.first = cells.needed > 0 ? cells.needed : 0;
-    windows.count =
-        static_cast<std::uint32_t>((cells.behind < values ? cells.behind : values) - windows.first);
+    band_windows& windows = taps.windows;
+    windows.first = taps.needed > 0 ? taps.needed : 0;
+    windows.count = static_cast<std::uint32_t>((taps.behind < values ? taps.behind : values) - windows.first);
     windows.column = 0;
     windows.plane = stretch.plane;
     windows.row = static_cast<std::uint32_t>(begin > 0 ? begin : 0);
-    if (begin < 0 && cells.needed >= 0) {
+    if (begin < 0 && taps.needed >= 0) {
       --windows.plane;
       windows.row = static_cast<std::uint32_t>(height - 1);
     } else if (begin == height) {
       ++windows.plane;
       windows.row = 0;
     }
-    return cells;
+    return taps;
   }
   STASH_DEVICE std::uint32_t place_of(std::int64_t window) const {
     return static_cast<std::uint32_t>(window - first);
@@ -78,12 +77,12 @@ struct band_cells {
 /// Of eight windows from `first` on: the gradients of which do not pass, a bit each. All of them are in the
 /// map.
 template <class Bits>
-STASH_DEVICE std::uint32_t blocked_bits(const pool_job& job, const encoded_winners& source,
+STASH_DEVICE std::uint32_t blocked_bits(const pool_job& job, const encoded_argmaxes& source,
                                         std::uint64_t first, std::uint32_t count) {
   std::uint32_t bits = 0;
   switch (source.passing) {
     case pass_source::always:
-    case pass_source::code:  // no_gradient is no cell
+    case pass_source::code:  // no_gradient is no tap
       break;
     case pass_source::plane:
       bits = ~std::uint32_t{source.plane[first / group_elements]};
@@ -114,16 +113,16 @@ STASH_DEVICE std::uint32_t bytes_of_codes(std::uint32_t codes) {
   return (pairs | pairs << 6) & 0x03030303U;
 }
 
-/// Takes codes of `Width` bits apart; whether one is the number of no cell. All threads come.
+/// Takes codes of `Width` bits apart; whether one is the number of no tap. All threads come.
 template <class Bits, unsigned Width>
-STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& source, const band_cells& cells,
-                                  vector16* to) {
+STASH_DEVICE bool load_band_taps(const pool_job& job, const encoded_argmaxes& source, const band_taps& taps,
+                                 vector16* to) {
   constexpr auto eight = static_cast<std::int32_t>(group_elements);
   using code_word = std::conditional_t<Width == 4, std::uint32_t, std::uint16_t>;
-  const auto* const words = reinterpret_cast<const code_word*>(source.cells) + cells.first / eight;
-  const auto all = static_cast<std::int32_t>(cells.bytes);
-  const auto begin = static_cast<std::int32_t>(cells.place_of(cells.windows.first));
-  const std::int32_t end = begin + static_cast<std::int32_t>(cells.windows.count);
+  const auto* const words = reinterpret_cast<const code_word*>(source.taps) + taps.first / eight;
+  const auto all = static_cast<std::int32_t>(taps.bytes);
+  const auto begin = static_cast<std::int32_t>(taps.place_of(taps.windows.first));
+  const std::int32_t end = begin + static_cast<std::int32_t>(taps.windows.count);
   const bool looks = source.passing != pass_source::always && source.passing != pass_source::code;
   bool corrupt = false;
   STASH_NO_UNROLL
@@ -137,10 +136,10 @@ STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& so
       blocked = 0xffU << count | ((1U << skipped) - 1);
       if constexpr (Width == 4) {
         const std::uint32_t known = ~four_times(blocked & 0xff);
-        corrupt = any_beyond_cells(codes, source.passing, known) || corrupt;
+        corrupt = any_beyond_taps(codes, source.passing, known) || corrupt;
       }
       if (looks)
-        blocked |= blocked_bits<Bits>(job, source, static_cast<std::uint64_t>(cells.first + at), count);
+        blocked |= blocked_bits<Bits>(job, source, static_cast<std::uint64_t>(taps.first + at), count);
     }
     vector8 bytes;
     if constexpr (Width == 4) {
@@ -150,8 +149,8 @@ STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& so
       bytes = {{bytes_of_codes(codes), bytes_of_codes(codes >> 8)}};
     }
     if ((blocked & 0xff) != 0) {
-      // Where the cell means nothing, it is not looked at.
-      const std::uint32_t byte = source.cell_needs_pass ? band_blocked | 15 : band_blocked;
+      // Where the tap means nothing, it is not looked at.
+      const std::uint32_t byte = source.tap_needs_pass ? band_blocked | 15 : band_blocked;
       STASH_UNROLL
       for (unsigned i = 0; i < 2; ++i)
         bytes.word[i] |= bytes_of_bits(blocked >> 4 * i) * byte;
@@ -163,53 +162,52 @@ STASH_DEVICE bool load_band_cells(const pool_job& job, const encoded_winners& so
 
 /// Finds the bytes of windows, which are whole rows, in a band of x. All threads come.
 template <class Search>
-STASH_DEVICE void find_band_cells(const pool_job& job, const band_walk& walk, bool relu,
-                                  const band_cells& cells, const vector16* band, const shared_band& in_band,
-                                  std::uint8_t* to) {
-  const std::uint32_t skipped = cells.place_of(cells.windows.first);
+STASH_DEVICE void find_band_taps(const pool_job& job, const band_walk& walk, bool relu, const band_taps& taps,
+                                 const vector16* band, const shared_band& in_band, std::uint8_t* to) {
+  const std::uint32_t skipped = taps.place_of(taps.windows.first);
   STASH_NO_UNROLL
-  for (std::uint32_t i = thread_rank(); i < cells.bytes; i += band_threads) {
-    if (i < skipped || i >= skipped + cells.windows.count) to[i] = band_blocked;
+  for (std::uint32_t i = thread_rank(); i < taps.bytes; i += band_threads) {
+    if (i < skipped || i >= skipped + taps.windows.count) to[i] = band_blocked;
   }
   search_band<Search>(
-      job, walk, cells.windows, band, in_band,
+      job, walk, taps.windows, band, in_band,
       [&](std::uint32_t at, std::uint32_t columns, const Search&, typename Search::row_maxima& found) {
         if (relu) {
           STASH_UNROLL
           for (unsigned w = 0; w < band_words<typename Search::bits>; ++w)
-            found.cell[w] = select_bits(positive_masks<typename Search::bits>(found.value[w]), found.cell[w],
-                                        found.number(band_blocked));
+            found.tap[w] = select_bits(positive_masks<typename Search::bits>(found.value[w]), found.tap[w],
+                                       found.number(band_blocked));
         }
         STASH_UNROLL
         for (unsigned i = 0; i < band_columns; ++i) {
           if (i >= columns) continue;
           to[skipped + at + i] =
-              static_cast<std::uint8_t>(element_of_words<typename Search::bits>(found.cell, i));
+              static_cast<std::uint8_t>(element_of_words<typename Search::bits>(found.tap, i));
         }
       });
 }
 
-/// Whether a window has the number of a cell outside of x. Only the first and the last one of a row or of a
-/// column have such cells. All threads come.
+/// Whether a window has the number of a tap outside of x. Only the first and the last one of a row or of a
+/// column have such taps. All threads come.
 template <unsigned Kernel>
-STASH_DEVICE bool any_band_cell_outside(const pool_job& job, const band_cells& cells,
-                                        const std::uint8_t* bytes) {
+STASH_DEVICE bool any_band_tap_outside(const pool_job& job, const band_taps& taps,
+                                       const std::uint8_t* bytes) {
   const auto width = static_cast<std::uint32_t>(job.columns.out);
   const auto height = static_cast<std::uint32_t>(job.rows.out);
-  // Cells outside of x, a bit each, of the first windows in the low half, of the last ones in the high half.
-  const auto outer_cells = [](const window_axis& axis, std::uint32_t first_cells, unsigned distance) {
+  // Taps outside of x, a bit each, of the first windows in the low half, of the last ones in the high half.
+  const auto outer_taps = [](const window_axis& axis, std::uint32_t first_taps, unsigned distance) {
     const auto last = static_cast<std::int32_t>((axis.out - 1) * axis.stride - axis.pad);
-    std::uint32_t outer = axis.pad > 0 ? first_cells : 0;
+    std::uint32_t outer = axis.pad > 0 ? first_taps : 0;
     STASH_UNROLL
     for (unsigned k = 0; k < Kernel; ++k)
-      outer |= last + static_cast<std::int32_t>(k) >= axis.in ? first_cells << (16 + k * distance) : 0;
+      outer |= last + static_cast<std::int32_t>(k) >= axis.in ? first_taps << (16 + k * distance) : 0;
     return outer;
   };
-  const std::uint32_t of_columns = outer_cells(job.columns, Kernel == 3 ? 0x49 : 5, 1);
-  const std::uint32_t of_rows = outer_cells(job.rows, (1U << Kernel) - 1, Kernel);
+  const std::uint32_t of_columns = outer_taps(job.columns, Kernel == 3 ? 0x49 : 5, 1);
+  const std::uint32_t of_rows = outer_taps(job.rows, (1U << Kernel) - 1, Kernel);
   // Windows are numbers of their bytes.
-  const band_windows& windows = cells.windows;
-  const std::uint32_t begin = cells.place_of(windows.first);
+  const band_windows& windows = taps.windows;
+  const std::uint32_t begin = taps.place_of(windows.first);
   const std::uint32_t rows = small_quotient(windows.count, job.columns.by_out);
   std::uint32_t any = 0;
   const auto look = [&](std::uint32_t window, std::uint32_t outer) { any |= outer >> (bytes[window] & 15U); };

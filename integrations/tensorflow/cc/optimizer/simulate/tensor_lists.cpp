@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/simulate/lists.hpp"
+#include "optimizer/simulate/tensor_lists.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t most_tasks = 40'000;     // that a simulation is worth
 constexpr std::int64_t fewest_iterations = 96;  // several times as many as run at once
 constexpr std::int64_t longest_list = 1 << 16;
-// Of loops without lists, or of which nobody knows how often they run: what an iteration leaves behind lies
-// beside what the next one makes.
+// Of loops without lists, or of which nobody knows how often they run: what an iteration does not free lies
+// in memory together with what the next one makes.
 constexpr std::int64_t few_iterations = 2;
 
 // A few numbers, however many.
@@ -45,12 +45,12 @@ loop_plan::loop_plan(const graph_view& graph, const loops& all) : loops_(all) {
   bool whole_loops = false;
   bool lists = false;
   for (int i = 0; i < graph.size(); ++i) {
-    ++nodes[at(all.of(i))];
-    if (is_merge(graph.op(i)) && !is_loop_variable(graph, i)) has_branches[at(all.of(i))] = true;
+    ++nodes[at(all.loop_of(i))];
+    if (is_merge(graph.op(i)) && !is_loop_variable(graph, i)) has_branches[at(all.loop_of(i))] = true;
     const bool on_list = is_list_op(graph.op(i));
     lists = lists || on_list;
     whole_loops = whole_loops || is_whole_loop(graph.op(i));
-    for (int k = all.of(i); on_list && k > 0; k = all[k].parent)
+    for (int k = all.loop_of(i); on_list && k > 0; k = all[k].parent)
       has_lists[at(k)] = true;
   }
   unknown_ = lists && whole_loops;
@@ -96,7 +96,7 @@ double loop_plan::weight(std::int64_t position, std::int64_t count) const {
 }
 
 list_ops::list_ops(const graph_view& graph, const tensor_sizes& sizes, const loops& all,
-                   const loop_plan& plan, runs* running, buffers* memory)
+                   const loop_plan& plan, executor_iterations* running, buffers* memory)
     : graph_(graph), sizes_(sizes), loops_(all), plan_(plan), running_(running), memory_(memory) {
   kind_.reserve(at(graph.size()));
   for (int i = 0; i < graph.size(); ++i)
@@ -222,7 +222,7 @@ void list_ops::write(task t, int list) {
   const int result = writable(t, list);
   set_output(t, 0, result);
   if (result < 0) return;
-  const double weight = plan_.weight(running_->number(t.run), loops_[loops_.of(t.node)].trips);
+  const double weight = plan_.weight(running_->number(t.run), loops_[loops_.loop_of(t.node)].trips);
   if (push) {
     memory_->append(result, element, weight);
   } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/slopes.hpp"
+#include "optimizer/rewrite/activation_masks.hpp"
 
 #include <algorithm>
 
@@ -12,12 +12,13 @@ namespace stash_tf {
 
 namespace {
 
-constexpr std::int64_t smallest_slope = 16 * 1024;  // bytes; edges cost time, too
+constexpr std::int64_t smallest_input = 16 * 1024;  // bytes; edges cost time, too
 
-class slope_finder {
+class mask_finder {
  public:
-  slope_finder(const graph_view& graph, const step& of, const tensor_sizes& sizes, const control_flow& flow)
-      : graph_(graph), step_(of), sizes_(sizes), flow_(flow) {}
+  mask_finder(const graph_view& graph, const step& analysis, const tensor_sizes& sizes,
+              const control_flow& flow)
+      : graph_(graph), step_(analysis), sizes_(sizes), flow_(flow) {}
 
   std::vector<std::pair<int, int>> run() {
     find_what_only_gradients_read();
@@ -44,8 +45,9 @@ class slope_finder {
     for (auto it = step_.order.rbegin(); it != step_.order.rend(); ++it) {
       const std::vector<reader>& readers = graph_.readers(*it);
       for_gradients_[at(*it)] =
-          !step_.backward[at(*it)] && !is_control_flow(graph_.op(*it)) && !is_given(graph_.op(*it)) &&
-          !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](const reader& r) {
+          !step_.backward[at(*it)] && !is_control_flow(graph_.op(*it)) &&
+          !is_held_elsewhere(graph_.op(*it)) && !readers.empty() &&
+          std::all_of(readers.begin(), readers.end(), [&](const reader& r) {
             return r.port >= 0 && (step_.backward[at(r.node)] || for_gradients_[at(r.node)]);
           });
     }
@@ -54,8 +56,8 @@ class slope_finder {
   bool shrinks(const source& input, int node) const {
     const tensor_size* in = sizes_.find(input);
     const tensor_size* out = sizes_.find({node, 0});
-    return in != nullptr && out != nullptr && in->bytes() >= smallest_slope &&
-           out->bytes() * 2 <= in->bytes() && !is_given(graph_.op(root_of(graph_, input).node));
+    return in != nullptr && out != nullptr && in->bytes() >= smallest_input &&
+           out->bytes() * 2 <= in->bytes() && !is_held_elsewhere(graph_.op(root_of(graph_, input).node));
   }
 
   const graph_view& graph_;
@@ -68,9 +70,9 @@ class slope_finder {
 
 }  // namespace
 
-std::vector<std::pair<int, int>> slopes_before_readers(const graph_view& graph, const step& of,
-                                                       const tensor_sizes& sizes, const control_flow& flow) {
-  return slope_finder(graph, of, sizes, flow).run();
+std::vector<std::pair<int, int>> masks_before_readers(const graph_view& graph, const step& analysis,
+                                                      const tensor_sizes& sizes, const control_flow& flow) {
+  return mask_finder(graph, analysis, sizes, flow).run();
 }
 
 }  // namespace stash_tf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/analyse/readings.hpp"
+#include "optimizer/analyse/need_propagation.hpp"
 
 #include <algorithm>
 #include <set>
@@ -43,7 +43,7 @@ bool decides(const std::string& op) {
   return ops.count(op) != 0;
 }
 
-// Whether close inputs may give results that are far apart: steps, conditions, poles.
+// Whether close inputs may give results that differ widely: steps, conditions, poles.
 bool magnifies(const std::string& op, int input) {
   static const std::set<std::string> anywhere = {
       "Floor", "Ceil",       "Round",     "Rint",     "Sign",     "FloorMod", "Mod",     "TopKV2",
@@ -74,18 +74,18 @@ bool has(const std::vector<std::string>& needs, const char* name) {
 
 }  // namespace
 
-readings::readings(const graph_view& graph, const std::vector<int>& order, const std::vector<bool>& backward,
-                   const std::vector<bool>& late)
+need_propagation::need_propagation(const graph_view& graph, const std::vector<int>& order,
+                                   const std::vector<bool>& backward, const std::vector<bool>& late)
     : graph_(graph), backward_(backward), late_(late) {
   gradient_.assign(at(graph.size()), false);
   of_result_.assign(at(graph.size()), {});
-  late_slope_.assign(at(graph.size()), false);
+  late_derivative_.assign(at(graph.size()), false);
   of_loss_.assign(at(graph.size()), false);
   constant_.assign(at(graph.size()), false);
   for (const int i : order) {
     constant_[at(i)] = is_constant(i);
     gradient_[at(i)] = backward[at(i)] && is_gradient(i);
-    late_slope_[at(i)] = late[at(i)] && is_late_slope(i);
+    late_derivative_[at(i)] = late[at(i)] && is_late_derivative(i);
     of_loss_[at(i)] = late[at(i)] && is_of_loss(i);
   }
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
@@ -102,8 +102,8 @@ readings::readings(const graph_view& graph, const std::vector<int>& order, const
 
 // Gradients come out of ops that stand in backward passes only, out of a loss, and out of all that is
 // computed from one. At the end of a step the gradient of a loss may be a constant that nobody sees: there
-// the first product with weights is what no slope has.
-bool readings::is_gradient(int node) const {
+// the first product with weights is what no derivative of an activation has.
+bool need_propagation::is_gradient(int node) const {
   const std::string& op = graph_.op(node);
   if (gradient_input(op) >= 0) return true;
   if (decides(op) || !looks_at_values(op)) return false;
@@ -117,49 +117,49 @@ bool readings::is_gradient(int node) const {
 }
 
 // A late node that no gradient comes into: it waits for one by control edges, or is computed from such nodes.
-bool readings::is_late_slope(int node) const {
+bool need_propagation::is_late_derivative(int node) const {
   bool waits = false;
   for (const source& s : graph_.inputs(node)) {
     if (!late_[at(s.node)]) continue;
-    if (!s.is_control() && !late_slope_[at(s.node)]) return false;
+    if (!s.is_control() && !late_derivative_[at(s.node)]) return false;
     waits = true;
   }
   return waits;
 }
 
 // The same in every step, as the filters of a loss that looks at images are; weights are not.
-bool readings::is_constant(int node) const {
+bool need_propagation::is_constant(int node) const {
   const std::string& op = graph_.op(node);
   if (op == "Const" || !looks_at_values(op)) return true;
   const std::vector<source>& inputs = graph_.inputs(node);
-  return !inputs.empty() && !is_given(op) && std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
-    return s.is_control() || constant_[at(s.node)];
-  });
+  return !inputs.empty() && !is_held_elsewhere(op) &&
+         std::all_of(inputs.begin(), inputs.end(),
+                     [&](const source& s) { return s.is_control() || constant_[at(s.node)]; });
 }
 
 // Until a gradient has come to the weights of the last layer: to those of a gradient for weights, or to a
 // product with weights, or with what was multiplied with them. All before that may be as small as the
 // differences that it begins with.
-bool readings::is_of_loss(int node) const {
+bool need_propagation::is_of_loss(int node) const {
   const std::string& op = graph_.op(node);
-  if (late_slope_[at(node)] || is_for_weights(op)) return false;
+  if (late_derivative_[at(node)] || is_for_weights(op)) return false;
   const std::vector<source>& inputs = graph_.inputs(node);
   return std::all_of(inputs.begin(), inputs.end(), [&](const source& s) {
     if (s.is_control()) return true;
     if (!late_[at(s.node)]) return !is_bilinear(op) || constant_[at(s.node)];
-    return late_slope_[at(s.node)] || of_loss_[at(s.node)];
+    return late_derivative_[at(s.node)] || of_loss_[at(s.node)];
   });
 }
 
 // An op of backward passes whose gradient comes out of something that was taken for the forward pass.
-bool readings::is_unknown_gradient(int node, int input) const {
+bool need_propagation::is_unknown_gradient(int node, int input) const {
   if (input != gradient_input(graph_.op(node))) return false;
   const std::vector<source>& inputs = graph_.inputs(node);
   return std::none_of(inputs.begin(), inputs.end(),
                       [&](const source& s) { return !s.is_control() && late_[at(s.node)]; });
 }
 
-std::vector<std::string> readings::needs(int node, int input) const {
+std::vector<std::string> need_propagation::needs(int node, int input) const {
   if (is_computed_again(node)) return {"exact_value"};
   const std::vector<std::string> own = needs_of_input(graph_, node, input);
   // Gradients, and what is added to one is one whatever it was taken for, may be too small for narrow
@@ -175,7 +175,7 @@ std::vector<std::string> readings::needs(int node, int input) const {
 
 // `may_be_gradient`: what is read may be one. Then only those mind that it is rounded to whom small
 // differences are large ones.
-readings::demand readings::of_input(int node, int input, bool may_be_gradient) const {
+need_propagation::demand need_propagation::of_input(int node, int input, bool may_be_gradient) const {
   const std::string& op = graph_.op(node);
   if (!looks_at_values(op)) return {};
   if (!backward_[at(node)] || is_computed_again(node)) return {true, false};
@@ -191,10 +191,10 @@ readings::demand readings::of_input(int node, int input, bool may_be_gradient) c
 }
 
 // Layers that the backward pass runs again (recompute_grad) decide signs and maxima, so they need exact
-// inputs. They stand behind a gradient by control edges only: themselves, or the views through which they
+// inputs. They follow a gradient by control edges only: themselves, or the views through which they
 // read. So does the sigmoid in the gradient of x * sigmoid(x), which decides nothing: there it is what its
 // readers need.
-bool readings::is_computed_again(int node) const {
+bool need_propagation::is_computed_again(int node) const {
   if (graph_.op(node) == "Sigmoid") return false;
   if (!is_layer(graph_.op(node)) && !is_alias(graph_.op(node))) return false;
   bool waits = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What the shared library offers to the Python package, by ctypes. Texts end with a zero byte and are given
-/// back with stash_tf_free(); every function may be called from any thread; none throws.
+/// What the shared library offers to the Python package, by ctypes. Texts end with a zero byte; the caller
+/// frees them with stash_tf_free(). Every function may be called from any thread; none throws.
 
 #include <cstdint>
 
@@ -17,11 +17,11 @@ STASH_TF_API const char* stash_tf_built_for();
 STASH_TF_API const char* stash_tf_core_version();
 
 /// Takes these settings (JSON, as the parameter "settings" of the graph optimizer) where an optimizer gets
-/// none of its own: with the plugin door. 0, or an error number of c_api.h; *message, if not null, is then
+/// none of its own: with the plugin hook. 0, or an error number of c_api.h; *message, if not null, is then
 /// the reason.
 STASH_TF_API std::int32_t stash_tf_configure(const char* settings, char** message);
 
-/// Registers the optimizer as a plugin for a device type ("CPU"), the door without private Python. It stays
+/// Registers the optimizer as a plugin for a device type ("CPU"): the hook without private Python. It stays
 /// registered until the process ends; settings with "policy": "none" make it idle. A second call does
 /// nothing.
 STASH_TF_API std::int32_t stash_tf_register_plugin(const char* device, char** message);

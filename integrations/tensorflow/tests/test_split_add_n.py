@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of many gradients of one tensor are taken apart, so that each gradient dies as it is added: no bit changes."""
+"""Sums of many gradients of one tensor are split, so that each gradient dies as it is added: no bit changes."""
 
 import pytest
 
@@ -174,7 +174,7 @@ out({"same": plain == stashed, "times": before / after, "predicted": report.pred
 @pytest.mark.slow
 @pytest.mark.parametrize("inter", INTERS)
 def test_an_unrolled_lstm_takes_a_third(python, inter):
-    """Its maps are small beside the gradients of its weights, one for each step of the sequence."""
+    """Its maps are small compared with the gradients of its weights, one for each step of the sequence."""
     found = python(LSTM, TF_ENABLE_ONEDNN_OPTS="0", TF_CPU_ALLOCATOR_USE_BFC="true", INTER=str(inter))
     assert found["same"] and found["rewritten"], found
     assert found["times"] >= 3 and abs(found["peak"] / found["predicted"] - 1) <= 0.1, found

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/rewrite/sums.hpp"
+#include "optimizer/rewrite/split_add_n.hpp"
 
 #include <algorithm>
 #include <map>
@@ -22,17 +22,17 @@ using tensorflow::NodeDef;
 constexpr int terms_at_once = 8;
 
 // TensorFlow's own optimizer leaves additions with this attribute alone.
-constexpr char keep_apart[] = "_grappler_ArithmeticOptimizer_AddOpsRewriteStage";
+constexpr char keep_separate[] = "_grappler_ArithmeticOptimizer_AddOpsRewriteStage";
 
 // How many terms the kernel adds up first, out of `terms`, at least 2: what is over, and a single one
-// together with the eight behind it.
+// together with the eight after it.
 int first_terms(int terms) {
   const int over = terms % terms_at_once;
   return over > 1 ? over : over + terms_at_once;
 }
 
-// TensorFlow's own optimizer makes these of nested sums, behind the pass that sorts the inputs of commutative
-// ops by name. That pass comes once more, behind this optimizer, and sorts them too.
+// TensorFlow's own optimizer makes these of nested sums, after the pass that sorts the inputs of commutative
+// ops by name. That pass comes once more, after this optimizer, and sorts them too.
 constexpr char made_of_nested[] = "ArithmeticOptimizer/AddOpsRewrite";
 
 // Factors are hoisted out of a sum of such.
@@ -42,8 +42,8 @@ bool is_elementwise_product(const std::string& op) {
 
 class splitter {
  public:
-  splitter(const graph_view& graph, const step& of, tensor_sizes* sizes, tensorflow::GraphDef* result)
-      : graph_(graph), step_(of), sizes_(sizes), result_(result) {
+  splitter(const graph_view& graph, const step& analysis, tensor_sizes* sizes, tensorflow::GraphDef* result)
+      : graph_(graph), step_(analysis), sizes_(sizes), result_(result) {
     for (int i = 0; i < graph.size(); ++i)
       names_.insert(graph.name(i));
   }
@@ -79,7 +79,7 @@ class splitter {
       n->add_input(b);
       (*n->mutable_attr())["N"].set_i(2);
       (*n->mutable_attr())[mark].set_b(true);
-      (*n->mutable_attr())[keep_apart].set_b(true);
+      (*n->mutable_attr())[keep_separate].set_b(true);
       return n->name();
     };
     const auto add_up = [&](int first, int terms) {
@@ -116,7 +116,7 @@ class splitter {
       const std::vector<reader>& readers = graph_.readers(s.node);
       const auto same = [&](const reader& r) { return r.port == s.port; };
       if (std::count_if(readers.begin(), readers.end(), same) != 1) return false;
-      if (is_given(op) || op == "Const" || is_control_flow(op)) return false;
+      if (is_held_elsewhere(op) || op == "Const" || is_control_flow(op)) return false;
       if (!is_alias(op)) return true;
       s = graph_.inputs(s.node)[0];
     }
@@ -132,7 +132,7 @@ class splitter {
     return n;
   }
 
-  // Behind one addition, so that it is in the sum's loop and branch, and before the last.
+  // After one addition, so that it is in the sum's loop and branch, and before the last.
   void count_terms(int i, int terms) {
     NodeDef* last = result_->mutable_node(i);
     const std::string name = unused(absl::StrCat(last->name(), "/stash_terms"));
@@ -148,10 +148,10 @@ class splitter {
     sizes_->add({});
   }
 
-  std::string unused(const std::string& wanted) {
-    std::string name = wanted;
-    for (int& k = numbers_[wanted]; !names_.insert(name).second;)
-      name = absl::StrCat(wanted, "_", ++k);
+  std::string unused(const std::string& base) {
+    std::string name = base;
+    for (int& k = numbers_[base]; !names_.insert(name).second;)
+      name = absl::StrCat(base, "_", ++k);
     return name;
   }
 
@@ -160,14 +160,14 @@ class splitter {
   tensor_sizes* sizes_;
   tensorflow::GraphDef* result_;
   std::set<std::string> names_;
-  std::map<std::string, int> numbers_;  // the last behind each name that was wanted
+  std::map<std::string, int> numbers_;  // the last one appended to each base name
 };
 
 }  // namespace
 
-int take_sums_apart(const tensorflow::GraphDef& original, const graph_view& graph, const step& of,
-                    std::int64_t smallest, tensor_sizes* sizes, tensorflow::GraphDef* result) {
-  splitter s(graph, of, sizes, result);
+int split_add_ns(const tensorflow::GraphDef& original, const graph_view& graph, const step& analysis,
+                 std::int64_t smallest, tensor_sizes* sizes, tensorflow::GraphDef* result) {
+  splitter s(graph, analysis, sizes, result);
   int sums = 0;
   for (int i = 0; i < graph.size(); ++i) {
     if (!s.is_worthwhile(i, smallest)) continue;

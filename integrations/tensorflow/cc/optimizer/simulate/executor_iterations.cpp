@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/simulate/runs.hpp"
+#include "optimizer/simulate/executor_iterations.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -25,7 +25,8 @@ int ports_of(const graph_view& graph, int node) {
 
 }  // namespace
 
-runs::runs(const graph_view& graph, const loops& all, std::vector<std::int64_t> trips)
+executor_iterations::executor_iterations(const graph_view& graph, const loops& all,
+                                         std::vector<std::int64_t> trips)
     : graph_(graph), loops_(all), trips_(std::move(trips)) {
   const auto count = at(graph.size());
   role_.reserve(count);
@@ -37,10 +38,10 @@ runs::runs(const graph_view& graph, const loops& all, std::vector<std::int64_t> 
   waiting_later_.resize(at(all.size()));
   slots_.assign(at(all.size()), 0);
   for (int i = 0; i < graph.size(); ++i) {
-    const int of = all.of(i);
-    index_[at(i)] = static_cast<int>(waiting_first_[at(of)].size());
-    slot_[at(i)] = slots_[at(of)];
-    slots_[at(of)] += ports_of(graph, i);
+    const int loop = all.loop_of(i);
+    index_[at(i)] = static_cast<int>(waiting_first_[at(loop)].size());
+    slot_[at(i)] = slots_[at(loop)];
+    slots_[at(loop)] += ports_of(graph, i);
     int now = 0;
     int later = 0;
     bool once = is_enter(graph.op(i));
@@ -51,12 +52,12 @@ runs::runs(const graph_view& graph, const loops& all, std::vector<std::int64_t> 
       if (!from_outside) ++later;
       once = once || (from_outside && role_[at(i)] != role::merge);
     }
-    waiting_first_[at(of)].push_back(now);
-    waiting_later_[at(of)].push_back(once || later == 0 ? never : later);
+    waiting_first_[at(loop)].push_back(now);
+    waiting_later_[at(loop)].push_back(once || later == 0 ? never : later);
   }
 }
 
-runs::role runs::role_of(const graph_view& graph, const loops& all, int node) {
+executor_iterations::role executor_iterations::role_of(const graph_view& graph, const loops& all, int node) {
   const std::string& op = graph.op(node);
   if (is_enter(op)) return is_constant(graph, node) ? role::constant : role::enter;
   if (is_exit(op)) return role::exit;
@@ -65,24 +66,24 @@ runs::role runs::role_of(const graph_view& graph, const loops& all, int node) {
   if (is_merge(op)) {
     const bool repeats = std::any_of(inputs.begin(), inputs.end(),
                                      [&](const source& s) { return is_next_iteration(graph.op(s.node)); });
-    return repeats && all.of(node) > 0 ? role::merge : role::plain;
+    return repeats && all.loop_of(node) > 0 ? role::merge : role::plain;
   }
   const bool decides = is_switch(op) && inputs.size() > 1 && graph.op(inputs[1].node) == "LoopCond" &&
-                       all.of(inputs[1].node) == all.of(node) && all.of(node) > 0;
+                       all.loop_of(inputs[1].node) == all.loop_of(node) && all.loop_of(node) > 0;
   return decides ? role::switches : role::plain;
 }
 
-std::vector<task> runs::first() {
+std::vector<task> executor_iterations::first() {
   all_.push_back({0, -1, 0, 0, waiting_first_[0], std::vector<int>(at(slots_[0]), buffers::none)});
   std::vector<task> ready;
   for (int i = 0; i < graph_.size(); ++i)
-    if (loops_.of(i) == 0 && waiting({i, 0}) == 0) ready.push_back({i, 0});
+    if (loops_.loop_of(i) == 0 && waiting({i, 0}) == 0) ready.push_back({i, 0});
   all_[0].under_way = static_cast<int>(ready.size());
   to_come_ = static_cast<int>(waiting_first_[0].size());
   return ready;
 }
 
-std::vector<task> runs::end(task t) {
+std::vector<task> executor_iterations::end(task t) {
   std::vector<task> ready;
   if (role_[at(t.node)] == role::constant) {
     activation& a = activations_[at(all_[at(t.run)].activation)];
@@ -102,27 +103,27 @@ std::vector<task> runs::end(task t) {
 }
 
 // To all that read what a task made.
-void runs::bring(task t, std::vector<task>* ready) {
+void executor_iterations::bring(task t, std::vector<task>* ready) {
   for (const reader& r : graph_.readers(t.node))
     if (const int run = run_of_reader(t, r, ready); run >= 0) arrive({r.node, run}, ready);
 }
 
-bool runs::is_complete() const {
+bool executor_iterations::is_complete() const {
   return to_come_ == 0 &&
          std::all_of(activations_.begin(), activations_.end(), [](const activation& a) { return a.is_over; });
 }
 
-int runs::value(task t, const source& input) const {
+int executor_iterations::value(task t, const source& input) const {
   if (input.is_control()) return buffers::none;
   const int run = run_of_value(t, input);
   return run < 0 ? buffers::none : all_[at(run)].values[at(slot_[at(input.node)] + input.port)];
 }
 
-void runs::set_value(task t, int port, int value) {
+void executor_iterations::set_value(task t, int port, int value) {
   all_[at(t.run)].values[at(slot_[at(t.node)] + port)] = value;
 }
 
-int runs::readers(task t, int port) const {
+int executor_iterations::readers(task t, int port) const {
   if (!is_chosen(t, port)) return 0;
   int count = 0;
   for (const reader& r : graph_.readers(t.node))
@@ -131,51 +132,51 @@ int runs::readers(task t, int port) const {
 }
 
 // Of a Switch that ends a loop only one side goes on; what comes after the last iteration never runs.
-bool runs::is_chosen(task t, int port) const {
+bool executor_iterations::is_chosen(task t, int port) const {
   const bool goes_on = number(t.run) < trips(t.run);
   if (role_[at(t.node)] == role::next) return goes_on;
   return role_[at(t.node)] != role::switches || port < 0 || (port > 0) == goes_on;
 }
 
-bool runs::is_first(int run) const {
+bool executor_iterations::is_first(int run) const {
   while (run >= 0 && number(run) == 0)
     run = parent_of(run);
   return run < 0;
 }
 
-int runs::parent_of(int run) const {
+int executor_iterations::parent_of(int run) const {
   const int activation = all_[at(run)].activation;
   return activation < 0 ? -1 : activations_[at(activation)].parent;
 }
 
 // The iteration in which the value was made that a task reads; -1: there is none for it.
-int runs::run_of_value(task t, const source& input) const {
-  const role reading = role_[at(t.node)];
-  if (reading == role::enter || reading == role::constant) {
+int executor_iterations::run_of_value(task t, const source& input) const {
+  const role own = role_[at(t.node)];
+  if (own == role::enter || own == role::constant) {
     const int outside = parent_of(t.run);
     const int around = outside < 0 ? -1 : all_[at(outside)].activation;
     return around >= 0 && role_[at(input.node)] == role::constant ? activations_[at(around)].iterations[0]
                                                                   : outside;
   }
-  if (reading == role::exit) {
+  if (own == role::exit) {
     const auto from = leaving_.find({t.run, t.node});
     return from == leaving_.end() ? -1 : from->second;
   }
   const std::int64_t now = number(t.run);
   const role made = role_[at(input.node)];
   const bool from_before = made == role::next;
-  if (reading == role::merge && from_before != (now > 0)) return -1;
+  if (own == role::merge && from_before != (now > 0)) return -1;
   if (all_[at(t.run)].activation >= 0 && (from_before || made == role::constant)) {
     const std::vector<int>& iterations = activations_[at(all_[at(t.run)].activation)].iterations;
     return iterations[from_before ? static_cast<std::size_t>(now - 1) : 0];
   }
-  return loops_.of(input.node) == all_[at(t.run)].loop ? t.run : -1;
+  return loops_.loop_of(input.node) == all_[at(t.run)].loop ? t.run : -1;
 }
 
 // -1: this reader does not run for it.
-int runs::run_of_reader(task t, const reader& r, std::vector<task>* ready) {
+int executor_iterations::run_of_reader(task t, const reader& r, std::vector<task>* ready) {
   if (!is_chosen(t, r.port)) return -1;
-  const int loop = loops_.of(r.node);
+  const int loop = loops_.loop_of(r.node);
   if (is_enter(graph_.op(r.node))) {
     if (loops_[loop].parent != all_[at(t.run)].loop) return -1;
     // What is there for all iterations is there for the last one, too, which only finds that it is over.
@@ -190,7 +191,7 @@ int runs::run_of_reader(task t, const reader& r, std::vector<task>* ready) {
   return loop == all_[at(t.run)].loop ? t.run : -1;
 }
 
-int runs::enter(int loop, int parent, std::vector<task>* ready) {
+int executor_iterations::enter(int loop, int parent, std::vector<task>* ready) {
   const auto number = static_cast<int>(activations_.size());
   const auto [it, is_new] = entered_.emplace(std::make_pair(parent, loop), number);
   if (!is_new) return it->second;
@@ -204,7 +205,7 @@ int runs::enter(int loop, int parent, std::vector<task>* ready) {
   return number;
 }
 
-int runs::begin_iteration(int number, std::vector<task>* ready) {
+int executor_iterations::begin_iteration(int number, std::vector<task>* ready) {
   activation& a = activations_[at(number)];
   const auto run = static_cast<int>(all_.size());
   const auto& waiting = (a.iterations.empty() ? waiting_first_ : waiting_later_)[at(a.loop)];
@@ -217,7 +218,7 @@ int runs::begin_iteration(int number, std::vector<task>* ready) {
 }
 
 // Into the next iteration, which may have to wait until others are done.
-void runs::hand_on(task next, std::vector<task>* ready) {
+void executor_iterations::hand_on(task next, std::vector<task>* ready) {
   const int number_of = all_[at(next.run)].activation;
   if (number_of < 0 || !is_chosen(next, 0)) return;
   activation& a = activations_[at(number_of)];
@@ -233,7 +234,7 @@ void runs::hand_on(task next, std::vector<task>* ready) {
     arrive({r.node, a.iterations[coming]}, ready);
 }
 
-void runs::arrive(task t, std::vector<task>* ready) {
+void executor_iterations::arrive(task t, std::vector<task>* ready) {
   int& waiting = all_[at(t.run)].waiting[at(index_[at(t.node)])];
   if (waiting == never || --waiting != 0) return;
   ready->push_back(t);
@@ -241,7 +242,7 @@ void runs::arrive(task t, std::vector<task>* ready) {
 }
 
 // Iterations end in their order, and a loop with its last one.
-void runs::finish(int run, std::vector<task>* ready) {
+void executor_iterations::finish(int run, std::vector<task>* ready) {
   while (run >= 0) {
     --all_[at(run)].under_way;
     const int number = all_[at(run)].activation;

@@ -12,7 +12,7 @@
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/loops.hpp"
 #include "optimizer/graph/shapes.hpp"
-#include "optimizer/simulate/runs.hpp"
+#include "optimizer/simulate/executor_iterations.hpp"
 
 namespace stash_tf {
 
@@ -42,7 +42,7 @@ class loop_plan {
 class list_ops {
  public:
   list_ops(const graph_view& graph, const tensor_sizes& sizes, const loops& all, const loop_plan& plan,
-           runs* running, buffers* memory);
+           executor_iterations* running, buffers* memory);
 
   /// Does what the task does with lists; false: it is another op.
   bool run(task t);
@@ -71,7 +71,7 @@ class list_ops {
   const tensor_sizes& sizes_;
   const loops& loops_;
   const loop_plan& plan_;
-  runs* running_;
+  executor_iterations* running_;
   buffers* memory_;
   std::vector<kind> kind_;
   bool unknown_ = false;

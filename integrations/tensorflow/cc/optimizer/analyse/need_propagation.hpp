@@ -11,12 +11,12 @@
 
 namespace stash_tf {
 
-class readings {
+class need_propagation {
  public:
   /// Refers to all of them; `order` is topological, `backward` and `late` are of backward_nodes() and
-  /// behind_a_gradient().
-  readings(const graph_view& graph, const std::vector<int>& order, const std::vector<bool>& backward,
-           const std::vector<bool>& late);
+  /// after_a_gradient().
+  need_propagation(const graph_view& graph, const std::vector<int>& order, const std::vector<bool>& backward,
+                   const std::vector<bool>& late);
 
   /// What a node of the backward pass needs of one of its inputs, in names of docs/needs.md. Where its result
   /// is not known to be a gradient, that includes what is needed of the result: of a divisor, the exact
@@ -26,14 +26,14 @@ class readings {
   std::vector<std::string> needs(int node, int input) const;
 
  private:
-  /// Of a result, beside that it be a value.
+  /// What is needed of a result, besides that it is a value.
   struct demand {
     bool exact = false, sign = false;
   };
 
   bool is_gradient(int node) const;
   bool is_constant(int node) const;
-  bool is_late_slope(int node) const;
+  bool is_late_derivative(int node) const;
   bool is_of_loss(int node) const;
   bool is_unknown_gradient(int node, int input) const;
   demand of_input(int node, int input, bool may_be_gradient) const;
@@ -41,11 +41,11 @@ class readings {
 
   const graph_view& graph_;
   const std::vector<bool>&backward_, &late_;
-  std::vector<bool> gradient_;     ///< by node: its results are gradients for certain
-  std::vector<bool> constant_;     ///< by node
-  std::vector<bool> late_slope_;   ///< by node: late, but no gradient
-  std::vector<bool> of_loss_;      ///< by node: the gradient of a loss, before the first layer
-  std::vector<demand> of_result_;  ///< by node
+  std::vector<bool> gradient_;         ///< by node: its results are gradients for certain
+  std::vector<bool> constant_;         ///< by node
+  std::vector<bool> late_derivative_;  ///< by node: late, but no gradient
+  std::vector<bool> of_loss_;          ///< by node: the gradient of a loss, before the first layer
+  std::vector<demand> of_result_;      ///< by node
 };
 
 }  // namespace stash_tf

@@ -22,10 +22,10 @@ struct task {
   int run = 0;
 };
 
-class runs {
+class executor_iterations {
  public:
   /// `trips`: how often each loop runs, by its number.
-  runs(const graph_view& graph, const loops& all, std::vector<std::int64_t> trips);
+  executor_iterations(const graph_view& graph, const loops& all, std::vector<std::int64_t> trips);
 
   /// What is ready at the beginning.
   std::vector<task> first();

@@ -17,7 +17,7 @@ namespace stash_tf {
 /// its queue, where they may wait until the backward pass comes to them, and hold tensors that could be gone.
 /// These are the control edges (first, then) by which the next readers of such a tensor wait for what makes
 /// at most half as many bytes of it. Together with the graph they make no cycle.
-std::vector<std::pair<int, int>> slopes_before_readers(const graph_view& graph, const step& of,
-                                                       const tensor_sizes& sizes, const control_flow& flow);
+std::vector<std::pair<int, int>> masks_before_readers(const graph_view& graph, const step& analysis,
+                                                      const tensor_sizes& sizes, const control_flow& flow);
 
 }  // namespace stash_tf

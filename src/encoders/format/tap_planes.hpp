@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Between one cell per byte and the planes of window_index and relu_pool (docs/format.md). `bits` is 2, 4
+/// Between one tap per byte and the planes of window_index and relu_pool (docs/format.md). `bits` is 2, 4
 /// or 8.
 
 #include <algorithm>
@@ -14,24 +14,24 @@
 
 namespace stash::detail {
 
-constexpr int cell_bits(std::int64_t cells) noexcept {
-  return cells <= 4 ? 2 : cells <= 16 ? 4 : 8;
+constexpr int tap_bits(std::int64_t taps) noexcept {
+  return taps <= 4 ? 2 : taps <= 16 ? 4 : 8;
 }
 
-/// codes[i] = cells[i] where passes[i] is 1, no_gradient_code where it is 0. Without a branch, because signs
+/// codes[i] = taps[i] where passes[i] is 1, no_gradient_code where it is 0. Without a branch, because signs
 /// are random.
-inline void select_codes(const std::uint8_t* __restrict cells, const std::uint8_t* __restrict passes,
+inline void select_codes(const std::uint8_t* __restrict taps, const std::uint8_t* __restrict passes,
                          std::int64_t count, std::uint8_t* __restrict codes) noexcept {
   for (std::int64_t i = 0; i < count; ++i) {
     const int mask = -passes[i];
-    codes[i] = static_cast<std::uint8_t>((cells[i] & mask) | (no_gradient_code & ~mask));
+    codes[i] = static_cast<std::uint8_t>((taps[i] & mask) | (no_gradient_code & ~mask));
   }
 }
 
 /// Writes `count` codes at element `first` of a plane; `first` is a multiple of 8. `codes` must be readable,
 /// and zero, up to a multiple of 4. With two bits no_gradient_code becomes 0.
-inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count, int bits, std::int64_t first,
-                       std::uint8_t* plane) noexcept {
+inline void pack_taps(const std::uint8_t* __restrict codes, std::int64_t count, int bits, std::int64_t first,
+                      std::uint8_t* plane) noexcept {
   std::uint8_t* __restrict out = plane + first * bits / 8;
   if (bits == 8) {
     std::memcpy(out, codes, static_cast<std::size_t>(count));
@@ -49,7 +49,7 @@ inline void pack_cells(const std::uint8_t* __restrict codes, std::int64_t count,
   }
 }
 
-/// The second plane of relu_pool for windows of up to 4 cells: one bit per code, set unless it is
+/// The second plane of relu_pool for windows of up to 4 taps: one bit per code, set unless it is
 /// no_gradient_code. `first` is a multiple of 8.
 inline void pack_gradients(const std::uint8_t* __restrict codes, std::int64_t count, std::int64_t first,
                            std::uint8_t* plane) noexcept {
@@ -67,8 +67,8 @@ inline constexpr std::int64_t plane_slack = 16;
 
 /// Reads elements [first, first + count) of a plane and returns where they start in `codes`, which holds
 /// `count` + plane_slack bytes. Reads only the bytes that hold them.
-inline const std::uint8_t* unpack_cells(const std::uint8_t* plane, int bits, std::int64_t first,
-                                        std::int64_t count, std::uint8_t* __restrict codes) noexcept {
+inline const std::uint8_t* unpack_taps(const std::uint8_t* plane, int bits, std::int64_t first,
+                                       std::int64_t count, std::uint8_t* __restrict codes) noexcept {
   if (bits == 8) return plane + first;
   const std::int64_t per_byte = 8 / bits;
   const std::int64_t skipped = first % per_byte;

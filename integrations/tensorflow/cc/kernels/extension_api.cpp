@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of door.hpp that is about kernels, versions and texts.
+// The part of extension_api.hpp that is about kernels, versions and texts.
 
-#include "door.hpp"
+#include "extension_api.hpp"
 
 #include <cstdlib>
 #include <cstring>
@@ -38,7 +38,7 @@ void stash_tf_reset_counters() {
   try {
     stash_tf::reset_counters();
   } catch (const std::bad_alloc&) {
-    // Nothing has been counted where there is no room for counters yet.
+    // Nothing has been counted where no memory for counters has been allocated yet.
   }
 }
 

@@ -80,7 +80,7 @@ class Pool:
         self._futures = {}
 
     def start(self, model, repetition=0, **options):
-        """A future of the record; repetition tells apart runs of the same configuration."""
+        """A future of the record; repetition distinguishes runs of the same configuration."""
         key = (model, repetition, tuple(sorted(options.items())))
         if key not in self._futures:
             self._futures[key] = self._executor.submit(run, model, begin=self._begin, **options)

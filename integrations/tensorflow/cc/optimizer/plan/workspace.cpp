@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optimizer/plan/scratch.hpp"
+#include "optimizer/plan/workspace.hpp"
 
 #include <algorithm>
 #include <array>
@@ -51,10 +51,10 @@ struct unfolded {
 
   unfolded(const tensor_size& dy, const tensor_size& w) {
     const std::size_t last = dy.dims.size() - 1;
-    const std::int64_t cells = product(dy.dims, 1, last);
+    const std::int64_t taps = product(dy.dims, 1, last);
     const std::int64_t patch = product(w.dims, 0, last);
-    patches = cells * patch;
-    work = std::max<std::int64_t>(1, patches + cells * w.dims[last] + patch * w.dims[last]);
+    patches = taps * patch;
+    work = std::max<std::int64_t>(1, patches + taps * w.dims[last] + patch * w.dims[last]);
   }
 };
 
@@ -122,22 +122,22 @@ bool onednn_unfolds(const std::array<extent, 3>& dims) {
          height.filter > height.x || depth.filter > depth.x;
 }
 
-// An image in another order, one plane of it unfolded, and room for the filter four times its size; for each
+// An image in another order, one plane of it unfolded, and a buffer of four times the filter's size; for each
 // thread, if they share out images and not planes.
 std::int64_t of_unfolded_by_onednn(const std::array<extent, 3>& dims, const tensor_size& x,
                                    const tensor_size& w, int threads) {
-  constexpr std::int64_t smallest_share = 256;  // cells of a plane
+  constexpr std::int64_t smallest_share = 256;  // taps of a plane
   constexpr std::int64_t filters = 4;
   const auto& [depth, height, width] = dims;
   const std::int64_t element = element_bytes(x.type);
   const std::int64_t channels = w.dims[w.dims.size() - 2];
-  const std::int64_t cells = height.y * width.y;
+  const std::int64_t taps = height.y * width.y;
   const bool points = std::all_of(
       dims.begin(), dims.end(), [](const extent& e) { return e.filter == 1 && e.stride == 1 && e.x == e.y; });
   const std::int64_t plane =
-      points ? 0 : cells * channels * depth.filter * height.filter * width.filter * element;
+      points ? 0 : taps * channels * depth.filter * height.filter * width.filter * element;
   const std::int64_t image = depth.x * height.x * width.x * channels * element;
-  const bool share_images = x.dims[0] > 1 && cells / threads < smallest_share;
+  const bool share_images = x.dims[0] > 1 && taps / threads < smallest_share;
   return (share_images ? threads : 1) * (plane + image + filters * w.bytes());
 }
 
@@ -223,11 +223,11 @@ std::int64_t of_reduction(const graph_view& graph, int node, const tensor_sizes&
 
 }  // namespace
 
-std::int64_t scratch_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads) {
+std::int64_t workspace_bytes(const graph_view& graph, int node, const tensor_sizes& sizes, int threads) {
   const std::string& op = graph.op(node);
   if (op == "MaxPoolGrad") return of_pooling_gradient(graph, node, sizes);
   if (is_reduction(op)) return of_reduction(graph, node, sizes);
-  if (op == "Einsum") return einsum_scratch_bytes(graph, node, sizes);
+  if (op == "Einsum") return einsum_workspace_bytes(graph, node, sizes);
   if (op == "MirrorPadGrad") return of_padding_gradient(graph, node, sizes);
   const convolution kind = kind_of(op);
   return kind == convolution::none ? 0 : of_convolution(kind, graph, node, sizes, threads);
