@@ -46,7 +46,7 @@ STASH_DEVICE void floats_of_words(const std::uint32_t (&words)[Words], const ele
   }
 }
 template <class Bits>
-STASH_DEVICE void floats_of_piece(const vector16& piece, const element_type& type, float* values) {
+STASH_DEVICE void floats_of_vec16(const vector16& piece, const element_type& type, float* values) {
   floats_of_words<Bits>(piece.word, type, values);
 }
 /// The same of one element.
@@ -60,15 +60,15 @@ STASH_DEVICE float float_of(Bits value, const element_type& type) {
 }
 /// The same of a group's pieces.
 template <class Bits>
-STASH_DEVICE void floats_of_pieces(const vector16 (&pieces)[group_vectors<Bits>], const element_type& type,
+STASH_DEVICE void floats_of_vec16s(const vector16 (&pieces)[group_vectors<Bits>], const element_type& type,
                                    float (&values)[group_elements]) {
   STASH_UNROLL
   for (unsigned v = 0; v < group_vectors<Bits>; ++v)
-    floats_of_piece<Bits>(pieces[v], type, values + 16 / sizeof(Bits) * v);
+    floats_of_vec16<Bits>(pieces[v], type, values + 16 / sizeof(Bits) * v);
 }
 /// Results of arithmetic, none of which is NaN, as the pieces of a group.
 template <class Bits>
-STASH_DEVICE void pieces_of_floats(const float (&values)[group_elements], const element_type& type,
+STASH_DEVICE void vec16s_of_floats(const float (&values)[group_elements], const element_type& type,
                                    vector16 (&pieces)[group_vectors<Bits>]) {
   if constexpr (sizeof(Bits) == 4) {
     STASH_UNROLL

@@ -68,21 +68,21 @@ inline constexpr unsigned pool_blocks_searching = 2;
 /// Where gradients come from three rows of windows and more.
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
 /// Where rows are whole pieces, and argmaxes are not found again for gradients, or are.
-inline constexpr unsigned pool_blocks_of_pieces = 4;
-inline constexpr unsigned pool_blocks_of_searched_pieces = architecture >= 120 ? 2 : pool_blocks;
+inline constexpr unsigned pool_blocks_of_vec16 = 4;
+inline constexpr unsigned pool_blocks_of_searched_vec16 = architecture >= 120 ? 2 : pool_blocks;
 /// Where places have 64 bits.
-inline constexpr unsigned pool_blocks_of_long_places = architecture >= 100 ? 2 : pool_blocks;
+inline constexpr unsigned pool_blocks_of_long_index = architecture >= 100 ? 2 : pool_blocks;
 /// Rows of dx that a thread makes one after the other, where windows are found again for them. It reads up to
 /// four more. Small maps have lower strips, as long as threads are fewer than the device has room for with
 /// three blocks on each multiprocessor.
-inline constexpr unsigned strip_rows = 16, least_strip_rows = 4;
-inline constexpr unsigned strips_of_multiprocessor = 3 * pool_threads;
+inline constexpr unsigned pool_tile_rows = 16, least_pool_tile_rows = 4;
+inline constexpr unsigned pool_tiles_of_processor = 3 * pool_threads;
 /// The same of windows one apart where rows of two maps are read ahead.
-inline constexpr unsigned long_strip_rows = 32;
+inline constexpr unsigned long_pool_tile_rows = 32;
 
 /// Where rows have any length: a thread goes down more rows the fewer threads there are, and most of a
 /// block's shared memory is the map's.
-inline constexpr unsigned band_threads = 128, band_blocks = 6;
+inline constexpr unsigned halo_threads = 128, halo_blocks = 6;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

@@ -3,8 +3,8 @@
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
 /// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
-/// come last and groups of eight are aligned. One: any map. pool_bands.hpp has kernels for common windows
-/// where channels come first.
+/// come last and groups of eight are aligned. One: any map. pool_halo_tiles.hpp has kernels for common
+/// windows where channels come first.
 ///
 /// A map with its channels first is one with a single channel and as many samples as there were channels.
 
@@ -22,7 +22,7 @@ using tuning::pool_threads;
 
 /// Elements of a 16-byte piece.
 template <class Bits>
-inline constexpr unsigned piece_elements = 16 / sizeof(Bits);
+inline constexpr unsigned vec16_elements = 16 / sizeof(Bits);
 
 /// Depth, rows or columns of a layer.
 struct window_axis {
@@ -76,22 +76,22 @@ struct pool_job {
 
 /// Where a thread's elements lie in a map.
 template <class P>
-struct map_place {
+struct map_position {
   std::uint64_t sample, pixel, channel;
   P z, y, x;
 };
 
 template <unsigned Width, class P>
-STASH_DEVICE map_place<P> place_in_map(const pool_job& job, std::uint64_t unit, const divisor& depth,
-                                       const divisor& rows, const divisor& columns) {
-  map_place<P> place;
-  place.channel = take_digit(unit, job.by_units) * Width;
-  place.pixel = unit;
-  place.x = static_cast<P>(take_digit(unit, columns));
-  place.y = static_cast<P>(take_digit(unit, rows));
-  place.z = static_cast<P>(take_digit(unit, depth));
-  place.sample = unit;
-  return place;
+STASH_DEVICE map_position<P> position_in_map(const pool_job& job, std::uint64_t unit, const divisor& depth,
+                                             const divisor& rows, const divisor& columns) {
+  map_position<P> position;
+  position.channel = take_digit(unit, job.by_units) * Width;
+  position.pixel = unit;
+  position.x = static_cast<P>(take_digit(unit, columns));
+  position.y = static_cast<P>(take_digit(unit, rows));
+  position.z = static_cast<P>(take_digit(unit, depth));
+  position.sample = unit;
+  return position;
 }
 
 /// Elements that are read more than once: through the first-level cache.
@@ -241,9 +241,9 @@ STASH_DEVICE std::uint32_t positive_masks(std::uint32_t word) {
 template <class Bits>
 struct number_search {
   struct loaded {
-    vector16 piece[group_vectors<Bits>];
+    vector16 vec16[group_vectors<Bits>];
 
-    STASH_DEVICE std::uint32_t word(unsigned w) const { return piece[w / 4].word[w % 4]; }
+    STASH_DEVICE std::uint32_t word(unsigned w) const { return vec16[w / 4].word[w % 4]; }
   };
   static constexpr unsigned words = 4 * group_vectors<Bits>;
   std::uint32_t best[words], taps[words];
@@ -253,7 +253,7 @@ struct number_search {
     loaded l;
     STASH_UNROLL
     for (unsigned i = 0; i < group_vectors<Bits>; ++i)
-      l.piece[i] = reinterpret_cast<const vector16*>(from)[i];
+      l.vec16[i] = reinterpret_cast<const vector16*>(from)[i];
     return l;
   }
   STASH_DEVICE static std::uint32_t number(std::uint32_t tap) {
@@ -294,7 +294,7 @@ struct number_search {
 /// not.
 template <class Bits, class P, class Search>
 STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std::uint64_t pitch,
-                                         const map_place<P>& o, Search& search) {
+                                         const map_position<P>& o, Search& search) {
   using loaded = typename Search::loaded;
   const tap_range<P> d = taps_in_map<P>(job.depth, o.z), r = taps_in_map<P>(job.rows, o.y),
                      c = taps_in_map<P>(job.columns, o.x);
@@ -348,7 +348,7 @@ STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std
 /// The maxima of a window, and its first tap in x; o's channel counts, its pixel does not.
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
-                                       const map_place<P>& o, maxima<Width>& best) {
+                                       const map_position<P>& o, maxima<Width>& best) {
   if constexpr (Width == group_elements) {
     number_search<Bits> numbers;
     const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);

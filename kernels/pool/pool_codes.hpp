@@ -53,7 +53,7 @@ class tap_table {
   std::uint32_t low_, high_;
 };
 /// Of three places side by side, the first at `first`, those outside of [0, count), a bit each.
-STASH_DEVICE std::uint32_t places_outside(std::int32_t first, std::int32_t count) {
+STASH_DEVICE std::uint32_t positions_outside(std::int32_t first, std::int32_t count) {
   std::uint32_t outside = 0;
   STASH_UNROLL
   for (std::int32_t k = 0; k < 3; ++k)

@@ -48,9 +48,9 @@ STASH_DEVICE void store_codes(const code_plane& plane, std::uint64_t unit,
                               const std::uint32_t (&codes)[Width]) {
   if (plane.data == nullptr) return;
   if constexpr (Width == 1) {
-    const unsigned place = static_cast<unsigned>(unit % group_elements) * plane.bits;
-    std::uint32_t low = place < 32 ? codes[0] << place : 0;
-    std::uint32_t high = place < 32 ? 0 : codes[0] << (place - 32);
+    const unsigned shift = static_cast<unsigned>(unit % group_elements) * plane.bits;
+    std::uint32_t low = shift < 32 ? codes[0] << shift : 0;
+    std::uint32_t high = shift < 32 ? 0 : codes[0] << (shift - 32);
     STASH_UNROLL
     for (unsigned bit = 1; bit < group_elements; bit *= 2)
       low |= shuffle_xor(all_lanes, low, bit);
@@ -123,7 +123,8 @@ pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   pooled_values<Bits, Width> v;
   if (unit < job.y_units) {
-    const auto o = place_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
+    const auto o =
+        position_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
     maxima<Width> best;
     const std::uint32_t first_tap = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
     if (relu) rectify_maxima<Bits, Width>(job, first_tap, best);

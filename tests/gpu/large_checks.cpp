@@ -13,11 +13,11 @@
 namespace stash::gpu {
 namespace {
 
-constexpr std::int64_t piece_elements = std::int64_t{1} << 24;  // whole tiles, whole bytes of a mask
+constexpr std::int64_t vec16_elements = std::int64_t{1} << 24;  // whole tiles, whole bytes of a mask
 
 struct large_map {
   large_map(dtype t, std::int64_t n)
-      : type(t), elements(n), piece(static_cast<std::size_t>(std::min(piece_elements, n)) * size_of(t)) {
+      : type(t), elements(n), piece(static_cast<std::size_t>(std::min(vec16_elements, n)) * size_of(t)) {
     std::mt19937 random(5);
     for (std::size_t i = 0; i < piece.size(); i += size_of(type)) {
       const auto r = static_cast<std::uint32_t>(random());
@@ -27,9 +27,9 @@ struct large_map {
     }
   }
 
-  std::int64_t pieces() const { return (elements + piece_elements - 1) / piece_elements; }
+  std::int64_t pieces() const { return (elements + vec16_elements - 1) / vec16_elements; }
   std::int64_t length(std::int64_t k) const {
-    return std::min(piece_elements, elements - k * piece_elements);
+    return std::min(vec16_elements, elements - k * vec16_elements);
   }
   /// The piece as number k: k elements more at its start are zero than by chance.
   const std::uint8_t* number(std::int64_t k) {
@@ -38,7 +38,7 @@ struct large_map {
     return piece.data();
   }
   std::size_t offset(std::int64_t k) const {
-    return static_cast<std::size_t>(k * piece_elements) * size_of(type);
+    return static_cast<std::size_t>(k * vec16_elements) * size_of(type);
   }
   std::size_t bytes() const { return static_cast<std::size_t>(elements) * size_of(type); }
 
@@ -83,7 +83,7 @@ void mask(std::int64_t n, progress& p) {
     encode(e, dense_view(again.piece.data(), type, length, memory_space::host),
            {expected.data(), bytes, nullptr, &host_report}, {}, {});
     std::vector<std::uint8_t> found(bytes);
-    download(found.data(), stored.data() + k * piece_elements / 8, bytes);
+    download(found.data(), stored.data() + k * vec16_elements / 8, bytes);
     expect_same_bytes(found, {expected.data(), expected.data() + bytes}, "mask");
     std::vector<std::uint8_t> decoded(static_cast<std::size_t>(length));
     download(decoded.data(), x.data() + again.offset(k), decoded.size());

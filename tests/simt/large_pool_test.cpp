@@ -142,7 +142,7 @@ TEST_F(large_pool, channels_last) {
   }
 }
 
-/// As many rows as a strip has at most (pool_strips_backward.hpp, pool_coded_strips.hpp), and twice as many:
+/// As many rows as a strip has at most (pool_row_backward.hpp, pool_row_coded.hpp), and twice as many:
 /// smaller maps have lower strips.
 TEST_F(large_pool, high_strips) {
   constexpr std::int64_t samples = 1 << 14;
@@ -216,7 +216,7 @@ TEST_F(large_pool, volumes) {
                         {few, 3, 2, 3, 5}});
 }
 
-/// The same of stacks (pool_stacks.hpp).
+/// The same of stacks (pool_column_tiles.hpp).
 TEST_F(large_pool, high_stacks) {
   for (const std::int64_t rows : {12, 32, 64}) {
     expect_layers_of_cpu({"one apart",

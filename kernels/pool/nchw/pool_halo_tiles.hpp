@@ -15,45 +15,45 @@
 
 namespace stash::kernels {
 
-using tuning::band_threads;
+using tuning::halo_threads;
 
 /// Values of a thread in a row, and the words that they are: one element in each of f32, two of 16 bits.
-inline constexpr unsigned band_columns = 4;
+inline constexpr unsigned halo_columns = 4;
 template <class Bits>
-inline constexpr unsigned band_words = band_columns * sizeof(Bits) / 4;
+inline constexpr unsigned halo_words = halo_columns * sizeof(Bits) / 4;
 
 /// Shared memory of a block, in pieces.
-struct band_pieces {
+struct halo_capacity {
   unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
   unsigned searched;    ///< going backward: of x, where argmaxes are found again
 };
 /// What threads write before the first value of a stretch and behind its last one: of a group of columns
 /// those that it has not.
-inline constexpr unsigned slack_pieces = 1;
+inline constexpr unsigned slack_vec16s = 1;
 template <unsigned Stride>
-inline constexpr band_pieces forward_band =
-    Stride == 1 ? band_pieces{1024, 768, 0} : band_pieces{1280, 384, 0};
+inline constexpr halo_capacity forward_halo =
+    Stride == 1 ? halo_capacity{1024, 768, 0} : halo_capacity{1280, 384, 0};
 template <unsigned Stride>
-inline constexpr band_pieces backward_band =
-    Stride == 1 ? band_pieces{1024, 768, 1024} : band_pieces{512, 1024, 1280};
+inline constexpr halo_capacity backward_halo =
+    Stride == 1 ? halo_capacity{1024, 768, 1024} : halo_capacity{512, 1024, 1280};
 
 /// How threads go down through a number of rows: each through `rows` of a group of columns.
-struct band_walk {
+struct halo_walk {
   divisor inner;        ///< of what neighbouring threads differ in, groups of columns or strips of rows
-  bool by_strips;       ///< strips
+  bool by_segments;     ///< strips
   std::uint32_t rows;   ///< of a strip
   std::uint32_t units;  ///< threads, if there were so many
 
   /// Of a unit.
-  STASH_DEVICE void find(std::uint32_t unit, std::uint32_t& strip, std::uint32_t& group) const {
+  STASH_DEVICE void find(std::uint32_t unit, std::uint32_t& segment, std::uint32_t& group) const {
     std::uint32_t outer = unit;
     const std::uint32_t own = take_small_digit(outer, inner);
-    strip = by_strips ? own : outer;
-    group = by_strips ? outer : own;
+    segment = by_segments ? own : outer;
+    group = by_segments ? outer : own;
   }
 };
 /// How far threads are from each other in shared memory, in bytes: of two groups of columns, of two rows.
-struct band_steps {
+struct halo_steps {
   std::uint32_t group, row;
 };
 /// How many threads of the first warp meet in one bank of shared memory at most: so many times as long takes
@@ -62,28 +62,28 @@ inline std::uint32_t threads_in_bank(std::uint32_t units, std::uint32_t inner, s
                                      std::uint32_t outer_step) {
   constexpr std::uint32_t banks = 32, bank_bytes = 4;
   std::uint8_t there[banks] = {};
-  std::uint32_t most = 0, place = 0, start = 0;
+  std::uint32_t most = 0, bank_byte = 0, start = 0;
   for (std::uint32_t lane = 0, digit = 0; lane < warp_lanes && lane < units; ++lane) {
-    most = std::max<std::uint32_t>(most, ++there[place / bank_bytes % banks]);
-    place += inner_step;
+    most = std::max<std::uint32_t>(most, ++there[bank_byte / bank_bytes % banks]);
+    bank_byte += inner_step;
     if (++digit < inner) continue;
     digit = 0;
-    place = start += outer_step;
+    bank_byte = start += outer_step;
   }
   return most;
 }
-/// The walk that takes a block the least time. `beside`: rows that take a thread as long as all that it does
-/// besides its own.
-inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t beside,
-                              const band_steps& steps) {
+/// The walk that takes a block the least time. `extra_rows`: rows that take a thread as long as all that it
+/// does besides its own.
+inline halo_walk halo_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t extra_rows,
+                              const halo_steps& steps) {
   const auto parts = [](std::uint32_t all, std::uint32_t most) { return (all + most - 1) / most; };
-  const std::uint32_t groups = parts(width, band_columns);
+  const std::uint32_t groups = parts(width, halo_columns);
   const auto time_of = [&](std::uint32_t own) {
-    return parts(groups * parts(rows, own), band_threads) * (own + beside);
+    return parts(groups * parts(rows, own), halo_threads) * (own + extra_rows);
   };
   std::uint32_t usual = rows, usual_time = time_of(rows);
-  for (std::uint32_t strips = 2; strips <= rows && strips <= band_threads; ++strips) {
-    const std::uint32_t own = parts(rows, strips), time = time_of(own);
+  for (std::uint32_t segments = 2; segments <= rows && segments <= halo_threads; ++segments) {
+    const std::uint32_t own = parts(rows, segments), time = time_of(own);
     if (time >= usual_time) continue;
     usual = own;
     usual_time = time;
@@ -91,38 +91,38 @@ inline band_walk band_walk_of(std::uint32_t rows, std::uint32_t width, std::uint
   // A row more or less may spare threads from meeting in banks. What a thread does with a row takes as long
   // as so many times its accesses would if none met.
   constexpr std::uint32_t computing = 4;
-  band_walk best{};
+  halo_walk best{};
   std::uint32_t least = 0;
   for (const std::uint32_t own : {usual, usual + 1, usual + 2, usual - 1}) {
     if (own < 1 || own > rows) continue;
-    const std::uint32_t strips = parts(rows, own), units = groups * strips, time = time_of(own);
+    const std::uint32_t segments = parts(rows, own), units = groups * segments, time = time_of(own);
     if (least != 0 && time * (computing + 1) >= least) continue;
-    for (const bool by_strips : {false, true}) {
-      const std::uint32_t strip_step = own * steps.row;
-      const std::uint32_t meeting = by_strips ? threads_in_bank(units, strips, strip_step, steps.group)
-                                              : threads_in_bank(units, groups, steps.group, strip_step);
+    for (const bool by_segments : {false, true}) {
+      const std::uint32_t segment_step = own * steps.row;
+      const std::uint32_t meeting = by_segments ? threads_in_bank(units, segments, segment_step, steps.group)
+                                                : threads_in_bank(units, groups, steps.group, segment_step);
       const std::uint32_t all = time * (computing + meeting);
       if (least != 0 && all >= least) continue;
       least = all;
-      best = {divisor_of(by_strips ? strips : groups), by_strips, own, units};
+      best = {divisor_of(by_segments ? segments : groups), by_segments, own, units};
     }
   }
   return best;
 }
 
 /// How a map is cut into stretches.
-struct band_grid {
+struct halo_grid {
   std::uint64_t values;        ///< of the map that is made
   std::uint64_t read_values;   ///< of the other map
   std::uint32_t block_values;  ///< a multiple of 32
-  band_walk search;            ///< for maxima, through rows of y
-  band_walk sum;               ///< for gradients
+  halo_walk search;            ///< for maxima, through rows of y
+  halo_walk sum;               ///< for gradients
   divisor squares;             ///< pairs of rows of a plane, where gradients come in squares
 };
 
 /// Planes of x and y, and the windows between them: of 3 x 3 one apart, one around each element of x, or two
 /// apart with a row and a column of padding at most before x.
-struct band_shape {
+struct halo_shape {
   std::uint32_t width, height;          ///< of x
   std::uint32_t out_width, out_height;  ///< of y
   std::uint32_t kernel, stride;
@@ -147,41 +147,42 @@ struct band_shape {
 };
 
 /// What of shared memory a kernel has.
-constexpr band_pieces band_pieces_of(std::uint32_t stride, bool backward) {
-  if (backward) return stride == 1 ? backward_band<1> : backward_band<2>;
-  return stride == 1 ? forward_band<1> : forward_band<2>;
+constexpr halo_capacity halo_capacity_of(std::uint32_t stride, bool backward) {
+  if (backward) return stride == 1 ? backward_halo<1> : backward_halo<2>;
+  return stride == 1 ? forward_halo<1> : forward_halo<2>;
 }
 
 /// The largest stretch whose bands fit; without values if none does. `size`: of an element. `searches`:
 /// whether argmaxes are found again, going backward.
-inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, std::uint64_t y_values,
+inline halo_grid halo_grid_of(const halo_shape& shape, std::uint64_t x_values, std::uint64_t y_values,
                               std::size_t size, bool backward, bool searches) {
   const auto bytes = static_cast<std::uint32_t>(size);
-  const band_pieces pieces = band_pieces_of(shape.stride, backward);
-  const std::uint32_t beside = shape.stride == 1 ? 2 : 1;
+  const halo_capacity vec16s = halo_capacity_of(shape.stride, backward);
+  const std::uint32_t extra_rows = shape.stride == 1 ? 2 : 1;
   // Pieces begin and end anywhere, and elements beside the first and the last row are read.
-  const auto room = [&](unsigned count) { return std::uint64_t{count - 3} * 16 / bytes; };
-  band_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, 0, {}, {}, {}};
-  for (std::uint32_t values = pieces.made * 16 / bytes; values > 0; values -= 32) {
-    const std::uint32_t rows = band_shape::rows_with(values, backward ? shape.width : shape.out_width);
+  const auto capacity = [&](unsigned count) { return std::uint64_t{count - 3} * 16 / bytes; };
+  halo_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, 0, {}, {}, {}};
+  for (std::uint32_t values = vec16s.made * 16 / bytes; values > 0; values -= 32) {
+    const std::uint32_t rows = halo_shape::rows_with(values, backward ? shape.width : shape.out_width);
     const std::uint32_t windows = backward ? shape.rows_of_y(rows) : rows;
     const std::uint64_t of_x = shape.rows_of_x(windows) * shape.width;
     const std::uint64_t of_y = std::uint64_t{windows} * shape.out_width;
-    const bool fits = backward ? of_y <= room(pieces.read) && (!searches || of_x <= room(pieces.searched))
-                               : of_x <= room(pieces.read);
+    const bool fits = backward
+                          ? of_y <= capacity(vec16s.read) && (!searches || of_x <= capacity(vec16s.searched))
+                          : of_x <= capacity(vec16s.read);
     if (!fits) continue;
     grid.block_values = values;
     // Of x.
-    const band_steps steps{band_columns * shape.stride * bytes, shape.width * shape.stride * bytes};
-    if (!backward || searches) grid.search = band_walk_of(windows, shape.out_width, beside, steps);
+    const halo_steps steps{halo_columns * shape.stride * bytes, shape.width * shape.stride * bytes};
+    if (!backward || searches) grid.search = halo_walk_of(windows, shape.out_width, extra_rows, steps);
     if (backward && shape.stride == 1)
-      grid.sum = band_walk_of((values + shape.width - 1) / shape.width, shape.width, beside, steps);
+      grid.sum = halo_walk_of((values + shape.width - 1) / shape.width, shape.width, extra_rows, steps);
     if (backward && shape.stride == 2) {
       // A plane may begin and end with half a square.
       const std::uint32_t squares = rows / 2 + (rows - 1) / shape.height + 2;
       // A row of squares is two of dx.
-      grid.sum = band_walk_of(squares, shape.width + shape.pad_columns, beside,
-                              {band_columns * bytes, shape.width * 2 * bytes});
+      grid.sum = halo_walk_of(squares, shape.width + shape.pad_columns, extra_rows,
+                              {halo_columns * bytes, shape.width * 2 * bytes});
       grid.squares = divisor_of((shape.height + shape.pad_rows + 1) / 2);
     }
     break;
@@ -190,13 +191,13 @@ inline band_grid band_grid_of(const band_shape& shape, std::uint64_t x_values, s
 }
 
 /// Where a block's stretch lies in rows of `width` elements and planes of `height` rows.
-struct band_stretch {
+struct out_tile {
   std::uint64_t first;  ///< value
   std::uint32_t count;  ///< values of the map in it
   std::uint64_t plane;  ///< of the first value
   std::uint32_t row, column;
 
-  STASH_DEVICE band_stretch(const band_grid& grid, const divisor& width, const divisor& height)
+  STASH_DEVICE out_tile(const halo_grid& grid, const divisor& width, const divisor& height)
       : first(block_rank() * grid.block_values), plane(first) {
     const std::uint64_t left = first < grid.values ? grid.values - first : 0;
     count = left < grid.block_values ? static_cast<std::uint32_t>(left) : grid.block_values;
@@ -210,22 +211,22 @@ struct band_stretch {
 };
 
 /// Some of a flat map in shared memory. Number 0 there is the first element of a whole piece.
-struct shared_band {
-  std::int64_t first_piece;  ///< of the map; before it if negative
-  std::uint32_t pieces;
+struct shared_halo {
+  std::int64_t first_vec16;  ///< of the map; before it if negative
+  std::uint32_t vec16s;
 
   /// The pieces that hold `count` elements from `first` on.
   template <class Bits>
-  STASH_DEVICE static shared_band of(std::int64_t first, std::uint32_t count) {
+  STASH_DEVICE static shared_halo holding(std::int64_t first, std::uint32_t count) {
     constexpr unsigned shift = sizeof(Bits) == 4 ? 2 : 3;
-    const std::int64_t piece = first >> shift;
-    const auto skipped = static_cast<std::uint32_t>(first - (piece << shift));
-    return {piece, (skipped + count + piece_elements<Bits> - 1) >> shift};
+    const std::int64_t vec16 = first >> shift;
+    const auto skipped = static_cast<std::uint32_t>(first - (vec16 << shift));
+    return {vec16, (skipped + count + vec16_elements<Bits> - 1) >> shift};
   }
   /// Where an element of the map is.
   template <class Bits>
-  STASH_DEVICE std::uint32_t place_of(std::int64_t element) const {
-    return static_cast<std::uint32_t>(element - first_piece * std::int64_t{piece_elements<Bits>});
+  STASH_DEVICE std::uint32_t index_of(std::int64_t element) const {
+    return static_cast<std::uint32_t>(element - first_vec16 * std::int64_t{vec16_elements<Bits>});
   }
 
   /// Copies what there is of the pieces in a map of `values` elements; there are at most `Most`, and all are
@@ -233,31 +234,31 @@ struct shared_band {
   /// is_nan_sum().
   template <class Bits, unsigned Most>
   STASH_DEVICE std::uint32_t load(const void* map, std::uint64_t values, vector16* to) const {
-    constexpr unsigned loads = Most / band_threads;
-    static_assert(Most % band_threads == 0);
-    const std::int64_t whole = static_cast<std::int64_t>(values / piece_elements<Bits>) - first_piece;
-    const std::uint32_t begin = first_piece < 0 ? static_cast<std::uint32_t>(-first_piece) : 0;
-    const std::uint32_t end = whole < std::int64_t{pieces} ? static_cast<std::uint32_t>(whole) : pieces;
+    constexpr unsigned loads = Most / halo_threads;
+    static_assert(Most % halo_threads == 0);
+    const std::int64_t whole = static_cast<std::int64_t>(values / vec16_elements<Bits>) - first_vec16;
+    const std::uint32_t begin = first_vec16 < 0 ? static_cast<std::uint32_t>(-first_vec16) : 0;
+    const std::uint32_t end = whole < std::int64_t{vec16s} ? static_cast<std::uint32_t>(whole) : vec16s;
     std::uint32_t sum = 0;
     if (begin + thread_rank() < end) {
-      const auto* const from = static_cast<const vector16*>(map) + first_piece;
+      const auto* const from = static_cast<const vector16*>(map) + first_vec16;
       vector16 v[loads];
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
-        const std::uint32_t piece = begin + thread_rank() + k * band_threads;
-        v[k] = from[piece < end - 1 ? piece : end - 1];
+        const std::uint32_t vec16 = begin + thread_rank() + k * halo_threads;
+        v[k] = from[vec16 < end - 1 ? vec16 : end - 1];
       }
       STASH_UNROLL
       for (unsigned k = 0; k < loads; ++k) {
         STASH_UNROLL
         for (unsigned w = 0; w < 4; ++w)
           sum = sum_of_words<Bits>(sum, v[k].word[w]);
-        const std::uint32_t piece = begin + thread_rank() + k * band_threads;
-        if (piece < end) to[piece] = v[k];
+        const std::uint32_t vec16 = begin + thread_rank() + k * halo_threads;
+        if (vec16 < end) to[vec16] = v[k];
       }
     }
     // A map may end within a piece.
-    const std::uint32_t rest = end < pieces ? static_cast<std::uint32_t>(values % piece_elements<Bits>) : 0;
+    const std::uint32_t rest = end < vec16s ? static_cast<std::uint32_t>(values % vec16_elements<Bits>) : 0;
     if (thread_rank() < rest) {
       const std::uint64_t element = values - rest + thread_rank();
       const Bits bits = static_cast<const Bits*>(map)[element];
@@ -268,19 +269,19 @@ struct shared_band {
   }
 };
 
-/// Writes a block's stretch, of which `pieces` fit into shared memory.
-template <class Bits, unsigned Pieces>
-STASH_DEVICE void store_band(const band_stretch& stretch, const vector16* staged, void* to) {
-  Bits* const out = static_cast<Bits*>(to) + stretch.first;
-  const std::uint32_t whole = stretch.count / piece_elements<Bits>;
+/// Writes a block's stretch, of which `vec16s` fit into shared memory.
+template <class Bits, unsigned Capacity>
+STASH_DEVICE void store_out_tile(const out_tile& tile, const vector16* staged, void* to) {
+  Bits* const out = static_cast<Bits*>(to) + tile.first;
+  const std::uint32_t whole = tile.count / vec16_elements<Bits>;
   STASH_UNROLL
-  for (unsigned round = 0; round < Pieces; round += band_threads) {
-    const std::uint32_t piece = round + thread_rank();
-    if (piece < whole) store_vector(reinterpret_cast<vector16*>(out) + piece, staged[piece]);
+  for (unsigned round = 0; round < Capacity; round += halo_threads) {
+    const std::uint32_t vec16 = round + thread_rank();
+    if (vec16 < whole) store_vector(reinterpret_cast<vector16*>(out) + vec16, staged[vec16]);
   }
   // A map may end within a piece.
-  const std::uint32_t value = whole * piece_elements<Bits> + thread_rank();
-  if (value < stretch.count) out[value] = reinterpret_cast<const Bits*>(staged)[value];
+  const std::uint32_t value = whole * vec16_elements<Bits> + thread_rank();
+  if (value < tile.count) out[value] = reinterpret_cast<const Bits*>(staged)[value];
 }
 
 /// Notes for all threads of a block that one of them needs care. All come; the answer is there after the
@@ -292,7 +293,7 @@ STASH_DEVICE void note_care(std::uint32_t* notes, bool careful) {
 STASH_DEVICE bool any_care(const std::uint32_t* notes) {
   std::uint32_t all = 0;
   STASH_UNROLL
-  for (unsigned w = 0; w < band_threads / warp_lanes; ++w)
+  for (unsigned w = 0; w < halo_threads / warp_lanes; ++w)
     all |= notes[w];
   return all != 0;
 }

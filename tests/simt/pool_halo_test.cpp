@@ -5,7 +5,7 @@
 #include <limits>
 #include <set>
 
-#include "pool/nchw/pool_bands.hpp"
+#include "pool/nchw/pool_halo_tiles.hpp"
 #include "simt/pool_cases.hpp"
 
 namespace stash::test {
@@ -120,9 +120,9 @@ TEST_P(device_pool, maps_of_networks_take_bands) {
 
 /// How often the threads of a block's warps wait for each other when each reads the first word of its rows,
 /// on the average: 1 where no two need the same bank of shared memory.
-double waiting_for_banks(const kernels::band_walk& walk, const kernels::band_steps& steps) {
+double waiting_for_banks(const kernels::halo_walk& walk, const kernels::halo_steps& steps) {
   std::uint32_t accesses = 0, turns = 0;
-  for (std::uint32_t first = 0; first < std::min(walk.units, kernels::band_threads); first += 32) {
+  for (std::uint32_t first = 0; first < std::min(walk.units, kernels::halo_threads); first += 32) {
     std::set<std::uint32_t> words[32];
     for (std::uint32_t unit = first; unit < std::min(walk.units, first + 32); ++unit) {
       std::uint32_t strip = 0, group = 0;
@@ -140,12 +140,12 @@ double waiting_for_banks(const kernels::band_walk& walk, const kernels::band_ste
 }
 
 /// Every group of columns of every row is some thread's, once.
-TEST(band_walk, has_every_row) {
-  int by_strips = 0, by_groups = 0;
+TEST(halo_walk, has_every_row) {
+  int by_segments = 0, by_groups = 0;
   for (const std::uint32_t width : {1U, 3U, 4U, 5U, 7U, 14U, 17U, 35U, 55U, 112U, 250U, 1000U}) {
     for (const std::uint32_t rows : {1U, 2U, 3U, 7U, 31U, 64U, 129U, 1000U}) {
-      const kernels::band_steps steps{16, 4 * width};
-      const kernels::band_walk walk = kernels::band_walk_of(rows, width, 2, steps);
+      const kernels::halo_steps steps{16, 4 * width};
+      const kernels::halo_walk walk = kernels::halo_walk_of(rows, width, 2, steps);
       std::set<std::pair<std::uint32_t, std::uint32_t>> found;
       for (std::uint32_t unit = 0; unit < walk.units; ++unit) {
         std::uint32_t strip = 0, group = 0;
@@ -157,16 +157,16 @@ TEST(band_walk, has_every_row) {
       const std::uint32_t strips = (rows + walk.rows - 1) / walk.rows;
       EXPECT_EQ(found.size(), walk.units) << width << " x " << rows;
       EXPECT_EQ(found.size(), std::size_t{strips} * ((width + 3) / 4)) << width << " x " << rows;
-      ++(walk.by_strips ? by_strips : by_groups);
+      ++(walk.by_segments ? by_segments : by_groups);
     }
   }
-  EXPECT_GT(by_strips, 10);
+  EXPECT_GT(by_segments, 10);
   EXPECT_GT(by_groups, 10);
 }
 
 /// Neighbouring groups of columns are 8 to 32 bytes apart, so that threads beside each other would have 16 to
 /// four banks of 32. Over all lengths of rows that are no whole pieces.
-TEST(band_walk, threads_meet_in_few_banks) {
+TEST(halo_walk, threads_meet_in_few_banks) {
   struct {
     std::uint32_t size, stride;
     double on_the_average;
@@ -177,8 +177,8 @@ TEST(band_walk, threads_meet_in_few_banks) {
     for (std::uint32_t width = 5; width < 150; ++width) {
       if (width * kind.size % 16 == 0) continue;
       const std::uint32_t out = kind.stride == 1 ? width : (width - 1) / 2, pad = kind.stride == 1 ? 1 : 0;
-      const kernels::band_shape shape{width, width, out, out, 3, kind.stride, pad, pad};
-      const kernels::band_grid grid = kernels::band_grid_of(
+      const kernels::halo_shape shape{width, width, out, out, 3, kind.stride, pad, pad};
+      const kernels::halo_grid grid = kernels::halo_grid_of(
           shape, std::uint64_t{100} * width * width, std::uint64_t{100} * out * out, kind.size, false, false);
       ASSERT_GT(grid.block_values, 0U);
       const double waiting =
