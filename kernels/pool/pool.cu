@@ -66,16 +66,16 @@ struct pool_call {
   pool_job job;
   unsigned width;
   bool small;     ///< positions have 32 bits
-  bool disjoint;  ///< windows lie side by side and cover x
-  bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
+  bool disjoint;  ///< windows do not overlap and cover x
+  bool pairs;     ///< the layout is NCHW, and kernels of width eight are those for windows of 2 x 2
   bool cubes;     ///< the same of 2 x 2 x 2
-  bool planes;    ///< there may be kernels for small squares in planes, whose channels come first
+  bool planes;    ///< there may be kernels for small squares in planes, in NCHW
   bool pixels;    ///< the same for pixels with groups of channels
 };
 
-/// Whether rows, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
-/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike; so y
-/// must have all slices.
+/// Whether rows, or pixels with groups of channels, have kernels for windows like these: 2 x 2 with stride 2,
+/// 3 x 3 with stride 1 or 2. Samples, channels of NCHW, and slices are planes alike; so y must have all
+/// slices.
 bool has_kernels(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0 && d.in == d.out;
@@ -159,7 +159,7 @@ void with_padding(const pool_call& call, const Body& body) {
   body(std::integral_constant<unsigned, 1>{});
 }
 
-/// Whether rows are whole pieces, two at a time (pool_vec16.hpp). x has values.
+/// Whether rows are whole vec16s, two at a time (pool_vec16.hpp). x has values.
 bool in_vec16s(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
@@ -187,7 +187,7 @@ vec16_grid vec16_grid_of(const pool_call& call, dtype type, std::int64_t first_r
           static_cast<std::uint32_t>(y_plane)};
 }
 
-/// Whether rows are whole pieces that follow each other (pool_column_tiles.hpp). x has values.
+/// Whether rows are whole vec16s that follow each other (pool_column_tiles.hpp). x has values.
 bool in_column_tiles(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
@@ -197,12 +197,12 @@ bool in_column_tiles(const pool_call& call, dtype type) {
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
   return (height + 4) * width < most && call.job.x_units < most * 2;
 }
-/// Strips and stacks that are worth as many threads: with fewer, multiprocessors would wait for others.
+/// Tiles that are worth as many threads: with fewer, multiprocessors would wait for others.
 std::uint64_t enough_tiles() {
   return multiprocessors() * tuning::pool_tiles_of_processor;
 }
 
-/// Rows of every plane, of x or y, one stack below the other.
+/// Rows of every plane, of x or y, one column tile below the other.
 column_tile_grid column_tile_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
   const pool_job& job = call.job;
   const std::int64_t vec16s = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
@@ -225,7 +225,8 @@ column_tile_grid column_tile_grid_of(const pool_call& call, dtype type, std::int
           static_cast<std::uint32_t>(y_plane)};
 }
 
-/// Stretches of rows of any length (pool_halo_tiles.hpp); none, with no values, if the windows have no bands.
+/// Tiles of rows of any length (pool_halo_tiles.hpp); none, with no values, if the windows have no halo
+/// tiles.
 halo_grid halo_tiles_of(const pool_call& call, dtype type, bool backward, bool searches = false) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   constexpr std::int64_t most = 1 << 29;  // values of a plane
@@ -285,7 +286,8 @@ std::uint64_t pair_blocks(const pool_call& call, dtype type, std::uint64_t value
   std::uint64_t block_windows = 0;
   with_element(type, [&](auto bits) {
     using element = decltype(bits);
-    block_windows = call.cubes ? cube_positions<element>::block_windows : pair_positions<element>::block_windows;
+    block_windows =
+        call.cubes ? cube_positions<element>::block_windows : pair_positions<element>::block_windows;
   });
   return (values + block_windows - 1) / block_windows;
 }
@@ -320,7 +322,7 @@ bool pixels_fit(const pool_job& job, std::uint64_t size) {
          job.x_pitch * size >> 32 == 0 && job.y_pitch * size >> 32 == 0;
 }
 
-/// False if there are too many pixels, or if they lie too far apart.
+/// False if there are too many pixels, or if they lie too far from each other.
 bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
                     const pool_planes& planes) {
   const pool_job& job = call.job;
@@ -352,7 +354,8 @@ bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
   if (y.elements() > 0 && in_vec16s(call, x.type)) return forward_vec16(call, relu, x, y, planes);
-  if (y.elements() > 0 && in_column_tiles(call, x.type)) return forward_column_tiles(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_column_tiles(call, x.type))
+    return forward_column_tiles(call, relu, x, y, planes);
   if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
   const halo_grid halo = halo_tiles_of(call, x.type, false);
   if (halo.block_values > 0) return forward_halo_tiles(call, halo, relu, x, y, planes);
@@ -401,12 +404,12 @@ void backward_column_tiles(const pool_call& call, const const_tensor_view& dy, c
   const column_tile_grid grid = column_tile_grid_of(call, dx.type, call.job.rows.in);
   with_element(dx.type, [&](auto bits) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
-           pool_backward_column_tiles<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
-           source, static_cast<void*>(dx.data));
+           pool_backward_column_tiles<decltype(bits), Source>, call.job, grid,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   });
 }
 
-/// False if there are too many pixels, or if they lie too far apart.
+/// False if there are too many pixels, or if they lie too far from each other.
 bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_argmaxes& source,
                      const tensor_view& dx) {
   constexpr std::int64_t side = 2;
@@ -434,8 +437,8 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
   return true;
 }
 
-/// How many pieces of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
-/// that most of what is beside a strip is the same block's.
+/// How many vec16s of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
+/// that most of what is next to a row tile is the same block's.
 std::uint64_t neighbouring_vec16s(std::uint64_t vec16s) {
   constexpr std::uint64_t most = 32, least = 8;
   for (std::uint64_t count = std::min(vec16s, most); count >= least; --count) {
@@ -444,7 +447,7 @@ std::uint64_t neighbouring_vec16s(std::uint64_t vec16s) {
   return vec16s;
 }
 
-/// False if there are too many pixels, or if they lie too far apart.
+/// False if there are too many pixels, or if they lie too far from each other.
 template <class Bits, unsigned Stride, class Source>
 bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
                      const tensor_view& dx) {
@@ -462,7 +465,8 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * tiles * vec16s; };
   const std::uint64_t enough = enough_tiles();
-  std::uint64_t groups = parts(windows, (coded ? tuning::long_pool_tile_rows : tuning::pool_tile_rows) / stride);
+  std::uint64_t groups =
+      parts(windows, (coded ? tuning::long_pool_tile_rows : tuning::pool_tile_rows) / stride);
   while (units(groups) < enough && parts(windows, 2 * groups) * stride >= tuning::least_pool_tile_rows)
     groups *= 2;
   const std::uint64_t steps = parts(windows, groups);
@@ -521,8 +525,8 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
   return done;
 }
 
-bool backward_coded_row_tiles(const pool_call& call, const const_tensor_view& dy, const encoded_argmaxes& source,
-                           const tensor_view& dx) {
+bool backward_coded_row_tiles(const pool_call& call, const const_tensor_view& dy,
+                              const encoded_argmaxes& source, const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);
@@ -538,7 +542,8 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_argmaxes>;
   const bool has_values = dx.elements() > 0 && dy.elements() > 0;
-  const bool vec16s = has_values && in_vec16s(call, dx.type), column_tiles = has_values && in_column_tiles(call, dx.type);
+  const bool vec16s = has_values && in_vec16s(call, dx.type);
+  const bool column_tiles = has_values && in_column_tiles(call, dx.type);
   const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
   if constexpr (std::is_same_v<Source, searched_argmaxes>) {
     if (vec16s) return backward_vec16(call, dy, source, dx);

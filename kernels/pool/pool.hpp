@@ -2,11 +2,10 @@
 #pragma once
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
-/// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
-/// come last and groups of eight are aligned. One: any map. pool_halo_tiles.hpp has kernels for common
-/// windows where channels come first.
+/// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, in NHWC and
+/// groups of eight are aligned. One: any map. pool_halo_tiles.hpp has kernels for common windows in NCHW.
 ///
-/// A map with its channels first is one with a single channel and as many samples as there were channels.
+/// A map in NCHW is one with a single channel and as many samples as there were channels.
 
 #include <cstdint>
 #include <type_traits>
@@ -20,7 +19,7 @@ namespace stash::kernels {
 
 using tuning::pool_threads;
 
-/// Elements of a 16-byte piece.
+/// Elements of a vec16 (16 bytes).
 template <class Bits>
 inline constexpr unsigned vec16_elements = 16 / sizeof(Bits);
 
@@ -31,7 +30,7 @@ struct window_axis {
   divisor by_in, by_out, by_kernel, by_stride, by_dilation;
 };
 
-// P is the type of positions and numbers of windows: 32 bits where all of them fit, with room to add two.
+// P is the type of positions and numbers of windows: 32 bits where all of them fit, with space to add two.
 
 /// Division of numbers that are not negative.
 template <class P>
@@ -43,7 +42,7 @@ STASH_DEVICE P divided(P n, const divisor& d) {
   }
 }
 
-/// The place of [0, count) that is nearest to `at`.
+/// The position of [0, count) that is nearest to `at`.
 STASH_DEVICE std::int32_t nearest_in(std::int32_t at, std::int32_t count) {
   const std::int32_t low = at < count ? at : count - 1;
   return low > 0 ? low : 0;
@@ -136,7 +135,7 @@ STASH_DEVICE void store_lanes(Bits* to, const lanes<Bits, Width>& from) {
 }
 
 /// Maxima so far, as ranks: floats in the order of the elements. A 16-bit element is the upper half of its
-/// rank, which orders f16 as well as bf16, NaN apart.
+/// rank, which orders f16 as well as bf16, without NaN.
 template <unsigned Width>
 struct maxima {
   float rank[Width];

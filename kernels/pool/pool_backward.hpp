@@ -98,8 +98,8 @@ STASH_DEVICE argmaxes<Width> load_taps(const encoded_argmaxes& from, std::uint64
   return w;
 }
 
-/// Whether the gradient of pooled values passes, by anything but their codes; a bit each. `o` is the place of
-/// the thread's elements in the pooled map.
+/// Whether the gradient of pooled values passes, by anything but their codes; a bit each. `o` is the position
+/// of the thread's elements in the pooled map.
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_argmaxes& from,
                                         const map_position<P>& o) {
@@ -123,7 +123,7 @@ STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_argma
       break;
     }
     case pass_source::cast:
-      // Side by side these would want more registers than all else.
+      // At once these would need more registers than all else.
       STASH_NO_UNROLL
       for (unsigned i = 0; i < Width; ++i)
         bits |= (cast_passes(job, from, first + i) ? 1U : 0U) << i;
@@ -213,7 +213,7 @@ STASH_DEVICE window_range<P> windows_at(const window_axis& a, P at) {
   return {first, last < out ? last : out};
 }
 
-/// Windows that may cover `Run` elements side by side, of which the first is the first tap of a window.
+/// Windows that may cover `Run` neighbouring elements, of which the first is the first tap of a window.
 template <unsigned Kernel, unsigned Stride, unsigned Run>
 struct covering_windows {
   /// Windows of a row, or of a column, that begin before the one of the first element and cover it too.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Layers whose windows lie side by side and cover x. Every element of dx has one window, so the thread of
-/// the window writes it, and dy and the codes are read once. Where channels come first, windows of 2 x 2 have
-/// kernels of their own (pool_pairs.hpp).
+/// Layers whose windows do not overlap and cover x. Every element of dx has one window, so the thread of the
+/// window writes it, and dy and the codes are read once. In NCHW, windows of 2 x 2 have kernels of their own
+/// (pool_pairs.hpp).
 
 #include <cstdint>
 #include <type_traits>
@@ -43,8 +43,8 @@ STASH_DEVICE void drop_taps(std::uint32_t taps, const Source& source, argmaxes<W
   }
 }
 
-/// The 16-byte pieces that a thread moves where its own group lies at `own`: of f32 half of it, and half of
-/// its neighbour's (shared_halves()). Then all lanes of a warp come.
+/// The vec16s (16 bytes) that a thread moves where its own group lies at `own`: of f32 half of it, and half
+/// of its neighbour's (shared_halves()). Then all lanes of a warp come.
 template <class Bits, class T>
 STASH_DEVICE void share_offsets(std::uint64_t unit, T* map, std::uint64_t own,
                                 T* (&vec16s)[group_vectors<Bits>]) {
@@ -101,7 +101,7 @@ class digit_gates {
 template <class Bits, class Source>
 inline constexpr bool may_be_digits = !has_halves<Bits> && std::is_same_v<Source, encoded_argmaxes>;
 
-/// dx where channels come last. Grid: threads for all units of y.
+/// dx in NHWC. Grid: threads for all units of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads,
              may_be_digits<Bits, Source> ? tuning::pool_blocks_of_digits : Source::resident_blocks)
@@ -109,7 +109,7 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
   constexpr unsigned width = group_elements, vec16s = group_vectors<Bits>;
   const std::uint64_t own = block_rank() * pool_threads + thread_rank();
-  // Lanes that share halves all stay. Those behind the last unit take that one: a half of it is written twice
+  // Lanes that share halves all stay. Those after the last unit take that one: a half of it is written twice
   // by its lane where the neighbour has none of its own.
   if (!has_halves<Bits> && own >= job.y_units) return;
   const std::uint64_t unit = own < job.y_units ? own : job.y_units - 1;
@@ -151,7 +151,7 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
                       o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
                           length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel,
                       to);
-  // Calls make(tap, pieces) for every tap, and stores those.
+  // Calls make(tap, vec16s) for every tap, and stores those.
   const auto store_taps = [&](const auto& make) {
     std::uint64_t slice = 0;
     std::uint32_t tap = 0;

@@ -13,7 +13,7 @@ namespace stash::kernels {
 /// relu_pool's code for "no gradient" where codes have four bits.
 inline constexpr std::uint32_t no_gradient = 15;
 
-/// A plane of codes to be written; `data` is null if it is not wanted.
+/// A plane of codes to be written; `data` is null if it is not asked for.
 struct code_plane {
   std::uint8_t* data = nullptr;
   std::uint64_t bytes = 0;  ///< a multiple of 16
@@ -22,12 +22,12 @@ struct code_plane {
 
 struct pool_planes {
   code_plane index;
-  code_plane code, gradient;  ///< relu_pool; the gradient's plane only beside codes of two bits
+  code_plane code, gradient;  ///< relu_pool; the gradient's plane only next to codes of two bits
   encode_report* index_report = nullptr;
   encode_report* code_report = nullptr;
 };
 
-/// Eight codes at group `group` of a plane; nothing behind its end.
+/// Eight codes at group `group` of a plane; nothing after its end.
 STASH_DEVICE void store_word(const code_plane& plane, std::uint64_t group, std::uint64_t word) {
   const std::uint64_t at = group * plane.bits;
   if (at >= plane.bytes) return;
@@ -114,8 +114,8 @@ STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
   if (unit == 0) report_planes(planes);
 }
 
-/// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for
-/// the padding of the planes.
+/// y = the maximum of every window, and the planes that are asked for. Grid: threads for all units of y, and
+/// for the padding of the planes.
 template <class Bits, unsigned Width, class P>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {

@@ -87,7 +87,7 @@ STASH_DEVICE std::uint32_t csr_passes(const device_tiles& job, std::uint64_t fir
   const std::uint8_t* payload = find_payload(job, tile, payload_bytes<true>(job, count), status);
   if (payload == nullptr) return 0;
   const std::uint8_t* columns = payload + value_bytes(job, count);
-  // The last row of a tensor may be shorter: what lies behind its end makes the tile corrupt.
+  // The last row of a tensor may be shorter: what lies after its end makes the tile corrupt.
   const auto ragged = static_cast<std::uint32_t>(job.dense.elements % csr_row_elements);
   if (ragged != 0 && tile + 1 == job.tiles()) {
     const auto last = static_cast<std::uint32_t>((job.rows() - 1) % tile_rows);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling of stacks (pool_column_tiles.hpp). A row of windows is done with once its gradients
-/// are added: to the row of dx that it completes, which leaves, and to the two below it, whose sums stay in
-/// registers.
+/// Backward max pooling in column tiles (pool_column_tiles.hpp). A row of windows is done with once its
+/// gradients are added: to the row of dx that it completes, which leaves, and to the two below it, whose sums
+/// stay in registers.
 
 #include <cstdint>
 #include <type_traits>
@@ -13,7 +13,7 @@
 
 namespace stash::kernels {
 
-/// Windows that cover a piece: its own, and one on either side.
+/// Windows that cover a vec16: its own, and one on either side.
 template <class Bits>
 inline constexpr unsigned covering_column_tile = vec16_elements<Bits> + 2;
 
@@ -73,11 +73,11 @@ STASH_DEVICE bool row_exists(const pool_job& job, std::int32_t top) {
   return row >= 0 && row < static_cast<std::int32_t>(job.rows.out);
 }
 
-/// Rows of windows that begin before a stack and cover it.
+/// Rows of windows that begin before a column tile and cover it.
 inline constexpr std::int32_t rows_before_tile = 2;
 static_assert(tuning::long_pool_tile_rows <= 32);
 
-/// Taps of the first window of a piece, and of the last one, that are not in x, a bit each.
+/// Taps of the first window of a vec16, and of the last one, that are not in x, a bit each.
 STASH_DEVICE std::uint32_t taps_left_of(const row_vec16& position) {
   return position.left ? 0 : 0x49;
 }
@@ -85,7 +85,7 @@ STASH_DEVICE std::uint32_t taps_right_of(const row_vec16& position) {
   return position.right ? 0 : 0x49 << 2;
 }
 
-/// Codes of a piece's own windows.
+/// Codes of a vec16's own windows.
 template <class Bits>
 using column_tile_codes = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::uint32_t>;
 
@@ -187,19 +187,19 @@ class column_tile_argmaxes<Bits, encoded_argmaxes> {
  private:
   static constexpr unsigned length = vec16_elements<Bits>;
   struct row_codes {
-    std::uint32_t vec16, left, right;  ///< beside the piece bytes, whose upper or lower half is meant
+    std::uint32_t vec16, left, right;  ///< next to the vec16's bytes, whose upper or lower half is meant
   };
 
   const pool_job& job_;
   const encoded_argmaxes& source_;
   const row_vec16& position_;
   std::int32_t end_;
-  const std::uint8_t* taps_;  ///< codes of the piece's windows in the first row of its plane
+  const std::uint8_t* taps_;  ///< codes of the vec16's windows in the first row of its plane
   std::uint32_t outside_left_, outside_right_;  ///< taps not in x of the outermost windows
   row_codes ahead_[2];
   std::uint32_t suspects_ = 0;  ///< pairs of rows of windows whose codes are to be looked at, a bit each
 
-  /// Codes of the piece's own windows whose first row is `top`, or of any.
+  /// Codes of the vec16's own windows whose first row is `top`, or of any.
   STASH_DEVICE const std::uint8_t* codes_at(std::int32_t top) const {
     const std::int32_t row =
         nearest_in((top < end_ ? top : end_ - 1) + static_cast<std::int32_t>(job_.rows.pad),
@@ -240,8 +240,8 @@ class column_tile_argmaxes<Bits, encoded_argmaxes> {
   }
 };
 
-/// Rows of a stack whose bit is set (their number % 32), by the way that keeps the bits of NaN. This is apart
-/// from the rest so that nothing is held for it.
+/// Rows of a column tile whose bit is set (their number % 32), by the way that keeps the bits of NaN. It is a
+/// function of its own so that nothing is held for it.
 template <class Bits, class Source>
 STASH_DEVICE void gather_column_tile(const pool_job& job, const column_tile_grid& grid, const void* dy,
                                      const Source& source, void* dx, std::uint32_t unit,
@@ -265,8 +265,9 @@ STASH_DEVICE void gather_column_tile(const pool_job& job, const column_tile_grid
   }
 }
 
-/// Looks at codes in pairs of rows of windows whose bit is set, the lowest one the first before the stack:
-/// whether one names no tap of its window in x. This is apart from the rest so that nothing is held for it.
+/// Looks at codes in pairs of rows of windows whose bit is set, the lowest one the first before the column
+/// tile: whether one names no tap of its window in x. It is a function of its own so that nothing is held for
+/// it.
 template <class Bits>
 STASH_DEVICE void report_corrupt(const pool_job& job, const column_tile_grid& grid,
                                  const encoded_argmaxes& source, std::uint32_t unit, std::uint32_t suspects) {
@@ -305,8 +306,8 @@ template <class Bits>
 STASH_DEVICE void report_corrupt(const pool_job&, const column_tile_grid&, const searched_argmaxes&,
                                  std::uint32_t, std::uint32_t) {}
 
-/// pool_backward() for windows of 3 x 3 one apart, a column of padding before x. Grid: threads for all stacks
-/// of dx.
+/// pool_backward() for windows of 3 x 3 with stride 1, a column of padding before x. Grid: threads for all
+/// column tiles of dx.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
 pool_backward_column_tiles(pool_job job, column_tile_grid grid, const void* dy, Source source, void* dx) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling of stacks (pool_column_tiles.hpp).
+/// Forward max pooling in column tiles (pool_column_tiles.hpp).
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@
 
 namespace stash::kernels {
 
-/// Rows of a stack whose bit is set (their number % 32), with all rules. This is apart from the rest so that
-/// nothing is held for it.
+/// Rows of a column tile whose bit is set (their number % 32), with all rules. It is a function of its own so
+/// that nothing is held for it.
 template <class Bits>
 STASH_DEVICE void pool_column_with_care(const pool_job& job, const column_tile_grid& grid, bool relu,
                                         const void* x, void* y, const pool_planes& planes, std::uint32_t unit,
@@ -33,8 +33,8 @@ STASH_DEVICE void pool_column_with_care(const pool_job& job, const column_tile_g
   }
 }
 
-/// pool_forward() for windows of 3 x 3 one apart, a column of padding before x. Grid: threads for all stacks
-/// of y.
+/// pool_forward() for windows of 3 x 3 with stride 1, a column of padding before x. Grid: threads for all
+/// column tiles of y.
 template <class Bits>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_column_tiles(pool_job job, column_tile_grid grid, bool relu, const void* x, void* y,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Pooling with windows of 3 x 3 one apart where channels come first and rows of x are whole 16-byte pieces,
-/// with a column of y for each of x: a thread goes down a stack, a piece of each row of x or y, and makes two
+/// Pooling with windows of 3 x 3 with stride 1 in NCHW where rows of x are whole vec16s (16 bytes), with a
+/// column of y for each of x: a thread goes down a column tile, a vec16 of each row of x or y, and makes two
 /// rows at a time. Maxima of a row's three taps are found once and serve three rows of windows. What
 /// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
 /// pool_halo_tiles.hpp takes other rows.
@@ -14,10 +14,10 @@
 
 namespace stash::kernels {
 
-/// How maps are cut into stacks. Threads, and the values of a plane, are less than 2^31.
+/// How maps are cut into column tiles. Threads, and the values of a plane, are less than 2^31.
 struct column_tile_grid {
-  divisor vec16s, groups;          ///< of a row; stacks below each other
-  std::uint32_t rows;              ///< of a stack: an even number up to 32
+  divisor vec16s, groups;          ///< of a row; column tiles below each other
+  std::uint32_t rows;              ///< of a column tile: an even number up to 32
   std::uint32_t units;             ///< threads
   std::uint32_t x_plane, y_plane;  ///< values
 };
@@ -32,7 +32,7 @@ STASH_DEVICE row_vec16 column_tile_position(const column_tile_grid& grid, std::u
   return position;
 }
 
-/// The same place `rows` further down.
+/// The same address `rows` further down.
 template <class T>
 STASH_DEVICE T* row_below(T* from, std::int32_t rows, std::uint32_t row_bytes) {
   using byte = std::conditional_t<std::is_const_v<T>, const std::uint8_t, std::uint8_t>;
@@ -40,8 +40,8 @@ STASH_DEVICE T* row_below(T* from, std::int32_t rows, std::uint32_t row_bytes) {
                               wide_product(static_cast<std::uint32_t>(rows), row_bytes));
 }
 
-/// A stack's piece of the first row of a map, and what lies beside it: `Side` elements on either side, the
-/// outermost ones of the piece itself where there are no others.
+/// A column tile's vec16 of the first row of a map, and what lies next to it: `Side` elements on either side,
+/// the outermost ones of the vec16 itself where there are no others.
 template <class Bits, unsigned Side>
 struct column_tile_map {
   const Bits *vec16, *left, *right;
@@ -63,14 +63,14 @@ struct column_tile_map {
   }
 };
 
-/// What `Windows` windows have of a row of x: those of a piece, or one more on either side. f32: a column in
+/// What `Windows` windows have of a row of x: those of a vec16, or one more on either side. f32: a column in
 /// a word. 16 bits: two.
 template <class Bits, unsigned Windows>
 struct column_tile_columns {
   static constexpr bool wider = Windows > vec16_elements<Bits>;
   static constexpr unsigned side = wider ? 2 : 1;
   static constexpr unsigned words = sizeof(Bits) == 4 ? Windows + 2 : 6;
-  static constexpr unsigned first = sizeof(Bits) == 4 ? side : 1;  ///< of the piece
+  static constexpr unsigned first = sizeof(Bits) == 4 ? side : 1;  ///< of the vec16
   std::uint32_t word[words];
 
   STASH_DEVICE void load(const column_tile_map<Bits, side>& map, std::int32_t row) {
@@ -81,7 +81,7 @@ struct column_tile_columns {
     load_side(map.at(row, map.left), word);
     load_side(map.at(row, map.right), word + first + 4);
   }
-  /// In place of the columns before x, the first one in it.
+  /// Replaces the columns before x by the first one in it.
   STASH_DEVICE void begin_at_border(bool left) {
     if constexpr (!wider) return;
     if constexpr (sizeof(Bits) == 4) {
@@ -100,7 +100,7 @@ struct column_tile_columns {
     } else {
       if (k == 1) return word[w + 1];
       const unsigned at = w + k / 2;
-      // The column before the piece is alone in its word.
+      // The column before the vec16 is alone in its word.
       return pick_bytes(word[at], word[at + 1], at == 0 ? 0x5410 : 0x5432);
     }
   }
@@ -126,7 +126,7 @@ class column_tile_search {
   using row_maxima = vec16_maxima<Bits, Windows>;
   using columns = column_tile_columns<Bits, Windows>;
 
-  /// `top`: the first row of x of the first windows. `end`: no row from there on is wanted.
+  /// `top`: the first row of x of the first windows. `end`: no row from there on is read.
   STASH_DEVICE column_tile_search(const pool_job& job, const column_tile_grid& grid, const void* x,
                                   const row_vec16& position, std::int32_t top, std::int32_t end)
       : x_(x, grid.x_plane, static_cast<std::uint32_t>(job.columns.in), position),
@@ -190,8 +190,8 @@ class column_tile_search {
   std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
 
   // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
-  // That stands first and has its own number where it stands for others before it. What stands for others
-  // behind it is never above it, whatever its number.
+  // That stands first and has its own number where it stands for others before it. What replaces others after
+  // it is never above it, whatever its number.
 
   STASH_DEVICE std::int32_t row_at(std::int32_t number) const { return nearest_in(number, rows_); }
   /// The number of the first tap in x of windows that begin in row `top`, for all of a word.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Windows of 2 x 2 x 2 side by side in volumes where channels come first and rows of x are whole 16-byte
-/// pieces. As in pool_pairs.hpp a thread has half a piece of y at each of its steps; here with a piece of
-/// four rows of x, two of one slice and two of the next. Codes have four bits, those of a step one or two
-/// bytes.
+/// Non-overlapping windows of 2 x 2 x 2 in volumes in NCHW where rows of x are whole vec16s (16 bytes). As in
+/// pool_pairs.hpp a thread has half a vec16 of y at each of its steps; here with a vec16 of four rows of x,
+/// two of one slice and two of the next. Codes have four bits, those of a step one or two bytes.
 
 #include <cstdint>
 #include <type_traits>
@@ -34,7 +33,7 @@ class cube_positions : public step_positions<Bits, cube_steps> {
     row_of_slice_ = static_cast<std::uint32_t>(take_digit(slice, job.rows.by_out));
   }
 
-  /// The first tap of a step. The other rows of its windows lie behind that.
+  /// The first tap of a step. The other rows of its windows follow it.
   template <class T>
   STASH_DEVICE T* in_x(T* x, unsigned step) const {
     std::uint32_t row = column_ + this->readable(step);
@@ -60,7 +59,7 @@ class cube_positions : public step_positions<Bits, cube_steps> {
   std::uint32_t column_, row_of_slice_;  ///< likewise
 };
 
-/// A piece of each row of x.
+/// A vec16 of each row of x.
 struct cube_vec16s {
   vector16 row[cube_rows];
 };
@@ -81,7 +80,7 @@ struct cube_values {
   std::uint32_t taps, codes;
 };
 
-/// Half a piece of a row's taps in one of the windows' columns.
+/// Half a vec16 of a row's taps in one of the windows' columns.
 template <class Bits>
 STASH_DEVICE std::uint32_t taps_of_column(const vector16& row, unsigned half, unsigned column) {
   if constexpr (sizeof(Bits) == 4) {
@@ -185,7 +184,7 @@ STASH_DEVICE void find_all_cubes(const pool_job& job, bool relu, const void* x,
     found[step] = find_cubes_with_care<Bits>(job, relu, load_cubes<Bits>(x, positions, step));
 }
 
-/// y and the planes that are wanted. Grid: stretches of all values of y, and of the planes' padding.
+/// y and the planes that are asked for. Grid: blocks of all values of y, and of the planes' padding.
 template <class Bits>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_cubes(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
@@ -268,16 +267,16 @@ STASH_DEVICE cube_vec16s spread_cubes(const element_type& type, const vector8& d
     const std::uint32_t column = signs_of_bytes<0x8888>(signs), row = signs_of_bytes<0x9999>(signs);
     const std::uint32_t slice = signs_of_bytes<0xaaaa>(signs), beyond = signs_of_bytes<0xbbbb>(signs);
     const std::uint32_t both = pick_bytes(shares, 0, i % 2 == 0 ? 0x1010 : 0x3232);
-    const std::uint32_t right = both & (column ^ 0x0000ffffU) & ~beyond;
-    out.row[0].word[i] = right & ~row & ~slice;
-    out.row[1].word[i] = right & row & ~slice;
-    out.row[2].word[i] = right & ~row & slice;
-    out.row[3].word[i] = right & row & slice;
+    const std::uint32_t in_column = both & (column ^ 0x0000ffffU) & ~beyond;
+    out.row[0].word[i] = in_column & ~row & ~slice;
+    out.row[1].word[i] = in_column & row & ~slice;
+    out.row[2].word[i] = in_column & ~row & slice;
+    out.row[3].word[i] = in_column & row & slice;
   }
   return out;
 }
 
-/// dx. Grid: stretches of all values of y.
+/// dx. Grid: blocks of all values of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_cubes(pool_job job, const void* dy, Source source, void* dx) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling of bands (pool_halo_tiles.hpp): dy and a byte for each window that covers the stretch
-/// lie in shared memory, the bytes from codes or found again in x. Of windows one apart a thread goes down
-/// its columns as the stacks do; where a window chose a tap is the same for all of them, and no window chose
-/// one outside of x. Of windows two apart it makes squares of two rows and two columns of dx, which begin
-/// where windows do.
+/// Backward max pooling in halo tiles (pool_halo_tiles.hpp): dy and a byte for each window that covers the
+/// tile lie in shared memory, the bytes from codes or found again in x. Of windows with stride 1 a thread
+/// goes down its columns as in column tiles; where a window chose a tap is the same for all of them, and no
+/// window chose one outside of x. Of windows with stride 2 it makes squares of two rows and two columns of
+/// dx, which begin where windows do.
 
 #include <cstdint>
 #include <type_traits>
@@ -52,14 +52,14 @@ STASH_DEVICE std::uint32_t sum_of_all(std::uint32_t sum, const std::uint32_t (&w
   return sum;
 }
 
-/// Where the windows of a stretch are.
+/// Where the windows of a tile are.
 struct halo_maps {
   const vector16* dy;
   const vector16* bytes;
-  std::uint32_t first_dy, first_byte;  ///< of the window that is number 0 of the stretch's first plane
+  std::uint32_t first_dy, first_byte;  ///< of the window that is number 0 of the tile's first plane
 };
 
-/// Leaves the gradients of a block's stretch, whose windows lie around each element. Whether one has to be
+/// Leaves the gradients of a block's tile, whose windows lie around each element. Whether one has to be
 /// summed with care.
 template <class Bits>
 STASH_DEVICE bool gather_around(const pool_job& job, const halo_grid& grid, const out_tile& tile,
@@ -112,9 +112,9 @@ STASH_DEVICE bool gather_around(const pool_job& job, const halo_grid& grid, cons
   return is_nan_sum<Bits>(all);
 }
 
-/// A row of three windows side by side: what the first and the second chose, and the second and the third, in
-/// the halves of words, and their gradients. Each pair is two squares': in each of them the one has its
-/// place.
+/// A row of three neighbouring windows: what the first and the second chose, and the second and the third, in
+/// the halves of words, and their gradients. Each pair is two squares': in each of them one has its
+/// position.
 struct square_windows {
   std::uint32_t earlier = both(halo_blocked), later = both(halo_blocked);
   float gradient[3] = {};
@@ -128,11 +128,11 @@ struct square_windows {
   }
 };
 
-/// Where windows do not overlap, a square has one: what two of them side by side bring to the rows of theirs.
+/// Where windows do not overlap, a square has one: what two neighbours bring to the rows of theirs.
 template <class Bits>
 class lone_windows {
  public:
-  /// Nothing where a window chose no tap, or is not there. A gradient in its place is what its sum with 0
+  /// Nothing where a window chose no tap, or is not there. A gradient at its position is what its sum with 0
   /// is, unless it is NaN, which `sum` tells.
   STASH_DEVICE void bring(unsigned n, std::uint32_t tap, std::uint32_t gradient, std::uint32_t& sum) {
     sum = sum_of_words<Bits>(sum, gradient);
@@ -157,10 +157,10 @@ class lone_windows {
 
  private:
   std::uint32_t tap_[2] = {halo_blocked, halo_blocked};
-  std::uint32_t gradient_[2] = {};  ///< of 16 bits in the place of its column
+  std::uint32_t gradient_[2] = {};  ///< of 16 bits at the position of its column
 };
 
-/// gather_around() for windows two apart: two squares side by side, of two rows and two columns, of which
+/// gather_around() for windows with stride 2: two neighbouring squares, of two rows and two columns, of which
 /// each begins where a window does.
 template <class Bits, unsigned Kernel>
 STASH_DEVICE bool gather_squares(const pool_job& job, const halo_grid& grid, const out_tile& tile,
@@ -175,7 +175,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const halo_grid& grid, con
   const auto plane_squares = static_cast<std::int32_t>(grid.squares.value);
   const auto* const gradients = reinterpret_cast<const Bits*>(maps.dy);
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(maps.bytes);
-  // Rows of squares from the one of the stretch's first value to that of its last one.
+  // Rows of squares from the one of the tile's first value to that of its last one.
   std::uint32_t last_plane = tile.last_row(job.columns.by_in);
   const std::uint32_t last_row = take_small_digit(last_plane, job.rows.by_in);
   const auto row_of = [&](std::uint32_t row) { return (row + static_cast<std::uint32_t>(pad_top)) / 2; };
@@ -213,7 +213,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const halo_grid& grid, con
       const std::int32_t own = column + static_cast<std::int32_t>(x);
       is_column[x] = anew(own >= 0 && own < width ? 1 : 0);
     }
-    // Before and behind the stretch there is room for a row of squares.
+    // Before and after the tile there is space for a row of squares.
     const auto store_row = [&](bool is_row, const std::uint32_t(&words)[halo_words<Bits>]) {
       constexpr unsigned before = columns - 1;
       store_wanted(to + static_cast<std::int32_t>(at), words, is_column, at + before,
@@ -290,7 +290,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const halo_grid& grid, con
   return is_nan_sum<Bits>(all);
 }
 
-/// Gradients of a block's stretch by the way that keeps the bits of NaN.
+/// Gradients of a block's tile by the way that keeps the bits of NaN.
 template <class Bits, class Source>
 STASH_DEVICE void gather_tile_with_care(const pool_job& job, const out_tile& tile, const void* dy,
                                         const Source& source, Bits* to) {
@@ -304,8 +304,8 @@ STASH_DEVICE void gather_tile_with_care(const pool_job& job, const out_tile& til
   }
 }
 
-/// pool_backward() for windows of Kernel x Kernel: around each element, or two apart. Grid: blocks for all
-/// stretches of dx.
+/// pool_backward() for windows of Kernel x Kernel: around each element, or with stride 2. Grid: blocks for
+/// all tiles of dx.
 template <class Bits, unsigned Kernel, unsigned Stride, class Source>
 STASH_KERNEL(halo_threads, tuning::halo_blocks)
 pool_backward_halo_tiles(pool_job job, halo_grid grid, const void* dy, Source source, void* dx) {
@@ -314,7 +314,7 @@ pool_backward_halo_tiles(pool_job job, halo_grid grid, const void* dy, Source so
   constexpr halo_capacity capacity = backward_halo<Stride>;
   STASH_SHARED(vector16, gradients, capacity.read);
   STASH_SHARED(vector16, bytes, capacity.read / sizeof(Bits));
-  // Rows of squares may also begin before the stretch.
+  // Rows of squares may also begin before the tile.
   constexpr unsigned before = around ? 0 : slack_vec16s;
   // Where x was, when argmaxes have been found in it.
   STASH_SHARED(vector16, made, before + (searched ? capacity.searched : capacity.made) + slack_vec16s);
@@ -323,8 +323,8 @@ pool_backward_halo_tiles(pool_job job, halo_grid grid, const void* dy, Source so
   const out_tile tile(grid, job.columns.by_in, job.rows.by_in);
   const auto taps = halo_taps::covering<Kernel, Stride>(job, grid, tile);
   const halo_windows& windows = taps.windows;
-  const shared_halo in_halo =
-      shared_halo::holding<Bits>(taps.needed - 1, static_cast<std::uint32_t>(taps.needed_end - taps.needed) + 1);
+  const shared_halo in_halo = shared_halo::holding<Bits>(
+      taps.needed - 1, static_cast<std::uint32_t>(taps.needed_end - taps.needed) + 1);
   bool careful = false, corrupt = false;
   if constexpr (searched) {
     using search_type = halo_search<Bits, Kernel, Stride>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling of bands (pool_halo_tiles.hpp).
+/// Forward max pooling in halo tiles (pool_halo_tiles.hpp).
 
 #include <cstdint>
 #include <type_traits>
@@ -28,11 +28,11 @@ STASH_DEVICE void store_packed(const code_plane& plane, std::uint64_t group, std
     reinterpret_cast<code_word*>(plane.data)[group] = static_cast<code_word>(codes);
 }
 
-/// What is staged behind the last value: whatever the plane, its code is zero.
+/// What is staged after the last value: whatever the plane, its code is zero.
 template <unsigned Width>
 inline constexpr std::uint32_t staged_padding = Width == 4 ? staged_pass : 0;
 
-/// Eight codes of a stretch, of windows with codes of `Width` bits.
+/// Eight codes of a tile, of windows with codes of `Width` bits.
 template <unsigned Width>
 STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t group, const vector8& staged) {
   std::uint32_t taps[2];
@@ -55,7 +55,7 @@ STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t gr
     store_packed<1>(planes.gradient, group, packed_codes<1>(passing[0], passing[1]));
 }
 
-/// Values and codes of a block's stretch with all rules, one after the other.
+/// Values and codes of a block's tile with all rules, one after the other.
 template <class Bits>
 STASH_DEVICE void find_halo_maxima_with_care(const pool_job& job, bool relu, const out_tile& tile,
                                              const void* x, Bits* values, std::uint8_t* codes) {
@@ -71,8 +71,8 @@ STASH_DEVICE void find_halo_maxima_with_care(const pool_job& job, bool relu, con
   }
 }
 
-/// pool_forward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of y,
-/// and for the padding of the planes.
+/// pool_forward() for windows of Kernel x Kernel with stride Stride. Grid: blocks for all tiles of y, and for
+/// the padding of the planes.
 template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(halo_threads, tuning::halo_blocks)
 pool_forward_halo_tiles(pool_job job, halo_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
@@ -108,7 +108,7 @@ pool_forward_halo_tiles(pool_job job, halo_grid grid, bool relu, const void* x, 
                     select_bits(kept, found.tap[w] + found.number(staged_pass), search.first_taps(w));
               }
             }
-            // A group of columns of which the stretch has a part.
+            // A group of columns of which the tile has a part.
             constexpr unsigned others = halo_columns - 1;
             if (at + others >= tile.count + others) return;
             Bits* const to = values + static_cast<std::int32_t>(at);
@@ -124,7 +124,7 @@ pool_forward_halo_tiles(pool_job job, halo_grid grid, bool relu, const void* x, 
   }
   constexpr unsigned width = square_tap_bits<Kernel>;
   if (tile.count < grid.block_values) {
-    // What others have written there is behind their last value.
+    // What others have written there is after their last value.
     sync_block();
     STASH_NO_UNROLL
     for (std::uint32_t at = tile.count + thread_rank(); at < grid.block_values; at += halo_threads)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Rows of a band (pool_halo_tiles.hpp) as threads meet them: which windows are looked at, where a thread
-/// begins, and what its windows have of a row.
+/// Rows of a halo tile (pool_halo_tiles.hpp) as threads meet them: which windows are looked at, where a
+/// thread begins, and what its windows have of a row.
 
 #include <cstdint>
 
@@ -27,7 +27,7 @@ struct halo_row {
   static constexpr unsigned words = sizeof(Bits) == 4 ? elements : (elements + 1) / 2;
   std::uint32_t word[words];
 
-  /// `element`: of the first element in the band.
+  /// `element`: of the first element in the halo tile.
   STASH_DEVICE void load(const vector16* halo, std::uint32_t element) {
     const auto* const from = reinterpret_cast<const std::uint32_t*>(halo);
     if constexpr (sizeof(Bits) == 4) {
@@ -66,9 +66,9 @@ STASH_DEVICE T element_of_words(const std::uint32_t (&words)[halo_words<T>], uns
 
 /// Where a thread begins.
 struct halo_position {
-  std::uint32_t at;       ///< of its first window among those that are wanted; very large before them
+  std::uint32_t at;       ///< of its first window among those that are needed; very large before them
   std::uint32_t column;   ///< of that window
-  std::uint32_t columns;  ///< of a row from there on: those behind them are not its own
+  std::uint32_t columns;  ///< of a row from there on: those after them are not its own
   std::uint32_t rows;
   std::uint32_t plane, row;  ///< planes from the first window's; the row in its plane
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Maxima of windows in a band of x (pool_halo_tiles.hpp). What lies outside of x never wins.
+/// Maxima of windows in a halo tile of x (pool_halo_tiles.hpp). What lies outside of x never wins.
 
 #include <cstdint>
 #include <type_traits>
@@ -11,12 +11,12 @@
 
 namespace stash::kernels {
 
-/// The search for windows of Kernel x Kernel that lie Stride apart.
+/// The search for windows of Kernel x Kernel with stride Stride.
 template <class Bits, unsigned Kernel, unsigned Stride>
 using halo_search = std::conditional_t<Stride == 1, stride1_search<Bits>, stride2_search<Bits, Kernel>>;
 
-/// Calls each(number among the wanted windows, columns from there on that are the thread's, search, maxima)
-/// for all rows of windows of this thread's.
+/// Calls each(number among the windows, columns from there on that are the thread's, search, maxima) for all
+/// rows of windows of this thread's.
 template <class Search, class Each>
 STASH_DEVICE void search_halo(const pool_job& job, const halo_walk& walk, const halo_windows& windows,
                               const vector16* halo, const shared_halo& in_halo, const Each& each) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Maxima of windows of 3 x 3 around each element of x in a band (pool_halo_tiles.hpp).
+/// Maxima of windows of 3 x 3 around each element of x in a halo tile (pool_halo_tiles.hpp).
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Maxima of windows two apart in a band of x (pool_halo_tiles.hpp), with a row and a column of padding at
-/// most before x.
+/// Maxima of windows with stride 2 in a halo tile of x (pool_halo_tiles.hpp), with a row and a column of
+/// padding at most before x.
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@
 
 namespace stash::kernels {
 
-/// Maxima of the windows of a thread's columns, row after row: windows two apart. Only the first window
-/// of a row or of a column begins before x, and only the last one ends behind it.
+/// Maxima of the windows of a thread's columns, row after row: windows with stride 2. Only the first window
+/// of a row or of a column begins before x, and only the last one ends after it.
 template <class Bits, unsigned Kernel>
 class stride2_search {
  public:
@@ -32,7 +32,7 @@ class stride2_search {
         nearest_in(top_of(job, last) + static_cast<std::int32_t>(Kernel) - 1, height);
     const std::int32_t rows = static_cast<std::int32_t>(plane) * height + last_row + 1 - first_row;
     return shared_halo::holding<Bits>(element_of_row(job, windows, first_row) - 1,
-                                 static_cast<std::uint32_t>(rows * width) + 2);
+                                      static_cast<std::uint32_t>(rows * width) + 2);
   }
 
   STASH_DEVICE stride2_search(const pool_job& job, const vector16* halo, const shared_halo& in_halo,
@@ -105,7 +105,7 @@ class stride2_search {
   bool left_;            ///< whether the first window begins in x
   std::int32_t inside_;  ///< columns of x from the first window's first tap on
   std::uint32_t outside_[Kernel - 1]
-                        [words];  ///< of 16 bits: all bits of elements behind a row, but for first taps
+                        [words];  ///< of 16 bits: all bits of elements after a row, but for first taps
   std::uint32_t first_row_ = 0;
   row_maxima last_ = {};  ///< of the last row of the windows above
   bool fresh_ = true;     ///< whether there are none in the plane, or none were looked at
@@ -113,7 +113,7 @@ class stride2_search {
   STASH_DEVICE static std::int32_t top_of(const pool_job& job, std::uint32_t row) {
     return static_cast<std::int32_t>(row * stride) - static_cast<std::int32_t>(job.rows.pad);
   }
-  /// Whether tap `k` of a row of window `n` is behind the row of x.
+  /// Whether tap `k` of a row of window `n` is after the row of x.
   STASH_DEVICE bool is_outside(unsigned n, unsigned k) const {
     return static_cast<std::int32_t>(n * stride + k) >= inside_;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Going backward, the windows that cover a stretch of dx (pool_halo_tiles.hpp): a byte each in shared
-/// memory, from codes or found again in x.
+/// Going backward, the windows that cover a tile of dx (pool_halo_tiles.hpp): a byte each in shared memory,
+/// from codes or found again in x.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,11 +15,11 @@ namespace stash::kernels {
 /// A window's byte is its tap; this is added where no gradient goes there, or no such window exists.
 inline constexpr std::uint32_t halo_blocked = 16;
 
-/// The windows that cover a stretch of dx, as whole rows, and their bytes.
+/// The windows that cover a tile of dx, as whole rows, and their bytes.
 struct halo_taps {
   halo_windows windows;  ///< those in the map
   std::int64_t needed,
-      needed_end;       ///< numbers of the first one and of that behind the last; also outside of the map
+      needed_end;       ///< numbers of the first one and of the one after the last; also outside of the map
   std::int64_t first;   ///< of byte 0: a multiple of 8
   std::uint32_t bytes;  ///< a multiple of 8
 
@@ -38,7 +38,7 @@ struct halo_taps {
       begin = static_cast<std::int32_t>(tile.row) - 1;
       end = last_plane + last + 2;
     } else {
-      // Those of the first square, also where the stretch has its second row only.
+      // Those of the first square, also where the tile has its second row only.
       const std::int32_t first = (static_cast<std::int32_t>(tile.row) + pad) / stride - (kernel - stride);
       const std::int32_t covering = (last + pad) / stride + 1;
       begin = first < 0 ? 0 : first < height ? first : height;
@@ -114,7 +114,7 @@ STASH_DEVICE std::uint32_t bytes_of_codes(std::uint32_t codes) {
   return (pairs | pairs << 6) & 0x03030303U;
 }
 
-/// Takes codes of `Width` bits apart; whether one is the number of no tap. All threads come.
+/// Splits codes of `Width` bits; whether one is the number of no tap. All threads come.
 template <class Bits, unsigned Width>
 STASH_DEVICE bool load_halo_taps(const pool_job& job, const encoded_argmaxes& source, const halo_taps& taps,
                                  vector16* to) {
@@ -161,7 +161,7 @@ STASH_DEVICE bool load_halo_taps(const pool_job& job, const encoded_argmaxes& so
   return corrupt;
 }
 
-/// Finds the bytes of windows, which are whole rows, in a band of x. All threads come.
+/// Finds the bytes of windows, which are whole rows, in a halo tile of x. All threads come.
 template <class Search>
 STASH_DEVICE void find_halo_taps(const pool_job& job, const halo_walk& walk, bool relu, const halo_taps& taps,
                                  const vector16* halo, const shared_halo& in_halo, std::uint8_t* to) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Pooling of small square windows where channels come first and rows may have any length. A block makes a
-/// stretch of a flat map that is a multiple of 32 values, wherever that begins in a row or a plane. It copies
-/// the band of the other map that the stretch needs into shared memory, in 16-byte pieces as they come. There
-/// a thread goes down a few columns, and so has the same distance from the borders on the left and on the
-/// right all the way. What it makes stays in shared memory until it leaves in 16-byte pieces. What needs care
-/// (NaN, codes that name no tap of x) makes the block do its stretch once more, by the loops of pool.hpp.
+/// Pooling of small square windows in NCHW where rows may have any length. A block makes a tile of a flat map
+/// that is a multiple of 32 values, wherever that begins in a row or a plane. It copies the part of the other
+/// map that the tile needs, the halo tile, into shared memory, in vec16s (16 bytes) as they come. There a
+/// thread goes down a few columns, and so has the same distance from the borders on the left and on the right
+/// all the way. What it makes stays in shared memory until it leaves in vec16s (16 bytes). What needs care
+/// (NaN, codes that name no tap of x) makes the block do its tile once more, by the loops of pool.hpp.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,13 +22,13 @@ inline constexpr unsigned halo_columns = 4;
 template <class Bits>
 inline constexpr unsigned halo_words = halo_columns * sizeof(Bits) / 4;
 
-/// Shared memory of a block, in pieces.
+/// Shared memory of a block, in vec16s.
 struct halo_capacity {
-  unsigned read, made;  ///< of the map whose band is read, and of the stretch that is made
+  unsigned read, made;  ///< of the halo tile that is read, and of the tile that is made
   unsigned searched;    ///< going backward: of x, where argmaxes are found again
 };
-/// What threads write before the first value of a stretch and behind its last one: of a group of columns
-/// those that it has not.
+/// What threads write before the first value of a tile and after its last one: of a group of columns those
+/// that it has not.
 inline constexpr unsigned slack_vec16s = 1;
 template <unsigned Stride>
 inline constexpr halo_capacity forward_halo =
@@ -39,9 +39,9 @@ inline constexpr halo_capacity backward_halo =
 
 /// How threads go down through a number of rows: each through `rows` of a group of columns.
 struct halo_walk {
-  divisor inner;        ///< of what neighbouring threads differ in, groups of columns or strips of rows
-  bool by_segments;     ///< strips
-  std::uint32_t rows;   ///< of a strip
+  divisor inner;        ///< of what neighbouring threads differ in, groups of columns or segments of rows
+  bool by_segments;     ///< whether neighbours differ in segments
+  std::uint32_t rows;   ///< of a segment
   std::uint32_t units;  ///< threads, if there were so many
 
   /// Of a unit.
@@ -73,7 +73,7 @@ inline std::uint32_t threads_in_bank(std::uint32_t units, std::uint32_t inner, s
   return most;
 }
 /// The walk that takes a block the least time. `extra_rows`: rows that take a thread as long as all that it
-/// does besides its own.
+/// does in addition to its own rows.
 inline halo_walk halo_walk_of(std::uint32_t rows, std::uint32_t width, std::uint32_t extra_rows,
                               const halo_steps& steps) {
   const auto parts = [](std::uint32_t all, std::uint32_t most) { return (all + most - 1) / most; };
@@ -110,7 +110,7 @@ inline halo_walk halo_walk_of(std::uint32_t rows, std::uint32_t width, std::uint
   return best;
 }
 
-/// How a map is cut into stretches.
+/// How a map is cut into tiles.
 struct halo_grid {
   std::uint64_t values;        ///< of the map that is made
   std::uint64_t read_values;   ///< of the other map
@@ -120,8 +120,8 @@ struct halo_grid {
   divisor squares;             ///< pairs of rows of a plane, where gradients come in squares
 };
 
-/// Planes of x and y, and the windows between them: of 3 x 3 one apart, one around each element of x, or two
-/// apart with a row and a column of padding at most before x.
+/// Planes of x and y, and the windows between them: of 3 x 3 with stride 1, one around each element of x, or
+/// with stride 2 with a row and a column of padding at most before x.
 struct halo_shape {
   std::uint32_t width, height;          ///< of x
   std::uint32_t out_width, out_height;  ///< of y
@@ -152,14 +152,14 @@ constexpr halo_capacity halo_capacity_of(std::uint32_t stride, bool backward) {
   return stride == 1 ? forward_halo<1> : forward_halo<2>;
 }
 
-/// The largest stretch whose bands fit; without values if none does. `size`: of an element. `searches`:
+/// The largest tile whose halo tiles fit; without values if none does. `size`: of an element. `searches`:
 /// whether argmaxes are found again, going backward.
 inline halo_grid halo_grid_of(const halo_shape& shape, std::uint64_t x_values, std::uint64_t y_values,
                               std::size_t size, bool backward, bool searches) {
   const auto bytes = static_cast<std::uint32_t>(size);
   const halo_capacity vec16s = halo_capacity_of(shape.stride, backward);
   const std::uint32_t extra_rows = shape.stride == 1 ? 2 : 1;
-  // Pieces begin and end anywhere, and elements beside the first and the last row are read.
+  // Vec16s begin and end anywhere, and elements next to the first and the last row are read.
   const auto capacity = [&](unsigned count) { return std::uint64_t{count - 3} * 16 / bytes; };
   halo_grid grid{backward ? x_values : y_values, backward ? y_values : x_values, 0, {}, {}, {}};
   for (std::uint32_t values = vec16s.made * 16 / bytes; values > 0; values -= 32) {
@@ -190,7 +190,7 @@ inline halo_grid halo_grid_of(const halo_shape& shape, std::uint64_t x_values, s
   return grid;
 }
 
-/// Where a block's stretch lies in rows of `width` elements and planes of `height` rows.
+/// Where a block's tile lies in rows of `width` elements and planes of `height` rows.
 struct out_tile {
   std::uint64_t first;  ///< value
   std::uint32_t count;  ///< values of the map in it
@@ -210,12 +210,12 @@ struct out_tile {
   }
 };
 
-/// Some of a flat map in shared memory. Number 0 there is the first element of a whole piece.
+/// Some of a flat map in shared memory. Number 0 there is the first element of a whole vec16.
 struct shared_halo {
   std::int64_t first_vec16;  ///< of the map; before it if negative
   std::uint32_t vec16s;
 
-  /// The pieces that hold `count` elements from `first` on.
+  /// The vec16s that hold `count` elements from `first` on.
   template <class Bits>
   STASH_DEVICE static shared_halo holding(std::int64_t first, std::uint32_t count) {
     constexpr unsigned shift = sizeof(Bits) == 4 ? 2 : 3;
@@ -229,7 +229,7 @@ struct shared_halo {
     return static_cast<std::uint32_t>(element - first_vec16 * std::int64_t{vec16_elements<Bits>});
   }
 
-  /// Copies what there is of the pieces in a map of `values` elements; there are at most `Most`, and all are
+  /// Copies what there is of the vec16s in a map of `values` elements; there are at most `Most`, and all are
   /// under way before the first is used. All threads come. A sum of all that this thread copied, for
   /// is_nan_sum().
   template <class Bits, unsigned Most>
@@ -257,7 +257,7 @@ struct shared_halo {
         if (vec16 < end) to[vec16] = v[k];
       }
     }
-    // A map may end within a piece.
+    // A map may end within a vec16.
     const std::uint32_t rest = end < vec16s ? static_cast<std::uint32_t>(values % vec16_elements<Bits>) : 0;
     if (thread_rank() < rest) {
       const std::uint64_t element = values - rest + thread_rank();
@@ -269,7 +269,7 @@ struct shared_halo {
   }
 };
 
-/// Writes a block's stretch, of which `vec16s` fit into shared memory.
+/// Writes a block's tile, of which `vec16s` fit into shared memory.
 template <class Bits, unsigned Capacity>
 STASH_DEVICE void store_out_tile(const out_tile& tile, const vector16* staged, void* to) {
   Bits* const out = static_cast<Bits*>(to) + tile.first;
@@ -279,7 +279,7 @@ STASH_DEVICE void store_out_tile(const out_tile& tile, const vector16* staged, v
     const std::uint32_t vec16 = round + thread_rank();
     if (vec16 < whole) store_vector(reinterpret_cast<vector16*>(out) + vec16, staged[vec16]);
   }
-  // A map may end within a piece.
+  // A map may end within a vec16.
   const std::uint32_t value = whole * vec16_elements<Bits> + thread_rank();
   if (value < tile.count) out[value] = reinterpret_cast<const Bits*>(staged)[value];
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Windows of 2 x 2 side by side where channels come first and rows of x are whole 16-byte pieces. At each of
-/// its steps a thread has one piece of an upper row and the one below it, and of y half a piece. Pieces of
-/// neighbouring lanes follow each other, so an instruction of a warp moves whole sectors, and so do a warp's
-/// steps. Codes of one step are a byte of a word, or a part of it.
+/// Non-overlapping windows of 2 x 2 in NCHW where rows of x are whole vec16s (16 bytes). At each of its steps
+/// a thread has one vec16 of an upper row and the one below it, and of y half a vec16. Vec16s of neighbouring
+/// lanes follow each other, so an instruction of a warp moves whole sectors, and so do a warp's steps. Codes
+/// of one step are a byte of a word, or a part of it.
 
 #include <cstdint>
 #include <type_traits>
@@ -20,7 +20,7 @@ inline constexpr unsigned pair_steps = 4;
 /// Windows of a step.
 template <class Bits>
 inline constexpr unsigned pair_windows = 8 / sizeof(Bits);
-/// Which windows of y a thread has: half a piece at each of its steps, those of a warp side by side.
+/// Which windows of y a thread has: half a vec16 at each of its steps, those of a warp follow each other.
 template <class Bits, unsigned Steps>
 class step_positions {
  public:
@@ -48,7 +48,7 @@ class step_positions {
       bytes &= exists(step) ? 0xffffffffU : ~(0xffU << (8 * step));
     return bytes;
   }
-  // Places of a step that does not exist are those of the block's first one.
+  // Positions of a step that does not exist are those of the block's first one.
 
   /// A step's first window in y.
   STASH_DEVICE std::uint64_t number(unsigned step) const { return first_ + readable(step); }
@@ -87,7 +87,7 @@ class pair_positions : public step_positions<Bits, pair_steps> {
     const std::uint32_t row = small_quotient(column_ + at, job_.columns.by_out);
     return x + x_ + (2 * at + row * static_cast<std::uint32_t>(job_.columns.in));
   }
-  /// The other taps lie so far behind.
+  /// The distance of the other taps.
   STASH_DEVICE std::uint64_t row() const { return static_cast<std::uint64_t>(job_.columns.in); }
 
  private:
@@ -102,7 +102,7 @@ struct pair_codes {
   std::uint32_t taps = 0, codes = 0, pass = 0;
 };
 
-/// A piece of an upper row, and the one below.
+/// A vec16 of an upper row, and the one below.
 struct vec16_pair {
   vector16 upper, lower;
 };
@@ -183,17 +183,17 @@ struct pair_search<std::uint16_t> {
       lower = select_bits(lower_right, right(p.lower), lower);
       std::uint32_t below = greater_masks(lower, upper);
       std::uint32_t best = select_bits(below, lower, upper);
-      std::uint32_t right = select_bits(below, lower_right, upper_right);
+      std::uint32_t from_right = select_bits(below, lower_right, upper_right);
       if (relu) {
         const std::uint32_t kept = greater_masks(best, 0);
         best &= kept;
         below &= kept;
-        right &= kept;
+        from_right &= kept;
         pass[step / 2] |= kept & 0x00020001U << (8 * (step % 2) + 2 * i);
       }
       y.word[i] = best;
       // Columns are even bits, rows odd ones.
-      taps[step / 2] |= select_bits(0x55555555U, right, below) & 0x000c0003U << (8 * (step % 2) + 4 * i);
+      taps[step / 2] |= select_bits(0x55555555U, from_right, below) & 0x000c0003U << (8 * (step % 2) + 4 * i);
     }
     return y;
   }
@@ -207,7 +207,7 @@ struct pair_search<std::uint16_t> {
   }
 };
 
-/// Taps of a row's piece in one of the windows' columns.
+/// Taps of a row's vec16 in one of the windows' columns.
 template <class Bits>
 STASH_DEVICE lanes<Bits, pair_windows<Bits>> taps_in_pairs(const vector16& row, unsigned column) {
   constexpr unsigned per_word = 4 / sizeof(Bits);
@@ -280,8 +280,8 @@ STASH_DEVICE pair_codes find_pair_maxima(const pool_job& job, bool relu, const v
 
 /// Of four lanes the bytes of one step, which is the lane's number modulo 4.
 STASH_DEVICE std::uint32_t bytes_of_step(std::uint32_t word) {
-  const std::uint32_t right = shuffle_xor(all_lanes, word, 1);
-  word = pick_bytes_at(word, right, (thread_rank() & 1) != 0 ? 0x3715 : 0x6240);
+  const std::uint32_t neighbour = shuffle_xor(all_lanes, word, 1);
+  word = pick_bytes_at(word, neighbour, (thread_rank() & 1) != 0 ? 0x3715 : 0x6240);
   const std::uint32_t other = shuffle_xor(all_lanes, word, 2);
   return pick_bytes_at(word, other, (thread_rank() & 2) != 0 ? 0x3276 : 0x5410);
 }
@@ -311,7 +311,7 @@ STASH_DEVICE void store_pair_codes(const code_plane& plane, std::uint32_t codes)
   *reinterpret_cast<part*>(plane.data + byte) = static_cast<part>(word);
 }
 
-/// y and the planes that are wanted. Grid: stretches of all values of y, and of the planes' padding.
+/// y and the planes that are asked for. Grid: blocks of all values of y, and of the planes' padding.
 template <class Bits>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
@@ -405,9 +405,9 @@ STASH_DEVICE vec16_pair spread_pairs(const element_type& type, const vector8& dy
     // Bytes of a window: its column, its row.
     const std::uint32_t signs = spread_signs(taps >> (4 * i));
     const auto spread = [&](std::uint32_t both, std::uint32_t column, std::uint32_t row, unsigned word) {
-      const std::uint32_t right = both & (column ^ 0x0000ffffU);
-      out.upper.word[word] = right & ~row;
-      out.lower.word[word] = right & row;
+      const std::uint32_t in_column = both & (column ^ 0x0000ffffU);
+      out.upper.word[word] = in_column & ~row;
+      out.lower.word[word] = in_column & row;
     };
     spread(pick_bytes(share, 0, 0x1010), signs_of_bytes<0x8888>(signs), signs_of_bytes<0x9999>(signs), 2 * i);
     spread(pick_bytes(share, 0, 0x3232), signs_of_bytes<0xaaaa>(signs), signs_of_bytes<0xbbbb>(signs),
@@ -416,7 +416,7 @@ STASH_DEVICE vec16_pair spread_pairs(const element_type& type, const vector8& dy
   return out;
 }
 
-/// dx. Grid: stretches of all values of y.
+/// dx. Grid: blocks of all values of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {

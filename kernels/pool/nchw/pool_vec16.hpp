@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Pooling with windows of 3 x 3 two apart where channels come first and rows of x are whole 16-byte pieces,
-/// with two columns for each window: a thread has a piece of a few rows, or the windows that begin in it.
-/// What neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
+/// Pooling with windows of 3 x 3 with stride 2 in NCHW where rows of x are whole vec16s (16 bytes), with two
+/// columns for each window: a thread has a vec16 of a few rows, or the windows that begin in it. What
+/// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
 /// pool_halo_tiles.hpp takes other rows.
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace stash::kernels {
 
-/// Windows that begin in a piece.
+/// Windows that begin in a vec16.
 template <class Bits>
 inline constexpr unsigned vec16_windows = vec16_elements<Bits> / 2;
 
-/// How maps are cut into pieces of a few rows. Threads, and the values of a plane, are less than 2^31.
+/// How maps are cut into vec16s of a few rows. Threads, and the values of a plane, are less than 2^31.
 struct vec16_grid {
   divisor vec16s, groups;          ///< of a row; of rows in a plane
   std::int32_t first_row;          ///< of the first group
@@ -25,11 +25,11 @@ struct vec16_grid {
   std::uint32_t x_plane, y_plane;  ///< values
 };
 
-/// Where a thread's piece lies.
+/// Where a thread's vec16 lies.
 struct row_vec16 {
   std::uint32_t plane;
   std::int32_t row, vec16;
-  bool left, right;  ///< whether there are pieces beside it
+  bool left, right;  ///< whether there are vec16s next to it
 };
 /// `Rows`: of a group.
 template <unsigned Rows>
@@ -48,9 +48,9 @@ STASH_DEVICE std::uint32_t thread_unit() {
   return static_cast<std::uint32_t>(block_rank()) * pool_threads + thread_rank();
 }
 
-/// What `Windows` windows have of a row of x: those that begin in a piece, or one more, which comes before
-/// them without padding and behind them with it. f32: a column in a word. 16 bits: two; first taps lie in
-/// the low halves without padding, with it in the high ones.
+/// What `Windows` windows have of a row of x: those that begin in a vec16, or one more, which comes before
+/// them without padding and after them with it. f32: a column in a word. 16 bits: two; first taps lie in the
+/// low halves without padding, with it in the high ones.
 template <class Bits, unsigned Pad, unsigned Windows>
 struct window_columns {
   static constexpr unsigned words = sizeof(Bits) == 4 ? 2 * Windows + 1 : Windows + 1;
@@ -59,7 +59,7 @@ struct window_columns {
   static constexpr unsigned after = 2 * Windows + 1 - before - vec16_elements<Bits>;
   std::uint32_t word[words];
 
-  /// In place of a column outside of x stands the one beside it.
+  /// A column outside of x is replaced by the one next to it.
   STASH_DEVICE void load(const Bits* vec16, bool left, bool right) {
     constexpr auto length = static_cast<std::int32_t>(vec16_elements<Bits>);
     constexpr auto more = static_cast<std::int32_t>(after);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling of pieces (pool_vec16.hpp). A thread's rows begin with the first row of windows, so
+/// Backward max pooling of vec16s (pool_vec16.hpp). A thread's rows begin with the first row of windows, so
 /// which taps of a window its elements are is known when this is compiled. Codes lie in words, of four bits
 /// each, in the order of windows; argmaxes in x are found for every window that the thread needs.
 
@@ -14,8 +14,8 @@
 
 namespace stash::kernels {
 
-/// Windows of a row that cover a piece: those that begin in it, and one more, which comes before them without
-/// padding and behind them with it.
+/// Windows of a row that cover a vec16: those that begin in it, and one more, which comes before them without
+/// padding and after them with it.
 template <class Bits>
 inline constexpr unsigned covering_vec16 = vec16_windows<Bits> + 1;
 
@@ -23,9 +23,9 @@ inline constexpr unsigned covering_vec16 = vec16_windows<Bits> + 1;
 template <unsigned Count>
 struct covering_rows {
   std::uint64_t plane;         ///< its first window among all of y
-  std::int32_t to_more;        ///< from a piece's windows to the one more, or to any if there is none
+  std::int32_t to_more;        ///< from a vec16's windows to the one more, or to any if there is none
   std::int32_t top[Count];     ///< the first row in x
-  std::uint32_t at[Count];     ///< the windows that begin in the piece, in the plane
+  std::uint32_t at[Count];     ///< the windows that begin in the vec16, in the plane
   std::uint32_t there[Count];  ///< all bits of four for each window that exists
 };
 template <class Bits, unsigned Pad, unsigned Count>
@@ -52,7 +52,7 @@ STASH_DEVICE covering_rows<Count> rows_around(const pool_job& job, const vec16_g
   return rows;
 }
 
-/// Windows that begin in the piece and the one more, in their order, of `Width` bits each.
+/// Windows that begin in the vec16 and the one more, in their order, of `Width` bits each.
 template <class Bits, unsigned Pad, unsigned Width>
 STASH_DEVICE std::uint32_t in_order(std::uint32_t begin, std::uint32_t more) {
   return Pad == 0 ? more | begin << Width : begin | more << (Width * vec16_windows<Bits>);
@@ -101,7 +101,7 @@ STASH_DEVICE std::uint32_t load_row_codes(const std::uint8_t* taps, std::int32_t
   } else {
     begin = *reinterpret_cast<const std::uint16_t*>(taps);
   }
-  // Two codes in a byte: the one before is in its upper half, the one behind in its lower half.
+  // Two codes in a byte: the one before is in its upper half, the one after in its lower half.
   const std::uint32_t pair = taps[to_more >> 1];
   return in_order<Bits, Pad, 4>(begin, Pad == 0 ? pair >> 4 : pair & 0xf);
 }
@@ -121,7 +121,7 @@ STASH_DEVICE std::uint32_t bits_of_windows(const std::uint8_t* plane, std::uint6
 /// Without padding the last window of a row reaches out of x by a column, with it the first one does.
 template <class Bits, unsigned Pad>
 inline constexpr unsigned outermost_window = Pad == 0 ? vec16_windows<Bits> : 0;
-/// The taps that it does not have in x, a bit each, if it is one of a piece's windows.
+/// The taps that it does not have in x, a bit each, if it is one of a vec16's windows.
 template <unsigned Pad>
 STASH_DEVICE std::uint32_t taps_outside(const row_vec16& position) {
   constexpr std::uint32_t column = 0x49;
@@ -209,7 +209,7 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const vec16_grid& grid, con
   return true;
 }
 
-/// Sums, none of which is NaN, as a piece.
+/// Sums, none of which is NaN, as a vec16.
 template <class Bits>
 STASH_DEVICE vector16 vec16_of_sums(const float (&sums)[vec16_elements<Bits>], const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
@@ -229,8 +229,8 @@ inline constexpr unsigned pool_blocks_of_vec16 =
 /// Rows of a thread, in pairs.
 inline constexpr unsigned vec16_row_pairs = 2;
 
-/// pool_backward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for all pieces of
-/// dx.
+/// pool_backward() for windows of 3 x 3 with stride 2, `Pad` columns before x. Grid: threads for all vec16s
+/// of dx.
 template <class Bits, unsigned Pad, class Source>
 STASH_KERNEL(pool_threads, pool_blocks_of_vec16<Source>)
 pool_backward_vec16(pool_job job, vec16_grid grid, const void* dy, Source source, void* dx) {

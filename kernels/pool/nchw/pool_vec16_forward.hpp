@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling of pieces (pool_vec16.hpp).
+/// Forward max pooling of vec16s (pool_vec16.hpp).
 
 #include <cstdint>
 
@@ -45,7 +45,7 @@ STASH_DEVICE void pool_vec16_with_care(const pool_job& job, bool relu, const voi
   store_vec16_codes<Windows>(planes.code, first, chosen);
 }
 
-/// Zeros behind the last codes of four bits.
+/// Zeros after the last codes of four bits.
 STASH_DEVICE void pad_plane(const code_plane& plane, std::uint64_t values) {
   if (plane.data == nullptr) return;
   STASH_NO_UNROLL
@@ -53,8 +53,8 @@ STASH_DEVICE void pad_plane(const code_plane& plane, std::uint64_t values) {
     plane.data[at] = 0;
 }
 
-/// pool_forward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for the windows of
-/// all pieces, in two rows of y.
+/// pool_forward() for windows of 3 x 3 with stride 2, `Pad` columns before x. Grid: threads for the windows
+/// of all vec16s, in two rows of y.
 template <class Bits, unsigned Pad>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_vec16)
 pool_forward_vec16(pool_job job, vec16_grid grid, bool relu, const void* x, void* y, pool_planes planes) {

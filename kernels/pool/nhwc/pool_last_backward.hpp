@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from codes where channels come last, for windows of 3 x 3 two apart. A thread has
-/// eight channels of a block of 2 x 2 pixels: it reads every window that covers one of them once, and which
-/// of a window's taps the pixels are is known when this is compiled. pool_row_coded.hpp has windows one
-/// apart.
+/// Backward max pooling from codes in NHWC, for windows of 3 x 3 with stride 2. A thread has eight channels
+/// of a block of 2 x 2 pixels: it reads every window that covers one of them once, and which of a window's
+/// taps the pixels are is known when this is compiled. pool_row_coded.hpp has windows with stride 1.
 
 #include <cstdint>
 
@@ -81,8 +80,8 @@ STASH_DEVICE std::uint32_t passing_codes(const encoded_argmaxes& source, std::ui
   return codes | ~four_times(source.plane[first / group_elements]);
 }
 
-/// pool_backward() of f32 for windows of 3 x 3 two apart, where gradients pass by a tap's code or a plane.
-/// Grid: threads for all blocks of pixels.
+/// pool_backward() of f32 for windows of 3 x 3 with stride 2, where gradients pass by a tap's code or a
+/// plane. Grid: threads for all blocks of pixels.
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_pixels(pool_job job, pixel_blocks blocks, const void* dy, encoded_argmaxes source, void* dx) {
   begin_kernel();

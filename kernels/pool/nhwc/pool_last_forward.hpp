@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling where channels come last, for windows that are small squares. A thread has a 16-byte
-/// piece of the channels of two windows, one above the other: all that it reads are whole pieces, those of
-/// its neighbours beside them. First it finds the maximum of each row of three or two taps, which both
-/// windows may have, then that of the rows. 16-bit elements stay two to a word throughout.
+/// Forward max pooling in NHWC, for windows that are small squares. A thread has a vec16 (16 bytes) of the
+/// channels of two windows, one above the other: all that it reads are whole vec16s, and those of its
+/// neighbours follow. First it finds the maximum of each row of three or two taps, which both windows may
+/// have, then that of the rows. 16-bit elements stay two to a word throughout.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,7 +15,7 @@
 
 namespace stash::kernels {
 
-/// How the pooled map is cut into pieces of two pixels, one above the other. All numbers of pixels have 31
+/// How the pooled map is cut into vec16s of two pixels, one above the other. All numbers of pixels have 31
 /// bits.
 struct pixel_pairs {
   divisor vec16s;                ///< of a pixel
@@ -53,7 +53,7 @@ STASH_DEVICE std::uint32_t tap_word(std::int32_t tap) {
   return static_cast<std::uint32_t>(tap) * (sizeof(Bits) == 4 ? 1U : 0x01010101U);
 }
 
-/// Maxima of a piece, in words.
+/// Maxima of a vec16, in words.
 template <class Bits>
 struct pixel_maxima {
   static constexpr unsigned tap_words = vec16_elements<Bits> / taps_of_word<Bits>;
@@ -94,7 +94,7 @@ struct pixel_maxima {
   }
 };
 
-/// Codes of `Width` bits, one behind the other, from the words that they are in. Of 16-bit elements two bits
+/// Codes of `Width` bits, one after the other, from the words that they are in. Of 16-bit elements two bits
 /// each, what is above them is anything.
 template <class Bits, unsigned Width>
 STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxima<Bits>::tap_words]) {
@@ -104,7 +104,7 @@ STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxim
   } else if constexpr (Width == 1) {
     return bits_of_bytes(words[0], words[1]);
   } else if constexpr (Width == 2) {
-    // Each code comes to its place in the highest byte by one of the factor's four ones (bits_of_bytes()).
+    // Each code comes to its position in the highest byte by one of the factor's four ones (bits_of_bytes()).
     constexpr std::uint32_t factor = 0x01041040;
     return pick_bytes(words[0] * factor, words[1] * factor, 0x73);
   } else {
@@ -112,7 +112,7 @@ STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxim
   }
 }
 
-/// What the planes get of a piece: codes one behind the other.
+/// What the planes get of a vec16: codes one after the other.
 struct pixel_codes {
   std::uint32_t index = 0, code = 0, gradient = 0;
 };
@@ -144,7 +144,7 @@ STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, st
   return codes;
 }
 
-/// Searches window `o` with care, one channel of the piece after the other, writes what is found to `y`, and
+/// Searches window `o` with care, one channel of the vec16 after the other, writes what is found to `y`, and
 /// gives its codes.
 template <class Bits, unsigned Kernel>
 STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const void* x, Bits* y,
@@ -164,7 +164,7 @@ STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const vo
   return codes;
 }
 
-/// Writes a piece's codes of `Width` bits, of f32 those of two lanes together. All lanes of a warp come;
+/// Writes a vec16's codes of `Width` bits, of f32 those of two lanes together. All lanes of a warp come;
 /// those that are not `there` write nothing.
 template <class Bits, unsigned Width>
 STASH_DEVICE void store_pixel_codes(const code_plane& plane, std::uint64_t group, bool there,
@@ -177,7 +177,7 @@ STASH_DEVICE void store_pixel_codes(const code_plane& plane, std::uint64_t group
   if (there) store_word({plane.data, plane.bytes, Width}, group, codes);
 }
 
-/// pool_forward() for windows of Kernel x Kernel that lie Stride apart, of groups of eight channels. Grid:
+/// pool_forward() for windows of Kernel x Kernel with stride Stride, of groups of eight channels. Grid:
 /// threads for all pairs, and for the padding of the planes.
 template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(pool_threads, Kernel == 2 ? tuning::pool_blocks_of_small_pairs : tuning::pool_blocks)
@@ -187,7 +187,7 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
   constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
   constexpr unsigned bits = square_tap_bits<Kernel>, vec16s_of_group = group_vectors<Bits>;
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
-  // Behind the pairs come groups of zeros.
+  // After the pairs come groups of zeros.
   std::uint32_t group[paired] = {static_cast<std::uint32_t>(job.y_units) +
                                  (unit - pairs.units) / vec16s_of_group};
   bool there[paired] = {true};

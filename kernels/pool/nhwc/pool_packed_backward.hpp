@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// pool_backward_pixels() for 16-bit elements and windows two apart, two elements at a time. A block of 2 x 2
-/// pixels begins with the first tap of a window, its own; three more reach into it. Of its pixels one has
+/// pool_backward_pixels() for 16-bit elements and windows with stride 2, two elements at a time. A block of 2
+/// x 2 pixels begins with the first tap of a window, its own; three more reach into it. Of its pixels one has
 /// four windows, whose gradients are added as f32, and the others have two or one: a sum of two 16-bit
 /// elements that is rounded to one of them is the f32 sum that is rounded so.
 
@@ -145,7 +145,7 @@ pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded
     windows.codes[i] = reinterpret_cast<const std::uint32_t*>(source.taps)[group(i)];
   }
 
-  // The other windows are own ones of other blocks, unless padding has room for one more.
+  // The other windows are own ones of other blocks, unless padding has space for one more.
   const bool reaches_out = row < 0 || column < 0 || row + 3 > rows_in || column + 3 > columns_in;
   bool corrupt = false;
   if (reaches_out || any_beyond_taps(windows.codes[3], source.passing))

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from x where channels come last, for windows of 3 x 3 one or two apart
-/// (pool_row_tiles.hpp). A row of windows is done with once its gradients are added: to the rows of dx that
-/// it completes, which leave, and to those that wait for the next row of windows, whose sums stay in
-/// registers.
+/// Backward max pooling from x in NHWC, for windows of 3 x 3 with stride 1 or 2 (pool_row_tiles.hpp). A row
+/// of windows is done with once its gradients are added: to the rows of dx that it completes, which leave,
+/// and to those that wait for the next row of windows, whose sums stay in registers.
 ///
 /// Not here: windows of other sizes and distances, with dilation or depth, and maps whose channels are no
 /// groups of eight or not aligned, or which have more pixels than 31 bits count. They take pool_backward().
@@ -124,8 +123,8 @@ class row_tile_sums {
   }
 };
 
-/// The same of 16-bit elements and windows two apart, two elements at a time (sum_block()): what is kept are
-/// the windows before.
+/// The same of 16-bit elements and windows with stride 2, two elements at a time (sum_block()): what is kept
+/// are the windows before.
 template <>
 class row_tile_sums<std::uint16_t, 2> {
  public:
@@ -150,7 +149,7 @@ class row_tile_sums<std::uint16_t, 2> {
   block_windows windows_ = {};
 };
 
-/// The rows of dx that are a strip's, but for those before the map.
+/// The rows of dx that are a row tile's, but for those before the map.
 struct row_tile_rows {
   std::int32_t begin, end;
 };
@@ -181,7 +180,8 @@ STASH_DEVICE pool_job known_job(const pool_job& job) {
   return with;
 }
 
-/// Pixels of a strip by the way that keeps the bits of NaN, if they are of rows of windows whose bit is set.
+/// Pixels of a row tile by the way that keeps the bits of NaN, if they are of rows of windows whose bit is
+/// set.
 template <class Bits, unsigned Stride, unsigned Columns, class Source>
 STASH_DEVICE void gather_row_tile(const pool_job& job, const row_tile_grid& grid, const void* dy,
                                   const Source& source, void* dx, std::uint32_t unit, std::uint32_t careful) {
@@ -208,7 +208,7 @@ STASH_DEVICE void gather_row_tile(const pool_job& job, const row_tile_grid& grid
   }
 }
 
-/// pool_backward() for windows of 3 x 3 that lie Stride apart. Grid: threads for all pieces of all strips.
+/// pool_backward() for windows of 3 x 3 with stride Stride. Grid: threads for all vec16s of all row tiles.
 template <class Bits, unsigned Stride>
 STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
 pool_backward_row_tiles(pool_job job, row_tile_grid grid, const void* dy, searched_argmaxes source,

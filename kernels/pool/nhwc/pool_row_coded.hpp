@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from codes where channels come last, for windows of 3 x 3 one apart. A strip
+/// Backward max pooling from codes in NHWC, for windows of 3 x 3 with stride 1. A row tile
 /// (pool_row_tiles.hpp) is two columns of pixels, whose four windows of a row are read once: their gradients
 /// go to the row of dx that the windows complete, which leaves, and to the two below it, whose sums stay in
 /// registers.
@@ -18,7 +18,7 @@ inline constexpr unsigned coded_columns = 2;
 /// Windows of a row that cover them.
 inline constexpr unsigned coded_windows = covering_windows<3, 1, coded_columns>::columns;
 
-/// Codes of a piece's channels.
+/// Codes of a vec16's channels.
 template <class Bits>
 using vec16_codes = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::uint32_t>;
 
@@ -74,8 +74,8 @@ class coded_rows {
   std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_taps_[coded_windows];
 };
 
-/// pool_backward() for windows of 3 x 3 one apart, where gradients pass by a tap's code or a plane. Grid:
-/// threads for all pieces of all strips.
+/// pool_backward() for windows of 3 x 3 with stride 1, where gradients pass by a tap's code or a plane. Grid:
+/// threads for all vec16s of all row tiles.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
 pool_backward_coded_row_tiles(pool_job job, row_tile_grid grid, const void* dy, Source source, void* dx) {
@@ -129,7 +129,7 @@ pool_backward_coded_row_tiles(pool_job job, row_tile_grid grid, const void* dy, 
         std::uint32_t codes = windows.codes[w];
         windows.load(own + 1 < rows.end ? own + 1 : own, w);
         const std::uint32_t hidden = windows.hidden(own, w);
-        // Windows that begin in other strips are looked at there, but for those before the map.
+        // Windows that begin in other row tiles are looked at there, but for those before the map.
         if (w >= windows_before<1> || position.column == 0) {
           const tap_table table(source.passing, rows_outside | taps_of_columns(outside >> (3 * w) & 7));
           // Those of four channels count twice.

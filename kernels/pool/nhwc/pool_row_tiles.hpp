@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Where strips of pixels lie, and the search for the argmaxes of their windows of 3 x 3, one or two apart,
-/// where channels come last. A strip is a column of x or two, from top to bottom or a part of that, and a
-/// thread has a 16-byte piece of its channels. It finds the argmaxes of the windows that cover the strip row
-/// by row; the maxima of rows of x that the next row of windows has, too, stay in registers. So a row is
-/// searched once, but for those around a strip's ends. Columns are searched by every thread that has a window
-/// there, two or three. That costs less than to wait for the argmaxes of another thread in shared memory, and
-/// takes any number of channels.
+/// Where row tiles of pixels lie, and the search for the argmaxes of their windows of 3 x 3 with stride 1 or
+/// 2, in NHWC. A row tile is one or two columns of x, from top to bottom or a part of that; it is made row
+/// after row, and a thread has a vec16 (16 bytes) of its channels. It finds the argmaxes of the windows that
+/// cover the row tile row by row; the maxima of rows of x that the next row of windows has, too, stay in
+/// registers. So a row is searched once, but for those around a row tile's ends. Columns are searched by
+/// every thread that has a window there, two or three. That costs less than to wait for the argmaxes of
+/// another thread in shared memory, and takes any number of channels.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,36 +19,36 @@
 
 namespace stash::kernels {
 
-/// Columns of a strip. One column of windows one apart wants three of windows, two want four: of 16-bit
-/// elements those would not fit into the registers.
+/// Columns of a row tile. One column of windows with stride 1 wants three of windows, two want four: of
+/// 16-bit elements those would not fit into the registers.
 template <class Bits, unsigned Stride>
 inline constexpr unsigned row_tile_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
-/// Windows of a row that cover a strip.
+/// Windows of a row that cover a row tile.
 template <class Bits, unsigned Stride>
 inline constexpr unsigned row_tile_windows =
     covering_windows<3, Stride, row_tile_columns<Bits, Stride>>::columns;
-/// Windows that begin before a strip's first pixel and cover it, along an axis.
+/// Windows that begin before a row tile's first pixel and cover it, along an axis.
 template <unsigned Stride>
 inline constexpr unsigned windows_before = 2 / Stride;
 
-/// A map that strips are of.
+/// A map that row tiles are of.
 struct row_tile_map {
   std::uint32_t step, row;  ///< bytes from pixel to pixel, and from row to row
 };
 
-/// How dx is cut into strips. All numbers of pixels and threads have 31 bits.
+/// How dx is cut into row tiles. All numbers of pixels and threads have 31 bits.
 struct row_tile_grid {
   divisor vec16s;                        ///< of a pixel, those of neighbouring threads
-  divisor tiles;                         ///< beside each other
-  divisor parts;                         ///< of a pixel, of so many pieces
-  divisor groups;                        ///< strips below each other
+  divisor tiles;                         ///< next to each other
+  divisor parts;                         ///< of a pixel, of so many vec16s
+  divisor groups;                        ///< row tiles below each other
   std::int32_t first_row, first_column;  ///< pixel_blocks
-  std::uint32_t steps;                   ///< rows of windows that begin in a strip: up to 32
+  std::uint32_t steps;                   ///< rows of windows that begin in a row tile: up to 32
   std::uint32_t units;                   ///< threads
   row_tile_map x, dx, y;
 };
 
-/// Where a strip lies.
+/// Where a row tile lies.
 struct row_tile_position {
   std::uint32_t sample, vec16;
   std::int32_t row, column;  ///< the first tap of a window, which may be before x
@@ -67,8 +67,8 @@ STASH_DEVICE row_tile_position position_of_row_tile(const row_tile_grid& grid, s
   return position;
 }
 
-/// A strip's piece of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as places, they
-/// would take the registers that windows need.
+/// A row tile's vec16 of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as addresses,
+/// they would take the registers that windows need.
 template <class Vector>
 class row_tile_vec16s {
  public:
@@ -107,7 +107,7 @@ STASH_DEVICE std::uint32_t in_all_bytes(std::uint32_t number) {
   return number * 0x01010101U;
 }
 
-/// Maxima of a piece, whose taps have a number in a byte each.
+/// Maxima of a vec16, whose taps have a number in a byte each.
 template <class Bits>
 struct row_tile_maxima {
   static constexpr unsigned tap_words = vec16_elements<Bits> / 4;
@@ -195,7 +195,7 @@ class row_tile_search {
   /// pixel.
   static constexpr unsigned columns = (windows - 1) * Stride + 3, rows = before * Stride + 3;
 
-  /// `top`: the first row of x of the first windows that cover a pixel of the strip.
+  /// `top`: the first row of x of the first windows that cover a pixel of the row tile.
   STASH_DEVICE row_tile_search(const pool_job& job, const row_tile_map& x, const searched_argmaxes& source,
                                const row_tile_position& position, std::int32_t top)
       : x_(static_cast<const vector16*>(source.x), x, job.rows.in, position),
@@ -258,12 +258,12 @@ class row_tile_search {
   std::uint32_t padded_;  ///< columns before x, in all bytes
   std::uint32_t column_[columns];
   std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
-  maxima pair_[windows];        ///< windows one apart: of the first two rows of the next windows
+  maxima pair_[windows];        ///< windows with stride 1: of the first two rows of the next windows
   maxima last_[windows];        ///< of the last row, whose taps are numbers of columns
 
   // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
-  // That stands first and has its own number where it stands for others before it. What stands for others
-  // behind it is never above it, whatever its number.
+  // That stands first and has its own number where it stands for others before it. What replaces others after
+  // it is never above it, whatever its number.
 
   /// The number of column `k`, in all bytes. Windows have no more columns than Stride before x, if there are
   /// such windows.
@@ -313,7 +313,7 @@ class row_tile_search {
     }
     nan_rows_ = nan_rows_ << 1 | (is_nan_sum<Bits>(sum) ? 1U : 0U);
     if constexpr (Stride == 1) {
-      // Two columns beside each other are the last ones of a window and the first ones of the next.
+      // Two neighbouring columns are the last ones of a window and the first ones of the next.
       STASH_UNROLL
       for (unsigned c = 0; c < windows; c += 2) {
         maxima shared, own;
