@@ -271,7 +271,7 @@ std::uint64_t padded_values(const tensor_view& y, const pool_planes& planes) {
 }
 
 void forward_halo_tiles(const pool_call& call, const halo_grid& grid, bool relu, const const_tensor_view& x,
-                   const tensor_view& y, const pool_planes& planes) {
+                        const tensor_view& y, const pool_planes& planes) {
   with_element(x.type, [&](auto bits) {
     with_window(call, [&](auto kernel, auto stride) {
       launch(call.name, call.context, tiles_of_map(grid, padded_values(y, planes)), halo_threads,
@@ -293,7 +293,7 @@ std::uint64_t pair_blocks(const pool_call& call, dtype type, std::uint64_t value
 }
 
 void forward_vec16(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
-                    const pool_planes& planes) {
+                   const pool_planes& planes) {
   const vec16_grid grid = vec16_grid_of(call, x.type, 0, call.job.rows.out, 2);
   with_element(x.type, [&](auto bits) {
     with_padding(call, [&](auto pad) {
@@ -305,7 +305,7 @@ void forward_vec16(const pool_call& call, bool relu, const const_tensor_view& x,
 }
 
 void forward_column_tiles(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
-                    const pool_planes& planes) {
+                          const pool_planes& planes) {
   const column_tile_grid grid = column_tile_grid_of(call, x.type, call.job.rows.out);
   with_element(x.type, [&](auto bits) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
@@ -374,7 +374,7 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
 
 template <class Source>
 void backward_vec16(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                     const tensor_view& dx) {
+                    const tensor_view& dx) {
   const window_axis& rows = call.job.rows;
   const vec16_grid grid = vec16_grid_of(call, dx.type, -rows.pad, rows.in, 2 * vec16_row_pairs);
   with_element(dx.type, [&](auto bits) {
@@ -388,7 +388,7 @@ void backward_vec16(const pool_call& call, const const_tensor_view& dy, const So
 
 template <class Source>
 void backward_halo_tiles(const pool_call& call, const halo_grid& grid, const const_tensor_view& dy,
-                    const Source& source, const tensor_view& dx) {
+                         const Source& source, const tensor_view& dx) {
   with_element(dx.type, [&](auto bits) {
     with_window(call, [&](auto kernel, auto stride) {
       launch(call.name, call.context, tiles_of_map(grid, grid.values), halo_threads,
@@ -400,7 +400,7 @@ void backward_halo_tiles(const pool_call& call, const halo_grid& grid, const con
 
 template <class Source>
 void backward_column_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                     const tensor_view& dx) {
+                           const tensor_view& dx) {
   const column_tile_grid grid = column_tile_grid_of(call, dx.type, call.job.rows.in);
   with_element(dx.type, [&](auto bits) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
@@ -450,7 +450,7 @@ std::uint64_t neighbouring_vec16s(std::uint64_t vec16s) {
 /// False if there are too many pixels, or if they lie too far from each other.
 template <class Bits, unsigned Stride, class Source>
 bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                     const tensor_view& dx) {
+                        const tensor_view& dx) {
   constexpr bool coded = !std::is_same_v<Source, searched_argmaxes>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
   const pool_job& job = call.job;
@@ -493,16 +493,16 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
   static_assert(tuning::pool_tile_rows <= 32 && tuning::long_pool_tile_rows <= 32);
   const row_tile_grid grid{by(adjacent),
-                        by(tiles),
-                        by(vec16s / adjacent),
-                        by(groups),
-                        -static_cast<std::int32_t>(before(rows)),
-                        -static_cast<std::int32_t>(before(columns)),
-                        static_cast<std::uint32_t>(steps),
-                        static_cast<std::uint32_t>(units(groups)),
-                        map_of(from_row, from_step),
-                        map_of(dx_row, job.x_pitch * size),
-                        map_of(y_row, job.y_pitch * size)};
+                           by(tiles),
+                           by(vec16s / adjacent),
+                           by(groups),
+                           -static_cast<std::int32_t>(before(rows)),
+                           -static_cast<std::int32_t>(before(columns)),
+                           static_cast<std::uint32_t>(steps),
+                           static_cast<std::uint32_t>(units(groups)),
+                           map_of(from_row, from_step),
+                           map_of(dx_row, job.x_pitch * size),
+                           map_of(y_row, job.y_pitch * size)};
   const auto run = [&](const auto& kernel) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads, kernel, job, grid,
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
@@ -515,7 +515,7 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
   return true;
 }
 bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const searched_argmaxes& source,
-                     const tensor_view& dx) {
+                        const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);

@@ -93,8 +93,8 @@ TEST(chunk_scan, sums_before_each_word_and_of_all) {
       std::vector<std::uint32_t> own(count);
       std::uint64_t total = 1;
       std::uint32_t finished = 0;
-      place_by_sums("test", execution_context{}, words.data(), count,
-                    place_sums{words.data(), before.data(), &total, own.data(), &finished});
+      scan_with_sums("test", execution_context{}, words.data(), count,
+                     place_sums{words.data(), before.data(), &total, own.data(), &finished});
       std::uint64_t sum = 0;
       for (std::uint64_t i = 0; i < count; ++i) {
         ASSERT_EQ(before[i], sum) << i;

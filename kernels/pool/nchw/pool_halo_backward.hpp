@@ -216,8 +216,8 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const halo_grid& grid, con
     // Before and after the tile there is space for a row of squares.
     const auto store_row = [&](bool is_row, const std::uint32_t(&words)[halo_words<Bits>]) {
       constexpr unsigned before = columns - 1;
-      store_wanted(to + static_cast<std::int32_t>(at), words, is_column, at + before,
-                   is_row ? tile.count + before : 0);
+      store_selected(to + static_cast<std::int32_t>(at), words, is_column, at + before,
+                     is_row ? tile.count + before : 0);
       at += static_cast<std::uint32_t>(width);
     };
     const auto windows_of = [&](std::int32_t row, std::uint32_t number) {
