@@ -41,7 +41,7 @@
 #define STASH_NO_UNROLL
 #define STASH_SHARED(type, name, count)                                                                     \
   auto* const name = static_cast<type*>(simt::static_shared(sizeof(type) * static_cast<std::size_t>(count), \
-                                                            alignof(type), simt::place{__FILE__, __LINE__}))
+                                                            alignof(type), simt::location{__FILE__, __LINE__}))
 #endif
 
 namespace stash::kernels {
@@ -263,7 +263,7 @@ STASH_DEVICE std::uint32_t ballot(std::uint32_t mask, bool predicate, const char
 }
 
 template <class T>
-STASH_DEVICE T exchange(std::uint32_t mask, T value, unsigned from, const char* kind, simt::place at) {
+STASH_DEVICE T exchange(std::uint32_t mask, T value, unsigned from, const char* kind, simt::location at) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
   std::uint64_t brought = 0;
   std::memcpy(&brought, &value, sizeof(T));

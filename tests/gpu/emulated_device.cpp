@@ -96,7 +96,7 @@ memory::memory(std::size_t bytes) : size_(bytes) {
 }
 
 void memory::release::operator()(void*) const noexcept {
-  simt::spoil("memory that is given back");
+  simt::spoil("memory that is freed");
   device_heap::instance().give_back();
 }
 
