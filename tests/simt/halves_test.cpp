@@ -55,7 +55,7 @@ TEST(halves, every_thread_has_a_group_of_its_own) {
 }
 
 /// Lanes of the four groups that share a scale.
-TEST(halves, groups_that_follow_each_other_are_in_lanes_a_step_apart) {
+TEST(halves, groups_that_follow_each_other_are_in_lanes_at_a_step) {
   std::array<unsigned, warp_lanes> lane_of{};
   for (unsigned lane = 0; lane < warp_lanes; ++lane)
     lane_of[group_of_thread<true>(lane)] = lane;

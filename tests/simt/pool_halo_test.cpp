@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling kernels of maps that are channels first, with rows of any length: bands.
+// Pooling kernels of NCHW maps with rows of any length: halo tiles.
 
 #include <algorithm>
 #include <limits>
@@ -32,7 +32,7 @@ TEST_P(device_pool, rows_of_any_length) {
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices: planes of few
 /// and of many rows, rows of a value and of as many as fit, and of more. Some maps have a NaN, which one
 /// block of many meets.
-TEST_P(device_pool, stretches_of_bands) {
+TEST_P(device_pool, tiles_of_rows_of_any_length) {
   const auto rare_nan = [](std::mt19937& r, dtype type) {
     return r() % 4096 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, type);
   };
@@ -65,7 +65,7 @@ TEST_P(device_pool, stretches_of_bands) {
   EXPECT_GT(k, 50);
 }
 
-/// A plane of which y has one row of a million: no band is so long.
+/// A plane of which y has one row of a million: no halo tile is so long.
 TEST_P(device_pool, few_windows_of_a_high_plane) {
   const std::int64_t height = GetParam() == dtype::f32 ? 2796205 : 1398104;
   geometry g{first({3, 3, 2, 2}), {1, 2, 1, height, 1, {}}, {1, 2, 1, 1, 1, {}}, false};
@@ -84,7 +84,7 @@ TEST_P(device_pool, few_windows_of_a_high_plane) {
 }
 
 /// The maps of networks are pooled by blocks of which each makes some thousands of values.
-TEST_P(device_pool, maps_of_networks_take_bands) {
+TEST_P(device_pool, maps_of_networks_take_halo_tiles) {
   struct usual {
     std::int64_t width;
     pool_window window;
@@ -125,9 +125,9 @@ double waiting_for_banks(const kernels::halo_walk& walk, const kernels::halo_ste
   for (std::uint32_t first = 0; first < std::min(walk.units, kernels::halo_threads); first += 32) {
     std::set<std::uint32_t> words[32];
     for (std::uint32_t unit = first; unit < std::min(walk.units, first + 32); ++unit) {
-      std::uint32_t strip = 0, group = 0;
-      walk.find(unit, strip, group);
-      const std::uint32_t word = (strip * walk.rows * steps.row + group * steps.group) / 4;
+      std::uint32_t segment = 0, group = 0;
+      walk.find(unit, segment, group);
+      const std::uint32_t word = (segment * walk.rows * steps.row + group * steps.group) / 4;
       words[word % 32].insert(word);
     }
     std::size_t most = 0;
@@ -148,15 +148,15 @@ TEST(halo_walk, has_every_row) {
       const kernels::halo_walk walk = kernels::halo_walk_of(rows, width, 2, steps);
       std::set<std::pair<std::uint32_t, std::uint32_t>> found;
       for (std::uint32_t unit = 0; unit < walk.units; ++unit) {
-        std::uint32_t strip = 0, group = 0;
-        walk.find(unit, strip, group);
+        std::uint32_t segment = 0, group = 0;
+        walk.find(unit, segment, group);
         EXPECT_LT(group, (width + 3) / 4);
-        EXPECT_LT(strip * walk.rows, rows);
-        found.emplace(strip, group);
+        EXPECT_LT(segment * walk.rows, rows);
+        found.emplace(segment, group);
       }
-      const std::uint32_t strips = (rows + walk.rows - 1) / walk.rows;
+      const std::uint32_t segments = (rows + walk.rows - 1) / walk.rows;
       EXPECT_EQ(found.size(), walk.units) << width << " x " << rows;
-      EXPECT_EQ(found.size(), std::size_t{strips} * ((width + 3) / 4)) << width << " x " << rows;
+      EXPECT_EQ(found.size(), std::size_t{segments} * ((width + 3) / 4)) << width << " x " << rows;
       ++(walk.by_segments ? by_segments : by_groups);
     }
   }
@@ -164,8 +164,8 @@ TEST(halo_walk, has_every_row) {
   EXPECT_GT(by_groups, 10);
 }
 
-/// Neighbouring groups of columns are 8 to 32 bytes apart, so that threads beside each other would have 16 to
-/// four banks of 32. Over all lengths of rows that are no whole pieces.
+/// Neighbouring groups of columns are at distances of 8 to 32 bytes, so that neighbouring threads would have
+/// 16 to four banks of 32. Over all lengths of rows that are no whole vec16s.
 TEST(halo_walk, threads_meet_in_few_banks) {
   struct {
     std::uint32_t size, stride;
@@ -187,8 +187,10 @@ TEST(halo_walk, threads_meet_in_few_banks) {
       most = std::max(most, waiting);
       ++widths;
     }
-    EXPECT_LT(sum / widths, kind.on_the_average) << kind.size << " bytes, " << kind.stride << " apart";
-    EXPECT_LE(most, 5.0) << kind.size << " bytes, " << kind.stride << " apart";
+    EXPECT_LT(sum / widths, kind.on_the_average) << kind.size << " bytes, "
+                                                 << "stride " << kind.stride;
+    EXPECT_LE(most, 5.0) << kind.size << " bytes, "
+                         << "stride " << kind.stride;
   }
 }
 
