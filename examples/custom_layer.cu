@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layer of custom_layer.cpp on a GPU: convolution, ReLU, 2x2 max pooling, with a bitmap of x and three
 // bits per pooled value between forward and backward. All memory is the device's, all work is in one stream,
-// and neither forward() nor backward() waits for it. The host waits once behind each step, where a training
-// loop is about to update weights: to hear whether the bitmap had room enough, and that nothing was damaged.
+// and neither forward() nor backward() waits for it. The host waits once after each step, where a training
+// loop is about to update weights: to hear whether the bitmap had space enough, and that nothing was damaged.
 //
 // A host compiler builds this file too: the convolution then runs as plain loops, and whoever links it brings
 // the device (the tests bring an emulator).
@@ -195,7 +195,7 @@ class conv_relu_pool {
     const map z(wide(), context_.stream);
     forward_on_device(sizes_, x.data(), weights_->data(), z.data(), context_.stream);
     // The constructor that encodes would wait to see whether x fits. Without a capacity, as in the first
-    // step, there is room for any x; where memory is short, a size_query can count the first x instead.
+    // step, there is space for any x; where memory is short, a size_query can count the first x instead.
     x_ = stash::stashed_tensor::reserve(stash::parse_encoding("bitmap"), stash::dtype::f32, input(),
                                         {.capacity = capacity_}, context_);
     stash::encode(x_.how(), x.view(), x_.output(), {}, context_);
@@ -220,8 +220,8 @@ class conv_relu_pool {
     code_.reset();
   }
 
-  /// Waits for the step. False if x had more values than there was room for: the gradients are wrong then,
-  /// and the step has to be done again, which has room for any x.
+  /// Waits for the step. False if x had more values than there was space for: the gradients are wrong then,
+  /// and the step has to be done again, which has space for any x.
   bool step_is_good() {
     const stash::stored_size x = std::exchange(x_size_, {}).wait(),
                              code = std::exchange(code_size_, {}).wait();

@@ -14,7 +14,7 @@ namespace {
 /// What the driver took for this kernel, it took for all: they are compiled for the same architectures.
 __global__ void probe() {}
 
-bool wanted() noexcept {
+bool enabled_by_environment() noexcept {
   const char* const value = std::getenv("STASH_EARLY_LAUNCH");
   return value == nullptr || std::string_view(value) != "0";
 }
@@ -43,10 +43,10 @@ answer asked(int device) noexcept {
 }  // namespace
 
 bool may_begin_early() noexcept {
-  static const bool is_wanted = wanted();
+  static const bool is_enabled = enabled_by_environment();
   static std::atomic<answer> answers[most_devices] = {};
   int device = 0;
-  if (!is_wanted || cudaGetDevice(&device) != cudaSuccess || device >= most_devices) return false;
+  if (!is_enabled || cudaGetDevice(&device) != cudaSuccess || device >= most_devices) return false;
   answer a = answers[device].load(std::memory_order_relaxed);
   if (a == answer::unknown) {
     a = asked(device);

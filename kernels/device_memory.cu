@@ -30,12 +30,12 @@ void quietly(cudaError_t result) noexcept {
 /// While it lives, this thread may ask for memory, streams and events although a stream is being recorded: of
 /// this thread, or in the default mode of any other. Without it such calls fail and spoil the recording, also
 /// those for memory in the order of a stream that is not recorded. None of them touches what is recorded.
-class beside_recordings {
+class outside_recordings {
  public:
-  beside_recordings() noexcept { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~beside_recordings() { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  beside_recordings(const beside_recordings&) = delete;
-  beside_recordings& operator=(const beside_recordings&) = delete;
+  outside_recordings() noexcept { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~outside_recordings() { quietly(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  outside_recordings(const outside_recordings&) = delete;
+  outside_recordings& operator=(const outside_recordings&) = delete;
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
@@ -53,9 +53,9 @@ class near_device {
     if (!known) cudaGetLastError();
     if (!known || node < 0 || node >= nodes) return;
     if (syscall(SYS_get_mempolicy, &mode_, before_, nodes, nullptr, 0) != 0) return;
-    unsigned long wanted[words] = {};
-    wanted[node / word_bits] = 1UL << (node % word_bits);
-    changed_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, wanted, nodes) == 0;
+    unsigned long node_mask[words] = {};
+    node_mask[node / word_bits] = 1UL << (node % word_bits);
+    changed_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, node_mask, nodes) == 0;
 #endif
   }
   ~near_device() {
@@ -76,7 +76,7 @@ class near_device {
 }  // namespace
 
 void* allocate(std::size_t bytes, void* stream) {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   void* data = nullptr;
   const cudaError_t result = cudaMallocAsync(&data, bytes, stream_of(stream));
   if (result == cudaErrorMemoryAllocation) {
@@ -88,13 +88,13 @@ void* allocate(std::size_t bytes, void* stream) {
 }
 
 void deallocate(void* data, void* stream) noexcept {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   quietly(cudaFreeAsync(data, stream_of(stream)));
 }
 
 void* allocate_pinned(std::size_t bytes) {
   const near_device node;
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   void* data = nullptr;
   const cudaError_t result = cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
   if (result == cudaErrorMemoryAllocation) {
@@ -106,7 +106,7 @@ void* allocate_pinned(std::size_t bytes) {
 }
 
 void deallocate_pinned(void* data) noexcept {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   quietly(cudaFreeHost(data));
 }
 
@@ -119,24 +119,24 @@ void copy(void* to, const void* from, std::size_t bytes, void* stream) {
 }
 
 void wait_for_stream(void* stream) {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   check_launch("wait", cudaStreamSynchronize(stream_of(stream)));
 }
 
 void* create_stream() {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   cudaStream_t stream = nullptr;
   check_launch("stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
 
 void destroy_stream(void* stream) noexcept {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   quietly(cudaStreamDestroy(stream_of(stream)));
 }
 
 event record_event(void* stream) {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   cudaEvent_t e = nullptr;
   check_launch("event", cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   const cudaError_t result = cudaEventRecord(e, stream_of(stream));
@@ -148,7 +148,7 @@ event record_event(void* stream) {
 }
 
 bool reached(event e) {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   const cudaError_t result = cudaEventQuery(static_cast<cudaEvent_t>(e));
   if (result == cudaErrorNotReady) {
     cudaGetLastError();  // no error, but remembered as one
@@ -159,7 +159,7 @@ bool reached(event e) {
 }
 
 void wait_for_event(event e) {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   check_launch("event", cudaEventSynchronize(static_cast<cudaEvent_t>(e)));
 }
 
@@ -168,7 +168,7 @@ void wait_in_stream(void* stream, event e) {
 }
 
 void destroy_event(event e) noexcept {
-  const beside_recordings allowed;
+  const outside_recordings allowed;
   quietly(cudaEventDestroy(static_cast<cudaEvent_t>(e)));
 }
 

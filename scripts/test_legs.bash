@@ -35,7 +35,7 @@ legs=(
 
 # Tests that run under the address sanitizer, as FOLDER:WORD for selected().
 sanitized=('format:^format_(random|golden)$' encoders: runtime: c_api: data: fuzz: support: emulator/ptx:
-  emulator/simt: 'simt:random|batch|handles|swap|pool|custom|level_one')
+  emulator/simt: 'simt:random|batch|handles|swap|pool|custom|non_owning')
 if [[ $mode == long ]]; then
   # The planner's sweeps over thousands of random networks are left to the tests leg: they take minutes here.
   sanitized+=('planner:network|layout|validator|json|check_graph|training_graph|items|fastest|trace|kineto|stacked'

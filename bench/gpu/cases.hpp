@@ -30,7 +30,7 @@ struct measured_case {
   std::function<bool(dtype)> takes;
   /// Throws what the calls throw: what the back end does not have yet is not run.
   std::function<prepared_case(const map_form&, map_source&)> prepare;
-  bool has_copies = true;  ///< measured beside copies
+  bool has_copies = true;  ///< measured next to copies
   /// Of the map of any type, where the case has its own sizes: the first for smoke runs, the last for others.
   std::vector<std::int64_t> own_elements = {};
 };

@@ -99,14 +99,14 @@ void wait_for_device();
 void upload(void* to_device, const void* from_host, std::size_t bytes);
 void download(void* to_host, const void* from_device, std::size_t bytes);
 
-/// How much memory the pool behind device_memory() takes from the device.
+/// How much memory the pool of device_memory()() takes from the device.
 class pool_watch {
  public:
   /// Waits for the device; what the pool has unused goes back first.
   pool_watch();
   /// The most at one time since then, less what it had.
   std::uint64_t most_bytes() const;
-  /// The same of what the host had not given back.
+  /// The same of what the host had not freed.
   std::uint64_t most_used_bytes() const;
 
  private:

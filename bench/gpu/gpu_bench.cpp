@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu_bench: how fast encodings and layers run on a GPU, beside copies and what libraries offer.
+// gpu_bench: how fast encodings and layers run on a GPU, compared with copies and what libraries offer.
 
 #include <fmt/format.h>
 
@@ -27,19 +27,19 @@ struct arguments {
   bool list = false;
 };
 
-std::vector<line> chosen_lines(const arguments& given) {
+std::vector<line> chosen_lines(const arguments& options) {
   std::vector<measured_case> cases = baseline_cases();
   for (const auto& more : {stash_cases, swap_cases}) {
     for (measured_case& c : more())
       cases.push_back(std::move(c));
   }
-  std::vector<line> lines = lines_of(given.lines, cases);
+  std::vector<line> lines = lines_of(options.lines, cases);
   // Names of rows end other names: a whole one means its own.
   const bool whole =
-      std::any_of(lines.begin(), lines.end(), [&](const line& l) { return l.name() == given.filter; });
+      std::any_of(lines.begin(), lines.end(), [&](const line& l) { return l.name() == options.filter; });
   std::erase_if(lines, [&](const line& l) {
     const std::string name = l.name();
-    return whole ? name != given.filter : name.find(given.filter) == std::string::npos;
+    return whole ? name != options.filter : name.find(options.filter) == std::string::npos;
   });
   return lines;
 }
@@ -52,10 +52,10 @@ row not_run(const line& l, const std::string& why) {
 }
 
 /// Adds a row for each line and calls `report` after each. False if the device was lost.
-bool measured(const std::vector<line>& lines, const arguments& given, std::vector<row>& rows,
+bool measured(const std::vector<line>& lines, const arguments& options, std::vector<row>& rows,
               const std::function<void()>& report) {
   const auto begin = std::chrono::steady_clock::now();
-  const effort e = given.lines == selection::smoke ? effort{0, 1, 1} : effort{};
+  const effort e = options.lines == selection::smoke ? effort{0, 1, 1} : effort{};
   measurer measure(e);
   map_source maps;
   bool device_lost = false;
@@ -63,8 +63,8 @@ bool measured(const std::vector<line>& lines, const arguments& given, std::vecto
   fmt::print("{}\n", heading_of_table());
   for (const line& l : lines) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    if (stopped.empty() && given.seconds > 0 && passed.count() > given.seconds)
-      stopped = fmt::format("the {} seconds of --seconds were over", given.seconds);
+    if (stopped.empty() && options.seconds > 0 && passed.count() > options.seconds)
+      stopped = fmt::format("the {} seconds of --seconds were over", options.seconds);
     if (stopped.empty()) {
       try {
         rows.push_back(measure.measure(l, maps));
@@ -94,9 +94,9 @@ void add_cudnn_properties(nlohmann::ordered_json& record, std::string why_not) {
   if (!why_not.empty()) record["why_no_cudnn_device_properties"] = why_not;
 }
 
-int run(const arguments& given, const std::string& command) {
-  const std::vector<line> lines = chosen_lines(given);
-  if (given.list) {
+int run(const arguments& options, const std::string& command) {
+  const std::vector<line> lines = chosen_lines(options);
+  if (options.list) {
     for (const line& l : lines)
       fmt::print("{}\n", l.name());
     return 0;
@@ -111,13 +111,13 @@ int run(const arguments& given, const std::string& command) {
   // After every row: a kernel that hangs takes the program with it, but not what was measured before.
   const auto write = [&] {
     const std::string running = rows.size() < lines.size() ? lines[rows.size()].name() : "";
-    write_results(given.json, start, "rows", json_of(rows), running);
+    write_results(options.json, start, "rows", json_of(rows), running);
   };
   bool device_lost = false;
   if (reason.empty()) {
     fmt::print("{}\n", text_of(device));
     write();
-    device_lost = !measured(lines, given, rows, write);
+    device_lost = !measured(lines, options, rows, write);
   } else {
     fmt::print("{}: {} rows are not run\n", reason, lines.size());
     for (const line& l : lines)
@@ -132,7 +132,7 @@ int run(const arguments& given, const std::string& command) {
 }  // namespace stash::gpu
 
 int main(int argc, char** argv) {
-  stash::gpu::arguments given;
+  stash::gpu::arguments options;
   CLI::App app("Times encodings and layers on a GPU. Ends with 77 without a device.");
   const std::map<std::string, stash::gpu::selection> selections{{"smoke", stash::gpu::selection::smoke},
                                                                 {"quick", stash::gpu::selection::quick},
@@ -141,16 +141,16 @@ int main(int argc, char** argv) {
   std::string lines = "usual";
   app.add_option("--lines", lines, "smoke, quick, usual (default) or all")
       ->check(CLI::IsMember({"smoke", "quick", "usual", "all"}));
-  app.add_option("--filter", given.filter,
+  app.add_option("--filter", options.filter,
                  "only rows with this text in their name, or the one with this name");
-  app.add_option("--seconds", given.seconds, "start no row after so many seconds")
+  app.add_option("--seconds", options.seconds, "start no row after so many seconds")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--json", given.json, "file to write the results to");
-  app.add_flag("--list", given.list, "only print the names of the rows");
+  app.add_option("--json", options.json, "file to write the results to");
+  app.add_flag("--list", options.list, "only print the names of the rows");
   CLI11_PARSE(app, argc, argv);
-  given.lines = selections.at(lines);
+  options.lines = selections.at(lines);
   try {
-    return stash::gpu::run(given, stash::bench::command_line("gpu_bench", argc, argv));
+    return stash::gpu::run(options, stash::bench::command_line("gpu_bench", argc, argv));
   } catch (const std::exception& problem) {
     fmt::print(stderr, "gpu_bench: {}\n", problem.what());
     return stash::gpu::exit_failed;

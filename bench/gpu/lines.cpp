@@ -47,7 +47,7 @@ constexpr std::string_view most_used[] = {"baseline/driver_copy",
                                           "max_pool_forward/window_index",
                                           "max_pool_backward/window_index"};
 
-// Beside bitmaps: what takes longer the more values are not zero.
+// Next to bitmaps: what takes longer the more values are not zero.
 constexpr std::string_view also_sparse[] = {"encode/csr", "decode/csr", "baseline/cub_select",
                                             "baseline/cusparse_dense_to_csr"};
 
@@ -123,7 +123,7 @@ std::vector<line> lines_of(selection s, const std::vector<measured_case>& cases)
     }
   }
   if (s != selection::quick && s != selection::usual) return lines;
-  // Behind the others, so that a run that is cut short has seen every case; sweeps last.
+  // After the others, so that a run that is cut short has seen every case; sweeps last.
   for (const measured_case& c : cases)
     add_densities(lines, c, with_bf16);
   if (s == selection::quick) return lines;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Times prepared work on a device, beside copies of as many bytes. Before every repetition the second-level
-/// cache is filled with other data that need not be written back, and the work and its yardsticks take turns,
-/// so that a slow moment meets all.
+/// Times prepared work on a device, compared with copies of as many bytes. Before every repetition the
+/// second-level cache is filled with other data that need not be written back, and the work and its
+/// yardsticks take turns, so that a slow moment meets all.
 
 #include <memory>
 

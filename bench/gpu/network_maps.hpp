@@ -13,7 +13,7 @@
 namespace stash::gpu {
 
 struct kept_form {
-  std::string of;  ///< the node whose output is kept; of a window_index the pooling
+  std::string node;  ///< the node whose output is kept; of a window_index the pooling
   encoding how;
   shape dims;    ///< of the map that the encoder reads; of a window_index what is pooled
   shape pooled;  ///< of a window_index: of the pooled map

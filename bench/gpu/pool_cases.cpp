@@ -16,26 +16,26 @@ namespace {
 
 constexpr framework_rule rule = framework_rule::tensorflow;
 constexpr pool_layout last = pool_layout::channels_last, first = pool_layout::channels_first;
-// Of three-dimensional maps: slices where channels come first, rows of a slice where they come last.
+// Of three-dimensional maps: slices in NCHW, rows of a slice in NHWC.
 constexpr std::int64_t slices = 16, slice_rows = 8, slice_width = 16;
 
 struct pooling {
   bool with_relu;
   pool_window window;
-  /// Of planes, where channels come first. A map that they do not divide has some values more.
+  /// Of planes, in NCHW. A map that they do not divide has some values more.
   std::int64_t side = 64;
 
   encoding form() const {
     return {.kind = with_relu ? encoding_kind::relu_pool : encoding_kind::window_index,
             .window_taps = static_cast<std::uint16_t>(window.taps())};
   }
-  /// x: as much of a map as has a place in it.
+  /// x: as much of a map as fits in it.
   tensor_view whole(const device_map& m) const { return m.part(0, dims(m.elements())); }
   std::uint64_t bytes_of_whole(const device_map& m) const {
     const const_tensor_view x = whole(m);
     return static_cast<std::uint64_t>(x.elements()) * size_of(x.type);
   }
-  /// y is as much smaller than x as windows are apart.
+  /// y is as much smaller than x as the stride.
   shape pooled_dims(const map_form& form) const {
     const shape x = dims(form.elements());
     std::array<std::int64_t, 5> y{};
@@ -140,7 +140,7 @@ void add(std::vector<measured_case>& cases, const pooling& p, const std::string&
   cases.push_back(pool_backward(layer + "_backward/x" + kind, p, false));
 }
 
-/// Two apart.
+/// Stride 2.
 pool_window square(std::int32_t kernel, pool_layout layout) {
   return {.kernel_h = kernel, .kernel_w = kernel, .layout = layout};
 }
@@ -155,20 +155,20 @@ std::vector<measured_case> pool_cases() {
       for (const bool with_relu : {false, true})
         add(cases, {with_relu, square(kernel, layout)}, (kernel == 2 ? "" : "_3x3") + planes);
     }
-    // As beside convolutions, whose maps theirs are joined with.
-    const pool_window one_apart{.kernel_h = 3,
-                                .kernel_w = 3,
-                                .stride_h = 1,
-                                .stride_w = 1,
-                                .pad_top = 1,
-                                .pad_left = 1,
-                                .layout = layout};
-    add(cases, {false, one_apart}, "_3x3_stride_1" + planes);
+    // As next to convolutions, whose maps theirs are joined with.
+    const pool_window stride_1{.kernel_h = 3,
+                               .kernel_w = 3,
+                               .stride_h = 1,
+                               .stride_w = 1,
+                               .pad_top = 1,
+                               .pad_left = 1,
+                               .layout = layout};
+    add(cases, {false, stride_1}, "_3x3_stride_1" + planes);
     if (layout == first) {
-      // Rows that are no whole pieces of 16 bytes.
+      // Rows that are no whole vec16s (16 bytes).
       add(cases, {false, square(2, layout), 14}, "_14x14" + planes);
       add(cases, {false, square(3, layout), 55}, "_3x3_55x55" + planes);
-      add(cases, {false, one_apart, 35}, "_3x3_stride_1_35x35" + planes);
+      add(cases, {false, stride_1, 35}, "_3x3_stride_1_35x35" + planes);
     }
     // Of volumes, by two each way.
     const pool_window cube{.kernel_d = 2, .stride_d = 2, .layout = layout};

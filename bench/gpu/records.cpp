@@ -46,13 +46,13 @@ void write_json(const std::string& path, const nlohmann::ordered_json& record) {
   // A device like /dev/stdout would be replaced as well.
   if (std::filesystem::exists(path, problem) && !std::filesystem::is_regular_file(path, problem))
     throw std::runtime_error(fmt::format("cannot write {}: expected an ordinary file", path));
-  const std::string beside = path + ".new";
-  std::ofstream out(beside);
+  const std::string unfinished = path + ".new";
+  std::ofstream out(unfinished);
   // What a driver says need not be UTF-8.
   out << record.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
   out.close();
-  if (!out) throw std::runtime_error(fmt::format("cannot write {}", beside));
-  std::filesystem::rename(beside, path, problem);
+  if (!out) throw std::runtime_error(fmt::format("cannot write {}", unfinished));
+  std::filesystem::rename(unfinished, path, problem);
   if (problem) throw std::runtime_error(fmt::format("cannot write {}: {}", path, problem.message()));
 }
 

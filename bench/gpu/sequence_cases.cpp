@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole training steps: every map that a network keeps is encoded, one call after the other, then every form
-// is read again. Beside it stands one copy that moves the bytes of all calls.
+// is read again. Next to it stands one copy that moves the bytes of all calls.
 
 #include <array>
 #include <functional>
@@ -29,7 +29,7 @@ std::int64_t generated_elements(const std::vector<kept_form>& forms) {
 }
 
 /// Every map has memory of its own, and so has what is read back: the bytes that a copy moves are distinct as
-/// well, and a second-level cache would serve maps that take each other's place.
+/// well, and a second-level cache would serve maps that evict each other.
 class kept_step {
  public:
   kept_step(std::vector<kept_form> forms, const map_form& form, map_source& maps)
@@ -52,16 +52,15 @@ class kept_step {
     return static_cast<std::uint64_t>(elements_of(forms_)) * size_of(maps_->view().type);
   }
   /// Each map is read by its encoder and written by its decoder, each form written and read. A pooling moves
-  /// its pooled map and that map's gradient besides, and the gradient of a ReLU reads one as large as its
-  /// map.
+  /// its pooled map and that map's gradient, too, and the gradient of a ReLU reads one as large as its map.
   std::uint64_t moved_bytes() const {
-    std::int64_t besides = 0;
+    std::int64_t other_values = 0;
     for (const kept_form& f : forms_) {
-      if (f.is_index()) besides += 2 * f.pooled.elements();
-      if (f.how.kind == encoding_kind::sign_mask) besides += f.elements();
+      if (f.is_index()) other_values += 2 * f.pooled.elements();
+      if (f.how.kind == encoding_kind::sign_mask) other_values += f.elements();
     }
     const std::uint64_t value = size_of(maps_->view().type);
-    return 2 * (dense_bytes() + stored_.bytes()) + static_cast<std::uint64_t>(besides) * value;
+    return 2 * (dense_bytes() + stored_.bytes()) + static_cast<std::uint64_t>(other_values) * value;
   }
 
  private:
@@ -104,7 +103,7 @@ class kept_step {
   stored_maps stored_;  // of each form
 };
 
-/// The step whose maps the form has room for.
+/// The step whose maps the form has space for.
 std::vector<kept_form> forms_of(const map_form& form) {
   for (const step_size& s : sizes) {
     std::vector<kept_form> forms = resnet50_forms(s.images, s.side);

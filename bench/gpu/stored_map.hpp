@@ -19,7 +19,7 @@ inline execution_context on_device(void* stream) {
 
 class stored_map {
  public:
-  /// Room for any map of so many elements.
+  /// Space for any map of so many elements.
   stored_map(const encoding& e, dtype source, std::int64_t elements)
       : how_(e), memory_(encoded_bytes_bound(e, source, elements)), report_(sizeof(encode_report)) {
     reset(nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the swap engine makes of the link: maps that go to the host, come back, or do both at once, enqueued
-// as a training step enqueues them. Beside them stand baseline/device_to_host and its kin: single pinned
+// as a training step enqueues them. Next to them stand baseline/device_to_host and its kin: single pinned
 // copies.
 
 #include <cstring>
@@ -43,7 +43,7 @@ class moved_maps {
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(maps * each_); }
 
  private:
-  // Room for maps that leave and, apart from those, maps that return.
+  // Space for maps that leave and, apart from those, maps that return.
   std::size_t size() const { return static_cast<std::size_t>(2 * maps * each_); }
 
   swap_program program(bool out, bool in) const {

@@ -61,7 +61,7 @@ measured_case canonicalise_case(const encoding& e) {
           }};
 }
 
-/// csr and the arrays that libraries take, which have room for its non-zeros and no more.
+/// csr and the arrays that libraries take, which have space for its non-zeros and no more.
 class csr_export {
  public:
   csr_export(const map_form& form, map_source& maps)

@@ -37,12 +37,12 @@ struct work {
   std::size_t bytes = 0;               ///< copy
   std::vector<unsigned char> content;  ///< write
   void* other = nullptr;               ///< wait: for this stream,
-  std::uint64_t until = 0;             ///< up to this piece of its work
+  std::uint64_t until = 0;             ///< up to this item of its work
 };
 
 struct queue {
   std::deque<work> waiting;
-  std::uint64_t finished = 0;  ///< pieces of work that are done
+  std::uint64_t finished = 0;  ///< work items that are done
   std::uint64_t end() const { return finished + waiting.size(); }
   bool own = false;  ///< made by create_stream(): nothing happens before somebody waits
 };
@@ -50,7 +50,7 @@ struct queue {
 // Recursive: a stream that waits for another one finishes that.
 std::recursive_mutex mutex;
 /// Where streams that are made begin to count their work: a new one may have the name of an old one, and
-/// places in that have been passed.
+/// positions in that have been passed.
 std::uint64_t finished_by_old_streams = 0;
 std::map<void*, queue>& queues() {
   static std::map<void*, queue> streams;
@@ -106,25 +106,25 @@ void enqueue_copy(void* to, const void* from, std::size_t bytes, void* stream) {
   if (q.own) {
     q.waiting.push_back({work::kind::copy, to, from, bytes});
   } else {
-    // Kernels that are launched behind this run at once and may change the source.
+    // Kernels that are launched after this run at once and may change the source.
     q.waiting.push_back({work::kind::write, to, nullptr, 0, {source, source + bytes}});
   }
 }
 
-/// A place in the work of a stream; in recorded work another one at every launch.
-struct place_in_stream {
+/// A position in the work of a stream; in recorded work another one at every launch.
+struct stream_position {
   void* stream;
   std::uint64_t until;
 };
 
-void enqueue_wait(void* stream, const place_in_stream& place) {
+void enqueue_wait(void* stream, const stream_position& position) {
   const std::lock_guard lock(mutex);
   queue& q = queues()[stream];
   if (q.own) {
-    q.waiting.push_back({work::kind::wait, nullptr, nullptr, 0, {}, place.stream, place.until});
+    q.waiting.push_back({work::kind::wait, nullptr, nullptr, 0, {}, position.stream, position.until});
   } else {
-    // Kernels that are launched behind this run at once.
-    finish(place.stream, place.until);
+    // Kernels that are launched after this run at once.
+    finish(position.stream, position.until);
   }
 }
 
@@ -168,7 +168,7 @@ void* allocate(std::size_t bytes, void* stream) {
 }
 void deallocate(void* data, void* stream) noexcept {
   --simt::blocks;
-  simt::spoil(stream, "memory that is given back");
+  simt::spoil(stream, "memory that is freed");
   const std::lock_guard lock(simt::mutex);
   simt::queue& q = simt::queues()[stream];
   if (q.own && !q.waiting.empty()) {
@@ -222,21 +222,21 @@ void destroy_stream(void* stream) noexcept {
   --simt::objects;
 }
 
-/// Remembers its place in its stream, and whether somebody has waited or asked.
+/// Remembers its position in its stream, and whether somebody has waited or asked.
 struct emulated_event {
-  std::shared_ptr<simt::place_in_stream> at;
-  std::shared_ptr<const simt::recorded_place> recorded;  ///< null: of work that is not recorded
+  std::shared_ptr<simt::stream_position> at;
+  std::shared_ptr<const simt::recorded_position> recorded;  ///< null: of work that is not recorded
   bool waited = false, asked = false;
 };
 
 event record_event(void* stream) {
   auto e = std::make_unique<emulated_event>();
-  e->at = std::make_shared<simt::place_in_stream>(simt::place_in_stream{stream, 0});
+  e->at = std::make_shared<simt::stream_position>(simt::stream_position{stream, 0});
   simt::enqueue(stream, [at = e->at] {
     const std::lock_guard lock(simt::mutex);
     at->until = simt::queues()[at->stream].end();
   });
-  if (simt::is_recorded(stream)) e->recorded = simt::place_of(stream);
+  if (simt::is_recorded(stream)) e->recorded = simt::position_of(stream);
   ++simt::objects;
   return e.release();
 }
@@ -264,7 +264,7 @@ void wait_in_stream(void* stream, event e) {
   if (known.recorded == nullptr) {
     // A recording cannot wait for work outside of it.
     simt::not_recorded("event", stream);
-  } else if (!simt::go_on_behind(stream, *known.recorded)) {
+  } else if (!simt::continue_after(stream, *known.recorded)) {
     simt::refuse("event");
   }
   simt::enqueue(stream, [stream, at = known.at] { simt::enqueue_wait(stream, *at); });

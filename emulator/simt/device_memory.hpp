@@ -3,8 +3,8 @@
 /// \file
 /// Device memory, streams and events of the emulator. Kernels run when they are launched; what a copy brings
 /// arrives only when somebody waits for it, so that a missing wait shows. In streams of create_stream(),
-/// which run no kernels, nothing at all happens before that: copies read late, too, and memory is given back
-/// late, so that a source that is reused too early shows as well.
+/// which run no kernels, nothing at all happens before that: copies read late, too, and memory is freed late,
+/// so that a source that is reused too early shows as well.
 
 #include <cstddef>
 
@@ -20,7 +20,7 @@ struct device_calls {
 device_calls calls_so_far();
 /// Calls from now on that enqueue a copy: how many succeed until one is refused. Negative: all do.
 void set_copies_left(long count);
-/// Blocks that were allocated and not given back.
+/// Blocks that were allocated and not freed.
 std::size_t blocks_in_use();
 /// Streams and events that were made and not destroyed.
 std::size_t streams_and_events();

@@ -12,12 +12,12 @@ namespace {
 /// A stream of the recording. The first one is where it began.
 struct member {
   void* stream;
-  std::size_t work;               ///< pieces that it was given
+  std::size_t work;               ///< items that it was given
   std::vector<std::size_t> seen;  ///< of every member, itself included: how many come before what is next
 };
 
 struct under_way {
-  std::size_t number = 0;  ///< tells recordings apart; 0: nothing is recorded
+  std::size_t number = 0;  ///< distinguishes recordings; 0: nothing is recorded
   std::vector<member> members;
   std::vector<std::function<void()>> work;
   std::string spoiled_by;
@@ -48,7 +48,7 @@ std::size_t recordings = 0;
 
 }  // namespace
 
-struct recorded_place {
+struct recorded_position {
   std::size_t recording;
   std::vector<std::size_t> seen;
 };
@@ -97,24 +97,24 @@ void record(void* stream, std::function<void()> work) {
   m->seen[static_cast<std::size_t>(m - current.members.data())] = ++m->work;
 }
 
-std::shared_ptr<const recorded_place> place_of(void* stream) {
+std::shared_ptr<const recorded_position> position_of(void* stream) {
   const std::lock_guard lock(mutex);
   const member* const m = current.find(stream);
-  if (m == nullptr) throw not_recordable("place_of: expected a stream that is recorded, got another one");
-  return std::make_shared<const recorded_place>(recorded_place{current.number, m->seen});
+  if (m == nullptr) throw not_recordable("position_of: expected a stream that is recorded, got another one");
+  return std::make_shared<const recorded_position>(recorded_position{current.number, m->seen});
 }
 
-bool go_on_behind(void* stream, const recorded_place& place) {
+bool continue_after(void* stream, const recorded_position& position) {
   const std::lock_guard lock(mutex);
-  if (place.recording != current.number) return false;
+  if (position.recording != current.number) return false;
   if (current.find(stream) == nullptr) {
     const std::size_t number = current.members.size();
     current.members.push_back({stream, 0, std::vector<std::size_t>(number + 1)});
   }
   std::vector<std::size_t>& seen = current.find(stream)->seen;
-  seen.resize(std::max(seen.size(), place.seen.size()));
-  for (std::size_t m = 0; m < place.seen.size(); ++m)
-    seen[m] = std::max(seen[m], place.seen[m]);
+  seen.resize(std::max(seen.size(), position.seen.size()));
+  for (std::size_t m = 0; m < position.seen.size(); ++m)
+    seen[m] = std::max(seen[m], position.seen[m]);
   return true;
 }
 

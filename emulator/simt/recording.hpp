@@ -37,12 +37,12 @@ class recording {
 };
 
 /// How far streams that are recorded together have come where one of them is.
-struct recorded_place;
+struct recorded_position;
 /// Of a stream that is recorded.
-std::shared_ptr<const recorded_place> place_of(void* stream);
-/// The stream goes on behind the place, and is recorded with the others from now on. False if the recording
-/// of the place has ended.
-bool go_on_behind(void* stream, const recorded_place& place);
+std::shared_ptr<const recorded_position> position_of(void* stream);
+/// The stream continues after the position, and is recorded with the others from now on. False if the
+/// recording of the position has ended.
+bool continue_after(void* stream, const recorded_position& position);
 
 /// For what cannot be recorded, such as waiting: true if a stream is recorded (this one; any one). It will be
 /// no recording then.

@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace device = detail::device;
 
-int origin, beside;
+int origin, unrelated;
 
 execution_context in(void* stream) {
   return {memory_space::device, nullptr, nullptr, stream};
@@ -108,7 +108,7 @@ class recorded_streams : public ::testing::Test {
     device::destroy_stream(other);
     EXPECT_EQ(simt::streams_and_events(), objects);
   }
-  /// `after` goes on behind what `before` holds.
+  /// `after` continues after what `before` holds.
   static void order(void* before, void* after) {
     device::event e = device::record_event(before);
     device::wait_in_stream(after, e);
@@ -145,20 +145,20 @@ TEST_F(recorded_streams, a_copy_that_nobody_waits_for) {
               HasSubstr("never waits for"));
 }
 
-TEST_F(recorded_streams, streams_beside_are_not_recorded) {
+TEST_F(recorded_streams, unrelated_streams_are_not_recorded) {
   std::vector<int> x{1, 2, 3, 4}, y(4, -1), z(4, -1);
   const simt::recording made(&origin, [&] {
     kernels::launch("add", in(&origin), 4, 1, &add, numbers{}, x.data(), y.data());
-    kernels::launch("add", in(&beside), 4, 1, &add, numbers{}, x.data(), z.data());
-    std::thread([&] { device::copy(x.data(), z.data(), 16, &beside); }).join();
-    device::wait_for_stream(&beside);
+    kernels::launch("add", in(&unrelated), 4, 1, &add, numbers{}, x.data(), z.data());
+    std::thread([&] { device::copy(x.data(), z.data(), 16, &unrelated); }).join();
+    device::wait_for_stream(&unrelated);
   });
   EXPECT_EQ(z, x);
   EXPECT_EQ(y, std::vector<int>(4, -1));
 }
 
 TEST_F(recorded_streams, events_from_outside) {
-  device::event outside = device::record_event(&beside);
+  device::event outside = device::record_event(&unrelated);
   device::event inside = nullptr;
   EXPECT_NE(problem_of([&] { EXPECT_THROW(device::wait_in_stream(&origin, outside), error); }), "");
   EXPECT_EQ(problem_of([&] {
@@ -167,7 +167,7 @@ TEST_F(recorded_streams, events_from_outside) {
               EXPECT_THROW(device::reached(inside), error);
             }),
             "");
-  EXPECT_THROW(device::wait_in_stream(&beside, inside), error);
+  EXPECT_THROW(device::wait_in_stream(&unrelated, inside), error);
   device::destroy_event(outside);
   device::destroy_event(inside);
 }
@@ -177,8 +177,8 @@ TEST(recording, what_cannot_be_recorded_spoils_it) {
   EXPECT_THAT(problem_of([] { EXPECT_THROW(device::allocate(8, &origin), error); }),
               HasSubstr("device_memory"));
   void* const block = device::allocate(8, &origin);
-  EXPECT_THAT(problem_of([&] { device::deallocate(block, &origin); }), HasSubstr("given back"));
-  EXPECT_THAT(problem_of([] { simt::recording(&beside, [] {}); }), HasSubstr("expected no other one"));
+  EXPECT_THAT(problem_of([&] { device::deallocate(block, &origin); }), HasSubstr("freed"));
+  EXPECT_THAT(problem_of([] { simt::recording(&unrelated, [] {}); }), HasSubstr("expected no other one"));
   const simt::recording nothing(&origin, [] {});
   EXPECT_THAT(problem_of([&] { EXPECT_THROW(nothing.launch(), simt::not_recordable); }),
               HasSubstr("the launch of another one"));

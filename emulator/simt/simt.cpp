@@ -41,7 +41,7 @@ struct stack_memory {
   unsigned char* top = nullptr;
 
   /// Stacks begin in different lines of the caches: were all as far from a multiple of their size, hundreds
-  /// of threads would take turns with the few places that a cache has for such addresses.
+  /// of threads would take turns with the few lines that a cache has for such addresses.
   explicit stack_memory(std::size_t number) {
     if (bottom == nullptr) throw std::bad_alloc();
     top = bottom + stack_bytes - number % 256 * 64;
@@ -59,7 +59,7 @@ std::vector<std::unique_ptr<stack_memory>>& idle_stacks() {
 
 thread_local std::size_t stacks_made = 0;
 
-/// What boost::context asks for a stack; it is given back by the thread that owned it.
+/// What boost::context asks for a stack; it is returned by the thread that owned it.
 struct borrowed_stack {
   stack_memory* memory;
   context::stack_context allocate() const {
@@ -87,7 +87,7 @@ struct thread_state {
   bool done = false;
 
   waiting why = waiting::nothing;
-  place where{"", 0};
+  location where{"", 0};
   // A warp operation: what this lane brought, and what it takes away: the value of another lane, or of all
   // lanes whether theirs are not zero.
   const char* kind = "";
@@ -99,8 +99,8 @@ struct thread_state {
   std::uint32_t warp() const noexcept { return rank / warp_lanes; }
 };
 
-struct shared_piece {
-  place at;
+struct shared_array {
+  location at;
   std::size_t bytes;
   std::unique_ptr<unsigned char, void (*)(void*)> data;
 };
@@ -109,12 +109,12 @@ struct block_state {
   dim3 index;
   std::uint64_t round = 0;  ///< in which its barrier was last looked at
   std::vector<thread_state> threads;
-  std::vector<shared_piece> shared;
+  std::vector<shared_array> shared;
   std::unique_ptr<unsigned char, void (*)(void*)> dynamic{nullptr, &std::free};
   std::size_t alive = 0;
 };
 
-/// Memory of its own, so that what lies beside it is not ours.
+/// Memory of its own, so that what lies next to it is not ours.
 std::unique_ptr<unsigned char, void (*)(void*)> poisoned(std::size_t bytes, std::size_t alignment) {
   void* data = nullptr;
   if (posix_memalign(&data, std::max<std::size_t>(alignment, sizeof(void*)),
@@ -125,7 +125,7 @@ std::unique_ptr<unsigned char, void (*)(void*)> poisoned(std::size_t bytes, std:
   return {static_cast<unsigned char*>(data), &std::free};
 }
 
-/// Literals of one place are mostly one.
+/// Literals of one location are mostly one.
 bool same_text(const char* a, const char* b) {
   return a == b || std::strcmp(a, b) == 0;
 }
@@ -141,7 +141,7 @@ std::string text(const dim3& d) {
   return result;
 }
 
-std::string text(const place& p) {
+std::string text(const location& p) {
   return std::string(p.file) + ":" + std::to_string(p.line);
 }
 
@@ -418,7 +418,7 @@ grid_run& run_of_caller() {
   return *running;
 }
 
-void wait(waiting why, place at) {
+void wait(waiting why, location at) {
   grid_run& run = run_of_caller();
   run.current->why = why;
   run.current->where = at;
@@ -427,7 +427,8 @@ void wait(waiting why, place at) {
 
 /// Meets the lanes of the mask and gives what lane `from` brought; for no lane of a warp, a bit for each that
 /// brought something else than zero.
-std::uint64_t meet(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind, place at) {
+std::uint64_t meet(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind,
+                   location at) {
   thread_state& t = *run_of_caller().current;
   if ((mask >> t.lane() & 1) == 0) {
     running->fail(t, std::string(kind) + " at " + text(at) + ": lane " + std::to_string(t.lane()) +
@@ -501,20 +502,20 @@ dim3 grid_size() {
   return run_of_caller().grid_;
 }
 
-void sync_block(place at) {
+void sync_block(location at) {
   wait(waiting::block_barrier, at);
 }
 
-void sync_warp(std::uint32_t mask, place at) {
+void sync_warp(std::uint32_t mask, location at) {
   meet(mask, 0, warp_lanes, "sync_warp", at);
 }
 
-std::uint32_t ballot(std::uint32_t mask, bool predicate, place at) {
+std::uint32_t ballot(std::uint32_t mask, bool predicate, location at) {
   return static_cast<std::uint32_t>(meet(mask, predicate ? 1 : 0, warp_lanes, "ballot", at));
 }
 
 std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind,
-                       place at) {
+                       location at) {
   const std::uint64_t met = meet(mask, value, from, kind, at);
   if (from >= warp_lanes) return value;
   if ((mask >> from & 1) == 0) {
@@ -534,10 +535,10 @@ void interleave() {
     run.suspend();
 }
 
-void* static_shared(std::size_t bytes, std::size_t alignment, place at) {
+void* static_shared(std::size_t bytes, std::size_t alignment, location at) {
   block_state& b = *run_of_caller().current->block;
-  for (const shared_piece& piece : b.shared) {
-    if (piece.at == at && piece.bytes == bytes) return piece.data.get();
+  for (const shared_array& array : b.shared) {
+    if (array.at == at && array.bytes == bytes) return array.data.get();
   }
   b.shared.push_back({at, bytes, poisoned(bytes, alignment)});
   return b.shared.back().data.get();

@@ -79,10 +79,10 @@ std::uint64_t threads_of_last_launch();
 void around_launches(void (*before)(), void (*after)());
 
 /// Where in the sources a thread is.
-struct place {
+struct location {
   const char* file;
   int line;
-  friend bool operator==(const place& a, const place& b) noexcept {
+  friend bool operator==(const location& a, const location& b) noexcept {
     return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
   }
 };
@@ -95,16 +95,16 @@ dim3 block_size();
 dim3 grid_size();
 
 /// __syncthreads().
-void sync_block(place at);
+void sync_block(location at);
 /// __syncwarp(mask).
-void sync_warp(std::uint32_t mask, place at);
+void sync_warp(std::uint32_t mask, location at);
 /// __ballot_sync(mask, predicate).
-std::uint32_t ballot(std::uint32_t mask, bool predicate, place at);
+std::uint32_t ballot(std::uint32_t mask, bool predicate, location at);
 
 /// All warp operations that move values are this one: gives what lane `from` of the warp brought, or the own
-/// value if `from` is no lane of the warp. `kind` tells operations apart.
+/// value if `from` is no lane of the warp. `kind` distinguishes operations.
 std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, std::uint32_t from, const char* kind,
-                       place at);
+                       location at);
 
 /// Lets other threads run: for loops that wait for another block.
 void yield();
@@ -113,8 +113,8 @@ void yield();
 /// on a word are mostly with others' in between on a GPU.
 void interleave();
 
-/// Shared memory of the block: the same address for all threads that ask from one place. Poisoned.
-void* static_shared(std::size_t bytes, std::size_t alignment, place at);
+/// Shared memory of the block: the same address for all threads that ask from one location. Poisoned.
+void* static_shared(std::size_t bytes, std::size_t alignment, location at);
 void* dynamic_shared();
 
 }  // namespace simt

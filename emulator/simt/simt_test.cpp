@@ -11,7 +11,7 @@
 namespace {
 
 #define HERE           \
-  simt::place {        \
+  simt::location {     \
     __FILE__, __LINE__ \
   }
 

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Running sums over an array in memory by a single block: for arrays of one word per tile or row, which are
-/// short beside the tensors that they describe.
+/// short compared with the tensors that they describe.
 
 #include <cstdint>
 
@@ -28,7 +28,7 @@ STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* war
   for (std::uint64_t base = 0; base < count; base += scan_threads * scan_words) {
     // A warp has neighbouring words, so that its lanes read and write neighbours each time.
     const std::uint64_t first = base + warp * (warp_lanes * scan_words) + lane;
-    // Of the lane's words, those that lie this far behind its first are there: what is compared has 32 bits.
+    // Of the lane's words, those that lie this far after its first are there: what is compared has 32 bits.
     const std::uint64_t left = first < count ? count - first : 0;
     const auto there =
         static_cast<std::uint32_t>(left < warp_lanes * scan_words ? left : warp_lanes * scan_words);
@@ -36,8 +36,8 @@ STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* war
     std::uint32_t sum[scan_words];  // up to and with the lane's word, from the warp's first
     STASH_UNROLL
     for (unsigned k = 0; k < scan_words; ++k) {
-      const unsigned behind = k * warp_lanes;
-      own[k] = behind < there ? get(first + behind) : 0;
+      const unsigned offset = k * warp_lanes;
+      own[k] = offset < there ? get(first + offset) : 0;
     }
     std::uint32_t before_row = 0;
     STASH_UNROLL
@@ -65,8 +65,8 @@ STASH_DEVICE std::uint64_t scan_in_block(std::uint64_t count, std::uint64_t* war
     const std::uint64_t before = before_round + (warp == 0 ? 0 : warps_before);
     STASH_UNROLL
     for (unsigned k = 0; k < scan_words; ++k) {
-      const unsigned behind = k * warp_lanes;
-      if (behind < there) body(first + behind, before + sum[k] - own[k], own[k]);
+      const unsigned offset = k * warp_lanes;
+      if (offset < there) body(first + offset, before + sum[k] - own[k], own[k]);
     }
     before_round += round;
     sync_block();

@@ -2,10 +2,10 @@
 #pragma once
 /// \file
 /// Running sums over an array in memory that is one word per tile or row of a tensor: by one block where it
-/// is short, else by as many as there are chunks of it. There is no memory beside the array, so what one
+/// is short, else by as many as there are chunks of it. There is no memory besides the array, so what one
 /// kernel knows for the next one lies in the array itself.
 ///
-/// Whoever wants the sums passes `place`, a plain value with
+/// A caller that needs the sums passes `store`, a plain value with
 ///     void operator()(i, before, own) const;   puts what becomes of word i there, given the sum before it
 ///     void finish(total) const;                once, with the sum of all
 /// Both run on the device; finish() may run before other words are placed.
@@ -17,7 +17,7 @@
 
 namespace stash::kernels {
 
-/// Words of `own_bits` bits each: sums within a chunk take the other bits, beside the word. The first two
+/// Words of `own_bits` bits each: sums within a chunk take the other bits, next to the word. The first two
 /// words of a chunk need no such sum, so their other bits take the sum before the chunk, which is below 2^46.
 struct chunked_words {
   static constexpr unsigned own_bits = 9;
@@ -39,14 +39,14 @@ static_assert((2 * chunked_words::chunk - 1) * chunked_words::own_mask < std::ui
                                                                              << chunked_words::sum_bits);
 
 /// Everything. Grid: one block.
-template <class Place>
+template <class Store>
 STASH_KERNEL(scan_threads)
-place_in_one_block(chunked_words all, Place place) {
+scan_in_one_block(chunked_words all, Store store) {
   begin_kernel();
   STASH_SHARED(std::uint64_t, warp_sums, scan_threads / warp_lanes);
   const std::uint64_t total = scan_in_block(
-      all.count, warp_sums, [&](std::uint64_t i) { return all.words[i]; }, place);
-  if (thread_rank() == 0) place.finish(total);
+      all.count, warp_sums, [&](std::uint64_t i) { return all.words[i]; }, store);
+  if (thread_rank() == 0) store.finish(total);
 }
 
 /// Sums within chunks. Grid: a block for each.
@@ -80,9 +80,9 @@ STASH_KERNEL(scan_threads) sum_over_chunks(chunked_words all) {
 }
 
 /// Grid: a block for each chunk.
-template <class Place>
+template <class Store>
 STASH_KERNEL(scan_threads)
-place_in_chunks(chunked_words all, Place place) {
+scan_in_chunks(chunked_words all, Store store) {
   begin_kernel();
   const std::uint64_t first = block_rank() * chunked_words::chunk;
   const std::uint64_t size = all.size(block_rank());
@@ -101,23 +101,23 @@ place_in_chunks(chunked_words all, Place place) {
     } else if (i > 1) {
       before += word >> chunked_words::own_bits;
     }
-    place(first + i, before, own);
-    if (first + i + 1 == all.count) place.finish(before + own);
+    store(first + i, before, own);
+    if (first + i + 1 == all.count) store.finish(before + own);
   }
 }
 
 /// Launches what serves the length. Words are below 512.
-template <class Place>
-void place_by_sums(const char* function, const execution_context& context, std::uint32_t* words,
-                   std::uint64_t count, const Place& place) {
+template <class Store>
+void scan_with_sums(const char* function, const execution_context& context, std::uint32_t* words,
+                    std::uint64_t count, const Store& store) {
   const chunked_words all{words, count};
   if (all.chunks == 1) {
-    launch(function, context, 1, scan_threads, place_in_one_block<Place>, all, place);
+    launch(function, context, 1, scan_threads, scan_in_one_block<Store>, all, store);
     return;
   }
   launch(function, context, all.chunks, scan_threads, sum_within_chunks, all);
   launch(function, context, 1, scan_threads, sum_over_chunks, all);
-  launch(function, context, all.chunks, scan_threads, place_in_chunks<Place>, all, place);
+  launch(function, context, all.chunks, scan_threads, scan_in_chunks<Store>, all, store);
 }
 
 }  // namespace stash::kernels

@@ -20,7 +20,7 @@ STASH_DEVICE void halves_of_fp8(std::uint32_t codes, std::uint32_t (&halves)[2])
     for (unsigned i = 0; i < 2; ++i) {
       halves[i] = pick_bytes(codes, 0, i == 0 ? 0x1404 : 0x3424);
       // e5m2 is f16 without its last eight bits. Of e4m3 this is not yet the number, but an f16 in whose
-      // place it lies differs from it by 2^(15 - 7), also where it is subnormal.
+      // position it lies differs from it by 2^(15 - 7), also where it is subnormal.
       if constexpr (!E5m2) {
         constexpr std::uint32_t factor = (15 + 15 - 7) << 10;
         const std::uint32_t numbers = multiply_halves((halves[i] & pair_magnitudes) >> 1, both(factor));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Division by numbers that the host knows before a kernel starts: from a number of an element to its place.
+/// Division by numbers that the host knows before a kernel starts: from a number of an element to its
+/// position.
 
 #include <bit>
 #include <cstdint>

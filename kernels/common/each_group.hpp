@@ -6,7 +6,8 @@
 ///
 /// A body is a plain value, passed to the kernel as it is, with
 ///     using loaded = ...;                      what a thread holds of a group between load and store
-///     static constexpr bool halves = ...;           lanes share groups (elements.hpp), half a warp apart
+///     static constexpr bool halves = ...;           lanes share groups (elements.hpp), half a warp from each
+/// other
 ///     static constexpr unsigned groups = ...;       of a thread: as many as make four 16-byte loads
 ///     bool vectors() const;                    may load_whole and store_whole be called
 ///     std::uint64_t whole_groups() const;      groups before the first that is not whole
@@ -14,7 +15,7 @@
 ///     void store_whole(group, loaded) / store_any(group, loaded);
 ///     void fetch(group, count) const;      what will be read of groups from `group` on (ahead.hpp)
 /// Lanes of a warp come to a store together, with groups that follow each other, for `halves` in the order of
-/// group_of_thread(); store_any is called for the groups behind the last one too, up to the end of the block,
+/// group_of_thread(); store_any is called for the groups after the last one too, up to the end of the block,
 /// and has to look.
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace stash::kernels {
 
 inline constexpr unsigned group_elements = 8;
 
-/// What kernels need to know of an element type beside its size, which is a template argument: the same code
+/// What kernels need to know of an element type besides its size, which is a template argument: the same code
 /// serves f16 and bf16.
 struct element_type {
   std::uint32_t infinity = 0x7f800000;    ///< the largest magnitude that is not NaN
@@ -88,7 +88,7 @@ struct device_tensor {
 };
 
 /// Where element `first` lies.
-STASH_DEVICE std::uint64_t place_of(const device_tensor& t, std::uint64_t first) {
+STASH_DEVICE std::uint64_t offset_of(const device_tensor& t, std::uint64_t first) {
   if (t.inner == t.pitch) return first;
   // Divisions of 64 bits cost several times those of 32.
   if (((first | t.inner) >> 32) == 0) {
@@ -99,7 +99,7 @@ STASH_DEVICE std::uint64_t place_of(const device_tensor& t, std::uint64_t first)
   return first / t.inner * t.pitch + first % t.inner;
 }
 
-/// The same tensor where it is known that its pitch is `inner`: then places need no arithmetic.
+/// The same tensor where it is known that its pitch is `inner`: then offsets need no arithmetic.
 STASH_DEVICE device_tensor without_pitch(const device_tensor& t) {
   return {t.data, t.elements, 1, 1, t.vectors};
 }
@@ -160,11 +160,11 @@ STASH_DEVICE void results_from_f32s(const float (&from)[Count], const element_ty
   }
 }
 
-/// 16-byte pieces of a group of elements that have more than one byte.
+/// Vec16s (16 bytes) of a group of elements that have more than one byte.
 template <class Bits>
 inline constexpr unsigned group_vectors = sizeof(Bits) * group_elements / 16;
 
-/// The elements in a group's pieces.
+/// The elements in a group's vec16s.
 template <class Bits>
 STASH_DEVICE group<Bits> unpacked(const vector16 (&v)[group_vectors<Bits>]) {
   constexpr unsigned per_word = 4 / sizeof(Bits);
@@ -191,11 +191,11 @@ STASH_DEVICE void pack(const group<Bits>& g, vector16 (&v)[group_vectors<Bits>])
   }
 }
 
-/// A whole group of a tensor with `vectors`. `Apart`: the lanes' groups do not follow each other, so that one
-/// load uses a part of a sector: the rest stays in the first-level cache for the next one.
-template <class Bits, bool Apart = false>
+/// A whole group of a tensor with `vectors`. `Strided`: the lanes' groups do not follow each other, so that
+/// one load uses a part of a sector: the rest stays in the first-level cache for the next one.
+template <class Bits, bool Strided = false>
 STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t index) {
-  const Bits* from = static_cast<const Bits*>(t.data) + place_of(t, index * group_elements);
+  const Bits* from = static_cast<const Bits*>(t.data) + offset_of(t, index * group_elements);
   if constexpr (sizeof(Bits) == 1) {
     const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(from);
     group<Bits> g;
@@ -204,30 +204,31 @@ STASH_DEVICE group<Bits> load_vectors(const device_tensor& t, std::uint64_t inde
       g.value[i] = static_cast<Bits>(word >> (8 * i));
     return g;
   } else {
-    const auto* const pieces = reinterpret_cast<const vector16*>(from);
+    const auto* const vec16s = reinterpret_cast<const vector16*>(from);
     vector16 v[group_vectors<Bits>];
-    if constexpr (Apart) {
+    if constexpr (Strided) {
       STASH_UNROLL
       for (unsigned i = 0; i < group_vectors<Bits>; ++i)
-        v[i] = pieces[i];
+        v[i] = vec16s[i];
     } else if constexpr (group_vectors<Bits> == 1) {
-      v[0] = load_once(pieces);
+      v[0] = load_once(vec16s);
     } else {
-      load_once(pieces, pieces + 1, v);
+      load_once(vec16s, vec16s + 1, v);
     }
     return unpacked<Bits>(v);
   }
 }
 
-// A group of f32 is two pieces of 16 bytes. Would each lane move its own, an instruction of a warp would
-// touch 32 sectors of 32 bytes and use half of each, and twice as many bytes would go through the
-// second-level cache. So two lanes share their groups: the even lane moves the first piece of both, the odd
-// lane the second, and an instruction moves whole sectors. Smaller elements need none of this.
+// A group of f32 is two vec16s. Would each lane move its own, an instruction of a warp would touch 32 sectors
+// of 32 bytes and use half of each, and twice as many bytes would go through the second-level cache. So two
+// lanes share their groups: the even lane moves the first vec16 of both, the odd lane the second, and an
+// instruction moves whole sectors. Smaller elements need none of this.
 //
-// `Apart` is how far the two groups are apart, a power of two; the first one's number has no such bit.
-// Neighbours are in the order of the lanes. Groups half a warp apart are not (group_of_thread()), but an
-// instruction moves 512 bytes in a row. Of neighbours it moves every other sector, and memory reads two at a
-// time: whether the next instruction still meets what the first one had read is up to chance.
+// `Distance` is how far the two groups are from each other, a power of two; the first one's number has no
+// such bit. Neighbours are in the order of the lanes. Groups half a warp from each other are not
+// (group_of_thread()), but an instruction moves 512 bytes in a row. Of neighbours it moves every other
+// sector, and memory reads two at a time: whether the next instruction still meets what the first one had
+// read is up to chance.
 inline constexpr std::uint64_t neighbours = 1, half_warps = warp_lanes / 2;
 
 /// Whether there are such halves.
@@ -235,7 +236,7 @@ template <class Bits>
 inline constexpr bool has_halves = sizeof(Bits) == 4;
 
 /// The number, among those of its block, of the first group that thread `rank` has where halves are half a
-/// warp apart. Whole warps have the same groups as in the order of the lanes.
+/// warp from each other. Whole warps have the same groups as in the order of the lanes.
 template <bool Halves>
 STASH_DEVICE unsigned group_of_thread(unsigned rank) {
   if constexpr (!Halves) return rank;
@@ -247,14 +248,14 @@ template <bool Halves>
 inline constexpr unsigned lanes_between_groups = Halves ? 2 : 1;
 
 /// Changes between a lane's own group and what it moves for both lanes, either way. Lanes of a warp come
-/// together, an even one with the first of two groups, the one behind it with the other.
-template <std::uint64_t Apart, class Bits>
+/// together, an even one with the first of two groups, the one after it with the other.
+template <std::uint64_t Distance, class Bits>
 STASH_DEVICE group<Bits> shared_halves(std::uint64_t index, const group<Bits>& g) {
   if constexpr (!has_halves<Bits>) {
     return g;
   } else {
     constexpr unsigned half = group_elements / 2;
-    const bool odd = (index & Apart) != 0;
+    const bool odd = (index & Distance) != 0;
     group<Bits> result = g;
     STASH_UNROLL
     for (unsigned i = 0; i < half; ++i) {
@@ -270,19 +271,19 @@ STASH_DEVICE group<Bits> shared_halves(std::uint64_t index, const group<Bits>& g
 }
 
 /// The same of a bit for each element.
-template <std::uint64_t Apart, class Bits>
+template <std::uint64_t Distance, class Bits>
 STASH_DEVICE std::uint8_t shared_bits(std::uint64_t index, std::uint8_t bits) {
   if constexpr (!has_halves<Bits>) {
     return bits;
   } else {
     const std::uint32_t got = shuffle_xor(all_lanes, std::uint32_t{bits}, 1);
-    return static_cast<std::uint8_t>((index & Apart) != 0 ? got >> 4 | (bits & 0xf0U)
-                                                          : (bits & 0x0fU) | (got & 0x0fU) << 4);
+    return static_cast<std::uint8_t>((index & Distance) != 0 ? got >> 4 | (bits & 0xf0U)
+                                                             : (bits & 0x0fU) | (got & 0x0fU) << 4);
   }
 }
 
 /// From a bit for each element of groups in the order of the lanes: those of what a lane moves where halves
-/// are half a warp apart. All lanes of a warp come.
+/// are half a warp from each other. All lanes of a warp come.
 STASH_DEVICE std::uint8_t bits_of_halves(std::uint32_t bits) {
   const unsigned lane = thread_rank() % warp_lanes, shift = lane % 2 * (group_elements / 2);
   const std::uint32_t first = shuffle(all_lanes, bits, lane / 2) >> shift & 0xfU;
@@ -291,21 +292,21 @@ STASH_DEVICE std::uint8_t bits_of_halves(std::uint32_t bits) {
 }
 
 /// Where the half of the two groups' number `i` starts that the lane of group `index` moves.
-template <std::uint64_t Apart>
-STASH_DEVICE std::uint64_t place_of_half(const device_tensor& t, std::uint64_t index, unsigned i) {
-  const std::uint64_t group = (index & ~Apart) + i * Apart;
-  return place_of(t, group * group_elements) + ((index & Apart) != 0 ? group_elements / 2 : 0);
+template <std::uint64_t Distance>
+STASH_DEVICE std::uint64_t offset_of_half(const device_tensor& t, std::uint64_t index, unsigned i) {
+  const std::uint64_t group = (index & ~Distance) + i * Distance;
+  return offset_of(t, group * group_elements) + ((index & Distance) != 0 ? group_elements / 2 : 0);
 }
 
 /// What the lane moves of both groups, of a tensor with `vectors`: shared_halves() of its own group.
-template <class Bits, std::uint64_t Apart>
+template <class Bits, std::uint64_t Distance>
 STASH_DEVICE group<Bits> load_halves(const device_tensor& t, std::uint64_t index) {
   if constexpr (!has_halves<Bits>) {
     return load_vectors<Bits>(t, index);
   } else {
     const auto* const from = static_cast<const Bits*>(t.data);
     const auto half = [&](unsigned i) {
-      return reinterpret_cast<const vector16*>(from + place_of_half<Apart>(t, index, i));
+      return reinterpret_cast<const vector16*>(from + offset_of_half<Distance>(t, index, i));
     };
     vector16 v[2];
     load_once(half(0), half(1), v);
@@ -329,12 +330,12 @@ STASH_DEVICE group<Bits> load_elements(const device_tensor& t, std::uint64_t ind
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements; ++i) {
     g.value[i] =
-        i < length ? static_cast<const Bits*>(t.data)[place_of(t, index * group_elements + i)] : Bits{0};
+        i < length ? static_cast<const Bits*>(t.data)[offset_of(t, index * group_elements + i)] : Bits{0};
   }
   return g;
 }
 
-/// Writes a whole group to global memory where its pieces are aligned.
+/// Writes a whole group to global memory where its vec16s are aligned.
 template <class Bits>
 STASH_DEVICE void store_group(Bits* to, const group<Bits>& g) {
   if constexpr (sizeof(Bits) == 1) {
@@ -355,11 +356,11 @@ STASH_DEVICE void store_group(Bits* to, const group<Bits>& g) {
 /// Inverse of load_vectors().
 template <class Bits>
 STASH_DEVICE void store_vectors(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
-  store_group(static_cast<Bits*>(t.data) + place_of(t, index * group_elements), g);
+  store_group(static_cast<Bits*>(t.data) + offset_of(t, index * group_elements), g);
 }
 
 /// Inverse of load_halves().
-template <std::uint64_t Apart, class Bits>
+template <std::uint64_t Distance, class Bits>
 STASH_DEVICE void store_halves(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
   if constexpr (!has_halves<Bits>) {
     store_vectors(t, index, g);
@@ -369,20 +370,20 @@ STASH_DEVICE void store_halves(const device_tensor& t, std::uint64_t index, cons
     STASH_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
       const Bits* const own = g.value + half * i;
-      *reinterpret_cast<vector16*>(to +
-                                   place_of_half<Apart>(t, index, i)) = {{own[0], own[1], own[2], own[3]}};
+      *reinterpret_cast<vector16*>(to + offset_of_half<Distance>(t, index, i)) = {
+          {own[0], own[1], own[2], own[3]}};
     }
   }
 }
 
-/// Inverse of load_elements(): nothing behind the last element is written.
+/// Inverse of load_elements(): nothing after the last element is written.
 template <class Bits>
 STASH_DEVICE void store_elements(const device_tensor& t, std::uint64_t index, const group<Bits>& g) {
   const unsigned length = group_length(t.elements, index);
   if (t.vectors && length == group_elements) return store_vectors<Bits>(t, index, g);
   STASH_UNROLL
   for (unsigned i = 0; i < group_elements; ++i) {
-    if (i < length) static_cast<Bits*>(t.data)[place_of(t, index * group_elements + i)] = g.value[i];
+    if (i < length) static_cast<Bits*>(t.data)[offset_of(t, index * group_elements + i)] = g.value[i];
   }
 }
 

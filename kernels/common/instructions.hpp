@@ -86,26 +86,26 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
   return __byte_perm(a, b, which);
 }
 /// The same where it is known that no digit is above 7, which __byte_perm() sees to.
-STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
+STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
   std::uint32_t picked;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(a), "r"(b), "r"(places));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(a), "r"(b), "r"(selectors));
   return picked;
 }
 
 /// The same with digits above 7: all bits of the byte 8 below are its highest one.
-STASH_DEVICE std::uint32_t pick_bytes_or_signs(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
-  return pick_bytes_at(a, b, places);
+STASH_DEVICE std::uint32_t pick_bytes_or_signs(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+  return pick_bytes_at(a, b, selectors);
 }
 
-/// Four bytes, each the highest bit of one of the word in all its places: Digits, the first one the lowest,
-/// are 8 plus the numbers of those.
+/// Four bytes, each the highest bit of one of the word in all its bits: Digits, the first one the lowest, are
+/// 8 plus the numbers of those.
 template <unsigned Digits>
 STASH_DEVICE std::uint32_t signs_of_bytes(std::uint32_t word) {
   std::uint32_t masks;
   asm("prmt.b32 %0, %1, 0, %2;" : "=r"(masks) : "r"(word), "n"(Digits));
   return masks;
 }
-/// The highest bit of each half, in all its places.
+/// The highest bit of each half, in all its bits.
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
   return signs_of_bytes<0xbb99>(halves);
 }
@@ -113,7 +113,7 @@ STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
 STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
   return signs_of_bytes<0xba98>(bytes);
 }
-/// The same of the two lower bytes, or of the two upper ones, in the places of halves.
+/// The same of the two lower bytes, or of the two upper ones, in the positions of halves.
 STASH_DEVICE std::uint32_t sign_masks_of_lower(std::uint32_t bytes) {
   return signs_of_bytes<0x9988>(bytes);
 }
@@ -212,7 +212,7 @@ STASH_DEVICE std::uint32_t multiply_add_bfloats(std::uint32_t a, std::uint32_t b
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(b), "r"(c));
   return sums;
 #else
-  // Rounded to odd: the last bit says whether there was more behind it.
+  // Rounded to odd: the last bit says whether there was more after it.
   const auto sum = [&](unsigned shift) {
     const auto number = [shift](std::uint32_t word) { return __uint_as_float(word << shift & 0xffff0000U); };
     const float x = number(a), y = number(b), z = number(c);
@@ -222,11 +222,11 @@ STASH_DEVICE std::uint32_t multiply_add_bfloats(std::uint32_t a, std::uint32_t b
   return floats_to_bfloats(sum(16), sum(0));
 #endif
 }
-/// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
+/// An address in shared memory after another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
-STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
-  const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(place));
+STASH_DEVICE const T* offset_by(const T* address, std::uint32_t a, std::uint32_t b) {
+  const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(address));
   return static_cast<const T*>(__cvta_shared_to_generic(__dp4a(a, b, from)));
 }
 
@@ -236,10 +236,10 @@ STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
 }
-/// The same of a place in global memory.
+/// The same of an address in global memory.
 template <class T>
-STASH_DEVICE T* anew(T* place) {
-  std::size_t address = __cvta_generic_to_global(place);
+STASH_DEVICE T* anew(T* from) {
+  std::size_t address = __cvta_generic_to_global(from);
   asm volatile("" : "+l"(address));
   return static_cast<T*>(__cvta_global_to_generic(address));
 }
@@ -279,16 +279,16 @@ STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float
       : "f"(to_lower), "f"(to_upper), "r"(a), "r"(b));
 }
 
-/// A place in shared memory where values are appended.
+/// An address in shared memory where values are appended.
 template <class T>
-struct shared_place {
+struct shared_cursor {
   std::uint32_t at;
 
-  STASH_DEVICE explicit shared_place(T* to) : at(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))) {}
+  STASH_DEVICE explicit shared_cursor(T* to) : at(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))) {}
 };
-/// Appends a value if `there` is not zero. A branch would cost a copy of the place for every value.
+/// Appends a value if `there` is not zero. A branch would cost a copy of the address for every value.
 template <class T>
-STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, std::uint32_t there) {
+STASH_DEVICE void append(shared_cursor<T>& to, std::uint32_t value, std::uint32_t there) {
   if constexpr (sizeof(T) == 4) {
     asm volatile(
         "{\n\t"
@@ -316,7 +316,7 @@ STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, std::uint32_t
 }
 /// The same, and a byte elsewhere.
 template <class T>
-STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<std::uint8_t>& bytes,
+STASH_DEVICE void append(shared_cursor<T>& to, std::uint32_t value, shared_cursor<std::uint8_t>& bytes,
                          std::uint32_t byte, std::uint32_t there) {
   if constexpr (sizeof(T) == 4) {
     asm volatile(
@@ -348,10 +348,11 @@ STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<
   }
 }
 
-/// Stores four values side by side in shared memory, if a number is below a limit, but for those whose word
-/// in `wanted` is zero. Branches would cost more than the stores.
-STASH_DEVICE void store_wanted(std::uint32_t* to, const std::uint32_t (&values)[4],
-                               const std::uint32_t (&wanted)[4], std::uint32_t number, std::uint32_t limit) {
+/// Stores four adjacent values in shared memory, if a number is below a limit, but for those whose word in
+/// `selected` is zero. Branches would cost more than the stores.
+STASH_DEVICE void store_selected(std::uint32_t* to, const std::uint32_t (&values)[4],
+                                 const std::uint32_t (&selected)[4], std::uint32_t number,
+                                 std::uint32_t limit) {
   asm volatile(
       "{\n\t"
       ".reg .pred any, there;\n\t"
@@ -365,13 +366,14 @@ STASH_DEVICE void store_wanted(std::uint32_t* to, const std::uint32_t (&values)[
       "setp.ne.and.u32 there, %8, 0, any;\n\t"
       "@there st.shared.u32 [%0+12], %4;\n\t"
       "}" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-      "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(wanted[0]), "r"(wanted[1]),
-      "r"(wanted[2]), "r"(wanted[3]), "r"(number), "r"(limit)
+      "r"(values[0]), "r"(values[1]), "r"(values[2]), "r"(values[3]), "r"(selected[0]), "r"(selected[1]),
+      "r"(selected[2]), "r"(selected[3]), "r"(number), "r"(limit)
       : "memory");
 }
 /// The same of 16 bits, two to a word.
-STASH_DEVICE void store_wanted(std::uint16_t* to, const std::uint32_t (&values)[2],
-                               const std::uint32_t (&wanted)[4], std::uint32_t number, std::uint32_t limit) {
+STASH_DEVICE void store_selected(std::uint16_t* to, const std::uint32_t (&values)[2],
+                                 const std::uint32_t (&selected)[4], std::uint32_t number,
+                                 std::uint32_t limit) {
   asm volatile(
       "{\n\t"
       ".reg .pred any, there;\n\t"
@@ -388,7 +390,7 @@ STASH_DEVICE void store_wanted(std::uint16_t* to, const std::uint32_t (&values)[
       "setp.ne.and.u32 there, %6, 0, any;\n\t"
       "@there st.shared.u16 [%0+6], upper;\n\t"
       "}" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-      "r"(values[0]), "r"(values[1]), "r"(wanted[0]), "r"(wanted[1]), "r"(wanted[2]), "r"(wanted[3]),
+      "r"(values[0]), "r"(values[1]), "r"(selected[0]), "r"(selected[1]), "r"(selected[2]), "r"(selected[3]),
       "r"(number), "r"(limit)
       : "memory");
 }
@@ -495,27 +497,27 @@ STASH_DEVICE std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uin
   return picked;
 }
 /// The same where it is known that no digit is above 7.
-STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
-  return pick_bytes(a, b, places);
+STASH_DEVICE std::uint32_t pick_bytes_at(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+  return pick_bytes(a, b, selectors);
 }
 /// The same with digits above 7: all bits of the byte 8 below are its highest one.
-STASH_DEVICE std::uint32_t pick_bytes_or_signs(std::uint32_t a, std::uint32_t b, std::uint32_t places) {
-  std::uint32_t picked = pick_bytes(a, b, places);
+STASH_DEVICE std::uint32_t pick_bytes_or_signs(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+  std::uint32_t picked = pick_bytes(a, b, selectors);
   for (unsigned i = 0; i < 4; ++i) {
-    if ((places >> (4 * i) & 8) == 0) continue;
+    if ((selectors >> (4 * i) & 8) == 0) continue;
     const std::uint32_t sign = picked >> (8 * i + 7) & 1, byte = 0xffU << (8 * i);
     picked = sign != 0 ? picked | byte : picked & ~byte;
   }
   return picked;
 }
 
-/// Four bytes, each the highest bit of one of the word in all its places: Digits, the first one the lowest,
-/// are 8 plus the numbers of those.
+/// Four bytes, each the highest bit of one of the word in all its bits: Digits, the first one the lowest, are
+/// 8 plus the numbers of those.
 template <unsigned Digits>
 STASH_DEVICE std::uint32_t signs_of_bytes(std::uint32_t word) {
   return pick_bytes((word >> 7 & 0x01010101U) * 0xffU, 0, Digits & 0x3333U);
 }
-/// The highest bit of each half, in all its places.
+/// The highest bit of each half, in all its bits.
 STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
   return (halves >> 15 & 0x00010001U) * 0xffffU;
 }
@@ -523,7 +525,7 @@ STASH_DEVICE std::uint32_t sign_masks(std::uint32_t halves) {
 STASH_DEVICE std::uint32_t sign_masks_of_bytes(std::uint32_t bytes) {
   return (bytes >> 7 & 0x01010101U) * 0xffU;
 }
-/// The same of the two lower bytes, or of the two upper ones, in the places of halves.
+/// The same of the two lower bytes, or of the two upper ones, in the positions of halves.
 STASH_DEVICE std::uint32_t sign_masks_of_lower(std::uint32_t bytes) {
   return pick_bytes(sign_masks_of_bytes(bytes), 0, 0x1100);
 }
@@ -615,14 +617,14 @@ STASH_DEVICE std::uint32_t multiply_add_bfloats(std::uint32_t a, std::uint32_t b
   return floats_to_bfloats(odd_sum(upper(a << 16), upper(b << 16), upper(c << 16)),
                            odd_sum(upper(a), upper(b), upper(c)));
 }
-/// A place in shared memory behind another one, by as many bytes as the products of the four bytes of two
+/// An address in shared memory after another one, by as many bytes as the products of the four bytes of two
 /// words add up to.
 template <class T>
-STASH_DEVICE const T* behind(const T* place, std::uint32_t a, std::uint32_t b) {
+STASH_DEVICE const T* offset_by(const T* address, std::uint32_t a, std::uint32_t b) {
   std::uint32_t bytes = 0;
   for (unsigned bit = 0; bit < 32; bit += 8)
     bytes += (a >> bit & 0xff) * (b >> bit & 0xff);
-  return reinterpret_cast<const T*>(reinterpret_cast<const std::uint8_t*>(place) + bytes);
+  return reinterpret_cast<const T*>(reinterpret_cast<const std::uint8_t*>(address) + bytes);
 }
 
 /// The same value.
@@ -630,8 +632,8 @@ STASH_DEVICE std::uint32_t anew(std::uint32_t value) {
   return value;
 }
 template <class T>
-STASH_DEVICE T* anew(T* place) {
-  return place;
+STASH_DEVICE T* anew(T* address) {
+  return address;
 }
 
 /// A product of all its bits.
@@ -655,35 +657,35 @@ STASH_DEVICE void add_if_equal(float& lower, float& upper, float to_lower, float
   if ((same >> 16) != 0) upper += to_upper;
 }
 
-/// A place in shared memory where values are appended.
+/// An address in shared memory where values are appended.
 template <class T>
-struct shared_place {
+struct shared_cursor {
   T* at;
 
-  STASH_DEVICE explicit shared_place(T* to) : at(to) {}
+  STASH_DEVICE explicit shared_cursor(T* to) : at(to) {}
 };
 /// Appends a value if `there` is not zero.
 template <class T>
-STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, std::uint32_t there) {
+STASH_DEVICE void append(shared_cursor<T>& to, std::uint32_t value, std::uint32_t there) {
   if (there != 0) *to.at++ = static_cast<T>(value);
 }
 /// The same, and a byte elsewhere.
 template <class T>
-STASH_DEVICE void append(shared_place<T>& to, std::uint32_t value, shared_place<std::uint8_t>& bytes,
+STASH_DEVICE void append(shared_cursor<T>& to, std::uint32_t value, shared_cursor<std::uint8_t>& bytes,
                          std::uint32_t byte, std::uint32_t there) {
   append(to, value, there);
   append(bytes, byte, there);
 }
 
-/// Stores four values side by side, if a number is below a limit, but for those whose word in `wanted` is
-/// zero.
+/// Stores four adjacent values, if a number is below a limit, but for those whose word in `selected` is zero.
 template <class T, unsigned Words>
-STASH_DEVICE void store_wanted(T* to, const std::uint32_t (&values)[Words], const std::uint32_t (&wanted)[4],
-                               std::uint32_t number, std::uint32_t limit) {
+STASH_DEVICE void store_selected(T* to, const std::uint32_t (&values)[Words],
+                                 const std::uint32_t (&selected)[4], std::uint32_t number,
+                                 std::uint32_t limit) {
   constexpr unsigned per_word = 4 / Words, bits = 32 / per_word;
   static_assert(8 * sizeof(T) == bits);
   for (unsigned i = 0; number < limit && i < 4; ++i) {
-    if (wanted[i] != 0) to[i] = static_cast<T>(values[i / per_word] >> (bits * (i % per_word)));
+    if (selected[i] != 0) to[i] = static_cast<T>(values[i / per_word] >> (bits * (i % per_word)));
   }
 }
 

@@ -14,7 +14,7 @@ namespace stash::kernels {
 
 using tuning::most_jobs;
 
-/// Jobs one after another. `end[i]` is the number of blocks of jobs 0 to i; behind the last job it repeats.
+/// Jobs one after another. `end[i]` is the number of blocks of jobs 0 to i; after the last job it repeats.
 template <class Job, unsigned Most>
 struct job_list {
   Job job[Most];

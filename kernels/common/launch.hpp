@@ -65,7 +65,7 @@ struct launch_range {
 #endif
 
 /// Whether kernels may begin on the device of this thread while those in front of them in the stream are
-/// ending, so that their blocks are in place by then: between calls for small maps that saves most of the
+/// ending, so that their blocks are resident by then: between calls for small maps that saves most of the
 /// time. Only kernels compiled for sm_90 or newer wait by themselves (begin_kernel()). STASH_EARLY_LAUNCH=0
 /// in the environment, as it is at the first launch, turns it off.
 bool may_begin_early() noexcept;

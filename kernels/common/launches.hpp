@@ -25,7 +25,7 @@ void launch_one(const char* function, const execution_context& context, const ty
 }
 
 template <class Kernels>
-inline const char kind_of = 0;  ///< its address tells kernels apart
+inline const char kind_of = 0;  ///< its address distinguishes kernels
 
 /// What one call launches; add() with kernels as launch_one() takes them.
 class launches {
@@ -64,7 +64,7 @@ class launches {
     }
     const char* const kind = &kind_of<Kernels>;
     if (std::find(done_, done_ + kinds_, kind) != done_ + kinds_) return;
-    // No room to remember another kind: this is the last turn.
+    // No space to remember another kind: this is the last turn.
     if (kinds_ == most_kinds) return launch_one<Kernels>(function_, context_, job, blocks);
     if (current_ == nullptr) {
       current_ = kind;

@@ -49,7 +49,7 @@ STASH_DEVICE std::uint64_t sum_before(const block_sums& sums, std::uint64_t numb
       }
     }
     const std::uint32_t complete = ballot(all_lanes, (state & all_known) != 0);
-    // Behind the nearest complete sum nothing counts any more.
+    // After the nearest complete sum nothing counts any more.
     const unsigned last = complete == 0 ? warp_lanes - 1 : static_cast<unsigned>(trailing_zeros(complete));
     std::uint64_t part = exists && lane <= last ? state & value_bits : 0;
     STASH_UNROLL

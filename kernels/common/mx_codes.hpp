@@ -40,16 +40,16 @@ STASH_DEVICE void fp6_codes_of(const float (&values)[group_elements], float fact
 STASH_DEVICE void fp6_codes_of(const float (&values)[group_elements], const group_scale& scale,
                                const value_conversion& c, std::uint32_t* words) {
   for_rules(c, [&](auto e5m2, auto keep_nonzero) {
-    fp6_codes_of<e5m2, keep_nonzero>(values, scale.factor * c.place, words);
+    fp6_codes_of<e5m2, keep_nonzero>(values, scale.factor * c.unit, words);
   });
 }
 
-/// The f32 whose bits behind those of an f16 are zero, and the last one of which is set if any of them was
-/// not (rounding to odd): rounding it once more to fewer bits is as rounding `value`.
+/// The f32 whose bits after those of an f16 are zero, and the last one of which is set if any of them was not
+/// (rounding to odd): rounding it once more to fewer bits is as rounding `value`.
 STASH_DEVICE float with_half_bits(float value) {
-  constexpr std::uint32_t behind = 0x1fff;
+  constexpr std::uint32_t dropped = 0x1fff;
   const std::uint32_t bits = as_bits(value);
-  return as_float((bits | ((bits & behind) + behind)) & ~behind);
+  return as_float((bits | ((bits & dropped) + dropped)) & ~dropped);
 }
 
 /// Codes of e2m1 and e2m3, two to a word, from magnitudes of 16 bits.
@@ -71,7 +71,7 @@ struct stepped_codes {
     third = product(factor, both(Bf16 ? 0x3e80 : 0x3400));
   }
   /// The codes, and the anchor.
-  STASH_DEVICE std::uint32_t of(std::uint32_t magnitudes) const {
+  STASH_DEVICE std::uint32_t codes_of(std::uint32_t magnitudes) const {
     const std::uint32_t least =
         smaller_halves(smaller_halves(sum(magnitudes, first, anchor), sum(magnitudes, second, anchor + step)),
                        sum(magnitudes, third, anchor + 2 * step));
@@ -91,19 +91,19 @@ struct stepped_codes {
 template <unsigned Bits, bool KeepNonzero, class Codes, class Pair, class Kept>
 STASH_DEVICE void stepped_words_of(const Codes& codes, const Pair& pair, const Kept& kept,
                                    std::uint32_t* words) {
-  // One product leaves the two codes of a word beside each other, at the upper end: their places, of the
+  // One product leaves the two codes of a word next to each other, at the upper end: their positions, of the
   // first code and its sign, of the second one, and of that one's sign. No two of them meet.
-  constexpr std::uint32_t places = Bits == 4 ? 1U << 24 | 1U << 12 | 1U : 1U << 20 | 1U << 10;
+  constexpr std::uint32_t shifts = Bits == 4 ? 1U << 24 | 1U << 12 | 1U : 1U << 20 | 1U << 10;
   std::uint32_t rows[4];
   STASH_UNROLL
   for (unsigned w = 0; w < 4; ++w) {
     const std::uint32_t values = pair(w), signs = values & pair_signs;
-    std::uint32_t found = codes.of(values & pair_magnitudes);
+    std::uint32_t found = codes.codes_of(values & pair_magnitudes);
     if constexpr (KeepNonzero) found = larger_halves(found, Codes::anchor + kept(w));
     if constexpr (Bits == 4) {
-      rows[w] = (found | signs) * places - Codes::anchor * places;
+      rows[w] = (found | signs) * shifts - Codes::anchor * shifts;
     } else {
-      rows[w] = found * places - Codes::anchor * places + signs * (1U << 10 | 1U);
+      rows[w] = found * shifts - Codes::anchor * shifts + signs * (1U << 10 | 1U);
     }
   }
   if constexpr (Bits == 4) {
@@ -197,7 +197,7 @@ STASH_DEVICE void short_codes_of(short_codes (&parts)[Count], const element_type
     }
   };
   if constexpr (has_fp8_instructions) {
-    const float factor = scale.factor * c.place;
+    const float factor = scale.factor * c.unit;
     if (c.keep != 0) {
       convert([&](const auto& values, auto* words) { fp6_codes_of<true, true>(values, factor, words); });
     } else {
@@ -268,8 +268,8 @@ STASH_DEVICE std::uint8_t codes_of_group(short_codes (&parts)[scaled_group / gro
   return scale.byte;
 }
 
-/// The codes and the scale of eight elements of a group, whose others are in lanes nearby, `Step` apart. All
-/// lanes of a warp come.
+/// The codes and the scale of eight elements of a group, whose others are in lanes nearby, at a distance of
+/// `Step`. All lanes of a warp come.
 template <unsigned Bits, unsigned Step, class Element>
 STASH_DEVICE void scaled_codes_of(const packed_group<Element>& elements, const element_type& type,
                                   const value_conversion& c, code_group& g) {

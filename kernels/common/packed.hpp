@@ -51,18 +51,18 @@ STASH_DEVICE packed_group<Bits> packed_at(const Bits* from) {
   packed_group<Bits> g;
   STASH_UNROLL
   for (unsigned v = 0; v < group_vectors<Bits>; ++v) {
-    const vector16 piece = reinterpret_cast<const vector16*>(from)[v];
+    const vector16 vec16 = reinterpret_cast<const vector16*>(from)[v];
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
-      g.word[4 * v + i] = piece.word[i];
+      g.word[4 * v + i] = vec16.word[i];
   }
   return g;
 }
 
 /// Bit i from byte i of eight that are 0 or 1.
 STASH_DEVICE std::uint32_t bits_of_bytes(std::uint32_t first, std::uint32_t second) {
-  // Each of the eight bits comes to its place in the highest byte by one of the four ones of the factor, and
-  // no two products to the same place.
+  // Each of the eight bits comes to its position in the highest byte by one of the four ones of the factor,
+  // and no two products to the same position.
   return ((first | second << 4) * 0x01020408U) >> 24;
 }
 
@@ -136,7 +136,7 @@ STASH_DEVICE packed_group<Bits> masks_of_bits(std::uint32_t bits) {
 }
 
 /// Takes the elements whose bits are set from shared memory, where they lie one after the other; +0 for the
-/// others. The place behind the last of them may be read too.
+/// others. The position after the last of them may be read too.
 template <class Bits>
 STASH_DEVICE packed_group<Bits> spread(std::uint32_t bits, const Bits* from) {
   packed_group<Bits> g = {};
@@ -145,9 +145,10 @@ STASH_DEVICE packed_group<Bits> spread(std::uint32_t bits, const Bits* from) {
     // Before an element lie as many others as there are ones in the bytes before its own.
     const std::uint32_t ones = ones_of_bits(bits >> first);
     constexpr std::uint32_t each = sizeof(Bits) * 0x01010101U;
-    const std::uint32_t value[4] = {*from, *behind(from, ones, each & 0xff),
-                                    *behind(from, ones, each & 0xffff), *behind(from, ones, each & 0xffffff)};
-    if (first + 4 < group_elements) from = behind(from, ones, each);
+    const std::uint32_t value[4] = {*from, *offset_by(from, ones, each & 0xff),
+                                    *offset_by(from, ones, each & 0xffff),
+                                    *offset_by(from, ones, each & 0xffffff)};
+    if (first + 4 < group_elements) from = offset_by(from, ones, each);
     STASH_UNROLL
     for (unsigned w = 0; w < 4 / per_word<Bits>; ++w) {
       const std::uint32_t word = sizeof(Bits) == 4 ? value[w] : value[2 * w] | value[2 * w + 1] << 16;
@@ -157,7 +158,7 @@ STASH_DEVICE packed_group<Bits> spread(std::uint32_t bits, const Bits* from) {
   return g;
 }
 
-/// The same of bytes, those from number `first` on, in two words; 0 for the others. Up to eleven bytes behind
+/// The same of bytes, those from number `first` on, in two words; 0 for the others. Up to eleven bytes after
 /// that one may be read.
 STASH_DEVICE void spread_bytes(std::uint32_t bits, const vector16* bytes, std::uint32_t first,
                                std::uint32_t (&words)[2]) {
@@ -170,10 +171,10 @@ STASH_DEVICE void spread_bytes(std::uint32_t bits, const vector16* bytes, std::u
   std::uint32_t ones = bits * 0x1001U & 0x000f000fU;
   ones = ones * 0x41U & 0x03030303U;
   ones = ones * 0x9U & 0x11111111U;
-  const std::uint32_t places = ones * 0x11111110U;
+  const std::uint32_t selectors = ones * 0x11111110U;
   // Of a word whose second byte alone is full, ones pick bytes that are masks.
-  words[0] = pick_bytes_at(low, high, places) & pick_bytes_at(0xff00, 0, ones);
-  words[1] = pick_bytes_at(low, high, places >> 16) & pick_bytes_at(0xff00, 0, ones >> 16);
+  words[0] = pick_bytes_at(low, high, selectors) & pick_bytes_at(0xff00, 0, ones);
+  words[1] = pick_bytes_at(low, high, selectors >> 16) & pick_bytes_at(0xff00, 0, ones >> 16);
 }
 
 }  // namespace stash::kernels

@@ -46,8 +46,8 @@ STASH_DEVICE void floats_of_words(const std::uint32_t (&words)[Words], const ele
   }
 }
 template <class Bits>
-STASH_DEVICE void floats_of_piece(const vector16& piece, const element_type& type, float* values) {
-  floats_of_words<Bits>(piece.word, type, values);
+STASH_DEVICE void floats_of_vec16(const vector16& vec16, const element_type& type, float* values) {
+  floats_of_words<Bits>(vec16.word, type, values);
 }
 /// The same of one element.
 template <class Bits>
@@ -58,30 +58,30 @@ STASH_DEVICE float float_of(Bits value, const element_type& type) {
     return type.bf16 ? as_float(std::uint32_t{value} << 16) : half_to_float(value);
   }
 }
-/// The same of a group's pieces.
+/// The same of a group's vec16s.
 template <class Bits>
-STASH_DEVICE void floats_of_pieces(const vector16 (&pieces)[group_vectors<Bits>], const element_type& type,
+STASH_DEVICE void floats_of_vec16s(const vector16 (&vec16s)[group_vectors<Bits>], const element_type& type,
                                    float (&values)[group_elements]) {
   STASH_UNROLL
   for (unsigned v = 0; v < group_vectors<Bits>; ++v)
-    floats_of_piece<Bits>(pieces[v], type, values + 16 / sizeof(Bits) * v);
+    floats_of_vec16<Bits>(vec16s[v], type, values + 16 / sizeof(Bits) * v);
 }
-/// Results of arithmetic, none of which is NaN, as the pieces of a group.
+/// Results of arithmetic, none of which is NaN, as the vec16s of a group.
 template <class Bits>
-STASH_DEVICE void pieces_of_floats(const float (&values)[group_elements], const element_type& type,
-                                   vector16 (&pieces)[group_vectors<Bits>]) {
+STASH_DEVICE void vec16s_of_floats(const float (&values)[group_elements], const element_type& type,
+                                   vector16 (&vec16s)[group_vectors<Bits>]) {
   if constexpr (sizeof(Bits) == 4) {
     STASH_UNROLL
     for (unsigned i = 0; i < group_elements; ++i)
-      pieces[i / 4].word[i % 4] = as_bits(values[i]);
+      vec16s[i / 4].word[i % 4] = as_bits(values[i]);
   } else if (type.bf16) {
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w)
-      pieces[0].word[w] = floats_to_bfloats(values[2 * w], values[2 * w + 1]);
+      vec16s[0].word[w] = floats_to_bfloats(values[2 * w], values[2 * w + 1]);
   } else {
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w)
-      pieces[0].word[w] = floats_to_halves(values[2 * w], values[2 * w + 1]);
+      vec16s[0].word[w] = floats_to_halves(values[2 * w], values[2 * w + 1]);
   }
 }
 
@@ -122,7 +122,7 @@ struct pair_bound {
 inline pair_bound pair_bound_of(std::uint32_t bits, bool above) {
   const std::uint32_t magnitude = bits & 0x7fff;
   const bool negative = magnitude != 0 && bits >> 15 != 0, positive = magnitude != 0 && !negative;
-  // Seen from zero, what is looked for lies behind the bound, or it is what does not lie from the bound on.
+  // Seen from zero, what is looked for lies above the bound, or it is what does not lie from the bound on.
   const bool inverted = above ? negative : positive;
   const std::uint32_t limit = inverted ? magnitude - 1 : magnitude;
   return {both(0x7fff - limit), above != inverted ? pair_signs : 0, inverted ? pair_signs : 0};

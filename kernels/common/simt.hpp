@@ -41,7 +41,7 @@
 #define STASH_NO_UNROLL
 #define STASH_SHARED(type, name, count)                                                                     \
   auto* const name = static_cast<type*>(simt::static_shared(sizeof(type) * static_cast<std::size_t>(count), \
-                                                            alignof(type), simt::place{__FILE__, __LINE__}))
+                                                            alignof(type), simt::location{__FILE__, __LINE__}))
 #endif
 
 namespace stash::kernels {
@@ -68,16 +68,16 @@ STASH_DEVICE std::uint64_t block_rank() {
 }
 
 /// The first statement of every kernel. Waits until the kernels in front of this one in the stream have ended
-/// and what they wrote is seen: only then may memory be touched. From then on the kernel behind may begin,
-/// once all blocks of this one have (may_begin_early() in launch.hpp). Not before: other people's kernels may
-/// not wait for more than the one in front of them.
+/// and what they wrote is seen: only then may memory be touched. From then on the next kernel may begin, once
+/// all blocks of this one have (may_begin_early() in launch.hpp). Not before: other people's kernels may not
+/// wait for more than the one in front of them.
 STASH_DEVICE void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 /// The same; before, while others are still at work, thread 0 of each of the first `most` blocks calls
-/// ahead(), which may call fetch_ahead() and touches no memory but by load_early(). Blocks behind those have
+/// ahead(), which may call fetch_ahead() and touches no memory but by load_early(). Blocks after those have
 /// nobody to wait for: what is fetched just before it is read may be read from memory twice.
 template <class Ahead>
 STASH_DEVICE void begin_kernel(unsigned most, const Ahead& ahead) {
@@ -201,7 +201,7 @@ STASH_DEVICE vector16 load_once(const vector16* from) {
                : "l"(from));
   return v;
 }
-/// The same of two pieces of one line each, at once: apart, the memory may be read twice for them.
+/// The same of two vec16s of one line each, at once: one by one, the memory may be read twice for them.
 STASH_DEVICE void load_once(const vector16* first, const vector16* second, vector16 (&to)[2]) {
   asm volatile(
       "ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%8];\n\t"
@@ -210,7 +210,7 @@ STASH_DEVICE void load_once(const vector16* first, const vector16* second, vecto
         "=r"(to[1].word[0]), "=r"(to[1].word[1]), "=r"(to[1].word[2]), "=r"(to[1].word[3])
       : "l"(first), "l"(second));
 }
-/// In one piece: left to itself, the compiler may make four of it.
+/// In one access: left to itself, the compiler may make four of it.
 STASH_DEVICE void store_vector(vector16* to, const vector16& v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]), "r"(v.word[1]),
                "r"(v.word[2]), "r"(v.word[3])
@@ -263,7 +263,7 @@ STASH_DEVICE std::uint32_t ballot(std::uint32_t mask, bool predicate, const char
 }
 
 template <class T>
-STASH_DEVICE T exchange(std::uint32_t mask, T value, unsigned from, const char* kind, simt::place at) {
+STASH_DEVICE T exchange(std::uint32_t mask, T value, unsigned from, const char* kind, simt::location at) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
   std::uint64_t brought = 0;
   std::memcpy(&brought, &value, sizeof(T));
@@ -365,7 +365,7 @@ STASH_DEVICE void load_once(const vector16* first, const vector16* second, vecto
   to[0] = *first;
   to[1] = *second;
 }
-/// In one piece.
+/// In one access.
 STASH_DEVICE void store_vector(vector16* to, const vector16& v) {
   *to = v;
 }

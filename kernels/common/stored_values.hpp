@@ -4,8 +4,8 @@
 /// Narrow values on a device: from f32 to codes and back (docs/format.md, "Narrow values"), and groups of
 /// eight consecutive codes in memory.
 ///
-/// Formats of one size are served by one kernel: what sets them apart is a handful of constants, which cost
-/// the same from a kernel's parameters as from its instructions. Denormals count: nvcc's -ftz=false, the
+/// Formats of one size are served by one kernel: what distinguishes them is a handful of constants, which
+/// cost the same from a kernel's parameters as from its instructions. Denormals count: nvcc's -ftz=false, the
 /// default, must stay.
 
 #include <bit>
@@ -25,17 +25,17 @@ struct value_conversion {
   std::uint32_t largest_value;     ///< f32 bits of the largest finite number
   std::uint32_t smallest_normal;   ///< f32 bits of the smallest normal number
   std::uint32_t code_offset;       ///< what code_of() takes away in the end
-  float rebias;                    ///< what a code in the place of an f32 is multiplied by
+  float rebias;                    ///< what a code read as an f32 is multiplied by
   std::uint32_t infinity, nan;     ///< codes without sign that are written
   std::uint32_t last_number;       ///< codes above are no finite numbers: their f32 is
   std::uint32_t last_ordered;      ///< codes above are NaN
   std::uint32_t special, payload;  ///< `special`, and of the code's mantissa these bits
-  unsigned sign_place;
+  unsigned sign_bit;
   std::uint32_t keep;  ///< 1: what is not zero does not become zero
   bool bf16;           ///< as many exponents as f32
   bool e5m2;           ///< the instructions for e5m2 serve it, else those for e4m3 if any
   int emax;            ///< MX elements: exponent of the largest number
-  float place;         ///< MX elements of 6 bits: what moves them to the lower end of an 8-bit format
+  float unit;          ///< MX elements of 6 bits: what moves them to the lower end of an 8-bit format
 };
 
 /// The constants of a format of encoders/format/convert.hpp.
@@ -58,15 +58,15 @@ constexpr value_conversion conversion_of(bool keep_nonzero, int emax = 0) {
                        : static_cast<std::uint32_t>(Format::largest_finite) + (Format::ieee ? 1 : 0);
   c.special = Format::ieee ? 0x7f800000U : 0x7fc00000U;
   c.payload = Format::ieee ? 0xffffffffU : 0;
-  c.sign_place = Format::bits - 1;
+  c.sign_bit = Format::bits - 1;
   c.keep = keep_nonzero ? 1 : 0;
   c.bf16 = Format::bias == 127;
   c.e5m2 = mantissa == 2;
   c.emax = emax;
   constexpr int eight_bits = mantissa == 2 ? detail::fp8_e5m2_format::bias : detail::fp8_e4m3_format::bias;
-  c.place = Format::bits == 6
-                ? std::bit_cast<float>(static_cast<std::uint32_t>(127 + Format::bias - eight_bits) << 23)
-                : 1.0F;
+  c.unit = Format::bits == 6
+               ? std::bit_cast<float>(static_cast<std::uint32_t>(127 + Format::bias - eight_bits) << 23)
+               : 1.0F;
   return c;
 }
 
@@ -99,7 +99,7 @@ STASH_DEVICE std::uint32_t code_of(float value, float original, const value_conv
     const std::uint32_t special = magnitude > 0x7f800000U ? c.nan : c.infinity;
     code = magnitude >= 0x7f800000U ? special : code;
   }
-  return code | word >> 31 << c.sign_place;
+  return code | word >> 31 << c.sign_bit;
 }
 /// The code of a value, sign included.
 template <unsigned Bits = 0>
@@ -110,7 +110,7 @@ STASH_DEVICE std::uint32_t code_of(float value, const value_conversion& c) {
 /// The exact value of a code times a power of two, saturating; what is no number ignores the factor.
 template <unsigned Bits>
 STASH_DEVICE float value_of(std::uint32_t code, const value_conversion& c, bool by_factor, float factor) {
-  const std::uint32_t magnitude = code & ((1U << c.sign_place) - 1);
+  const std::uint32_t magnitude = code & ((1U << c.sign_bit) - 1);
   const std::uint32_t moved = magnitude << c.shift;
   // Exact: a subnormal code is a subnormal f32 before, and none after.
   float value = as_float(moved) * c.rebias;
@@ -120,7 +120,7 @@ STASH_DEVICE float value_of(std::uint32_t code, const value_conversion& c, bool 
   if constexpr (Bits != 4 && Bits != 6) {
     bits = magnitude > c.last_number ? ((moved & c.payload) | c.special) : bits;
   }
-  return as_float(bits | code >> c.sign_place << 31);
+  return as_float(bits | code >> c.sign_bit << 31);
 }
 /// The exact value of a code.
 template <unsigned Bits = 0>
@@ -130,7 +130,7 @@ STASH_DEVICE float value_of(std::uint32_t code, const value_conversion& c) {
 
 /// x > 0, for `nan_passes` also NaN.
 STASH_DEVICE bool code_passes(std::uint32_t code, const value_conversion& c, bool nan_passes) {
-  const std::uint32_t magnitudes = (1U << c.sign_place) - 1;
+  const std::uint32_t magnitudes = (1U << c.sign_bit) - 1;
   return code - 1 < c.last_ordered || (nan_passes && (code & magnitudes) > c.last_ordered);
 }
 
@@ -282,9 +282,9 @@ STASH_DEVICE void take_codes(code_group& g) {
   }
 }
 
-/// The words of group `index`, which take_codes() takes apart where they are looked at: codes of other groups
-/// are not held meanwhile. Reads nothing behind the plane; codes behind it are zero. `Whole`: it is known
-/// that all eight are there.
+/// The words of group `index`, which take_codes() splits where they are looked at: codes of other groups
+/// are not held meanwhile. Reads nothing after the plane; codes after it are zero. `Whole`: it is known that
+/// all eight are there.
 template <unsigned Bits, bool Scaled, bool Whole = false>
 STASH_DEVICE code_group load_codes(const device_cast& from, std::uint64_t index) {
   code_group g{};
@@ -594,7 +594,7 @@ STASH_DEVICE void half_codes_of(const packed_group<std::uint32_t>& g, const elem
   }
 }
 
-/// fp10 of two f16: f16 without its last six bits, rounded. In the places of those bits may be anything.
+/// fp10 of two f16: f16 without its last six bits, rounded. In the positions of those bits may be anything.
 STASH_DEVICE std::uint32_t fp10_of_halves(std::uint32_t pair, const value_conversion& c) {
   const std::uint32_t magnitudes = pair & pair_magnitudes;
   const std::uint32_t rounded = magnitudes + both(0x1f) + (magnitudes >> 6 & both(1));

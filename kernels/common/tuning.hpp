@@ -27,8 +27,8 @@ inline constexpr unsigned group_threads = 256;
 inline constexpr unsigned loads_in_flight = 4;
 /// For many small maps; left alone, the compiler would rather spill.
 inline constexpr unsigned group_blocks_of_many = 1;
-/// Two maps of 16-bit elements, or a map and codes that are taken apart, want more registers than three
-/// blocks leave.
+/// Two maps of 16-bit elements, or a map and codes that are split, need more registers than three blocks
+/// leave.
 inline constexpr unsigned narrow_gradient_blocks = 2;
 /// Of f32: left alone, ptxas squeezes a fifth block in on some architectures and spills.
 inline constexpr unsigned gradient_blocks = 4;
@@ -36,11 +36,11 @@ inline constexpr unsigned dropout_blocks = 4;
 /// Where a thread has all 16-bit elements of a scale.
 inline constexpr unsigned short_cast_blocks = 4;
 
-/// Blocks that may be in place before the kernel in front has ended. Those behind them have no input fetched
+/// Blocks that may be resident before the kernel in front has ended. Those after them have no input fetched
 /// ahead, which would cost a large map 2 % on an H100.
 inline constexpr unsigned blocks_ahead = 1024;
 
-// Tiles: a warp has one, and those of a block claim their place at once.
+// Tiles: a warp has one, and those of a block claim their space at once.
 inline constexpr unsigned tile_warps = 8;
 inline constexpr unsigned encode_blocks = 3;
 /// For many small maps with narrow values three would spill on sm_120.
@@ -57,7 +57,7 @@ inline constexpr unsigned pool_threads = 256;
 /// Of these and others below, ptxas wants a few registers more on later architectures, where one block less
 /// is better than to spill.
 inline constexpr unsigned pool_blocks = 3;
-/// Of 16-bit elements side by side whose codes are digits: a thread has few loads.
+/// Of 16-bit elements of non-overlapping windows whose codes are digits: a thread has few loads.
 inline constexpr unsigned pool_blocks_of_digits = 5;
 /// Where a thread has two windows of 2 x 2.
 inline constexpr unsigned pool_blocks_of_small_pairs = architecture >= 120 ? 3 : 4;
@@ -67,22 +67,22 @@ inline constexpr unsigned pool_blocks_packed = 4;
 inline constexpr unsigned pool_blocks_searching = 2;
 /// Where gradients come from three rows of windows and more.
 inline constexpr unsigned pool_blocks_of_three_rows = 2;
-/// Where rows are whole pieces, and argmaxes are not found again for gradients, or are.
-inline constexpr unsigned pool_blocks_of_pieces = 4;
-inline constexpr unsigned pool_blocks_of_searched_pieces = architecture >= 120 ? 2 : pool_blocks;
-/// Where places have 64 bits.
-inline constexpr unsigned pool_blocks_of_long_places = architecture >= 100 ? 2 : pool_blocks;
+/// Where rows are whole vec16s, and argmaxes are not found again for gradients, or are.
+inline constexpr unsigned pool_blocks_of_vec16 = 4;
+inline constexpr unsigned pool_blocks_of_searched_vec16 = architecture >= 120 ? 2 : pool_blocks;
+/// Where positions have 64 bits.
+inline constexpr unsigned pool_blocks_of_long_index = architecture >= 100 ? 2 : pool_blocks;
 /// Rows of dx that a thread makes one after the other, where windows are found again for them. It reads up to
-/// four more. Small maps have lower strips, as long as threads are fewer than the device has room for with
+/// four more. Small maps have lower tiles, as long as threads are fewer than the device has space for with
 /// three blocks on each multiprocessor.
-inline constexpr unsigned strip_rows = 16, least_strip_rows = 4;
-inline constexpr unsigned strips_of_multiprocessor = 3 * pool_threads;
-/// The same of windows one apart where rows of two maps are read ahead.
-inline constexpr unsigned long_strip_rows = 32;
+inline constexpr unsigned pool_tile_rows = 16, least_pool_tile_rows = 4;
+inline constexpr unsigned pool_tiles_of_processor = 3 * pool_threads;
+/// The same of windows with stride 1 where rows of two maps are read ahead.
+inline constexpr unsigned long_pool_tile_rows = 32;
 
 /// Where rows have any length: a thread goes down more rows the fewer threads there are, and most of a
 /// block's shared memory is the map's.
-inline constexpr unsigned band_threads = 128, band_blocks = 6;
+inline constexpr unsigned halo_threads = 128, halo_blocks = 6;
 
 // Running sums.
 inline constexpr unsigned scan_threads = 1024;

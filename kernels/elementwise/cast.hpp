@@ -108,8 +108,8 @@ struct cast_short_body {
     }
     if (index < output.scale_bytes) output.scales[index] = scale;
   }
-  /// Two lanes share what they store of 6 bits, which is three pieces: each its outer one, the first lane the
-  /// one that both have a half of.
+  /// Two lanes share what they store of 6 bits, which is three accesses: each its outer one, the first lane
+  /// the one that both have a half of.
   STASH_DEVICE void store_whole(std::uint64_t index, const loaded& in) const {
     std::uint32_t words[Bits];
     output.scales[index] = codes_of(in, words);
@@ -139,7 +139,7 @@ struct cast_short_body {
     STASH_UNROLL
     for (unsigned i = 0; i < parts; ++i) {
       const unsigned p = i % 2 * 2 + i / 2;
-      const std::uint64_t at = place_of(from, (index * parts + p) * group_elements);
+      const std::uint64_t at = offset_of(from, (index * parts + p) * group_elements);
       in.part[p] = packed_at(static_cast<const std::uint16_t*>(from.data) + at);
     }
     return in;
@@ -279,8 +279,8 @@ STASH_DEVICE group<Element> values_of(const code_group& codes, const element_typ
 template <unsigned Bits, bool Scaled>
 STASH_DEVICE void fetch_codes(const device_cast& cast, std::uint64_t first, std::uint64_t count) {
   // Of fp10 three groups are eight words.
-  const auto place = [](std::uint64_t group) { return Bits == 10 ? group / 3 * 32 : group * Bits; };
-  fetch_bytes(cast.codes, cast.bytes, place(first), place(count));
+  const auto byte_of = [](std::uint64_t group) { return Bits == 10 ? group / 3 * 32 : group * Bits; };
+  fetch_bytes(cast.codes, cast.bytes, byte_of(first), byte_of(count));
   constexpr unsigned lanes = scaled_group / group_elements;
   if constexpr (Scaled) fetch_bytes(cast.scales, cast.scale_bytes, first / lanes, count / lanes);
 }
@@ -325,10 +325,11 @@ STASH_DEVICE std::uint32_t positive_codes(std::uint32_t codes) {
   constexpr std::uint32_t ones = 1U | 1U << Bits | 1U << 2 * Bits | 1U << 3 * Bits;
   constexpr std::uint32_t signs = ones << (Bits - 1), magnitudes = signs - ones;
   const std::uint32_t positive = ((codes & magnitudes) + magnitudes) & ~codes & signs;
-  // The product has them beside each other, from the first one's place in the last factor on; no two meet.
+  // The product has them next to each other, from the first one's position in the last factor on; no two
+  // meet.
   constexpr unsigned each = Bits - 1;
-  constexpr std::uint32_t places = 1U | 1U << each | 1U << 2 * each | 1U << 3 * each;
-  return (positive >> (Bits - 1)) * places >> 3 * each & 0xf;
+  constexpr std::uint32_t shifts = 1U | 1U << each | 1U << 2 * each | 1U << 3 * each;
+  return (positive >> (Bits - 1)) * shifts >> 3 * each & 0xf;
 }
 
 /// Pass bits from a cast that keeps the sign (a Source of relu.hpp's gradient_body).

@@ -91,7 +91,7 @@ STASH_DEVICE std::uint32_t predicate_bits(const group<Bits>& g, const Predicate&
   }
 }
 
-/// The mask byte of a group; bits behind `length` are zero.
+/// The mask byte of a group; bits after `length` are zero.
 template <class Bits, class Predicate>
 STASH_DEVICE std::uint8_t mask_byte(const group<Bits>& g, unsigned length, const Predicate& predicate) {
   return static_cast<std::uint8_t>(predicate_bits(g, predicate) & ((1U << length) - 1));

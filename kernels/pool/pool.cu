@@ -7,9 +7,9 @@
 #include "tiles/dispatch.hpp"
 #include "encoders/device/device.hpp"
 #include "pool/pool_backward.hpp"
-#include "pool/nchw/pool_bands_backward.hpp"
-#include "pool/nchw/pool_bands_forward.hpp"
-#include "pool/nhwc/pool_coded_strips.hpp"
+#include "pool/nchw/pool_halo_backward.hpp"
+#include "pool/nchw/pool_halo_forward.hpp"
+#include "pool/nhwc/pool_row_coded.hpp"
 #include "pool/nchw/pool_cubes.hpp"
 #include "pool/pool_disjoint.hpp"
 #include "pool/pool_forward.hpp"
@@ -17,11 +17,11 @@
 #include "pool/nhwc/pool_last_forward.hpp"
 #include "pool/nhwc/pool_packed_backward.hpp"
 #include "pool/nchw/pool_pairs.hpp"
-#include "pool/nchw/pool_pieces_backward.hpp"
-#include "pool/nchw/pool_pieces_forward.hpp"
-#include "pool/nchw/pool_stacks_backward.hpp"
-#include "pool/nchw/pool_stacks_forward.hpp"
-#include "pool/nhwc/pool_strips_backward.hpp"
+#include "pool/nchw/pool_vec16_backward.hpp"
+#include "pool/nchw/pool_vec16_forward.hpp"
+#include "pool/nchw/pool_column_backward.hpp"
+#include "pool/nchw/pool_column_forward.hpp"
+#include "pool/nhwc/pool_row_backward.hpp"
 #include "pool/pool_tiles.hpp"
 
 namespace stash::kernels {
@@ -50,7 +50,7 @@ bool fits_32_bits(const window_axis& a) {
 }
 
 /// Whether the axis is cut into windows without a rest.
-bool side_by_side(const window_axis& a) {
+bool non_overlapping(const window_axis& a) {
   return a.kernel == a.stride && a.pad == 0 && (a.dilation == 1 || a.kernel == 1) && a.in == a.out * a.kernel;
 }
 
@@ -66,16 +66,16 @@ struct pool_call {
   pool_job job;
   unsigned width;
   bool small;     ///< positions have 32 bits
-  bool disjoint;  ///< windows lie side by side and cover x
-  bool pairs;     ///< channels come first, and kernels of width eight are those for windows of 2 x 2
+  bool disjoint;  ///< windows do not overlap and cover x
+  bool pairs;     ///< the layout is NCHW, and kernels of width eight are those for windows of 2 x 2
   bool cubes;     ///< the same of 2 x 2 x 2
-  bool planes;    ///< there may be kernels for small squares in planes, whose channels come first
+  bool planes;    ///< there may be kernels for small squares in planes, in NCHW
   bool pixels;    ///< the same for pixels with groups of channels
 };
 
-/// Whether rows, or pixels with groups of channels, have kernels for windows like these: 2 x 2 two
-/// apart, 3 x 3 one or two apart. Samples, channels where they come first, and slices are planes alike; so y
-/// must have all slices.
+/// Whether rows, or pixels with groups of channels, have kernels for windows like these: 2 x 2 with stride 2,
+/// 3 x 3 with stride 1 or 2. Samples, channels of NCHW, and slices are planes alike; so y must have all
+/// slices.
 bool has_kernels(const pool_job& job) {
   const window_axis &d = job.depth, &r = job.rows, &c = job.columns;
   const bool flat = d.kernel == 1 && d.stride == 1 && d.pad == 0 && d.in == d.out;
@@ -112,7 +112,7 @@ pool_call call_of(const char* name, const const_tensor_view& x, const const_tens
   const bool aligned = std::all_of(
       maps.begin(), maps.end(), [](const const_tensor_view& map) { return device_tensor_of(map).vectors; });
   call.small = fits_32_bits(job.depth) && fits_32_bits(job.rows) && fits_32_bits(job.columns);
-  call.disjoint = side_by_side(job.depth) && side_by_side(job.rows) && side_by_side(job.columns);
+  call.disjoint = non_overlapping(job.depth) && non_overlapping(job.rows) && non_overlapping(job.columns);
   const bool halves = first && call.disjoint && job.rows.kernel == 2 && job.columns.kernel == 2 &&
                       x.dims.inner() * static_cast<std::int64_t>(size_of(x.type)) % 16 == 0 &&
                       y.elements() % group_elements == 0;
@@ -159,8 +159,8 @@ void with_padding(const pool_call& call, const Body& body) {
   body(std::integral_constant<unsigned, 1>{});
 }
 
-/// Whether rows are whole pieces, two at a time (pool_pieces.hpp). x has values.
-bool in_pieces(const pool_call& call, dtype type) {
+/// Whether rows are whole vec16s, two at a time (pool_vec16.hpp). x has values.
+bool in_vec16s(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
   const std::uint64_t bytes = width * size_of(type);
@@ -172,23 +172,23 @@ bool in_pieces(const pool_call& call, dtype type) {
   return (height + 3) * width < most && call.job.x_units / (height * width) * pairs * (bytes / 16) < most;
 }
 /// Rows [first_row, rows) of every plane, some at a time.
-piece_grid piece_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows,
+vec16_grid vec16_grid_of(const pool_call& call, dtype type, std::int64_t first_row, std::int64_t rows,
                          std::int64_t at_a_time) {
   const pool_job& job = call.job;
-  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t vec16s = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
   const std::int64_t groups = (rows - first_row + at_a_time - 1) / at_a_time;
   const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
   const auto planes = static_cast<std::int64_t>(job.x_units) / x_plane;
-  return {divisor_of(pieces),
+  return {divisor_of(vec16s),
           divisor_of(groups),
           static_cast<std::int32_t>(first_row),
-          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(planes * groups * vec16s),
           static_cast<std::uint32_t>(x_plane),
           static_cast<std::uint32_t>(y_plane)};
 }
 
-/// Whether rows are whole pieces that follow each other (pool_stacks.hpp). x has values.
-bool in_stacks(const pool_call& call, dtype type) {
+/// Whether rows are whole vec16s that follow each other (pool_column_tiles.hpp). x has values.
+bool in_column_tiles(const pool_call& call, dtype type) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   const auto width = static_cast<std::uint64_t>(c.in), height = static_cast<std::uint64_t>(r.in);
   if (!call.planes || c.kernel != 3 || c.stride != 1 || c.pad != 1 || c.in != c.out ||
@@ -197,36 +197,37 @@ bool in_stacks(const pool_call& call, dtype type) {
   constexpr std::uint64_t most = std::uint64_t{1} << 31;
   return (height + 4) * width < most && call.job.x_units < most * 2;
 }
-/// Strips and stacks that are worth as many threads: with fewer, multiprocessors would wait for others.
-std::uint64_t enough_strips() {
-  return multiprocessors() * tuning::strips_of_multiprocessor;
+/// Tiles that are worth as many threads: with fewer, multiprocessors would wait for others.
+std::uint64_t enough_tiles() {
+  return multiprocessors() * tuning::pool_tiles_of_processor;
 }
 
-/// Rows of every plane, of x or y, one stack below the other.
-stack_grid stack_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
+/// Rows of every plane, of x or y, one column tile below the other.
+column_tile_grid column_tile_grid_of(const pool_call& call, dtype type, std::int64_t rows) {
   const pool_job& job = call.job;
-  const std::int64_t pieces = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
+  const std::int64_t vec16s = job.columns.in * static_cast<std::int64_t>(size_of(type)) / 16;
   const std::int64_t x_plane = job.rows.in * job.columns.in, y_plane = job.rows.out * job.columns.out;
   const std::int64_t planes = static_cast<std::int64_t>(job.x_units) / x_plane;
   const auto parts = [](std::int64_t all, std::int64_t most) { return (all + most - 1) / most; };
   constexpr std::int64_t pair = 2;
   const auto rows_of = [&](std::int64_t groups) { return parts(parts(rows, groups), pair) * pair; };
-  std::int64_t groups = parts(rows, tuning::long_strip_rows);
-  const auto enough = static_cast<std::int64_t>(enough_strips());
-  while (planes * groups * pieces < enough && rows_of(2 * groups) >= tuning::least_strip_rows)
+  std::int64_t groups = parts(rows, tuning::long_pool_tile_rows);
+  const auto enough = static_cast<std::int64_t>(enough_tiles());
+  while (planes * groups * vec16s < enough && rows_of(2 * groups) >= tuning::least_pool_tile_rows)
     groups *= 2;
   const std::int64_t at_a_time = rows_of(groups);
   groups = parts(rows, at_a_time);
-  return {divisor_of(pieces),
+  return {divisor_of(vec16s),
           divisor_of(groups),
           static_cast<std::uint32_t>(at_a_time),
-          static_cast<std::uint32_t>(planes * groups * pieces),
+          static_cast<std::uint32_t>(planes * groups * vec16s),
           static_cast<std::uint32_t>(x_plane),
           static_cast<std::uint32_t>(y_plane)};
 }
 
-/// Stretches of rows of any length (pool_bands.hpp); none, with no values, if the windows have no bands.
-band_grid bands_of(const pool_call& call, dtype type, bool backward, bool searches = false) {
+/// Tiles of rows of any length (pool_halo_tiles.hpp); none, with no values, if the windows have no halo
+/// tiles.
+halo_grid halo_tiles_of(const pool_call& call, dtype type, bool backward, bool searches = false) {
   const window_axis &r = call.job.rows, &c = call.job.columns;
   constexpr std::int64_t most = 1 << 29;  // values of a plane
   const bool fits =
@@ -235,11 +236,11 @@ band_grid bands_of(const pool_call& call, dtype type, bool backward, bool search
       c.out * r.out >= most)
     return {};
   const auto small = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
-  const band_shape shape{small(c.in),     small(r.in),     small(c.out), small(r.out),
+  const halo_shape shape{small(c.in),     small(r.in),     small(c.out), small(r.out),
                          small(c.kernel), small(c.stride), small(r.pad), small(c.pad)};
-  return band_grid_of(shape, call.job.x_units, call.job.y_units, size_of(type), backward, searches);
+  return halo_grid_of(shape, call.job.x_units, call.job.y_units, size_of(type), backward, searches);
 }
-std::uint64_t stretches_of(const band_grid& grid, std::uint64_t values) {
+std::uint64_t tiles_of_map(const halo_grid& grid, std::uint64_t values) {
   return (values + grid.block_values - 1) / grid.block_values;
 }
 
@@ -269,12 +270,12 @@ std::uint64_t padded_values(const tensor_view& y, const pool_planes& planes) {
   return values;
 }
 
-void forward_bands(const pool_call& call, const band_grid& grid, bool relu, const const_tensor_view& x,
-                   const tensor_view& y, const pool_planes& planes) {
+void forward_halo_tiles(const pool_call& call, const halo_grid& grid, bool relu, const const_tensor_view& x,
+                        const tensor_view& y, const pool_planes& planes) {
   with_element(x.type, [&](auto bits) {
     with_window(call, [&](auto kernel, auto stride) {
-      launch(call.name, call.context, stretches_of(grid, padded_values(y, planes)), band_threads,
-             pool_forward_bands<decltype(bits), kernel, stride>, call.job, grid, relu,
+      launch(call.name, call.context, tiles_of_map(grid, padded_values(y, planes)), halo_threads,
+             pool_forward_halo_tiles<decltype(bits), kernel, stride>, call.job, grid, relu,
              static_cast<const void*>(x.data), static_cast<void*>(y.data), planes);
     });
   });
@@ -282,32 +283,33 @@ void forward_bands(const pool_call& call, const band_grid& grid, bool relu, cons
 
 /// Blocks of the kernels for pairs and cubes.
 std::uint64_t pair_blocks(const pool_call& call, dtype type, std::uint64_t values) {
-  std::uint64_t stretch = 0;
+  std::uint64_t block_windows = 0;
   with_element(type, [&](auto bits) {
     using element = decltype(bits);
-    stretch = call.cubes ? cube_places<element>::stretch : pair_places<element>::stretch;
+    block_windows =
+        call.cubes ? cube_positions<element>::block_windows : pair_positions<element>::block_windows;
   });
-  return (values + stretch - 1) / stretch;
+  return (values + block_windows - 1) / block_windows;
 }
 
-void forward_pieces(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
-                    const pool_planes& planes) {
-  const piece_grid grid = piece_grid_of(call, x.type, 0, call.job.rows.out, 2);
+void forward_vec16(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                   const pool_planes& planes) {
+  const vec16_grid grid = vec16_grid_of(call, x.type, 0, call.job.rows.out, 2);
   with_element(x.type, [&](auto bits) {
     with_padding(call, [&](auto pad) {
       launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
-             pool_forward_pieces<decltype(bits), pad>, call.job, grid, relu, static_cast<const void*>(x.data),
+             pool_forward_vec16<decltype(bits), pad>, call.job, grid, relu, static_cast<const void*>(x.data),
              static_cast<void*>(y.data), planes);
     });
   });
 }
 
-void forward_stacks(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
-                    const pool_planes& planes) {
-  const stack_grid grid = stack_grid_of(call, x.type, call.job.rows.out);
+void forward_column_tiles(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
+                          const pool_planes& planes) {
+  const column_tile_grid grid = column_tile_grid_of(call, x.type, call.job.rows.out);
   with_element(x.type, [&](auto bits) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
-           pool_forward_stacks<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
+           pool_forward_column_tiles<decltype(bits)>, call.job, grid, relu, static_cast<const void*>(x.data),
            static_cast<void*>(y.data), planes);
   });
 }
@@ -320,18 +322,18 @@ bool pixels_fit(const pool_job& job, std::uint64_t size) {
          job.x_pitch * size >> 32 == 0 && job.y_pitch * size >> 32 == 0;
 }
 
-/// False if there are too many pixels, or if they lie too far apart.
+/// False if there are too many pixels, or if they lie too far from each other.
 bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
                     const pool_planes& planes) {
   const pool_job& job = call.job;
   const std::uint64_t size = size_of(x.type), x_pixels = job.x_units * group_elements / job.channels;
-  const auto pieces = job.channels * size / 16;
+  const auto vec16s = job.channels * size / 16;
   const auto of_rows = static_cast<std::uint64_t>((job.rows.out + paired - 1) / paired);
   const auto maps = x_pixels / static_cast<std::uint64_t>(job.rows.in * job.columns.in);
-  const std::uint64_t units = maps * of_rows * static_cast<std::uint64_t>(job.columns.out) * pieces;
+  const std::uint64_t units = maps * of_rows * static_cast<std::uint64_t>(job.columns.out) * vec16s;
   const std::uint64_t x_step = job.x_pitch * size, y_step = job.y_pitch * size;
   if (units >> 30 != 0 || !pixels_fit(job, size)) return false;
-  const pixel_pairs pairs{divisor_of(static_cast<std::int64_t>(pieces)),
+  const pixel_pairs pairs{divisor_of(static_cast<std::int64_t>(vec16s)),
                           divisor_of(static_cast<std::int64_t>(of_rows)),
                           static_cast<std::uint32_t>(units),
                           static_cast<std::uint32_t>(job.channels / group_elements),
@@ -351,11 +353,12 @@ bool forward_pixels(const pool_call& call, bool relu, const const_tensor_view& x
 
 void forward(const pool_call& call, bool relu, const const_tensor_view& x, const tensor_view& y,
              const pool_planes& planes) {
-  if (y.elements() > 0 && in_pieces(call, x.type)) return forward_pieces(call, relu, x, y, planes);
-  if (y.elements() > 0 && in_stacks(call, x.type)) return forward_stacks(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_vec16s(call, x.type)) return forward_vec16(call, relu, x, y, planes);
+  if (y.elements() > 0 && in_column_tiles(call, x.type))
+    return forward_column_tiles(call, relu, x, y, planes);
   if (call.pixels && y.elements() > 0 && forward_pixels(call, relu, x, y, planes)) return;
-  const band_grid bands = bands_of(call, x.type, false);
-  if (bands.block_values > 0) return forward_bands(call, bands, relu, x, y, planes);
+  const halo_grid halo = halo_tiles_of(call, x.type, false);
+  if (halo.block_values > 0) return forward_halo_tiles(call, halo, relu, x, y, planes);
   const std::uint64_t values = padded_values(y, planes);
   const bool pairs = call.pairs && call.width != 1, cubes = call.cubes && call.width != 1;
   const std::uint64_t blocks =
@@ -370,43 +373,43 @@ void forward(const pool_call& call, bool relu, const const_tensor_view& x, const
 }
 
 template <class Source>
-void backward_pieces(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                     const tensor_view& dx) {
+void backward_vec16(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                    const tensor_view& dx) {
   const window_axis& rows = call.job.rows;
-  const piece_grid grid = piece_grid_of(call, dx.type, -rows.pad, rows.in, 2 * piece_pairs);
+  const vec16_grid grid = vec16_grid_of(call, dx.type, -rows.pad, rows.in, 2 * vec16_row_pairs);
   with_element(dx.type, [&](auto bits) {
     with_padding(call, [&](auto pad) {
       launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
-             pool_backward_pieces<decltype(bits), pad, Source>, call.job, grid,
+             pool_backward_vec16<decltype(bits), pad, Source>, call.job, grid,
              static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
     });
   });
 }
 
 template <class Source>
-void backward_bands(const pool_call& call, const band_grid& grid, const const_tensor_view& dy,
-                    const Source& source, const tensor_view& dx) {
+void backward_halo_tiles(const pool_call& call, const halo_grid& grid, const const_tensor_view& dy,
+                         const Source& source, const tensor_view& dx) {
   with_element(dx.type, [&](auto bits) {
     with_window(call, [&](auto kernel, auto stride) {
-      launch(call.name, call.context, stretches_of(grid, grid.values), band_threads,
-             pool_backward_bands<decltype(bits), kernel, stride, Source>, call.job, grid,
+      launch(call.name, call.context, tiles_of_map(grid, grid.values), halo_threads,
+             pool_backward_halo_tiles<decltype(bits), kernel, stride, Source>, call.job, grid,
              static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
     });
   });
 }
 
 template <class Source>
-void backward_stacks(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                     const tensor_view& dx) {
-  const stack_grid grid = stack_grid_of(call, dx.type, call.job.rows.in);
+void backward_column_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                           const tensor_view& dx) {
+  const column_tile_grid grid = column_tile_grid_of(call, dx.type, call.job.rows.in);
   with_element(dx.type, [&](auto bits) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads,
-           pool_backward_stacks<decltype(bits), Source>, call.job, grid, static_cast<const void*>(dy.data),
-           source, static_cast<void*>(dx.data));
+           pool_backward_column_tiles<decltype(bits), Source>, call.job, grid,
+           static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   });
 }
 
-/// False if there are too many pixels, or if they lie too far apart.
+/// False if there are too many pixels, or if they lie too far from each other.
 bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const encoded_argmaxes& source,
                      const tensor_view& dx) {
   constexpr std::int64_t side = 2;
@@ -434,20 +437,20 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
   return true;
 }
 
-/// How many pieces of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
-/// that most of what is beside a strip is the same block's.
-std::uint64_t neighbouring_pieces(std::uint64_t pieces) {
+/// How many vec16s of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
+/// that most of what is next to a row tile is the same block's.
+std::uint64_t neighbouring_vec16s(std::uint64_t vec16s) {
   constexpr std::uint64_t most = 32, least = 8;
-  for (std::uint64_t count = std::min(pieces, most); count >= least; --count) {
-    if (pieces % count == 0) return count;
+  for (std::uint64_t count = std::min(vec16s, most); count >= least; --count) {
+    if (vec16s % count == 0) return count;
   }
-  return pieces;
+  return vec16s;
 }
 
-/// False if there are too many pixels, or if they lie too far apart.
+/// False if there are too many pixels, or if they lie too far from each other.
 template <class Bits, unsigned Stride, class Source>
-bool backward_strips(const pool_call& call, const const_tensor_view& dy, const Source& source,
-                     const tensor_view& dx) {
+bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
+                        const tensor_view& dx) {
   constexpr bool coded = !std::is_same_v<Source, searched_argmaxes>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
   const pool_job& job = call.job;
@@ -455,15 +458,16 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
   const auto before = [](const window_axis& a) { return static_cast<std::uint64_t>(a.pad) % stride; };
   const auto parts = [](std::uint64_t all, std::uint64_t most) { return (all + most - 1) / most; };
   const auto length = [](std::int64_t in) { return static_cast<std::uint64_t>(in); };
-  const std::uint64_t pieces = job.channels / piece_elements<Bits>;
+  const std::uint64_t vec16s = job.channels / vec16_elements<Bits>;
   const std::uint64_t windows = parts(length(rows.in) + before(rows), stride);
-  const std::uint64_t strips =
-      parts(length(columns.in) + before(columns), coded ? coded_columns : strip_columns<Bits, Stride>);
+  const std::uint64_t tiles =
+      parts(length(columns.in) + before(columns), coded ? coded_columns : row_tile_columns<Bits, Stride>);
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
-  const auto units = [&](std::uint64_t groups) { return maps * groups * strips * pieces; };
-  const std::uint64_t enough = enough_strips();
-  std::uint64_t groups = parts(windows, (coded ? tuning::long_strip_rows : tuning::strip_rows) / stride);
-  while (units(groups) < enough && parts(windows, 2 * groups) * stride >= tuning::least_strip_rows)
+  const auto units = [&](std::uint64_t groups) { return maps * groups * tiles * vec16s; };
+  const std::uint64_t enough = enough_tiles();
+  std::uint64_t groups =
+      parts(windows, (coded ? tuning::long_pool_tile_rows : tuning::pool_tile_rows) / stride);
+  while (units(groups) < enough && parts(windows, 2 * groups) * stride >= tuning::least_pool_tile_rows)
     groups *= 2;
   const std::uint64_t steps = parts(windows, groups);
   groups = parts(windows, steps);
@@ -483,52 +487,52 @@ bool backward_strips(const pool_call& call, const const_tensor_view& dy, const S
       !pixels_fit(job, size))
     return false;
   const auto map_of = [](std::uint64_t row, std::uint64_t step) {
-    return strip_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
+    return row_tile_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
   };
-  const std::uint64_t beside = neighbouring_pieces(pieces);
+  const std::uint64_t adjacent = neighbouring_vec16s(vec16s);
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
-  static_assert(tuning::strip_rows <= 32 && tuning::long_strip_rows <= 32);
-  const strip_grid grid{by(beside),
-                        by(strips),
-                        by(pieces / beside),
-                        by(groups),
-                        -static_cast<std::int32_t>(before(rows)),
-                        -static_cast<std::int32_t>(before(columns)),
-                        static_cast<std::uint32_t>(steps),
-                        static_cast<std::uint32_t>(units(groups)),
-                        map_of(from_row, from_step),
-                        map_of(dx_row, job.x_pitch * size),
-                        map_of(y_row, job.y_pitch * size)};
+  static_assert(tuning::pool_tile_rows <= 32 && tuning::long_pool_tile_rows <= 32);
+  const row_tile_grid grid{by(adjacent),
+                           by(tiles),
+                           by(vec16s / adjacent),
+                           by(groups),
+                           -static_cast<std::int32_t>(before(rows)),
+                           -static_cast<std::int32_t>(before(columns)),
+                           static_cast<std::uint32_t>(steps),
+                           static_cast<std::uint32_t>(units(groups)),
+                           map_of(from_row, from_step),
+                           map_of(dx_row, job.x_pitch * size),
+                           map_of(y_row, job.y_pitch * size)};
   const auto run = [&](const auto& kernel) {
     launch(call.name, call.context, pool_blocks(grid.units), pool_threads, kernel, job, grid,
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   };
   if constexpr (coded) {
-    run(pool_backward_coded_strips<Bits, Source>);
+    run(pool_backward_coded_row_tiles<Bits, Source>);
   } else {
-    run(pool_backward_strips<Bits, Stride>);
+    run(pool_backward_row_tiles<Bits, Stride>);
   }
   return true;
 }
-bool backward_strips(const pool_call& call, const const_tensor_view& dy, const searched_argmaxes& source,
-                     const tensor_view& dx) {
+bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const searched_argmaxes& source,
+                        const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);
-    done = call.job.columns.stride == 1 ? backward_strips<element, 1>(call, dy, source, dx)
-                                        : backward_strips<element, 2>(call, dy, source, dx);
+    done = call.job.columns.stride == 1 ? backward_row_tiles<element, 1>(call, dy, source, dx)
+                                        : backward_row_tiles<element, 2>(call, dy, source, dx);
   });
   return done;
 }
 
-bool backward_coded_strips(const pool_call& call, const const_tensor_view& dy, const encoded_argmaxes& source,
-                           const tensor_view& dx) {
+bool backward_coded_row_tiles(const pool_call& call, const const_tensor_view& dy,
+                              const encoded_argmaxes& source, const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);
     done = source.passing == pass_source::plane
-               ? backward_strips<element, 1>(call, dy, plane_argmaxes{source}, dx)
-               : backward_strips<element, 1>(call, dy, source, dx);
+               ? backward_row_tiles<element, 1>(call, dy, plane_argmaxes{source}, dx)
+               : backward_row_tiles<element, 1>(call, dy, source, dx);
   });
   return done;
 }
@@ -538,26 +542,27 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
               const tensor_view& dx) {
   constexpr bool has_pairs = !std::is_same_v<Source, tiled_argmaxes>;
   const bool has_values = dx.elements() > 0 && dy.elements() > 0;
-  const bool pieces = has_values && in_pieces(call, dx.type), stacks = has_values && in_stacks(call, dx.type);
+  const bool vec16s = has_values && in_vec16s(call, dx.type);
+  const bool column_tiles = has_values && in_column_tiles(call, dx.type);
   const bool pixels = has_values && call.pixels && call.job.columns.kernel == 3;
   if constexpr (std::is_same_v<Source, searched_argmaxes>) {
-    if (pieces) return backward_pieces(call, dy, source, dx);
-    if (stacks) return backward_stacks(call, dy, source, dx);
-    const band_grid bands = bands_of(call, dx.type, true, true);
-    if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
-    if (pixels && backward_strips(call, dy, source, dx)) return;
+    if (vec16s) return backward_vec16(call, dy, source, dx);
+    if (column_tiles) return backward_column_tiles(call, dy, source, dx);
+    const halo_grid halo = halo_tiles_of(call, dx.type, true, true);
+    if (halo.block_values > 0) return backward_halo_tiles(call, halo, dy, source, dx);
+    if (pixels && backward_row_tiles(call, dy, source, dx)) return;
   }
   if constexpr (std::is_same_v<Source, encoded_argmaxes>) {
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
-    if (pieces && source.passing == pass_source::plane)
-      return backward_pieces(call, dy, plane_argmaxes{source}, dx);
-    if (pieces && !looks) return backward_pieces(call, dy, source, dx);
-    if (stacks && !looks && source.passing != pass_source::plane)
-      return backward_stacks(call, dy, source, dx);
-    const band_grid bands = bands_of(call, dx.type, true);
-    if (bands.block_values > 0) return backward_bands(call, bands, dy, source, dx);
+    if (vec16s && source.passing == pass_source::plane)
+      return backward_vec16(call, dy, plane_argmaxes{source}, dx);
+    if (vec16s && !looks) return backward_vec16(call, dy, source, dx);
+    if (column_tiles && !looks && source.passing != pass_source::plane)
+      return backward_column_tiles(call, dy, source, dx);
+    const halo_grid halo = halo_tiles_of(call, dx.type, true);
+    if (halo.block_values > 0) return backward_halo_tiles(call, halo, dy, source, dx);
     if (pixels && !looks &&
-        (call.job.columns.stride == 1 ? backward_coded_strips(call, dy, source, dx)
+        (call.job.columns.stride == 1 ? backward_coded_row_tiles(call, dy, source, dx)
                                       : backward_pixels(call, dy, source, dx)))
       return;
   }

@@ -2,11 +2,10 @@
 #pragma once
 /// \file
 /// Max pooling on a device: how windows lie in a map, and the search for a window's maximum (docs/format.md,
-/// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, where channels
-/// come last and groups of eight are aligned. One: any map. pool_bands.hpp has kernels for common windows
-/// where channels come first.
+/// window_index). Kernels come in two widths. Eight: a thread has eight channels of one pixel, in NHWC and
+/// groups of eight are aligned. One: any map. pool_halo_tiles.hpp has kernels for common windows in NCHW.
 ///
-/// A map with its channels first is one with a single channel and as many samples as there were channels.
+/// A map in NCHW is one with a single channel and as many samples as there were channels.
 
 #include <cstdint>
 #include <type_traits>
@@ -20,9 +19,9 @@ namespace stash::kernels {
 
 using tuning::pool_threads;
 
-/// Elements of a 16-byte piece.
+/// Elements of a vec16 (16 bytes).
 template <class Bits>
-inline constexpr unsigned piece_elements = 16 / sizeof(Bits);
+inline constexpr unsigned vec16_elements = 16 / sizeof(Bits);
 
 /// Depth, rows or columns of a layer.
 struct window_axis {
@@ -31,7 +30,7 @@ struct window_axis {
   divisor by_in, by_out, by_kernel, by_stride, by_dilation;
 };
 
-// P is the type of positions and numbers of windows: 32 bits where all of them fit, with room to add two.
+// P is the type of positions and numbers of windows: 32 bits where all of them fit, with space to add two.
 
 /// Division of numbers that are not negative.
 template <class P>
@@ -43,7 +42,7 @@ STASH_DEVICE P divided(P n, const divisor& d) {
   }
 }
 
-/// The place of [0, count) that is nearest to `at`.
+/// The position of [0, count) that is nearest to `at`.
 STASH_DEVICE std::int32_t nearest_in(std::int32_t at, std::int32_t count) {
   const std::int32_t low = at < count ? at : count - 1;
   return low > 0 ? low : 0;
@@ -76,22 +75,22 @@ struct pool_job {
 
 /// Where a thread's elements lie in a map.
 template <class P>
-struct map_place {
+struct map_position {
   std::uint64_t sample, pixel, channel;
   P z, y, x;
 };
 
 template <unsigned Width, class P>
-STASH_DEVICE map_place<P> place_in_map(const pool_job& job, std::uint64_t unit, const divisor& depth,
-                                       const divisor& rows, const divisor& columns) {
-  map_place<P> place;
-  place.channel = take_digit(unit, job.by_units) * Width;
-  place.pixel = unit;
-  place.x = static_cast<P>(take_digit(unit, columns));
-  place.y = static_cast<P>(take_digit(unit, rows));
-  place.z = static_cast<P>(take_digit(unit, depth));
-  place.sample = unit;
-  return place;
+STASH_DEVICE map_position<P> position_in_map(const pool_job& job, std::uint64_t unit, const divisor& depth,
+                                             const divisor& rows, const divisor& columns) {
+  map_position<P> position;
+  position.channel = take_digit(unit, job.by_units) * Width;
+  position.pixel = unit;
+  position.x = static_cast<P>(take_digit(unit, columns));
+  position.y = static_cast<P>(take_digit(unit, rows));
+  position.z = static_cast<P>(take_digit(unit, depth));
+  position.sample = unit;
+  return position;
 }
 
 /// Elements that are read more than once: through the first-level cache.
@@ -136,7 +135,7 @@ STASH_DEVICE void store_lanes(Bits* to, const lanes<Bits, Width>& from) {
 }
 
 /// Maxima so far, as ranks: floats in the order of the elements. A 16-bit element is the upper half of its
-/// rank, which orders f16 as well as bf16, NaN apart.
+/// rank, which orders f16 as well as bf16, without NaN.
 template <unsigned Width>
 struct maxima {
   float rank[Width];
@@ -241,9 +240,9 @@ STASH_DEVICE std::uint32_t positive_masks(std::uint32_t word) {
 template <class Bits>
 struct number_search {
   struct loaded {
-    vector16 piece[group_vectors<Bits>];
+    vector16 vec16[group_vectors<Bits>];
 
-    STASH_DEVICE std::uint32_t word(unsigned w) const { return piece[w / 4].word[w % 4]; }
+    STASH_DEVICE std::uint32_t word(unsigned w) const { return vec16[w / 4].word[w % 4]; }
   };
   static constexpr unsigned words = 4 * group_vectors<Bits>;
   std::uint32_t best[words], taps[words];
@@ -253,7 +252,7 @@ struct number_search {
     loaded l;
     STASH_UNROLL
     for (unsigned i = 0; i < group_vectors<Bits>; ++i)
-      l.piece[i] = reinterpret_cast<const vector16*>(from)[i];
+      l.vec16[i] = reinterpret_cast<const vector16*>(from)[i];
     return l;
   }
   STASH_DEVICE static std::uint32_t number(std::uint32_t tap) {
@@ -294,7 +293,7 @@ struct number_search {
 /// not.
 template <class Bits, class P, class Search>
 STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std::uint64_t pitch,
-                                         const map_place<P>& o, Search& search) {
+                                         const map_position<P>& o, Search& search) {
   using loaded = typename Search::loaded;
   const tap_range<P> d = taps_in_map<P>(job.depth, o.z), r = taps_in_map<P>(job.rows, o.y),
                      c = taps_in_map<P>(job.columns, o.x);
@@ -348,7 +347,7 @@ STASH_DEVICE std::uint32_t search_window(const pool_job& job, const void* x, std
 /// The maxima of a window, and its first tap in x; o's channel counts, its pixel does not.
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t find_maxima(const pool_job& job, const void* x, std::uint64_t pitch,
-                                       const map_place<P>& o, maxima<Width>& best) {
+                                       const map_position<P>& o, maxima<Width>& best) {
   if constexpr (Width == group_elements) {
     number_search<Bits> numbers;
     const std::uint32_t first_tap = search_window<Bits>(job, x, pitch, o, numbers);

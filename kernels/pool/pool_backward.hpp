@@ -98,11 +98,11 @@ STASH_DEVICE argmaxes<Width> load_taps(const encoded_argmaxes& from, std::uint64
   return w;
 }
 
-/// Whether the gradient of pooled values passes, by anything but their codes; a bit each. `o` is the place of
-/// the thread's elements in the pooled map.
+/// Whether the gradient of pooled values passes, by anything but their codes; a bit each. `o` is the position
+/// of the thread's elements in the pooled map.
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_argmaxes& from,
-                                        const map_place<P>& o) {
+                                        const map_position<P>& o) {
   const std::uint64_t first = o.pixel * job.channels + o.channel;
   constexpr std::uint32_t all = (1U << Width) - 1;
   std::uint32_t bits = 0;
@@ -123,7 +123,7 @@ STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_argma
       break;
     }
     case pass_source::cast:
-      // Side by side these would want more registers than all else.
+      // At once these would need more registers than all else.
       STASH_NO_UNROLL
       for (unsigned i = 0; i < Width; ++i)
         bits |= (cast_passes(job, from, first + i) ? 1U : 0U) << i;
@@ -135,7 +135,7 @@ STASH_DEVICE std::uint32_t passing_bits(const pool_job& job, const encoded_argma
 /// The argmaxes of a window.
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const encoded_argmaxes& from,
-                                           const map_place<P>& o) {
+                                           const map_position<P>& o) {
   argmaxes<Width> w = load_taps<Width>(from, o.pixel * job.channels + o.channel);
   w.pass = passing_bits<Bits, Width>(job, from, o);
   if (from.passing == pass_source::code) {
@@ -172,7 +172,7 @@ STASH_DEVICE argmaxes<Width> argmaxes_of(const pool_job& job, const searched_arg
 
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const searched_argmaxes& from,
-                                           const map_place<P>& o) {
+                                           const map_position<P>& o) {
   maxima<Width> best;
   const std::uint32_t first_tap = find_maxima<Bits, Width>(job, from.x, from.x_pitch, o, best);
   return argmaxes_of<Bits>(job, from, first_tap, best);
@@ -181,7 +181,7 @@ STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const searched_a
 /// True if a code that counts names no tap of window `o` in x.
 template <unsigned Width, class P>
 STASH_DEVICE bool any_outside(const pool_job& job, const encoded_argmaxes& from, const argmaxes<Width>& w,
-                              const map_place<P>& o) {
+                              const map_position<P>& o) {
   const tap_range<P> d = taps_in_map<P>(job.depth, o.z), r = taps_in_map<P>(job.rows, o.y),
                      c = taps_in_map<P>(job.columns, o.x);
   const auto outside = [](std::uint64_t k, const tap_range<P>& range) {
@@ -213,7 +213,7 @@ STASH_DEVICE window_range<P> windows_at(const window_axis& a, P at) {
   return {first, last < out ? last : out};
 }
 
-/// Windows that may cover `Run` elements side by side, of which the first is the first tap of a window.
+/// Windows that may cover `Run` neighbouring elements, of which the first is the first tap of a window.
 template <unsigned Kernel, unsigned Stride, unsigned Run>
 struct covering_windows {
   /// Windows of a row, or of a column, that begin before the one of the first element and cover it too.
@@ -239,12 +239,12 @@ STASH_DEVICE bool is_first(const window_axis& a, P at, P tap) {
 
 /// Adds dy of the windows that chose the thread's elements to their sums; whether a code is corrupt.
 template <class Bits, unsigned Width, class P, class Source>
-STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& source, const map_place<P>& e,
+STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& source, const map_position<P>& e,
                          float (&sums)[Width]) {
   const window_range<P> d = windows_at<P>(job.depth, e.z), r = windows_at<P>(job.rows, e.y),
                         c = windows_at<P>(job.columns, e.x);
   bool corrupt = false;
-  map_place<P> o = e;
+  map_position<P> o = e;
   for (o.z = d.first; o.z < d.last; ++o.z) {
     const P kz = tap_at<P>(job.depth, e.z, o.z);
     if (kz < 0) continue;
@@ -284,8 +284,8 @@ STASH_DEVICE bool gather(const pool_job& job, const void* dy, const Source& sour
 
 template <class P, class Source>
 inline constexpr unsigned gather_blocks =
-    sizeof(P) > 4 && tuning::pool_blocks_of_long_places < Source::resident_blocks
-        ? tuning::pool_blocks_of_long_places
+    sizeof(P) > 4 && tuning::pool_blocks_of_long_index < Source::resident_blocks
+        ? tuning::pool_blocks_of_long_index
         : Source::resident_blocks;
 
 /// dx = the sum of dy over the windows that chose the element. Grid: threads for all units of x.
@@ -295,7 +295,7 @@ pool_backward(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   if (unit >= job.x_units) return;
-  const auto e = place_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
+  const auto e = position_in_map<Width, P>(job, unit, job.depth.by_in, job.rows.by_in, job.columns.by_in);
   float sums[Width] = {};
   const bool corrupt = gather<Bits>(job, dy, source, e, sums);
   lanes<Bits, Width> out;

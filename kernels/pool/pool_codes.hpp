@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Codes of pooling windows as words: taken apart, put together, and whether they are numbers of taps.
+/// Codes of pooling windows as words: split, put together, and whether they are numbers of taps.
 
 #include <cstdint>
 
@@ -52,8 +52,8 @@ class tap_table {
  private:
   std::uint32_t low_, high_;
 };
-/// Of three places side by side, the first at `first`, those outside of [0, count), a bit each.
-STASH_DEVICE std::uint32_t places_outside(std::int32_t first, std::int32_t count) {
+/// Of three neighbouring positions, the first at `first`, those outside of [0, count), a bit each.
+STASH_DEVICE std::uint32_t positions_outside(std::int32_t first, std::int32_t count) {
   std::uint32_t outside = 0;
   STASH_UNROLL
   for (std::int32_t k = 0; k < 3; ++k)

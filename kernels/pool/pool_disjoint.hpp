@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Layers whose windows lie side by side and cover x. Every element of dx has one window, so the thread of
-/// the window writes it, and dy and the codes are read once. Where channels come first, windows of 2 x 2 have
-/// kernels of their own (pool_pairs.hpp).
+/// Layers whose windows do not overlap and cover x. Every element of dx has one window, so the thread of the
+/// window writes it, and dy and the codes are read once. In NCHW, windows of 2 x 2 have kernels of their own
+/// (pool_pairs.hpp).
 
 #include <cstdint>
 #include <type_traits>
@@ -43,19 +43,19 @@ STASH_DEVICE void drop_taps(std::uint32_t taps, const Source& source, argmaxes<W
   }
 }
 
-/// The 16-byte pieces that a thread moves where its own group lies at `own`: of f32 half of it, and half of
-/// its neighbour's (shared_halves()). Then all lanes of a warp come.
+/// The vec16s (16 bytes) that a thread moves where its own group lies at `own`: of f32 half of it, and half
+/// of its neighbour's (shared_halves()). Then all lanes of a warp come.
 template <class Bits, class T>
-STASH_DEVICE void share_places(std::uint64_t unit, T* map, std::uint64_t own,
-                               T* (&pieces)[group_vectors<Bits>]) {
+STASH_DEVICE void share_offsets(std::uint64_t unit, T* map, std::uint64_t own,
+                                T* (&vec16s)[group_vectors<Bits>]) {
   if constexpr (!has_halves<Bits>) {
-    pieces[0] = map + own;
+    vec16s[0] = map + own;
   } else {
     constexpr unsigned half = group_elements / 2;
     const bool odd = unit % 2 != 0;
     const std::uint64_t got = shuffle_xor(all_lanes, odd ? own : own + half, 1);
-    pieces[0] = map + (odd ? got : own);
-    pieces[1] = map + (odd ? own + half : got);
+    vec16s[0] = map + (odd ? got : own);
+    vec16s[1] = map + (odd ? own + half : got);
   }
 }
 
@@ -79,13 +79,13 @@ class digit_gates {
   STASH_DEVICE explicit digit_gates(std::uint32_t digits) {
     // A digit for each byte of a gradient, and four gradients to a word.
     const auto doubled = [&](unsigned bytes) {
-      const std::uint32_t apart = pick_bytes_at(digits, 0, bytes);
-      return (apart & 0x000f000fU) * 0x11 | (apart & 0x00f000f0U) * 0x110;
+      const std::uint32_t unpacked = pick_bytes_at(digits, 0, bytes);
+      return (unpacked & 0x000f000fU) * 0x11 | (unpacked & 0x00f000f0U) * 0x110;
     };
     bytes_[0] = doubled(0x4140);
     bytes_[1] = doubled(0x4342);
   }
-  STASH_DEVICE vector16 of(std::uint32_t tap, const vector16& gradients) const {
+  STASH_DEVICE vector16 gradients_of(std::uint32_t tap, const vector16& gradients) const {
     const std::uint32_t chosen = 0xffU << (8 * tap);
     vector16 out;
     STASH_UNROLL
@@ -101,25 +101,25 @@ class digit_gates {
 template <class Bits, class Source>
 inline constexpr bool may_be_digits = !has_halves<Bits> && std::is_same_v<Source, encoded_argmaxes>;
 
-/// dx where channels come last. Grid: threads for all units of y.
+/// dx in NHWC. Grid: threads for all units of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads,
              may_be_digits<Bits, Source> ? tuning::pool_blocks_of_digits : Source::resident_blocks)
 pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
-  constexpr unsigned width = group_elements, pieces = group_vectors<Bits>;
+  constexpr unsigned width = group_elements, vec16s = group_vectors<Bits>;
   const std::uint64_t own = block_rank() * pool_threads + thread_rank();
-  // Lanes that share halves all stay. Those behind the last unit take that one: a half of it is written twice
+  // Lanes that share halves all stay. Those after the last unit take that one: a half of it is written twice
   // by its lane where the neighbour has none of its own.
   if (!has_halves<Bits> && own >= job.y_units) return;
   const std::uint64_t unit = own < job.y_units ? own : job.y_units - 1;
   const auto o =
-      place_in_map<width, std::int32_t>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
-  const Bits* from[pieces];
-  share_places<Bits>(own, static_cast<const Bits*>(dy), o.pixel * job.y_pitch + o.channel, from);
-  vector16 gradients[pieces];
+      position_in_map<width, std::int32_t>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
+  const Bits* from[vec16s];
+  share_offsets<Bits>(own, static_cast<const Bits*>(dy), o.pixel * job.y_pitch + o.channel, from);
+  vector16 gradients[vec16s];
   STASH_UNROLL
-  for (unsigned p = 0; p < pieces; ++p)
+  for (unsigned p = 0; p < vec16s; ++p)
     gradients[p] = *reinterpret_cast<const vector16*>(from[p]);
   const auto kernel_d = static_cast<std::uint32_t>(job.depth.kernel);
   const auto kernel_h = static_cast<std::uint32_t>(job.rows.kernel);
@@ -137,21 +137,21 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
     drop_taps(count, source, w);
   }
   STASH_UNROLL
-  for (vector16& piece : gradients) {
+  for (vector16& vec16 : gradients) {
     STASH_UNROLL
-    for (std::uint32_t& word : piece.word)
+    for (std::uint32_t& word : vec16.word)
       word = arriving(job.type, word, Bits{});
   }
 
   const auto length = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   const std::uint64_t y_step = length(job.columns.in) * job.x_pitch;
   const std::uint64_t z_step = length(job.rows.in) * y_step;
-  Bits* to[pieces];
-  share_places<Bits>(own, static_cast<Bits*>(dx),
-                     o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
-                         length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel,
-                     to);
-  // Calls make(tap, pieces) for every tap, and stores those.
+  Bits* to[vec16s];
+  share_offsets<Bits>(own, static_cast<Bits*>(dx),
+                      o.sample * length(job.depth.in) * z_step + length(o.z) * kernel_d * z_step +
+                          length(o.y) * kernel_h * y_step + length(o.x) * kernel_w * job.x_pitch + o.channel,
+                      to);
+  // Calls make(tap, vec16s) for every tap, and stores those.
   const auto store_taps = [&](const auto& make) {
     std::uint64_t slice = 0;
     std::uint32_t tap = 0;
@@ -160,10 +160,10 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
       for (std::uint32_t ky = 0; ky < kernel_h; ++ky, row += y_step) {
         std::uint64_t offset = row;
         for (std::uint32_t kx = 0; kx < kernel_w; ++kx, offset += job.x_pitch, ++tap) {
-          vector16 v[pieces];
+          vector16 v[vec16s];
           make(tap, v);
           STASH_UNROLL
-          for (unsigned p = 0; p < pieces; ++p)
+          for (unsigned p = 0; p < vec16s; ++p)
             store_vector(reinterpret_cast<vector16*>(to[p] + offset), v[p]);
         }
       }
@@ -172,7 +172,8 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   if constexpr (may_be_digits<Bits, Source>) {
     if (by_digits) {
       const digit_gates gates(digits);
-      return store_taps([&](std::uint32_t tap, vector16(&v)[pieces]) { v[0] = gates.of(tap, gradients[0]); });
+      return store_taps(
+          [&](std::uint32_t tap, vector16(&v)[vec16s]) { v[0] = gates.gradients_of(tap, gradients[0]); });
     }
   }
   group<std::uint32_t> taps;
@@ -180,9 +181,9 @@ pool_backward_disjoint(pool_job job, const void* dy, Source source, void* dx) {
   for (unsigned i = 0; i < width; ++i)
     taps.value[i] = w.tap[i];
   if constexpr (has_halves<Bits>) taps = shared_halves<neighbours>(own, taps);
-  if (own - own % pieces >= job.y_units) return;
+  if (own - own % vec16s >= job.y_units) return;
   const group<Bits> share = unpacked<Bits>(gradients);
-  store_taps([&](std::uint32_t tap, vector16(&v)[pieces]) {
+  store_taps([&](std::uint32_t tap, vector16(&v)[vec16s]) {
     group<Bits> out;
     STASH_UNROLL
     for (unsigned i = 0; i < width; ++i)

@@ -13,7 +13,7 @@ namespace stash::kernels {
 /// relu_pool's code for "no gradient" where codes have four bits.
 inline constexpr std::uint32_t no_gradient = 15;
 
-/// A plane of codes to be written; `data` is null if it is not wanted.
+/// A plane of codes to be written; `data` is null if it is not asked for.
 struct code_plane {
   std::uint8_t* data = nullptr;
   std::uint64_t bytes = 0;  ///< a multiple of 16
@@ -22,12 +22,12 @@ struct code_plane {
 
 struct pool_planes {
   code_plane index;
-  code_plane code, gradient;  ///< relu_pool; the gradient's plane only beside codes of two bits
+  code_plane code, gradient;  ///< relu_pool; the gradient's plane only next to codes of two bits
   encode_report* index_report = nullptr;
   encode_report* code_report = nullptr;
 };
 
-/// Eight codes at group `group` of a plane; nothing behind its end.
+/// Eight codes at group `group` of a plane; nothing after its end.
 STASH_DEVICE void store_word(const code_plane& plane, std::uint64_t group, std::uint64_t word) {
   const std::uint64_t at = group * plane.bits;
   if (at >= plane.bytes) return;
@@ -48,9 +48,9 @@ STASH_DEVICE void store_codes(const code_plane& plane, std::uint64_t unit,
                               const std::uint32_t (&codes)[Width]) {
   if (plane.data == nullptr) return;
   if constexpr (Width == 1) {
-    const unsigned place = static_cast<unsigned>(unit % group_elements) * plane.bits;
-    std::uint32_t low = place < 32 ? codes[0] << place : 0;
-    std::uint32_t high = place < 32 ? 0 : codes[0] << (place - 32);
+    const unsigned shift = static_cast<unsigned>(unit % group_elements) * plane.bits;
+    std::uint32_t low = shift < 32 ? codes[0] << shift : 0;
+    std::uint32_t high = shift < 32 ? 0 : codes[0] << (shift - 32);
     STASH_UNROLL
     for (unsigned bit = 1; bit < group_elements; bit *= 2)
       low |= shuffle_xor(all_lanes, low, bit);
@@ -114,8 +114,8 @@ STASH_DEVICE void store_planes(const pool_planes& planes, std::uint64_t unit,
   if (unit == 0) report_planes(planes);
 }
 
-/// y = the maximum of every window, and the planes that are wanted. Grid: threads for all units of y, and for
-/// the padding of the planes.
+/// y = the maximum of every window, and the planes that are asked for. Grid: threads for all units of y, and
+/// for the padding of the planes.
 template <class Bits, unsigned Width, class P>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
@@ -123,7 +123,8 @@ pool_forward(pool_job job, bool relu, const void* x, void* y, pool_planes planes
   const std::uint64_t unit = block_rank() * pool_threads + thread_rank();
   pooled_values<Bits, Width> v;
   if (unit < job.y_units) {
-    const auto o = place_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
+    const auto o =
+        position_in_map<Width, P>(job, unit, job.depth.by_out, job.rows.by_out, job.columns.by_out);
     maxima<Width> best;
     const std::uint32_t first_tap = find_maxima<Bits, Width>(job, x, job.x_pitch, o, best);
     if (relu) rectify_maxima<Bits, Width>(job, first_tap, best);

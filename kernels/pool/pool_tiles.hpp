@@ -33,11 +33,11 @@ STASH_DEVICE bool stored_value_passes(const device_tiles& job, const std::uint8_
   return magnitude > 0x7f800000U ? nan_passes : bits == magnitude;
 }
 
-/// How many bits of a bitmap's tile are set, in all and before position `place`.
+/// How many bits of a bitmap's tile are set, in all and before position `position`.
 struct mask_counts {
   std::uint32_t all, before;
 };
-STASH_DEVICE mask_counts count_mask(const device_tiles& job, std::uint64_t tile, std::uint32_t place) {
+STASH_DEVICE mask_counts count_mask(const device_tiles& job, std::uint64_t tile, std::uint32_t position) {
   const auto* words = reinterpret_cast<const std::uint32_t*>(job.data + tile * (tile_elements / 8));
   const std::uint64_t first = tile * static_cast<std::uint64_t>(tile_elements);
   const std::uint64_t left = job.dense.elements - first;
@@ -46,8 +46,8 @@ STASH_DEVICE mask_counts count_mask(const device_tiles& job, std::uint64_t tile,
     std::uint32_t bits = words[at / 32];
     if (left - at < 32) bits &= (1U << (left - at)) - 1;
     counts.all += static_cast<std::uint32_t>(count_ones(bits));
-    if (at >= place) continue;
-    if (place - at < 32) bits &= (1U << (place - at)) - 1;
+    if (at >= position) continue;
+    if (position - at < 32) bits &= (1U << (position - at)) - 1;
     counts.before += static_cast<std::uint32_t>(count_ones(bits));
   }
   return counts;
@@ -87,7 +87,7 @@ STASH_DEVICE std::uint32_t csr_passes(const device_tiles& job, std::uint64_t fir
   const std::uint8_t* payload = find_payload(job, tile, payload_bytes<true>(job, count), status);
   if (payload == nullptr) return 0;
   const std::uint8_t* columns = payload + value_bytes(job, count);
-  // The last row of a tensor may be shorter: what lies behind its end makes the tile corrupt.
+  // The last row of a tensor may be shorter: what lies after its end makes the tile corrupt.
   const auto ragged = static_cast<std::uint32_t>(job.dense.elements % csr_row_elements);
   if (ragged != 0 && tile + 1 == job.tiles()) {
     const auto last = static_cast<std::uint32_t>((job.rows() - 1) % tile_rows);
@@ -137,7 +137,7 @@ STASH_DEVICE void add_tiled_signs(const pool_job& job, const tiled_argmaxes& fro
 
 template <class Bits, unsigned Width, class P>
 STASH_DEVICE argmaxes<Width> load_argmaxes(const pool_job& job, const tiled_argmaxes& from,
-                                           const map_place<P>& o) {
+                                           const map_position<P>& o) {
   argmaxes<Width> w = load_taps<Width>(from, o.pixel * job.channels + o.channel);
   add_tiled_signs<Bits>(job, from, o.pixel * job.channels + o.channel, w);
   return w;

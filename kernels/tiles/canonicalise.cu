@@ -18,7 +18,7 @@ void run(const device_tiles& from, const device_tiles& to, const execution_conte
   const std::uint64_t blocks = tile_blocks(from.dense.elements);
   launch(function, context, blocks, tile_threads, measure_tiles<Columns>, from, to);
   auto* const table = reinterpret_cast<std::uint32_t*>(to.data + to.table_offset);
-  place_by_sums(function, context, table, tiles_of(to.dense.elements), place_tile{to});
+  scan_with_sums(function, context, table, tiles_of(to.dense.elements), store_tile_offset{to});
   launch(function, context, blocks, tile_threads, copy_payloads<Columns>, from, to);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The canonical form of a bitmap or csr, wherever its tiles lie: sizes, places in tile order, payloads.
-/// No scratch memory: between the kernels the output's table holds what is known of each tile.
+/// The canonical form of a bitmap or csr, wherever its tiles lie: sizes, offsets in tile order, payloads. No
+/// workspace: between the kernels the output's table holds what is known of each tile.
 
 #include <cstdint>
 
@@ -60,7 +60,7 @@ measure_tiles(device_tiles from, device_tiles to) {
 }
 
 /// From a tile's size to its entry.
-struct place_tile {
+struct store_tile_offset {
   device_tiles to;
 
   STASH_DEVICE void operator()(std::uint64_t tile, std::uint64_t before, std::uint32_t own) const {

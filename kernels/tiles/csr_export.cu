@@ -20,7 +20,7 @@ void csr_export32(const encoding& e, const const_encoded_view& input, std::int64
   launch(function, context, (tiles + tile_threads - 1) / tile_threads, tile_threads, measure_rows, job,
          target);
   const std::uint64_t rows = (job.dense.elements + csr_row_elements - 1) / csr_row_elements;
-  place_by_sums(function, context, out.row_offsets + 1, rows, place_row{job, target});
+  scan_with_sums(function, context, out.row_offsets + 1, rows, store_row_offset{job, target});
   with_element(out.type, [&](auto bits) {
     const auto kernel = e.values == value_format::source ? list_entries<decltype(bits), false>
                                                          : list_entries<decltype(bits), true>;

@@ -10,7 +10,7 @@
 
 namespace stash::kernels {
 
-/// Where csr_export32() writes. `capacity` is the room for columns and values.
+/// Where csr_export32() writes. `capacity` is the space for columns and values.
 struct device_csr32 {
   std::uint32_t* row_offsets;
   std::uint32_t* columns;
@@ -34,7 +34,7 @@ STASH_KERNEL(tile_threads) measure_rows(device_tiles job, device_csr32 out) {
 }
 
 /// From a row's size to the offset of the next one.
-struct place_row {
+struct store_row_offset {
   device_tiles job;
   device_csr32 out;
 
@@ -43,13 +43,13 @@ struct place_row {
   }
   STASH_DEVICE void finish(std::uint64_t total) const {
     const bool fits = total <= out.capacity && total <= 0xffffffffU;
-    // Another first offset than 0 tells the next kernel that there is no room.
+    // Another first offset than 0 tells the next kernel that there is no space.
     out.row_offsets[0] = fits ? 0 : 0xffffffffU;
     if (!fits) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
   }
 };
 
-/// Copies what a warp has in shared memory, one lane beside the other: lanes that wrote their own entries
+/// Copies what a warp has in shared memory, lanes next to each other: lanes that wrote their own entries
 /// would touch a sector of memory for each.
 template <class From, class To>
 STASH_DEVICE void copy_out(const From* from, std::uint32_t count, To* to) {
@@ -88,7 +88,7 @@ list_entries(device_tiles job, device_csr32 out) {
     columns[i] = 0;
     values[i] = Element{0};
   }
-  // The marks have been looked at: their place takes columns, a byte for each, and then values.
+  // The marks have been looked at: their memory takes columns, a byte for each, and then values.
   auto* const of_columns = reinterpret_cast<std::uint8_t*>(own_marks);
   sync_warp();
   STASH_UNROLL

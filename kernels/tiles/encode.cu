@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of the device back end for encode() and decode(), one by one and in batches.
+// The device back end for encode() and decode(), one by one and in batches.
 
 #include "tiles/dispatch.hpp"
 #include "encoders/device/device.hpp"
@@ -66,7 +66,7 @@ void decode(const decode_item& item, const execution_context& context) {
 
 void encode_batch(std::span<const encode_item> items, const workspace_view& workspace,
                   const execution_context& context) {
-  // In canonical order the items use one scratch memory, one after another.
+  // In canonical order the items use one workspace, one after another.
   kernels::launches together("encode_batch", context, !context.canonical);
   together.run([&] {
     for (const encode_item& item : items)

@@ -31,7 +31,7 @@ struct device_tiles {
   bool scaled;
   std::uint8_t* data;                       ///< the slot
   std::uint64_t table_offset, fixed_bytes;  ///< docs/format.md: where the table and the payloads start
-  std::uint64_t slot_end;                   ///< behind the last byte that payloads can use
+  std::uint64_t slot_end;                   ///< after the last byte that payloads can use
   std::uint8_t* arena;
   std::uint64_t arena_end;  ///< 0 without one
   std::uint64_t* claimed;   ///< null without one
@@ -80,7 +80,7 @@ STASH_DEVICE std::uint32_t payload_bytes(const device_tiles& job, std::uint32_t 
   return value_bytes(job, count) + (Columns ? count : 0);
 }
 
-/// Shared memory of a warp: elements, and behind them columns.
+/// Shared memory of a warp: elements, and after them columns.
 template <class Element, bool Columns>
 inline constexpr unsigned image_bytes = static_cast<unsigned>(tile_elements) *
                                         (static_cast<unsigned>(sizeof(Element)) + (Columns ? 1 : 0));

@@ -2,7 +2,7 @@
 #pragma once
 /// \file
 /// Reading tiles, whatever their bytes are: a payload is used only if it lies where payloads may lie, and
-/// ranks never reach behind the count from which its size was computed.
+/// ranks never reach past the count from which its size was computed.
 
 #include <cstdint>
 
@@ -110,7 +110,7 @@ STASH_DEVICE void see_bitmap_tile(const device_tiles& job, std::uint64_t tile, b
   const std::uint32_t stored = value_bytes<Element, Narrow>(job, seen.count);
   const std::uint8_t* payload = find_payload(job, tile, stored, seen.status);
   if (payload == nullptr) return seen.nothing();
-  copy_payload<Narrow>(payload, stored, image + place_to_read<Element, Narrow>(job, stored) / 16);
+  copy_payload<Narrow>(payload, stored, image + image_offset_to_read<Element, Narrow>(job, stored) / 16);
   if constexpr (Narrow) widen_image<Element>(job, reinterpret_cast<std::uint8_t*>(image), seen.count);
 }
 
@@ -138,7 +138,7 @@ STASH_DEVICE void read_row_ends(const device_tiles& job, std::uint64_t tile, row
   }
 }
 
-/// Shared memory of a warp that takes a tile of csr apart: a byte for each element.
+/// Shared memory of a warp that splits a tile of csr: a byte for each element.
 inline constexpr unsigned mark_vectors = static_cast<unsigned>(tile_elements) / 16;
 
 /// A tile of csr; `marks` are mark_vectors. With `values` they are elements in the image; else they are not
@@ -163,7 +163,7 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool
   STASH_UNROLL
   for (unsigned v = 0; v < mark_vectors; v += warp_lanes)
     marks[v + lane] = {};
-  vector16* const read = image + place_to_read<Element, Narrow>(job, stored) / 16;
+  vector16* const read = image + image_offset_to_read<Element, Narrow>(job, stored) / 16;
   const std::uint32_t passed_over = values ? 0 : stored / 16;
   copy_payload<Narrow>(payload + 16 * passed_over, stored + seen.count - 16 * passed_over,
                        read + passed_over);
@@ -183,11 +183,11 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool
   }
   if ((tile + 1) * tile_elements > job.dense.elements) {
     const std::uint64_t first = tile * (tile_rows * row_groups) + lane;
-    bool behind = false;
+    bool past_end = false;
     STASH_UNROLL
     for (unsigned r = 0; r < tile_rows; ++r)
-      behind |= (seen.bits.byte[r] & ~existing(job, first + r * row_groups)) != 0;
-    if (ballot(all_lanes, behind) != 0) {
+      past_end |= (seen.bits.byte[r] & ~existing(job, first + r * row_groups)) != 0;
+    if (ballot(all_lanes, past_end) != 0) {
       seen.status = status_corrupt;
       seen.nothing();
       return;
@@ -201,7 +201,7 @@ STASH_DEVICE void see_csr_tile(const device_tiles& job, std::uint64_t tile, bool
     seen.bits.rank[r] += end[r - 1] - seen.bits.row_end[r - 1];
 }
 
-/// Looks at a warp's tile. Nothing behind the last tile.
+/// Looks at a warp's tile. Nothing after the last tile.
 template <class Element, bool Narrow, bool Columns>
 STASH_DEVICE void see_tile(const device_tiles& job, std::uint64_t tile, bool values, vector16* image,
                            vector16* marks, tile_seen& seen) {
@@ -228,8 +228,8 @@ STASH_DEVICE void fetch_tables(const device_tiles& job, std::uint64_t block) {
   fetch_bytes(job.data + job.table_offset, job.tiles() * entry, first * entry, tile_warps * entry);
 }
 
-/// And the payloads, where the tables of an encoder say that they are, in one piece. They may still be
-/// written: what they say then is as good as any place of the slot. Sizes are not in them, so the last tile
+/// And the payloads, where the tables of an encoder say that they are, in one access. They may still be
+/// written: what they say then is as good as any address of the slot. Sizes are not in them, so the last tile
 /// is taken to be as large as the others.
 STASH_DEVICE void fetch_payloads(const device_tiles& job, std::uint64_t block) {
   constexpr std::uint64_t most = tile_warps * tile_elements * 2 * sizeof(std::uint32_t);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Writing tiles: the non-zeros of a tile are packed in shared memory, the tiles of a block claim their place
-/// with one addition, and what was packed leaves in 16-byte pieces.
+/// Writing tiles: the non-zeros of a tile are packed in shared memory, the tiles of a block claim their space
+/// with one addition, and what was packed leaves in vec16s (16 bytes).
 
 #include <cstdint>
 
@@ -12,14 +12,14 @@
 
 namespace stash::kernels {
 
-/// Claims `wanted` bytes of a region in one piece, for the tiles of a block that have no place yet: their
-/// entries are never_stored. Returns the bytes of those that still have none.
-STASH_DEVICE std::uint64_t place_piece(std::uint32_t where, std::uint64_t* claimed, std::uint64_t end,
-                                       std::uint64_t wanted, const std::uint32_t* sizes,
-                                       std::uint32_t* entries) {
-  if (claimed == nullptr || wanted == 0) return wanted;
-  std::uint64_t at = atomic_add(claimed, wanted);
-  if (at > end) return wanted;  // sums from there on might go through zero
+/// Claims `bytes` bytes of a region at once, for the tiles of a block that have no space yet: their entries
+/// are never_stored. Returns the bytes of those that still have none.
+STASH_DEVICE std::uint64_t claim_region(std::uint32_t where, std::uint64_t* claimed, std::uint64_t end,
+                                        std::uint64_t bytes, const std::uint32_t* sizes,
+                                        std::uint32_t* entries) {
+  if (claimed == nullptr || bytes == 0) return bytes;
+  std::uint64_t at = atomic_add(claimed, bytes);
+  if (at > end) return bytes;  // sums from there on might go through zero
   std::uint64_t rest = 0;
   for (unsigned w = 0; w < tile_warps; ++w) {
     if (entries[w] >> 30 != entry_never_stored) continue;
@@ -38,10 +38,10 @@ STASH_DEVICE std::uint64_t place_piece(std::uint32_t where, std::uint64_t* claim
 /// work. The slot's cursor is report->slot_bytes, which starts at the fixed part's size. In order, `before`
 /// bytes lie before the block's first payload, and the cursor only counts.
 ///
-/// Out of order the first claim that goes past the end closes the slot: its block uses what room there was,
-/// and gives back only what lies beyond the end. Later claims find the cursor there, or behind it, and give
-/// back all. A claim that was given back below the end would be claimed again while others lie above it.
-STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint64_t total,
+/// Out of order the first claim that goes past the end closes the slot: its block uses what space there was,
+/// and gives back only what lies beyond the end. Later claims find the cursor there, or past it, and give
+/// back all. A claim that was returned below the end would be claimed again while others lie above it.
+STASH_DEVICE void claim_tiles(const device_tiles& job, const std::uint32_t* sizes, std::uint64_t total,
                               std::uint64_t before, std::uint32_t* entries) {
   std::uint64_t* const cursor = &job.report->slot_bytes;
   atomic_max(cursor, job.fixed_bytes);
@@ -65,8 +65,8 @@ STASH_DEVICE void place_tiles(const device_tiles& job, const std::uint32_t* size
   }
   if (rest == 0) return;
   if (job.overflows) atomic_add(&job.report->overflow_bytes, rest);
-  rest = place_piece(entry_arena, job.claimed, job.arena_end, rest, sizes, entries);
-  rest = place_piece(entry_host, job.host_claimed, job.host_end, rest, sizes, entries);
+  rest = claim_region(entry_arena, job.claimed, job.arena_end, rest, sizes, entries);
+  rest = claim_region(entry_host, job.host_claimed, job.host_end, rest, sizes, entries);
   if (rest != 0) atomic_or(&job.report->status, static_cast<std::uint32_t>(status_capacity));
 }
 
@@ -103,7 +103,7 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   STASH_SHARED(std::uint32_t, sizes, tile_warps);
   STASH_SHARED(std::uint32_t, counts, tile_warps);
   STASH_SHARED(std::uint32_t, signs, tile_warps);
-  // Read before the barrier behind which the entries are written. Without sharing the place, three blocks of
+  // Read before the barrier after which the entries are written. Without sharing the offset, three blocks of
   // f32 with narrow values would miss the 100 KiB of some multiprocessors by 128 bytes.
   STASH_SHARED(std::uint64_t, ticket, tile_warps / 2);
   auto* const entries = reinterpret_cast<std::uint32_t*>(ticket);
@@ -144,11 +144,11 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   vector16* const vectors = images + warp * (bytes / 16);
   auto* const image = reinterpret_cast<std::uint8_t*>(vectors);
   const std::uint32_t stored = value_bytes<Element, Narrow>(job, count);
-  const std::uint32_t place = place_to_write<Element, Narrow>(stored);
+  const std::uint32_t column_offset = image_offset_to_write<Element, Narrow>(stored);
   STASH_UNROLL
   for (unsigned r = 0; r < tile_rows; ++r) {
-    shared_place to(reinterpret_cast<Element*>(image) + bits.rank[r]);
-    shared_place column(image + place + stored + bits.rank[r]);
+    shared_cursor to(reinterpret_cast<Element*>(image) + bits.rank[r]);
+    shared_cursor column(image + column_offset + stored + bits.rank[r]);
     for_each_element(in[r], [&](unsigned i, std::uint32_t value, std::uint32_t there) {
       if constexpr (Columns) {
         append(to, value, column, lane * group_elements + i, there);
@@ -162,7 +162,7 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
   if (Narrow && !as_codes) narrow_image<Element>(job, image, count);
   const std::uint32_t used = stored + (Columns ? count : 0);
   const std::uint32_t units = (used + 15) / 16;
-  if (used + lane < units * 16) image[place + used + lane] = 0;
+  if (used + lane < units * 16) image[column_offset + used + lane] = 0;
   const std::uint32_t any_negative = ballot(all_lanes, negative);
   if (lane == 0) {
     sizes[warp] = units;
@@ -182,7 +182,7 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
     }
     const std::uint64_t before = ordered ? sum_before(job.sums, block, bytes_of_block) : 0;
     if (lane == 0) {
-      place_tiles(job, sizes, bytes_of_block, before, entries);
+      claim_tiles(job, sizes, bytes_of_block, before, entries);
       atomic_add(&job.report->nonzeros, total);
       if (sign != 0) atomic_or(&job.report->flags, static_cast<std::uint32_t>(flag_mask_is_not_sign));
     }
@@ -196,17 +196,17 @@ encode_tiles(STASH_PARAMETER(job_list<device_tiles, Most>) list) {
                                : entry >> 30 == entry_arena ? job.arena
                                                             : job.host;
     auto* const payload = reinterpret_cast<vector16*>(base) + (entry & 0x3fffffff);
-    const vector16* const from = vectors + place / 16;
+    const vector16* const from = vectors + column_offset / 16;
     std::uint32_t u = lane;
     if (as_codes && job.code_bits == 16) {
       for (; u * group_elements < count; u += warp_lanes) {
         const Element* const values = reinterpret_cast<const Element*>(image) + u * group_elements;
-        store_once(payload + u, halves_piece(job, values, count - u * group_elements, from[u]));
+        store_once(payload + u, halves_vec16(job, values, count - u * group_elements, from[u]));
       }
     } else if (as_codes) {
       for (; u * 16 < count; u += warp_lanes) {
         const Element* const values = reinterpret_cast<const Element*>(image) + u * 16;
-        store_once(payload + u, fp8_piece(job, values, count - u * 16, from[u]));
+        store_once(payload + u, fp8_vec16(job, values, count - u * 16, from[u]));
       }
     }
     STASH_NO_UNROLL

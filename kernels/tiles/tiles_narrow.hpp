@@ -3,8 +3,8 @@
 /// \file
 /// Narrow values of a tile in shared memory: an image of elements becomes one of stored values, or the other
 /// way round, in place. The elements lie at the front and the stored values, which are never larger, near the
-/// end. So going from the last values to the first, codes are written behind all elements that are still to
-/// be read, and going from the first to the last, elements before all codes; what a warp handles at once it
+/// end. So going from the last values to the first, codes are written after all elements that are still to be
+/// read, and going from the first to the last, elements before all codes; what a warp handles at once it
 /// reads before it writes. Scales are few, and a lane holds one. Codes of fp8 need none of this where they
 /// can be made, or read, on the way out of shared memory.
 
@@ -15,10 +15,10 @@
 
 namespace stash::kernels {
 
-/// Where the payload of `stored` bytes of values is made. Columns lie behind all elements, because they are
+/// Where the payload of `stored` bytes of values is made. Columns lie after all elements, because they are
 /// written together with them.
 template <class Element, bool Narrow>
-STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
+STASH_DEVICE std::uint32_t image_offset_to_write(std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow ? elements - stored / 16 * 16 : 0;
 }
@@ -27,10 +27,10 @@ STASH_DEVICE std::uint32_t place_to_write(std::uint32_t stored) {
 STASH_DEVICE bool come_as_codes(const device_tiles& job) {
   return job.code_bits == 16 || (job.code_bits == 8 && !job.scaled);
 }
-/// Where it comes to be read. If it is to become elements, all words that have some of it, and the ones
-/// behind them, are in the image.
+/// Where it comes to be read. If it is to become elements, all words that have some of it, and the ones after
+/// them, are in the image.
 template <class Element, bool Narrow>
-STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t stored) {
+STASH_DEVICE std::uint32_t image_offset_to_read(const device_tiles& job, std::uint32_t stored) {
   constexpr auto elements = static_cast<std::uint32_t>(tile_elements * sizeof(Element));
   return Narrow && !come_as_codes(job) ? elements - 16 - (stored + 15) / 16 * 16 : 0;
 }
@@ -38,8 +38,8 @@ STASH_DEVICE std::uint32_t place_to_read(const device_tiles& job, std::uint32_t 
 /// Calls body(first value) for every `each` of `count` values, from the last to the first.
 template <class Body>
 STASH_DEVICE void for_each_backwards(std::uint32_t count, std::uint32_t each, const Body& body) {
-  for (std::uint32_t pieces = (count + each - 1) / each; pieces != 0; --pieces)
-    body((pieces - 1) * each);
+  for (std::uint32_t steps = (count + each - 1) / each; steps != 0; --steps)
+    body((steps - 1) * each);
 }
 
 /// The group of elements at `from`, in shared memory.
@@ -61,7 +61,7 @@ STASH_DEVICE bool leave_as_codes(const device_tiles& job) {
 /// Sixteen bytes of a payload: the codes of the `count` elements at `values`, and where those end what the
 /// image has.
 template <class Element>
-STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, std::uint32_t count,
+STASH_DEVICE vector16 fp8_vec16(const device_tiles& job, const Element* values, std::uint32_t count,
                                 vector16 rest) {
   std::uint32_t words[4];
   if constexpr (sizeof(Element) == 2) {
@@ -77,29 +77,29 @@ STASH_DEVICE vector16 fp8_piece(const device_tiles& job, const Element* values, 
   }
   // Of bytes that are no codes the highest bits are set.
   const std::uint32_t ends = (count < 16 ? count : 16) * 0x01010101U;
-  vector16 piece;
+  vector16 vec16;
   STASH_UNROLL
   for (unsigned w = 0; w < 4; ++w) {
-    const std::uint32_t places = 0x83828180U + w * 0x04040404U;
-    piece.word[w] = select_bits(sign_masks_of_bytes(places - ends), rest.word[w], words[w]);
+    const std::uint32_t selectors = 0x83828180U + w * 0x04040404U;
+    vec16.word[w] = select_bits(sign_masks_of_bytes(selectors - ends), rest.word[w], words[w]);
   }
-  return piece;
+  return vec16;
 }
 
 /// The same of 16-bit codes. The end of the codes lies in `rest`.
 template <class Element>
-STASH_DEVICE vector16 halves_piece(const device_tiles& job, const Element* values, std::uint32_t count,
+STASH_DEVICE vector16 halves_vec16(const device_tiles& job, const Element* values, std::uint32_t count,
                                    const vector16& rest) {
-  vector16 piece;
-  half_codes_of(packed_at(values), job.type, job.conversion, piece.word);
+  vector16 vec16;
+  half_codes_of(packed_at(values), job.type, job.conversion, vec16.word);
   if (count < group_elements) {
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w) {
       const std::uint32_t codes = count > 2 * w + 1 ? 0xffffffffU : count > 2 * w ? 0xffffU : 0;
-      piece.word[w] = select_bits(codes, piece.word[w], rest.word[w]);
+      vec16.word[w] = select_bits(codes, vec16.word[w], rest.word[w]);
     }
   }
-  return piece;
+  return vec16;
 }
 
 /// fp10 of 16-bit elements: six to two words.
@@ -198,7 +198,7 @@ STASH_DEVICE void put_word(std::uint32_t* to, std::uint32_t word, std::int32_t l
 ///
 /// Scales put them anywhere. A lane writes the whole words that begin among its own bytes; what it has in
 /// front of them is the end of a word of the lane before. The last lane completes its own from the first lane
-/// of the round before, which was behind it.
+/// of the round before, which was after it.
 template <unsigned Bits, bool Scaled, class Element>
 STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values, std::uint32_t count,
                                   std::uint8_t* stored) {
@@ -206,7 +206,7 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
   const std::uint32_t scales = Scaled ? scales_of(count) : 0;
   const std::uint32_t end = scales + (count * Bits + 7) / 8;
   std::uint32_t own_scale = 0;
-  std::uint32_t behind = 0;
+  std::uint32_t next_round = 0;
   constexpr std::uint32_t each = group_elements * warp_lanes;
   for_each_backwards(count, each, [&](std::uint32_t base) {
     const std::uint32_t first = base + group_elements * lane;
@@ -219,8 +219,8 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
       if (lane * lanes / warp_lanes == base / each) own_scale = got;
     }
     const std::uint32_t of_next = shuffle(all_lanes, g.words[0], (lane + 1) % warp_lanes);
-    const std::uint32_t next = lane + 1 < warp_lanes ? of_next : behind;
-    behind = of_next;
+    const std::uint32_t next = lane + 1 < warp_lanes ? of_next : next_round;
+    next_round = of_next;
     std::uint32_t row[3] = {g.words[0], next, 0};
     if constexpr (Bits == 8) {
       row[1] = g.words[1];
@@ -235,14 +235,14 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
     const auto left = static_cast<std::int32_t>(end - at - skipped);
     sync_warp();
     put_word(to, funnel_right(row[0], row[1], 8 * skipped), left);
-    // Of six bytes the second word may begin behind the last one.
+    // Of six bytes the second word may begin after the last one.
     if (Bits == 8 || (Bits == 6 && skipped < 2))
       put_word(to + 1, funnel_right(row[1], row[2], 8 * skipped), left - 4);
   });
   if constexpr (Scaled) {
     if (lane < scales) stored[lane] = static_cast<std::uint8_t>(own_scale);
     // The last scales share a word with the first codes.
-    const std::uint32_t head = shuffle(all_lanes, behind, warp_lanes - 1);
+    const std::uint32_t head = shuffle(all_lanes, next_round, warp_lanes - 1);
     if (lane < (0 - scales) % 4 && scales + lane < end)
       stored[scales + lane] = static_cast<std::uint8_t>(head >> (8 * lane));
   }
@@ -269,7 +269,7 @@ STASH_DEVICE void narrow_to_codes(const device_tiles& job, const Element* values
 template <class Element>
 STASH_DEVICE void narrow_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
   const auto* values = reinterpret_cast<const Element*>(image);
-  std::uint8_t* const stored = image + place_to_write<Element, true>(value_bytes(job, count));
+  std::uint8_t* const stored = image + image_offset_to_write<Element, true>(value_bytes(job, count));
   if (job.code_bits != 10) return narrow_to_codes(job, values, count, stored);
   if constexpr (sizeof(Element) == 2) {
     narrow_pairs_to_fp10(job, values, count, stored);
@@ -361,7 +361,8 @@ STASH_DEVICE void widen_codes(const device_tiles& job, const std::uint8_t* store
 template <class Element>
 STASH_DEVICE void widen_image(const device_tiles& job, std::uint8_t* image, std::uint32_t count) {
   if (come_as_codes(job)) return;
-  const std::uint8_t* const stored = image + place_to_read<Element, true>(job, value_bytes(job, count));
+  const std::uint8_t* const stored =
+      image + image_offset_to_read<Element, true>(job, value_bytes(job, count));
   auto* const values = reinterpret_cast<Element*>(image);
   if (job.code_bits == 10) return widen_fp10(job, stored, count, values);
   if (job.code_bits == 8) return widen_codes<8>(job, stored, count, values);

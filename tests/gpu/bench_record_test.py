@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gpu_bench writes beside its rows, with a device or without. bench_record_test.py GPU_BENCH"""
+"""What gpu_bench writes besides its rows, with a device or without. bench_record_test.py GPU_BENCH"""
 
 import json
 import subprocess

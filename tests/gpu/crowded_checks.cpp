@@ -61,34 +61,34 @@ void in_order(const pair_under_test& tested, std::int64_t n, buffer_mode mode, s
   const crowded_map map(tested, n, mode, seed + 31);
   execution_context context = device_context();
   context.canonical = true;
-  const device_buffer scratch(mode, workspace_bytes(map.e, map.type, n, context));
+  const device_buffer workspace(mode, workspace_bytes(map.e, map.type, n, context));
   const device_buffer out(mode, map.expected.size());
   const device_report report(mode);
   encode(map.e, map.x.on_device(), {out.data(), out.size(), nullptr, report.data()},
-         {scratch.data(), scratch.size()}, context);
+         {workspace.data(), workspace.size()}, context);
   const encode_report found = report.read();
   expect_equal(found.status, status_ok, "status of encode");
   expect_equal(found.slot_bytes, map.report.slot_bytes, "slot_bytes");
   expect_equal(found.nonzeros, map.report.nonzeros, "nonzeros");
   expect_same_bytes(out.read(), map.expected, "canonical bytes");
   out.expect_guards("encoded bytes");
-  scratch.expect_guards("workspace");
+  workspace.expect_guards("workspace");
   expect_decoded(map, {out.data(), out.size(), nullptr, report.data()}, report, mode);
 }
 
-/// A slot for `tenths` tenths of the payloads; the arena has room for the others.
+/// A slot for `tenths` tenths of the payloads; the arena has space for the others.
 void overflow(const crowded_map& map, const device_buffer& arena_memory, unsigned tenths, bool canonical,
               buffer_mode mode) {
   execution_context context = device_context();
   context.canonical = canonical;
-  const device_buffer scratch(mode, workspace_bytes(map.e, map.type, map.elements, context));
+  const device_buffer workspace(mode, workspace_bytes(map.e, map.type, map.elements, context));
   const device_buffer slot(mode, map.fixed + map.payloads() * tenths / 10);
   const device_buffer claimed(mode, std::vector<std::uint8_t>(sizeof(std::uint64_t), 0));
   const overflow_arena arena{arena_memory.data(), arena_memory.size(),
                              reinterpret_cast<std::uint64_t*>(claimed.data())};
   const device_report report(mode);
   const encoded_view stored{slot.data(), slot.size(), &arena, report.data()};
-  encode(map.e, map.x.on_device(), stored, {scratch.data(), scratch.size()}, context);
+  encode(map.e, map.x.on_device(), stored, {workspace.data(), workspace.size()}, context);
   const encode_report found = report.read();
   expect_equal(found.status, status_ok, "status of encode");
   expect_equal(found.nonzeros, map.report.nonzeros, "nonzeros");

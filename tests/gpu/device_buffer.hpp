@@ -40,7 +40,7 @@ class device_buffer {
   memory memory_;
 };
 
-/// Memory of one of the library's resources, given back at the end.
+/// Memory of one of the library's resources, freed at the end.
 class resource_block {
  public:
   resource_block(memory_resource& from, std::size_t bytes)

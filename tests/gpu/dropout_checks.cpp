@@ -13,10 +13,10 @@ const execution_context device = device_context();
 void dropped(buffer_mode mode, dtype type, std::uint32_t seed) {
   generator random(seed + 4321);
   const std::int64_t n = random.size();
-  const auto place = [&] { return random_placement(n, size_of(type), random); };
-  const tensor_pair x(mode, random.make(type, n), place());
-  const tensor_pair dy(mode, random.make(type, n), place());
-  const tensor_pair elsewhere(mode, type, n, place()), dx(mode, type, n, place());
+  const auto placement_of_map = [&] { return random_placement(n, size_of(type), random); };
+  const tensor_pair x(mode, random.make(type, n), placement_of_map());
+  const tensor_pair dy(mode, random.make(type, n), placement_of_map());
+  const tensor_pair elsewhere(mode, type, n, placement_of_map()), dx(mode, type, n, placement_of_map());
   const tensor_pair& y = random.below(3) == 0 ? x : elsewhere;
   const dropout_key key{0x0123456789abcdefU + seed, 0x0000000200000007U * (seed + 1), seed};
   const float probability = static_cast<float>(random.below(11)) / 11;
@@ -57,7 +57,7 @@ std::vector<named_check> dropout_checks(const check_setup& setup) {
   for (const auto& [name, type] :
        {std::pair("f32", dtype::f32), std::pair("f16", dtype::f16), std::pair("bf16", dtype::bf16)}) {
     checks.push_back(repeated(std::string("dropout/") + name, 4 * setup.tensors,
-                              [=, of = type](std::uint32_t seed) { dropped(mode, of, seed); }));
+                              [=, element = type](std::uint32_t seed) { dropped(mode, element, seed); }));
   }
   return checks;
 }

@@ -15,7 +15,7 @@
 namespace stash::gpu {
 namespace {
 
-/// Address space that pieces are cut from; it is used from the start again when all have been given back.
+/// Address space that blocks are cut from; it is used from the start again when all have been freed.
 class device_heap {
  public:
   static constexpr std::size_t capacity = std::size_t{1} << 31;
@@ -38,11 +38,11 @@ class device_heap {
     const std::size_t begin = (used_ + 255) / 256 * 256;
     if (bytes > capacity - begin) throw failure("emulated device: out of memory");
     used_ = begin + bytes;
-    ++pieces_;
+    ++blocks_;
     return start_ + begin;
   }
   void give_back() noexcept {
-    if (--pieces_ == 0) used_ = 0;
+    if (--blocks_ == 0) used_ = 0;
   }
 
   void open() noexcept { protect(PROT_READ | PROT_WRITE); }
@@ -55,7 +55,7 @@ class device_heap {
 
   std::uint8_t* start_ = nullptr;
   std::size_t used_ = 0;
-  std::size_t pieces_ = 0;
+  std::size_t blocks_ = 0;
 };
 
 struct opened {
@@ -96,7 +96,7 @@ memory::memory(std::size_t bytes) : size_(bytes) {
 }
 
 void memory::release::operator()(void*) const noexcept {
-  simt::spoil("memory that is given back");
+  simt::spoil("memory that is freed");
   device_heap::instance().give_back();
 }
 

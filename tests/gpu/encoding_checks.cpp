@@ -18,7 +18,7 @@ const execution_context device = device_context();
 struct host_copy {
   test::buffer slot, arena, host;
   std::uint64_t claimed = 0;
-  overflow_arena beside;
+  overflow_arena overflow;
   bool overflows;
 
   /// Null: there is no such region.
@@ -32,14 +32,14 @@ struct host_copy {
     std::copy(slot_bytes.begin(), slot_bytes.end(), slot.data());
     if (arena_bytes != nullptr) std::copy(arena_bytes->begin(), arena_bytes->end(), arena.data());
     if (host_bytes != nullptr) std::copy(host_bytes->begin(), host_bytes->end(), host.data());
-    beside = {arena.data(), arena.size(), arena_bytes == nullptr ? nullptr : &claimed,
-              host.data(),  host.size(),  host_bytes == nullptr ? nullptr : &claimed};
+    overflow = {arena.data(), arena.size(), arena_bytes == nullptr ? nullptr : &claimed,
+                host.data(),  host.size(),  host_bytes == nullptr ? nullptr : &claimed};
   }
   host_copy(const host_copy&) = delete;
   host_copy& operator=(const host_copy&) = delete;
 
   const_encoded_view view(encode_report& report) const {
-    return {slot.data(), slot.size(), overflows ? &beside : nullptr, &report};
+    return {slot.data(), slot.size(), overflows ? &overflow : nullptr, &report};
   }
 };
 
@@ -115,7 +115,7 @@ void overflowing_tensor(const pair_under_test& tested, buffer_mode mode, std::ui
   const pinned host_memory(
       taken + payloads / (1U << random.below(3)) / encoded_alignment * encoded_alignment + taken);
   std::fill_n(host_memory.bytes(), host_memory.size(), std::uint8_t{0xa5});
-  const std::size_t host_bytes = host_memory.size() - taken;  // a guard lies behind
+  const std::size_t host_bytes = host_memory.size() - taken;  // a guard lies after it
   auto* const claimed = reinterpret_cast<std::uint64_t*>(counters.data());
   overflow_arena arena{};
   if (with_arena) {

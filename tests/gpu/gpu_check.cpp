@@ -22,31 +22,31 @@ struct arguments {
   int tensors = 0;
 };
 
-check_setup setup_of(const arguments& given) {
+check_setup setup_of(const arguments& options) {
   check_setup setup;
   if (is_emulated()) {
     setup.tensors = 8;
     setup.crowded_elements = 60013;
     setup.large_elements = 70001;
   }
-  if (given.smoke) {
+  if (options.smoke) {
     setup.tensors = 2;
     setup.mode = buffer_mode::exact;
     setup.crowded_elements = 60013;
     setup.large_elements = 0;
   }
-  if (given.tensors > 0) setup.tensors = given.tensors;
+  if (options.tensors > 0) setup.tensors = options.tensors;
   return setup;
 }
 
-std::vector<named_check> checks_of(const arguments& given) {
-  const check_setup setup = setup_of(given);
+std::vector<named_check> checks_of(const arguments& options) {
+  const check_setup setup = setup_of(options);
   std::vector<named_check> chosen;
   for (const auto topic :
        {encoding_checks, crowded_checks, layer_checks, pool_checks, dropout_checks, stream_checks,
         graph_checks, graph_layer_checks, swap_checks, handle_checks, large_checks, large_call_checks}) {
     for (named_check& check : topic(setup)) {
-      if (check.name.find(given.filter) != std::string::npos) chosen.push_back(std::move(check));
+      if (check.name.find(options.filter) != std::string::npos) chosen.push_back(std::move(check));
     }
   }
   return chosen;
@@ -61,9 +61,9 @@ std::string device_error() {
   }
 }
 
-int run(const arguments& given, const std::string& command) {
-  const std::vector<named_check> checks = checks_of(given);
-  if (given.list) {
+int run(const arguments& options, const std::string& command) {
+  const std::vector<named_check> checks = checks_of(options);
+  if (options.list) {
     for (const named_check& check : checks)
       fmt::print("{}\n", check.name);
     return 0;
@@ -77,7 +77,7 @@ int run(const arguments& given, const std::string& command) {
   // After every check: a kernel that hangs takes the program with it, but not what was found before.
   const auto write = [&] {
     const std::string running = results.size() < checks.size() ? checks[results.size()].name : "";
-    write_results(given.json, start, "checks", json_of(results), running);
+    write_results(options.json, start, "checks", json_of(results), running);
   };
   if (reason.empty()) {
     fmt::print("{}\n", text_of(found));
@@ -106,18 +106,18 @@ int run(const arguments& given, const std::string& command) {
 }  // namespace stash::gpu
 
 int main(int argc, char** argv) {
-  stash::gpu::arguments given;
+  stash::gpu::arguments options;
   CLI::App app(
       "Holds the device back end against the CPU. Ends with 1 if a check failed, 77 without a device.");
-  app.add_flag("--smoke", given.smoke, "few inputs in buffers without guards: for compute-sanitizer");
-  app.add_flag("--list", given.list, "only print the names of the checks");
-  app.add_option("--filter", given.filter, "only checks with this text in their name");
-  app.add_option("--tensors", given.tensors, "random inputs for each pair of encoding and type")
+  app.add_flag("--smoke", options.smoke, "few inputs in buffers without guards: for compute-sanitizer");
+  app.add_flag("--list", options.list, "only print the names of the checks");
+  app.add_option("--filter", options.filter, "only checks with this text in their name");
+  app.add_option("--tensors", options.tensors, "random inputs for each pair of encoding and type")
       ->check(CLI::PositiveNumber);
-  app.add_option("--json", given.json, "file to write the results to");
+  app.add_option("--json", options.json, "file to write the results to");
   CLI11_PARSE(app, argc, argv);
   try {
-    return stash::gpu::run(given, stash::bench::command_line("gpu_check", argc, argv));
+    return stash::gpu::run(options, stash::bench::command_line("gpu_check", argc, argv));
   } catch (const std::exception& problem) {
     fmt::print(stderr, "gpu_check: {}\n", problem.what());
     return stash::gpu::exit_failed;

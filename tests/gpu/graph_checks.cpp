@@ -29,15 +29,15 @@ std::vector<std::uint8_t> bytes_of(const test::buffer& b) {
 }
 
 /// A region in device memory and one in host memory for what a slot does not hold, each with its counter.
-class beside_slot {
+class overflow_memory {
  public:
-  beside_slot(buffer_mode mode, std::size_t bytes, std::size_t host_bytes)
+  overflow_memory(buffer_mode mode, std::size_t bytes, std::size_t host_bytes)
       : arena_(mode, bytes), claimed_(mode, 2 * sizeof(std::uint64_t)), host_(host_bytes) {
     auto* const counters = reinterpret_cast<std::uint64_t*>(claimed_.data());
     view_ = {arena_.data(), arena_.size(), counters, host_.bytes(), host_.size(), counters + 1};
   }
-  beside_slot(const beside_slot&) = delete;
-  beside_slot& operator=(const beside_slot&) = delete;
+  overflow_memory(const overflow_memory&) = delete;
+  overflow_memory& operator=(const overflow_memory&) = delete;
 
   const overflow_arena* view() const { return &view_; }
   void enqueue_clear(void* stream) const { fill(claimed_.data(), 0, claimed_.size(), stream); }
@@ -61,7 +61,7 @@ struct export_arrays {
     return {reinterpret_cast<std::uint32_t*>(offsets.data()),
             reinterpret_cast<std::uint32_t*>(columns.data()), values.data(), type, entries};
   }
-  /// Holds them to what the host makes of the same tensor, the entries behind the last one left out.
+  /// Holds them to what the host makes of the same tensor, the entries after the last one left out.
   void verify(const encoding& e, const const_encoded_view& on_host) const {
     const test::buffer o(offsets.size()), c(columns.size()), v(values.size());
     const auto count = static_cast<std::size_t>(
@@ -71,10 +71,10 @@ struct export_arrays {
                      {}));
     const auto same = [](const device_buffer& found, const test::buffer& expected, std::size_t bytes,
                          const char* what) {
-      std::vector<std::uint8_t> all = found.read(), wanted = bytes_of(expected);
+      std::vector<std::uint8_t> all = found.read(), expected_bytes = bytes_of(expected);
       all.resize(bytes);
-      wanted.resize(bytes);
-      expect_same_bytes(all, wanted, what);
+      expected_bytes.resize(bytes);
+      expect_same_bytes(all, expected_bytes, what);
       found.expect_guards(what);
     };
     same(offsets, o, offsets.size(), "row offsets");
@@ -96,13 +96,13 @@ class tiles_work {
         x_(mode, tested.type, n, {n, 0, 0}),
         y_(mode, tested.type, n, {n, 0, 0}),
         bound_(encoded_bytes_bound(e_, tested.type, n)),
-        // The slot has room for a few tiles, the arena for some more.
+        // The slot has space for a few tiles, the arena for some more.
         slot_(mode, overflows ? test::bytes_before_payloads(tested, n) + 8192 : bound_),
         out_(mode, bound_),
         report_(mode),
         out_report_(mode),
-        scratch_(mode, workspace_bytes(e_, tested.type, n, context(nullptr))) {
-    if (overflows) beside_.emplace(mode, 8192, bound_);
+        workspace_(mode, workspace_bytes(e_, tested.type, n, context(nullptr))) {
+    if (overflows) overflow_.emplace(mode, 8192, bound_);
     if (e_.kind == encoding_kind::csr) exported_.emplace(mode, tested.type, n);
   }
 
@@ -116,10 +116,10 @@ class tiles_work {
     const tensor_view x = x_.on_device();
     fill(report_.data(), 0, sizeof(encode_report), stream);
     fill(out_report_.data(), 0, sizeof(encode_report), stream);
-    if (beside_) beside_->enqueue_clear(stream);
-    encode(e_, x, {slot_.data(), slot_.size(), beside(), report_.data()}, {scratch_.data(), scratch_.size()},
-           c);
-    const const_encoded_view stored{slot_.data(), slot_.size(), beside(), report_.data()};
+    if (overflow_) overflow_->enqueue_clear(stream);
+    encode(e_, x, {slot_.data(), slot_.size(), overflow(), report_.data()},
+           {workspace_.data(), workspace_.size()}, c);
+    const const_encoded_view stored{slot_.data(), slot_.size(), overflow(), report_.data()};
     decode(e_, stored, y_.on_device(), {}, c);
     canonicalise(e_, x.type, x.elements(), stored, {out_.data(), out_.size(), nullptr, out_report_.data()},
                  c);
@@ -136,18 +136,18 @@ class tiles_work {
     expect_equal(found.nonzeros, report.nonzeros, "nonzeros");
     expect_equal(found_out.slot_bytes, report.slot_bytes, "slot_bytes of canonicalise");
     expect(found.overflow_bytes > 0 || report.slot_bytes <= slot_.size(), "nothing overflowed");
-    const std::vector<std::uint8_t> wanted(expected.data(), expected.data() + report.slot_bytes);
+    const std::vector<std::uint8_t> expected_bytes(expected.data(), expected.data() + report.slot_bytes);
     const auto same = [&](const device_buffer& by_device, const char* what) {
       std::vector<std::uint8_t> bytes = by_device.read();
-      bytes.resize(wanted.size());
-      expect_same_bytes(bytes, wanted, what);
+      bytes.resize(expected_bytes.size());
+      expect_same_bytes(bytes, expected_bytes, what);
       by_device.expect_guards(what);
     };
-    if (canonical_ && !beside_) same(slot_, "bytes in canonical order");
+    if (canonical_ && !overflow_) same(slot_, "bytes in canonical order");
     same(out_, "canonical bytes");
     slot_.expect_guards("slot");
-    scratch_.expect_guards("workspace");
-    if (beside_) beside_->expect_guards();
+    workspace_.expect_guards("workspace");
+    if (overflow_) overflow_->expect_guards();
     decode(e_, on_host, y_.on_host(), {}, {});
     y_.expect_same("decoded values");
     if (exported_) exported_->verify(e_, on_host);
@@ -155,7 +155,7 @@ class tiles_work {
 
  private:
   execution_context context(void* stream) const { return context_of(stream, canonical_); }
-  const overflow_arena* beside() const { return beside_ ? beside_->view() : nullptr; }
+  const overflow_arena* overflow() const { return overflow_ ? overflow_->view() : nullptr; }
 
   encoding e_;
   bool canonical_;
@@ -163,16 +163,16 @@ class tiles_work {
   std::size_t bound_;
   device_buffer slot_, out_;
   device_report report_, out_report_;
-  device_buffer scratch_;
-  std::optional<beside_slot> beside_;
+  device_buffer workspace_;
+  std::optional<overflow_memory> overflow_;
   std::optional<export_arrays> exported_;
 };
 
-/// Maps of several kinds in one call each way, those of tiles beside one arena; more of a kind than one
+/// Maps of several kinds in one call each way, those of tiles next to one arena; more of a kind than one
 /// launch takes.
 class batch_work {
  public:
-  batch_work(bool canonical, buffer_mode mode) : canonical_(canonical), beside_(mode, 1 << 16, 1 << 20) {
+  batch_work(bool canonical, buffer_mode mode) : canonical_(canonical), overflow_(mode, 1 << 16, 1 << 20) {
     const char* const names[] = {"bitmap", "csr_fp8", "bitmap", "raw", "bitmap", "fp10", "bitmap", "csr"};
     for (std::size_t k = 0; k < 10 * std::size(names); ++k) {
       const encoding e = parse_encoding(names[k % std::size(names)]);
@@ -182,11 +182,11 @@ class batch_work {
       const bool tiles = e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
       const std::size_t bytes =
           tiles ? test::bytes_before_payloads({names[k % std::size(names)], dtype::f32}, n) : p.stored.size();
-      const overflow_arena* const arena = tiles ? beside_.view() : nullptr;
+      const overflow_arena* const arena = tiles ? overflow_.view() : nullptr;
       to_encode_.push_back({e, p.x.on_device(), {p.stored.data(), bytes, arena, p.report.data()}});
       to_decode_.push_back({e, {p.stored.data(), bytes, arena, p.report.data()}, p.y.on_device()});
     }
-    scratch_.emplace(mode, batch_workspace_bytes(to_encode_, context(nullptr)));
+    workspace_.emplace(mode, batch_workspace_bytes(to_encode_, context(nullptr)));
   }
 
   void set(generator& random) {
@@ -195,10 +195,10 @@ class batch_work {
   }
 
   void enqueue(void* stream) const {
-    beside_.enqueue_clear(stream);
+    overflow_.enqueue_clear(stream);
     for (const auto& p : parts_)
       fill(p->report.data(), 0, sizeof(encode_report), stream);
-    encode_batch(to_encode_, {scratch_->data(), scratch_->size()}, context(stream));
+    encode_batch(to_encode_, {workspace_->data(), workspace_->size()}, context(stream));
     decode_batch(to_decode_, {}, context(stream));
   }
 
@@ -215,7 +215,7 @@ class batch_work {
       p.y.expect_same(fmt::format("decoded values of item {}", i));
       p.stored.expect_guards("encoded bytes");
     }
-    beside_.expect_guards();
+    overflow_.expect_guards();
   }
 
  private:
@@ -233,11 +233,11 @@ class batch_work {
   execution_context context(void* stream) const { return context_of(stream, canonical_); }
 
   bool canonical_;
-  beside_slot beside_;
+  overflow_memory overflow_;
   std::vector<std::unique_ptr<part>> parts_;
   std::vector<encode_item> to_encode_;
   std::vector<decode_item> to_decode_;
-  std::optional<device_buffer> scratch_;
+  std::optional<device_buffer> workspace_;
 };
 
 }  // namespace

@@ -29,8 +29,8 @@ struct side {
   execution_context context;
   bool on_device;
 
-  tensor_view of(const tensor_pair& t) const { return on_device ? t.on_device() : t.on_host(); }
-  tensor_view of(const pool_map& m) const { return on_device ? m.on_device() : m.on_host(); }
+  tensor_view map_of(const tensor_pair& t) const { return on_device ? t.on_device() : t.on_host(); }
+  tensor_view map_of(const pool_map& m) const { return on_device ? m.on_device() : m.on_host(); }
   encoded_view out(coded& c) const { return on_device ? c.device_out() : c.host_out(); }
   const_encoded_view in(coded& c) const { return on_device ? c.device_in() : c.host_in(); }
 };
@@ -77,12 +77,12 @@ class activations_work {
 
  private:
   struct layer {
-    layer(const activations_work& of, buffer_mode mode)
-        : mask(mode, encoded_bytes_bound({.kind = encoding_kind::sign_mask}, of.type_, of.n_)),
-          y(of.make(mode)),
-          y_alone(of.make(mode)),
-          dx(of.make(mode)),
-          dx_dense(of.make(mode)) {}
+    layer(const activations_work& work, buffer_mode mode)
+        : mask(mode, encoded_bytes_bound({.kind = encoding_kind::sign_mask}, work.type_, work.n_)),
+          y(work.make(mode)),
+          y_alone(work.make(mode)),
+          dx(work.make(mode)),
+          dx_dense(work.make(mode)) {}
     coded mask;
     tensor_pair y, y_alone, dx, dx_dense;
   };
@@ -92,21 +92,21 @@ class activations_work {
   void run(const side& s) {
     const auto rule = framework_rule::pytorch;
     const encoding sign{.kind = encoding_kind::sign_mask}, range{.kind = encoding_kind::range_mask};
-    const tensor_view x = s.of(x_), dy = s.of(dy_);
+    const tensor_view x = s.map_of(x_), dy = s.map_of(dy_);
     const execution_context& c = s.context;
     layer &relu = layers_[0], &leaky = layers_[1], &clip = layers_[2];
-    relu_forward(x, s.of(relu.y), s.out(relu.mask), rule, c);
-    relu_forward(x, s.of(relu.y_alone), {}, rule, c);
-    relu_backward(dy, sign, s.in(relu.mask), s.of(relu.dx), rule, c);
-    relu_backward(dy, s.of(relu.y), s.of(relu.dx_dense), rule, c);
-    leaky_relu_forward(x, s.of(leaky.y), s.out(leaky.mask), 0.1F, c);
-    leaky_relu_forward(x, s.of(leaky.y_alone), {}, 0.1F, c);
-    leaky_relu_backward(dy, sign, s.in(leaky.mask), s.of(leaky.dx), 0.1F, c);
-    leaky_relu_backward(dy, x, s.of(leaky.dx_dense), 0.1F, c);
-    clip_forward(x, s.of(clip.y), s.out(clip.mask), 0, 6, rule, c);
-    clip_forward(x, s.of(clip.y_alone), {}, 0, 6, rule, c);
-    clip_backward(dy, range, s.in(clip.mask), s.of(clip.dx), 0, 6, rule, c);
-    clip_backward(dy, x, s.of(clip.dx_dense), 0, 6, rule, c);
+    relu_forward(x, s.map_of(relu.y), s.out(relu.mask), rule, c);
+    relu_forward(x, s.map_of(relu.y_alone), {}, rule, c);
+    relu_backward(dy, sign, s.in(relu.mask), s.map_of(relu.dx), rule, c);
+    relu_backward(dy, s.map_of(relu.y), s.map_of(relu.dx_dense), rule, c);
+    leaky_relu_forward(x, s.map_of(leaky.y), s.out(leaky.mask), 0.1F, c);
+    leaky_relu_forward(x, s.map_of(leaky.y_alone), {}, 0.1F, c);
+    leaky_relu_backward(dy, sign, s.in(leaky.mask), s.map_of(leaky.dx), 0.1F, c);
+    leaky_relu_backward(dy, x, s.map_of(leaky.dx_dense), 0.1F, c);
+    clip_forward(x, s.map_of(clip.y), s.out(clip.mask), 0, 6, rule, c);
+    clip_forward(x, s.map_of(clip.y_alone), {}, 0, 6, rule, c);
+    clip_backward(dy, range, s.in(clip.mask), s.map_of(clip.dx), 0, 6, rule, c);
+    clip_backward(dy, x, s.map_of(clip.dx_dense), 0, 6, rule, c);
   }
 
   dtype type_;
@@ -149,10 +149,10 @@ class dropout_work {
 
   void run(const side& s) {
     const dropout_key key{0x0123456789abcdefU, 7, 3};
-    dropout_forward(s.of(x_), s.of(y_), s.out(mask_), 0.3F, key, s.context);
-    dropout_forward(s.of(x_), s.of(y_alone_), {}, 0.3F, key, s.context);
-    dropout_backward(s.of(dy_), s.in(mask_), s.of(dx_), 0.3F, s.context);
-    dropout_backward(s.of(dy_), s.of(dx_from_key_), 0.3F, key, s.context);
+    dropout_forward(s.map_of(x_), s.map_of(y_), s.out(mask_), 0.3F, key, s.context);
+    dropout_forward(s.map_of(x_), s.map_of(y_alone_), {}, 0.3F, key, s.context);
+    dropout_backward(s.map_of(dy_), s.in(mask_), s.map_of(dx_), 0.3F, s.context);
+    dropout_backward(s.map_of(dy_), s.map_of(dx_from_key_), 0.3F, key, s.context);
   }
 
   dtype type_;
@@ -196,9 +196,9 @@ class pool_work {
       c->host_report = {};
     run(host_side);
     y_.pair.expect_same("y");
-    relu_y_.pair.expect_same("y behind ReLU");
+    relu_y_.pair.expect_same("y after ReLU");
     index_.expect_same("window_index");
-    relu_index_.expect_same("window_index behind ReLU");
+    relu_index_.expect_same("window_index after ReLU");
     code_.expect_same("relu_pool");
     stash_.expect_same_report("bitmap of y");
     signs_.expect_same("sign_mask of y");
@@ -215,19 +215,19 @@ class pool_work {
   void run(const side& s) {
     const auto rule = framework_rule::tensorflow;
     const encoding bitmap{.kind = encoding_kind::bitmap}, sign_mask{.kind = encoding_kind::sign_mask};
-    const tensor_view x = s.of(x_), dy = s.of(dy_), relu_y = s.of(relu_y_);
+    const tensor_view x = s.map_of(x_), dy = s.map_of(dy_), relu_y = s.map_of(relu_y_);
     const execution_context& c = s.context;
-    max_pool_forward(x, s.of(y_), w_, s.out(index_), rule, c);
-    max_pool_backward(dy, s.in(index_), s.of(dx_[0]), w_, c);
-    max_pool_backward(dy, x, s.of(dx_[1]), w_, rule, c);
+    max_pool_forward(x, s.map_of(y_), w_, s.out(index_), rule, c);
+    max_pool_backward(dy, s.in(index_), s.map_of(dx_[0]), w_, c);
+    max_pool_backward(dy, x, s.map_of(dx_[1]), w_, rule, c);
     relu_max_pool_forward(x, relu_y, w_, s.out(code_), s.out(relu_index_), rule, c);
     encode(bitmap, relu_y, s.out(stash_), {}, c);
     encode(sign_mask, relu_y, s.out(signs_), {}, c);
-    relu_max_pool_backward(dy, s.in(code_), s.of(dx_[2]), w_, c);
-    relu_max_pool_backward(dy, s.in(relu_index_), bitmap, s.in(stash_), s.of(dx_[3]), w_, rule, c);
-    relu_max_pool_backward(dy, s.in(relu_index_), relu_y, s.of(dx_[4]), w_, rule, c);
-    relu_max_pool_backward(dy, x, s.of(dx_[5]), w_, rule, c);
-    relu_max_pool_backward(dy, s.in(relu_index_), sign_mask, s.in(signs_), s.of(dx_[6]), w_, rule, c);
+    relu_max_pool_backward(dy, s.in(code_), s.map_of(dx_[2]), w_, c);
+    relu_max_pool_backward(dy, s.in(relu_index_), bitmap, s.in(stash_), s.map_of(dx_[3]), w_, rule, c);
+    relu_max_pool_backward(dy, s.in(relu_index_), relu_y, s.map_of(dx_[4]), w_, rule, c);
+    relu_max_pool_backward(dy, x, s.map_of(dx_[5]), w_, rule, c);
+    relu_max_pool_backward(dy, s.in(relu_index_), sign_mask, s.in(signs_), s.map_of(dx_[6]), w_, rule, c);
   }
 
   pool_window w_;

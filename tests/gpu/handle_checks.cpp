@@ -43,7 +43,7 @@ void expect_same_size(const stored_size& found, const stored_size& expected, con
   expect_equal(found.status, expected.status, what + ": status");
 }
 
-/// As on the host, with the exact size, with room enough, and with a capacity that turns out too small.
+/// As on the host, with the exact size, with space enough, and with a capacity that turns out too small.
 void stashed(const char* name, std::int64_t n, buffer_mode mode) {
   generator random(41);
   const encoding e = parse_encoding(name);
@@ -79,7 +79,7 @@ void counted(const char* name, dtype type, std::int64_t n, buffer_mode mode, std
   expect(asked.ready(), "the answer is not there after wait()");
 }
 
-/// Room for a csr32_view in device memory.
+/// Space for a csr32_view in device memory.
 struct exported {
   exported(buffer_mode mode, dtype t, std::int64_t n, std::size_t nonzeros)
       : type(t),
@@ -142,7 +142,7 @@ void swapped_out(const char* name, std::int64_t n, buffer_mode mode) {
   wait_for_device();
   const stream in;
   const execution_context context = device_context(in.handle());
-  // Room for two tensors ahead of use, so that some come back early and some when they are waited for.
+  // Space for two tensors ahead of use, so that some come back early and some when they are waited for.
   swapper swaps({.space = memory_space::device,
                  .residency_limit_bytes = 2 * encoded_bytes_bound(e, dtype::f32, n),
                  .chunk_bytes = 1 << 16});
@@ -177,7 +177,7 @@ void within_limits() {
                  .residency_limit_bytes = 2 * map + map / 2,
                  .leaving_limit_bytes = 2 * map + map / 2});
   const pool_watch watch;
-  // Two that leave, two that come, one in use; and a pool takes memory in pieces of 32 MiB.
+  // Two that leave, two that come, one in use; and a pool takes memory in blocks of 32 MiB.
   constexpr std::size_t expected = 5 * map + (std::size_t{64} << 20);
   std::string seen;
   const auto look = [&](const std::string& when) {
@@ -206,8 +206,8 @@ void within_limits() {
 }
 
 /// While a stream is recorded by one thread, another one swaps. Neither notices the other. Each part of the
-/// work is done beside a recording of its own, so that a failure names the part.
-void beside_a_recording() {
+/// work is done during a recording of its own, so that a failure names the part.
+void during_a_recording() {
   constexpr std::size_t size = 1 << 20, count = 4;
   const std::vector<std::uint8_t> content(size, 0x5a);
   // The swapper's copies reach what the library gave out, in the emulator as well.
@@ -220,7 +220,7 @@ void beside_a_recording() {
   std::vector<swapped> kept;
   std::unique_ptr<graph> recorded;
   std::string problems;
-  const auto beside = [&](const std::string& what, const std::function<void()>& part) {
+  const auto while_recorded = [&](const std::string& what, const std::function<void()>& part) {
     bool failed = false;
     const auto note = [&](const std::exception& problem) {
       problems += fmt::format("{}{}: {}", problems.empty() ? "" : "; ", what, problem.what());
@@ -243,29 +243,29 @@ void beside_a_recording() {
     // What comes next needs what has failed, but not the recording.
     expect(!failed, problems);
   };
-  beside("nothing", [] {});
+  while_recorded("nothing", [] {});
   for (std::size_t k = 0; k < count; ++k) {
-    beside("a map goes out", [&] { kept.push_back(swaps.swap_out(x.data(), size, {}, context)); });
-    beside("its copy is waited for", [&] { kept.back().wait_out(context); });
-    beside("whether it has ended", [&] { kept.front().out_ended(); });
+    while_recorded("a map goes out", [&] { kept.push_back(swaps.swap_out(x.data(), size, {}, context)); });
+    while_recorded("its copy is waited for", [&] { kept.back().wait_out(context); });
+    while_recorded("whether it has ended", [&] { kept.front().out_ended(); });
   }
-  beside("the caller's own work", [&] { fill(x.data(), 0, size, in.handle()); });
+  while_recorded("the caller's own work", [&] { fill(x.data(), 0, size, in.handle()); });
   while (!kept.empty()) {
-    beside("a map comes back", [&] { kept.back().wait_in(context); });
-    beside("its memory is left", [&] { kept.back().leave(context); });
+    while_recorded("a map comes back", [&] { kept.back().wait_in(context); });
+    while_recorded("its memory is left", [&] { kept.back().leave(context); });
     if (kept.size() == 1) {
-      beside("a map comes to the caller's memory", [&] {
+      while_recorded("a map comes to the caller's memory", [&] {
         kept.back().swap_in(x.data(), size, context);
         kept.back().wait_in(context);
       });
     }
-    beside("a map is given up", [&] { kept.pop_back(); });
-    beside("statistics", [&] { swaps.statistics(); });
+    while_recorded("a map is given up", [&] { kept.pop_back(); });
+    while_recorded("statistics", [&] { swaps.statistics(); });
   }
-  beside("memory is taken and given back", [&] {
+  while_recorded("memory is taken and freed", [&] {
     device_memory().deallocate(device_memory().allocate(size, 256, in.handle()), size, 256, in.handle());
   });
-  beside("a swapper is made and destroyed", [] { swapper({.space = memory_space::device}); });
+  while_recorded("a swapper is made and destroyed", [] { swapper({.space = memory_space::device}); });
   expect(problems.empty(), problems);
   in.wait();
   recorded->launch();
@@ -301,7 +301,7 @@ std::vector<named_check> handle_checks(const check_setup& setup) {
         repeated(std::string("swapper/") + name, 1, [=](std::uint32_t) { swapped_out(name, n, mode); }));
   }
   checks.push_back(repeated("swapper/within_its_limits", 1, [](std::uint32_t) { within_limits(); }));
-  checks.push_back(repeated("swapper/beside_a_recording", 1, [](std::uint32_t) { beside_a_recording(); }));
+  checks.push_back(repeated("swapper/during_a_recording", 1, [](std::uint32_t) { during_a_recording(); }));
   return checks;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program that is killed leaves behind. interrupted_test.py PROGRAM LIST ARGUMENTS...
+"""What a program that is killed leaves. interrupted_test.py PROGRAM LIST ARGUMENTS...
 
 Starts the program with --json, kills it as soon as the record has a result, and looks at the record."""
 

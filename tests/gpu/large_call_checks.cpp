@@ -17,7 +17,7 @@ namespace {
 
 using test::generator;
 
-/// Whole blocks of every kernel, whole pieces of 16 bytes in every encoding.
+/// Whole blocks of every kernel, whole vec16s (16 bytes) in every encoding.
 constexpr std::int64_t part_elements = 24576;
 
 /// Part of a map: its beginning or its end.
@@ -51,11 +51,11 @@ test::buffer random_part(dtype type, std::int64_t count, std::uint32_t seed, boo
 
 /// A map of zeros whose parts have values.
 struct long_map {
-  long_map(buffer_mode mode, dtype t, std::int64_t n, const std::vector<part>& of, std::uint32_t seed,
-           bool gradients = false)
+  long_map(buffer_mode mode, dtype t, std::int64_t n, const std::vector<part>& parts_of_map,
+           std::uint32_t seed, bool gradients = false)
       : type(t), elements(n), there(mode, static_cast<std::size_t>(n) * size_of(t)) {
     fill(there.data(), 0, there.size(), nullptr);
-    for (const part& p : of) {
+    for (const part& p : parts_of_map) {
       parts.push_back(random_part(type, p.count, seed++, gradients));
       upload(there.data() + offset(p), parts.back().data(), parts.back().size());
     }
@@ -80,9 +80,10 @@ struct long_map {
 
 /// Encoded bytes of the map, one plane of so many bits for each element, and those of its parts on the host.
 struct long_plane {
-  long_plane(buffer_mode mode, const encoding& e, dtype type, std::int64_t n, const std::vector<part>& of)
+  long_plane(buffer_mode mode, const encoding& e, dtype type, std::int64_t n,
+             const std::vector<part>& parts_of_map)
       : there(mode, encoded_bytes_bound(e, type, n)), report(mode) {
-    for (const part& p : of) {
+    for (const part& p : parts_of_map) {
       parts.emplace_back(encoded_bytes_bound(e, type, p.count));
       reports.emplace_back();
     }
@@ -94,7 +95,7 @@ struct long_plane {
     // The beginning of the map is whole: what is padded is the end.
     const std::uint64_t at = static_cast<std::uint64_t>(p.first) / part_elements * bytes_of_whole;
     expect_same_bytes(read(there, at, parts[number].size()), bytes_of(parts[number]), what);
-    expect_equal(report.read().status, status_ok, std::string("status of ") + what);
+    expect_equal(report.read().status, status_ok, std::string("status parts_of_map ") + what);
     there.expect_guards(what);
   }
 
@@ -109,7 +110,7 @@ const_encoded_view readable(const encoded_view& v) {
   return {v.data, v.bytes, v.overflow, v.report};
 }
 
-/// What a call of several maps needs beside them.
+/// What a call of several maps needs besides them.
 constexpr std::size_t margin = std::size_t{256} << 20;
 
 void cast(const char* name, dtype type, std::int64_t n, buffer_mode mode) {

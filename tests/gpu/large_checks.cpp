@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps whose element numbers need more than 32 bits. The host makes and checks them in pieces, so that it
-// needs little memory: a map consists of one random piece over and over, each time with other zeros at its
+// Maps whose element numbers need more than 32 bits. The host makes and checks them in chunks, so that it
+// needs little memory: a map consists of one random chunk over and over, each time with other zeros at its
 // start.
 
 #include <fmt/format.h>
@@ -13,38 +13,38 @@
 namespace stash::gpu {
 namespace {
 
-constexpr std::int64_t piece_elements = std::int64_t{1} << 24;  // whole tiles, whole bytes of a mask
+constexpr std::int64_t vec16_elements = std::int64_t{1} << 24;  // whole tiles, whole bytes of a mask
 
 struct large_map {
   large_map(dtype t, std::int64_t n)
-      : type(t), elements(n), piece(static_cast<std::size_t>(std::min(piece_elements, n)) * size_of(t)) {
+      : type(t), elements(n), chunk(static_cast<std::size_t>(std::min(vec16_elements, n)) * size_of(t)) {
     std::mt19937 random(5);
-    for (std::size_t i = 0; i < piece.size(); i += size_of(type)) {
+    for (std::size_t i = 0; i < chunk.size(); i += size_of(type)) {
       const auto r = static_cast<std::uint32_t>(random());
       // Half of them zero; no pattern of f16 is left out.
       for (std::size_t b = 0; b < size_of(type); ++b)
-        piece.data()[i + b] = (r & 1) != 0 ? 0 : static_cast<std::uint8_t>(r >> (8 + 8 * b));
+        chunk.data()[i + b] = (r & 1) != 0 ? 0 : static_cast<std::uint8_t>(r >> (8 + 8 * b));
     }
   }
 
-  std::int64_t pieces() const { return (elements + piece_elements - 1) / piece_elements; }
+  std::int64_t chunks() const { return (elements + vec16_elements - 1) / vec16_elements; }
   std::int64_t length(std::int64_t k) const {
-    return std::min(piece_elements, elements - k * piece_elements);
+    return std::min(vec16_elements, elements - k * vec16_elements);
   }
-  /// The piece as number k: k elements more at its start are zero than by chance.
+  /// The chunk as number k: k elements more at its start are zero than by chance.
   const std::uint8_t* number(std::int64_t k) {
     const auto zeros = static_cast<std::size_t>(std::min(k, length(k))) * size_of(type);
-    std::fill_n(piece.data(), zeros, std::uint8_t{0});
-    return piece.data();
+    std::fill_n(chunk.data(), zeros, std::uint8_t{0});
+    return chunk.data();
   }
   std::size_t offset(std::int64_t k) const {
-    return static_cast<std::size_t>(k * piece_elements) * size_of(type);
+    return static_cast<std::size_t>(k * vec16_elements) * size_of(type);
   }
   std::size_t bytes() const { return static_cast<std::size_t>(elements) * size_of(type); }
 
   dtype type;
   std::int64_t elements;
-  test::buffer piece;
+  test::buffer chunk;
 };
 
 tensor_view dense_view(void* data, dtype type, std::int64_t elements, memory_space space) {
@@ -60,7 +60,7 @@ void mask(std::int64_t n, progress& p) {
   const device_buffer x(buffer_mode::guarded, map.bytes());
   const device_buffer stored(buffer_mode::guarded, mask_bytes);
   const device_report report(buffer_mode::guarded);
-  for (std::int64_t k = 0; k < map.pieces(); ++k)
+  for (std::int64_t k = 0; k < map.chunks(); ++k)
     upload(x.data() + map.offset(k), map.number(k), static_cast<std::size_t>(map.length(k)));
   encode(e, dense_view(x.data(), type, n, memory_space::device),
          {stored.data(), stored.size(), nullptr, report.data()}, {}, device_context());
@@ -73,17 +73,17 @@ void mask(std::int64_t n, progress& p) {
   x.expect_guards("decoded values");
 
   large_map again(type, n);
-  for (std::int64_t k = 0; k < again.pieces(); ++k, ++p.trials) {
-    p.context = fmt::format("piece {} of {}", k, again.pieces());
+  for (std::int64_t k = 0; k < again.chunks(); ++k, ++p.trials) {
+    p.context = fmt::format("chunk {} of {}", k, again.chunks());
     const std::int64_t length = again.length(k);
     const std::uint8_t* values = again.number(k);
     const std::size_t bytes = encoded_bytes_bound(e, type, length);
     test::buffer expected(bytes);
     encode_report host_report{};
-    encode(e, dense_view(again.piece.data(), type, length, memory_space::host),
+    encode(e, dense_view(again.chunk.data(), type, length, memory_space::host),
            {expected.data(), bytes, nullptr, &host_report}, {}, {});
     std::vector<std::uint8_t> found(bytes);
-    download(found.data(), stored.data() + k * piece_elements / 8, bytes);
+    download(found.data(), stored.data() + k * vec16_elements / 8, bytes);
     expect_same_bytes(found, {expected.data(), expected.data() + bytes}, "mask");
     std::vector<std::uint8_t> decoded(static_cast<std::size_t>(length));
     download(decoded.data(), x.data() + again.offset(k), decoded.size());
@@ -104,12 +104,12 @@ void values(std::int64_t n, progress& p) {
   const device_buffer stored(buffer_mode::guarded, slot_bytes);
   const device_report report(buffer_mode::guarded);
   std::uint64_t nonzeros = 0;
-  for (std::int64_t k = 0; k < map.pieces(); ++k) {
-    const std::uint8_t* piece = map.number(k);
+  for (std::int64_t k = 0; k < map.chunks(); ++k) {
+    const std::uint8_t* chunk = map.number(k);
     const auto length = static_cast<std::size_t>(map.length(k));
     for (std::size_t i = 0; i < length; ++i)
-      nonzeros += (piece[2 * i] | piece[2 * i + 1]) != 0 ? 1 : 0;
-    upload(x.data() + map.offset(k), piece, length * 2);
+      nonzeros += (chunk[2 * i] | chunk[2 * i + 1]) != 0 ? 1 : 0;
+    upload(x.data() + map.offset(k), chunk, length * 2);
   }
   encode(e, dense_view(x.data(), type, n, memory_space::device),
          {stored.data(), stored.size(), nullptr, report.data()}, {}, device_context());
@@ -124,12 +124,12 @@ void values(std::int64_t n, progress& p) {
   x.expect_guards("decoded values");
 
   large_map again(type, n);
-  for (std::int64_t k = 0; k < again.pieces(); ++k, ++p.trials) {
-    p.context = fmt::format("piece {} of {}", k, again.pieces());
-    const std::uint8_t* piece = again.number(k);
+  for (std::int64_t k = 0; k < again.chunks(); ++k, ++p.trials) {
+    p.context = fmt::format("chunk {} of {}", k, again.chunks());
+    const std::uint8_t* chunk = again.number(k);
     std::vector<std::uint8_t> decoded(static_cast<std::size_t>(again.length(k)) * 2);
     download(decoded.data(), x.data() + again.offset(k), decoded.size());
-    expect(std::equal(decoded.begin(), decoded.end(), piece), "decoded values differ");
+    expect(std::equal(decoded.begin(), decoded.end(), chunk), "decoded values differ");
   }
 }
 

@@ -21,15 +21,15 @@ const char* name_of(dtype type) {
   return type == dtype::f32 ? "f32" : type == dtype::f16 ? "f16" : "bf16";
 }
 
-/// A layer's shapes. Only windows around each value reach behind x, by a tap.
+/// A layer's shapes. Only windows around each value reach past x, by a tap.
 struct pool_geometry {
   pool_window window;
   shape x, y;
 };
 
 /// Half of the layers are pooled by two, by three overlapping or by three around each value, as networks do,
-/// and have rows of whole pieces of 16 bytes or of any length; in half of those that have channels last these
-/// come in eights.
+/// and have rows of whole vec16s (16 bytes) or of any length; in half of those that have NHWC these come in
+/// eights.
 pool_geometry random_geometry(generator& random) {
   const auto any = [&](std::uint32_t low, std::uint32_t high) {
     return static_cast<std::int32_t>(low + random.below(high - low + 1));
@@ -39,12 +39,12 @@ pool_geometry random_geometry(generator& random) {
     pool_window& w = g.window;
     const bool deep = any(0, 3) == 0;
     const bool usual = any(0, 1) == 0;
-    std::int64_t behind = 0;
+    std::int64_t pad_after = 0;
     if (usual) {
       const std::int32_t kind = any(0, 2);
       if (kind == 1) w = {3, 3, 2, 2, 1, 1};
       if (kind == 2) w = {3, 3, 1, 1, 1, 1};
-      behind = w.stride_h == 1 ? 1 : 0;
+      pad_after = w.stride_h == 1 ? 1 : 0;
     }
     if (!usual) {
       w = {any(1, 5), any(1, 5), any(1, 3), any(1, 3), any(0, 2), any(0, 2)};
@@ -68,15 +68,17 @@ pool_geometry random_geometry(generator& random) {
     bool fits = true;
     for (int axis = 0; axis < 3; ++axis) {
       const std::int64_t reach = std::int64_t{kernel[axis] - 1} * dilation[axis];
-      const std::int64_t room = in[axis] + pad[axis] + (axis > 0 ? behind : 0) - reach - 1;
-      fits = fits && pad[axis] <= reach && room >= 0;
-      out[axis] = room < 0 ? 0 : room / stride[axis] + 1;
+      const std::int64_t steps = in[axis] + pad[axis] + (axis > 0 ? pad_after : 0) - reach - 1;
+      fits = fits && pad[axis] <= reach && steps >= 0;
+      out[axis] = steps < 0 ? 0 : steps / stride[axis] + 1;
     }
     if (!fits) continue;
     const bool last = w.layout == pool_layout::channels_last;
-    const auto dims = [&](const std::int64_t* of) -> shape {
-      if (deep) return last ? shape{n, of[0], of[1], of[2], c} : shape{n, c, of[0], of[1], of[2]};
-      return last ? shape{n, of[1], of[2], c} : shape{n, c, of[1], of[2]};
+    const auto dims = [&](const std::int64_t* axis_sizes) -> shape {
+      if (deep)
+        return last ? shape{n, axis_sizes[0], axis_sizes[1], axis_sizes[2], c}
+                    : shape{n, c, axis_sizes[0], axis_sizes[1], axis_sizes[2]};
+      return last ? shape{n, axis_sizes[1], axis_sizes[2], c} : shape{n, c, axis_sizes[1], axis_sizes[2]};
     };
     g.x = dims(in);
     g.y = dims(out);

@@ -37,13 +37,13 @@ inline test::tensor random_gradients(dtype type, std::int64_t count, test::gener
   return t;
 }
 
-/// A map of a layer, on both sides. Where channels come last, pixels may have gaps between them.
+/// A map of a layer, on both sides. In NHWC, pixels may have gaps between them.
 struct pool_map {
   shape dims;
   tensor_pair pair;
 
-  pool_map(buffer_mode mode, dtype type, const shape& of, std::int64_t gap)
-      : dims(of), pair(mode, type, of.elements(), {of.inner(), gap, 0}) {}
+  pool_map(buffer_mode mode, dtype type, const shape& map_dims, std::int64_t gap)
+      : dims(map_dims), pair(mode, type, map_dims.elements(), {map_dims.inner(), gap, 0}) {}
   tensor_view on_host() const { return with_dims(pair.on_host()); }
   tensor_view on_device() const { return with_dims(pair.on_device()); }
   tensor_view with_dims(tensor_view view) const {
@@ -73,8 +73,8 @@ struct coded {
   }
   void expect_same_report(const std::string& what) const {
     const encode_report found = report.read();
-    expect_equal(found.status, host_report.status, "status of " + what);
-    expect_equal(found.slot_bytes, host_report.slot_bytes, "slot_bytes of " + what);
+    expect_equal(found.status, host_report.status, "status map_dims " + what);
+    expect_equal(found.slot_bytes, host_report.slot_bytes, "slot_bytes map_dims " + what);
   }
   /// The device gets the host's bytes, some of them changed.
   void damage(test::generator& random, bool really) {

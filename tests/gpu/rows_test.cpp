@@ -145,7 +145,7 @@ TEST(gpu_network_maps, resnet50_keeps_each_map_as_its_readers_need_it) {
   std::int64_t before_norms = 0;
   for (const kept_form& f : forms) {
     ++forms_of_kind[to_string(f.how)];
-    if (f.how.kind == encoding_kind::cast && f.of != "pool1" && f.of != "flatten")
+    if (f.how.kind == encoding_kind::cast && f.node != "pool1" && f.node != "flatten")
       before_norms += f.elements();
   }
   // 53 convolutions with norms, the pooled map and the classifier's input; 49 ReLUs, of which the first is
@@ -271,7 +271,7 @@ TEST(gpu_measure, csr_export_moves_csr_and_its_three_arrays) {
 }
 
 /// What was not written must not pass for what was measured.
-TEST(gpu_measure, results_are_looked_at_behind_the_row) {
+TEST(gpu_measure, results_are_looked_at_after_the_row) {
   for (const char* name : {"canonicalise/bitmap", "canonicalise/csr", "csr_export32/csr"}) {
     const prepared_case work = prepared(name, half_zeros(dtype::f32));
     work.before(nullptr);

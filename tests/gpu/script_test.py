@@ -282,7 +282,7 @@ class GpuCheck(unittest.TestCase):
         """Logs how it was called, and "builds" programs that do nothing. Returns its folder."""
         tools = self.path / "tools"
         tools.mkdir()
-        rooms = {name: str(self.path / "build" / room / name) for name, room in load_script().PROGRAMS.items()}
+        programs = {name: str(self.path / "build" / part / name) for name, part in load_script().PROGRAMS.items()}
         tool = tools / "cmake"
         tool.write_text(f"""#!{sys.executable}
 import pathlib, sys
@@ -290,7 +290,7 @@ with open({str(self.path / "calls")!r}, "a") as log:
     print(*sys.argv[1:], file=log)
 if "--target" in sys.argv:
     for name in sys.argv[sys.argv.index("--target") + 1:]:
-        path = pathlib.Path({rooms!r}[name])
+        path = pathlib.Path({programs!r}[name])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\\n")
         path.chmod(0o755)

@@ -90,7 +90,7 @@ void replay(const char* name, dtype type, buffer_mode mode) {
   }
 }
 
-/// Calls that no graph can repeat are refused while one is recorded, and nothing of it stays behind.
+/// Calls that no graph can repeat are refused while one is recorded, and nothing of it stays.
 void refuses(buffer_mode mode) {
   const device_buffer x(mode, 64);
   const stream in;

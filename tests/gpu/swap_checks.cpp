@@ -65,7 +65,8 @@ class swapped_step {
       p.blocks.push_back({swap_side::device, k % static_cast<std::int32_t>(slots) * bytes, bytes});
       if (k < maps) p.blocks.push_back({swap_side::host, k * bytes, bytes});
     }
-    // Blocks 2k and 2k + 1 are map k before it goes and on the host, those behind are maps that came back.
+    // Blocks 2k and 2k + 1 are map k before it goes and on the host, those after them are maps that came
+    // back.
     const auto add = [&](swap_lane lane, std::vector<runtime::swap_access> accesses, std::int32_t map) {
       p.tasks.push_back({lane, std::move(accesses), lane == swap_lane::compute ? 0 : bytes, nullptr,
                          "map " + std::to_string(map)});

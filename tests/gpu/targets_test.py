@@ -120,9 +120,9 @@ class Targets(unittest.TestCase):
         self.assertIn(own, self.results(self.hold(rows), target)["rows"])
 
     def test_pooling_is_held_by_how_windows_lie(self):
-        for name, way, form in (("pooling with its map, windows two apart", "forward", "window_index_3x3_channels_first"),
-                                ("pooling with its map, windows one apart", "backward", "window_index_3x3_stride_1"),
-                                ("pooling with its map, windows one apart", "forward",
+        for name, way, form in (("pooling with its map, windows of stride 2", "forward", "window_index_3x3_channels_first"),
+                                ("pooling with its map, windows of stride 1", "backward", "window_index_3x3_stride_1"),
+                                ("pooling with its map, windows of stride 1", "forward",
                                  "window_index_3x3_stride_1_channels_first"),
                                 ("pooling with its map, rows of any length", "backward", "window_index_14x14_channels_first"),
                                 ("pooling with its map, rows of any length", "forward",

@@ -137,7 +137,7 @@ class AccessTest(unittest.TestCase):
 
 
 class PathTest(unittest.TestCase):
-    """The entry is for a thread that reads and writes four elements in one piece each."""
+    """The entry is for a thread that reads and writes four elements in one access each."""
 
     entry = {"name": "kernel", "elements": 4, "wide_loads": 1, "wide_stores": 1}
 
@@ -152,16 +152,16 @@ class PathTest(unittest.TestCase):
         self.assertEqual(faults, [])
         self.assertEqual((main.instructions, main.bytes), (1, 8))
 
-    def test_small_pieces(self):
+    def test_small_accesses(self):
         main, faults = self.check(4 * NARROW + "ret;")
         self.assertIsNone(main)
         self.assertEqual(faults, ["kernel: no way through it has exactly 1 wide loads, 1 wide stores, 0 narrow loads, "
                                   "0 narrow stores"])
 
-    def test_one_small_store_beside_the_wide_ones(self):
+    def test_one_small_store_next_to_the_wide_ones(self):
         self.assertIsNone(self.check(WIDE + NARROW + "ret;")[0])
 
-    def test_small_pieces_only_at_the_border(self):
+    def test_small_accesses_only_at_the_border(self):
         main, faults = self.check(f"@%p1 bra $border;\n{WIDE}bra.uni $end;\n$border:\n{4 * NARROW}\n$end:\nret;")
         self.assertEqual(faults, [])
         self.assertEqual(main.instructions, 6 / 4)
@@ -222,7 +222,7 @@ class PathTest(unittest.TestCase):
         self.assertEqual(faults, [])
         self.assertEqual(main.at_most, main.instructions)
 
-    def test_wide_accesses_of_shared_memory_tell_loops_apart(self):
+    def test_wide_accesses_of_shared_memory_distinguish_loops(self):
         loops = "".join(f"${name}:\n{access}{work * COMPUTE}@%p1 bra ${name};\n" for name, access, work in (
             ("one", "st.shared.u32 [%r5], %r1;\n", 1), ("four", "st.shared.v4.u32 [%r5], {%r1, %r2, %r3, %r4};\n", 2)))
         body = f"{loops}{WIDE}ret;"
@@ -264,7 +264,7 @@ class PathTest(unittest.TestCase):
                 self.assertEqual(len(kernel_rules.check_path("kernel", found, on, kernel_rules.main_of(found, on))), faults)
         self.assertIsNone(kernel_rules.path_on(None, 80))
 
-    def test_architectures_beside_those_of_the_table_may_need_a_little_more(self):
+    def test_architectures_besides_those_of_the_table_may_need_a_little_more(self):
         body = WIDE + 36 * COMPUTE + "ret;"
         main, faults = self.check(body, instructions=9)
         self.assertEqual(len(faults), 1)

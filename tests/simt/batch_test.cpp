@@ -92,12 +92,12 @@ TEST(device_batch, readers_stay_in_memory_of_exact_size) {
       std::vector<float> values(elements);
       for (float& v : values)
         v = random.below(2) == 0 ? 0.0F : static_cast<float>(random.below(1000)) / 7;
-      std::vector<std::uint8_t> roomy(encoded_bytes_bound(e, dtype::f32, n));
+      std::vector<std::uint8_t> large(encoded_bytes_bound(e, dtype::f32, n));
       encode_report report{};
       encode(e, const_tensor_view{values.data(), dtype::f32, memory_space::host, {n}, 0},
-             {roomy.data(), roomy.size(), nullptr, &report}, {}, {});
+             {large.data(), large.size(), nullptr, &report}, {}, {});
       const auto exact = std::make_unique<std::uint8_t[]>(report.slot_bytes);
-      std::copy_n(roomy.data(), report.slot_bytes, exact.get());
+      std::copy_n(large.data(), report.slot_bytes, exact.get());
       const const_encoded_view stored{exact.get(), report.slot_bytes, nullptr, &report};
       const dtype target = mask ? dtype::u8 : dtype::f32;
       const auto back = std::make_unique<std::uint8_t[]>(elements * size_of(target));
@@ -171,9 +171,9 @@ TEST_P(device_batch_launches, are_one_by_one_in_canonical_order) {
   const alike items(e, GetParam(), 5);
   execution_context context = device;
   context.canonical = true;
-  const workspace scratch(batch_workspace_bytes(items.to_encode, context));
-  // bitmap and csr clear their scratch memory first.
-  EXPECT_EQ(launches_in([&] { encode_batch(items.to_encode, scratch.view(), context); }),
+  const workspace batch_workspace(batch_workspace_bytes(items.to_encode, context));
+  // bitmap and csr clear their workspace first.
+  EXPECT_EQ(launches_in([&] { encode_batch(items.to_encode, batch_workspace.view(), context); }),
             items.maps.size() * (is_sparse() ? 2 : 1));
   EXPECT_EQ(launches_in([&] { decode_batch(items.to_decode, {}, context); }), 1U);
 }

@@ -31,7 +31,7 @@ TEST(block_scan, sums_before_each_word_and_of_all) {
     // Sums beyond 32 bits, of words of which 256 are not.
     for (std::uint32_t& w : words)
       w = dice() % 3 == 0 ? 0 : static_cast<std::uint32_t>(dice() >> 8);
-    const std::vector<std::uint32_t> given = words;
+    const std::vector<std::uint32_t> input = words;
     std::vector<std::uint64_t> before(count), totals(scan_threads);
     std::vector<std::uint32_t> own(count);
     simt::launch({1}, {scan_threads}, 0, [&] {
@@ -41,14 +41,14 @@ TEST(block_scan, sums_before_each_word_and_of_all) {
           [&](std::uint64_t i, std::uint64_t sum, std::uint32_t word) {
             before[i] = sum;
             own[i] = word;
-            words[i] = 0xffffffffU;  // a result takes the place of its word
+            words[i] = 0xffffffffU;  // a result overwrites its word
           });
     });
     std::uint64_t sum = 0;
     for (std::uint64_t i = 0; i < count; ++i) {
       ASSERT_EQ(before[i], sum) << i;
-      ASSERT_EQ(own[i], given[i]) << i;
-      sum += given[i];
+      ASSERT_EQ(own[i], input[i]) << i;
+      sum += input[i];
     }
     EXPECT_EQ(totals, std::vector<std::uint64_t>(scan_threads, sum));
   }
@@ -56,7 +56,7 @@ TEST(block_scan, sums_before_each_word_and_of_all) {
 }
 
 /// Where a test wants the sums; words are overwritten, as by those who use them.
-struct place_sums {
+struct store_sums {
   std::uint32_t* words;
   std::uint64_t *before, *total;
   std::uint32_t *own, *finished;
@@ -84,22 +84,22 @@ TEST(chunk_scan, sums_before_each_word_and_of_all) {
       SCOPED_TRACE(testing::Message() << count << (full ? " of the largest words" : ""));
       constexpr simt::order orders[] = {simt::order::forward, simt::order::reverse, simt::order::random};
       simt::set_schedule({orders[schedule++ % 3], 5, 1});
-      // The largest words of six chunks need more bits than the first word of a chunk has room for.
+      // The largest words of six chunks need more bits than the first word of a chunk has space for.
       std::vector<std::uint32_t> words(count);
       for (std::uint32_t& w : words)
         w = full ? most : dice() % 3 == 0 ? 0 : static_cast<std::uint32_t>(dice() % (most + 1));
-      const std::vector<std::uint32_t> given = words;
+      const std::vector<std::uint32_t> input = words;
       std::vector<std::uint64_t> before(count);
       std::vector<std::uint32_t> own(count);
       std::uint64_t total = 1;
       std::uint32_t finished = 0;
-      place_by_sums("test", execution_context{}, words.data(), count,
-                    place_sums{words.data(), before.data(), &total, own.data(), &finished});
+      scan_with_sums("test", execution_context{}, words.data(), count,
+                     store_sums{words.data(), before.data(), &total, own.data(), &finished});
       std::uint64_t sum = 0;
       for (std::uint64_t i = 0; i < count; ++i) {
         ASSERT_EQ(before[i], sum) << i;
-        ASSERT_EQ(own[i], given[i]) << i;
-        sum += given[i];
+        ASSERT_EQ(own[i], input[i]) << i;
+        sum += input[i];
       }
       EXPECT_EQ(total, sum);
       EXPECT_EQ(finished, 1U);

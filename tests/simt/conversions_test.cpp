@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conversions of the kernels, called as functions: every code, every 16-bit element, and f32 values
-// around every place where something changes, against the CPU's conversions.
+// around every point where something changes, against the CPU's conversions.
 
 #include <gtest/gtest.h>
 
@@ -177,7 +177,7 @@ void expect_codes_of_elements(const float (&numbers)[group_elements], const grou
   expect_codes_of_eight<Bits>(found, values, scale, c);
 }
 
-/// All that for_each_f32() has and that may stand beside its scale, in every place of a group.
+/// All that for_each_f32() has and that may stand next to its scale, in every position of a group.
 template <class Elements, unsigned Bits>
 void check_instructions(value_format format) {
   const float limit = std::ldexp(1.0F, Elements::emax + 1);
@@ -242,7 +242,7 @@ void expect_codes_of_group(const std::uint16_t (&elements)[scaled_group], dtype 
     ASSERT_EQ(found[w], expected[w]) << std::hex << elements[0] << ' ' << elements[1] << ' ' << w;
 }
 
-/// Every element beside numbers of all magnitudes that are not below it, and beside infinity and NaN.
+/// Every element next to numbers of all magnitudes that are not below it, and next to infinity and NaN.
 template <class Elements, unsigned Bits, class Format>
 void check_groups(value_format format, dtype type) {
   constexpr unsigned others = scaled_group - 2;
@@ -308,7 +308,7 @@ TEST(device_conversions, of_elements_of_16_bits) {
   check_elements<detail::bf16_format>(dtype::bf16);
 }
 
-/// Every element beside others, at every place of a group, and every code likewise.
+/// Every element next to others, at every position of a group, and every code likewise.
 template <class Wide, class Format>
 void check_words(dtype dtype, value_format format) {
   const element_type type = element_type_of(dtype);
@@ -375,7 +375,7 @@ TEST(device_conversions, of_8_bit_codes_by_arithmetic) {
   check_halves_of_fp8<detail::fp8_e5m2_format, true>();
 }
 
-/// Every mask of a group, from every place, against one byte after the other.
+/// Every mask of a group, from every position, against one byte after the other.
 TEST(device_bytes, are_spread_by_a_mask) {
   vector16 bytes[3];
   for (unsigned i = 0; i < 12; ++i)
@@ -494,7 +494,7 @@ TEST(device_conversions, of_groups) {
   check_scaled_elements<detail::e2m1_elements, detail::bf16_format, 4>(value_format::mxfp4_e2m1, dtype::bf16);
 }
 
-/// Every code of fp10 at every place of eight words of memory, from where groups are taken.
+/// Every code of fp10 at every position of eight words of memory, from where groups are taken.
 template <class Wide>
 void check_groups_of_fp10(dtype dtype) {
   const element_type type = element_type_of(dtype);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example for a GPU, with the emulator as its device: it waits behind its steps and nowhere else.
+// The example for a GPU, with the emulator as its device: it waits after its steps and nowhere else.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ int custom_layer_main();
 
 namespace {
 
-TEST(custom_layer, waits_for_what_it_asks_behind_each_step) {
+TEST(custom_layer, waits_for_what_it_asks_after_each_step) {
   const simt::device_calls before = simt::calls_so_far();
   const std::size_t blocks = simt::blocks_in_use();
   EXPECT_EQ(custom_layer_main(), EXIT_SUCCESS);

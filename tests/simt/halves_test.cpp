@@ -26,7 +26,7 @@ TEST(halves, a_warp_moves_512_bytes_in_a_row) {
     for (unsigned i = 0; i < 2; ++i) {
       for (unsigned lane = 0; lane < warp_lanes; ++lane) {
         const std::uint64_t index = group_of_thread<true>(warp + lane);
-        EXPECT_EQ((place_of_half<half_warps>(t, index, i)),
+        EXPECT_EQ((offset_of_half<half_warps>(t, index, i)),
                   warp * group_elements + (i * warp_lanes + lane) * half);
       }
     }
@@ -37,9 +37,9 @@ TEST(halves, neighbours_move_whole_sectors) {
   const device_tensor t = dense(warp_lanes * group_elements);
   for (unsigned i = 0; i < 2; ++i) {
     for (unsigned lane = 0; lane < warp_lanes; lane += 2) {
-      const std::uint64_t first = place_of_half<neighbours>(t, lane, i);
+      const std::uint64_t first = offset_of_half<neighbours>(t, lane, i);
       EXPECT_EQ(first, (lane + i) * group_elements);
-      EXPECT_EQ((place_of_half<neighbours>(t, lane + 1, i)), first + half);
+      EXPECT_EQ((offset_of_half<neighbours>(t, lane + 1, i)), first + half);
     }
   }
 }
@@ -55,7 +55,7 @@ TEST(halves, every_thread_has_a_group_of_its_own) {
 }
 
 /// Lanes of the four groups that share a scale.
-TEST(halves, groups_that_follow_each_other_are_in_lanes_a_step_apart) {
+TEST(halves, groups_that_follow_each_other_are_in_lanes_at_a_step) {
   std::array<unsigned, warp_lanes> lane_of{};
   for (unsigned lane = 0; lane < warp_lanes; ++lane)
     lane_of[group_of_thread<true>(lane)] = lane;

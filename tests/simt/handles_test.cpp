@@ -10,7 +10,7 @@
 #include "encoders/support.hpp"
 #include "simt/device_memory.hpp"
 #include "simt/recording.hpp"
-#include "simt/report_places.hpp"
+#include "simt/report_slots.hpp"
 #include "stash/c_api.h"
 #include "stash/stashed_tensor.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 using stash_test::code_of;
 using stash_test::flavour;
 using stash_test::make_values;
-using stash_test::pin_places_of_reports;
+using stash_test::pin_report_slots;
 
 constexpr execution_context device{memory_space::device};
 
@@ -52,8 +52,8 @@ struct heard {
   }
 };
 
-TEST(device_handles, keep_what_they_were_given) {
-  pin_places_of_reports();
+TEST(device_handles, keep_what_they_got) {
+  pin_report_slots();
   const std::size_t before = simt::blocks_in_use();
   {
     const std::vector<float> values = make_values(20000, 0.4, flavour::special, 5);
@@ -87,8 +87,8 @@ TEST(device_handles, keep_what_they_were_given) {
   EXPECT_EQ(simt::blocks_in_use(), before);
 }
 
-TEST(device_size_query, pins_memory_only_while_places_run_out) {
-  pin_places_of_reports();
+TEST(device_size_query, pins_memory_only_while_slots_run_out) {
+  pin_report_slots();
   const device_values x(make_values(3000, 0.4, flavour::positive, 7));
   const stashed_tensor kept(parse_encoding("csr"), x.view(), {}, device);
   const std::size_t before = simt::blocks_in_use();
@@ -96,7 +96,7 @@ TEST(device_size_query, pins_memory_only_while_places_run_out) {
     kept.size(device).wait();
   EXPECT_EQ(simt::blocks_in_use(), before);
   std::vector<size_query> held;
-  // Nothing can be pinned: those that get a place work, the first that does not says so and takes nothing.
+  // Nothing can be pinned: those that get a slot work, the first that does not says so and takes nothing.
   simt::set_allocations_left(0);
   errc code = errc::ok;
   while (code == errc::ok && held.size() < 1000) {
@@ -113,11 +113,11 @@ TEST(device_size_query, pins_memory_only_while_places_run_out) {
   held.clear();
   for (std::size_t i = 0; i < count; ++i)
     held.push_back(kept.size(device));
-  EXPECT_EQ(simt::blocks_in_use(), before + 1) << "places are not used again";
+  EXPECT_EQ(simt::blocks_in_use(), before + 1) << "slots are not used again";
 }
 
 TEST(device_size_query, counts_what_encoding_would_store_without_waiting) {
-  pin_places_of_reports();
+  pin_report_slots();
   const std::size_t before = simt::blocks_in_use();
   for (const char* name : {"bitmap", "csr", "bitmap_fp8", "csr_mxfp6_e2m3", "fp16", "raw", "sign_mask"}) {
     for (const std::int64_t n : {0, 1, 1023, 1025, 30000}) {
@@ -236,7 +236,7 @@ TEST(device_handles, take_memory_of_their_context_only) {
 TEST(device_handles, survive_every_allocation_that_fails) {
   const std::vector<float> values = make_values(20000, 0.4, flavour::positive, 7);
   const device_values x(values);
-  pin_places_of_reports();
+  pin_report_slots();
   const std::size_t before = simt::blocks_in_use();
   for (const std::size_t capacity : {std::size_t{0}, std::size_t{4096}}) {
     int failures = 0;
@@ -259,7 +259,7 @@ TEST(device_handles, survive_every_allocation_that_fails) {
   }
 }
 
-TEST(device_level_one, refuses_what_it_cannot_do) {
+TEST(device_non_owning, refuses_what_it_cannot_do) {
   const device_values x(make_values(3000, 0.4, flavour::positive, 9));
   void* const encoded = device_memory().allocate(1 << 15, 64);
   auto* const report = static_cast<encode_report*>(device_memory().allocate(sizeof(encode_report), 64));
@@ -286,7 +286,7 @@ TEST(device_level_one, refuses_what_it_cannot_do) {
   device_memory().deallocate(encoded, 1 << 15, 64);
 }
 
-TEST(device_c_door, keeps_and_restores) {
+TEST(device_c_api, keeps_and_restores) {
   const std::vector<float> values = make_values(7000, 0.3, flavour::special, 11);
   const device_values x(values), again(std::vector<float>(7000));
   stash_execution_context context{};

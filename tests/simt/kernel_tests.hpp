@@ -24,7 +24,7 @@ inline tensor_view on_device(tensor_view view) {
   return view;
 }
 
-/// Scratch memory of exactly this size.
+/// Workspace of exactly this size.
 struct workspace {
   explicit workspace(std::size_t bytes)
       : memory(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), size(bytes) {}
@@ -38,8 +38,8 @@ struct workspace {
 
 /// Where csr_export32() writes, filled with a pattern.
 struct exported_csr {
-  exported_csr(dtype of, std::size_t rows, std::size_t entries)
-      : type(of), offsets(rows + 1, 7), columns(entries, 7), values(entries * width(of), 7) {}
+  exported_csr(dtype entry_type, std::size_t rows, std::size_t entries)
+      : type(entry_type), offsets(rows + 1, 7), columns(entries, 7), values(entries * width(entry_type), 7) {}
   csr32_view view(std::size_t capacity) {
     return {offsets.data(), columns.data(), values.data(), type, static_cast<std::int64_t>(capacity)};
   }
@@ -49,7 +49,7 @@ struct exported_csr {
   std::vector<std::uint8_t> values;
 };
 
-/// The kernels export what the CPU exports, and touch no entry where there is no room for the last one.
+/// The kernels export what the CPU exports, and touch no entry where there is no space for the last one.
 /// Leaves the report with what the last call found.
 inline void expect_export_of_cpu(const encoding& e, const const_encoded_view& input, dtype type,
                                  std::int64_t n, std::size_t nonzeros) {

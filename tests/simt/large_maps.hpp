@@ -18,7 +18,7 @@
 
 namespace stash::test {
 
-/// Address space full of zeros, of which what is touched becomes memory. Nothing can be touched behind it.
+/// Address space full of zeros, of which what is touched becomes memory. Nothing can be touched after it.
 class reserved {
  public:
   explicit reserved(std::uint64_t bytes)
@@ -130,7 +130,7 @@ struct plane {
   }
 };
 
-/// Encoded bytes in planes, of a large map and of its end. What comes before the end fills whole pieces of
+/// Encoded bytes in planes, of a large map and of its end. What comes before the end fills whole blocks of
 /// each plane of 16 bytes.
 class ending_planes {
  public:

@@ -109,7 +109,7 @@ TEST_F(large_maps, activations_and_their_gradients) {
       backward(dy.near(), dx.near(), false, execution_context{});
       dx.expect_same(what);
     };
-    const auto of = [](const ending_map& m, bool far) { return far ? m.far() : m.near(); };
+    const auto ending = [](const ending_map& m, bool far) { return far ? m.far() : m.near(); };
 
     const ending_map y = ended_map(type), clipped = ended_map(type);
     ending_planes mask({bits}, elements_in_all, elements_at_end);
@@ -124,13 +124,13 @@ TEST_F(large_maps, activations_and_their_gradients) {
       relu_backward(g, sign, far ? mask.far_in() : mask.near_in(), dx, rule, context);
     });
     same_dx("dx from y", [&](const auto& g, const auto& dx, bool far, const auto& context) {
-      relu_backward(g, of(y, far), dx, rule, context);
+      relu_backward(g, ending(y, far), dx, rule, context);
     });
     same_dx("dx of leaky ReLU", [&](const auto& g, const auto& dx, bool far, const auto& context) {
-      leaky_relu_backward(g, of(x, far), dx, 0.1F, context);
+      leaky_relu_backward(g, ending(x, far), dx, 0.1F, context);
     });
     same_dx("dx of clip", [&](const auto& g, const auto& dx, bool far, const auto& context) {
-      clip_backward(g, of(x, far), dx, 0, 6, rule, context);
+      clip_backward(g, ending(x, far), dx, 0, 6, rule, context);
     });
     for (const planes_under_test& tested : all_planes()) {
       encoding e = parse_encoding(tested.name);

@@ -64,8 +64,8 @@ class large_pool : public large_maps {
     index.expect_same("window_index");
     relu_max_pool_forward(x.far(), relu_y.far(), w, code.far_out(), relu_index.far_out(), rule, device);
     relu_max_pool_forward(x.near(), relu_y.near(), w, code.near_out(), relu_index.near_out(), rule, {});
-    relu_y.expect_same("y behind ReLU");
-    relu_index.expect_same("window_index behind ReLU");
+    relu_y.expect_same("y after ReLU");
+    relu_index.expect_same("window_index after ReLU");
     code.expect_same("relu_pool");
     encode(sign, relu_y.far(), positive.far_out(), {}, device);
     encode(sign, relu_y.near(), positive.near_out(), {}, {});
@@ -76,25 +76,25 @@ class large_pool : public large_maps {
       backward(dy.near(), dx.near(), false, execution_context{});
       dx.expect_same(what);
     };
-    const auto of = [](const ending_map& m, bool far) { return far ? m.far() : m.near(); };
+    const auto ending = [](const ending_map& m, bool far) { return far ? m.far() : m.near(); };
     const auto in = [](ending_planes& p, bool far) { return far ? p.far_in() : p.near_in(); };
     same_dx("dx from window_index", [&](const auto& g, const auto& dx, bool far, const auto& c) {
       max_pool_backward(g, in(index, far), dx, w, c);
     });
     same_dx("dx from x", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      max_pool_backward(g, of(x, far), dx, w, rule, c);
+      max_pool_backward(g, ending(x, far), dx, w, rule, c);
     });
     same_dx("dx from relu_pool", [&](const auto& g, const auto& dx, bool far, const auto& c) {
       relu_max_pool_backward(g, in(code, far), dx, w, c);
     });
     same_dx("dx from window_index and y", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      relu_max_pool_backward(g, in(relu_index, far), of(relu_y, far), dx, w, rule, c);
+      relu_max_pool_backward(g, in(relu_index, far), ending(relu_y, far), dx, w, rule, c);
     });
     same_dx("dx from window_index and a mask", [&](const auto& g, const auto& dx, bool far, const auto& c) {
       relu_max_pool_backward(g, in(relu_index, far), sign, in(positive, far), dx, w, rule, c);
     });
     same_dx("dx from x through ReLU", [&](const auto& g, const auto& dx, bool far, const auto& c) {
-      relu_max_pool_backward(g, of(x, far), dx, w, rule, c);
+      relu_max_pool_backward(g, ending(x, far), dx, w, rule, c);
     });
 
     const reserved far_tiles(encoded_bytes_at_density(bitmap, type, y_all, 0) + (1 << 20));
@@ -142,25 +142,25 @@ TEST_F(large_pool, channels_last) {
   }
 }
 
-/// As many rows as a strip has at most (pool_strips_backward.hpp, pool_coded_strips.hpp), and twice as many:
-/// smaller maps have lower strips.
-TEST_F(large_pool, high_strips) {
+/// As many rows as a row tile has at most (pool_row_backward.hpp, pool_row_coded.hpp), and twice as many:
+/// smaller maps have lower row tiles.
+TEST_F(large_pool, high_row_tiles) {
   constexpr std::int64_t samples = 1 << 14;
-  constexpr pool_window beside{3, 3, 1, 1, 1, 1};
-  expect_layers_of_cpu({"two apart",
+  constexpr pool_window stride_1{3, 3, 1, 1, 1, 1};
+  expect_layers_of_cpu({"stride 2",
                         overlapping,
                         {samples + few, 32, 12, 16},
                         {few, 32, 12, 16},
                         {samples + few, 16, 6, 16},
                         {few, 16, 6, 16}});
-  expect_layers_of_cpu({"one apart",
-                        beside,
+  expect_layers_of_cpu({"stride 1",
+                        stride_1,
                         {samples + few, 16, 7, 24},
                         {few, 16, 7, 24},
                         {samples + few, 16, 7, 24},
                         {few, 16, 7, 24}});
-  expect_layers_of_cpu({"one apart, higher",
-                        beside,
+  expect_layers_of_cpu({"stride 1, higher",
+                        stride_1,
                         {samples + few, 64, 7, 24},
                         {few, 64, 7, 24},
                         {samples + few, 64, 7, 24},
@@ -180,7 +180,7 @@ TEST_F(large_pool, more_pixels_than_31_bits_count) {
 
 TEST_F(large_pool, channels_first) {
   for (const pool_window& w : {channels_first(halves), channels_first(overlapping)}) {
-    // Rows of whole pieces of 16 bytes and others.
+    // Rows of whole vec16s (16 bytes) and others.
     expect_layers_of_cpu(
         {"wide rows", w, {many + few, 6, 12, 16}, {few, 6, 12, 16}, {many + few, 6, 6, 8}, {few, 6, 6, 8}});
     expect_layers_of_cpu({"odd rows",
@@ -190,7 +190,7 @@ TEST_F(large_pool, channels_first) {
                           {4 * many + few, 5, 6, 5},
                           {few, 5, 6, 5}});
   }
-  expect_layers_of_cpu({"odd rows, one apart",
+  expect_layers_of_cpu({"odd rows, stride 1",
                         channels_first({3, 3, 1, 1, 1, 1}),
                         {4 * many + few, 5, 12, 10},
                         {few, 5, 12, 10},
@@ -198,7 +198,7 @@ TEST_F(large_pool, channels_first) {
                         {few, 5, 12, 10}});
 }
 
-/// Windows through two slices, of rows of whole pieces (pool_cubes.hpp) and of others.
+/// Windows through two slices, of rows of whole vec16s (pool_cubes.hpp) and of others.
 TEST_F(large_pool, volumes) {
   pool_window deep = channels_first(halves);
   deep.kernel_d = deep.stride_d = 2;
@@ -216,10 +216,10 @@ TEST_F(large_pool, volumes) {
                         {few, 3, 2, 3, 5}});
 }
 
-/// The same of stacks (pool_stacks.hpp).
-TEST_F(large_pool, high_stacks) {
+/// The same of column tiles (pool_column_tiles.hpp).
+TEST_F(large_pool, high_column_tiles) {
   for (const std::int64_t rows : {12, 32, 64}) {
-    expect_layers_of_cpu({"one apart",
+    expect_layers_of_cpu({"stride 1",
                           channels_first({3, 3, 1, 1, 1, 1}),
                           {many + few, 2, rows, 16},
                           {few, 2, rows, 16},

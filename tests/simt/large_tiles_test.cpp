@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bitmap and csr of maps of more elements than 32 bits count, with payloads that lie more than 8 GiB behind
+// bitmap and csr of maps of more elements than 32 bits count, with payloads that lie more than 8 GiB after
 // the start of their region, as if tiles before them had filled it.
 
 #include "encoders/device/device.hpp"
@@ -12,7 +12,7 @@ namespace {
 using namespace test;
 
 constexpr std::uint64_t taken = std::uint64_t{9} << 30;    ///< bytes of others before the payloads
-constexpr std::uint64_t region = std::uint64_t{12} << 30;  ///< room for payloads
+constexpr std::uint64_t region = std::uint64_t{12} << 30;  ///< space for payloads
 constexpr std::uint64_t counted = std::uint64_t{5} << 32;  ///< non-zeros of others
 constexpr std::uint64_t chunk = std::uint64_t{1024} * 8;   ///< words that one block sums up
 
@@ -37,14 +37,14 @@ class ended_tiles {
         far_parts(e, elements_in_all),
         near_parts(e, elements_at_end),
         slot(far_parts.payloads + (payloads_in == where::slot ? region : 0)),
-        beside(payloads_in == where::slot ? 0 : region),
+        overflow(payloads_in == where::slot ? 0 : region),
         near(encoded_bytes_bound(e, type, elements_at_end)),
         in_(payloads_in) {
     x.set(ending_values(type, elements_at_end, 5));
     far_report.nonzeros = counted;
     if (in_ == where::slot) far_report.slot_bytes = far_parts.payloads + taken;
-    if (in_ == where::arena) view_ = {beside.data(), region, &claimed};
-    if (in_ == where::host) view_ = {nullptr, 0, nullptr, beside.data(), region, &claimed};
+    if (in_ == where::arena) view_ = {overflow.data(), region, &claimed};
+    if (in_ == where::host) view_ = {nullptr, 0, nullptr, overflow.data(), region, &claimed};
     encode(e, x.far(), {slot.data(), slot.size(), arena(), &far_report}, {}, device);
     encode(e, x.near(), near_out(), {}, {});
   }
@@ -57,7 +57,7 @@ class ended_tiles {
     return static_cast<std::size_t>(near_report.slot_bytes - near_parts.payloads);
   }
 
-  /// In `found`, row ends or masks, entries and payloads are those of the CPU, which lie `first` bytes behind
+  /// In `found`, row ends or masks, entries and payloads are those of the CPU, which lie `first` bytes after
   /// the start of `region`.
   void expect_same(const reserved& found, where in, const reserved& holds_payloads,
                    std::uint64_t first) const {
@@ -85,7 +85,7 @@ class ended_tiles {
   encoding e;
   ending_map x;
   parts far_parts, near_parts;
-  reserved slot, beside;
+  reserved slot, overflow;
   buffer near;
   encode_report far_report{}, near_report{};
   std::uint64_t claimed = taken;
@@ -128,12 +128,12 @@ TEST_F(large_tiles, encode_decode_and_gradients) {
   }
 }
 
-TEST_F(large_tiles, overflow_far_behind_the_start_of_a_region) {
+TEST_F(large_tiles, overflow_far_past_the_start_of_a_region) {
   for (const where in : {where::arena, where::host}) {
     for (const char* const name : {"bitmap", "csr_mxfp4_e2m1"}) {
       SCOPED_TRACE(name);
       ended_tiles t(name, dtype::f32, in);
-      t.expect_same(t.slot, in, t.beside, taken);
+      t.expect_same(t.slot, in, t.overflow, taken);
       EXPECT_EQ(t.claimed, taken + t.payload_bytes());
       EXPECT_EQ(t.far_report.overflow_bytes, t.payload_bytes());
       const ending_map y = ended_map(dtype::f32);

@@ -33,15 +33,15 @@ TEST(device_csr_export, is_the_one_of_the_cpu) {
     const std::size_t fixed = bytes_before_payloads({to_string(e), type}, n);
     const std::size_t payloads = encoded.bytes.size() - fixed;
     buffer stored(fixed + random.below(payloads + 1));
-    regions beside(payloads, random);
+    regions overflow(payloads, random);
     encode_report report{};
     if (n > 0) {
       placed in(type, n, n, 0, 0);
       in.put(t);
-      encode(e, in.view(type), {stored.data(), stored.size(), beside.view(), &report}, {}, {});
+      encode(e, in.view(type), {stored.data(), stored.size(), overflow.view(), &report}, {}, {});
     }
     if (report.status != status_ok) continue;
-    const const_encoded_view input{stored.data(), stored.size(), beside.view(), &report};
+    const const_encoded_view input{stored.data(), stored.size(), overflow.view(), &report};
     ASSERT_NO_FATAL_FAILURE(expect_export_of_cpu(e, input, type, n, encoded.nonzeros));
     if (encoded.nonzeros == 0) continue;
 

@@ -49,7 +49,7 @@ void expect_same(dtype type, const Layer& layer) {
   }
 }
 
-/// layer(dy, x, dx, context): every gradient, beside other values.
+/// layer(dy, x, dx, context): every gradient, next to other values.
 template <class Layer>
 void expect_same_gradients(dtype type, const Layer& layer) {
   for (const std::uint32_t step : {0x6b43U, 0x1235U}) {

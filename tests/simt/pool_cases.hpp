@@ -258,13 +258,13 @@ class device_pool : public testing::TestWithParam<dtype> {
 };
 INSTANTIATE_TEST_SUITE_P(types, device_pool, testing::Values(dtype::f32, dtype::f16, dtype::bf16));
 
-/// The same window where channels come first.
+/// The same window in NCHW.
 inline pool_window first(pool_window window) {
   window.layout = pool_layout::channels_first;
   return window;
 }
 
-/// Small squares, most of which have kernels of their own where channels come first.
+/// Small squares, most of which have kernels of their own in NCHW.
 inline std::vector<pool_window> small_windows() {
   std::vector<pool_window> windows;
   for (const std::int32_t pad : {0, 1}) {

@@ -9,7 +9,7 @@
 namespace stash::test {
 namespace {
 
-/// Every code at every place, the other codes being legal: whether it is corrupt, and what it does.
+/// Every code at every position, the other codes being legal: whether it is corrupt, and what it does.
 TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   const pool_window last{3, 3, 2, 2, 1, 1}, dense_last{3, 3, 1, 1, 1, 1};
   pool_window first = last, dense = dense_last;
@@ -56,25 +56,25 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   }
 }
 
-/// The same of windows one apart wherever they lie: maps of several stacks, strips and bands, every padding,
-/// rows and columns that no window begins in, and signs in a plane of their own; and of windows two apart
-/// over rows of any length. One code is wrong, or just where it is.
+/// The same of windows with stride 1 wherever they lie: maps of several column tiles, row tiles and halo
+/// tiles, every padding, rows and columns that no window begins in, and signs in a plane of their own; and of
+/// windows with stride 2 over rows of any length. One code is wrong, or just where it is.
 TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
   enum class source { index, code, signs };
   std::mt19937 random(37);
   int judged = 0, corrupt = 0;
   for (int k = 0; k < 240; ++k) {
-    const bool rows = k % 2 == 0, pieces = rows && k % 3 == 0, apart = rows && k % 3 == 2;
-    pool_window window{3, 3, apart ? 2 : 1, apart ? 2 : 1, k / 2 % 3, rows ? 1 : k / 6 % 3};
-    if (rows && !pieces) window.pad_top = apart ? k / 4 % 2 : 1;
-    if (apart) window.pad_left = k / 8 % 2;
+    const bool rows = k % 2 == 0, vec16s = rows && k % 3 == 0, stride_2 = rows && k % 3 == 2;
+    pool_window window{3, 3, stride_2 ? 2 : 1, stride_2 ? 2 : 1, k / 2 % 3, rows ? 1 : k / 6 % 3};
+    if (rows && !vec16s) window.pad_top = stride_2 ? k / 4 % 2 : 1;
+    if (stride_2) window.pad_left = k / 8 % 2;
     if (rows) window.layout = pool_layout::channels_first;
-    const std::int64_t width = pieces ? 4 * pick(random, 1, 5) : pick(random, 1, rows ? 21 : 7),
+    const std::int64_t width = vec16s ? 4 * pick(random, 1, 5) : pick(random, 1, rows ? 21 : 7),
                        height = pick(random, 1, 13);
     // Every tenth map has more than one block.
     const std::int64_t channels = !rows ? 8 * pick(random, 1, 2) : k % 20 == 10 ? 40 : pick(random, 1, 3);
     geometry g{window, {pick(random, 1, 2), channels, 1, height, width, {}}, {}, false};
-    if (!fit(g, rows ? 1 : k % 3) || (rows && !apart && g.y.w != width)) continue;
+    if (!fit(g, rows ? 1 : k % 3) || (rows && !stride_2 && g.y.w != width)) continue;
     // Some maps end before the last windows that there might be.
     if (k % 5 == 4 && g.y.h > 1) --g.y.h;
     SCOPED_TRACE(describe(g));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling kernels of maps that are channels last: blocks and strips of pixels.
+// Pooling kernels of NHWC maps: blocks and row tiles of pixels.
 
 #include "simt/pool_cases.hpp"
 
 namespace stash::test {
 namespace {
 
-/// Maps of all sizes around a block's, channels last. Every third has NaN, another third infinities, every
-/// fifth pitch is wider.
+/// Maps of all sizes around a block's, NHWC. Every third has NaN, another third infinities, every fifth pitch
+/// is wider.
 TEST_P(device_pool, blocks_of_pixels) {
   int k = 0;
   std::mt19937 random(13);
@@ -40,10 +40,10 @@ float random_tie(std::mt19937& random, dtype type) {
 float random_positive_tie(std::mt19937& random, dtype) {
   return static_cast<float>(random() % 2);
 }
-/// Overlapping windows found again in x, channels last: strips of every height and place, whose last row or
+/// Overlapping windows found again in x, NHWC: row tiles of every height and position, whose last row or
 /// column the map may lack, groups of channels that are a part of a warp, a warp and more, and every padding.
 /// Each map has a pitch of its own.
-TEST_P(device_pool, strips_of_pixels) {
+TEST_P(device_pool, row_tiles_of_pixels) {
   constexpr random_source values[] = {random_tie, random_positive_tie, random_value, random_number};
   std::mt19937 random(19);
   int k = 0;
@@ -69,10 +69,10 @@ TEST_P(device_pool, strips_of_pixels) {
                     k % 3 == 0   ? random_gradient
                     : k % 3 == 1 ? random_gradient_number
                                  : random_far_gradient);
-        const auto of = [&](const map& m, int gap) {
+        const auto stored = [&](const map& m, int gap) {
           return stored_map(m, GetParam(), false, g.deep, 8 * (gap % 3));
         };
-        stored_map x = of(g.x, k), dy = of(g.y, k / 2), dx = of(g.x, k / 4), expected = dx;
+        stored_map x = stored(g.x, k), dy = stored(g.y, k / 2), dx = stored(g.x, k / 4), expected = dx;
         x.fill(bits_in_memory_order(g.x, GetParam(), false, exact));
         dy.fill(bits_in_memory_order(gradient, GetParam(), false, exact));
         for (const bool relu : {false, true}) {
@@ -95,8 +95,8 @@ TEST_P(device_pool, strips_of_pixels) {
   EXPECT_GT(k, 180);
 }
 
-/// The same from codes, one apart.
-TEST_P(device_pool, coded_strips_of_pixels) {
+/// The same from codes, stride 1.
+TEST_P(device_pool, coded_row_tiles_of_pixels) {
   int k = 0;
   std::mt19937 random(29);
   for (const std::int32_t pad : {0, 1, 2, 3, 4, 5, 6, 7, 8}) {
@@ -136,7 +136,7 @@ TEST_P(device_pool, small_square_windows_of_channels_take_pairs_of_pixels) {
 
 /// Backward from codes a thread has four pixels of eight channels, from x 16 bytes of the channels of four
 /// rows or more, of one column or two.
-TEST_P(device_pool, overlapping_windows_of_channels_take_blocks_and_strips_of_pixels) {
+TEST_P(device_pool, overlapping_windows_take_blocks_and_row_tiles) {
   for (const std::int32_t stride : {1, 2}) {
     pool_window window{3, 3, stride, stride, 1, 1};
     window.layout = pool_layout::channels_last;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling kernels of maps that are channels first: pairs, pieces and stacks of rows.
+// Pooling kernels of NCHW maps: pairs of rows, vec16s and column tiles.
 
 #include <initializer_list>
 #include <limits>
@@ -9,14 +9,14 @@
 namespace stash::test {
 namespace {
 
-/// Layers whose windows lie side by side. Every third has NaN, which some warps meet and others do not where
+/// Layers whose windows do not overlap. Every third has NaN, which some warps meet and others do not where
 /// there are few.
 void check_side_by_side(const pool_window& window, dtype type, std::uint32_t seed,
                         std::initializer_list<map> maps) {
   int k = 0;
   std::mt19937 random(seed);
-  const auto rare_nan = [](std::mt19937& r, dtype of) {
-    return r() % 512 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, of);
+  const auto rare_nan = [](std::mt19937& r, dtype element) {
+    return r() % 512 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, element);
   };
   for (const map& x : maps) {
     for (const bool relu : {false, true}) {
@@ -38,7 +38,7 @@ void check_side_by_side(const pool_window& window, dtype type, std::uint32_t see
   }
 }
 
-/// Windows of 2 x 2: rows of one piece and of many, maps that fill a part of a warp, of a block and of
+/// Windows of 2 x 2: rows of one vec16 and of many, maps that fill a part of a warp, of a block and of
 /// several.
 TEST_P(device_pool, pairs_of_rows) {
   check_side_by_side(first({2, 2, 2, 2}), GetParam(), 14,
@@ -59,8 +59,8 @@ TEST_P(device_pool, cubes_of_volumes) {
        map{1, 1, 2, 2, 16400, {}}, map{1, 17, 2, 2, 64, {}}, map{2, 3, 10, 14, 104, {}}});
 }
 
-/// Rows of whole pieces, with two columns for each window, and planes of every height.
-TEST_P(device_pool, pieces_of_rows) {
+/// Rows of whole vec16s, with two columns for each window, and planes of every height.
+TEST_P(device_pool, vec16s_of_rows) {
   int k = 0;
   std::mt19937 random(17);
   for (const std::int32_t pad_top : {0, 1, 2}) {
@@ -81,9 +81,9 @@ TEST_P(device_pool, pieces_of_rows) {
   EXPECT_GT(k, 200);
 }
 
-/// Rows of whole pieces with a window for each column, and stacks of every height: lower ones where threads
-/// are few for the device, several below each other where planes are high.
-TEST_P(device_pool, stacks_of_pieces) {
+/// Rows of whole vec16s with a window for each column, and column tiles of every height: lower ones where
+/// threads are few for the device, several below each other where planes are high.
+TEST_P(device_pool, column_tiles) {
   int k = 0;
   std::mt19937 random(23);
   for (const std::int32_t pad_top : {0, 1, 2}) {
@@ -105,9 +105,9 @@ TEST_P(device_pool, stacks_of_pieces) {
   EXPECT_GT(k, GetParam() == dtype::f32 ? 150 : 100);
 }
 
-/// Rows of whole pieces with a window for each column: a thread has 16 bytes of up to 32 rows. Maps that
+/// Rows of whole vec16s with a window for each column: a thread has 16 bytes of up to 32 rows. Maps that
 /// begin elsewhere than at a multiple of 16 bytes are pooled in another way, with the same result.
-TEST_P(device_pool, windows_one_apart_take_stacks) {
+TEST_P(device_pool, windows_of_stride_1_take_column_tiles) {
   pool_window window{3, 3, 1, 1, 1, 1};
   window.layout = pool_layout::channels_first;
   geometry g{window, {2, 4, 1, 40, 40, {}}, {}, false};
@@ -134,19 +134,19 @@ TEST_P(device_pool, windows_one_apart_take_stacks) {
       std::memcpy(bytes[0].data() + skipped + i * size, &values[i], size);
     std::vector<std::uint8_t> expected[4];
     for (const execution_context& where : {on_host, on_device}) {
-      const auto of = [&](std::size_t i) { return in_space(maps[i], where); };
-      const auto expect_stack = [&] {
+      const auto map_at = [&](std::size_t i) { return in_space(maps[i], where); };
+      const auto expect_column_tile = [&] {
         if (where.space != memory_space::device || skipped != 0) return;
         const auto threads = static_cast<double>(simt::threads_of_last_launch());
         EXPECT_GT(static_cast<double>(count) / threads, way.multiprocessors == 0 ? 40 : 5);
       };
       encoded index(index_bytes(g));
-      max_pool_forward(of(0), of(1), window, index.out(), rules[0], where);
-      expect_stack();
-      max_pool_backward(of(1), index.in(), of(2), window, where);
-      expect_stack();
-      max_pool_backward(of(1), of(0), of(3), window, rules[0], where);
-      expect_stack();
+      max_pool_forward(map_at(0), map_at(1), window, index.out(), rules[0], where);
+      expect_column_tile();
+      max_pool_backward(map_at(1), index.in(), map_at(2), window, where);
+      expect_column_tile();
+      max_pool_backward(map_at(1), map_at(0), map_at(3), window, rules[0], where);
+      expect_column_tile();
       for (std::size_t i = 1; i < 4; ++i) {
         if (where.space == memory_space::host) {
           expected[i] = bytes[i];

@@ -76,7 +76,7 @@ TEST_P(device_pool, edges) {
   }
 }
 
-/// Depth without windows of its own, of which y ends before x: what is no plane beside the others.
+/// Depth without windows of its own, of which y ends before x: what is no plane next to the others.
 TEST_P(device_pool, slices_that_no_window_has) {
   int k = 0;
   std::mt19937 random(41);

@@ -86,18 +86,18 @@ TEST_P(device_random, overflow) {
     const std::size_t payloads = exact - fixed;
     const std::size_t slot_bytes = fixed + random.below(payloads + 1);
     buffer slot(slot_bytes);
-    regions beside(payloads, random);
+    regions overflow(payloads, random);
     encode_report report{};
     execution_context context = device;
     context.canonical = random.below(3) == 0;
     workspace workspace(workspace_bytes(e, type, n, context));
-    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), beside.view(), &report}, workspace.view(),
-           context);
+    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), overflow.view(), &report},
+           workspace.view(), context);
     ASSERT_TRUE(slot.guard_is_whole());
-    ASSERT_TRUE(beside.are_whole());
+    ASSERT_TRUE(overflow.are_whole());
     ASSERT_EQ(report.nonzeros, expected.nonzeros);
     ASSERT_LE(report.slot_bytes, slot.size());
-    if (beside.view() != nullptr) {
+    if (overflow.view() != nullptr) {
       // A slot that was too small counts as used up, the last bytes that no payload fitted included.
       ASSERT_GE(report.slot_bytes + report.overflow_bytes, exact);
       const bool whole = !context.canonical && report.overflow_bytes > 0;
@@ -105,16 +105,16 @@ TEST_P(device_random, overflow) {
       if (whole) {
         ASSERT_EQ(report.slot_bytes, std::max(fixed, slot_bytes / 16 * 16));
       }
-      ASSERT_EQ(beside.claimed, 64 + (beside.has_arena() ? report.overflow_bytes : 0));
+      ASSERT_EQ(overflow.claimed, 64 + (overflow.has_arena() ? report.overflow_bytes : 0));
       // Only what the arena does not hold goes to the host.
-      const bool full = !beside.has_arena() || beside.claimed > beside.arena().size();
-      ASSERT_LE(beside.host_claimed, 32 + report.overflow_bytes);
-      ASSERT_EQ(beside.host_claimed > 32, beside.has_host() && full && report.overflow_bytes > 0);
+      const bool full = !overflow.has_arena() || overflow.claimed > overflow.arena().size();
+      ASSERT_LE(overflow.host_claimed, 32 + report.overflow_bytes);
+      ASSERT_EQ(overflow.host_claimed > 32, overflow.has_host() && full && report.overflow_bytes > 0);
     }
     const bool all_in_slot = slot_bytes / 16 * 16 >= exact;
-    const bool fits = all_in_slot || beside.suffice();
+    const bool fits = all_in_slot || overflow.suffice();
     ASSERT_EQ(report.status, fits ? status_ok : status_capacity);
-    const const_encoded_view stored{slot.data(), slot.size(), beside.view(), &report};
+    const const_encoded_view stored{slot.data(), slot.size(), overflow.view(), &report};
     placed back(type, n, n, 0, 0);
     decode(e, stored, on_device(back.view(type)), {}, device);
     ASSERT_TRUE(back.memory.guard_is_whole());
@@ -124,7 +124,7 @@ TEST_P(device_random, overflow) {
     decode(e, stored, again.view(type), {}, {});
     ASSERT_EQ(back.take(type, n), again.take(type, n));
     ASSERT_EQ(back.take(type, n),
-              reference::read(e, type, static_cast<std::size_t>(n), beside.with_slot(slot)).values.bits);
+              reference::read(e, type, static_cast<std::size_t>(n), overflow.with_slot(slot)).values.bits);
     if (!fits) continue;
     ASSERT_EQ(back.take(type, n), reference::decode(e, t).bits);
     ASSERT_EQ(canonical(e, type, n, stored, exact), expected.bytes);
@@ -132,7 +132,7 @@ TEST_P(device_random, overflow) {
   simt::set_schedule({});
 }
 
-/// A slot that is full while many blocks claim their places in it: no two may get the same.
+/// A slot that is full while many blocks claim their bytes in it: no two may get the same.
 TEST_P(device_random, many_blocks_overflow_at_once) {
   if (!is_sparse()) GTEST_SKIP() << "of fixed size";
   const dtype type = GetParam().type;
@@ -151,20 +151,20 @@ TEST_P(device_random, many_blocks_overflow_at_once) {
     buffer slot(fixed + (exact - fixed) * (1 + random.below(9)) / 10);
     buffer arena(exact);
     std::uint64_t claimed = 0;
-    const overflow_arena beside{arena.data(), arena.size(), &claimed};
+    const overflow_arena overflow{arena.data(), arena.size(), &claimed};
     encode_report report{};
-    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), &beside, &report}, {}, device);
+    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), &overflow, &report}, {}, device);
     ASSERT_EQ(report.status, status_ok);
     placed back(type, n, n, 0, 0);
-    decode(e, {slot.data(), slot.size(), &beside, &report}, on_device(back.view(type)), {}, device);
+    decode(e, {slot.data(), slot.size(), &overflow, &report}, on_device(back.view(type)), {}, device);
     ASSERT_EQ(back.take(type, n), reference::decode(e, t).bits);
   }
   simt::set_schedule({});
 }
 
-/// A counter so high that it goes through zero: the claims that take it there find no room. Those of blocks
-/// behind them begin with zero.
-TEST_P(device_random, a_counter_that_wraps_finds_no_room) {
+/// A counter so high that it goes through zero: the claims that take it there find no space. Those of blocks
+/// after them begin with zero.
+TEST_P(device_random, a_counter_that_wraps_finds_no_space) {
   if (!is_sparse()) GTEST_SKIP() << "of fixed size";
   const dtype type = GetParam().type;
   generator random(4711);
@@ -176,9 +176,9 @@ TEST_P(device_random, a_counter_that_wraps_finds_no_room) {
     const buffer slot(bytes_before_payloads(GetParam(), n));
     buffer arena(encoded_bytes_bound(e, type, n));
     std::uint64_t claimed = std::uint64_t{0} - left;
-    const overflow_arena beside{arena.data(), arena.size(), &claimed};
+    const overflow_arena overflow{arena.data(), arena.size(), &claimed};
     encode_report report{};
-    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), &beside, &report}, {}, device);
+    encode(e, on_device(in.view(type)), {slot.data(), slot.size(), &overflow, &report}, {}, device);
     EXPECT_EQ(report.status, status_capacity) << left;
   }
 }
@@ -200,14 +200,14 @@ TEST_P(device_random, mutated_bytes) {
     reference::encoded encoded = reference::encode(e, t);
     const std::size_t fixed = is_sparse() ? bytes_before_payloads(GetParam(), n) : encoded.bytes.size();
     const std::size_t payloads = encoded.bytes.size() - fixed;
-    regions beside(payloads, random);
+    regions overflow(payloads, random);
     // Half of the sparse ones overflow.
     if (is_sparse() && random.below(2) == 0) {
       const buffer slot(fixed + random.below(payloads + 1));
-      const reference::stored all = reference::place(e, t, beside.with_slot(slot));
+      const reference::stored all = reference::place(e, t, overflow.with_slot(slot));
       encoded.bytes = all.slot;
-      if (all.arena) std::copy(all.arena->bytes.begin(), all.arena->bytes.end(), beside.arena().data());
-      if (all.host) std::copy(all.host->bytes.begin(), all.host->bytes.end(), beside.host().data());
+      if (all.arena) std::copy(all.arena->bytes.begin(), all.arena->bytes.end(), overflow.arena().data());
+      if (all.host) std::copy(all.host->bytes.begin(), all.host->bytes.end(), overflow.host().data());
     }
     buffer stored(encoded.bytes.size());
     std::copy(encoded.bytes.begin(), encoded.bytes.end(), stored.data());
@@ -217,8 +217,8 @@ TEST_P(device_random, mutated_bytes) {
     }
     encode_report host_report{}, device_report{};
     host_report.flags = device_report.flags = random.below(2) * flag_mask_is_not_sign;
-    const const_encoded_view for_host{stored.data(), stored.size(), beside.view(), &host_report};
-    const const_encoded_view for_device{stored.data(), stored.size(), beside.view(), &device_report};
+    const const_encoded_view for_host{stored.data(), stored.size(), overflow.view(), &host_report};
+    const const_encoded_view for_device{stored.data(), stored.size(), overflow.view(), &device_report};
 
     const dtype target = is_mask() ? dtype::u8 : type;
     placed by_host(target, n, inner, 0, 0), by_device(target, n, inner, 0, 0);
@@ -234,7 +234,7 @@ TEST_P(device_random, mutated_bytes) {
         buffer out(fixed + payloads);
         encode_report report{};
         encode_report& input_report = on_host ? host_report : device_report;
-        canonicalise(e, type, n, {stored.data(), stored.size(), beside.view(), &input_report},
+        canonicalise(e, type, n, {stored.data(), stored.size(), overflow.view(), &input_report},
                      {out.data(), out.size(), nullptr, &report}, on_host ? execution_context{} : device);
         ASSERT_TRUE(out.guard_is_whole());
         // Where not everything fits, it depends on the order what does.

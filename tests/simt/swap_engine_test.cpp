@@ -101,10 +101,9 @@ TEST_F(device_swap_engine_test, nothing_is_allocated_and_nothing_waits) {
   EXPECT_EQ(after.copies, before.copies + copies);
 }
 
-// The emulator's copies happen late, but not in every order: what a map left behind in the place that it
-// comes back to is right as well, and a copy may have ended because somebody waited for the next one. All
-// orders are the business of runtime_swap_engine; here it is shown that waits of the device are what the
-// edges become.
+// The emulator's copies happen late, but not in every order: what a map left in the memory that it comes back
+// to is right as well, and a copy may have ended because somebody waited for the next one. All orders are the
+// business of runtime_swap_engine; here it is shown that waits of the device are what the edges become.
 TEST_F(device_swap_engine_test, who_does_not_wait_for_a_copy_is_caught) {
   int edges = 0, caught = 0;
   for (std::uint64_t seed = 40; seed < 50; ++seed) {

@@ -12,7 +12,7 @@
 #include "encoders/support.hpp"
 #include "runtime/swap_support.hpp"
 #include "simt/device_memory.hpp"
-#include "simt/report_places.hpp"
+#include "simt/report_slots.hpp"
 
 namespace stash {
 namespace {
@@ -28,7 +28,7 @@ int one_stream, other_stream;
 const execution_context device{memory_space::device, nullptr, nullptr, &one_stream};
 const execution_context later{memory_space::device, nullptr, nullptr, &other_stream};
 
-constexpr swapper_options small_pieces{.space = memory_space::device, .chunk_bytes = 1000};
+constexpr swapper_options small_chunks{.space = memory_space::device, .chunk_bytes = 1000};
 
 /// Memory of the device, which the tests write and read as kernels do: at once.
 struct on_device {
@@ -54,7 +54,7 @@ bytes bytes_of(const std::vector<float>& values) {
   return {first, first + values.size() * 4};
 }
 
-/// Everything is given back at the end.
+/// Everything is freed at the end.
 class device_swap : public testing::Test {
  protected:
   void TearDown() override {
@@ -62,7 +62,7 @@ class device_swap : public testing::Test {
     EXPECT_EQ(simt::streams_and_events(), objects_);
   }
   device_swap() {
-    stash_test::pin_places_of_reports();
+    stash_test::pin_report_slots();
     blocks_ = simt::blocks_in_use();
     objects_ = simt::streams_and_events();
   }
@@ -70,13 +70,13 @@ class device_swap : public testing::Test {
 };
 
 TEST_F(device_swap, raw_bytes_come_back) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   for (const std::size_t size : {0U, 1U, 999U, 1000U, 1001U, 12'345U}) {
     const bytes content = make_bytes(size, 1);
     const on_device x(content), mine(size);
     swapped kept = swaps.swap_out(x.data, size, {.name = "x"}, device);
     kept.wait_out(device);
-    x.set(bytes(size));  // a kernel behind the wait
+    x.set(bytes(size));  // a kernel after the wait
     const auto* const here = static_cast<const std::uint8_t*>(kept.wait_in(later));
     EXPECT_EQ(bytes(here, here + size), content);
     kept.leave(later);
@@ -87,7 +87,7 @@ TEST_F(device_swap, raw_bytes_come_back) {
     mine.set(bytes(size));
     kept.swap_in(mine.data, size, later);  // from where it is
     EXPECT_EQ(kept.wait_in(later), mine.data);
-    swapped again = swaps.swap_out(mine.data, size, {}, later);  // behind all that in the stream
+    swapped again = swaps.swap_out(mine.data, size, {}, later);  // after all that in the stream
     again.wait_in(device);
     EXPECT_EQ(mine.get(), content);
   }
@@ -95,7 +95,7 @@ TEST_F(device_swap, raw_bytes_come_back) {
 }
 
 TEST_F(device_swap, the_host_never_waits) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const bytes content = make_bytes(5000, 2);
   const on_device x(content), y(5000);
   const std::vector<float> values = make_values(5000, 0.5, flavour::special, 3);
@@ -117,7 +117,7 @@ TEST_F(device_swap, the_host_never_waits) {
 }
 
 TEST_F(device_swap, encoded_tensors_come_back) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   for (const char* name : {"raw", "bitmap", "csr", "fp8", "bitmap_fp8", "mxfp6_e2m3"}) {
     for (const std::int64_t count : {0, 1, 1025, 20'000}) {
       const std::vector<float> x = make_values(count, 0.2, flavour::special, 4);
@@ -126,12 +126,12 @@ TEST_F(device_swap, encoded_tensors_come_back) {
       stashed_tensor kept(e, map.floats(), {}, device);
       kept.restore(expected.floats(), device);
       swapped lent = swaps.swap_out(kept, {}, device);
-      swapped given = swaps.swap_out(std::move(kept), {}, device);
+      swapped handed_over = swaps.swap_out(std::move(kept), {}, device);
       EXPECT_TRUE(kept.empty());  // NOLINT(bugprone-use-after-move): what is promised
       lent.restore(found.floats(), later, true);
       EXPECT_EQ(found.get(), expected.get()) << name << count;
       found.set(bytes(found.size));
-      const stashed_tensor taken = given.take(later);
+      const stashed_tensor taken = handed_over.take(later);
       taken.restore(found.floats(), later);
       taken.check(later);
       EXPECT_EQ(found.get(), expected.get()) << name << count;
@@ -140,7 +140,7 @@ TEST_F(device_swap, encoded_tensors_come_back) {
 }
 
 TEST_F(device_swap, bytes_in_use_are_the_callers_word) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const std::vector<float> x = make_values(20'000, 0.1, flavour::special, 4);
   const on_device map(bytes_of(x)), found(x.size() * 4);
   stashed_tensor kept(parse_encoding("bitmap"), map.floats(), {.capacity = SIZE_MAX}, device);
@@ -154,7 +154,7 @@ TEST_F(device_swap, bytes_in_use_are_the_callers_word) {
 
 TEST_F(device_swap, comes_back_in_order_and_within_the_limit) {
   stash_test::watcher seen;
-  swapper_options options = small_pieces;
+  swapper_options options = small_chunks;
   options.residency_limit_bytes = 2000;
   const auto swaps = detail::swap_access::make(options, seen.hook());
   const on_device x(make_bytes(1000, 1)), y(make_bytes(3000, 1));
@@ -176,8 +176,8 @@ TEST_F(device_swap, comes_back_in_order_and_within_the_limit) {
   EXPECT_EQ(swaps->statistics().resident_peak_bytes, 5000U);
 }
 
-TEST_F(device_swap, blocks_are_reused_only_behind_their_copies) {
-  swapper_options options = small_pieces;
+TEST_F(device_swap, blocks_are_reused_only_after_their_copies) {
+  swapper_options options = small_chunks;
   options.host_limit_bytes = 4096;
   swapper swaps(options);
   const on_device found(4096);
@@ -208,7 +208,7 @@ struct lazy_stream {
 };
 
 TEST_F(device_swap, a_block_that_is_still_read_is_not_reused) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const bytes content = make_bytes(4096, 1);
   const on_device x(content), y(make_bytes(4096, 2)), found(4096);
   const lazy_stream lazy;
@@ -223,7 +223,7 @@ TEST_F(device_swap, a_block_that_is_still_read_is_not_reused) {
 }
 
 TEST_F(device_swap, copies_wait_for_the_work_before) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const bytes content = make_bytes(4096, 1), old = make_bytes(4096, 2);
   const on_device x(old), found(old);
   const lazy_stream lazy;
@@ -241,7 +241,7 @@ TEST_F(device_swap, copies_wait_for_the_work_before) {
 }
 
 TEST_F(device_swap, leaving_gives_back_only_what_was_handed_out) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const bytes content = make_bytes(5000, 1);
   const on_device x(content), mine(5000);
   swapped out = swaps.swap_out(x.data, 5000, {.needed_at = 0}, device);
@@ -271,10 +271,10 @@ TEST_F(device_swap, leaving_gives_back_only_what_was_handed_out) {
 }
 
 TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const bytes content = make_bytes(5000, 1);
   const on_device x(content), mine(5000);
-  // Given up without leaving; left before, between and behind the copy to the caller's memory.
+  // Given up without leaving; left before, between and after the copy to the caller's memory.
   for (const int way : {0, 1, 2, 3}) {
     const lazy_stream one, other, third;
     swapped out = swaps.swap_out(x.data, 5000, {}, device);
@@ -309,7 +309,7 @@ TEST_F(device_swap, memory_that_was_handed_out_stays_until_it_is_left) {
 }
 
 TEST_F(device_swap, what_restore_cannot_do_changes_nothing) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const std::vector<float> x = make_values(5000, 0.5, flavour::positive, 6);
   const on_device map(bytes_of(x)), back(x.size() * 4);
   tensor_view shorter = back.floats(), other = back.floats();
@@ -345,7 +345,7 @@ TEST_F(device_swap, what_restore_cannot_do_changes_nothing) {
 }
 
 TEST_F(device_swap, who_waits_in_vain_is_late_once) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const on_device x(make_bytes(3000, 1));
   swapped out = swaps.swap_out(x.data, 3000, {}, device);
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -358,11 +358,11 @@ TEST_F(device_swap, who_waits_in_vain_is_late_once) {
   EXPECT_EQ(swaps.statistics().late, 1U);
 }
 
-// By the call that finds the copy ended, or needs the room.
-TEST_F(device_swap, owned_tensors_are_given_back_behind_the_copy) {
+// By the call that finds the copy ended, or needs the space.
+TEST_F(device_swap, owned_tensors_are_freed_after_the_copy) {
   for (const std::size_t limit :
        {std::size_t{0}, 2 * (4000 * sizeof(float) + sizeof(encode_report)), SIZE_MAX}) {
-    swapper_options options = small_pieces;
+    swapper_options options = small_chunks;
     options.leaving_limit_bytes = limit;
     swapper swaps(options);
     const std::vector<float> x = make_values(4000, 0.5, flavour::special, 4);
@@ -421,17 +421,16 @@ bytes small_run(swapper& swaps, int& failures) {
 TEST_F(device_swap, every_copy_and_every_allocation_may_fail) {
   int none = 0;
   const bytes expected = [&] {
-    swapper swaps(small_pieces);
+    swapper swaps(small_chunks);
     return small_run(swaps, none);
   }();
   ASSERT_EQ(none, 0);
-  // One allocation that fails may not be heard of: what is kept for later is given back, and it is made
-  // again.
+  // One allocation that fails may not be heard of: what is kept for later is freed, and it is made again.
   for (const int in_a_row : {0, 1, 2}) {
     const bool copies = in_a_row == 0;
     int heard = 0, reached_the_end = 0;
     for (long n = 0; n < 40; ++n) {
-      swapper swaps(small_pieces);
+      swapper swaps(small_chunks);
       // Not those of the run's own tensors.
       if (copies) {
         simt::set_copies_left(n);
@@ -454,7 +453,7 @@ TEST_F(device_swap, every_copy_and_every_allocation_may_fail) {
 }
 
 TEST_F(device_swap, a_tensor_that_could_not_go_out_is_the_callers) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const std::vector<float> x = make_values(1500, 0.5, flavour::special, 9);
   const on_device map(bytes_of(x)), found(x.size() * 4);
   stashed_tensor owned(parse_encoding("raw"), map.floats(), {.name = "conv1"}, device);
@@ -475,7 +474,7 @@ TEST_F(device_swap, handles_outlive_their_swapper) {
   const on_device x(make_bytes(5000, 1)), mine(5000);
   swapped kept, coming, resident;
   {
-    swapper swaps(small_pieces);
+    swapper swaps(small_chunks);
     kept = swaps.swap_out(x.data, 5000, {}, device);
     coming = swaps.swap_out(x.data, 5000, {}, device);
     resident = swaps.swap_out(x.data, 5000, {}, device);
@@ -487,7 +486,7 @@ TEST_F(device_swap, handles_outlive_their_swapper) {
 }
 
 TEST_F(device_swap, giving_up_waits_for_copies_from_and_to_the_caller) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   const on_device mine(5000);
   const bytes content = make_bytes(5000, 1);
   {
@@ -509,7 +508,7 @@ TEST_F(device_swap, giving_up_waits_for_copies_from_and_to_the_caller) {
 }
 
 TEST_F(device_swap, several_threads) {
-  swapper_options options = small_pieces;
+  swapper_options options = small_chunks;
   options.residency_limit_bytes = 6000;
   swapper swaps(options);
   std::vector<std::thread> workers;
@@ -537,7 +536,7 @@ TEST_F(device_swap, several_threads) {
 }
 
 TEST_F(device_swap, wrong_arguments) {
-  swapper swaps(small_pieces);
+  swapper swaps(small_chunks);
   std::vector<float> x(10);
   const on_device map(bytes_of(x));
   const stashed_tensor on_host(parse_encoding("raw"), stash_test::view_of(x));

@@ -24,7 +24,7 @@ std::vector<measured_case> cudnn_graph_baselines();
 /// Host to device and back over pinned memory.
 std::vector<measured_case> link_baselines();
 
-/// What libraries leave behind when they are measured: nothing to reset, nothing to verify.
+/// What libraries leave when they are measured: nothing to reset, nothing to verify.
 inline prepared_case unchecked(std::function<void(void*)> run, std::uint64_t moved_bytes,
                                std::uint64_t dense_bytes, std::uint64_t encoded_bytes = 0) {
   return {[](void*) {}, std::move(run), [] {}, moved_bytes, encoded_bytes, dense_bytes};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUB users do: the non-zero values in a row, without a mask to find their places again.
+// What CUB users do: the non-zero values in a row, without a mask to find their positions again.
 
 #include <cub/device/device_select.cuh>
 
@@ -19,8 +19,8 @@ prepared_case prepare_select(const map_form& form, map_source& maps) {
   const shared_map x = maps.after_relu(form);
   const auto values = std::make_shared<memory>(x->bytes());
   const auto selected = std::make_shared<memory>(sizeof(std::int64_t));
-  const auto select = [=](void* scratch, std::size_t& bytes, void* stream) {
-    check(cub::DeviceSelect::If(scratch, bytes, static_cast<const Bits*>(x->data()),
+  const auto select = [=](void* workspace, std::size_t& bytes, void* stream) {
+    check(cub::DeviceSelect::If(workspace, bytes, static_cast<const Bits*>(x->data()),
                                 static_cast<Bits*>(values->data()),
                                 static_cast<std::int64_t*>(selected->data()), x->elements(),
                                 is_nonzero<Bits>{}, cuda_stream(stream)),
@@ -28,10 +28,10 @@ prepared_case prepare_select(const map_form& form, map_source& maps) {
   };
   std::size_t bytes = 0;
   select(nullptr, bytes, nullptr);
-  const auto scratch = std::make_shared<memory>(bytes);
+  const auto workspace = std::make_shared<memory>(bytes);
   const auto run = [=](void* stream) {
-    std::size_t size = scratch->size();
-    select(scratch->data(), size, stream);
+    std::size_t size = workspace->size();
+    select(workspace->data(), size, stream);
   };
   run(nullptr);
   std::int64_t count = 0;

@@ -25,12 +25,12 @@ struct cudnn_backend : cudnn_library {
   decltype(::cudnnBackendFinalize)* finalize = library["cudnnBackendFinalize"];
   decltype(::cudnnBackendExecute)* execute = library["cudnnBackendExecute"];
 
-  /// Throws failure with the status and what cuDNN says besides.
+  /// Throws failure with the status and what else cuDNN says.
   void check(cudnnStatus_t result, const char* call) const {
     if (result != CUDNN_STATUS_SUCCESS)
       throw failure(std::string(call) + ": " + error_string(result) + explanation());
   }
-  /// What cuDNN says besides of the last call, on one line; begins with a colon unless it is empty.
+  /// What else cuDNN says of the last call, on one line; begins with a colon unless it is empty.
   std::string explanation() const {
     char text[512] = {};
     last_error(text, sizeof text);
@@ -40,7 +40,7 @@ struct cudnn_backend : cudnn_library {
   }
 };
 
-/// A descriptor. The backend must live longer. Attributes may be set until finalize(), and read behind it.
+/// A descriptor. The backend must live longer. Attributes may be set until finalize(), and read after it.
 /// Calls throw failure.
 class cudnn_descriptor {
  public:
@@ -72,11 +72,11 @@ class cudnn_descriptor {
     return *this;
   }
 
-  /// Reads up to `room` values; returns how many there are, or were read.
-  std::int64_t read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t kind, std::int64_t room,
+  /// Reads up to `capacity` values; returns how many there are, or were read.
+  std::int64_t read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t kind, std::int64_t capacity,
                     void* values) const {
     std::int64_t count = 0;
-    api_->check(api_->get_attribute(descriptor_, name, kind, room, &count, values),
+    api_->check(api_->get_attribute(descriptor_, name, kind, capacity, &count, values),
                 "cudnnBackendGetAttribute");
     return count;
   }

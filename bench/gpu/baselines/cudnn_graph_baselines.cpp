@@ -11,7 +11,7 @@
 namespace stash::gpu {
 namespace {
 
-/// Windows of kernel x kernel, two apart.
+/// Windows of kernel x kernel, stride 2.
 prepared_case prepare(const map_form& form, map_source& maps, std::int64_t kernel, bool backward);
 
 }  // namespace
@@ -47,7 +47,7 @@ struct graph_tensor {
   std::int64_t id;
   void* data;
 
-  /// Channels last.
+  /// NHWC.
   graph_tensor(const cudnn_backend& api, std::int64_t its_id, cudnnDataType_t type, const cudnn_batch& b,
                void* its_data)
       : descriptor(api, CUDNN_BACKEND_TENSOR_DESCRIPTOR), id(its_id), data(its_data) {
@@ -77,13 +77,13 @@ class operation_plan {
     plan_->read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
     workspace_.emplace(static_cast<std::size_t>(bytes));
     std::vector<std::int64_t> ids;
-    std::vector<void*> places;
+    std::vector<void*> pointers;
     for (const graph_tensor* t : tensors) {
       ids.push_back(t->id);
-      places.push_back(t->data);
+      pointers.push_back(t->data);
     }
     pack_.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
-        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, places)
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
         .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace_->data())
         .finalize();
   }
@@ -111,15 +111,15 @@ class operation_plan {
     std::int64_t count =
         heuristics.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
     std::vector<cudnn_descriptor> found;
-    std::vector<cudnnBackendDescriptor_t> places;
+    std::vector<cudnnBackendDescriptor_t> descriptors;
     for (std::int64_t i = 0; i < count; ++i)
-      places.push_back(found.emplace_back(api_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
-    count =
-        heuristics.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, places.data());
+      descriptors.push_back(found.emplace_back(api_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+    count = heuristics.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
+                            descriptors.data());
     while (std::ssize(found) > count)
       found.pop_back();
     if (found.empty()) {
-      throw failure(std::to_string(places.size()) + " engines suggested, none of them supported" +
+      throw failure(std::to_string(descriptors.size()) + " engines suggested, none of them supported" +
                     api_.explanation());
     }
     return found;
@@ -197,7 +197,7 @@ class index_pooling {
  private:
   /// As many windows as half of the rows and columns: those of three taps need one beyond the end.
   cudnn_descriptor windows_of(std::int64_t kernel) const {
-    const std::vector<std::int64_t> none{0, 0}, behind{kernel - 2, kernel - 2}, size{kernel, kernel},
+    const std::vector<std::int64_t> none{0, 0}, padding_after{kernel - 2, kernel - 2}, size{kernel, kernel},
         step{2, 2};
     cudnn_descriptor windows(api_, CUDNN_BACKEND_RESAMPLE_DESCRIPTOR);
     windows.set(CUDNN_ATTR_RESAMPLE_MODE, CUDNN_RESAMPLE_MAXPOOL)
@@ -208,7 +208,7 @@ class index_pooling {
         .set(CUDNN_ATTR_RESAMPLE_WINDOW_DIMS, size)
         .set(CUDNN_ATTR_RESAMPLE_STRIDES, step)
         .set(CUDNN_ATTR_RESAMPLE_PRE_PADDINGS, none)
-        .set(CUDNN_ATTR_RESAMPLE_POST_PADDINGS, behind)
+        .set(CUDNN_ATTR_RESAMPLE_POST_PADDINGS, padding_after)
         .finalize();
     return windows;
   }

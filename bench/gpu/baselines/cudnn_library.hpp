@@ -63,7 +63,7 @@ struct cudnn_batch {
         channels(static_cast<int>(form.dims()[3])),
         rows(16),
         width(static_cast<int>(form.dims()[2])) {}
-  /// Of planes of 64 x 64, as pooling has where channels come first.
+  /// Of planes of 64 x 64, as pooling has in NCHW.
   static cudnn_batch of_planes(const map_form& form) {
     constexpr int side = 64;
     cudnn_batch b(form);

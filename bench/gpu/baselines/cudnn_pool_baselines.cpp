@@ -8,7 +8,7 @@ namespace stash::gpu {
 namespace {
 
 struct pool_kind {
-  int kernel;  ///< windows of kernel x kernel, two apart
+  int kernel;  ///< windows of kernel x kernel, stride 2
   bool channels_first, deterministic, backward;
 
   std::string name() const {
@@ -75,8 +75,8 @@ class pool_layer {
         whole_(api_, layout_of(kind), form.type, batch_of(form, kind)),
         half_(api_, layout_of(kind), form.type, batch_of(form, kind).pooled_by_two()) {
     api_.check(api_.create_pooling(&pooling_), "cudnnCreatePoolingDescriptor");
-    // As many windows as half of the rows and columns. Those of three taps begin a tap before x, because
-    // the interface has no padding that is behind x alone, where that of the other rows is.
+    // As many windows as half of the rows and columns. Those of three taps begin a tap before x, because the
+    // interface has no padding that is after x alone, where that of the other rows is.
     const int padding = kind.kernel == 2 ? 0 : 1;
     api_.check(
         api_.set_pooling(pooling_, kind.deterministic ? CUDNN_POOLING_MAX_DETERMINISTIC : CUDNN_POOLING_MAX,

@@ -21,8 +21,8 @@ struct cudnn : cudnn_backend {
 };
 
 /// Returns how many characters there are.
-std::int64_t read(const cudnn_descriptor& properties, std::int64_t room, void* to) {
-  return properties.read(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, room, to);
+std::int64_t read(const cudnn_descriptor& properties, std::int64_t capacity, void* to) {
+  return properties.read(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, capacity, to);
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ std::string cudnn_device_properties() {
   std::string text(static_cast<std::size_t>(read(properties, 0, nullptr)), '\0');
   text.resize(
       static_cast<std::size_t>(read(properties, static_cast<std::int64_t>(text.size()), text.data())));
-  // A zero behind the text would count as well.
+  // A zero after the text would count as well.
   return text.substr(0, text.find('\0'));
 }
 

@@ -71,7 +71,7 @@ measured_case layer_case(const char* name, void (relu_layer::*call)(void*) const
 }  // namespace
 
 // The gradient is that of the interface as it is: it reads y and dy (here x, which is as good as any and is
-// what the interface asks for besides).
+// what else the interface asks for).
 std::vector<measured_case> cudnn_relu_baselines() {
   return {layer_case("baseline/cudnn_relu_forward", &relu_layer::forward, 2),
           layer_case("baseline/cudnn_relu_backward", &relu_layer::backward, 3)};

@@ -62,7 +62,7 @@ class conversion {
     std::size_t bytes = 0;
     check(api_.dense_to_sparse_buffer_size(handle_, dense_, sparse_, algorithm, &bytes),
           "cusparseDenseToSparse_bufferSize");
-    scratch_ = std::make_unique<memory>(bytes);
+    workspace_ = std::make_unique<memory>(bytes);
   }
   ~conversion() {
     (void)api_.destroy_sp_mat(sparse_);
@@ -74,13 +74,13 @@ class conversion {
 
   void run(void* stream) {
     check(api_.set_stream(handle_, cuda_stream(stream)), "cusparseSetStream");
-    check(api_.dense_to_sparse_analysis(handle_, dense_, sparse_, algorithm, scratch_->data()),
+    check(api_.dense_to_sparse_analysis(handle_, dense_, sparse_, algorithm, workspace_->data()),
           "cusparseDenseToSparse_analysis");
     std::int64_t rows = 0, cols = 0;
     check(api_.sp_mat_get_size(sparse_, &rows, &cols, &nonzeros_), "cusparseSpMatGetSize");
     check(api_.csr_set_pointers(sparse_, offsets_.data(), indices_.data(), values_.data()),
           "cusparseCsrSetPointers");
-    check(api_.dense_to_sparse_convert(handle_, dense_, sparse_, algorithm, scratch_->data()),
+    check(api_.dense_to_sparse_convert(handle_, dense_, sparse_, algorithm, workspace_->data()),
           "cusparseDenseToSparse_convert");
   }
   std::uint64_t kept_bytes(dtype type) const {
@@ -94,7 +94,7 @@ class conversion {
   shared_map x_;
   std::int64_t rows_, nonzeros_ = 0;
   memory offsets_, indices_, values_;
-  std::unique_ptr<memory> scratch_;
+  std::unique_ptr<memory> workspace_;
   cusparseHandle_t handle_ = nullptr;
   cusparseDnMatDescr_t dense_ = nullptr;
   cusparseSpMatDescr_t sparse_ = nullptr;

@@ -48,7 +48,7 @@ constexpr named_test tests[] = {
 /// Which of those an instruction asks for is its immediate.
 template <class Number>
 void run_float_test(warp& w, const instruction& i, std::uint32_t lanes, const Number& number,
-                    unsigned place) {
+                    unsigned result) {
   const std::byte* a = w.at<std::byte>(i.operands[i.count - 2U]);
   const std::byte* b = w.at<std::byte>(i.operands[i.count - 1U]);
   const test holds = tests[i.immediate].holds;
@@ -56,7 +56,7 @@ void run_float_test(warp& w, const instruction& i, std::uint32_t lanes, const Nu
   each_lane(lanes, [&](unsigned lane) {
     bits |= (holds(number(value_at<word>(a, lane)), number(value_at<word>(b, lane))) ? 1U : 0U) << lane;
   });
-  std::uint32_t& to = *w.at<std::uint32_t>(i.operands[place]);
+  std::uint32_t& to = *w.at<std::uint32_t>(i.operands[result]);
   to = (to & ~lanes) | bits;
 }
 void test_floats(warp& w, const instruction& i, std::uint32_t lanes) {

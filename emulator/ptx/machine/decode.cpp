@@ -56,7 +56,7 @@ constexpr std::array<std::string_view, specials> special_names = {
     "%laneid",  "%lanemask_lt", "%lanemask_le", "%lanemask_eq", "%lanemask_ge", "%lanemask_gt"};
 
 /// [register + number] or [variable + number].
-struct place_operand {
+struct address_operand {
   operand base;
   std::int64_t added = 0;
 };
@@ -297,7 +297,7 @@ class decoder {
     return made;
   }
 
-  /// A register, a number or a variable's place, for a register of so many bytes.
+  /// A register, a number or a variable's address, for a register of so many bytes.
   operand source(std::string_view text, std::uint8_t bytes, std::uint32_t line) {
     if (bytes == 0 && text.starts_with('!')) {
       const operand plain = source(trimmed(text.substr(1)), 0, line);
@@ -308,12 +308,12 @@ class decoder {
     if (const auto found = register_named(text)) {
       if (found->bytes != bytes)
         throw problem(line, "a register of " + std::to_string(found->bytes) + " bytes where " +
-                                std::to_string(bytes) + " are wanted: " + std::string(text));
+                                std::to_string(bytes) + " are needed: " + std::string(text));
       return *found;
     }
     if (const auto value = number_in(text)) return constant(*value, bytes);
-    if (const auto place = variables_.find(text); place != variables_.end())
-      return constant(place->second, bytes);
+    if (const auto variable = variables_.find(text); variable != variables_.end())
+      return constant(variable->second, bytes);
     throw problem(line, "an operand that is not understood: " + std::string(text));
   }
 
@@ -326,11 +326,11 @@ class decoder {
   }
 
   /// "[%rd4+16]", "[name+8]", "[%r1]".
-  place_operand place(std::string_view text, std::uint32_t line) {
+  address_operand address_at(std::string_view text, std::uint32_t line) {
     if (text.size() < 2 || text.front() != '[' || text.back() != ']')
       throw problem(line, "no address: " + std::string(text));
     text = trimmed(text.substr(1, text.size() - 2));
-    place_operand p;
+    address_operand p;
     const std::size_t plus = text.find('+');
     if (plus != std::string_view::npos) {
       p.added = static_cast<std::int64_t>(number_in(trimmed(text.substr(plus + 1))).value_or(0));
@@ -423,12 +423,12 @@ class decoder {
     const form test = comparison_form({"setp", opcode[1], opcode[3]});
     const form combined = integer_form({opcode[2], "pred"});
     if (test.run == nullptr || test.widths.size() != 3 || combined.widths.size() != 3) return false;
-    const operand given = source(s.operands[3], 0, s.line), held{reserve({0, 1, 0}), false, 0};
+    const operand incoming = source(s.operands[3], 0, s.line), held{reserve({0, 1, 0}), false, 0};
     emit_form(
         test,
         {held, source(s.operands[1], test.widths[1], s.line), source(s.operands[2], test.widths[2], s.line)},
         s.line);
-    emit_form(combined, {result(s.operands[0], 0, s.line), held, given}, s.line);
+    emit_form(combined, {result(s.operands[0], 0, s.line), held, incoming}, s.line);
     return true;
   }
 
@@ -479,20 +479,20 @@ class decoder {
       const auto part = static_cast<std::uint8_t>(bytes / parts.size());
       for (std::size_t n = 0; n < parts.size(); ++n) {
         if (parts[n] == "_") continue;
-        const operand place = result(parts[n], part, s.line);
-        if (place.offset == whole.offset && !whole.constant)
-          throw problem(s.line, "a part takes the place of the whole");
-        emit_form(part_form(bytes, part), {place, whole, constant(8 * part * n, 4)}, s.line);
+        const operand target = result(parts[n], part, s.line);
+        if (target.offset == whole.offset && !whole.constant)
+          throw problem(s.line, "a part overwrites the whole");
+        emit_form(part_form(bytes, part), {target, whole, constant(8 * part * n, 4)}, s.line);
       }
     } else if (from.starts_with('{')) {
       const std::vector<std::string_view> parts = listed(from);
       const auto part = static_cast<std::uint8_t>(bytes / parts.size());
-      const operand place{reserve({0, 1, bytes}), false, bytes};
-      emit_form(copy_of(bytes), {place, constant(0, bytes)}, s.line);
+      const operand target{reserve({0, 1, bytes}), false, bytes};
+      emit_form(copy_of(bytes), {target, constant(0, bytes)}, s.line);
       for (std::size_t n = 0; n < parts.size(); ++n)
         emit_form(whole_form(bytes, part),
-                  {place, place, source(parts[n], part, s.line), constant(8 * part * n, 4)}, s.line);
-      emit_form(copy_of(bytes), {result(to, bytes, s.line), place}, s.line);
+                  {target, target, source(parts[n], part, s.line), constant(8 * part * n, 4)}, s.line);
+      emit_form(copy_of(bytes), {result(to, bytes, s.line), target}, s.line);
     } else {
       emit_form(copy_of(bytes), {result(to, bytes, s.line), source(from, bytes, s.line)}, s.line);
     }
@@ -561,7 +561,7 @@ class decoder {
     a.is_signed = opcode.back().starts_with('s');
     const bool load = op == "ld";
     const std::vector<std::string_view> values = listed(s.operands.at(load ? 0 : 1));
-    const place_operand at = place(s.operands.at(load ? 1 : 0), s.line);
+    const address_operand at = address_at(s.operands.at(load ? 1 : 0), s.line);
     std::vector<operand> operands;
     for (const std::string_view value : values) {
       const auto found = register_named(value);
@@ -591,7 +591,7 @@ class decoder {
     std::size_t next = 0;
     operands.push_back(has_result ? result(s.operands.at(next++), f.widths[0], s.line)
                                   : operand{no_result, false, 0});
-    const place_operand at = place(s.operands.at(next++), s.line);
+    const address_operand at = address_at(s.operands.at(next++), s.line);
     operands.push_back(at.base);
     for (; next < s.operands.size(); ++next)
       operands.push_back(source(s.operands[next], f.widths[2], s.line));

@@ -16,7 +16,7 @@ namespace stash::ptx {
 namespace {
 
 constexpr std::size_t gib = std::size_t{1} << 30, capacity = 8 * gib;
-/// No address is given out twice, so that memory that was given back is not taken for other memory.
+/// No address is given out twice, so that memory that was freed is not taken for other memory.
 constexpr std::size_t address_space = 1024 * gib;
 constexpr std::size_t alignment = 256, gap = 256;
 /// As much as this is filled at either end of a block; more would make pages that nobody looks at.
@@ -27,7 +27,7 @@ std::size_t round_up(std::size_t value, std::size_t to) {
   return (value + to - 1) / to * to;
 }
 
-/// Pages of the host, with one behind them that nobody may touch.
+/// Pages of the host, with one after them that nobody may touch.
 class pages {
  public:
   explicit pages(std::size_t bytes) {
@@ -72,7 +72,7 @@ class memory {
   memory() {
     void* const made =
         mmap(nullptr, address_space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (made == MAP_FAILED) throw std::runtime_error("the PTX machine: no room for addresses of the device");
+    if (made == MAP_FAILED) throw std::runtime_error("the PTX machine: no space for addresses of the device");
     first_ = reinterpret_cast<std::uint64_t>(made);
     next_ = first_ + gap;
   }

@@ -21,7 +21,7 @@ struct region {
   }
 };
 
-/// Memory of the device, at a multiple of 256, filled with a pattern. Null when there is no room for it.
+/// Memory of the device, at a multiple of 256, filled with a pattern. Null when there is no space for it.
 void* allocate_device(std::size_t bytes);
 /// Pinned memory of the host, at a multiple of 4096.
 void* allocate_pinned(std::size_t bytes);

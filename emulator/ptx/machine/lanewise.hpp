@@ -60,7 +60,7 @@ void each_lane(std::uint32_t lanes, const Work& work) {
 namespace detail {
 
 template <auto F, class D, class... S, std::size_t... I>
-void lanewise(warp& w, const instruction& i, std::uint32_t lanes, std::index_sequence<I...> /*places*/) {
+void lanewise(warp& w, const instruction& i, std::uint32_t lanes, std::index_sequence<I...> /*indices*/) {
   std::byte* to = w.at<std::byte>(i.operands[0]);
   const std::array<const std::byte*, sizeof...(S)> from{w.at<std::byte>(i.operands[I + 1])...};
   each_lane(lanes, [&](unsigned lane) { put_at<D>(to, lane, F(value_at<S>(from[I], lane)...)); });

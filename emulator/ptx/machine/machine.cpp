@@ -53,7 +53,8 @@ std::uint32_t members_of(warp& w, const instruction& i, std::uint32_t lanes) {
   return members;
 }
 
-/// The group that goes on: of those that can the one that is least far. Others at the same place join it.
+/// The group that goes on: of those that can the one that is least far. Others at the same instruction join
+/// it.
 std::optional<group> next_group(warp& w) {
   std::optional<std::uint32_t> least;
   for (const group& g : w.groups) {
@@ -128,8 +129,8 @@ class turn_of {
           if (lanes == 0) break;
           if (lanes != g.lanes)
             violate(w_, i, static_cast<unsigned>(std::countr_zero(lanes)), "meets others under a condition");
-          const std::uint32_t wanted = members_of(w_, i, lanes) & w_.live;
-          if ((wanted & ~g.lanes) != 0) return put_back(g, true);
+          const std::uint32_t members = members_of(w_, i, lanes) & w_.live;
+          if ((members & ~g.lanes) != 0) return put_back(g, true);
           if (i.run != nullptr) i.run(w_, i, lanes);
           if (i.kind == flow::meet_block) {
             ++g.pc;
@@ -282,7 +283,7 @@ void run_grid(grid& g) {
   }
   while (!resident.empty()) {
     const std::size_t which = how.turn == 0 ? 0 : draw() % resident.size();
-    // In order where turns are long: the first block, then those behind it.
+    // In order where turns are long: the first block, then those after it.
     for (std::size_t n = which; n < (how.turn == 0 ? resident.size() : which + 1);) {
       if (block_runner(*resident[n], draw).run()) {
         ++n;

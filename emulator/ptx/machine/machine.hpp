@@ -32,7 +32,7 @@ class violation : public std::runtime_error {
 /// What a launch has to know of a kernel.
 struct kernel_facts {
   std::string name;  ///< as in the PTX: mangled
-  /// Parameters lie one behind the other in a block of memory, each at its offset.
+  /// Parameters lie one after the other in a block of memory, each at its offset.
   struct parameter {
     std::size_t offset, bytes;
   };

@@ -18,7 +18,7 @@ using word = std::uint32_t;
 constexpr std::size_t words_of_memory = 4096;
 
 /// A kernel with a pointer as its parameter, run once. Its body finds the pointer in %rd1, the thread in %r1
-/// and, for words of its own, a place of 32 bytes behind the pointer in %rd2.
+/// and, for words of its own, memory of 32 bytes after the pointer in %rd2.
 class machine : public ::testing::Test {
  protected:
   machine() : memory_(allocate_device(words_of_memory * sizeof(word))) {}
@@ -65,8 +65,8 @@ class machine : public ::testing::Test {
   /// The word that an instruction on %r10 makes of words in %r11, %r12, %r13.
   word made_of(const std::string& instruction, word a, word b = 0, word c = 0) {
     std::fill_n(words(), 8, 0xdeadbeefU);
-    const word given[] = {a, b, c};
-    std::copy_n(given, 3, words() + 1);
+    const word inputs[] = {a, b, c};
+    std::copy_n(inputs, 3, words() + 1);
     run_body(
         "ld.global.u32 %r11, [%rd1+4];\nld.global.u32 %r12, [%rd1+8];\nld.global.u32 %r13, [%rd1+12];\n"
         "mov.b32 %f1, %r11;\nmov.b32 %f2, %r12;\nmov.b32 %f3, %r13;\nmov.b32 {%rs11, %rs15}, %r11;\n" +
@@ -238,15 +238,15 @@ TEST_F(machine, registers_may_be_wider_than_values) {
   EXPECT_EQ(words()[6], 0x8180fffeU);
 }
 
-/// Each thread goes round as often as its number says, and all meet behind that.
+/// Each thread goes round as often as its number says, and all meet after that.
 TEST_F(machine, lanes_that_go_different_ways_meet_again) {
   for (const word turn : {0U, 1U, 3U}) {
     set_schedule({2, turn, 7});
     run_body(
-        "mov.u32 %r2, 0;\nmov.u32 %r3, 0;\nsetp.eq.s32 %p1, %r1, 0;\n@%p1 bra $behind;\n"
+        "mov.u32 %r2, 0;\nmov.u32 %r3, 0;\nsetp.eq.s32 %p1, %r1, 0;\n@%p1 bra $after;\n"
         "$again:\nadd.s32 %r3, %r3, %r2;\nadd.s32 %r2, %r2, 1;\nsetp.lt.u32 %p2, %r2, %r1;\n@%p2 bra "
         "$again;\n"
-        "$behind:\nvote.sync.ballot.b32 %r4, %p1, -1;\nshfl.sync.bfly.b32 %r5|%p3, %r3, 1, 31, -1;\n"
+        "$after:\nvote.sync.ballot.b32 %r4, %p1, -1;\nshfl.sync.bfly.b32 %r5|%p3, %r3, 1, 31, -1;\n"
         "st.global.v2.u32 [%rd2], {%r3, %r4};\nst.global.u32 [%rd2+8], %r5;",
         64);
     for (word t = 0; t < 64; ++t) {
@@ -326,7 +326,7 @@ TEST_F(machine, memory_is_touched_where_it_is) {
             std::string::npos);
 }
 
-TEST_F(machine, memory_that_was_given_back_is_gone) {
+TEST_F(machine, freed_memory_is_gone) {
   void* gone = allocate_device(64);
   words()[2] = static_cast<word>(reinterpret_cast<std::uint64_t>(gone));
   words()[3] = static_cast<word>(reinterpret_cast<std::uint64_t>(gone) >> 32);
@@ -372,19 +372,18 @@ TEST_F(machine, lanes_that_do_not_come_are_missed) {
   EXPECT_NE(
       fault_of(
           half +
-              "@%p1 bra $behind;\nbar.sync 0;\n$behind:\nmov.u32 %r2, 0;\nvote.sync.ballot.b32 %r3, %p1, -1;",
+              "@%p1 bra $after;\nbar.sync 0;\n$after:\nmov.u32 %r2, 0;\nvote.sync.ballot.b32 %r3, %p1, -1;",
           32),
       "");
-  EXPECT_NE(fault_of(half + "@%p1 bra $behind;\nbar.warp.sync -1;\nret;\n$behind:\nbar.warp.sync -1;", 32),
-            "");
+  EXPECT_NE(fault_of(half + "@%p1 bra $after;\nbar.warp.sync -1;\nret;\n$after:\nbar.warp.sync -1;", 32), "");
   EXPECT_EQ(
-      fault_of(half + "@%p1 bra $behind;\nbar.warp.sync 0xffff0000;\nret;\n$behind:\nbar.warp.sync 0xffff;",
+      fault_of(half + "@%p1 bra $after;\nbar.warp.sync 0xffff0000;\nret;\n$after:\nbar.warp.sync 0xffff;",
                32),
       "");
   EXPECT_NE(fault_of(half + "@%p1 bar.warp.sync -1;", 32).find("under a condition"), std::string::npos);
   EXPECT_NE(fault_of("bar.warp.sync 0xfffffffe;", 32).find("none of the lanes"), std::string::npos);
-  EXPECT_NE(fault_of(half + "@%p1 bra $behind;\nshfl.sync.idx.b32 %r3|%p2, %r1, 0, 31, "
-                            "0xffff0000;\n$behind:\nmov.u32 %r2, 0;",
+  EXPECT_NE(fault_of(half + "@%p1 bra $after;\nshfl.sync.idx.b32 %r3|%p2, %r1, 0, 31, "
+                            "0xffff0000;\n$after:\nmov.u32 %r2, 0;",
                      32)
                 .find("asks lane 0"),
             std::string::npos);

@@ -22,8 +22,8 @@ std::string named(purpose p) {
   return p == purpose::read ? "reads" : p == purpose::write ? "writes" : "updates";
 }
 
-std::byte* global_place(warp& w, const instruction& i, unsigned lane, std::uint64_t address,
-                        std::size_t bytes, purpose why) {
+std::byte* locate_global(warp& w, const instruction& i, unsigned lane, std::uint64_t address,
+                         std::size_t bytes, purpose why) {
   grid& all = *w.all;
   for (const region& r : all.regions) {
     if (r.holds(address, bytes)) return r.host + (address - r.address);
@@ -43,7 +43,7 @@ std::byte* global_place(warp& w, const instruction& i, unsigned lane, std::uint6
 }
 
 /// Holds an access of shared memory against those before it. Lanes of a warp see what others of it wrote only
-/// behind bar.warp.sync, other warps only behind a barrier.
+/// after bar.warp.sync, other warps only after a barrier.
 void note(warp& w, const instruction& i, unsigned lane, std::size_t offset, std::size_t bytes, purpose why) {
   block& home = *w.home;
   const auto thread = static_cast<std::uint16_t>(w.first_thread + lane);
@@ -65,7 +65,7 @@ void note(warp& w, const instruction& i, unsigned lane, std::size_t offset, std:
       t.writer = thread;
     }
     // Of several readers one from another warp than the last writer's is remembered, if there is one: writers
-    // of the own warp are told apart from those by the time alone.
+    // of the own warp are distinguished from those by the time alone.
     if (why != purpose::write &&
         (t.read < home.last_barrier || t.read < w.last_meeting || same_warp(t.reader))) {
       t.read = home.now;
@@ -74,8 +74,8 @@ void note(warp& w, const instruction& i, unsigned lane, std::size_t offset, std:
   }
 }
 
-std::byte* shared_place(warp& w, const instruction& i, unsigned lane, std::uint64_t offset, std::size_t bytes,
-                        purpose why) {
+std::byte* locate_shared(warp& w, const instruction& i, unsigned lane, std::uint64_t offset,
+                         std::size_t bytes, purpose why) {
   block& home = *w.home;
   if (offset > home.shared.size() || bytes > home.shared.size() - offset) {
     violate(w, i, lane,
@@ -86,17 +86,17 @@ std::byte* shared_place(warp& w, const instruction& i, unsigned lane, std::uint6
   return home.shared.data() + offset;
 }
 
-std::byte* place(warp& w, const instruction& i, unsigned lane, space where, std::uint64_t address,
-                 std::size_t bytes, purpose why) {
+std::byte* locate(warp& w, const instruction& i, unsigned lane, space where, std::uint64_t address,
+                  std::size_t bytes, purpose why) {
   if (address % bytes != 0)
     violate(w, i, lane,
             named(why) + " " + std::to_string(bytes) + " bytes at " + text_of(address) +
                 ", which is not aligned");
   switch (where) {
     case space::global:
-      return global_place(w, i, lane, address, bytes, why);
+      return locate_global(w, i, lane, address, bytes, why);
     case space::shared:
-      return shared_place(w, i, lane, address, bytes, why);
+      return locate_shared(w, i, lane, address, bytes, why);
     case space::parameter: {
       const std::size_t all = w.all->code->facts.parameter_bytes;
       if (why != purpose::read || address > all || bytes > all - address)
@@ -107,9 +107,9 @@ std::byte* place(warp& w, const instruction& i, unsigned lane, space where, std:
       break;
   }
   if (address >= parameter_window)
-    return place(w, i, lane, space::parameter, address - parameter_window, bytes, why);
-  if (address >= shared_window) return place(w, i, lane, space::shared, address - shared_window, bytes, why);
-  return global_place(w, i, lane, address, bytes, why);
+    return locate(w, i, lane, space::parameter, address - parameter_window, bytes, why);
+  if (address >= shared_window) return locate(w, i, lane, space::shared, address - shared_window, bytes, why);
+  return locate_global(w, i, lane, address, bytes, why);
 }
 
 /// Registers of an address: 4 bytes will do for shared memory.
@@ -183,7 +183,7 @@ void run_load(warp& w, const instruction& i, std::uint32_t lanes) {
   });
   count(w, Where, at, lanes, sizeof(Value) * Values, true);
   each_lane(lanes, [&](unsigned lane) {
-    const std::byte* from = place(w, i, lane, Where, at[lane], sizeof(Value) * Values, purpose::read);
+    const std::byte* from = locate(w, i, lane, Where, at[lane], sizeof(Value) * Values, purpose::read);
     for (unsigned n = 0; n < Values; ++n)
       put_at(to[n], lane, static_cast<Register>(value_at<Value>(from, n)));
   });
@@ -197,7 +197,7 @@ void run_store(warp& w, const instruction& i, std::uint32_t lanes) {
   });
   count(w, Where, at, lanes, sizeof(Value) * Values, false);
   each_lane(lanes, [&](unsigned lane) {
-    std::byte* to = place(w, i, lane, Where, at[lane], sizeof(Value) * Values, purpose::write);
+    std::byte* to = locate(w, i, lane, Where, at[lane], sizeof(Value) * Values, purpose::write);
     for (unsigned n = 0; n < Values; ++n)
       put_at(to, n, static_cast<Value>(value_at<Register>(w.at<std::byte>(i.operands[n + 1]), lane)));
   });
@@ -271,7 +271,7 @@ template <class T, space Where, auto F>
 void run_atomic(warp& w, const instruction& i, std::uint32_t lanes) {
   each_lane(lanes, [&](unsigned lane) {
     const std::uint64_t at = address_at(w, i.operands[1], lane) + static_cast<std::uint64_t>(i.immediate);
-    std::byte* to = place(w, i, lane, Where, at, sizeof(T), purpose::update);
+    std::byte* to = locate(w, i, lane, Where, at, sizeof(T), purpose::update);
     const T before = value_at<T>(to, 0);
     const T value = value_at<T>(w.at<std::byte>(i.operands[2]), lane);
     const T other = i.count > 3 ? value_at<T>(w.at<std::byte>(i.operands[3]), lane) : T{};

@@ -11,7 +11,7 @@ namespace stash::ptx {
 enum class space : std::uint8_t { generic, global, shared, parameter };
 
 /// Of ld and st: values of `bytes` bytes, signed or not, in registers of `register_bytes`. Where `values` is
-/// more than one, they lie one behind the other, aligned to all of them.
+/// more than one, they lie one after the other, aligned to all of them.
 struct access {
   space where = space::generic;
   std::uint8_t bytes = 4, register_bytes = 4, values = 1;

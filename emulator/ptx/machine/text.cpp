@@ -98,15 +98,15 @@ std::vector<entry_text> entries_of(std::string_view text, std::vector<std::strin
     entry_text entry;
     const std::string_view header = text.substr(at + word.size(), open - at - word.size());
     const std::size_t list = header.find('(');
-    const std::size_t behind = list == std::string_view::npos ? list : header.find(')', list);
-    if (behind == std::string_view::npos) {
+    const std::size_t closing = list == std::string_view::npos ? list : header.find(')', list);
+    if (closing == std::string_view::npos) {
       const std::size_t end = std::min(header.find_first_of(blanks), header.size());
       entry.name = header.substr(0, end);
       entry.directives = header.substr(end);
     } else {
       entry.name = trimmed(header.substr(0, list));
-      entry.parameters = trimmed(header.substr(list + 1, behind - list - 1));
-      entry.directives = header.substr(behind + 1);
+      entry.parameters = trimmed(header.substr(list + 1, closing - list - 1));
+      entry.directives = header.substr(closing + 1);
     }
     line += lines_in(text.substr(begin, open - begin));
     entry.line = line;

@@ -23,7 +23,7 @@ inline constexpr std::uint32_t all_lanes = 0xffffffffU;
 inline constexpr std::uint64_t shared_window = 0x0100'0000'0000'0000,
                                parameter_window = 0x0200'0000'0000'0000;
 
-/// A register: 32 values one behind the other, at an offset in the registers of the warp, or in the constants
+/// A register: 32 values one after the other, at an offset in the registers of the warp, or in the constants
 /// of the kernel. A predicate is one word, a bit for each lane.
 struct operand {
   std::uint32_t offset = 0;
@@ -119,7 +119,7 @@ struct grid {
   std::size_t oldest = 0;
 };
 
-/// Lanes that are at the same place.
+/// Lanes that are at the same instruction.
 struct group {
   std::uint32_t pc = 0, lanes = 0;
   bool waits = false;  ///< for other lanes

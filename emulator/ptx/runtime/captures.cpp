@@ -50,8 +50,8 @@ std::vector<work> latest_first(std::vector<capture::step> steps, std::size_t mem
   std::vector<std::size_t> done(members);
   const auto can_be_next = [&](const capture::step& s) {
     if (s.number != done[s.member] + 1) return false;
-    for (std::size_t m = 0; m < s.behind.size(); ++m)
-      if (done[m] < s.behind[m]) return false;
+    for (std::size_t m = 0; m < s.after.size(); ++m)
+      if (done[m] < s.after[m]) return false;
     return true;
   };
   while (!steps.empty()) {
@@ -65,7 +65,7 @@ std::vector<work> latest_first(std::vector<capture::step> steps, std::size_t mem
 
 }  // namespace
 
-capture::member& capture::of(cudaStream_t stream) {
+capture::member& capture::member_of(cudaStream_t stream) {
   const auto at =
       std::find_if(members.begin(), members.end(), [&](const member& m) { return m.stream == stream; });
   if (at != members.end()) return *at;
@@ -93,42 +93,42 @@ bool spoils_recordings() {
   return any;
 }
 
-cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_place> behind) {
+cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_position> after) {
   const cudaStream_t stream = stream_of(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (is_default(stream)) {
     if (capture* const c = that_default_would_wait_for()) return spoiled(*c, cudaErrorStreamCaptureImplicit);
   }
-  if (stream->captured == nullptr) return add(stream->to_do, std::move(what), std::move(behind));
+  if (stream->captured == nullptr) return add(stream->to_do, std::move(what), std::move(after));
   capture& c = *stream->captured;
   if (c.spoiled) return cudaErrorStreamCaptureInvalidated;
-  capture::member& m = c.of(stream);
+  capture::member& m = c.member_of(stream);
   const auto number = static_cast<std::size_t>(&m - c.members.data());
   c.recorded.push_back({std::move(what), number, m.enqueued + 1, m.seen});
   m.seen[number] = ++m.enqueued;
   return cudaSuccess;
 }
 
-std::optional<captured_place> place_in(cudaStream_t stream) {
+std::optional<captured_position> position_in(cudaStream_t stream) {
   if (stream->captured == nullptr) return std::nullopt;
-  return captured_place{stream->captured, stream->captured->of(stream).seen};
+  return captured_position{stream->captured, stream->captured->member_of(stream).seen};
 }
 
-cudaError_t go_on_behind(cudaStream_t stream, const captured_place& place) {
-  capture& c = *place.in;
-  if (c.over) return stream->captured == nullptr ? cudaErrorCapturedEvent : go_on_behind_the_rest(stream);
+cudaError_t continue_after(cudaStream_t stream, const captured_position& position) {
+  capture& c = *position.in;
+  if (c.over) return stream->captured == nullptr ? cudaErrorCapturedEvent : continue_after_others(stream);
   if (is_default(stream)) return spoiled(c, cudaErrorStreamCaptureImplicit);
-  if (stream->captured != nullptr && stream->captured != place.in) {
+  if (stream->captured != nullptr && stream->captured != position.in) {
     c.spoiled = true;
     return spoiled(*stream->captured, cudaErrorStreamCaptureMerge);
   }
   if (c.spoiled) return cudaErrorStreamCaptureInvalidated;
-  stream->captured = place.in;
-  raise(c.of(stream).seen, place.seen);
+  stream->captured = position.in;
+  raise(c.member_of(stream).seen, position.seen);
   return cudaSuccess;
 }
 
-cudaError_t go_on_behind_the_rest(cudaStream_t stream) {
+cudaError_t continue_after_others(cudaStream_t stream) {
   return stream->captured == nullptr ? cudaSuccess
                                      : spoiled(*stream->captured, cudaErrorStreamCaptureIsolation);
 }
@@ -144,7 +144,7 @@ cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   auto c = std::make_shared<capture>();
   c->mode = mode;
   c->thread = std::this_thread::get_id();
-  c->of(stream);
+  c->member_of(stream);
   stream->captured = c;
   under_way().push_back(std::move(c));
   return cudaSuccess;

@@ -19,15 +19,15 @@ struct capture {
   /// A stream of the recording. The first one is where it began.
   struct member {
     cudaStream_t stream;
-    std::size_t enqueued;           ///< pieces of work that it was given
+    std::size_t enqueued;           ///< work items that it was given
     std::vector<std::size_t> seen;  ///< of every member, itself included: how many come before what is next
   };
 
-  /// A piece of work, the `number`th of its stream. Of every member so many come before it.
+  /// A work item, the `number`th of its stream. Of every member so many come before it.
   struct step {
     work what;
     std::size_t member, number;
-    std::vector<std::size_t> behind;
+    std::vector<std::size_t> after;
   };
 
   cudaStreamCaptureMode mode;
@@ -37,12 +37,12 @@ struct capture {
   bool spoiled = false;
   bool over = false;
 
-  member& of(cudaStream_t stream);
+  member& member_of(cudaStream_t stream);
   bool is_joined() const;
 };
 
-/// A place in a stream that is being recorded.
-struct captured_place {
+/// A position in a stream that is being recorded.
+struct captured_position {
   std::shared_ptr<capture> in;
   std::vector<std::size_t> seen;
 };
@@ -57,20 +57,19 @@ struct CUstream_st {
 
 namespace stash::ptx {
 
-/// The stream behind a handle or itself, the default stream included. Null if there is none.
+/// The stream of a handle or itself, the default stream included. Null if there is none.
 cudaStream_t stream_of(cudaStream_t handle);
 bool is_default(cudaStream_t stream);
 
-/// Leaves the work to the stream, or to its recording.
-/// No recording has places in streams before it.
-cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_place> behind = {});
+/// Leaves the work to the stream, or to its recording. No recording has positions in streams before it.
+cudaError_t enqueue(cudaStream_t handle, work what, std::vector<stream_position> after = {});
 
 /// Null if the stream is not recorded.
-std::optional<captured_place> place_in(cudaStream_t stream);
-/// What is enqueued in the stream from now on comes behind the place, in the same recording.
-cudaError_t go_on_behind(cudaStream_t stream, const captured_place& place);
+std::optional<captured_position> position_in(cudaStream_t stream);
+/// What is enqueued in the stream from now on comes after the position, in the same recording.
+cudaError_t continue_after(cudaStream_t stream, const captured_position& position);
 /// The stream waits for work that is not recorded.
-cudaError_t go_on_behind_the_rest(cudaStream_t stream);
+cudaError_t continue_after_others(cudaStream_t stream);
 /// Calls that no recording of the stream can repeat: spoils it.
 cudaError_t refused_if_captured(cudaStream_t stream);
 

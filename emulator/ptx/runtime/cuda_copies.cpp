@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ptx/machine/memory_places.hpp"
+#include "ptx/machine/memory_kinds.hpp"
 #include "ptx/runtime/captures.hpp"
 #include "ptx/runtime/cuda_runtime.hpp"
 
@@ -17,28 +17,28 @@ namespace {
 /// Bytes that a call names.
 struct span_of_memory {
   span_of_memory(const void* begin, std::size_t count)
-      : pointer(begin), bytes(count), where(place_of(begin)) {}
+      : pointer(begin), bytes(count), where(kind_of(begin)) {}
 
   /// Where the host finds them. Null if they are not all there.
   std::byte* on_host() const {
     const std::uint64_t address = address_of(pointer);
-    if (where == place::host) return static_cast<std::byte*>(const_cast<void*>(pointer));
+    if (where == memory_kind::host) return static_cast<std::byte*>(const_cast<void*>(pointer));
     const region r = region_of(address);
     return r.holds(address, bytes) ? r.host + (address - r.address) : nullptr;
   }
 
   const void* pointer;
   std::size_t bytes;
-  place where;  ///< when it was named
+  memory_kind where;  ///< when it was named
 };
 
-bool is_direction(cudaMemcpyKind kind, place to, place from) {
+bool is_direction(cudaMemcpyKind kind, memory_kind to, memory_kind from) {
   if (kind == cudaMemcpyDefault) return true;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   // Pinned memory is either's.
-  return to != (to_device ? place::host : place::device) &&
-         from != (from_device ? place::host : place::device);
+  return to != (to_device ? memory_kind::host : memory_kind::device) &&
+         from != (from_device ? memory_kind::host : memory_kind::device);
 }
 
 /// Memory that was there in the call is not, now that the device comes to it.
@@ -80,15 +80,15 @@ cudaError_t enqueue_copy(const span_of_memory& to, const span_of_memory& from, c
   if (to.on_host() == nullptr || from.on_host() == nullptr) return cudaErrorInvalidValue;
   const cudaStream_t stream = stream_of(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  const bool to_device = to.where == place::device, from_device = from.where == place::device;
-  const bool content_is_read = to_device && from.where == place::host;
+  const bool to_device = to.where == memory_kind::device, from_device = from.where == memory_kind::device;
+  const bool content_is_read = to_device && from.where == memory_kind::host;
   // Copies from device memory to device memory return early even without "Async".
   const bool is_finished =
-      to.where == place::host || (is_async ? !to_device && !from_device : !to_device || !from_device);
+      to.where == memory_kind::host || (is_async ? !to_device && !from_device : !to_device || !from_device);
   if (stream->captured != nullptr) return enqueue(stream, [=] { return copy(to, from); });
   cudaError_t result = cudaSuccess;
   if (content_is_read) {
-    // Without "Async" behind all that the stream has; but the bytes may arrive later than the call returns.
+    // Without "Async" after all that the stream has; but the bytes may arrive later than the call returns.
     if (!is_async) result = enqueue(stream, nullptr);
     if (!is_async && result == cudaSuccess) result = finish_stream(stream);
     return result == cudaSuccess ? enqueue_content(to, from, stream) : result;
@@ -112,7 +112,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
   return call([&] {
     if (bytes == 0) return cudaSuccess;
     const span_of_memory to(data, bytes);
-    if (to.where == place::host || to.on_host() == nullptr) return cudaErrorInvalidValue;
+    if (to.where == memory_kind::host || to.on_host() == nullptr) return cudaErrorInvalidValue;
     return enqueue(stream, [=] {
       std::byte* const target = to.on_host();
       if (target == nullptr) return lose_device_for("cudaMemsetAsync writes", to);

@@ -35,9 +35,9 @@ cudaDeviceProp properties() {
   return p;
 }
 
-cudaError_t attribute(int& value, cudaDeviceAttr wanted) {
+cudaError_t attribute(int& value, cudaDeviceAttr requested) {
   const cudaDeviceProp p = properties();
-  switch (wanted) {
+  switch (requested) {
     case cudaDevAttrMaxThreadsPerBlock:
       value = p.maxThreadsPerBlock;
       return cudaSuccess;
@@ -94,8 +94,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* found, int device) {
     return cudaSuccess;
   });
 }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr wanted, int device) {
-  return call([&] { return device == 0 ? attribute(*value, wanted) : cudaErrorInvalidDevice; });
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr requested, int device) {
+  return call([&] { return device == 0 ? attribute(*value, requested) : cudaErrorInvalidDevice; });
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;

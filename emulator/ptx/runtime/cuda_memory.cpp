@@ -9,17 +9,17 @@
 #include <set>
 
 #include "ptx/machine/device_memory.hpp"
-#include "ptx/machine/memory_places.hpp"
+#include "ptx/machine/memory_kinds.hpp"
 #include "ptx/runtime/captures.hpp"
 #include "ptx/runtime/cuda_runtime.hpp"
 
 namespace stash::ptx {
 namespace {
 
-/// The one pool: what cudaMallocAsync gave out. It keeps nothing that was given back.
+/// The one pool: what cudaMallocAsync gave out. It keeps nothing that was freed.
 struct memory_pool {
   std::map<void*, std::size_t> blocks;
-  std::set<void*> leaving;  ///< given back in streams that have not come to it
+  std::set<void*> leaving;  ///< freed in streams that have not come to it
   std::uint64_t used = 0, most_used = 0, most_reserved = 0;
 
   void add(void* block, std::size_t bytes) {
@@ -41,13 +41,13 @@ memory_pool& pool() {
   return made;
 }
 
-bool is_live(void* data, place where) {
-  return place_of(data) == where && region_of(address_of(data)).address == address_of(data) &&
+bool is_live(void* data, memory_kind where) {
+  return kind_of(data) == where && region_of(address_of(data)).address == address_of(data) &&
          !pool().leaving.contains(data);
 }
 
 /// Waits for the device, which uses the memory no more then.
-cudaError_t give_back(void* data, place where) {
+cudaError_t give_back(void* data, memory_kind where) {
   if (data == nullptr) return cudaSuccess;
   if (!is_live(data, where)) return cudaErrorInvalidValue;
   // CUDA takes for granted that all work with memory from its pool is done, and does not wait for it.
@@ -59,7 +59,7 @@ cudaError_t give_back(void* data, place where) {
 
 cudaError_t give_back_in(void* data, cudaStream_t stream) {
   if (data == nullptr) return cudaSuccess;
-  if (!is_live(data, place::device)) return cudaErrorInvalidValue;
+  if (!is_live(data, memory_kind::device)) return cudaErrorInvalidValue;
   pool().leaving.insert(data);
   const cudaError_t result = enqueue(stream, [data] {
     release(data);
@@ -69,7 +69,7 @@ cudaError_t give_back_in(void* data, cudaStream_t stream) {
   if (result != cudaSuccess) {
     pool().leaving.erase(data);
   } else {
-    // Behind that the stream may take it again, so for the pool it is free.
+    // After that the stream may take it again, so for the pool it is free.
     pool().remove(data);
   }
   return result;
@@ -136,7 +136,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   return unsafe_call([&] { return take(data, bytes, allocate_device); });
 }
 cudaError_t cudaFree(void* data) {
-  return releasing_call([&] { return give_back(data, place::device); });
+  return releasing_call([&] { return give_back(data, memory_kind::device); });
 }
 cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
   return unsafe_call([&] {
@@ -154,7 +154,7 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) {
   return unsafe_call([&] { return take(data, bytes, allocate_pinned); });
 }
 cudaError_t cudaFreeHost(void* data) {
-  return releasing_call([&] { return give_back(data, place::pinned); });
+  return releasing_call([&] { return give_back(data, memory_kind::pinned); });
 }
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
   return call([&] {
@@ -184,10 +184,10 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attrib
   return call([&] {
     memory_pool& p = pool();
     std::uint64_t* const known = attribute_of(p, attribute);
-    std::uint64_t wanted = 0;
-    std::memcpy(&wanted, value, sizeof wanted);
+    std::uint64_t requested = 0;
+    std::memcpy(&requested, value, sizeof requested);
     // The most that was used can be forgotten; all else is as it is.
-    if (handle != handle_of_pool() || known == nullptr || known == &p.used || wanted != 0)
+    if (handle != handle_of_pool() || known == nullptr || known == &p.used || requested != 0)
       return cudaErrorInvalidValue;
     *known = p.used;
     return cudaSuccess;

@@ -11,13 +11,13 @@
 /// One recording of an event. Who waits for it keeps it when the event is recorded anew or destroyed.
 struct recorded_event {
   using clock = std::chrono::steady_clock;
-  stash::ptx::stream_place at;
+  stash::ptx::stream_position at;
   clock::time_point time;
 };
 struct CUevent_st {
   bool is_timed;
   std::shared_ptr<recorded_event> recorded;
-  std::optional<stash::ptx::captured_place> captured;  ///< it was last recorded there
+  std::optional<stash::ptx::captured_position> captured;  ///< it was last recorded there
 };
 
 namespace stash::ptx {
@@ -56,7 +56,7 @@ cudaError_t ask(cudaEvent_t handle) {
 }
 
 /// Whether an event has been reached. Nothing else may be done for who asks again and again, so each question
-/// does a piece of what comes before.
+/// does a part of what comes before.
 cudaError_t query(const CUevent_st& e) {
   if (e.recorded == nullptr || is_reached(e.recorded->at)) return cudaSuccess;
   const cudaError_t result = do_one({e.recorded->at});
@@ -138,7 +138,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
     return with_stream(stream_handle, [&](CUstream_st& stream) {
       if (stream.captured != nullptr) {
         if (stream.captured->spoiled) return cudaErrorStreamCaptureInvalidated;
-        e->captured = place_in(&stream);
+        e->captured = position_in(&stream);
         return cudaSuccess;
       }
       const auto made = std::make_shared<recorded_event>();
@@ -159,8 +159,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
     const cudaEvent_t e = events().find(handle);
     if (e == nullptr) return cudaErrorInvalidResourceHandle;
     return with_stream(stream_handle, [&](CUstream_st& stream) {
-      if (e->captured) return go_on_behind(&stream, *e->captured);
-      const cudaError_t result = go_on_behind_the_rest(&stream);
+      if (e->captured) return continue_after(&stream, *e->captured);
+      const cudaError_t result = continue_after_others(&stream);
       if (result != cudaSuccess || e->recorded == nullptr) return result;
       return enqueue(&stream, nullptr, {e->recorded->at});
     });

@@ -82,8 +82,8 @@ int multiprocessors() {
 bool streams_are_eager() {
   static const bool eager = [] {
     const char* const text = std::getenv("STASH_PTX_STREAMS");
-    const std::string_view wanted = text == nullptr ? "lazy" : text;
-    if (wanted == "eager" || wanted == "lazy") return wanted == "eager";
+    const std::string_view requested = text == nullptr ? "lazy" : text;
+    if (requested == "eager" || requested == "lazy") return requested == "eager";
     std::fprintf(stderr, "STASH_PTX_STREAMS: expected lazy or eager, got \"%s\"\n", text);
     std::exit(EXIT_FAILURE);
   }();

@@ -72,7 +72,7 @@ constexpr std::size_t first = container_header_bytes;
 
 TEST(fat_binary, plain_text_ends_where_its_padding_begins) {
   EXPECT_EQ(ptx_of(made_fat_binary({plain(90)}), 90), text_for(90));
-  // Without padding, and behind a longer header.
+  // Without padding, and after a longer header.
   EXPECT_EQ(ptx_of(made_fat_binary({{".version 9.0"}}), 90), ".version 9.0");
   fat_entry e = plain(90);
   e.header_bytes = 96;
@@ -106,7 +106,7 @@ TEST(fat_binary, without_ptx_there_is_no_text) {
   EXPECT_EQ(ptx_of(made_fat_binary({elf(90), plain(91)}), 90), "");
 }
 
-TEST(fat_binary, what_lies_behind_the_container_is_none_of_it) {
+TEST(fat_binary, what_follows_the_container_is_none_of_it) {
   bytes fat_binary = made_fat_binary({plain(80)});
   const bytes other = made_fat_binary({plain(90)});
   fat_binary.insert(fat_binary.end(), other.begin(), other.end());

@@ -14,7 +14,7 @@ namespace stash::ptx {
 struct queue {
   struct item {
     work what;
-    std::vector<stream_place> behind;
+    std::vector<stream_position> after;
     std::uint64_t number;  ///< among those of all streams
   };
 
@@ -52,12 +52,12 @@ void forget_everything() {
   }
 }
 
-bool all_reached(const std::vector<stream_place>& places) {
-  return std::all_of(places.begin(), places.end(), is_reached);
+bool all_reached(const std::vector<stream_position>& positions) {
+  return std::all_of(positions.begin(), positions.end(), is_reached);
 }
 
 cudaError_t do_next_of(const std::shared_ptr<queue>& q) {
-  if (!all_reached(q->waiting.front().behind)) return do_one(q->waiting.front().behind);
+  if (!all_reached(q->waiting.front().after)) return do_one(q->waiting.front().after);
   const queue::item next = std::move(q->waiting.front());
   q->waiting.pop_front();
   ++q->done;
@@ -68,11 +68,11 @@ cudaError_t do_next_of(const std::shared_ptr<queue>& q) {
 
 }  // namespace
 
-bool is_reached(const stream_place& place) {
-  return place.in->done >= place.until;
+bool is_reached(const stream_position& position) {
+  return position.in->done >= position.until;
 }
 
-stream_place end_of(const std::shared_ptr<queue>& stream) {
+stream_position end_of(const std::shared_ptr<queue>& stream) {
   return {stream, stream->done + stream->waiting.size()};
 }
 
@@ -82,32 +82,33 @@ std::shared_ptr<queue> make_queue(stream_kind kind) {
   return all().back();
 }
 
-cudaError_t add(const std::shared_ptr<queue>& to, work what, std::vector<stream_place> behind) {
+cudaError_t add(const std::shared_ptr<queue>& to, work what, std::vector<stream_position> after) {
   static std::uint64_t added = 0;
   finish_at_end_of_program();
   for (const auto& other : all())
-    if (are_ordered(to->kind, other->kind) && !other->waiting.empty()) behind.push_back(end_of(other));
-  to->waiting.push_back({std::move(what), std::move(behind), ++added});
+    if (are_ordered(to->kind, other->kind) && !other->waiting.empty()) after.push_back(end_of(other));
+  to->waiting.push_back({std::move(what), std::move(after), ++added});
   return streams_are_eager() ? finish({end_of(to)}) : cudaSuccess;
 }
 
-cudaError_t do_one(const std::vector<stream_place>& wanted) {
-  const stream_place* latest = nullptr;
-  const auto number = [](const stream_place& place) { return place.in->waiting.front().number; };
-  for (const stream_place& place : wanted)
-    if (!is_reached(place) && (latest == nullptr || number(place) > number(*latest))) latest = &place;
+cudaError_t do_one(const std::vector<stream_position>& ends) {
+  const stream_position* latest = nullptr;
+  const auto number = [](const stream_position& position) { return position.in->waiting.front().number; };
+  for (const stream_position& position : ends)
+    if (!is_reached(position) && (latest == nullptr || number(position) > number(*latest)))
+      latest = &position;
   return latest == nullptr ? cudaSuccess : do_next_of(std::shared_ptr(latest->in));
 }
 
-cudaError_t finish(const std::vector<stream_place>& wanted) {
+cudaError_t finish(const std::vector<stream_position>& ends) {
   cudaError_t result = cudaSuccess;
-  while (result == cudaSuccess && !all_reached(wanted))
-    result = do_one(wanted);
+  while (result == cudaSuccess && !all_reached(ends))
+    result = do_one(ends);
   return result;
 }
 
 cudaError_t finish_everything() {
-  std::vector<stream_place> ends;
+  std::vector<stream_position> ends;
   for (const auto& q : all())
     ends.push_back(end_of(q));
   return finish(ends);

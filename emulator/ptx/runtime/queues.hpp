@@ -21,24 +21,24 @@ enum class stream_kind { legacy_default, blocking, non_blocking };
 
 struct queue;
 
-/// Behind so many pieces of work of a stream.
-struct stream_place {
+/// After so many work items of a stream.
+struct stream_position {
   std::shared_ptr<queue> in;
   std::uint64_t until = 0;
 };
-bool is_reached(const stream_place& place);
-stream_place end_of(const std::shared_ptr<queue>& stream);
+bool is_reached(const stream_position& position);
+stream_position end_of(const std::shared_ptr<queue>& stream);
 
 /// What a stream has to do stays known when the stream is gone.
 std::shared_ptr<queue> make_queue(stream_kind kind);
 
-/// Work that comes behind all that the stream has, and behind places in others; empty: nothing but an order.
+/// Work that comes after all that the stream has, and after positions in others; empty: nothing but an order.
 /// Done at once if the environment wants that.
-cudaError_t add(const std::shared_ptr<queue>& to, work what, std::vector<stream_place> behind = {});
+cudaError_t add(const std::shared_ptr<queue>& to, work what, std::vector<stream_position> after = {});
 
-/// Does one piece of what is to be done before all the places are reached.
-cudaError_t do_one(const std::vector<stream_place>& wanted);
-cudaError_t finish(const std::vector<stream_place>& wanted);
+/// Does one item of what is to be done before all the positions are reached.
+cudaError_t do_one(const std::vector<stream_position>& ends);
+cudaError_t finish(const std::vector<stream_position>& ends);
 cudaError_t finish_everything();
 
 }  // namespace stash::ptx

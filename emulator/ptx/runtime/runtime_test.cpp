@@ -247,7 +247,7 @@ TEST_F(runtime, streams_and_events_are_known_while_they_live) {
 
 /// Who waits hears of it.
 cudaError_t result_of_what_loses_the_device() {
-  return eager_streams_are_wanted() ? cudaErrorLaunchFailure : cudaSuccess;
+  return expects_eager_streams() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 /// Recordings. `a` and `b` do not wait for the default stream, `blocking` does.
@@ -295,7 +295,7 @@ class recordings : public runtime {
   cudaError_t set(int value, cudaStream_t stream, std::size_t bytes = 64) {
     return cudaMemsetAsync(memory.data(), value, bytes, stream);
   }
-  /// `to` goes on behind what `from` holds.
+  /// `to` continues after what `from` holds.
   static cudaError_t order(cudaStream_t from, cudaEvent_t event, cudaStream_t to) {
     EXPECT_EQ(cudaEventRecord(event, from), cudaSuccess);
     return cudaStreamWaitEvent(to, event, 0);
@@ -357,7 +357,7 @@ TEST_F(recordings, graphs_are_recorded_into_others) {
   EXPECT_THAT(host, Each(0x05050505U));
 }
 
-TEST_F(recordings, graphs_do_not_touch_memory_that_was_given_back) {
+TEST_F(recordings, graphs_do_not_touch_freed_memory) {
   void* gone = nullptr;
   ASSERT_EQ(cudaMalloc(&gone, 64), cudaSuccess);
   void* gone_of_host = nullptr;
@@ -405,7 +405,7 @@ TEST_F(recordings, streams_that_join_come_back) {
   EXPECT_EQ(order(a, e, b), cudaSuccess);
   EXPECT_EQ(set(2, b), cudaSuccess);
   EXPECT_EQ(end(a), cudaErrorStreamCaptureUnjoined);
-  // What comes behind the event on which they join is not joined, either.
+  // What comes after the event on which they join is not joined, either.
   begin(a);
   EXPECT_EQ(order(a, e, b), cudaSuccess);
   EXPECT_EQ(set(2, b), cudaSuccess);
@@ -801,7 +801,7 @@ TEST_F(lost_device, stays_lost_and_says_why) {
     EXPECT_EQ(launch(set_words, 2, 64, data, 1, a), result_of_what_loses_the_device());
     EXPECT_EQ(cudaStreamSynchronize(a), cudaErrorLaunchFailure);
     expect_lost([&] { return add_to_all(1, b); });
-    // What is given back, is.
+    // What is freed, is.
     EXPECT_EQ(cudaFree(data), cudaSuccess);
     EXPECT_EQ(cudaStreamDestroy(a), cudaSuccess);
     EXPECT_EQ(cudaEventDestroy(e), cudaSuccess);

@@ -46,7 +46,7 @@ class runtime : public ::testing::Test {
   runtime() { cudaGetLastError(); }
 };
 
-/// Memory of the device, given back at the end.
+/// Memory of the device, freed at the end.
 class words_of_device {
  public:
   explicit words_of_device(std::size_t count) : count_(count) {
@@ -61,7 +61,7 @@ class words_of_device {
 
   void* data() const { return data_; }
   std::size_t bytes() const { return count_ * sizeof(word); }
-  /// Behind the work of all streams.
+  /// After the work of all streams.
   std::vector<word> now() const {
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     std::vector<word> words(count_);
@@ -78,7 +78,7 @@ inline char* at(void* memory, std::ptrdiff_t offset) {
   return static_cast<char*>(memory) + offset;
 }
 
-/// A kernel of a pointer and a number, with its place in %rd1 and the number in %r1.
+/// A kernel of a pointer and a number, with its address in %rd1 and the number in %r1.
 inline std::string kernel_text(const std::string& name, const std::string& body) {
   return ".visible .entry " + name + "(\n\t.param .u64 " + name + "_param_0,\n\t.param .u32 " + name +
          "_param_1\n)\n.maxntid 64, 1, 1\n{\n"
@@ -131,7 +131,7 @@ inline cudaError_t launch(const char& kernel, dim3 grid, dim3 block, void* memor
 }
 
 /// Whether streams do their work in the call that enqueues it.
-inline bool eager_streams_are_wanted() {
+inline bool expects_eager_streams() {
   const char* const text = std::getenv("STASH_PTX_STREAMS");
   return text != nullptr && std::string(text) == "eager";
 }

@@ -70,7 +70,7 @@ class stream_order : public runtime {
       EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
   }
   void SetUp() override {
-    if (eager_streams_are_wanted()) GTEST_SKIP() << "streams are eager";
+    if (expects_eager_streams()) GTEST_SKIP() << "streams are eager";
   }
 
   static cudaError_t set_in(void* data, int byte, cudaStream_t stream) {
@@ -168,7 +168,7 @@ TEST_F(stream_order, copies_without_async_wait_where_cuda_says_so) {
   EXPECT_EQ(set(2, nullptr), cudaSuccess);
   EXPECT_EQ(cudaMemcpy(other.data(), memory.data(), bytes, cudaMemcpyDefault), cudaSuccess);
   EXPECT_THAT(look(), Each(of_bytes(1)));
-  // From pageable memory: behind the stream's work, but the bytes are on their way.
+  // From pageable memory: after the stream's work, but the bytes are on their way.
   const std::vector<word> pageable(count, 3);
   EXPECT_EQ(cudaMemcpy(memory.data(), pageable.data(), bytes, cudaMemcpyDefault), cudaSuccess);
   EXPECT_THAT(look(), Each(of_bytes(2)));
@@ -395,7 +395,7 @@ TEST_F(stream_order, work_of_streams_that_are_gone_is_done) {
   EXPECT_THAT(pinned.now(), Each(of_bytes(3)));
 }
 
-TEST_F(stream_order, memory_is_not_given_back_before_the_device_is_done) {
+TEST_F(stream_order, memory_is_not_freed_before_the_device_is_done) {
   void* taken = nullptr;
   ASSERT_EQ(cudaMalloc(&taken, 8), cudaSuccess);
   EXPECT_EQ(set(1, a), cudaSuccess);
@@ -414,7 +414,7 @@ TEST_F(stream_order, memory_is_not_given_back_before_the_device_is_done) {
   EXPECT_THAT(look(), Each(of_bytes(2)));
 }
 
-TEST_F(stream_order, memory_is_given_back_in_the_order_of_a_stream) {
+TEST_F(stream_order, memory_is_freed_in_the_order_of_a_stream) {
   void* taken = nullptr;
   ASSERT_EQ(cudaMallocAsync(&taken, bytes, a), cudaSuccess);
   EXPECT_EQ(set_in(taken, 1, a), cudaSuccess);
@@ -499,7 +499,7 @@ TEST_F(stream_order, who_waits_hears_what_a_kernel_did) {
         EXPECT_EQ(cudaStreamSynchronize(b), cudaErrorLaunchFailure);
         EXPECT_EQ(set(1, b), cudaErrorLaunchFailure);
       }
-      // What is given back, is; else nothing happens any more.
+      // What is freed, is; else nothing happens any more.
       EXPECT_EQ(cudaFree(memory.data()), cudaSuccess);
       EXPECT_THAT(pinned.now(), Each(of_bytes(9)));
       end_of_program();

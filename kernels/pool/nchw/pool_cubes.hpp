@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Windows of 2 x 2 x 2 side by side in volumes where channels come first and rows of x are whole 16-byte
-/// pieces. As in pool_pairs.hpp a thread has half a piece of y at each of its steps; here with a piece of
-/// four rows of x, two of one slice and two of the next. Codes have four bits, those of a step one or two
-/// bytes.
+/// Non-overlapping windows of 2 x 2 x 2 in volumes in NCHW where rows of x are whole vec16s (16 bytes). As in
+/// pool_pairs.hpp a thread has half a vec16 of y at each of its steps; here with a vec16 of four rows of x,
+/// two of one slice and two of the next. Codes have four bits, those of a step one or two bytes.
 
 #include <cstdint>
 #include <type_traits>
@@ -25,16 +24,16 @@ inline constexpr std::uint32_t beyond_cubes = 0x8888;
 
 /// Where a thread's windows lie in x.
 template <class Bits>
-class cube_places : public stretch_places<Bits, cube_steps> {
+class cube_positions : public step_positions<Bits, cube_steps> {
  public:
-  STASH_DEVICE explicit cube_places(const pool_job& job)
-      : stretch_places<Bits, cube_steps>(job), job_(job), row_(this->first()) {
+  STASH_DEVICE explicit cube_positions(const pool_job& job)
+      : step_positions<Bits, cube_steps>(job), job_(job), row_(this->first()) {
     column_ = static_cast<std::uint32_t>(take_digit(row_, job.columns.by_out));
     std::uint64_t slice = row_;
     row_of_slice_ = static_cast<std::uint32_t>(take_digit(slice, job.rows.by_out));
   }
 
-  /// The first tap of a step. The other rows of its windows lie behind that.
+  /// The first tap of a step. The other rows of its windows follow it.
   template <class T>
   STASH_DEVICE T* in_x(T* x, unsigned step) const {
     std::uint32_t row = column_ + this->readable(step);
@@ -45,13 +44,13 @@ class cube_places : public stretch_places<Bits, cube_steps> {
     const std::uint64_t rows = 4 * (row_ + row) - 2 * row_of_slice;
     return x + rows * static_cast<std::uint64_t>(job_.columns.in) + 2 * column;
   }
-  STASH_DEVICE std::uint64_t behind(unsigned row) const {
+  STASH_DEVICE std::uint64_t row_offset(unsigned row) const {
     return (row / 2 * static_cast<std::uint64_t>(job_.rows.in) + row % 2) *
            static_cast<std::uint64_t>(job_.columns.in);
   }
   /// The byte of a step's codes in a plane, also where the step does not exist.
   STASH_DEVICE std::uint64_t byte_of_codes(unsigned step) const {
-    return (block_rank() * this->stretch + this->place(step)) / 2;
+    return (block_rank() * this->block_windows + this->index(step)) / 2;
   }
 
  private:
@@ -60,18 +59,18 @@ class cube_places : public stretch_places<Bits, cube_steps> {
   std::uint32_t column_, row_of_slice_;  ///< likewise
 };
 
-/// A piece of each row of x.
-struct cube_pieces {
+/// A vec16 of each row of x.
+struct cube_vec16s {
   vector16 row[cube_rows];
 };
 template <class Bits>
-STASH_DEVICE cube_pieces load_cubes(const void* x, const cube_places<Bits>& places, unsigned step) {
-  const Bits* const from = places.in_x(static_cast<const Bits*>(x), step);
-  cube_pieces pieces;
+STASH_DEVICE cube_vec16s load_cubes(const void* x, const cube_positions<Bits>& positions, unsigned step) {
+  const Bits* const from = positions.in_x(static_cast<const Bits*>(x), step);
+  cube_vec16s vec16s;
   STASH_UNROLL
   for (unsigned r = 0; r < cube_rows; ++r)
-    pieces.row[r] = load_once(reinterpret_cast<const vector16*>(from + places.behind(r)));
-  return pieces;
+    vec16s.row[r] = load_once(reinterpret_cast<const vector16*>(from + positions.row_offset(r)));
+  return vec16s;
 }
 
 /// What a search finds in a step: maxima, taps four bits each, and the same of those that pass, else
@@ -81,7 +80,7 @@ struct cube_values {
   std::uint32_t taps, codes;
 };
 
-/// Half a piece of a row's taps in one of the windows' columns.
+/// Half a vec16 of a row's taps in one of the windows' columns.
 template <class Bits>
 STASH_DEVICE std::uint32_t taps_of_column(const vector16& row, unsigned half, unsigned column) {
   if constexpr (sizeof(Bits) == 4) {
@@ -100,7 +99,7 @@ STASH_DEVICE std::uint32_t packed_numbers(const std::uint32_t (&words)[2]) {
 
 /// Maxima of a step among numbers. `noted` becomes a NaN, as is_nan_sum() sees it, where there is one in x.
 template <class Bits>
-STASH_DEVICE cube_values find_cubes(bool relu, const cube_pieces& pieces, std::uint32_t& noted) {
+STASH_DEVICE cube_values find_cubes(bool relu, const cube_vec16s& vec16s, std::uint32_t& noted) {
   cube_values found;
   std::uint32_t taps[2], codes[2];
   STASH_UNROLL
@@ -108,7 +107,7 @@ STASH_DEVICE cube_values find_cubes(bool relu, const cube_pieces& pieces, std::u
     std::uint32_t best = 0, tap = 0;
     STASH_UNROLL
     for (unsigned c = 0; c < 2 * cube_rows; ++c) {
-      const std::uint32_t candidate = taps_of_column<Bits>(pieces.row[c / 2], half, c % 2);
+      const std::uint32_t candidate = taps_of_column<Bits>(vec16s.row[c / 2], half, c % 2);
       noted = sizeof(Bits) == 4 ? sum_of_words<Bits>(noted, candidate) : note_nan(noted, candidate);
       if (c == 0) {
         best = candidate;
@@ -134,14 +133,14 @@ STASH_DEVICE cube_values find_cubes(bool relu, const cube_pieces& pieces, std::u
 
 /// The same by a search that knows every rule.
 template <class Bits>
-STASH_DEVICE cube_values find_cubes_with_care(const pool_job& job, bool relu, const cube_pieces& pieces) {
+STASH_DEVICE cube_values find_cubes_with_care(const pool_job& job, bool relu, const cube_vec16s& vec16s) {
   constexpr unsigned windows = pair_windows<Bits>, per_word = 4 / sizeof(Bits);
   maxima<windows> best;
   STASH_NO_UNROLL
   for (unsigned r = 0; r < cube_rows; ++r) {
-    const vector16 row = r < 2    ? r == 0 ? pieces.row[0] : pieces.row[1]
-                            : r == 2 ? pieces.row[2]
-                                  : pieces.row[3];
+    const vector16 row = r < 2    ? r == 0 ? vec16s.row[0] : vec16s.row[1]
+                            : r == 2 ? vec16s.row[2]
+                                  : vec16s.row[3];
     STASH_UNROLL
     for (unsigned column = 0; column < 2; ++column) {
       const lanes<Bits, windows> taps = taps_in_pairs<Bits>(row, column);
@@ -170,35 +169,35 @@ STASH_DEVICE cube_values find_cubes_with_care(const pool_job& job, bool relu, co
 /// Of all steps of a thread.
 template <class Bits>
 STASH_DEVICE void find_all_cubes(const pool_job& job, bool relu, const void* x,
-                                 const cube_places<Bits>& places, cube_values (&found)[cube_steps]) {
-  cube_pieces pieces[cube_steps];
+                                 const cube_positions<Bits>& positions, cube_values (&found)[cube_steps]) {
+  cube_vec16s vec16s[cube_steps];
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
-    pieces[step] = load_cubes<Bits>(x, places, step);
+    vec16s[step] = load_cubes<Bits>(x, positions, step);
   std::uint32_t noted = 0;
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
-    found[step] = find_cubes<Bits>(relu, pieces[step], noted);
+    found[step] = find_cubes<Bits>(relu, vec16s[step], noted);
   if (!is_nan_sum<Bits>(noted)) return;
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
-    found[step] = find_cubes_with_care<Bits>(job, relu, load_cubes<Bits>(x, places, step));
+    found[step] = find_cubes_with_care<Bits>(job, relu, load_cubes<Bits>(x, positions, step));
 }
 
-/// y and the planes that are wanted. Grid: stretches of all values of y, and of the planes' padding.
+/// y and the planes that are asked for. Grid: blocks of all values of y, and of the planes' padding.
 template <class Bits>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_cubes(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  const cube_places<Bits> places(job);
+  const cube_positions<Bits> positions(job);
   cube_values found[cube_steps];
-  find_all_cubes<Bits>(job, relu, x, places, found);
+  find_all_cubes<Bits>(job, relu, x, positions, found);
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step) {
-    const bool exists = places.exists(step);
-    if (exists) *reinterpret_cast<vector8*>(places.in_y(static_cast<Bits*>(y), step)) = found[step].y;
+    const bool exists = positions.exists(step);
+    if (exists) *reinterpret_cast<vector8*>(positions.in_y(static_cast<Bits*>(y), step)) = found[step].y;
     const auto store = [&](const code_plane& plane, std::uint32_t codes) {
-      const std::uint64_t byte = places.byte_of_codes(step);
+      const std::uint64_t byte = positions.byte_of_codes(step);
       if (plane.data == nullptr || byte >= plane.bytes) return;
       *reinterpret_cast<cube_codes<Bits>*>(plane.data + byte) =
           static_cast<cube_codes<Bits>>(exists ? codes : 0);
@@ -212,11 +211,11 @@ pool_forward_cubes(pool_job job, bool relu, const void* x, void* y, pool_planes 
 /// Codes of all steps; those whose gradient does not pass are beyond the taps. Whether one is corrupt.
 template <class Bits>
 STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_argmaxes& from,
-                                  const cube_places<Bits>& places, std::uint32_t (&codes)[cube_steps]) {
+                                  const cube_positions<Bits>& positions, std::uint32_t (&codes)[cube_steps]) {
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
-    codes[step] = *reinterpret_cast<const cube_codes<Bits>*>(from.taps + places.number(step) / 2);
-  const std::uint32_t passes = passing_of_steps<Bits>(job, from, places);
+    codes[step] = *reinterpret_cast<const cube_codes<Bits>*>(from.taps + positions.number(step) / 2);
+  const std::uint32_t passes = passing_of_steps<Bits>(job, from, positions);
   bool corrupt = false;
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step) {
@@ -234,9 +233,9 @@ STASH_DEVICE bool load_cube_codes(const pool_job& job, const encoded_argmaxes& f
 }
 template <class Bits>
 STASH_DEVICE bool load_cube_codes(const pool_job& job, const searched_argmaxes& from,
-                                  const cube_places<Bits>& places, std::uint32_t (&codes)[cube_steps]) {
+                                  const cube_positions<Bits>& positions, std::uint32_t (&codes)[cube_steps]) {
   cube_values found[cube_steps];
-  find_all_cubes<Bits>(job, from.relu, from.x, places, found);
+  find_all_cubes<Bits>(job, from.relu, from.x, positions, found);
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
     codes[step] = found[step].codes;
@@ -244,9 +243,9 @@ STASH_DEVICE bool load_cube_codes(const pool_job& job, const searched_argmaxes& 
 }
 
 /// What gradients of a step become in x.
-STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& dy, std::uint32_t codes,
+STASH_DEVICE cube_vec16s spread_cubes(const element_type& type, const vector8& dy, std::uint32_t codes,
                                       std::uint32_t) {
-  cube_pieces out;
+  cube_vec16s out;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     const std::uint32_t share = arriving(type, dy.word[i], std::uint32_t{});
@@ -257,9 +256,9 @@ STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& d
   }
   return out;
 }
-STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& dy, std::uint32_t codes,
+STASH_DEVICE cube_vec16s spread_cubes(const element_type& type, const vector8& dy, std::uint32_t codes,
                                       std::uint16_t) {
-  cube_pieces out;
+  cube_vec16s out;
   STASH_UNROLL
   for (unsigned i = 0; i < 4; ++i) {
     const std::uint32_t shares = arriving(type, dy.word[i / 2], std::uint16_t{});
@@ -268,35 +267,35 @@ STASH_DEVICE cube_pieces spread_cubes(const element_type& type, const vector8& d
     const std::uint32_t column = signs_of_bytes<0x8888>(signs), row = signs_of_bytes<0x9999>(signs);
     const std::uint32_t slice = signs_of_bytes<0xaaaa>(signs), beyond = signs_of_bytes<0xbbbb>(signs);
     const std::uint32_t both = pick_bytes(shares, 0, i % 2 == 0 ? 0x1010 : 0x3232);
-    const std::uint32_t beside = both & (column ^ 0x0000ffffU) & ~beyond;
-    out.row[0].word[i] = beside & ~row & ~slice;
-    out.row[1].word[i] = beside & row & ~slice;
-    out.row[2].word[i] = beside & ~row & slice;
-    out.row[3].word[i] = beside & row & slice;
+    const std::uint32_t in_column = both & (column ^ 0x0000ffffU) & ~beyond;
+    out.row[0].word[i] = in_column & ~row & ~slice;
+    out.row[1].word[i] = in_column & row & ~slice;
+    out.row[2].word[i] = in_column & ~row & slice;
+    out.row[3].word[i] = in_column & row & slice;
   }
   return out;
 }
 
-/// dx. Grid: stretches of all values of y.
+/// dx. Grid: blocks of all values of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_cubes(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
-  const cube_places<Bits> places(job);
+  const cube_positions<Bits> positions(job);
   vector8 gradients[cube_steps];
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step)
-    gradients[step] = *reinterpret_cast<const vector8*>(places.in_y(static_cast<const Bits*>(dy), step));
+    gradients[step] = *reinterpret_cast<const vector8*>(positions.in_y(static_cast<const Bits*>(dy), step));
   std::uint32_t codes[cube_steps];
-  const bool corrupt = load_cube_codes<Bits>(job, source, places, codes);
+  const bool corrupt = load_cube_codes<Bits>(job, source, positions, codes);
   STASH_UNROLL
   for (unsigned step = 0; step < cube_steps; ++step) {
-    const cube_pieces out = spread_cubes(job.type, gradients[step], codes[step], Bits{});
-    if (!places.exists(step)) continue;
-    Bits* const to = places.in_x(static_cast<Bits*>(dx), step);
+    const cube_vec16s out = spread_cubes(job.type, gradients[step], codes[step], Bits{});
+    if (!positions.exists(step)) continue;
+    Bits* const to = positions.in_x(static_cast<Bits*>(dx), step);
     STASH_UNROLL
     for (unsigned r = 0; r < cube_rows; ++r)
-      store_vector(reinterpret_cast<vector16*>(to + places.behind(r)), out.row[r]);
+      store_vector(reinterpret_cast<vector16*>(to + positions.row_offset(r)), out.row[r]);
   }
   if constexpr (std::is_same_v<Source, encoded_argmaxes>) {
     if (corrupt) atomic_or(&source.report->status, status_corrupt);

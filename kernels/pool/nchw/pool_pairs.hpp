@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Windows of 2 x 2 side by side where channels come first and rows of x are whole 16-byte pieces. At each of
-/// its steps a thread has one piece of an upper row and the one below it, and of y half a piece. Pieces of
-/// neighbouring lanes follow each other, so an instruction of a warp moves whole sectors, and so do a warp's
-/// steps. Codes of one step are a byte of a word, or a part of it.
+/// Non-overlapping windows of 2 x 2 in NCHW where rows of x are whole vec16s (16 bytes). At each of its steps
+/// a thread has one vec16 of an upper row and the one below it, and of y half a vec16. Vec16s of neighbouring
+/// lanes follow each other, so an instruction of a warp moves whole sectors, and so do a warp's steps. Codes
+/// of one step are a byte of a word, or a part of it.
 
 #include <cstdint>
 #include <type_traits>
@@ -20,35 +20,35 @@ inline constexpr unsigned pair_steps = 4;
 /// Windows of a step.
 template <class Bits>
 inline constexpr unsigned pair_windows = 8 / sizeof(Bits);
-/// Which windows of y a thread has: half a piece at each of its steps, those of a warp side by side.
+/// Which windows of y a thread has: half a vec16 at each of its steps, those of a warp follow each other.
 template <class Bits, unsigned Steps>
-class stretch_places {
+class step_positions {
  public:
   /// Windows of a block.
-  static constexpr unsigned stretch = pool_threads * Steps * pair_windows<Bits>;
+  static constexpr unsigned block_windows = pool_threads * Steps * pair_windows<Bits>;
 
-  STASH_DEVICE explicit stretch_places(const pool_job& job) {
+  STASH_DEVICE explicit step_positions(const pool_job& job) {
     const std::uint64_t values = job.y_units * group_elements;
-    const std::uint64_t begin = block_rank() * stretch;
+    const std::uint64_t begin = block_rank() * block_windows;
     // Blocks that only pad planes read what the first one does.
     first_ = begin < values ? begin : 0;
     const std::uint64_t left = values - first_;
-    left_ = begin >= values ? 0 : left < stretch ? static_cast<std::uint32_t>(left) : stretch;
+    left_ = begin >= values ? 0 : left < block_windows ? static_cast<std::uint32_t>(left) : block_windows;
     at_ =
         thread_rank() / warp_lanes * (Steps * step_windows) + thread_rank() % warp_lanes * pair_windows<Bits>;
   }
 
-  STASH_DEVICE bool exists(unsigned step) const { return place(step) < left_; }
+  STASH_DEVICE bool exists(unsigned step) const { return index(step) < left_; }
   /// Bytes of the steps that exist.
   STASH_DEVICE std::uint32_t existing() const {
     std::uint32_t bytes = 0xffffffffU;
-    if (left_ == stretch) return bytes;
+    if (left_ == block_windows) return bytes;
     STASH_UNROLL
     for (unsigned step = 0; step < Steps; ++step)
       bytes &= exists(step) ? 0xffffffffU : ~(0xffU << (8 * step));
     return bytes;
   }
-  // Places of a step that does not exist are those of the block's first one.
+  // Positions of a step that does not exist are those of the block's first one.
 
   /// A step's first window in y.
   STASH_DEVICE std::uint64_t number(unsigned step) const { return first_ + readable(step); }
@@ -59,8 +59,8 @@ class stretch_places {
 
  protected:
   STASH_DEVICE std::uint64_t first() const { return first_; }  ///< the block's first window in y
-  STASH_DEVICE std::uint32_t place(unsigned step) const { return at_ + step * step_windows; }
-  STASH_DEVICE std::uint32_t readable(unsigned step) const { return exists(step) ? place(step) : 0; }
+  STASH_DEVICE std::uint32_t index(unsigned step) const { return at_ + step * step_windows; }
+  STASH_DEVICE std::uint32_t readable(unsigned step) const { return exists(step) ? index(step) : 0; }
 
  private:
   static constexpr unsigned step_windows = warp_lanes * pair_windows<Bits>;
@@ -71,9 +71,10 @@ class stretch_places {
 
 /// Where they lie in x.
 template <class Bits>
-class pair_places : public stretch_places<Bits, pair_steps> {
+class pair_positions : public step_positions<Bits, pair_steps> {
  public:
-  STASH_DEVICE explicit pair_places(const pool_job& job) : stretch_places<Bits, pair_steps>(job), job_(job) {
+  STASH_DEVICE explicit pair_positions(const pool_job& job)
+      : step_positions<Bits, pair_steps>(job), job_(job) {
     std::uint64_t row = this->first();
     column_ = static_cast<std::uint32_t>(take_digit(row, job.columns.by_out));
     x_ = 2 * this->first() + row * static_cast<std::uint64_t>(job.columns.in);
@@ -86,7 +87,7 @@ class pair_places : public stretch_places<Bits, pair_steps> {
     const std::uint32_t row = small_quotient(column_ + at, job_.columns.by_out);
     return x + x_ + (2 * at + row * static_cast<std::uint32_t>(job_.columns.in));
   }
-  /// The other taps lie so far behind.
+  /// The distance of the other taps.
   STASH_DEVICE std::uint64_t row() const { return static_cast<std::uint64_t>(job_.columns.in); }
 
  private:
@@ -101,15 +102,15 @@ struct pair_codes {
   std::uint32_t taps = 0, codes = 0, pass = 0;
 };
 
-/// A piece of an upper row, and the one below.
-struct piece_pair {
+/// A vec16 of an upper row, and the one below.
+struct vec16_pair {
   vector16 upper, lower;
 };
 template <class Bits>
-STASH_DEVICE piece_pair load_pair(const void* x, const pair_places<Bits>& places, unsigned step) {
-  const Bits* const from = places.in_x(static_cast<const Bits*>(x), step);
+STASH_DEVICE vec16_pair load_pair(const void* x, const pair_positions<Bits>& positions, unsigned step) {
+  const Bits* const from = positions.in_x(static_cast<const Bits*>(x), step);
   return {load_once(reinterpret_cast<const vector16*>(from)),
-          load_once(reinterpret_cast<const vector16*>(from + places.row()))};
+          load_once(reinterpret_cast<const vector16*>(from + positions.row()))};
 }
 
 // In a window's rows the right tap wins if it is above the left one, and then the lower row's argmax if it
@@ -127,7 +128,7 @@ struct pair_search<std::uint32_t> {
   std::uint32_t taps = 0, pass = 0;
 
   /// Maxima of a step.
-  STASH_DEVICE vector8 see(const piece_pair& p, unsigned step) {
+  STASH_DEVICE vector8 see(const vec16_pair& p, unsigned step) {
     vector8 y;
     STASH_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
@@ -162,7 +163,7 @@ struct pair_search<std::uint16_t> {
   // Codes of two steps: of even windows in the lower half, of odd ones in the upper half.
   std::uint32_t taps[2] = {}, pass[2] = {};
 
-  STASH_DEVICE vector8 see(const piece_pair& p, unsigned step) {
+  STASH_DEVICE vector8 see(const vec16_pair& p, unsigned step) {
     vector8 y;
     STASH_UNROLL
     for (unsigned i = 0; i < 2; ++i) {
@@ -182,17 +183,17 @@ struct pair_search<std::uint16_t> {
       lower = select_bits(lower_right, right(p.lower), lower);
       std::uint32_t below = greater_masks(lower, upper);
       std::uint32_t best = select_bits(below, lower, upper);
-      std::uint32_t beside = select_bits(below, lower_right, upper_right);
+      std::uint32_t from_right = select_bits(below, lower_right, upper_right);
       if (relu) {
         const std::uint32_t kept = greater_masks(best, 0);
         best &= kept;
         below &= kept;
-        beside &= kept;
+        from_right &= kept;
         pass[step / 2] |= kept & 0x00020001U << (8 * (step % 2) + 2 * i);
       }
       y.word[i] = best;
       // Columns are even bits, rows odd ones.
-      taps[step / 2] |= select_bits(0x55555555U, beside, below) & 0x000c0003U << (8 * (step % 2) + 4 * i);
+      taps[step / 2] |= select_bits(0x55555555U, from_right, below) & 0x000c0003U << (8 * (step % 2) + 4 * i);
     }
     return y;
   }
@@ -206,7 +207,7 @@ struct pair_search<std::uint16_t> {
   }
 };
 
-/// Taps of a row's piece in one of the windows' columns.
+/// Taps of a row's vec16 in one of the windows' columns.
 template <class Bits>
 STASH_DEVICE lanes<Bits, pair_windows<Bits>> taps_in_pairs(const vector16& row, unsigned column) {
   constexpr unsigned per_word = 4 / sizeof(Bits);
@@ -221,7 +222,7 @@ STASH_DEVICE lanes<Bits, pair_windows<Bits>> taps_in_pairs(const vector16& row, 
 
 /// Maxima of a step by a search that knows every rule; it leaves the step's codes in place of others.
 template <class Bits>
-STASH_DEVICE vector8 find_with_care(const pool_job& job, bool relu, const piece_pair& p, unsigned step,
+STASH_DEVICE vector8 find_with_care(const pool_job& job, bool relu, const vec16_pair& p, unsigned step,
                                     pair_codes& codes) {
   constexpr unsigned windows = pair_windows<Bits>, per_word = 4 / sizeof(Bits);
   maxima<windows> best;
@@ -259,11 +260,11 @@ STASH_DEVICE vector8 find_with_care(const pool_job& job, bool relu, const piece_
 /// care.
 template <class Bits, class Store>
 STASH_DEVICE pair_codes find_pair_maxima(const pool_job& job, bool relu, const void* x,
-                                         const pair_places<Bits>& places, const Store& store) {
-  piece_pair pairs[pair_steps];
+                                         const pair_positions<Bits>& positions, const Store& store) {
+  vec16_pair pairs[pair_steps];
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step)
-    pairs[step] = load_pair<Bits>(x, places, step);
+    pairs[step] = load_pair<Bits>(x, positions, step);
   pair_search<Bits> search{relu};
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step)
@@ -272,17 +273,17 @@ STASH_DEVICE pair_codes find_pair_maxima(const pool_job& job, bool relu, const v
   if (search.needs_care()) {
     STASH_NO_UNROLL
     for (unsigned step = 0; step < pair_steps; ++step)
-      store(step, find_with_care<Bits>(job, relu, load_pair<Bits>(x, places, step), step, codes));
+      store(step, find_with_care<Bits>(job, relu, load_pair<Bits>(x, positions, step), step, codes));
   }
   return codes;
 }
 
 /// Of four lanes the bytes of one step, which is the lane's number modulo 4.
 STASH_DEVICE std::uint32_t bytes_of_step(std::uint32_t word) {
-  const std::uint32_t beside = shuffle_xor(all_lanes, word, 1);
-  word = pick_bytes_at(word, beside, (thread_rank() & 1) != 0 ? 0x3715 : 0x6240);
-  const std::uint32_t behind = shuffle_xor(all_lanes, word, 2);
-  return pick_bytes_at(word, behind, (thread_rank() & 2) != 0 ? 0x3276 : 0x5410);
+  const std::uint32_t neighbour = shuffle_xor(all_lanes, word, 1);
+  word = pick_bytes_at(word, neighbour, (thread_rank() & 1) != 0 ? 0x3715 : 0x6240);
+  const std::uint32_t other = shuffle_xor(all_lanes, word, 2);
+  return pick_bytes_at(word, other, (thread_rank() & 2) != 0 ? 0x3276 : 0x5410);
 }
 
 /// Writes a block's codes of CodeBits. All lanes of a warp come.
@@ -302,25 +303,26 @@ STASH_DEVICE void store_pair_codes(const code_plane& plane, std::uint32_t codes)
   const unsigned lane = thread_rank() % warp_lanes;
   const unsigned at = thread_rank() / warp_lanes * (pair_steps * step_windows) + lane % 4 * step_windows +
                       lane / 4 * (4 * pair_windows<Bits>);
-  const std::uint64_t byte = block_rank() * (pair_places<Bits>::stretch * CodeBits / 8) + at * CodeBits / 8;
+  const std::uint64_t byte =
+      block_rank() * (pair_positions<Bits>::block_windows * CodeBits / 8) + at * CodeBits / 8;
   if (byte >= plane.bytes) return;
   using part = std::conditional_t<step_bits == 8, std::uint32_t,
                                   std::conditional_t<step_bits == 4, std::uint16_t, std::uint8_t>>;
   *reinterpret_cast<part*>(plane.data + byte) = static_cast<part>(word);
 }
 
-/// y and the planes that are wanted. Grid: stretches of all values of y, and of the planes' padding.
+/// y and the planes that are asked for. Grid: blocks of all values of y, and of the planes' padding.
 template <class Bits>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  const pair_places<Bits> places(job);
+  const pair_positions<Bits> positions(job);
   const pair_codes codes =
-      find_pair_maxima<Bits>(job, relu, x, places, [&](unsigned step, const vector8& maxima) {
-        if (places.exists(step))
-          *reinterpret_cast<vector8*>(places.in_y(static_cast<Bits*>(y), step)) = maxima;
+      find_pair_maxima<Bits>(job, relu, x, positions, [&](unsigned step, const vector8& maxima) {
+        if (positions.exists(step))
+          *reinterpret_cast<vector8*>(positions.in_y(static_cast<Bits*>(y), step)) = maxima;
       });
-  const std::uint32_t existing = places.existing();
+  const std::uint32_t existing = positions.existing();
   store_pair_codes<Bits, 2>(planes.index, codes.taps & existing);
   store_pair_codes<Bits, 2>(planes.code, codes.codes & existing);
   store_pair_codes<Bits, 1>(planes.gradient, codes.pass & existing);
@@ -330,12 +332,12 @@ pool_forward_pairs(pool_job job, bool relu, const void* x, void* y, pool_planes 
 /// Of each step a byte: whether the gradients of its windows pass, by anything but their codes.
 template <class Bits, unsigned Steps>
 STASH_DEVICE std::uint32_t passing_of_steps(const pool_job& job, const encoded_argmaxes& from,
-                                            const stretch_places<Bits, Steps>& places) {
+                                            const step_positions<Bits, Steps>& positions) {
   if (from.passing == pass_source::always) return 0xffffffffU;
   std::uint32_t pass = 0;
   const auto look = [&](unsigned step) {
-    map_place<std::int32_t> o{};
-    o.pixel = places.number(step);
+    map_position<std::int32_t> o{};
+    o.pixel = positions.number(step);
     pass |= passing_bits<Bits, pair_windows<Bits>>(job, from, o) << (8 * step);
   };
   if (from.passing == pass_source::cast) {
@@ -353,22 +355,22 @@ STASH_DEVICE std::uint32_t passing_of_steps(const pool_job& job, const encoded_a
 /// A code of two bits is a tap, whatever it is.
 template <class Bits>
 STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const encoded_argmaxes& from,
-                                        const pair_places<Bits>& places) {
+                                        const pair_positions<Bits>& positions) {
   constexpr unsigned windows = pair_windows<Bits>;
   pair_codes codes;
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step) {
-    const std::uint64_t first = places.number(step);
+    const std::uint64_t first = positions.number(step);
     const std::uint32_t taps = from.taps[first / 4] >> (first % 4 * 2) & ((1U << (2 * windows)) - 1);
     codes.taps |= taps << (8 * step);
   }
-  codes.pass = passing_of_steps<Bits>(job, from, places);
+  codes.pass = passing_of_steps<Bits>(job, from, positions);
   return codes;
 }
 template <class Bits>
 STASH_DEVICE pair_codes load_pair_codes(const pool_job& job, const searched_argmaxes& from,
-                                        const pair_places<Bits>& places) {
-  return find_pair_maxima<Bits>(job, from.relu, from.x, places, [](unsigned, const vector8&) {});
+                                        const pair_positions<Bits>& positions) {
+  return find_pair_maxima<Bits>(job, from.relu, from.x, positions, [](unsigned, const vector8&) {});
 }
 
 /// Four bits as the signs of bytes.
@@ -377,9 +379,9 @@ STASH_DEVICE std::uint32_t spread_signs(std::uint32_t bits) {
 }
 
 /// What gradients of a step become in x, if their lowest bits of `taps` and `pass` say so.
-STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t taps,
+STASH_DEVICE vec16_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t taps,
                                      std::uint32_t pass, std::uint32_t) {
-  piece_pair out;
+  vec16_pair out;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     const bool passes_on = (pass >> i & 1) != 0;
@@ -392,10 +394,10 @@ STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy
   }
   return out;
 }
-STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t taps,
+STASH_DEVICE vec16_pair spread_pairs(const element_type& type, const vector8& dy, std::uint32_t taps,
                                      std::uint32_t pass, std::uint16_t) {
   const std::uint32_t passing = spread_signs(pass);
-  piece_pair out;
+  vec16_pair out;
   STASH_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
     std::uint32_t share = arriving(type, dy.word[i], std::uint16_t{});
@@ -403,9 +405,9 @@ STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy
     // Bytes of a window: its column, its row.
     const std::uint32_t signs = spread_signs(taps >> (4 * i));
     const auto spread = [&](std::uint32_t both, std::uint32_t column, std::uint32_t row, unsigned word) {
-      const std::uint32_t beside = both & (column ^ 0x0000ffffU);
-      out.upper.word[word] = beside & ~row;
-      out.lower.word[word] = beside & row;
+      const std::uint32_t in_column = both & (column ^ 0x0000ffffU);
+      out.upper.word[word] = in_column & ~row;
+      out.lower.word[word] = in_column & row;
     };
     spread(pick_bytes(share, 0, 0x1010), signs_of_bytes<0x8888>(signs), signs_of_bytes<0x9999>(signs), 2 * i);
     spread(pick_bytes(share, 0, 0x3232), signs_of_bytes<0xaaaa>(signs), signs_of_bytes<0xbbbb>(signs),
@@ -414,25 +416,25 @@ STASH_DEVICE piece_pair spread_pairs(const element_type& type, const vector8& dy
   return out;
 }
 
-/// dx. Grid: stretches of all values of y.
+/// dx. Grid: blocks of all values of y.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks)
 pool_backward_pairs(pool_job job, const void* dy, Source source, void* dx) {
   begin_kernel();
-  const pair_places<Bits> places(job);
+  const pair_positions<Bits> positions(job);
   vector8 gradients[pair_steps];
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step)
-    gradients[step] = *reinterpret_cast<const vector8*>(places.in_y(static_cast<const Bits*>(dy), step));
-  const pair_codes codes = load_pair_codes<Bits>(job, source, places);
+    gradients[step] = *reinterpret_cast<const vector8*>(positions.in_y(static_cast<const Bits*>(dy), step));
+  const pair_codes codes = load_pair_codes<Bits>(job, source, positions);
   STASH_UNROLL
   for (unsigned step = 0; step < pair_steps; ++step) {
-    const piece_pair out =
+    const vec16_pair out =
         spread_pairs(job.type, gradients[step], codes.taps >> (8 * step), codes.pass >> (8 * step), Bits{});
-    if (!places.exists(step)) continue;
-    Bits* const to = places.in_x(static_cast<Bits*>(dx), step);
+    if (!positions.exists(step)) continue;
+    Bits* const to = positions.in_x(static_cast<Bits*>(dx), step);
     store_vector(reinterpret_cast<vector16*>(to), out.upper);
-    store_vector(reinterpret_cast<vector16*>(to + places.row()), out.lower);
+    store_vector(reinterpret_cast<vector16*>(to + positions.row()), out.lower);
   }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling where channels come last, for windows that are small squares. A thread has a 16-byte
-/// piece of the channels of two windows, one above the other: all that it reads are whole pieces, those of
-/// its neighbours beside them. First it finds the maximum of each row of three or two taps, which both
-/// windows may have, then that of the rows. 16-bit elements stay two to a word throughout.
+/// Forward max pooling in NHWC, for windows that are small squares. A thread has a vec16 (16 bytes) of the
+/// channels of two windows, one above the other: all that it reads are whole vec16s, and those of its
+/// neighbours follow. First it finds the maximum of each row of three or two taps, which both windows may
+/// have, then that of the rows. 16-bit elements stay two to a word throughout.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,10 +15,10 @@
 
 namespace stash::kernels {
 
-/// How the pooled map is cut into pieces of two pixels, one above the other. All numbers of pixels have 31
+/// How the pooled map is cut into vec16s of two pixels, one above the other. All numbers of pixels have 31
 /// bits.
 struct pixel_pairs {
-  divisor pieces;                ///< of a pixel
+  divisor vec16s;                ///< of a pixel
   divisor rows;                  ///< pairs of them
   std::uint32_t units;           ///< threads
   std::uint32_t groups;          ///< of a pixel
@@ -37,10 +37,10 @@ STASH_DEVICE std::int32_t tap_inside(const window_axis& a, std::int32_t start, u
 }
 
 /// `from`, `count` steps of `step` bytes further on.
-template <class Piece>
-STASH_DEVICE Piece* stepped(Piece* from, std::uint32_t count, std::uint32_t step) {
-  using byte = std::conditional_t<std::is_const_v<Piece>, const std::uint8_t, std::uint8_t>;
-  return reinterpret_cast<Piece*>(reinterpret_cast<byte*>(from) + std::uint64_t{count} * step);
+template <class Vector>
+STASH_DEVICE Vector* stepped(Vector* from, std::uint32_t count, std::uint32_t step) {
+  using byte = std::conditional_t<std::is_const_v<Vector>, const std::uint8_t, std::uint8_t>;
+  return reinterpret_cast<Vector*>(reinterpret_cast<byte*>(from) + std::uint64_t{count} * step);
 }
 
 /// Elements whose numbers of taps share a word: where an element is half a word, a number is a byte.
@@ -53,20 +53,21 @@ STASH_DEVICE std::uint32_t tap_word(std::int32_t tap) {
   return static_cast<std::uint32_t>(tap) * (sizeof(Bits) == 4 ? 1U : 0x01010101U);
 }
 
-/// Maxima of a piece, in words.
+/// Maxima of a vec16, in words.
 template <class Bits>
 struct pixel_maxima {
-  static constexpr unsigned tap_words = piece_elements<Bits> / taps_of_word<Bits>;
+  static constexpr unsigned tap_words = vec16_elements<Bits> / taps_of_word<Bits>;
   std::uint32_t best[4], taps[tap_words];
 
   /// Masks of numbers of taps, from those of the elements.
-  STASH_DEVICE static void masks_of_taps(const std::uint32_t (&of)[4], std::uint32_t (&masks)[tap_words]) {
+  STASH_DEVICE static void masks_of_taps(const std::uint32_t (&elements)[4],
+                                         std::uint32_t (&masks)[tap_words]) {
     STASH_UNROLL
     for (unsigned c = 0; c < tap_words; ++c) {
       if constexpr (sizeof(Bits) == 4) {
-        masks[c] = of[c];
+        masks[c] = elements[c];
       } else {
-        masks[c] = pick_bytes(of[2 * c], of[2 * c + 1], 0x6420);
+        masks[c] = pick_bytes(elements[2 * c], elements[2 * c + 1], 0x6420);
       }
     }
   }
@@ -93,7 +94,7 @@ struct pixel_maxima {
   }
 };
 
-/// Codes of `Width` bits, one behind the other, from the words that they are in. Of 16-bit elements two bits
+/// Codes of `Width` bits, one after the other, from the words that they are in. Of 16-bit elements two bits
 /// each, what is above them is anything.
 template <class Bits, unsigned Width>
 STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxima<Bits>::tap_words]) {
@@ -103,7 +104,7 @@ STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxim
   } else if constexpr (Width == 1) {
     return bits_of_bytes(words[0], words[1]);
   } else if constexpr (Width == 2) {
-    // Each code comes to its place in the highest byte by one of the factor's four ones (bits_of_bytes()).
+    // Each code comes to its position in the highest byte by one of the factor's four ones (bits_of_bytes()).
     constexpr std::uint32_t factor = 0x01041040;
     return pick_bytes(words[0] * factor, words[1] * factor, 0x73);
   } else {
@@ -111,7 +112,7 @@ STASH_DEVICE std::uint32_t packed_codes(const std::uint32_t (&words)[pixel_maxim
   }
 }
 
-/// What the planes get of a piece: codes one behind the other.
+/// What the planes get of a vec16: codes one after the other.
 struct pixel_codes {
   std::uint32_t index = 0, code = 0, gradient = 0;
 };
@@ -143,14 +144,14 @@ STASH_DEVICE pixel_codes pixel_codes_of(const pool_planes& planes, bool relu, st
   return codes;
 }
 
-/// Searches window `o` with care, one channel of the piece after the other, writes what is found to `y`, and
+/// Searches window `o` with care, one channel of the vec16 after the other, writes what is found to `y`, and
 /// gives its codes.
 template <class Bits, unsigned Kernel>
 STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const void* x, Bits* y,
-                                        const pool_planes& planes, map_place<std::int32_t> o) {
+                                        const pool_planes& planes, map_position<std::int32_t> o) {
   pixel_codes codes;
   STASH_NO_UNROLL
-  for (unsigned i = 0; i < piece_elements<Bits>; ++i, ++o.channel) {
+  for (unsigned i = 0; i < vec16_elements<Bits>; ++i, ++o.channel) {
     maxima<1> best;
     const std::uint32_t first_tap = find_maxima<Bits, 1>(job, x, job.x_pitch, o, best);
     if (relu) rectify_maxima<Bits, 1>(job, first_tap, best);
@@ -163,20 +164,20 @@ STASH_DEVICE pixel_codes pool_with_care(const pool_job& job, bool relu, const vo
   return codes;
 }
 
-/// Writes a piece's codes of `Width` bits, of f32 those of two lanes together. All lanes of a warp come;
+/// Writes a vec16's codes of `Width` bits, of f32 those of two lanes together. All lanes of a warp come;
 /// those that are not `there` write nothing.
 template <class Bits, unsigned Width>
 STASH_DEVICE void store_pixel_codes(const code_plane& plane, std::uint64_t group, bool there,
                                     std::uint32_t codes) {
   if (plane.data == nullptr) return;
   if constexpr (sizeof(Bits) == 4) {
-    codes |= shuffle_xor(all_lanes, codes, 1) << (piece_elements<Bits> * Width);
+    codes |= shuffle_xor(all_lanes, codes, 1) << (vec16_elements<Bits> * Width);
     there = there && thread_rank() % 2 == 0;
   }
   if (there) store_word({plane.data, plane.bytes, Width}, group, codes);
 }
 
-/// pool_forward() for windows of Kernel x Kernel that lie Stride apart, of groups of eight channels. Grid:
+/// pool_forward() for windows of Kernel x Kernel with stride Stride, of groups of eight channels. Grid:
 /// threads for all pairs, and for the padding of the planes.
 template <class Bits, unsigned Kernel, unsigned Stride>
 STASH_KERNEL(pool_threads, Kernel == 2 ? tuning::pool_blocks_of_small_pairs : tuning::pool_blocks)
@@ -184,16 +185,16 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
   begin_kernel();
   constexpr unsigned rows = (paired - 1) * Stride + Kernel, tap_words = pixel_maxima<Bits>::tap_words;
   constexpr auto kernel = static_cast<std::int32_t>(Kernel), stride = static_cast<std::int32_t>(Stride);
-  constexpr unsigned bits = square_tap_bits<Kernel>, pieces_of_group = group_vectors<Bits>;
+  constexpr unsigned bits = square_tap_bits<Kernel>, vec16s_of_group = group_vectors<Bits>;
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
-  // Behind the pairs come groups of zeros.
+  // After the pairs come groups of zeros.
   std::uint32_t group[paired] = {static_cast<std::uint32_t>(job.y_units) +
-                                 (unit - pairs.units) / pieces_of_group};
+                                 (unit - pairs.units) / vec16s_of_group};
   bool there[paired] = {true};
   pixel_codes codes[paired];
   if (unit < pairs.units) {
     std::uint32_t rest = unit;
-    const std::uint32_t piece = take_small_digit(rest, pairs.pieces);
+    const std::uint32_t vec16 = take_small_digit(rest, pairs.vec16s);
     const auto column = static_cast<std::int32_t>(take_small_digit(rest, job.columns.by_out));
     const auto row = static_cast<std::int32_t>(take_small_digit(rest, pairs.rows) * paired);
     const std::int32_t left = column * stride - static_cast<std::int32_t>(job.columns.pad);
@@ -201,7 +202,7 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
 
     std::int32_t column_tap[Kernel], row_tap[rows];
     vector16 loaded[rows][Kernel];
-    const auto* const first_piece = static_cast<const vector16*>(x) + piece;
+    const auto* const first_vec16 = static_cast<const vector16*>(x) + vec16;
     STASH_UNROLL
     for (unsigned k = 0; k < Kernel; ++k)
       column_tap[k] = tap_inside(job.columns, left, k);
@@ -214,7 +215,7 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
           static_cast<std::uint32_t>(left);
       STASH_UNROLL
       for (unsigned k = 0; k < Kernel; ++k)
-        loaded[r][k] = *stepped(first_piece, first + static_cast<std::uint32_t>(column_tap[k]), pairs.x_step);
+        loaded[r][k] = *stepped(first_vec16, first + static_cast<std::uint32_t>(column_tap[k]), pairs.x_step);
     }
 
     pixel_maxima<Bits> found[paired];
@@ -257,7 +258,7 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
     }
 
     const bool care = is_nan_sum<Bits>(sum);
-    auto* const first_pooled = static_cast<vector16*>(y) + piece;
+    auto* const first_pooled = static_cast<vector16*>(y) + vec16;
     const std::uint32_t pixel =
         (rest * static_cast<std::uint32_t>(job.rows.out) + static_cast<std::uint32_t>(row)) *
             static_cast<std::uint32_t>(job.columns.out) +
@@ -269,14 +270,14 @@ pool_forward_pixels(pool_job job, pixel_pairs pairs, bool relu, const void* x, v
           tap_word<Bits>((row_tap[p * Stride] - own * stride) * kernel) + first_column;
       codes[p] = pixel_codes_of<Bits, Kernel>(planes, relu, first_tap, found[p]);
       const std::uint32_t at = pixel + p * static_cast<std::uint32_t>(job.columns.out);
-      group[p] = at * pairs.groups + piece / pieces_of_group;
+      group[p] = at * pairs.groups + vec16 / vec16s_of_group;
       there[p] = row + own < static_cast<std::int32_t>(job.rows.out);
       const std::uint32_t(&best)[4] = found[p].best;
       if (there[p] && !care)
         store_vector(stepped(first_pooled, at, pairs.y_step), {{best[0], best[1], best[2], best[3]}});
     }
     if (care) {
-      map_place<std::int32_t> o{rest, 0, std::uint64_t{piece} * piece_elements<Bits>, 0, row, column};
+      map_position<std::int32_t> o{rest, 0, std::uint64_t{vec16} * vec16_elements<Bits>, 0, row, column};
       STASH_NO_UNROLL
       for (unsigned p = 0; p < paired && o.y < job.rows.out; ++p, ++o.y) {
         auto* const to =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// pool_backward_pixels() for 16-bit elements and windows two apart, two elements at a time. A block of 2 x 2
-/// pixels begins with the first tap of a window, its own; three more reach into it. Of its pixels one has
+/// pool_backward_pixels() for 16-bit elements and windows with stride 2, two elements at a time. A block of 2
+/// x 2 pixels begins with the first tap of a window, its own; three more reach into it. Of its pixels one has
 /// four windows, whose gradients are added as f32, and the others have two or one: a sum of two 16-bit
 /// elements that is rounded to one of them is the f32 sum that is rounded so.
 
@@ -15,7 +15,7 @@ namespace stash::kernels {
 
 /// How a map is cut into blocks of pixels. All numbers of pixels have 31 bits.
 struct packed_blocks {
-  divisor pieces;                        ///< of a pixel: groups of channels
+  divisor vec16s;                        ///< of a pixel: groups of channels
   divisor rows, columns;                 ///< of blocks
   std::int32_t first_row, first_column;  ///< pixel_blocks
   std::uint32_t units;                   ///< threads
@@ -108,7 +108,7 @@ STASH_DEVICE window_numbers window_numbers_at(const window_axis& a, std::int32_t
 STASH_DEVICE bool is_corrupt(const pool_job& job, const packed_blocks& blocks, std::int32_t row,
                              std::int32_t column, unsigned i, std::uint32_t codes, pass_source passing) {
   const bool first = (i / 2 == 1 || row == blocks.first_row) && (i % 2 == 1 || column == blocks.first_column);
-  const window_place y = window_at(job.rows, row, i / 2), x = window_at(job.columns, column, i % 2);
+  const window_position y = window_at(job.rows, row, i / 2), x = window_at(job.columns, column, i % 2);
   return first && y.there && x.there && any_illegal(job, y, x, codes, passing);
 }
 
@@ -121,7 +121,7 @@ pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded
   const auto rows_in = static_cast<std::int32_t>(job.rows.in);
   const auto columns_in = static_cast<std::int32_t>(job.columns.in);
   std::uint32_t sample = unit;
-  const std::uint32_t piece = take_small_digit(sample, blocks.pieces);
+  const std::uint32_t vec16 = take_small_digit(sample, blocks.vec16s);
   const std::int32_t column =
       static_cast<std::int32_t>(2 * take_small_digit(sample, blocks.columns)) + blocks.first_column;
   const std::int32_t row =
@@ -135,17 +135,17 @@ pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded
            x.at[i % 2];
   };
   const auto group = [&](unsigned i) {
-    return pooled_pixel(i) * static_cast<std::uint32_t>(blocks.pieces.value) + piece;
+    return pooled_pixel(i) * static_cast<std::uint32_t>(blocks.vec16s.value) + vec16;
   };
   STASH_UNROLL
   for (unsigned i = 0; i < 4; ++i) {
     const auto* const from =
-        stepped(static_cast<const vector16*>(dy) + piece, pooled_pixel(i), blocks.y_step);
+        stepped(static_cast<const vector16*>(dy) + vec16, pooled_pixel(i), blocks.y_step);
     windows.gradient[i] = *from;
     windows.codes[i] = reinterpret_cast<const std::uint32_t*>(source.taps)[group(i)];
   }
 
-  // The other windows are own ones of other blocks, unless padding has room for one more.
+  // The other windows are own ones of other blocks, unless padding has space for one more.
   const bool reaches_out = row < 0 || column < 0 || row + 3 > rows_in || column + 3 > columns_in;
   bool corrupt = false;
   if (reaches_out || any_beyond_taps(windows.codes[3], source.passing))
@@ -171,7 +171,7 @@ pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded
       (sample * static_cast<std::uint32_t>(rows_in) + static_cast<std::uint32_t>(row)) *
           static_cast<std::uint32_t>(columns_in) +
       static_cast<std::uint32_t>(column);
-  auto* const first_piece = static_cast<vector16*>(dx) + piece;
+  auto* const first_vec16 = static_cast<vector16*>(dx) + vec16;
   if (numbers) {
     STASH_UNROLL
     for (unsigned p = 0; p < 4; ++p) {
@@ -180,19 +180,19 @@ pool_backward_packed(pool_job job, packed_blocks blocks, const void* dy, encoded
       if (at_y < 0 || at_x < 0 || at_y >= rows_in || at_x >= columns_in) continue;
       const std::uint32_t pixel = corner + p / 2 * static_cast<std::uint32_t>(columns_in) + p % 2;
       const std::uint32_t(&word)[4] = pixels[p].word;
-      store_vector(stepped(first_piece, pixel, blocks.x_step), {{word[0], word[1], word[2], word[3]}});
+      store_vector(stepped(first_vec16, pixel, blocks.x_step), {{word[0], word[1], word[2], word[3]}});
     }
     return;
   }
   // NaN keeps its bits only in gather().
   STASH_NO_UNROLL
   for (unsigned p = 0; p < 4; ++p) {
-    map_place<std::int32_t> e{sample, 0, std::uint64_t{piece} * group_elements, 0, 0, 0};
+    map_position<std::int32_t> e{sample, 0, std::uint64_t{vec16} * group_elements, 0, 0, 0};
     e.y = row + static_cast<std::int32_t>(p / 2);
     e.x = column + static_cast<std::int32_t>(p % 2);
     if (e.y < 0 || e.x < 0 || e.y >= rows_in || e.x >= columns_in) continue;
     const std::uint32_t pixel = corner + p / 2 * static_cast<std::uint32_t>(columns_in) + p % 2;
-    auto* const to = reinterpret_cast<std::uint16_t*>(stepped(first_piece, pixel, blocks.x_step));
+    auto* const to = reinterpret_cast<std::uint16_t*>(stepped(first_vec16, pixel, blocks.x_step));
     STASH_NO_UNROLL
     for (unsigned i = 0; i < group_elements; ++i, ++e.channel) {
       float sum[1] = {};

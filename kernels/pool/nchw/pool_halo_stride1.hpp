@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Maxima of windows of 3 x 3 around each element of x in a band (pool_bands.hpp).
+/// Maxima of windows of 3 x 3 around each element of x in a halo tile (pool_halo_tiles.hpp).
 
 #include <cstdint>
 
-#include "pool/nchw/pool_bands_rows.hpp"
+#include "pool/nchw/pool_halo_rows.hpp"
 
 namespace stash::kernels {
 
 /// Maxima of the windows of a thread's columns, row after row: windows of 3 x 3 around each element of x.
 /// Rows of x are looked at once and serve three rows of windows.
 template <class Bits>
-class around_search {
+class stride1_search {
  public:
   using bits = Bits;
-  using row_maxima = piece_maxima<Bits, band_columns>;
+  using row_maxima = vec16_maxima<Bits, halo_columns>;
   static constexpr unsigned unrolled = 3;  ///< rows of windows, so that those of x stay where they are
 
   /// The elements that the windows need.
-  STASH_DEVICE static shared_band band_of(const pool_job& job, const band_windows& wanted) {
+  STASH_DEVICE static shared_halo halo_of(const pool_job& job, const halo_windows& windows) {
     const auto width = static_cast<std::uint32_t>(job.columns.in);
-    const std::uint32_t rows = small_quotient(wanted.column + wanted.count + width - 1, job.columns.by_in);
-    return shared_band::of<Bits>(wanted.first - wanted.column - width - 1, (rows + 2) * width + 2);
+    const std::uint32_t rows = small_quotient(windows.column + windows.count + width - 1, job.columns.by_in);
+    return shared_halo::holding<Bits>(windows.first - windows.column - width - 1, (rows + 2) * width + 2);
   }
 
-  STASH_DEVICE around_search(const pool_job& job, const vector16* band, const shared_band& in_band,
-                             const band_windows& wanted, const band_place& place)
-      : band_(band),
+  STASH_DEVICE stride1_search(const pool_job& job, const vector16* halo, const shared_halo& in_halo,
+                              const halo_windows& windows, const halo_position& position)
+      : halo_(halo),
         width_(static_cast<std::uint32_t>(job.columns.in)),
         height_(static_cast<std::uint32_t>(job.rows.in)),
-        at_(in_band.place_of<Bits>(wanted.first) + place.at),
-        row_(place.row),
-        left_(place.column > 0) {
+        at_(in_halo.index_of<Bits>(windows.first) + position.at),
+        row_(position.row),
+        left_(position.column > 0) {
     if constexpr (sizeof(Bits) == 4) {
       STASH_UNROLL
       for (unsigned i = 0; i < words; ++i)
-        right_[i] = place.columns == i + 1 ? 0xffffffffU : 0;
+        right_[i] = position.columns == i + 1 ? 0xffffffffU : 0;
     } else {
       STASH_UNROLL
       for (unsigned w = 0; w < words; ++w)
-        right_[w] = place.columns == 2 * w + 1 ? 0xffffU : place.columns == 2 * w + 2 ? 0xffff0000U : 0;
+        right_[w] = position.columns == 2 * w + 1 ? 0xffffU : position.columns == 2 * w + 2 ? 0xffff0000U : 0;
     }
     rows_[0] = of_row(at_ - width_);
     rows_[1] = of_row(at_);
@@ -73,8 +73,8 @@ class around_search {
   STASH_DEVICE std::uint32_t first_taps(unsigned w) const { return first_row_ + (w == 0 && !left_ ? 1 : 0); }
 
  private:
-  static constexpr unsigned words = band_words<Bits>;
-  const vector16* band_;
+  static constexpr unsigned words = halo_words<Bits>;
+  const vector16* halo_;
   std::uint32_t width_, height_;
   std::uint32_t at_, row_;
   bool left_;
@@ -86,8 +86,8 @@ class around_search {
   STASH_DEVICE static std::uint32_t of_window(unsigned w) { return sizeof(Bits) == 4 ? w : 0; }
 
   STASH_DEVICE row_maxima of_row(std::uint32_t at) const {
-    band_row<Bits, 3, 1> row;
-    row.load(band_, at - 1);
+    halo_row<Bits, 3, 1> row;
+    row.load(halo_, at - 1);
     row_maxima best;
     if constexpr (sizeof(Bits) == 4) {
       STASH_UNROLL

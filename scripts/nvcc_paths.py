@@ -5,7 +5,7 @@ import os
 import shutil
 
 
-def nvcc_places(known=None):
+def nvcc_paths(known=None):
     """Names of programs, the first of which that is there is nvcc: the one that CUDACXX names, as CMake would take it, or
     `known`; else those of PATH, CUDA_HOME and /usr/local/cuda."""
     named = os.environ.get("CUDACXX") or known
@@ -13,10 +13,10 @@ def nvcc_places(known=None):
     return [named] if named else ["nvcc", *(os.path.join(home, "bin", "nvcc") for home in homes)]
 
 
-def find_nvcc(program, given=None):
-    """The first that is there, or `given`; None if there is none. One that the environment names has to be there."""
-    places = nvcc_places() if given is None else [given]
-    found = next(filter(None, map(shutil.which, places)), None)
-    if not found and given is None and os.environ.get("CUDACXX"):
-        raise SystemExit(f"{program}: CUDACXX names '{places[0]}', which is no program")
+def find_nvcc(program, chosen=None):
+    """The first that is there, or `chosen`; None if there is none. One that the environment names has to be there."""
+    paths = nvcc_paths() if chosen is None else [chosen]
+    found = next(filter(None, map(shutil.which, paths)), None)
+    if not found and chosen is None and os.environ.get("CUDACXX"):
+        raise SystemExit(f"{program}: CUDACXX names '{paths[0]}', which is no program")
     return found

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Pooling with windows of 3 x 3 one apart where channels come first and rows of x are whole 16-byte pieces,
-/// with a column of y for each of x: a thread goes down a stack, a piece of each row of x or y, and makes two
+/// Pooling with windows of 3 x 3 with stride 1 in NCHW where rows of x are whole vec16s (16 bytes), with a
+/// column of y for each of x: a thread goes down a column tile, a vec16 of each row of x or y, and makes two
 /// rows at a time. Maxima of a row's three taps are found once and serve three rows of windows. What
 /// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
-/// pool_bands.hpp takes other rows.
+/// pool_halo_tiles.hpp takes other rows.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "pool/nchw/pool_pieces.hpp"
+#include "pool/nchw/pool_vec16.hpp"
 
 namespace stash::kernels {
 
-/// How maps are cut into stacks. Threads, and the values of a plane, are less than 2^31.
-struct stack_grid {
-  divisor pieces, groups;          ///< of a row; stacks below each other
-  std::uint32_t rows;              ///< of a stack: an even number up to 32
+/// How maps are cut into column tiles. Threads, and the values of a plane, are less than 2^31.
+struct column_tile_grid {
+  divisor vec16s, groups;          ///< of a row; column tiles below each other
+  std::uint32_t rows;              ///< of a column tile: an even number up to 32
   std::uint32_t units;             ///< threads
   std::uint32_t x_plane, y_plane;  ///< values
 };
-STASH_DEVICE row_piece place_of_stack(const stack_grid& grid, std::uint32_t unit) {
-  row_piece place;
-  place.plane = unit;
-  place.piece = static_cast<std::int32_t>(take_small_digit(place.plane, grid.pieces));
+STASH_DEVICE row_vec16 column_tile_position(const column_tile_grid& grid, std::uint32_t unit) {
+  row_vec16 position;
+  position.plane = unit;
+  position.vec16 = static_cast<std::int32_t>(take_small_digit(position.plane, grid.vec16s));
   // Left to itself, the compiler divides once more in every round.
-  place.row = static_cast<std::int32_t>(anew(take_small_digit(place.plane, grid.groups) * grid.rows));
-  place.left = place.piece > 0;
-  place.right = place.piece + 1 < static_cast<std::int32_t>(grid.pieces.value);
-  return place;
+  position.row = static_cast<std::int32_t>(anew(take_small_digit(position.plane, grid.groups) * grid.rows));
+  position.left = position.vec16 > 0;
+  position.right = position.vec16 + 1 < static_cast<std::int32_t>(grid.vec16s.value);
+  return position;
 }
 
-/// The same place `rows` further down.
+/// The same address `rows` further down.
 template <class T>
 STASH_DEVICE T* row_below(T* from, std::int32_t rows, std::uint32_t row_bytes) {
   using byte = std::conditional_t<std::is_const_v<T>, const std::uint8_t, std::uint8_t>;
@@ -40,22 +40,22 @@ STASH_DEVICE T* row_below(T* from, std::int32_t rows, std::uint32_t row_bytes) {
                               wide_product(static_cast<std::uint32_t>(rows), row_bytes));
 }
 
-/// A stack's piece of the first row of a map, and what lies beside it: `Beside` elements on either side, the
-/// outermost ones of the piece itself where there are no others.
-template <class Bits, unsigned Beside>
-struct stack_map {
-  const Bits *piece, *left, *right;
+/// A column tile's vec16 of the first row of a map, and what lies next to it: `Side` elements on either side,
+/// the outermost ones of the vec16 itself where there are no others.
+template <class Bits, unsigned Side>
+struct column_tile_map {
+  const Bits *vec16, *left, *right;
   std::uint32_t row_bytes;
 
-  STASH_DEVICE stack_map(const void* map, std::uint32_t plane_values, std::uint32_t columns,
-                         const row_piece& place)
+  STASH_DEVICE column_tile_map(const void* map, std::uint32_t plane_values, std::uint32_t columns,
+                               const row_vec16& position)
       : row_bytes(columns * static_cast<std::uint32_t>(sizeof(Bits))) {
-    constexpr auto length = static_cast<std::int32_t>(piece_elements<Bits>);
-    constexpr auto beside = static_cast<std::int32_t>(Beside);
-    piece = anew(static_cast<const Bits*>(map) + std::uint64_t{place.plane} * plane_values +
-                 place.piece * length);
-    left = anew(piece - (place.left ? beside : 0));
-    right = anew(piece + (place.right ? length : length - beside));
+    constexpr auto length = static_cast<std::int32_t>(vec16_elements<Bits>);
+    constexpr auto side = static_cast<std::int32_t>(Side);
+    vec16 = anew(static_cast<const Bits*>(map) + std::uint64_t{position.plane} * plane_values +
+                 position.vec16 * length);
+    left = anew(vec16 - (position.left ? side : 0));
+    right = anew(vec16 + (position.right ? length : length - side));
   }
   /// The same of another row.
   STASH_DEVICE const Bits* at(std::int32_t row, const Bits* of_first_row) const {
@@ -63,25 +63,25 @@ struct stack_map {
   }
 };
 
-/// What `Windows` windows have of a row of x: those of a piece, or one more on either side. f32: a column in
+/// What `Windows` windows have of a row of x: those of a vec16, or one more on either side. f32: a column in
 /// a word. 16 bits: two.
 template <class Bits, unsigned Windows>
-struct stack_columns {
-  static constexpr bool wider = Windows > piece_elements<Bits>;
-  static constexpr unsigned beside = wider ? 2 : 1;
+struct column_tile_columns {
+  static constexpr bool wider = Windows > vec16_elements<Bits>;
+  static constexpr unsigned side = wider ? 2 : 1;
   static constexpr unsigned words = sizeof(Bits) == 4 ? Windows + 2 : 6;
-  static constexpr unsigned first = sizeof(Bits) == 4 ? beside : 1;  ///< of the piece
+  static constexpr unsigned first = sizeof(Bits) == 4 ? side : 1;  ///< of the vec16
   std::uint32_t word[words];
 
-  STASH_DEVICE void load(const stack_map<Bits, beside>& map, std::int32_t row) {
-    const vector16 v = *reinterpret_cast<const vector16*>(map.at(row, map.piece));
+  STASH_DEVICE void load(const column_tile_map<Bits, side>& map, std::int32_t row) {
+    const vector16 v = *reinterpret_cast<const vector16*>(map.at(row, map.vec16));
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       word[first + i] = v.word[i];
-    load_beside(map.at(row, map.left), word);
-    load_beside(map.at(row, map.right), word + first + 4);
+    load_side(map.at(row, map.left), word);
+    load_side(map.at(row, map.right), word + first + 4);
   }
-  /// In place of the columns before x, the first one in it.
+  /// Replaces the columns before x by the first one in it.
   STASH_DEVICE void begin_at_border(bool left) {
     if constexpr (!wider) return;
     if constexpr (sizeof(Bits) == 4) {
@@ -100,14 +100,14 @@ struct stack_columns {
     } else {
       if (k == 1) return word[w + 1];
       const unsigned at = w + k / 2;
-      // The column before the piece is alone in its word.
+      // The column before the vec16 is alone in its word.
       return pick_bytes(word[at], word[at + 1], at == 0 ? 0x5410 : 0x5432);
     }
   }
 
  private:
-  STASH_DEVICE static void load_beside(const Bits* from, std::uint32_t* to) {
-    if constexpr (beside == 1) {
+  STASH_DEVICE static void load_side(const Bits* from, std::uint32_t* to) {
+    if constexpr (side == 1) {
       *to = *from;
     } else if constexpr (sizeof(Bits) == 2) {
       *to = *reinterpret_cast<const std::uint32_t*>(from);
@@ -121,17 +121,17 @@ struct stack_columns {
 
 /// The maxima of two rows of windows after the other two, and where they are.
 template <class Bits, unsigned Windows>
-class stack_search {
+class column_tile_search {
  public:
-  using row_maxima = piece_maxima<Bits, Windows>;
-  using columns = stack_columns<Bits, Windows>;
+  using row_maxima = vec16_maxima<Bits, Windows>;
+  using columns = column_tile_columns<Bits, Windows>;
 
-  /// `top`: the first row of x of the first windows. `end`: no row from there on is wanted.
-  STASH_DEVICE stack_search(const pool_job& job, const stack_grid& grid, const void* x,
-                            const row_piece& place, std::int32_t top, std::int32_t end)
-      : x_(x, grid.x_plane, static_cast<std::uint32_t>(job.columns.in), place),
+  /// `top`: the first row of x of the first windows. `end`: no row from there on is read.
+  STASH_DEVICE column_tile_search(const pool_job& job, const column_tile_grid& grid, const void* x,
+                                  const row_vec16& position, std::int32_t top, std::int32_t end)
+      : x_(x, grid.x_plane, static_cast<std::uint32_t>(job.columns.in), position),
         rows_(end < static_cast<std::int32_t>(job.rows.in) ? end : static_cast<std::int32_t>(job.rows.in)),
-        left_(place.left) {
+        left_(position.left) {
     columns first[2];
     STASH_UNROLL
     for (unsigned r = 0; r < 2; ++r) {
@@ -182,7 +182,7 @@ class stack_search {
   }
 
  private:
-  stack_map<Bits, columns::beside> x_;
+  column_tile_map<Bits, columns::side> x_;
   std::int32_t rows_;
   bool left_;
   columns ahead_[2];
@@ -190,8 +190,8 @@ class stack_search {
   std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
 
   // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
-  // That stands first and has its own number where it stands for others before it. What stands for others
-  // behind it is never above it, whatever its number.
+  // That stands first and has its own number where it stands for others before it. What replaces others after
+  // it is never above it, whatever its number.
 
   STASH_DEVICE std::int32_t row_at(std::int32_t number) const { return nearest_in(number, rows_); }
   /// The number of the first tap in x of windows that begin in row `top`, for all of a word.
@@ -211,7 +211,7 @@ class stack_search {
     row_maxima best;
     const std::uint32_t padded = left_ ? 0 : 1;
     if constexpr (sizeof(Bits) == 4) {
-      const auto number = [&](unsigned k) { return k + 1 == columns::beside ? k + padded : k; };
+      const auto number = [&](unsigned k) { return k + 1 == columns::side ? k + padded : k; };
       STASH_UNROLL
       for (unsigned w = 0; w < Windows; w += 2) {
         // Two columns are the last ones of a window and the first ones of the next.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Level-one calls of the C door on a device: they do there, in the caller's stream, what they do on the host.
+// Non-owning calls of the C API on a device: they do there, in the caller's stream, what they do on the host.
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "simt/c_door_sides.hpp"
+#include "simt/c_api_sides.hpp"
 #include "support/pool_forms.hpp"
 
 namespace {
@@ -15,7 +15,7 @@ using namespace stash_test;
 
 constexpr std::int32_t rule = STASH_RULE_PYTORCH;
 
-class device_c_door : public c_door_sides, public testing::WithParamInterface<std::int32_t> {
+class device_c_api : public c_api_sides, public testing::WithParamInterface<std::int32_t> {
  protected:
   static std::int32_t type() { return GetParam(); }
   using dims = std::vector<std::int64_t>;
@@ -43,24 +43,24 @@ std::string type_name(const testing::TestParamInfo<std::int32_t>& tested) {
 
 constexpr std::int32_t types[] = {STASH_DTYPE_F32, STASH_DTYPE_F16, STASH_DTYPE_BF16};
 
-INSTANTIATE_TEST_SUITE_P(types, device_c_door, testing::ValuesIn(types), type_name);
+INSTANTIATE_TEST_SUITE_P(types, device_c_api, testing::ValuesIn(types), type_name);
 
-TEST_P(device_c_door, encodings) {
+TEST_P(device_c_api, encodings) {
   constexpr std::int64_t elements = 5003;
   struct work {
     stash_encoding how;
-    room &stored, &copy;
+    encoded_slot &stored, &copy;
     map& back;
   };
   const map& x = values({elements});
   std::vector<work> all;
   for (const std::string& name : encodings()) {
     const stash_encoding e = c_encoding(name.c_str());
-    std::size_t scratch = 0;
-    expect_ok(stash_workspace_bytes(&e, type(), elements, &context_, &scratch));
-    EXPECT_LE(scratch, workspace_.bytes);
-    EXPECT_EQ(scratch > 0, e.kind == STASH_KIND_BITMAP || e.kind == STASH_KIND_CSR) << name;
-    all.push_back({e, room_for(e, type(), elements), room_for(e, type(), elements), decoded(e, elements)});
+    std::size_t needed = 0;
+    expect_ok(stash_workspace_bytes(&e, type(), elements, &context_, &needed));
+    EXPECT_LE(needed, workspace_.bytes);
+    EXPECT_EQ(needed > 0, e.kind == STASH_KIND_BITMAP || e.kind == STASH_KIND_CSR) << name;
+    all.push_back({e, slot_for(e, type(), elements), slot_for(e, type(), elements), decoded(e, elements)});
   }
   expect_same_on_both_sides([&](const side& on) {
     for (const work& w : all) {
@@ -71,21 +71,21 @@ TEST_P(device_c_door, encodings) {
   });
 }
 
-TEST_P(device_c_door, pixels_with_gaps) {
+TEST_P(device_c_api, pixels_with_gaps) {
   const map &x = values({30, 16}, 24), &back = results({30, 16}, 20);
   const stash_encoding e = c_encoding("bitmap");
-  const room& stored = room_for(e, type(), 480);
+  const encoded_slot& stored = slot_for(e, type(), 480);
   expect_same_on_both_sides([&](const side& on) {
     expect_ok(stash_encode(&e, on(x), on(stored), on.workspace, on.context));
     expect_ok(stash_decode(&e, on(stored), on(back), nullptr, on.context));
   });
 }
 
-TEST_P(device_c_door, export_of_csr) {
+TEST_P(device_c_api, export_of_csr) {
   constexpr std::int64_t elements = 3000;
   const map& x = values({elements});
   const stash_encoding e = c_encoding("csr");
-  const room& stored = room_for(e, type(), elements);
+  const encoded_slot& stored = slot_for(e, type(), elements);
   const map &offsets = map_of(STASH_DTYPE_S32, {elements / 256 + 2}, content::results),
             &columns = map_of(STASH_DTYPE_S32, {elements}, content::results), &entries = results({elements});
   expect_same_on_both_sides([&](const side& on) {
@@ -103,13 +103,13 @@ TEST_P(device_c_door, export_of_csr) {
   });
 }
 
-/// All encodings in two calls; sparse ones have their values in an arena beside their slots.
-TEST_P(device_c_door, batches) {
-  arena& beside = arena_of(std::size_t{1} << 19);
+/// All encodings in two calls; sparse ones have their values in an arena next to their slots.
+TEST_P(device_c_api, batches) {
+  arena& overflow_to = arena_of(std::size_t{1} << 19);
   struct work {
     stash_encoding how;
     map &x, &back;
-    room& stored;
+    encoded_slot& stored;
   };
   std::vector<work> all;
   for (const std::string& name : encodings()) {
@@ -118,8 +118,8 @@ TEST_P(device_c_door, batches) {
       const bool sparse = e.kind == STASH_KIND_BITMAP || e.kind == STASH_KIND_CSR;
       std::size_t empty_slot = 0;
       expect_ok(stash_encoded_bytes_at_density(&e, type(), n, 0, &empty_slot));
-      all.push_back(
-          {e, values({n}), decoded(e, n), sparse ? room_of(empty_slot, &beside) : room_for(e, type(), n)});
+      all.push_back({e, values({n}), decoded(e, n),
+                     sparse ? slot_of(empty_slot, &overflow_to) : slot_for(e, type(), n)});
     }
   }
   const auto items = [&](const side& on, bool back) {
@@ -137,19 +137,19 @@ TEST_P(device_c_door, batches) {
         expect_ok(stash_decode_batch(nullptr, 0, nullptr, on.context));
       },
       true);
-  EXPECT_GT(claimed_on_device(beside), 0U);
+  EXPECT_GT(claimed_on_device(overflow_to), 0U);
 }
 
-TEST_P(device_c_door, activations) {
+TEST_P(device_c_api, activations) {
   const dims d{3001};
   const stash_encoding sign = c_encoding("sign_mask"), range = c_encoding("range_mask");
   const map &x = values(d), &dy = gradients(d);
   struct layer {
-    room& mask;
+    encoded_slot& mask;
     map &y, &y_alone, &dx, &dx_dense;
   };
   const auto make = [&] {
-    return layer{room_for(sign, type(), d[0]), results(d), results(d), results(d), results(d)};
+    return layer{slot_for(sign, type(), d[0]), results(d), results(d), results(d), results(d)};
   };
   const layer relu = make(), leaky = make(), clip = make();
   expect_same_on_both_sides([&](const side& on) {
@@ -169,11 +169,11 @@ TEST_P(device_c_door, activations) {
   });
 }
 
-TEST_P(device_c_door, dropout) {
+TEST_P(device_c_api, dropout) {
   const dims d{3001};
   const map &x = values(d), &dy = gradients(d), &y = results(d), &y_alone = results(d), &dx = results(d),
             &dx_from_key = results(d);
-  const room& mask = room_for(c_encoding("sign_mask"), type(), d[0]);
+  const encoded_slot& mask = slot_for(c_encoding("sign_mask"), type(), d[0]);
   stash_dropout_key key = STASH_INIT(stash_dropout_key);
   key.seed = 11;
   key.step = 12;
@@ -186,7 +186,7 @@ TEST_P(device_c_door, dropout) {
   });
 }
 
-class device_c_door_pooling : public device_c_door {
+class device_c_api_pooling : public device_c_api {
  protected:
   static dims dims_of(const stash::shape& s) {
     dims d;
@@ -211,21 +211,21 @@ class device_c_door_pooling : public device_c_door {
     c.layout = static_cast<std::int32_t>(w.layout);
     return c;
   }
-  room& codes_for(const pool_form& f, std::int32_t kind) {
+  encoded_slot& codes_for(const pool_form& f, std::int32_t kind) {
     stash_encoding e = STASH_INIT(stash_encoding);
     e.kind = kind;
     e.window_taps = f.window.taps();
-    return room_for(e, type(), f.y.elements());
+    return slot_for(e, type(), f.y.elements());
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(types, device_c_door_pooling, testing::ValuesIn(types), type_name);
+INSTANTIATE_TEST_SUITE_P(types, device_c_api_pooling, testing::ValuesIn(types), type_name);
 
-TEST_P(device_c_door_pooling, alone_and_behind_relu) {
+TEST_P(device_c_api_pooling, alone_and_after_relu) {
   struct work {
     stash_pool_window window;
     map &x, &dy, &y, &relu_y;
-    room &index, &relu_index, &code, &bitmap, &signs;
+    encoded_slot &index, &relu_index, &code, &bitmap, &signs;
     std::vector<map*> dx;
   };
   const stash_encoding bitmap = c_encoding("bitmap"), sign_mask = c_encoding("sign_mask");
@@ -240,8 +240,8 @@ TEST_P(device_c_door_pooling, alone_and_behind_relu) {
                    codes_for(f, STASH_KIND_WINDOW_INDEX),
                    codes_for(f, STASH_KIND_WINDOW_INDEX),
                    codes_for(f, STASH_KIND_RELU_POOL),
-                   room_for(bitmap, type(), f.y.elements()),
-                   room_for(sign_mask, type(), f.y.elements()),
+                   slot_for(bitmap, type(), f.y.elements()),
+                   slot_for(sign_mask, type(), f.y.elements()),
                    {}});
     for (int way = 0; way < 7; ++way)
       all.back().dx.push_back(&results(x));
@@ -271,13 +271,13 @@ TEST_P(device_c_door_pooling, alone_and_behind_relu) {
 }
 
 /// What only the data shows is no failure of a call.
-TEST_P(device_c_door, reports_of_small_slots_and_wrong_codes) {
+TEST_P(device_c_api, reports_of_small_slots_and_wrong_codes) {
   const map &x = gradients({9000}), &dy = gradients({2, 4, 4, 8}), &dx = results({2, 8, 8, 8});
   const stash_encoding bitmap = c_encoding("bitmap");
   std::size_t empty_slot = 0;
   expect_ok(stash_encoded_bytes_at_density(&bitmap, type(), 9000, 0, &empty_slot));
-  room &small = room_of(empty_slot), &nobodys = room_of(128);
-  small.same_places = false;
+  encoded_slot &small = slot_of(empty_slot), &nobodys = slot_of(128);
+  small.same_offsets = false;
   small.status = STASH_STATUS_CAPACITY;
   nobodys.status = STASH_STATUS_CORRUPT;
   stash_pool_window window = STASH_INIT(stash_pool_window);

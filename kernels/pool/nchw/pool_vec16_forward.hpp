@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling of pieces (pool_pieces.hpp).
+/// Forward max pooling of vec16s (pool_vec16.hpp).
 
 #include <cstdint>
 
-#include "pool/nchw/pool_pieces.hpp"
+#include "pool/nchw/pool_vec16.hpp"
 #include "pool/pool_forward.hpp"
 
 namespace stash::kernels {
 
 /// Writes the codes of two, four or eight windows from `first` on, in four bits each.
 template <unsigned Windows>
-STASH_DEVICE void store_piece_codes(const code_plane& plane, std::uint64_t first, std::uint32_t codes) {
+STASH_DEVICE void store_vec16_codes(const code_plane& plane, std::uint64_t first, std::uint32_t codes) {
   static_assert(Windows == 2 || Windows == 4 || Windows == 8);
   if (plane.data == nullptr) return;
   if constexpr (Windows == 2) {
@@ -27,8 +27,8 @@ STASH_DEVICE void store_piece_codes(const code_plane& plane, std::uint64_t first
 /// Searches windows of a row of y with all rules, from `o` on, which is the first among all, and writes what
 /// is found and the codes.
 template <class Bits, unsigned Windows>
-STASH_DEVICE void pool_piece_with_care(const pool_job& job, bool relu, const void* x, void* y,
-                                       const pool_planes& planes, map_place<std::int32_t> o,
+STASH_DEVICE void pool_vec16_with_care(const pool_job& job, bool relu, const void* x, void* y,
+                                       const pool_planes& planes, map_position<std::int32_t> o,
                                        std::uint64_t first) {
   std::uint32_t taps = 0, chosen = 0;
   STASH_NO_UNROLL
@@ -41,11 +41,11 @@ STASH_DEVICE void pool_piece_with_care(const pool_job& job, bool relu, const voi
     taps |= one.tap[0] << (4 * i);
     chosen |= (passes(value, job.type, job.nan_wins) ? one.tap[0] : no_gradient) << (4 * i);
   }
-  store_piece_codes<Windows>(planes.index, first, taps);
-  store_piece_codes<Windows>(planes.code, first, chosen);
+  store_vec16_codes<Windows>(planes.index, first, taps);
+  store_vec16_codes<Windows>(planes.code, first, chosen);
 }
 
-/// Zeros behind the last codes of four bits.
+/// Zeros after the last codes of four bits.
 STASH_DEVICE void pad_plane(const code_plane& plane, std::uint64_t values) {
   if (plane.data == nullptr) return;
   STASH_NO_UNROLL
@@ -53,34 +53,34 @@ STASH_DEVICE void pad_plane(const code_plane& plane, std::uint64_t values) {
     plane.data[at] = 0;
 }
 
-/// pool_forward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for the windows of
-/// all pieces, in two rows of y.
+/// pool_forward() for windows of 3 x 3 with stride 2, `Pad` columns before x. Grid: threads for the windows
+/// of all vec16s, in two rows of y.
 template <class Bits, unsigned Pad>
-STASH_KERNEL(pool_threads, tuning::pool_blocks_of_pieces)
-pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
+STASH_KERNEL(pool_threads, tuning::pool_blocks_of_vec16)
+pool_forward_vec16(pool_job job, vec16_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  constexpr unsigned count = piece_windows<Bits>;
-  const std::uint32_t unit = piece_unit();
+  constexpr unsigned count = vec16_windows<Bits>;
+  const std::uint32_t unit = thread_unit();
   if (unit >= grid.units) return;
   if (unit == 0) {
     report_planes(planes);
     pad_plane(planes.index, job.y_units);
     pad_plane(planes.code, job.y_units);
   }
-  const row_piece place = place_of_piece<2>(grid, unit);
-  const std::int32_t top = 2 * place.row - static_cast<std::int32_t>(job.rows.pad);
-  piece_search<Bits, Pad, count, 2> search(job, grid, x, place, top);
+  const row_vec16 position = position_of_vec16<2>(grid, unit);
+  const std::int32_t top = 2 * position.row - static_cast<std::int32_t>(job.rows.pad);
+  vec16_search<Bits, Pad, count, 2> search(job, grid, x, position, top);
   const auto length = static_cast<std::uint32_t>(job.columns.out);
   const std::uint32_t in_plane =
-      static_cast<std::uint32_t>(place.row) * length + static_cast<std::uint32_t>(place.piece) * count;
-  const std::uint64_t first = std::uint64_t{place.plane} * grid.y_plane + in_plane;
-  const bool second_row = place.row + 1 < job.rows.out;
+      static_cast<std::uint32_t>(position.row) * length + static_cast<std::uint32_t>(position.vec16) * count;
+  const std::uint64_t first = std::uint64_t{position.plane} * grid.y_plane + in_plane;
+  const bool second_row = position.row + 1 < job.rows.out;
   if (search.numbers) {
     STASH_UNROLL
     for (unsigned r = 0; r < 2; ++r) {
       if (r == 1 && !second_row) break;
-      piece_maxima<Bits, count>& found = search.found[r];
-      piece_maxima<Bits, count> chosen = found;
+      vec16_maxima<Bits, count>& found = search.found[r];
+      vec16_maxima<Bits, count> chosen = found;
       if (relu) {
         STASH_UNROLL
         for (unsigned w = 0; w < 2; ++w) {
@@ -92,20 +92,20 @@ pool_forward_pieces(pool_job job, piece_grid grid, bool relu, const void* x, voi
       }
       const std::uint64_t at = first + r * length;
       *reinterpret_cast<vector8*>(static_cast<Bits*>(y) + at) = {{found.value[0], found.value[1]}};
-      store_piece_codes<count>(planes.index, at, found.codes());
-      store_piece_codes<count>(planes.code, at, chosen.codes());
+      store_vec16_codes<count>(planes.index, at, found.codes());
+      store_vec16_codes<count>(planes.code, at, chosen.codes());
     }
     return;
   }
   STASH_NO_UNROLL
   for (unsigned r = 0; r < (second_row ? 2U : 1U); ++r) {
-    const map_place<std::int32_t> o{place.plane,
-                                    0,
-                                    0,
-                                    0,
-                                    place.row + static_cast<std::int32_t>(r),
-                                    place.piece * static_cast<std::int32_t>(count)};
-    pool_piece_with_care<Bits, count>(job, relu, x, y, planes, o, first + r * length);
+    const map_position<std::int32_t> o{position.plane,
+                                       0,
+                                       0,
+                                       0,
+                                       position.row + static_cast<std::int32_t>(r),
+                                       position.vec16 * static_cast<std::int32_t>(count)};
+    pool_vec16_with_care<Bits, count>(job, relu, x, y, planes, o, first + r * length);
   }
 }
 

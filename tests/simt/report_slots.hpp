@@ -9,8 +9,8 @@
 
 namespace stash_test {
 
-/// Makes sure that there is a place for a report, so that the next one takes no memory.
-inline void pin_places_of_reports() {
+/// Makes sure that there is a slot for a report, so that the next one takes no memory.
+inline void pin_report_slots() {
   constexpr stash::execution_context device{stash::memory_space::device};
   void* const zero = stash::device_memory().allocate(sizeof(float), 16);
   std::memset(zero, 0, sizeof(float));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Forward max pooling of bands (pool_bands.hpp).
+/// Forward max pooling in halo tiles (pool_halo_tiles.hpp).
 
 #include <cstdint>
 #include <type_traits>
 
-#include "pool/nchw/pool_bands_search.hpp"
+#include "pool/nchw/pool_halo_search.hpp"
 #include "pool/pool_codes.hpp"
 
 namespace stash::kernels {
@@ -28,11 +28,11 @@ STASH_DEVICE void store_packed(const code_plane& plane, std::uint64_t group, std
     reinterpret_cast<code_word*>(plane.data)[group] = static_cast<code_word>(codes);
 }
 
-/// What is staged behind the last value: whatever the plane, its code is zero.
+/// What is staged after the last value: whatever the plane, its code is zero.
 template <unsigned Width>
 inline constexpr std::uint32_t staged_padding = Width == 4 ? staged_pass : 0;
 
-/// Eight codes of a stretch, of windows with codes of `Width` bits.
+/// Eight codes of a tile, of windows with codes of `Width` bits.
 template <unsigned Width>
 STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t group, const vector8& staged) {
   std::uint32_t taps[2];
@@ -55,14 +55,14 @@ STASH_DEVICE void store_staged_codes(const pool_planes& planes, std::uint64_t gr
     store_packed<1>(planes.gradient, group, packed_codes<1>(passing[0], passing[1]));
 }
 
-/// Values and codes of a block's stretch with all rules, one after the other.
+/// Values and codes of a block's tile with all rules, one after the other.
 template <class Bits>
-STASH_DEVICE void find_band_maxima_with_care(const pool_job& job, bool relu, const band_stretch& stretch,
+STASH_DEVICE void find_halo_maxima_with_care(const pool_job& job, bool relu, const out_tile& tile,
                                              const void* x, Bits* values, std::uint8_t* codes) {
   STASH_NO_UNROLL
-  for (std::uint32_t at = thread_rank(); at < stretch.count; at += band_threads) {
-    const auto o = place_in_map<1, std::int32_t>(job, stretch.first + at, job.depth.by_out, job.rows.by_out,
-                                                 job.columns.by_out);
+  for (std::uint32_t at = thread_rank(); at < tile.count; at += halo_threads) {
+    const auto o = position_in_map<1, std::int32_t>(job, tile.first + at, job.depth.by_out, job.rows.by_out,
+                                                    job.columns.by_out);
     maxima<1> one;
     const std::uint32_t first_tap = find_maxima<Bits, 1>(job, x, 1, o, one);
     if (relu) rectify_maxima<Bits, 1>(job, first_tap, one);
@@ -71,50 +71,50 @@ STASH_DEVICE void find_band_maxima_with_care(const pool_job& job, bool relu, con
   }
 }
 
-/// pool_forward() for windows of Kernel x Kernel that lie Stride apart. Grid: blocks for all stretches of y,
-/// and for the padding of the planes.
+/// pool_forward() for windows of Kernel x Kernel with stride Stride. Grid: blocks for all tiles of y, and for
+/// the padding of the planes.
 template <class Bits, unsigned Kernel, unsigned Stride>
-STASH_KERNEL(band_threads, tuning::band_blocks)
-pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
+STASH_KERNEL(halo_threads, tuning::halo_blocks)
+pool_forward_halo_tiles(pool_job job, halo_grid grid, bool relu, const void* x, void* y, pool_planes planes) {
   begin_kernel();
-  using search_type = band_search<Bits, Kernel, Stride>;
-  constexpr band_pieces pieces = forward_band<Stride>;
-  STASH_SHARED(vector16, band, pieces.read);
-  STASH_SHARED(vector16, made, pieces.made + 2 * slack_pieces);
-  STASH_SHARED(vector16, made_codes, pieces.made / sizeof(Bits) + 2 * slack_pieces);
-  STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
-  auto* const values = reinterpret_cast<Bits*>(made + slack_pieces);
-  auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes + slack_pieces);
-  const band_stretch stretch(grid, job.columns.by_out, job.rows.by_out);
-  if (stretch.count > 0) {
-    const band_windows wanted{static_cast<std::int64_t>(stretch.first), stretch.count, stretch.plane,
-                              stretch.row, stretch.column};
-    const shared_band in_band = search_type::band_of(job, wanted);
-    note_care(notes, is_nan_sum<Bits>(in_band.load<Bits, pieces.read>(x, grid.read_values, band)));
+  using search_type = halo_search<Bits, Kernel, Stride>;
+  constexpr halo_capacity capacity = forward_halo<Stride>;
+  STASH_SHARED(vector16, halo, capacity.read);
+  STASH_SHARED(vector16, made, capacity.made + 2 * slack_vec16s);
+  STASH_SHARED(vector16, made_codes, capacity.made / sizeof(Bits) + 2 * slack_vec16s);
+  STASH_SHARED(std::uint32_t, notes, halo_threads / warp_lanes);
+  auto* const values = reinterpret_cast<Bits*>(made + slack_vec16s);
+  auto* const codes = reinterpret_cast<std::uint8_t*>(made_codes + slack_vec16s);
+  const out_tile tile(grid, job.columns.by_out, job.rows.by_out);
+  if (tile.count > 0) {
+    const halo_windows windows{static_cast<std::int64_t>(tile.first), tile.count, tile.plane, tile.row,
+                               tile.column};
+    const shared_halo in_halo = search_type::halo_of(job, windows);
+    note_care(notes, is_nan_sum<Bits>(in_halo.load<Bits, capacity.read>(x, grid.read_values, halo)));
     sync_block();
     if (any_care(notes)) {
-      find_band_maxima_with_care<Bits>(job, relu, stretch, x, values, codes);
+      find_halo_maxima_with_care<Bits>(job, relu, tile, x, values, codes);
     } else {
-      search_band<search_type>(
-          job, grid.search, wanted, band, in_band,
+      search_halo<search_type>(
+          job, grid.search, windows, halo, in_halo,
           [&](std::uint32_t at, std::uint32_t columns, const search_type& search,
               typename search_type::row_maxima& found) {
             if (relu) {
               STASH_UNROLL
-              for (unsigned w = 0; w < band_words<Bits>; ++w) {
+              for (unsigned w = 0; w < halo_words<Bits>; ++w) {
                 const std::uint32_t kept = positive_masks<Bits>(found.value[w]);
                 found.value[w] &= kept;
                 found.tap[w] =
                     select_bits(kept, found.tap[w] + found.number(staged_pass), search.first_taps(w));
               }
             }
-            // A group of columns of which the stretch has a part.
-            constexpr unsigned others = band_columns - 1;
-            if (at + others >= stretch.count + others) return;
+            // A group of columns of which the tile has a part.
+            constexpr unsigned others = halo_columns - 1;
+            if (at + others >= tile.count + others) return;
             Bits* const to = values + static_cast<std::int32_t>(at);
             std::uint8_t* const to_codes = codes + static_cast<std::int32_t>(at);
             STASH_UNROLL
-            for (unsigned i = 0; i < band_columns; ++i) {
+            for (unsigned i = 0; i < halo_columns; ++i) {
               if (i >= columns) break;
               to[i] = element_of_words<Bits>(found.value, i);
               to_codes[i] = static_cast<std::uint8_t>(element_of_words<Bits>(found.tap, i));
@@ -123,18 +123,18 @@ pool_forward_bands(pool_job job, band_grid grid, bool relu, const void* x, void*
     }
   }
   constexpr unsigned width = square_tap_bits<Kernel>;
-  if (stretch.count < grid.block_values) {
-    // What others have written there is behind their last value.
+  if (tile.count < grid.block_values) {
+    // What others have written there is after their last value.
     sync_block();
     STASH_NO_UNROLL
-    for (std::uint32_t at = stretch.count + thread_rank(); at < grid.block_values; at += band_threads)
+    for (std::uint32_t at = tile.count + thread_rank(); at < grid.block_values; at += halo_threads)
       codes[at] = staged_padding<width>;
   }
   sync_block();
-  store_band<Bits, pieces.made>(stretch, made + slack_pieces, y);
-  const std::uint64_t first_group = stretch.first / group_elements;
+  store_out_tile<Bits, capacity.made>(tile, made + slack_vec16s, y);
+  const std::uint64_t first_group = tile.first / group_elements;
   STASH_NO_UNROLL
-  for (std::uint32_t group = thread_rank(); group < grid.block_values / group_elements; group += band_threads)
+  for (std::uint32_t group = thread_rank(); group < grid.block_values / group_elements; group += halo_threads)
     store_staged_codes<width>(planes, first_group + group, reinterpret_cast<const vector8*>(codes)[group]);
   if (block_rank() == 0 && thread_rank() == 0) report_planes(planes);
 }

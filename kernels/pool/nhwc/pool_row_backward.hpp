@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from x where channels come last, for windows of 3 x 3 one or two apart
-/// (pool_strips.hpp). A row of windows is done with once its gradients are added: to the rows of dx that it
-/// completes, which leave, and to those that wait for the next row of windows, whose sums stay in registers.
+/// Backward max pooling from x in NHWC, for windows of 3 x 3 with stride 1 or 2 (pool_row_tiles.hpp). A row
+/// of windows is done with once its gradients are added: to the rows of dx that it completes, which leave,
+/// and to those that wait for the next row of windows, whose sums stay in registers.
 ///
 /// Not here: windows of other sizes and distances, with dilation or depth, and maps whose channels are no
 /// groups of eight or not aligned, or which have more pixels than 31 bits count. They take pool_backward().
 
 #include <cstdint>
 
-#include "pool/nchw/pool_pieces_backward.hpp"
+#include "pool/nchw/pool_vec16_backward.hpp"
 #include "pool/nhwc/pool_packed_backward.hpp"
-#include "pool/nhwc/pool_strips.hpp"
+#include "pool/nhwc/pool_row_tiles.hpp"
 
 namespace stash::kernels {
 
 /// Gradients of one row of windows after the other.
 template <class Bits, unsigned Stride>
-class strip_gradients {
+class row_tile_gradients {
  public:
-  static constexpr unsigned windows = strip_windows<Bits, Stride>, before = windows_before<Stride>;
+  static constexpr unsigned windows = row_tile_windows<Bits, Stride>, before = windows_before<Stride>;
 
-  STASH_DEVICE strip_gradients(const pool_job& job, const strip_map& y, const void* dy,
-                               const strip_place& place)
+  STASH_DEVICE row_tile_gradients(const pool_job& job, const row_tile_map& y, const void* dy,
+                                  const row_tile_position& position)
       : job_(job),
-        y_(static_cast<const vector16*>(dy), y, job.rows.out, place),
-        column_(static_cast<std::uint32_t>(place.column)) {}
+        y_(static_cast<const vector16*>(dy), y, job.rows.out, position),
+        column_(static_cast<std::uint32_t>(position.column)) {}
 
   /// Loads those of the windows whose first row in x is `top`. Which of them there are, a bit each.
   STASH_DEVICE std::uint32_t load(std::int32_t top, vector16 (&gradients)[windows]) const {
@@ -47,7 +47,7 @@ class strip_gradients {
 
  private:
   const pool_job& job_;
-  strip_pieces<const vector16> y_;
+  row_tile_vec16s<const vector16> y_;
   std::uint32_t column_;
 
   /// Of the window with this first tap.
@@ -58,10 +58,11 @@ class strip_gradients {
 
 /// Sums of f32: rows of dx that the windows so far have not completed.
 template <class Bits, unsigned Stride>
-class strip_sums {
+class row_tile_sums {
  public:
-  static constexpr unsigned windows = strip_windows<Bits, Stride>, columns = strip_columns<Bits, Stride>;
-  static constexpr unsigned length = piece_elements<Bits>;
+  static constexpr unsigned windows = row_tile_windows<Bits, Stride>,
+                            columns = row_tile_columns<Bits, Stride>;
+  static constexpr unsigned length = vec16_elements<Bits>;
 
   /// Adds the gradients of a row of windows and gives the rows of dx that it completes. False if there may be
   /// a NaN.
@@ -70,15 +71,15 @@ class strip_sums {
     float gradient[windows][length];
     STASH_UNROLL
     for (unsigned c = 0; c < windows; ++c)
-      floats_of_piece<Bits>(gradients[c], type, gradient[c]);
+      floats_of_vec16<Bits>(gradients[c], type, gradient[c]);
     float sum_of_all = 0;
     const auto complete = [&](unsigned row, const row_sums& sums) {
       STASH_UNROLL
       for (unsigned p = 0; p < columns; ++p) {
         STASH_UNROLL
         for (unsigned i = 0; i < length; ++i)
-          sum_of_all += sums.of[p][i];
-        pixels[row][p] = piece_of_sums<Bits>(sums.of[p], type);
+          sum_of_all += sums.pixel[p][i];
+        pixels[row][p] = vec16_of_sums<Bits>(sums.pixel[p], type);
       }
     };
     add_row(0, codes, gradient, open_[0]);
@@ -99,7 +100,7 @@ class strip_sums {
  private:
   static constexpr unsigned before = windows_before<Stride>;
   struct row_sums {
-    float of[columns][length];
+    float pixel[columns][length];
   };
   row_sums open_[before] = {};
 
@@ -116,16 +117,16 @@ class strip_sums {
         const std::uint32_t other = codes[c] ^ (ky * 3 + kx) * 0x11111111U;
         STASH_UNROLL
         for (unsigned i = 0; i < length; ++i)
-          add_unless(sums.of[p][i], gradient[c][i], other & 0xfU << (4 * i));
+          add_unless(sums.pixel[p][i], gradient[c][i], other & 0xfU << (4 * i));
       }
     }
   }
 };
 
-/// The same of 16-bit elements and windows two apart, two elements at a time (sum_block()): what is kept are
-/// the windows before.
+/// The same of 16-bit elements and windows with stride 2, two elements at a time (sum_block()): what is kept
+/// are the windows before.
 template <>
-class strip_sums<std::uint16_t, 2> {
+class row_tile_sums<std::uint16_t, 2> {
  public:
   STASH_DEVICE bool add(const element_type& type, const std::uint32_t (&codes)[2],
                         const vector16 (&gradients)[2], vector16 (&pixels)[2][2]) {
@@ -148,15 +149,16 @@ class strip_sums<std::uint16_t, 2> {
   block_windows windows_ = {};
 };
 
-/// The rows of dx that are a strip's, but for those before the map.
-struct strip_rows {
+/// The rows of dx that are a row tile's, but for those before the map.
+struct row_tile_rows {
   std::int32_t begin, end;
 };
 template <unsigned Stride>
-STASH_DEVICE strip_rows rows_of_strip(const pool_job& job, const strip_grid& grid, const strip_place& place) {
-  const std::int32_t end = place.row + static_cast<std::int32_t>(grid.steps * Stride);
+STASH_DEVICE row_tile_rows rows_of_row_tile(const pool_job& job, const row_tile_grid& grid,
+                                            const row_tile_position& position) {
+  const std::int32_t end = position.row + static_cast<std::int32_t>(grid.steps * Stride);
   const auto rows = static_cast<std::int32_t>(job.rows.in);
-  return {place.row > 0 ? place.row : 0, end < rows ? end : rows};
+  return {position.row > 0 ? position.row : 0, end < rows ? end : rows};
 }
 
 /// The job with what is known when this is compiled, so that gather() has fewer loops and no divisions.
@@ -178,49 +180,51 @@ STASH_DEVICE pool_job known_job(const pool_job& job) {
   return with;
 }
 
-/// Pixels of a strip by the way that keeps the bits of NaN, if they are of rows of windows whose bit is set.
+/// Pixels of a row tile by the way that keeps the bits of NaN, if they are of rows of windows whose bit is
+/// set.
 template <class Bits, unsigned Stride, unsigned Columns, class Source>
-STASH_DEVICE void gather_strip(const pool_job& job, const strip_grid& grid, const void* dy,
-                               const Source& source, void* dx, std::uint32_t unit, std::uint32_t careful) {
-  const strip_place place = place_of_strip<Columns, Stride>(grid, unit);
-  const strip_rows rows = rows_of_strip<Stride>(job, grid, place);
-  const strip_pieces<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, place);
-  map_place<std::int32_t> e{place.sample, 0, 0, 0, rows.begin, 0};
+STASH_DEVICE void gather_row_tile(const pool_job& job, const row_tile_grid& grid, const void* dy,
+                                  const Source& source, void* dx, std::uint32_t unit, std::uint32_t careful) {
+  const row_tile_position position = position_of_row_tile<Columns, Stride>(grid, unit);
+  const row_tile_rows rows = rows_of_row_tile<Stride>(job, grid, position);
+  const row_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
+  map_position<std::int32_t> e{position.sample, 0, 0, 0, rows.begin, 0};
   STASH_NO_UNROLL
   for (; e.y < rows.end; ++e.y) {
-    if ((careful >> (e.y - place.row) / static_cast<std::int32_t>(Stride) & 1) == 0) continue;
+    if ((careful >> (e.y - position.row) / static_cast<std::int32_t>(Stride) & 1) == 0) continue;
     STASH_NO_UNROLL
     for (unsigned p = 0; p < Columns; ++p) {
-      e.x = place.column + static_cast<std::int32_t>(p);
+      e.x = position.column + static_cast<std::int32_t>(p);
       if (e.x < 0 || e.x >= static_cast<std::int32_t>(job.columns.in)) continue;
-      e.channel = std::uint64_t{place.piece} * piece_elements<Bits>;
-      auto* const piece = reinterpret_cast<Bits*>(to.at(e.y, to.in_row(e.x)));
+      e.channel = std::uint64_t{position.vec16} * vec16_elements<Bits>;
+      auto* const vec16 = reinterpret_cast<Bits*>(to.at(e.y, to.in_row(e.x)));
       STASH_NO_UNROLL
-      for (unsigned i = 0; i < piece_elements<Bits>; ++i, ++e.channel) {
+      for (unsigned i = 0; i < vec16_elements<Bits>; ++i, ++e.channel) {
         float sum[1] = {};
         gather<Bits>(known_job<Stride>(job), dy, source, e, sum);
-        piece[i] = result_from_f32<Bits>(sum[0], job.type);
+        vec16[i] = result_from_f32<Bits>(sum[0], job.type);
       }
     }
   }
 }
 
-/// pool_backward() for windows of 3 x 3 that lie Stride apart. Grid: threads for all pieces of all strips.
+/// pool_backward() for windows of 3 x 3 with stride Stride. Grid: threads for all vec16s of all row tiles.
 template <class Bits, unsigned Stride>
 STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
-pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_argmaxes source, void* dx) {
+pool_backward_row_tiles(pool_job job, row_tile_grid grid, const void* dy, searched_argmaxes source,
+                        void* dx) {
   begin_kernel();
-  constexpr unsigned windows = strip_windows<Bits, Stride>, columns = strip_columns<Bits, Stride>;
+  constexpr unsigned windows = row_tile_windows<Bits, Stride>, columns = row_tile_columns<Bits, Stride>;
   constexpr auto stride = static_cast<std::int32_t>(Stride);
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= grid.units) return;
-  const strip_place place = place_of_strip<columns, Stride>(grid, unit);
-  const strip_rows rows = rows_of_strip<Stride>(job, grid, place);
-  const strip_pieces<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, place);
-  const strip_gradients<Bits, Stride> gradients(job, grid.y, dy, place);
-  std::int32_t top = place.row - static_cast<std::int32_t>(windows_before<Stride>) * stride;
-  strip_search<Bits, Stride> search(job, grid.x, source, place, top);
-  strip_sums<Bits, Stride> sums;
+  const row_tile_position position = position_of_row_tile<columns, Stride>(grid, unit);
+  const row_tile_rows rows = rows_of_row_tile<Stride>(job, grid, position);
+  const row_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
+  const row_tile_gradients<Bits, Stride> gradients(job, grid.y, dy, position);
+  std::int32_t top = position.row - static_cast<std::int32_t>(windows_before<Stride>) * stride;
+  row_tile_search<Bits, Stride> search(job, grid.x, source, position, top);
+  row_tile_sums<Bits, Stride> sums;
   std::uint32_t careful = 0;  // rows of windows whose pixels need more than sums, a bit each
   STASH_NO_UNROLL
   for (; top < rows.end; top += stride) {
@@ -235,9 +239,9 @@ pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_arg
     for (unsigned c = 0; c < windows; ++c)
       codes[c] = (there >> c & 1) != 0 ? codes[c] : 0xffffffffU;
     const bool numbers = sums.add(job.type, codes, gradient, pixels) && !search.needs_care();
-    if (top < place.row) continue;
-    careful |= numbers ? 0 : 1U << (top - place.row) / stride;
-    const auto first = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(place.column)));
+    if (top < position.row) continue;
+    careful |= numbers ? 0 : 1U << (top - position.row) / stride;
+    const auto first = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(position.column)));
     STASH_UNROLL
     for (unsigned r = 0; r < Stride; ++r) {
       const std::int32_t row = top + static_cast<std::int32_t>(r);
@@ -251,7 +255,7 @@ pool_backward_strips(pool_job job, strip_grid grid, const void* dy, searched_arg
       }
     }
   }
-  if (careful != 0) gather_strip<Bits, Stride, columns>(job, grid, dy, source, dx, anew(unit), careful);
+  if (careful != 0) gather_row_tile<Bits, Stride, columns>(job, grid, dy, source, dx, anew(unit), careful);
 }
 
 }  // namespace stash::kernels

@@ -1,77 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling of pieces (pool_pieces.hpp). A thread's rows begin with the first row of windows, so
+/// Backward max pooling of vec16s (pool_vec16.hpp). A thread's rows begin with the first row of windows, so
 /// which taps of a window its elements are is known when this is compiled. Codes lie in words, of four bits
 /// each, in the order of windows; argmaxes in x are found for every window that the thread needs.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "pool/nchw/pool_pieces.hpp"
+#include "pool/nchw/pool_vec16.hpp"
 #include "pool/pool_backward.hpp"
 #include "pool/pool_codes.hpp"
 
 namespace stash::kernels {
 
-/// Windows of a row that cover a piece: those that begin in it, and one more, which comes before them without
-/// padding and behind them with it.
+/// Windows of a row that cover a vec16: those that begin in it, and one more, which comes before them without
+/// padding and after them with it.
 template <class Bits>
-inline constexpr unsigned covering_piece = piece_windows<Bits> + 1;
+inline constexpr unsigned covering_vec16 = vec16_windows<Bits> + 1;
 
 /// Rows of them: those that begin in a thread's rows, and the one before.
 template <unsigned Count>
 struct covering_rows {
   std::uint64_t plane;         ///< its first window among all of y
-  std::int32_t beside;         ///< from a piece's windows to the one more, or to any if there is none
+  std::int32_t to_more;        ///< from a vec16's windows to the one more, or to any if there is none
   std::int32_t top[Count];     ///< the first row in x
-  std::uint32_t at[Count];     ///< the windows that begin in the piece, in the plane
+  std::uint32_t at[Count];     ///< the windows that begin in the vec16, in the plane
   std::uint32_t there[Count];  ///< all bits of four for each window that exists
 };
 template <class Bits, unsigned Pad, unsigned Count>
-STASH_DEVICE covering_rows<Count> rows_around(const pool_job& job, const piece_grid& grid,
-                                              const row_piece& place) {
-  constexpr auto count = static_cast<std::int32_t>(piece_windows<Bits>);
-  constexpr std::uint32_t all = (1U << 4 * covering_piece<Bits>)-1;
-  constexpr std::uint32_t more = Pad == 0 ? 0xfU : 0xfU << 4 * piece_windows<Bits>;
-  const bool any_more = Pad == 0 ? place.left : place.right;
+STASH_DEVICE covering_rows<Count> rows_around(const pool_job& job, const vec16_grid& grid,
+                                              const row_vec16& position) {
+  constexpr auto count = static_cast<std::int32_t>(vec16_windows<Bits>);
+  constexpr std::uint32_t all = (1U << 4 * covering_vec16<Bits>)-1;
+  constexpr std::uint32_t more = Pad == 0 ? 0xfU : 0xfU << 4 * vec16_windows<Bits>;
+  const bool any_more = Pad == 0 ? position.left : position.right;
   const std::uint32_t columns = any_more ? all : all & ~more;
   covering_rows<Count> rows;
-  rows.plane = std::uint64_t{place.plane} * grid.y_plane;
-  rows.beside = any_more ? (Pad == 0 ? -1 : count) : 0;
-  const std::int32_t before = ((place.row + static_cast<std::int32_t>(job.rows.pad)) >> 1) - 1;
+  rows.plane = std::uint64_t{position.plane} * grid.y_plane;
+  rows.to_more = any_more ? (Pad == 0 ? -1 : count) : 0;
+  const std::int32_t before = ((position.row + static_cast<std::int32_t>(job.rows.pad)) >> 1) - 1;
   STASH_UNROLL
   for (unsigned r = 0; r < Count; ++r) {
     const std::int32_t row = before + static_cast<std::int32_t>(r);
     const std::int32_t nearest = nearest_in(row, static_cast<std::int32_t>(job.rows.out));
-    rows.top[r] = place.row + 2 * (static_cast<std::int32_t>(r) - 1);
+    rows.top[r] = position.row + 2 * (static_cast<std::int32_t>(r) - 1);
     rows.at[r] = static_cast<std::uint32_t>(nearest * static_cast<std::int32_t>(job.columns.out) +
-                                            place.piece * count);
+                                            position.vec16 * count);
     rows.there[r] = row == nearest ? columns : 0;
   }
   return rows;
 }
 
-/// Windows that begin in the piece and the one more, in their order, of `Width` bits each.
+/// Windows that begin in the vec16 and the one more, in their order, of `Width` bits each.
 template <class Bits, unsigned Pad, unsigned Width>
 STASH_DEVICE std::uint32_t in_order(std::uint32_t begin, std::uint32_t more) {
-  return Pad == 0 ? more | begin << Width : begin | more << (Width * piece_windows<Bits>);
+  return Pad == 0 ? more | begin << Width : begin | more << (Width * vec16_windows<Bits>);
 }
 
 /// Gradients of a row of windows as they lie in memory.
 template <class Bits>
-struct piece_gradients {
+struct vec16_gradients {
   vector8 begin;
   Bits more;
 
-  STASH_DEVICE void load(const Bits* from, std::int32_t beside) {
+  STASH_DEVICE void load(const Bits* from, std::int32_t to_more) {
     begin = *reinterpret_cast<const vector8*>(from);
-    more = from[beside];
+    more = from[to_more];
   }
   /// In the order of windows, exact but for NaN, whose sign may be lost.
   template <unsigned Pad>
   STASH_DEVICE void to_f32s(const element_type& type, float* values) const {
-    constexpr unsigned first = Pad == 0 ? 1 : 0, last = Pad == 0 ? 0 : piece_windows<Bits>;
+    constexpr unsigned first = Pad == 0 ? 1 : 0, last = Pad == 0 ? 0 : vec16_windows<Bits>;
     if constexpr (sizeof(Bits) == 4) {
       values[first] = as_float(begin.word[0]);
       values[first + 1] = as_float(begin.word[1]);
@@ -94,15 +94,15 @@ struct piece_gradients {
 
 /// Codes of a row of windows, as they are in memory.
 template <class Bits, unsigned Pad>
-STASH_DEVICE std::uint32_t load_row_codes(const std::uint8_t* taps, std::int32_t beside) {
+STASH_DEVICE std::uint32_t load_row_codes(const std::uint8_t* taps, std::int32_t to_more) {
   std::uint32_t begin;
-  if constexpr (piece_windows<Bits> == 2) {
+  if constexpr (vec16_windows<Bits> == 2) {
     begin = *taps;
   } else {
     begin = *reinterpret_cast<const std::uint16_t*>(taps);
   }
-  // Two codes in a byte: the one before is in its upper half, the one behind in its lower half.
-  const std::uint32_t pair = taps[beside >> 1];
+  // Two codes in a byte: the one before is in its upper half, the one after in its lower half.
+  const std::uint32_t pair = taps[to_more >> 1];
   return in_order<Bits, Pad, 4>(begin, Pad == 0 ? pair >> 4 : pair & 0xf);
 }
 
@@ -111,31 +111,32 @@ struct plane_argmaxes : encoded_argmaxes {};
 
 /// Bits of a row of windows from a plane, in their order.
 template <class Bits, unsigned Pad>
-STASH_DEVICE std::uint32_t bits_of_windows(const std::uint8_t* plane, std::uint64_t at, std::int32_t beside) {
-  const std::uint64_t other = at + static_cast<std::uint64_t>(static_cast<std::int64_t>(beside));
-  const std::uint32_t begin = plane[at / 8] >> (at % 8) & ((1U << piece_windows<Bits>)-1);
+STASH_DEVICE std::uint32_t bits_of_windows(const std::uint8_t* plane, std::uint64_t at,
+                                           std::int32_t to_more) {
+  const std::uint64_t other = at + static_cast<std::uint64_t>(static_cast<std::int64_t>(to_more));
+  const std::uint32_t begin = plane[at / 8] >> (at % 8) & ((1U << vec16_windows<Bits>)-1);
   return in_order<Bits, Pad, 1>(begin, plane[other / 8] >> (other % 8) & 1);
 }
 
 /// Without padding the last window of a row reaches out of x by a column, with it the first one does.
 template <class Bits, unsigned Pad>
-inline constexpr unsigned outermost_window = Pad == 0 ? piece_windows<Bits> : 0;
-/// The taps that it does not have in x, a bit each, if it is one of a piece's windows.
+inline constexpr unsigned outermost_window = Pad == 0 ? vec16_windows<Bits> : 0;
+/// The taps that it does not have in x, a bit each, if it is one of a vec16's windows.
 template <unsigned Pad>
-STASH_DEVICE std::uint32_t taps_outside(const row_piece& place) {
+STASH_DEVICE std::uint32_t taps_outside(const row_vec16& position) {
   constexpr std::uint32_t column = 0x49;
-  return Pad == 0 ? (place.right ? 0 : column << 2) : place.left ? 0 : column;
+  return Pad == 0 ? (position.right ? 0 : column << 2) : position.left ? 0 : column;
 }
 
 /// Whether one of the codes of windows that exist is no tap of any window, or of the outermost one.
 template <class Bits, unsigned Pad>
-STASH_DEVICE bool beyond_taps(pass_source passing, const row_piece& place, std::uint32_t codes) {
+STASH_DEVICE bool beyond_taps(pass_source passing, const row_vec16& position, std::uint32_t codes) {
   const std::uint32_t outermost = codes >> 4 * outermost_window<Bits, Pad> & 0xf;
-  return any_beyond_taps(codes, passing) || (taps_outside<Pad>(place) >> outermost & 1) != 0;
+  return any_beyond_taps(codes, passing) || (taps_outside<Pad>(position) >> outermost & 1) != 0;
 }
 /// Whether a code of a row names no tap of its window in x.
 template <class Bits, unsigned Pad>
-STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const row_piece& place,
+STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const row_vec16& position,
                               std::int32_t top, std::uint32_t there, std::uint32_t codes) {
   std::uint32_t legal = 0;
   STASH_UNROLL
@@ -146,8 +147,8 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const ro
   const std::uint32_t none = passing == pass_source::code ? 1U << no_gradient : 0;
   std::uint32_t wrong = 0;
   STASH_UNROLL
-  for (unsigned c = 0; c < covering_piece<Bits>; ++c) {
-    const std::uint32_t outside = c == outermost_window<Bits, Pad> ? taps_outside<Pad>(place) : 0;
+  for (unsigned c = 0; c < covering_vec16<Bits>; ++c) {
+    const std::uint32_t outside = c == outermost_window<Bits, Pad> ? taps_outside<Pad>(position) : 0;
     wrong |= ~((legal & ~outside) | none) >> (codes >> 4 * c & 0xf) & there >> 4 * c;
   }
   return (wrong & 1) != 0;
@@ -156,26 +157,26 @@ STASH_DEVICE bool any_corrupt(const pool_job& job, pass_source passing, const ro
 /// Codes of rows of windows; 15, which is no tap, where there is no window or the gradient does not pass.
 /// False if they have to be looked for in another way.
 template <class Bits, unsigned Pad, unsigned Count, class Source>
-STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid&, const Source& source,
-                                const covering_rows<Count>& rows, const row_piece& place,
+STASH_DEVICE bool passing_codes(const pool_job& job, const vec16_grid&, const Source& source,
+                                const covering_rows<Count>& rows, const row_vec16& position,
                                 std::uint32_t (&codes)[Count]) {
   const std::uint8_t* const taps = source.taps + rows.plane / 2;
   std::uint32_t known[Count];  // codes of windows that exist
   STASH_UNROLL
   for (unsigned r = 0; r < Count; ++r)
-    known[r] = load_row_codes<Bits, Pad>(taps + rows.at[r] / 2, rows.beside) & rows.there[r];
+    known[r] = load_row_codes<Bits, Pad>(taps + rows.at[r] / 2, rows.to_more) & rows.there[r];
   // The thread of a window's first row looks for codes that none takes. There is no row before the first
   // thread's: padding is a row at most.
   bool suspect = rows.top[1] < 0 || rows.top[Count - 1] + 3 > static_cast<std::int32_t>(job.rows.in);
   STASH_UNROLL
   for (unsigned r = 1; r < Count; ++r)
-    suspect = suspect || beyond_taps<Bits, Pad>(source.passing, place, known[r]);
+    suspect = suspect || beyond_taps<Bits, Pad>(source.passing, position, known[r]);
   if (suspect) {
     bool corrupt = false;
     STASH_UNROLL
     for (unsigned r = 1; r < Count; ++r) {
-      corrupt =
-          any_corrupt<Bits, Pad>(job, source.passing, place, rows.top[r], rows.there[r], known[r]) || corrupt;
+      corrupt = any_corrupt<Bits, Pad>(job, source.passing, position, rows.top[r], rows.there[r], known[r]) ||
+                corrupt;
     }
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
@@ -183,23 +184,24 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid&, const So
   for (unsigned r = 0; r < Count; ++r) {
     codes[r] = known[r] | ~rows.there[r];
     if constexpr (std::is_same_v<Source, plane_argmaxes>)
-      codes[r] |= ~four_times(bits_of_windows<Bits, Pad>(source.plane, rows.plane + rows.at[r], rows.beside));
+      codes[r] |=
+          ~four_times(bits_of_windows<Bits, Pad>(source.plane, rows.plane + rows.at[r], rows.to_more));
   }
   return true;
 }
 template <class Bits, unsigned Pad, unsigned Count>
-STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, const searched_argmaxes& source,
-                                const covering_rows<Count>& rows, const row_piece& place,
+STASH_DEVICE bool passing_codes(const pool_job& job, const vec16_grid& grid, const searched_argmaxes& source,
+                                const covering_rows<Count>& rows, const row_vec16& position,
                                 std::uint32_t (&codes)[Count]) {
-  constexpr unsigned count = covering_piece<Bits>;
-  piece_search<Bits, Pad, count, Count> search(job, grid, source.x, place, rows.top[0]);
+  constexpr unsigned count = covering_vec16<Bits>;
+  vec16_search<Bits, Pad, count, Count> search(job, grid, source.x, position, rows.top[0]);
   if (!search.numbers) return false;
   STASH_UNROLL
   for (unsigned r = 0; r < Count; ++r) {
-    piece_maxima<Bits, count>& found = search.found[r];
+    vec16_maxima<Bits, count>& found = search.found[r];
     if (source.relu) {
       STASH_UNROLL
-      for (unsigned w = 0; w < piece_maxima<Bits, count>::words; ++w)
+      for (unsigned w = 0; w < vec16_maxima<Bits, count>::words; ++w)
         found.tap[w] = select_bits(positive_masks<Bits>(found.value[w]), found.tap[w], found.number(15));
     }
     codes[r] = found.codes() | ~rows.there[r];
@@ -207,44 +209,44 @@ STASH_DEVICE bool passing_codes(const pool_job& job, const piece_grid& grid, con
   return true;
 }
 
-/// Sums, none of which is NaN, as a piece.
+/// Sums, none of which is NaN, as a vec16.
 template <class Bits>
-STASH_DEVICE vector16 piece_of_sums(const float (&sums)[piece_elements<Bits>], const element_type& type) {
+STASH_DEVICE vector16 vec16_of_sums(const float (&sums)[vec16_elements<Bits>], const element_type& type) {
   if constexpr (sizeof(Bits) == 4) {
     return {{as_bits(sums[0]), as_bits(sums[1]), as_bits(sums[2]), as_bits(sums[3])}};
   } else {
     vector16 out[1];
-    pieces_of_floats<Bits>(sums, type, out);
+    vec16s_of_floats<Bits>(sums, type, out);
     return out[0];
   }
 }
 
 /// Where windows are found again, registers hold rows of x.
 template <class Source>
-inline constexpr unsigned pool_blocks_of_pieces =
-    std::is_base_of_v<encoded_argmaxes, Source> ? tuning::pool_blocks_of_pieces
-                                                : tuning::pool_blocks_of_searched_pieces;
+inline constexpr unsigned pool_blocks_of_vec16 =
+    std::is_base_of_v<encoded_argmaxes, Source> ? tuning::pool_blocks_of_vec16
+                                                : tuning::pool_blocks_of_searched_vec16;
 /// Rows of a thread, in pairs.
-inline constexpr unsigned piece_pairs = 2;
+inline constexpr unsigned vec16_row_pairs = 2;
 
-/// pool_backward() for windows of 3 x 3 two apart, `Pad` columns before x. Grid: threads for all pieces of
-/// dx.
+/// pool_backward() for windows of 3 x 3 with stride 2, `Pad` columns before x. Grid: threads for all vec16s
+/// of dx.
 template <class Bits, unsigned Pad, class Source>
-STASH_KERNEL(pool_threads, pool_blocks_of_pieces<Source>)
-pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source source, void* dx) {
+STASH_KERNEL(pool_threads, pool_blocks_of_vec16<Source>)
+pool_backward_vec16(pool_job job, vec16_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
-  constexpr unsigned length = piece_elements<Bits>, count = covering_piece<Bits>;
-  constexpr unsigned pairs = piece_pairs;
-  const std::uint32_t unit = piece_unit();
+  constexpr unsigned length = vec16_elements<Bits>, count = covering_vec16<Bits>;
+  constexpr unsigned pairs = vec16_row_pairs;
+  const std::uint32_t unit = thread_unit();
   if (unit >= grid.units) return;
-  const row_piece place = place_of_piece<2 * pairs>(grid, unit);
-  const covering_rows<pairs + 1> rows = rows_around<Bits, Pad, pairs + 1>(job, grid, place);
-  piece_gradients<Bits> gradients[pairs + 1];
+  const row_vec16 position = position_of_vec16<2 * pairs>(grid, unit);
+  const covering_rows<pairs + 1> rows = rows_around<Bits, Pad, pairs + 1>(job, grid, position);
+  vec16_gradients<Bits> gradients[pairs + 1];
   STASH_UNROLL
   for (unsigned r = 0; r < pairs + 1; ++r)
-    gradients[r].load(static_cast<const Bits*>(dy) + rows.plane + rows.at[r], rows.beside);
+    gradients[r].load(static_cast<const Bits*>(dy) + rows.plane + rows.at[r], rows.to_more);
   std::uint32_t codes[pairs + 1] = {};
-  const bool known = passing_codes<Bits, Pad>(job, grid, source, rows, place, codes);
+  const bool known = passing_codes<Bits, Pad>(job, grid, source, rows, position, codes);
   float gradient[pairs + 1][count];
   STASH_UNROLL
   for (unsigned r = 0; r < pairs + 1; ++r)
@@ -252,9 +254,9 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
 
   const auto in_map = [&](std::int32_t row) { return row >= 0 && row < job.rows.in; };
   const auto width = static_cast<std::int32_t>(job.columns.in);
-  const std::int32_t column = place.piece * static_cast<std::int32_t>(length);
+  const std::int32_t column = position.vec16 * static_cast<std::int32_t>(length);
   Bits* const to =
-      static_cast<Bits*>(dx) + std::uint64_t{place.plane} * grid.x_plane + (place.row * width + column);
+      static_cast<Bits*>(dx) + std::uint64_t{position.plane} * grid.x_plane + (position.row * width + column);
   std::uint32_t careful = 0;  // pairs of rows that need more than sums, a bit each
   STASH_UNROLL
   for (unsigned pair = 0; pair < pairs; ++pair) {
@@ -292,8 +294,8 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
     STASH_UNROLL
     for (unsigned p = 0; p < 2; ++p) {
       const auto row = static_cast<std::int32_t>(2 * pair + p);
-      const vector16 out = piece_of_sums<Bits>(sums[p], job.type);
-      if (numbers && in_map(place.row + row))
+      const vector16 out = vec16_of_sums<Bits>(sums[p], job.type);
+      if (numbers && in_map(position.row + row))
         store_vector(reinterpret_cast<vector16*>(to + row * width), out);
     }
   }
@@ -301,10 +303,10 @@ pool_backward_pieces(pool_job job, piece_grid grid, const void* dy, Source sourc
   STASH_NO_UNROLL
   for (unsigned p = 0; p < 2 * pairs; ++p) {
     const auto row = static_cast<std::int32_t>(p);
-    if ((careful >> p / 2 & 1) == 0 || !in_map(place.row + row)) continue;
+    if ((careful >> p / 2 & 1) == 0 || !in_map(position.row + row)) continue;
     STASH_NO_UNROLL
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(length); ++i) {
-      const map_place<std::int32_t> e{place.plane, 0, 0, 0, place.row + row, column + i};
+      const map_position<std::int32_t> e{position.plane, 0, 0, 0, position.row + row, column + i};
       float sum[1] = {};
       gather<Bits, 1>(job, dy, source, e, sum);
       to[row * width + i] = result_from_f32<Bits>(sum[0], job.type);

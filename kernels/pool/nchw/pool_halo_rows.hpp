@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Rows of a band (pool_bands.hpp) as threads meet them: which windows are looked at, where a thread begins,
-/// and what its windows have of a row.
+/// Rows of a halo tile (pool_halo_tiles.hpp) as threads meet them: which windows are looked at, where a
+/// thread begins, and what its windows have of a row.
 
 #include <cstdint>
 
-#include "pool/nchw/pool_bands.hpp"
-#include "pool/nchw/pool_pieces.hpp"
+#include "pool/nchw/pool_halo_tiles.hpp"
+#include "pool/nchw/pool_vec16.hpp"
 
 namespace stash::kernels {
 
 /// Some windows of y, row after row from the first one's row on.
-struct band_windows {
+struct halo_windows {
   std::int64_t first;  ///< window
   std::uint32_t count;
   std::uint64_t plane;        ///< of the first window
@@ -22,26 +22,26 @@ struct band_windows {
 /// What a thread's windows have of a row of x; and of dy, what a thread's elements have of a row of windows.
 /// f32: one element in a word. 16 bits: two.
 template <class Bits, unsigned Kernel, unsigned Stride>
-struct band_row {
-  static constexpr unsigned elements = (band_columns - 1) * Stride + Kernel;
+struct halo_row {
+  static constexpr unsigned elements = (halo_columns - 1) * Stride + Kernel;
   static constexpr unsigned words = sizeof(Bits) == 4 ? elements : (elements + 1) / 2;
   std::uint32_t word[words];
 
-  /// `place`: of the first element in the band.
-  STASH_DEVICE void load(const vector16* band, std::uint32_t place) {
-    const auto* const from = reinterpret_cast<const std::uint32_t*>(band);
+  /// `element`: of the first element in the halo tile.
+  STASH_DEVICE void load(const vector16* halo, std::uint32_t element) {
+    const auto* const from = reinterpret_cast<const std::uint32_t*>(halo);
     if constexpr (sizeof(Bits) == 4) {
       STASH_UNROLL
       for (unsigned i = 0; i < words; ++i)
-        word[i] = from[place + i];
+        word[i] = from[element + i];
     } else {
       std::uint32_t whole[words + 1];
       STASH_UNROLL
       for (unsigned i = 0; i < words + 1; ++i)
-        whole[i] = from[place / 2 + i];
+        whole[i] = from[element / 2 + i];
       STASH_UNROLL
       for (unsigned i = 0; i < words; ++i)
-        word[i] = funnel_right(whole[i], whole[i + 1], place % 2 * 16);
+        word[i] = funnel_right(whole[i], whole[i + 1], element % 2 * 16);
     }
   }
   /// Tap `k` of a row of the windows in word `w`.
@@ -59,31 +59,31 @@ struct band_row {
 
 /// Element `i` of a thread's in words.
 template <class T>
-STASH_DEVICE T element_of_words(const std::uint32_t (&words)[band_words<T>], unsigned i) {
+STASH_DEVICE T element_of_words(const std::uint32_t (&words)[halo_words<T>], unsigned i) {
   constexpr unsigned bits = 8 * sizeof(T), per_word = 32 / bits;
   return static_cast<T>(words[i / per_word] >> (bits * (i % per_word)));
 }
 
 /// Where a thread begins.
-struct band_place {
-  std::uint32_t at;       ///< of its first window among those that are wanted; very large before them
+struct halo_position {
+  std::uint32_t at;       ///< of its first window among those that are needed; very large before them
   std::uint32_t column;   ///< of that window
-  std::uint32_t columns;  ///< of a row from there on: those behind them are not its own
+  std::uint32_t columns;  ///< of a row from there on: those after them are not its own
   std::uint32_t rows;
   std::uint32_t plane, row;  ///< planes from the first window's; the row in its plane
 
-  STASH_DEVICE band_place(const band_walk& walk, const band_windows& wanted, const divisor& width,
-                          const divisor& height, std::uint32_t unit) {
+  STASH_DEVICE halo_position(const halo_walk& walk, const halo_windows& windows, const divisor& width,
+                             const divisor& height, std::uint32_t unit) {
     const auto length = static_cast<std::uint32_t>(width.value);
-    std::uint32_t strip, group;
-    walk.find(unit, strip, group);
-    column = group * band_columns;
-    const std::uint32_t first_row = strip * walk.rows;
-    at = first_row * length + column - wanted.column;
+    std::uint32_t segment, group;
+    walk.find(unit, segment, group);
+    column = group * halo_columns;
+    const std::uint32_t first_row = segment * walk.rows;
+    at = first_row * length + column - windows.column;
     columns = length - column;
-    const std::uint32_t all = small_quotient(wanted.column + wanted.count + length - 1, width);
+    const std::uint32_t all = small_quotient(windows.column + windows.count + length - 1, width);
     rows = first_row >= all ? 0 : all - first_row < walk.rows ? all - first_row : walk.rows;
-    plane = wanted.row + first_row;
+    plane = windows.row + first_row;
     row = take_small_digit(plane, height);
   }
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling kernels of maps that are channels first, with rows of any length: bands.
+// Pooling kernels of NCHW maps with rows of any length: halo tiles.
 
 #include <algorithm>
 #include <limits>
 #include <set>
 
-#include "pool/nchw/pool_bands.hpp"
+#include "pool/nchw/pool_halo_tiles.hpp"
 #include "simt/pool_cases.hpp"
 
 namespace stash::test {
@@ -32,7 +32,7 @@ TEST_P(device_pool, rows_of_any_length) {
 /// Blocks that begin and end anywhere in rows and planes, also in those of a map with slices: planes of few
 /// and of many rows, rows of a value and of as many as fit, and of more. Some maps have a NaN, which one
 /// block of many meets.
-TEST_P(device_pool, stretches_of_bands) {
+TEST_P(device_pool, tiles_of_rows_of_any_length) {
   const auto rare_nan = [](std::mt19937& r, dtype type) {
     return r() % 4096 == 0 ? std::numeric_limits<float>::quiet_NaN() : random_number(r, type);
   };
@@ -65,7 +65,7 @@ TEST_P(device_pool, stretches_of_bands) {
   EXPECT_GT(k, 50);
 }
 
-/// A plane of which y has one row of a million: no band is so long.
+/// A plane of which y has one row of a million: no halo tile is so long.
 TEST_P(device_pool, few_windows_of_a_high_plane) {
   const std::int64_t height = GetParam() == dtype::f32 ? 2796205 : 1398104;
   geometry g{first({3, 3, 2, 2}), {1, 2, 1, height, 1, {}}, {1, 2, 1, 1, 1, {}}, false};
@@ -84,7 +84,7 @@ TEST_P(device_pool, few_windows_of_a_high_plane) {
 }
 
 /// The maps of networks are pooled by blocks of which each makes some thousands of values.
-TEST_P(device_pool, maps_of_networks_take_bands) {
+TEST_P(device_pool, maps_of_networks_take_halo_tiles) {
   struct usual {
     std::int64_t width;
     pool_window window;
@@ -120,14 +120,14 @@ TEST_P(device_pool, maps_of_networks_take_bands) {
 
 /// How often the threads of a block's warps wait for each other when each reads the first word of its rows,
 /// on the average: 1 where no two need the same bank of shared memory.
-double waiting_for_banks(const kernels::band_walk& walk, const kernels::band_steps& steps) {
+double waiting_for_banks(const kernels::halo_walk& walk, const kernels::halo_steps& steps) {
   std::uint32_t accesses = 0, turns = 0;
-  for (std::uint32_t first = 0; first < std::min(walk.units, kernels::band_threads); first += 32) {
+  for (std::uint32_t first = 0; first < std::min(walk.units, kernels::halo_threads); first += 32) {
     std::set<std::uint32_t> words[32];
     for (std::uint32_t unit = first; unit < std::min(walk.units, first + 32); ++unit) {
-      std::uint32_t strip = 0, group = 0;
-      walk.find(unit, strip, group);
-      const std::uint32_t word = (strip * walk.rows * steps.row + group * steps.group) / 4;
+      std::uint32_t segment = 0, group = 0;
+      walk.find(unit, segment, group);
+      const std::uint32_t word = (segment * walk.rows * steps.row + group * steps.group) / 4;
       words[word % 32].insert(word);
     }
     std::size_t most = 0;
@@ -140,33 +140,33 @@ double waiting_for_banks(const kernels::band_walk& walk, const kernels::band_ste
 }
 
 /// Every group of columns of every row is some thread's, once.
-TEST(band_walk, has_every_row) {
-  int by_strips = 0, by_groups = 0;
+TEST(halo_walk, has_every_row) {
+  int by_segments = 0, by_groups = 0;
   for (const std::uint32_t width : {1U, 3U, 4U, 5U, 7U, 14U, 17U, 35U, 55U, 112U, 250U, 1000U}) {
     for (const std::uint32_t rows : {1U, 2U, 3U, 7U, 31U, 64U, 129U, 1000U}) {
-      const kernels::band_steps steps{16, 4 * width};
-      const kernels::band_walk walk = kernels::band_walk_of(rows, width, 2, steps);
+      const kernels::halo_steps steps{16, 4 * width};
+      const kernels::halo_walk walk = kernels::halo_walk_of(rows, width, 2, steps);
       std::set<std::pair<std::uint32_t, std::uint32_t>> found;
       for (std::uint32_t unit = 0; unit < walk.units; ++unit) {
-        std::uint32_t strip = 0, group = 0;
-        walk.find(unit, strip, group);
+        std::uint32_t segment = 0, group = 0;
+        walk.find(unit, segment, group);
         EXPECT_LT(group, (width + 3) / 4);
-        EXPECT_LT(strip * walk.rows, rows);
-        found.emplace(strip, group);
+        EXPECT_LT(segment * walk.rows, rows);
+        found.emplace(segment, group);
       }
-      const std::uint32_t strips = (rows + walk.rows - 1) / walk.rows;
+      const std::uint32_t segments = (rows + walk.rows - 1) / walk.rows;
       EXPECT_EQ(found.size(), walk.units) << width << " x " << rows;
-      EXPECT_EQ(found.size(), std::size_t{strips} * ((width + 3) / 4)) << width << " x " << rows;
-      ++(walk.by_strips ? by_strips : by_groups);
+      EXPECT_EQ(found.size(), std::size_t{segments} * ((width + 3) / 4)) << width << " x " << rows;
+      ++(walk.by_segments ? by_segments : by_groups);
     }
   }
-  EXPECT_GT(by_strips, 10);
+  EXPECT_GT(by_segments, 10);
   EXPECT_GT(by_groups, 10);
 }
 
-/// Neighbouring groups of columns are 8 to 32 bytes apart, so that threads beside each other would have 16 to
-/// four banks of 32. Over all lengths of rows that are no whole pieces.
-TEST(band_walk, threads_meet_in_few_banks) {
+/// Neighbouring groups of columns are at distances of 8 to 32 bytes, so that neighbouring threads would have
+/// 16 to four banks of 32. Over all lengths of rows that are no whole vec16s.
+TEST(halo_walk, threads_meet_in_few_banks) {
   struct {
     std::uint32_t size, stride;
     double on_the_average;
@@ -177,8 +177,8 @@ TEST(band_walk, threads_meet_in_few_banks) {
     for (std::uint32_t width = 5; width < 150; ++width) {
       if (width * kind.size % 16 == 0) continue;
       const std::uint32_t out = kind.stride == 1 ? width : (width - 1) / 2, pad = kind.stride == 1 ? 1 : 0;
-      const kernels::band_shape shape{width, width, out, out, 3, kind.stride, pad, pad};
-      const kernels::band_grid grid = kernels::band_grid_of(
+      const kernels::halo_shape shape{width, width, out, out, 3, kind.stride, pad, pad};
+      const kernels::halo_grid grid = kernels::halo_grid_of(
           shape, std::uint64_t{100} * width * width, std::uint64_t{100} * out * out, kind.size, false, false);
       ASSERT_GT(grid.block_values, 0U);
       const double waiting =
@@ -187,8 +187,10 @@ TEST(band_walk, threads_meet_in_few_banks) {
       most = std::max(most, waiting);
       ++widths;
     }
-    EXPECT_LT(sum / widths, kind.on_the_average) << kind.size << " bytes, " << kind.stride << " apart";
-    EXPECT_LE(most, 5.0) << kind.size << " bytes, " << kind.stride << " apart";
+    EXPECT_LT(sum / widths, kind.on_the_average) << kind.size << " bytes, "
+                                                 << "stride " << kind.stride;
+    EXPECT_LE(most, 5.0) << kind.size << " bytes, "
+                         << "stride " << kind.stride;
   }
 }
 

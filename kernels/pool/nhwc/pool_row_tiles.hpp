@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Where strips of pixels lie, and the search for the argmaxes of their windows of 3 x 3, one or two apart,
-/// where channels come last. A strip is a column of x or two, from top to bottom or a part of that, and a
-/// thread has a 16-byte piece of its channels. It finds the argmaxes of the windows that cover the strip row
-/// by row; the maxima of rows of x that the next row of windows has, too, stay in registers. So a row is
-/// searched once, but for those around a strip's ends. Columns are searched by every thread that has a window
-/// there, two or three. That costs less than to wait for the argmaxes of another thread in shared memory, and
-/// takes any number of channels.
+/// Where row tiles of pixels lie, and the search for the argmaxes of their windows of 3 x 3 with stride 1 or
+/// 2, in NHWC. A row tile is one or two columns of x, from top to bottom or a part of that; it is made row
+/// after row, and a thread has a vec16 (16 bytes) of its channels. It finds the argmaxes of the windows that
+/// cover the row tile row by row; the maxima of rows of x that the next row of windows has, too, stay in
+/// registers. So a row is searched once, but for those around a row tile's ends. Columns are searched by
+/// every thread that has a window there, two or three. That costs less than to wait for the argmaxes of
+/// another thread in shared memory, and takes any number of channels.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,78 +19,81 @@
 
 namespace stash::kernels {
 
-/// Columns of a strip. One column of windows one apart wants three of windows, two want four: of 16-bit
-/// elements those would not fit into the registers.
+/// Columns of a row tile. One column of windows with stride 1 wants three of windows, two want four: of
+/// 16-bit elements those would not fit into the registers.
 template <class Bits, unsigned Stride>
-inline constexpr unsigned strip_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
-/// Windows of a row that cover a strip.
+inline constexpr unsigned row_tile_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
+/// Windows of a row that cover a row tile.
 template <class Bits, unsigned Stride>
-inline constexpr unsigned strip_windows = covering_windows<3, Stride, strip_columns<Bits, Stride>>::columns;
-/// Windows that begin before a strip's first pixel and cover it, along an axis.
+inline constexpr unsigned row_tile_windows =
+    covering_windows<3, Stride, row_tile_columns<Bits, Stride>>::columns;
+/// Windows that begin before a row tile's first pixel and cover it, along an axis.
 template <unsigned Stride>
 inline constexpr unsigned windows_before = 2 / Stride;
 
-/// A map that strips are of.
-struct strip_map {
+/// A map that row tiles are of.
+struct row_tile_map {
   std::uint32_t step, row;  ///< bytes from pixel to pixel, and from row to row
 };
 
-/// How dx is cut into strips. All numbers of pixels and threads have 31 bits.
-struct strip_grid {
-  divisor pieces;                        ///< of a pixel, those of neighbouring threads
-  divisor strips;                        ///< beside each other
-  divisor parts;                         ///< of a pixel, of so many pieces
-  divisor groups;                        ///< strips below each other
+/// How dx is cut into row tiles. All numbers of pixels and threads have 31 bits.
+struct row_tile_grid {
+  divisor vec16s;                        ///< of a pixel, those of neighbouring threads
+  divisor tiles;                         ///< next to each other
+  divisor parts;                         ///< of a pixel, of so many vec16s
+  divisor groups;                        ///< row tiles below each other
   std::int32_t first_row, first_column;  ///< pixel_blocks
-  std::uint32_t steps;                   ///< rows of windows that begin in a strip: up to 32
+  std::uint32_t steps;                   ///< rows of windows that begin in a row tile: up to 32
   std::uint32_t units;                   ///< threads
-  strip_map x, dx, y;
+  row_tile_map x, dx, y;
 };
 
-/// Where a strip lies.
-struct strip_place {
-  std::uint32_t sample, piece;
+/// Where a row tile lies.
+struct row_tile_position {
+  std::uint32_t sample, vec16;
   std::int32_t row, column;  ///< the first tap of a window, which may be before x
 };
 template <unsigned Columns, unsigned Stride>
-STASH_DEVICE strip_place place_of_strip(const strip_grid& grid, std::uint32_t unit) {
-  strip_place place;
-  place.sample = unit;
-  place.piece = take_small_digit(place.sample, grid.pieces);
-  const std::uint32_t strip = take_small_digit(place.sample, grid.strips);
-  place.piece += take_small_digit(place.sample, grid.parts) * static_cast<std::uint32_t>(grid.pieces.value);
-  const std::uint32_t group = take_small_digit(place.sample, grid.groups);
-  place.column = static_cast<std::int32_t>(strip * Columns) + grid.first_column;
-  place.row = static_cast<std::int32_t>(group * grid.steps * Stride) + grid.first_row;
-  return place;
+STASH_DEVICE row_tile_position position_of_row_tile(const row_tile_grid& grid, std::uint32_t unit) {
+  row_tile_position position;
+  position.sample = unit;
+  position.vec16 = take_small_digit(position.sample, grid.vec16s);
+  const std::uint32_t tile = take_small_digit(position.sample, grid.tiles);
+  position.vec16 +=
+      take_small_digit(position.sample, grid.parts) * static_cast<std::uint32_t>(grid.vec16s.value);
+  const std::uint32_t group = take_small_digit(position.sample, grid.groups);
+  position.column = static_cast<std::int32_t>(tile * Columns) + grid.first_column;
+  position.row = static_cast<std::int32_t>(group * grid.steps * Stride) + grid.first_row;
+  return position;
 }
 
-/// A strip's piece of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as places, they
-/// would take the registers that windows need.
-template <class Piece>
-class strip_pieces {
+/// A row tile's vec16 of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as addresses,
+/// they would take the registers that windows need.
+template <class Vector>
+class row_tile_vec16s {
  public:
-  STASH_DEVICE strip_pieces(Piece* map, const strip_map& layout, std::int64_t rows, const strip_place& place)
+  STASH_DEVICE row_tile_vec16s(Vector* map, const row_tile_map& layout, std::int64_t rows,
+                               const row_tile_position& position)
       : map_(map),
         layout_(layout),
-        first_(place.sample * static_cast<std::uint32_t>(rows)),
-        piece_(place.piece * static_cast<std::uint32_t>(sizeof(Piece))) {}
+        first_(position.sample * static_cast<std::uint32_t>(rows)),
+        vec16_(position.vec16 * static_cast<std::uint32_t>(sizeof(Vector))) {}
 
   /// Bytes from the start of a row.
   STASH_DEVICE std::uint32_t in_row(std::int32_t column) const {
-    return static_cast<std::uint32_t>(column) * layout_.step + piece_;
+    return static_cast<std::uint32_t>(column) * layout_.step + vec16_;
   }
-  STASH_DEVICE Piece* at(std::int32_t row, std::uint32_t bytes) const {
-    using byte = std::conditional_t<std::is_const_v<Piece>, const std::uint8_t, std::uint8_t>;
+  STASH_DEVICE Vector* at(std::int32_t row, std::uint32_t bytes) const {
+    using byte = std::conditional_t<std::is_const_v<Vector>, const std::uint8_t, std::uint8_t>;
     auto* const start =
         reinterpret_cast<byte*>(map_) + wide_product(first_ + static_cast<std::uint32_t>(row), layout_.row);
-    return reinterpret_cast<Piece*>(start + wide_product(bytes, 1));
+    return reinterpret_cast<Vector*>(start + wide_product(bytes, 1));
   }
 
  private:
-  Piece* map_;
-  const strip_map& layout_;
-  std::uint32_t first_, piece_;
+  Vector* map_;
+  const row_tile_map& layout_;
+  std::uint32_t first_, vec16_;
 };
 
 /// All bits of the elements of a word that are above those of another one, without NaN.
@@ -104,27 +107,29 @@ STASH_DEVICE std::uint32_t in_all_bytes(std::uint32_t number) {
   return number * 0x01010101U;
 }
 
-/// Maxima of a piece, whose taps have a number in a byte each.
+/// Maxima of a vec16, whose taps have a number in a byte each.
 template <class Bits>
-struct strip_maxima {
-  static constexpr unsigned tap_words = piece_elements<Bits> / 4;
+struct row_tile_maxima {
+  static constexpr unsigned tap_words = vec16_elements<Bits> / 4;
   std::uint32_t best[4], taps[tap_words];
 
   /// Bytes of all bits where those of the elements are set.
-  STASH_DEVICE static void masks_of_taps(const std::uint32_t (&of)[4], std::uint32_t (&masks)[tap_words]) {
+  STASH_DEVICE static void masks_of_taps(const std::uint32_t (&elements)[4],
+                                         std::uint32_t (&masks)[tap_words]) {
     if constexpr (sizeof(Bits) == 4) {
-      masks[0] = pick_bytes(pick_bytes(of[0], of[1], 0x4040), pick_bytes(of[2], of[3], 0x4040), 0x5410);
+      masks[0] = pick_bytes(pick_bytes(elements[0], elements[1], 0x4040),
+                            pick_bytes(elements[2], elements[3], 0x4040), 0x5410);
     } else {
       STASH_UNROLL
       for (unsigned c = 0; c < tap_words; ++c)
-        masks[c] = pick_bytes(of[2 * c], of[2 * c + 1], 0x6420);
+        masks[c] = pick_bytes(elements[2 * c], elements[2 * c + 1], 0x6420);
     }
   }
 
-  STASH_DEVICE void begin(const vector16& piece, std::uint32_t number) {
+  STASH_DEVICE void begin(const vector16& vec16, std::uint32_t number) {
     STASH_UNROLL
     for (unsigned w = 0; w < 4; ++w)
-      best[w] = piece.word[w];
+      best[w] = vec16.word[w];
     STASH_UNROLL
     for (unsigned c = 0; c < tap_words; ++c)
       taps[c] = number;
@@ -143,15 +148,15 @@ struct strip_maxima {
       taps[c] = select_bits(masks[c], numbers[c], taps[c]);
   }
   /// All of them have the same number.
-  STASH_DEVICE void compete(const vector16& piece, std::uint32_t number) {
+  STASH_DEVICE void compete(const vector16& vec16, std::uint32_t number) {
     std::uint32_t numbers[tap_words];
     STASH_UNROLL
     for (unsigned c = 0; c < tap_words; ++c)
       numbers[c] = number;
-    compete(piece.word, numbers);
+    compete(vec16.word, numbers);
   }
   /// Other maxima, whose numbers become larger by `more`.
-  STASH_DEVICE void compete(const strip_maxima& other, std::uint32_t more) {
+  STASH_DEVICE void compete(const row_tile_maxima& other, std::uint32_t more) {
     std::uint32_t numbers[tap_words];
     STASH_UNROLL
     for (unsigned c = 0; c < tap_words; ++c)
@@ -183,20 +188,20 @@ struct strip_maxima {
 
 /// Argmaxes of one row of windows after the other.
 template <class Bits, unsigned Stride>
-class strip_search {
+class row_tile_search {
  public:
-  static constexpr unsigned windows = strip_windows<Bits, Stride>, before = windows_before<Stride>;
+  static constexpr unsigned windows = row_tile_windows<Bits, Stride>, before = windows_before<Stride>;
   /// From the first tap on: those of a row of windows, and of windows one below the other that cover a
   /// pixel.
   static constexpr unsigned columns = (windows - 1) * Stride + 3, rows = before * Stride + 3;
 
-  /// `top`: the first row of x of the first windows that cover a pixel of the strip.
-  STASH_DEVICE strip_search(const pool_job& job, const strip_map& x, const searched_argmaxes& source,
-                            const strip_place& place, std::int32_t top)
-      : x_(static_cast<const vector16*>(source.x), x, job.rows.in, place),
+  /// `top`: the first row of x of the first windows that cover a pixel of the row tile.
+  STASH_DEVICE row_tile_search(const pool_job& job, const row_tile_map& x, const searched_argmaxes& source,
+                               const row_tile_position& position, std::int32_t top)
+      : x_(static_cast<const vector16*>(source.x), x, job.rows.in, position),
         rows_(static_cast<std::int32_t>(job.rows.in)),
         relu_(source.relu) {
-    const std::int32_t start = place.column - static_cast<std::int32_t>(before * Stride);
+    const std::int32_t start = position.column - static_cast<std::int32_t>(before * Stride);
     padded_ = in_all_bytes(start < 0 ? static_cast<std::uint32_t>(-start) : 0);
     STASH_UNROLL
     for (unsigned k = 0; k < columns; ++k) {
@@ -245,20 +250,20 @@ class strip_search {
   STASH_DEVICE bool needs_care() const { return (nan_rows_ & ((1U << rows) - 1)) != 0; }
 
  private:
-  using maxima = strip_maxima<Bits>;
+  using maxima = row_tile_maxima<Bits>;
 
-  strip_pieces<const vector16> x_;
+  row_tile_vec16s<const vector16> x_;
   std::int32_t rows_;
   bool relu_;
   std::uint32_t padded_;  ///< columns before x, in all bytes
   std::uint32_t column_[columns];
   std::uint32_t nan_rows_ = 0;  ///< a bit for each row that was read, the last one the lowest
-  maxima pair_[windows];        ///< windows one apart: of the first two rows of the next windows
+  maxima pair_[windows];        ///< windows with stride 1: of the first two rows of the next windows
   maxima last_[windows];        ///< of the last row, whose taps are numbers of columns
 
   // A row or a column outside of x is replaced by the nearest one inside, which is one of each window's, too.
-  // That stands first and has its own number where it stands for others before it. What stands for others
-  // behind it is never above it, whatever its number.
+  // That stands first and has its own number where it stands for others before it. What replaces others after
+  // it is never above it, whatever its number.
 
   /// The number of column `k`, in all bytes. Windows have no more columns than Stride before x, if there are
   /// such windows.
@@ -308,7 +313,7 @@ class strip_search {
     }
     nan_rows_ = nan_rows_ << 1 | (is_nan_sum<Bits>(sum) ? 1U : 0U);
     if constexpr (Stride == 1) {
-      // Two columns beside each other are the last ones of a window and the first ones of the next.
+      // Two neighbouring columns are the last ones of a window and the first ones of the next.
       STASH_UNROLL
       for (unsigned c = 0; c < windows; c += 2) {
         maxima shared, own;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// The same calls of the C door on the host and on a device whose memory the host cannot reach, in a stream
-/// of their own: at once, and recorded and launched on other inputs. What they leave must be the same, bit by
+/// The same calls of the C API on the host and on a device whose memory the host cannot reach, in a stream of
+/// their own: at once, and recorded and launched on other inputs. What they leave must be the same, bit by
 /// bit.
 
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ inline void expect_ok(std::int32_t status) {
   EXPECT_EQ(status, STASH_OK) << last_error();
 }
 
-class c_door_sides : public testing::Test {
+class c_api_sides : public testing::Test {
  protected:
-  /// Bytes on both sides, those on the device with a guard behind them.
+  /// Bytes on both sides, those on the device with a guard after them.
   struct bytes_of_both {
     bytes_of_both(closed_memory& memory, std::size_t bytes)
         : host(bytes), device(memory.take(bytes + guard)) {}
@@ -42,15 +42,15 @@ class c_door_sides : public testing::Test {
     stash_tensor_view on_host, on_device;
   };
   /// Encoded bytes.
-  struct room {
+  struct encoded_slot {
     bytes_of_both bytes;
-    bool same_places;  ///< false: tiles may lie elsewhere on a device
+    bool same_offsets;  ///< false: tiles may lie elsewhere on a device
     stash_encode_report host_report;
     stash_encode_report* device_report;
     stash_encoded_view on_host, on_device;
     std::uint32_t status = 0;  ///< what the report will say on both sides
   };
-  /// Bytes beside slots, and how many of them have been claimed.
+  /// Bytes next to slots, and how many of them have been claimed.
   struct arena {
     bytes_of_both bytes;
     std::uint64_t host_claimed;
@@ -65,11 +65,13 @@ class c_door_sides : public testing::Test {
     const stash_workspace_view* workspace;
 
     const stash_tensor_view* operator()(const map& m) const { return device ? &m.on_device : &m.on_host; }
-    const stash_encoded_view* operator()(const room& r) const { return device ? &r.on_device : &r.on_host; }
+    const stash_encoded_view* operator()(const encoded_slot& r) const {
+      return device ? &r.on_device : &r.on_host;
+    }
   };
   using calls = std::function<void(const side&)>;
 
-  c_door_sides() {
+  c_api_sides() {
     context_.space = STASH_SPACE_DEVICE;
     context_.canonical = 1;
     context_.stream = &stream_;
@@ -91,25 +93,26 @@ class c_door_sides : public testing::Test {
     m.on_device.space = STASH_SPACE_DEVICE;
     return m;
   }
-  room& room_of(std::size_t bytes, arena* beside = nullptr) {
+  encoded_slot& slot_of(std::size_t bytes, arena* overflow_to = nullptr) {
     const stash_encoded_view view = STASH_INIT(stash_encoded_view);
     auto* const report = reinterpret_cast<stash_encode_report*>(memory_.take(sizeof(stash_encode_report)));
-    room& r = rooms_.emplace_back(room{{memory_, bytes}, beside == nullptr, {}, report, view, view});
+    encoded_slot& r =
+        slots_.emplace_back(encoded_slot{{memory_, bytes}, overflow_to == nullptr, {}, report, view, view});
     r.on_host.data = r.bytes.host.data();
     r.on_device.data = r.bytes.device;
     r.on_host.bytes = r.on_device.bytes = bytes;
     r.on_host.report = &r.host_report;
     r.on_device.report = r.device_report;
-    if (beside != nullptr) {
-      r.on_host.overflow = &beside->on_host;
-      r.on_device.overflow = &beside->on_device;
+    if (overflow_to != nullptr) {
+      r.on_host.overflow = &overflow_to->on_host;
+      r.on_device.overflow = &overflow_to->on_device;
     }
     return r;
   }
-  room& room_for(const stash_encoding& e, std::int32_t type, std::int64_t elements) {
+  encoded_slot& slot_for(const stash_encoding& e, std::int32_t type, std::int64_t elements) {
     std::size_t bytes = 0;
     expect_ok(stash_encoded_bytes_bound(&e, type, elements, &bytes));
-    return room_of(bytes);
+    return slot_of(bytes);
   }
   arena& arena_of(std::size_t bytes) {
     const stash_overflow_arena none = STASH_INIT(stash_overflow_arena);
@@ -141,7 +144,7 @@ class c_door_sides : public testing::Test {
     }
   }
 
-  stash_encode_report report_on_device(const room& r) { return memory_.read(r.device_report); }
+  stash_encode_report report_on_device(const encoded_slot& r) { return memory_.read(r.device_report); }
   std::uint64_t claimed_on_device(const arena& a) { return memory_.read(a.device_claimed); }
 
   closed_memory memory_;
@@ -177,7 +180,7 @@ class c_door_sides : public testing::Test {
       fill(m);
       memory_.write(m.bytes.device, m.bytes.host.data(), m.bytes.host.size());
     }
-    for (room& r : rooms_) {
+    for (encoded_slot& r : slots_) {
       forget(r.bytes);
       r.host_report = {};
       memory_.clear(r.device_report, sizeof(stash_encode_report));
@@ -215,7 +218,7 @@ class c_door_sides : public testing::Test {
     std::vector<std::uint8_t> found(b.host.size() + guard);
     memory_.read(found.data(), b.device, found.size());
     for (std::size_t i = b.host.size(); i < found.size(); ++i)
-      EXPECT_EQ(found[i], pattern) << "written behind the end";
+      EXPECT_EQ(found[i], pattern) << "written past the end";
     found.resize(b.host.size());
     return found;
   }
@@ -227,21 +230,21 @@ class c_door_sides : public testing::Test {
     SCOPED_TRACE(how);
     for (std::size_t i = 0; i < maps_.size(); ++i)
       EXPECT_EQ(on_device(maps_[i].bytes), on_host(maps_[i].bytes)) << "map " << i;
-    for (std::size_t i = 0; i < rooms_.size(); ++i) {
-      const room& r = rooms_[i];
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const encoded_slot& r = slots_[i];
       const stash_encode_report found = report_on_device(r);
-      EXPECT_EQ(found.status, r.status) << "room " << i;
-      EXPECT_EQ(r.host_report.status, r.status) << "room " << i;
-      EXPECT_EQ(found.nonzeros, r.host_report.nonzeros) << "room " << i;
-      std::vector<std::uint8_t> bytes = on_device(r.bytes), wanted = on_host(r.bytes);
-      if (!r.same_places) continue;
+      EXPECT_EQ(found.status, r.status) << "slot " << i;
+      EXPECT_EQ(r.host_report.status, r.status) << "slot " << i;
+      EXPECT_EQ(found.nonzeros, r.host_report.nonzeros) << "slot " << i;
+      std::vector<std::uint8_t> bytes = on_device(r.bytes), expected = on_host(r.bytes);
+      if (!r.same_offsets) continue;
       EXPECT_EQ(std::memcmp(&found, &r.host_report, sizeof found), 0) << "report " << i;
-      // What encoders leave behind the bytes in use is theirs. Layers and masks use all.
+      // What encoders leave after the bytes in use is theirs. Layers and masks use all.
       if (found.slot_bytes != 0) {
         bytes.resize(found.slot_bytes);
-        wanted.resize(found.slot_bytes);
+        expected.resize(found.slot_bytes);
       }
-      EXPECT_EQ(bytes, wanted) << "room " << i;
+      EXPECT_EQ(bytes, expected) << "slot " << i;
     }
     for (const arena& a : arenas_)
       on_device(a.bytes);
@@ -251,7 +254,7 @@ class c_door_sides : public testing::Test {
     for (const map& m : maps_) {
       if (m.what == content::results) expect_pattern(m.bytes);
     }
-    for (const room& r : rooms_) {
+    for (const encoded_slot& r : slots_) {
       expect_pattern(r.bytes);
       EXPECT_EQ(report_on_device(r).slot_bytes, 0U);
     }
@@ -262,7 +265,7 @@ class c_door_sides : public testing::Test {
 
   // Calls keep addresses of these.
   std::deque<map> maps_;
-  std::deque<room> rooms_;
+  std::deque<encoded_slot> slots_;
   std::deque<arena> arenas_;
   stash::test::generator random_{91};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What level-one calls of the C door say of wrong arguments on a device: the status and text of the header,
+// What calls of the non-owning C API say of wrong arguments on a device: the status and text of the header,
 // before anything is launched.
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "simt/c_door_sides.hpp"
+#include "simt/c_api_sides.hpp"
 
 namespace {
 
@@ -24,7 +24,7 @@ std::string text_of(const void* address) {
 }
 
 /// Calls that are refused before anything is launched, or recorded.
-class device_c_door_refuses : public c_door_sides {
+class device_c_api_refuses : public c_api_sides {
  protected:
   using call = std::function<std::int32_t(const stash_execution_context*)>;
 
@@ -50,10 +50,10 @@ class device_c_door_refuses : public c_door_sides {
   const stash_encoding bitmap_ = c_encoding("bitmap");
   map &x_ = map_of(STASH_DTYPE_F32, {elements_}, content::values),
       &y_ = map_of(STASH_DTYPE_F32, {elements_}, content::results);
-  room& stored_ = room_of(std::size_t{1} << 14);
+  encoded_slot& stored_ = slot_of(std::size_t{1} << 14);
 };
 
-TEST_F(device_c_door_refuses, contexts_that_are_none) {
+TEST_F(device_c_api_refuses, contexts_that_are_none) {
   const call encodes = [&](const stash_execution_context* c) { return encode(c); };
   const call pools = [&](const stash_execution_context* c) {
     const stash_pool_window window = STASH_INIT(stash_pool_window);
@@ -93,7 +93,7 @@ TEST_F(device_c_door_refuses, contexts_that_are_none) {
                  encodes);
 }
 
-TEST_F(device_c_door_refuses, memory_of_the_host) {
+TEST_F(device_c_api_refuses, memory_of_the_host) {
   expect_refused(
       STASH_INVALID_ARGUMENT,
       "stash_encode: input: expected device memory, as the context says, got host memory",
@@ -116,14 +116,14 @@ TEST_F(device_c_door_refuses, memory_of_the_host) {
       });
 }
 
-TEST_F(device_c_door_refuses, too_little_room) {
-  std::size_t scratch = 0;
-  expect_ok(stash_workspace_bytes(&bitmap_, STASH_DTYPE_F32, elements_, &context_, &scratch));
+TEST_F(device_c_api_refuses, too_little_space) {
+  std::size_t needed = 0;
+  expect_ok(stash_workspace_bytes(&bitmap_, STASH_DTYPE_F32, elements_, &context_, &needed));
   expect_refused(
       STASH_CAPACITY_EXCEEDED, "stash_encode: workspace: expected at least 16 bytes, got 0",
       [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &stored_.on_device, nullptr, c); });
   stash_workspace_view small = workspace_;
-  small.bytes = scratch - 1;
+  small.bytes = needed - 1;
   expect_refused(
       STASH_CAPACITY_EXCEEDED, "stash_encode: workspace: expected at least 16 bytes, got 15",
       [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &stored_.on_device, &small, c); });
@@ -156,7 +156,7 @@ TEST_F(device_c_door_refuses, too_little_room) {
                  [&](const auto* c) { return stash_encode(&bitmap_, &x_.on_device, &slot, &workspace_, c); });
 }
 
-TEST_F(device_c_door_refuses, layers_that_do_not_fit) {
+TEST_F(device_c_api_refuses, layers_that_do_not_fit) {
   const map &wide = map_of(STASH_DTYPE_F32, {1, 4, 4, 8}, content::values),
             &small = map_of(STASH_DTYPE_F32, {1, 2, 3, 8}, content::results),
             &pooled = map_of(STASH_DTYPE_F32, {1, 2, 2, 8}, content::results);

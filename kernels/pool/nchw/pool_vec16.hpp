@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Pooling with windows of 3 x 3 two apart where channels come first and rows of x are whole 16-byte pieces,
-/// with two columns for each window: a thread has a piece of a few rows, or the windows that begin in it.
-/// What neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
-/// pool_bands.hpp takes other rows.
+/// Pooling with windows of 3 x 3 with stride 2 in NCHW where rows of x are whole vec16s (16 bytes), with two
+/// columns for each window: a thread has a vec16 of a few rows, or the windows that begin in it. What
+/// neighbours read follows each other, nothing has to be moved, and nothing waits for another thread.
+/// pool_halo_tiles.hpp takes other rows.
 
 #include <cstdint>
 
@@ -13,70 +13,71 @@
 
 namespace stash::kernels {
 
-/// Windows that begin in a piece.
+/// Windows that begin in a vec16.
 template <class Bits>
-inline constexpr unsigned piece_windows = piece_elements<Bits> / 2;
+inline constexpr unsigned vec16_windows = vec16_elements<Bits> / 2;
 
-/// How maps are cut into pieces of a few rows. Threads, and the values of a plane, are less than 2^31.
-struct piece_grid {
-  divisor pieces, groups;          ///< of a row; of rows in a plane
+/// How maps are cut into vec16s of a few rows. Threads, and the values of a plane, are less than 2^31.
+struct vec16_grid {
+  divisor vec16s, groups;          ///< of a row; of rows in a plane
   std::int32_t first_row;          ///< of the first group
   std::uint32_t units;             ///< threads
   std::uint32_t x_plane, y_plane;  ///< values
 };
 
-/// Where a thread's piece lies.
-struct row_piece {
+/// Where a thread's vec16 lies.
+struct row_vec16 {
   std::uint32_t plane;
-  std::int32_t row, piece;
-  bool left, right;  ///< whether there are pieces beside it
+  std::int32_t row, vec16;
+  bool left, right;  ///< whether there are vec16s next to it
 };
 /// `Rows`: of a group.
 template <unsigned Rows>
-STASH_DEVICE row_piece place_of_piece(const piece_grid& grid, std::uint32_t unit) {
-  row_piece place;
-  place.plane = unit;
-  place.piece = static_cast<std::int32_t>(take_small_digit(place.plane, grid.pieces));
-  place.row = static_cast<std::int32_t>(take_small_digit(place.plane, grid.groups) * Rows) + grid.first_row;
-  place.left = place.piece > 0;
-  place.right = place.piece + 1 < static_cast<std::int32_t>(grid.pieces.value);
-  return place;
+STASH_DEVICE row_vec16 position_of_vec16(const vec16_grid& grid, std::uint32_t unit) {
+  row_vec16 position;
+  position.plane = unit;
+  position.vec16 = static_cast<std::int32_t>(take_small_digit(position.plane, grid.vec16s));
+  position.row =
+      static_cast<std::int32_t>(take_small_digit(position.plane, grid.groups) * Rows) + grid.first_row;
+  position.left = position.vec16 > 0;
+  position.right = position.vec16 + 1 < static_cast<std::int32_t>(grid.vec16s.value);
+  return position;
 }
 /// The number of the thread among all.
-STASH_DEVICE std::uint32_t piece_unit() {
+STASH_DEVICE std::uint32_t thread_unit() {
   return static_cast<std::uint32_t>(block_rank()) * pool_threads + thread_rank();
 }
 
-/// What `Windows` windows have of a row of x: those that begin in a piece, or one more, which comes before
-/// them without padding and behind them with it. f32: a column in a word. 16 bits: two; first taps lie in
-/// the low halves without padding, with it in the high ones.
+/// What `Windows` windows have of a row of x: those that begin in a vec16, or one more, which comes before
+/// them without padding and after them with it. f32: a column in a word. 16 bits: two; first taps lie in the
+/// low halves without padding, with it in the high ones.
 template <class Bits, unsigned Pad, unsigned Windows>
 struct window_columns {
   static constexpr unsigned words = sizeof(Bits) == 4 ? 2 * Windows + 1 : Windows + 1;
-  static constexpr bool one_more = Windows > piece_windows<Bits>;
+  static constexpr bool one_more = Windows > vec16_windows<Bits>;
   static constexpr unsigned before = Pad == 1 ? 1 : one_more ? 2 : 0;
-  static constexpr unsigned behind = 2 * Windows + 1 - before - piece_elements<Bits>;
+  static constexpr unsigned after = 2 * Windows + 1 - before - vec16_elements<Bits>;
   std::uint32_t word[words];
 
-  /// In place of a column outside of x stands the one beside it.
-  STASH_DEVICE void load(const Bits* piece, bool left, bool right) {
-    constexpr auto length = static_cast<std::int32_t>(piece_elements<Bits>);
-    constexpr auto more = static_cast<std::int32_t>(behind);
-    const Bits* const earlier = piece - (left ? static_cast<std::int32_t>(before) : 0);
-    const Bits* const later = piece + (right ? length : length - more);
+  /// A column outside of x is replaced by the one next to it.
+  STASH_DEVICE void load(const Bits* vec16, bool left, bool right) {
+    constexpr auto length = static_cast<std::int32_t>(vec16_elements<Bits>);
+    constexpr auto more = static_cast<std::int32_t>(after);
+    const Bits* const earlier = vec16 - (left ? static_cast<std::int32_t>(before) : 0);
+    const Bits* const later = vec16 + (right ? length : length - more);
     constexpr unsigned first = sizeof(Bits) == 4 ? before : (before + 1) / 2;
-    const vector16 v = *reinterpret_cast<const vector16*>(piece);
+    const vector16 v = *reinterpret_cast<const vector16*>(vec16);
     STASH_UNROLL
     for (unsigned i = 0; i < 4; ++i)
       word[first + i] = v.word[i];
     if constexpr (sizeof(Bits) == 4) {
       load_words<before>(earlier, word);
-      load_words<behind>(later, word + first + 4);
+      load_words<after>(later, word + first + 4);
     } else {
       if constexpr (before == 1) word[0] = std::uint32_t{*earlier} << 16;
       if constexpr (before == 2) word[0] = *reinterpret_cast<const std::uint32_t*>(earlier);
-      if constexpr (behind == 1) word[first + 4] = *later;
-      if constexpr (behind == 2) word[first + 4] = *reinterpret_cast<const std::uint32_t*>(later);
+      if constexpr (after == 1) word[first + 4] = *later;
+      if constexpr (after == 2) word[first + 4] = *reinterpret_cast<const std::uint32_t*>(later);
     }
   }
 
@@ -105,7 +106,7 @@ struct window_columns {
 
 /// Maxima of windows and where they are, in words: of f32 one each, of 16 bits two.
 template <class Bits, unsigned Windows>
-struct piece_maxima {
+struct vec16_maxima {
   static constexpr unsigned words = sizeof(Bits) == 4 ? Windows : (Windows + 1) / 2;
   std::uint32_t value[words], tap[words];
 
@@ -137,27 +138,28 @@ struct piece_maxima {
 /// The maxima of rows of windows, of which the first one begins in row `top`, and their first taps in x.
 /// Before x lies a row at most.
 template <class Bits, unsigned Pad, unsigned Windows, unsigned Rows>
-struct piece_search {
+struct vec16_search {
   static constexpr unsigned rows = 2 * Rows + 1;
-  using row_maxima = piece_maxima<Bits, Windows>;
+  using row_maxima = vec16_maxima<Bits, Windows>;
   row_maxima found[Rows];
   std::uint32_t first_row[Rows];  ///< the first tap in x, but for padding on the left
   std::uint32_t padded;           ///< 1 if the first window begins before x
   bool numbers;  ///< without NaN, and for bf16 without numbers that are NaN of f16; else nothing is found
 
-  STASH_DEVICE piece_search(const pool_job& job, const piece_grid& grid, const void* x,
-                            const row_piece& place, std::int32_t top) {
+  STASH_DEVICE vec16_search(const pool_job& job, const vec16_grid& grid, const void* x,
+                            const row_vec16& position, std::int32_t top) {
     window_columns<Bits, Pad, Windows> columns[rows];
     const auto length = static_cast<std::int32_t>(job.columns.in);
-    const Bits* const plane = static_cast<const Bits*>(x) + std::uint64_t{place.plane} * grid.x_plane;
-    const std::int32_t column = place.piece * static_cast<std::int32_t>(piece_elements<Bits>);
+    const Bits* const plane = static_cast<const Bits*>(x) + std::uint64_t{position.plane} * grid.x_plane;
+    const std::int32_t column = position.vec16 * static_cast<std::int32_t>(vec16_elements<Bits>);
     STASH_UNROLL
     for (unsigned k = 0; k < rows; ++k) {
       const std::int32_t row =
           nearest_in(top + static_cast<std::int32_t>(k), static_cast<std::int32_t>(job.rows.in));
-      columns[k].load(plane + static_cast<std::uint32_t>(row * length + column), place.left, place.right);
+      columns[k].load(plane + static_cast<std::uint32_t>(row * length + column), position.left,
+                      position.right);
     }
-    padded = Pad == 1 && !place.left ? 1 : 0;
+    padded = Pad == 1 && !position.left ? 1 : 0;
     look_for_nan(columns);
     if (!numbers) return;
 
@@ -204,22 +206,22 @@ struct piece_search {
     numbers = !is_nan_sum<Bits>(sums);
   }
   /// Maxima among the taps of a row, of which the first one in x has this number.
-  STASH_DEVICE piece_maxima<Bits, Windows> of_row(const window_columns<Bits, Pad, Windows>& columns,
+  STASH_DEVICE vec16_maxima<Bits, Windows> of_row(const window_columns<Bits, Pad, Windows>& columns,
                                                   std::uint32_t number) const {
-    piece_maxima<Bits, Windows> best;
+    vec16_maxima<Bits, Windows> best;
     STASH_UNROLL
-    for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w) {
+    for (unsigned w = 0; w < vec16_maxima<Bits, Windows>::words; ++w) {
       best.value[w] = columns.tap(w, 0);
       best.tap[w] = numbers_from(number, w);
       STASH_UNROLL
       for (unsigned k = 1; k < 3; ++k)
-        best.see(w, columns.tap(w, k), piece_maxima<Bits, Windows>::number(number + k));
+        best.see(w, columns.tap(w, k), vec16_maxima<Bits, Windows>::number(number + k));
     }
     return best;
   }
-  STASH_DEVICE static void add(piece_maxima<Bits, Windows>& best, const piece_maxima<Bits, Windows>& row) {
+  STASH_DEVICE static void add(vec16_maxima<Bits, Windows>& best, const vec16_maxima<Bits, Windows>& row) {
     STASH_UNROLL
-    for (unsigned w = 0; w < piece_maxima<Bits, Windows>::words; ++w)
+    for (unsigned w = 0; w < vec16_maxima<Bits, Windows>::words; ++w)
       best.see(w, row.value[w], row.tap[w]);
   }
 };

@@ -13,11 +13,11 @@ inline std::uint64_t address_of(const void* pointer) {
   return reinterpret_cast<std::uint64_t>(pointer);
 }
 
-enum class place { device, pinned, host };
+enum class memory_kind { device, pinned, host };
 
-inline place place_of(const void* pointer) {
-  if (is_device_address(address_of(pointer))) return place::device;
-  return region_of(address_of(pointer)).host == nullptr ? place::host : place::pinned;
+inline memory_kind kind_of(const void* pointer) {
+  if (is_device_address(address_of(pointer))) return memory_kind::device;
+  return region_of(address_of(pointer)).host == nullptr ? memory_kind::host : memory_kind::pinned;
 }
 
 }  // namespace stash::ptx

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// No level-one call on a device allocates, waits or reads back: all of them, each by itself, with device
-// memory that the host cannot reach. What they compute is tested elsewhere.
+// No call of the non-owning API on a device allocates, waits or reads back: all of them, each by itself, with
+// device memory that the host cannot reach. What they compute is tested elsewhere.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ constexpr execution_context canonical_context() {
   return context;
 }
 
-class device_level_one : public testing::TestWithParam<dtype> {
+class device_non_owning : public testing::TestWithParam<dtype> {
  protected:
   dtype type() const { return GetParam(); }
 
@@ -47,17 +47,17 @@ class device_level_one : public testing::TestWithParam<dtype> {
     memory_.write(view.data, on_host.memory.data(), on_host.memory.size());
     return view;
   }
-  tensor_view empty(dtype of, const shape& dims) {
-    return {memory_.take(static_cast<std::size_t>(dims.elements()) * size_of(of)), of, memory_space::device,
-            dims, 0};
+  tensor_view empty(dtype element, const shape& dims) {
+    return {memory_.take(static_cast<std::size_t>(dims.elements()) * size_of(element)), element,
+            memory_space::device, dims, 0};
   }
-  encoded_view room(std::size_t bytes, const overflow_arena* beside = nullptr) {
-    return {memory_.take(bytes), bytes, beside, take<encode_report>(1)};
+  encoded_view slot(std::size_t bytes, const overflow_arena* overflow_to = nullptr) {
+    return {memory_.take(bytes), bytes, overflow_to, take<encode_report>(1)};
   }
-  encoded_view room_for(const encoding& e, std::int64_t count) {
-    return room(encoded_bytes_bound(e, type(), count));
+  encoded_view slot_for(const encoding& e, std::int64_t count) {
+    return slot(encoded_bytes_bound(e, type(), count));
   }
-  workspace_view scratch(std::size_t bytes) { return {memory_.take(bytes), bytes}; }
+  workspace_view workspace_of(std::size_t bytes) { return {memory_.take(bytes), bytes}; }
   template <class T>
   T* take(std::size_t count) {
     return reinterpret_cast<T*>(memory_.take(count * sizeof(T)));
@@ -88,7 +88,7 @@ class device_level_one : public testing::TestWithParam<dtype> {
     const tensor_view back =
         empty(e.kind == encoding_kind::sign_mask || !sign ? dtype::u8 : type(), {elements});
     only_launches("decode " + name, [&] { decode(e, kept(stored), back, {}, device); });
-    const encoded_view copy = room_for(e, elements);
+    const encoded_view copy = slot_for(e, elements);
     only_launches("canonicalise " + name,
                   [&] { canonicalise(e, type(), elements, kept(stored), copy, device); });
     expect_ok(copy);
@@ -111,7 +111,7 @@ class device_level_one : public testing::TestWithParam<dtype> {
     expect_ok(stored);
   }
 
-  /// Bytes beside a slot, in device memory and in memory of the host that kernels reach.
+  /// Bytes next to a slot, in device memory and in memory of the host that kernels reach.
   overflow_arena arena(std::size_t bytes, std::size_t host_bytes) {
     return {take<std::uint8_t>(bytes),      bytes,      take<std::uint64_t>(1),
             take<std::uint8_t>(host_bytes), host_bytes, take<std::uint64_t>(1)};
@@ -125,7 +125,7 @@ std::string type_name(const testing::TestParamInfo<dtype>& tested) {
   return tested.param == dtype::f32 ? "f32" : tested.param == dtype::f16 ? "f16" : "bf16";
 }
 
-INSTANTIATE_TEST_SUITE_P(types, device_level_one, testing::ValuesIn(types), type_name);
+INSTANTIATE_TEST_SUITE_P(types, device_non_owning, testing::ValuesIn(types), type_name);
 
 std::vector<std::string> encodings_of(dtype type) {
   std::vector<std::string> names;
@@ -145,18 +145,18 @@ bool is_tiled(const encoding& e) {
   return e.kind == encoding_kind::bitmap || e.kind == encoding_kind::csr;
 }
 
-TEST_P(device_level_one, encodings) {
+TEST_P(device_non_owning, encodings) {
   const tensor_view x = map({elements});
   for (const std::string& name : encodings_of(type())) {
     const encoding e = named(name);
     for (const execution_context& context : {device, canonical_context()}) {
-      const encoded_view stored = room_for(e, elements);
-      const workspace_view workspace = scratch(workspace_bytes(e, type(), elements, context));
+      const encoded_view stored = slot_for(e, elements);
+      const workspace_view workspace = workspace_of(workspace_bytes(e, type(), elements, context));
       only_launches("encode " + name, [&] { encode(e, x, stored, workspace, context); });
       read_in_every_way(name, e, stored);
     }
     only_launches(
-        "sizes of " + name,
+        "sizes dtype_of " + name,
         [&] {
           encoded_bytes_bound(e, type(), elements);
           encoded_bytes_at_density(e, type(), elements, 0.5);
@@ -166,29 +166,30 @@ TEST_P(device_level_one, encodings) {
   }
 }
 
-/// Slots without room for payloads, beside an arena with room for some of them.
-TEST_P(device_level_one, overflow) {
+/// Slots without space for payloads, next to an arena with space for some of them.
+TEST_P(device_non_owning, overflow) {
   const tensor_view x = map({elements});
   for (const std::string& name : encodings_of(type())) {
     const encoding e = named(name);
     if (!is_tiled(e)) continue;
     const std::size_t bound = encoded_bytes_bound(e, type(), elements);
     for (const execution_context& context : {device, canonical_context()}) {
-      const overflow_arena beside = arena(1024, bound);
-      const encoded_view stored = room(test::bytes_before_payloads({name, type()}, elements) + 512, &beside);
-      const workspace_view workspace = scratch(workspace_bytes(e, type(), elements, context));
+      const overflow_arena overflow_to = arena(1024, bound);
+      const encoded_view stored =
+          slot(test::bytes_before_payloads({name, type()}, elements) + 512, &overflow_to);
+      const workspace_view workspace = workspace_of(workspace_bytes(e, type(), elements, context));
       only_launches("encode into an arena " + name, [&] { encode(e, x, stored, workspace, context); });
       EXPECT_GT(report_of(stored).overflow_bytes, 0U) << name;
-      EXPECT_GT(memory_.read(beside.host_claimed), 0U) << name;
+      EXPECT_GT(memory_.read(overflow_to.host_claimed), 0U) << name;
       read_in_every_way(name + " in an arena", e, stored);
     }
   }
 }
 
-/// All encodings twice, more than one launch has room for.
-TEST_P(device_level_one, batches) {
+/// All encodings twice, more than one launch has space for.
+TEST_P(device_non_owning, batches) {
   for (const execution_context& context : {device, canonical_context()}) {
-    const overflow_arena beside = arena(1 << 19, 1 << 12);
+    const overflow_arena overflow_to = arena(1 << 19, 1 << 12);
     std::vector<encode_item> to_encode;
     std::vector<decode_item> to_decode;
     for (const std::string& name : encodings_of(type())) {
@@ -197,7 +198,7 @@ TEST_P(device_level_one, batches) {
       for (const std::int64_t n : {std::int64_t{1500}, std::int64_t{9000}}) {
         const bool overflows = is_tiled(e) && n == 1500;
         const encoded_view stored =
-            overflows ? room(test::bytes_before_payloads({name, type()}, n), &beside) : room_for(e, n);
+            overflows ? slot(test::bytes_before_payloads({name, type()}, n), &overflow_to) : slot_for(e, n);
         to_encode.push_back({e, map({n}), stored});
         to_decode.push_back({e, kept(stored), empty(mask ? dtype::u8 : type(), {n})});
       }
@@ -205,20 +206,20 @@ TEST_P(device_level_one, batches) {
     std::size_t bytes = 0;
     only_launches(
         "batch_workspace_bytes", [&] { bytes = batch_workspace_bytes(to_encode, context); }, false);
-    const workspace_view workspace = scratch(bytes);
+    const workspace_view workspace = workspace_of(bytes);
     only_launches("encode_batch", [&] { encode_batch(to_encode, workspace, context); });
-    EXPECT_GT(memory_.read(beside.claimed), 0U);
+    EXPECT_GT(memory_.read(overflow_to.claimed), 0U);
     only_launches("decode_batch", [&] { decode_batch(to_decode, {}, context); });
     for (const encode_item& item : to_encode)
       expect_ok(item.output);
   }
 }
 
-TEST_P(device_level_one, activations) {
+TEST_P(device_non_owning, activations) {
   const auto rule = framework_rule::tensorflow;
   const tensor_view x = map({elements}), dy = map({elements}), y = empty(type(), {elements}),
                     dx = empty(type(), {elements});
-  const encoded_view mask = room_for(parse_encoding("sign_mask"), elements);
+  const encoded_view mask = slot_for(parse_encoding("sign_mask"), elements);
   for (const encoded_view& out : {mask, encoded_view{}}) {
     const std::string how = out.data == nullptr ? " without a mask" : " with a mask";
     only_launches("relu_forward" + how, [&] { relu_forward(x, y, out, rule, device); });
@@ -232,9 +233,9 @@ TEST_P(device_level_one, activations) {
   expect_ok(mask);
 }
 
-TEST_P(device_level_one, dropout) {
+TEST_P(device_non_owning, dropout) {
   const tensor_view x = map({elements}), y = empty(type(), {elements});
-  const encoded_view mask = room_for(parse_encoding("sign_mask"), elements);
+  const encoded_view mask = slot_for(parse_encoding("sign_mask"), elements);
   const dropout_key key{1, 2, 3};
   only_launches("dropout_forward with a mask", [&] { dropout_forward(x, y, mask, 0.5F, key, device); });
   only_launches("dropout_forward", [&] { dropout_forward(x, y, {}, 0.5F, key, device); });
@@ -243,19 +244,19 @@ TEST_P(device_level_one, dropout) {
   expect_ok(mask);
 }
 
-class device_level_one_pooling : public device_level_one {
+class device_non_owning_pooling : public device_non_owning {
  protected:
-  /// Room for a code of each window.
+  /// Space for a code of each window.
   encoded_view codes_of(const pool_form& f, encoding_kind kind) {
-    return room_for({.kind = kind, .window_taps = static_cast<std::uint16_t>(f.window.taps())},
+    return slot_for({.kind = kind, .window_taps = static_cast<std::uint16_t>(f.window.taps())},
                     f.y.elements());
   }
   static constexpr framework_rule rule = framework_rule::pytorch;
 };
 
-INSTANTIATE_TEST_SUITE_P(types, device_level_one_pooling, testing::ValuesIn(types), type_name);
+INSTANTIATE_TEST_SUITE_P(types, device_non_owning_pooling, testing::ValuesIn(types), type_name);
 
-TEST_P(device_level_one_pooling, max_pool) {
+TEST_P(device_non_owning_pooling, max_pool) {
   for (const pool_form& f : pool_forms()) {
     const std::string name = std::string(", ") + f.name;
     const pool_window& w = f.window;
@@ -271,7 +272,7 @@ TEST_P(device_level_one_pooling, max_pool) {
   }
 }
 
-TEST_P(device_level_one_pooling, relu_max_pool) {
+TEST_P(device_non_owning_pooling, relu_max_pool) {
   for (const pool_form& f : pool_forms()) {
     const std::string name = std::string(", ") + f.name;
     const pool_window& w = f.window;
@@ -295,7 +296,7 @@ TEST_P(device_level_one_pooling, relu_max_pool) {
     for (const std::string& stash : encodings_of(type())) {
       const encoding e = named(stash);
       if (e.kind == encoding_kind::range_mask) continue;
-      const encoded_view stored = room_for(e, f.y.elements());
+      const encoded_view stored = slot_for(e, f.y.elements());
       encode(e, y, stored, {}, device);
       only_launches("relu_max_pool_backward from index and " + stash + name,
                     [&] { relu_max_pool_backward(dy, kept(index), e, kept(stored), dx, w, rule, device); });
@@ -307,9 +308,9 @@ TEST_P(device_level_one_pooling, relu_max_pool) {
 }
 
 /// What has no elements needs no launch, and nothing else.
-TEST_P(device_level_one, nothing) {
+TEST_P(device_non_owning, nothing) {
   const tensor_view none = empty(type(), {0});
-  const encoded_view stored = room(0);
+  const encoded_view stored = slot(0);
   only_launches(
       "encode nothing", [&] { encode(parse_encoding("bitmap"), none, stored, {}, device); }, false);
   only_launches(

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from codes where channels come last, for windows of 3 x 3 one apart. A strip
-/// (pool_strips.hpp) is two columns of pixels, whose four windows of a row are read once: their gradients go
-/// to the row of dx that the windows complete, which leaves, and to the two below it, whose sums stay in
+/// Backward max pooling from codes in NHWC, for windows of 3 x 3 with stride 1. A row tile
+/// (pool_row_tiles.hpp) is two columns of pixels, whose four windows of a row are read once: their gradients
+/// go to the row of dx that the windows complete, which leaves, and to the two below it, whose sums stay in
 /// registers.
 
 #include <cstdint>
 #include <type_traits>
 
 #include "pool/nhwc/pool_last_backward.hpp"
-#include "pool/nhwc/pool_strips_backward.hpp"
+#include "pool/nhwc/pool_row_backward.hpp"
 
 namespace stash::kernels {
 
@@ -18,25 +18,25 @@ inline constexpr unsigned coded_columns = 2;
 /// Windows of a row that cover them.
 inline constexpr unsigned coded_windows = covering_windows<3, 1, coded_columns>::columns;
 
-/// Codes of a piece's channels.
+/// Codes of a vec16's channels.
 template <class Bits>
-using code_piece = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::uint32_t>;
+using vec16_codes = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::uint32_t>;
 
 /// Rows of windows as they lie in memory, read ahead.
 template <class Bits>
 class coded_rows {
  public:
-  STASH_DEVICE coded_rows(const pool_job& job, const strip_grid& grid, const void* dy,
-                          const encoded_argmaxes& source, const strip_place& place)
+  STASH_DEVICE coded_rows(const pool_job& job, const row_tile_grid& grid, const void* dy,
+                          const encoded_argmaxes& source, const row_tile_position& position)
       : rows_(static_cast<std::int32_t>(job.rows.out)),
         pad_(static_cast<std::int32_t>(job.rows.pad)),
-        y_(static_cast<const vector16*>(dy), grid.y, job.rows.out, place),
-        taps_(reinterpret_cast<const code_piece<Bits>*>(source.taps), grid.x, job.rows.out, place) {
+        y_(static_cast<const vector16*>(dy), grid.y, job.rows.out, position),
+        taps_(reinterpret_cast<const vec16_codes<Bits>*>(source.taps), grid.x, job.rows.out, position) {
     const auto before = static_cast<std::int32_t>(windows_before<1>);
     STASH_UNROLL
     for (unsigned w = 0; w < coded_windows; ++w) {
-      const std::int32_t column =
-          place.column - before + static_cast<std::int32_t>(w) + static_cast<std::int32_t>(job.columns.pad);
+      const std::int32_t column = position.column - before + static_cast<std::int32_t>(w) +
+                                  static_cast<std::int32_t>(job.columns.pad);
       const std::int32_t at = nearest_in(column, static_cast<std::int32_t>(job.columns.out));
       hidden_[w] = at == column ? 0 : 0xffffffffU;
       in_y_[w] = y_.in_row(at);
@@ -69,38 +69,39 @@ class coded_rows {
 
  private:
   std::int32_t rows_, pad_;
-  strip_pieces<const vector16> y_;
-  strip_pieces<const code_piece<Bits>> taps_;
+  row_tile_vec16s<const vector16> y_;
+  row_tile_vec16s<const vec16_codes<Bits>> taps_;
   std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_taps_[coded_windows];
 };
 
-/// pool_backward() for windows of 3 x 3 one apart, where gradients pass by a tap's code or a plane. Grid:
-/// threads for all pieces of all strips.
+/// pool_backward() for windows of 3 x 3 with stride 1, where gradients pass by a tap's code or a plane. Grid:
+/// threads for all vec16s of all row tiles.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
-pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source source, void* dx) {
+pool_backward_coded_row_tiles(pool_job job, row_tile_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
-  constexpr unsigned length = piece_elements<Bits>, columns = coded_columns, kernel = 3;
+  constexpr unsigned length = vec16_elements<Bits>, columns = coded_columns, kernel = 3;
   constexpr auto before = static_cast<std::int32_t>(windows_before<1>);
-  static_assert(tuning::long_strip_rows <= 32);
+  static_assert(tuning::long_pool_tile_rows <= 32);
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= grid.units) return;
-  strip_place place = place_of_strip<columns, 1>(grid, unit);
+  row_tile_position position = position_of_row_tile<columns, 1>(grid, unit);
   // Left to itself, the compiler divides once more in every round.
-  place.row = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(place.row)));
-  place.column = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(place.column)));
-  const strip_rows rows = rows_of_strip<1>(job, grid, place);
+  position.row = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(position.row)));
+  position.column = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(position.column)));
+  const row_tile_rows rows = rows_of_row_tile<1>(job, grid, position);
   const auto in_rows = static_cast<std::int32_t>(job.rows.in);
   const auto in_columns = static_cast<std::int32_t>(job.columns.in);
-  const strip_pieces<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, place);
+  const row_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
   // Of each window three columns, a bit each: where it reaches out of x on the left or on the right.
   std::uint32_t outside = 0;
   STASH_UNROLL
   for (unsigned w = 0; w < coded_windows; ++w)
-    outside |= places_outside(place.column + static_cast<std::int32_t>(w) - before, in_columns) << (3 * w);
+    outside |= positions_outside(position.column + static_cast<std::int32_t>(w) - before, in_columns)
+               << (3 * w);
 
-  std::int32_t top = place.row - before;
-  coded_rows<Bits> windows(job, grid, dy, source, place);
+  std::int32_t top = position.row - before;
+  coded_rows<Bits> windows(job, grid, dy, source, position);
   STASH_UNROLL
   for (unsigned w = 0; w < coded_windows; ++w)
     windows.load(top, w);
@@ -120,16 +121,16 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
           sums[(r + 2) % kernel][p][i] = 0;
       }
       const std::uint32_t rows_outside =
-          own < 0 || own + 3 > in_rows ? taps_of_rows(places_outside(own, in_rows)) : 0;
+          own < 0 || own + 3 > in_rows ? taps_of_rows(positions_outside(own, in_rows)) : 0;
       STASH_UNROLL
       for (unsigned w = 0; w < coded_windows; ++w) {
         float gradient[length];
-        floats_of_piece<Bits>(windows.gradients[w], job.type, gradient);
+        floats_of_vec16<Bits>(windows.gradients[w], job.type, gradient);
         std::uint32_t codes = windows.codes[w];
         windows.load(own + 1 < rows.end ? own + 1 : own, w);
         const std::uint32_t hidden = windows.hidden(own, w);
-        // Windows that begin in other strips are looked at there, but for those before the map.
-        if (w >= windows_before<1> || place.column == 0) {
+        // Windows that begin in other row tiles are looked at there, but for those before the map.
+        if (w >= windows_before<1> || position.column == 0) {
           const tap_table table(source.passing, rows_outside | taps_of_columns(outside >> (3 * w) & 7));
           // Those of four channels count twice.
           corrupt |= table.any_outside(sizeof(Bits) == 4 ? both(codes) : codes) & ~hidden;
@@ -147,8 +148,8 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
             if (kx >= kernel) continue;
             STASH_UNROLL
             for (unsigned ky = 0; ky < kernel; ++ky) {
-              float(&of)[length] = sums[(r + ky) % kernel][p];
-              add_if_equal(of[2 * i], of[2 * i + 1], gradient[2 * i], gradient[2 * i + 1], pair,
+              float(&row_sums)[length] = sums[(r + ky) % kernel][p];
+              add_if_equal(row_sums[2 * i], row_sums[2 * i + 1], gradient[2 * i], gradient[2 * i + 1], pair,
                            (ky * kernel + kx) * 0x00100001U);
             }
           }
@@ -159,16 +160,16 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
       std::uint32_t sum = 0;
       STASH_UNROLL
       for (unsigned p = 0; p < columns; ++p) {
-        pixels[p] = piece_of_sums<Bits>(sums[r][p], job.type);
+        pixels[p] = vec16_of_sums<Bits>(sums[r][p], job.type);
         STASH_UNROLL
         for (unsigned i = 0; i < 4; ++i)
           sum = sum_of_words<Bits>(sum, pixels[p].word[i]);
       }
-      const bool numbers = !is_nan_sum<Bits>(sum), inside = own >= place.row;
-      careful |= inside && !numbers ? 1U << (own - place.row) : 0;
+      const bool numbers = !is_nan_sum<Bits>(sum), inside = own >= position.row;
+      careful |= inside && !numbers ? 1U << (own - position.row) : 0;
       STASH_UNROLL
       for (unsigned p = 0; p < columns; ++p) {
-        const std::int32_t column = place.column + static_cast<std::int32_t>(p);
+        const std::int32_t column = position.column + static_cast<std::int32_t>(p);
         const std::uint32_t(&word)[4] = pixels[p].word;
         if (numbers && inside && column < in_columns)
           store_vector(to.at(own, to.in_row(column)), {{word[0], word[1], word[2], word[3]}});
@@ -176,7 +177,7 @@ pool_backward_coded_strips(pool_job job, strip_grid grid, const void* dy, Source
     }
   }
   if (corrupt != 0) atomic_or(&source.report->status, status_corrupt);
-  if (careful != 0) gather_strip<Bits, 1, columns>(job, grid, dy, source, dx, anew(unit), careful);
+  if (careful != 0) gather_row_tile<Bits, 1, columns>(job, grid, dy, source, dx, anew(unit), careful);
 }
 
 }  // namespace stash::kernels

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling of bands (pool_bands.hpp): dy and a byte for each window that covers the stretch lie
-/// in shared memory, the bytes from codes or found again in x. Of windows one apart a thread goes down its
-/// columns as the stacks do; where a window chose a tap is the same for all of them, and no window chose one
-/// outside of x. Of windows two apart it makes squares of two rows and two columns of dx, which begin where
-/// windows do.
+/// Backward max pooling in halo tiles (pool_halo_tiles.hpp): dy and a byte for each window that covers the
+/// tile lie in shared memory, the bytes from codes or found again in x. Of windows with stride 1 a thread
+/// goes down its columns as in column tiles; where a window chose a tap is the same for all of them, and no
+/// window chose one outside of x. Of windows with stride 2 it makes squares of two rows and two columns of
+/// dx, which begin where windows do.
 
 #include <cstdint>
 #include <type_traits>
 
-#include "pool/nchw/pool_bands_taps.hpp"
-#include "pool/nchw/pool_stacks_backward.hpp"
+#include "pool/nchw/pool_column_backward.hpp"
+#include "pool/nchw/pool_halo_taps.hpp"
 
 namespace stash::kernels {
 
@@ -19,12 +19,11 @@ namespace stash::kernels {
 // the left, to the right, above and below lies 1 or a row's length away, across the ends of rows and planes.
 
 /// What the windows of a thread's columns chose, and of one on either side, in a row.
-STASH_DEVICE stack_choices<band_columns, 0x10001> band_choices_at(const vector16* bytes,
-                                                                  std::uint32_t place) {
-  static_assert(band_columns == 4);
-  const auto* const from = reinterpret_cast<const std::uint32_t*>(bytes) + place / 4;
+STASH_DEVICE tap_choices<halo_columns, 0x10001> halo_choices_at(const vector16* bytes, std::uint32_t offset) {
+  static_assert(halo_columns == 4);
+  const auto* const from = reinterpret_cast<const std::uint32_t*>(bytes) + offset / 4;
   const std::uint32_t whole[3] = {from[0], from[1], from[2]};
-  const std::uint32_t skipped = place % 4 * 8;
+  const std::uint32_t skipped = offset % 4 * 8;
   const std::uint32_t first = funnel_right(whole[0], whole[1], skipped);
   const std::uint32_t last = funnel_right(whole[1], whole[2], skipped);
   return {{pick_bytes(first, 0, 0x4140), pick_bytes(first, 0, 0x4342), pick_bytes(last, 0, 0x4140)},
@@ -33,10 +32,10 @@ STASH_DEVICE stack_choices<band_columns, 0x10001> band_choices_at(const vector16
 
 /// Sums, none of which is NaN, as elements.
 template <class Bits>
-STASH_DEVICE void words_of_sums(const float (&sums)[band_columns], const element_type& type,
-                                std::uint32_t (&words)[band_words<Bits>]) {
+STASH_DEVICE void words_of_sums(const float (&sums)[halo_columns], const element_type& type,
+                                std::uint32_t (&words)[halo_words<Bits>]) {
   STASH_UNROLL
-  for (unsigned w = 0; w < band_words<Bits>; ++w) {
+  for (unsigned w = 0; w < halo_words<Bits>; ++w) {
     if constexpr (sizeof(Bits) == 4) {
       words[w] = as_bits(sums[w]);
     } else {
@@ -46,54 +45,54 @@ STASH_DEVICE void words_of_sums(const float (&sums)[band_columns], const element
   }
 }
 template <class Bits>
-STASH_DEVICE std::uint32_t sum_of_all(std::uint32_t sum, const std::uint32_t (&words)[band_words<Bits>]) {
+STASH_DEVICE std::uint32_t sum_of_all(std::uint32_t sum, const std::uint32_t (&words)[halo_words<Bits>]) {
   STASH_UNROLL
-  for (unsigned w = 0; w < band_words<Bits>; ++w)
+  for (unsigned w = 0; w < halo_words<Bits>; ++w)
     sum = sum_of_words<Bits>(sum, words[w]);
   return sum;
 }
 
-/// Where the windows of a stretch are.
-struct band_maps {
+/// Where the windows of a tile are.
+struct halo_maps {
   const vector16* dy;
   const vector16* bytes;
-  std::uint32_t first_dy, first_byte;  ///< of the window that is number 0 of the stretch's first plane
+  std::uint32_t first_dy, first_byte;  ///< of the window that is number 0 of the tile's first plane
 };
 
-/// Leaves the gradients of a block's stretch, whose windows lie around each element. Whether one has to be
+/// Leaves the gradients of a block's tile, whose windows lie around each element. Whether one has to be
 /// summed with care.
 template <class Bits>
-STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
-                                const band_maps& maps, Bits* to) {
-  constexpr unsigned columns = band_columns;
+STASH_DEVICE bool gather_around(const pool_job& job, const halo_grid& grid, const out_tile& tile,
+                                const halo_maps& maps, Bits* to) {
+  constexpr unsigned columns = halo_columns;
   const auto width = static_cast<std::uint32_t>(job.columns.in);
   const std::uint32_t rows = grid.sum.rows + 2;
-  const std::uint32_t into_plane = stretch.row * width + stretch.column;
+  const std::uint32_t into_plane = tile.row * width + tile.column;
   std::uint32_t all = 0;
   STASH_NO_UNROLL
-  for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
-    std::uint32_t strip, group;
-    grid.sum.find(unit, strip, group);
+  for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += halo_threads) {
+    std::uint32_t segment, group;
+    grid.sum.find(unit, segment, group);
     const std::uint32_t column = group * columns;
-    std::uint32_t at = column + strip * grid.sum.rows * width;
+    std::uint32_t at = column + segment * grid.sum.rows * width;
     // From the window above and to the left.
     std::uint32_t window = into_plane + at - width - 1;
     float open[2][columns] = {};  // of rows that are not complete
     STASH_NO_UNROLL
-    for (std::uint32_t row = 0; row < rows && at < stretch.count; row += 2) {
+    for (std::uint32_t row = 0; row < rows && at < tile.count; row += 2) {
       STASH_UNROLL
       for (unsigned r = 0; r < 2; ++r) {
-        if (row + r >= rows || at >= stretch.count) break;
-        band_row<Bits, 3, 1> gradients;
+        if (row + r >= rows || at >= tile.count) break;
+        halo_row<Bits, 3, 1> gradients;
         gradients.load(maps.dy, maps.first_dy + window);
         float gradient[columns + 2];
         floats_of_words<Bits>(gradients.word, job.type, gradient);
-        const auto chosen = band_choices_at(maps.bytes, maps.first_byte + window);
+        const auto chosen = halo_choices_at(maps.bytes, maps.first_byte + window);
         window += width;
         chosen.add(1, gradient, open[1 - r]);
         if (row + r >= 2) {
           chosen.add(0, gradient, open[r]);
-          std::uint32_t words[band_words<Bits>];
+          std::uint32_t words[halo_words<Bits>];
           words_of_sums<Bits>(open[r], job.type, words);
           all = sum_of_all<Bits>(all, words);
           STASH_UNROLL
@@ -113,11 +112,11 @@ STASH_DEVICE bool gather_around(const pool_job& job, const band_grid& grid, cons
   return is_nan_sum<Bits>(all);
 }
 
-/// A row of three windows side by side: what the first and the second chose, and the second and the third, in
-/// the halves of words, and their gradients. Each pair is two squares': in each of them the one has its
-/// place.
+/// A row of three neighbouring windows: what the first and the second chose, and the second and the third, in
+/// the halves of words, and their gradients. Each pair is two squares': in each of them one has its
+/// position.
 struct square_windows {
-  std::uint32_t earlier = both(band_blocked), later = both(band_blocked);
+  std::uint32_t earlier = both(halo_blocked), later = both(halo_blocked);
   float gradient[3] = {};
 
   /// Adds gradients to a value of each square, where the windows of a pair chose this tap.
@@ -129,11 +128,11 @@ struct square_windows {
   }
 };
 
-/// Where windows do not overlap, a square has one: what two of them side by side bring to the rows of theirs.
+/// Where windows do not overlap, a square has one: what two neighbours bring to the rows of theirs.
 template <class Bits>
 class lone_windows {
  public:
-  /// Nothing where a window chose no tap, or is not there. A gradient in its place is what its sum with 0
+  /// Nothing where a window chose no tap, or is not there. A gradient at its position is what its sum with 0
   /// is, unless it is NaN, which `sum` tells.
   STASH_DEVICE void bring(unsigned n, std::uint32_t tap, std::uint32_t gradient, std::uint32_t& sum) {
     sum = sum_of_words<Bits>(sum, gradient);
@@ -144,7 +143,7 @@ class lone_windows {
       gradient_[n] = (gradient & nonzero_masks(gradient)) << (tap % 2 * 16);
     }
   }
-  STASH_DEVICE void row_of_squares(unsigned y, std::uint32_t (&words)[band_words<Bits>]) const {
+  STASH_DEVICE void row_of_squares(unsigned y, std::uint32_t (&words)[halo_words<Bits>]) const {
     STASH_UNROLL
     for (unsigned n = 0; n < 2; ++n) {
       if constexpr (sizeof(Bits) == 4) {
@@ -157,16 +156,16 @@ class lone_windows {
   }
 
  private:
-  std::uint32_t tap_[2] = {band_blocked, band_blocked};
-  std::uint32_t gradient_[2] = {};  ///< of 16 bits in the place of its column
+  std::uint32_t tap_[2] = {halo_blocked, halo_blocked};
+  std::uint32_t gradient_[2] = {};  ///< of 16 bits at the position of its column
 };
 
-/// gather_around() for windows two apart: two squares side by side, of two rows and two columns, of which
+/// gather_around() for windows with stride 2: two neighbouring squares, of two rows and two columns, of which
 /// each begins where a window does.
 template <class Bits, unsigned Kernel>
-STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, const band_stretch& stretch,
-                                 const band_maps& maps, Bits* to) {
-  constexpr unsigned columns = band_columns;
+STASH_DEVICE bool gather_squares(const pool_job& job, const halo_grid& grid, const out_tile& tile,
+                                 const halo_maps& maps, Bits* to) {
+  constexpr unsigned columns = halo_columns;
   const auto width = static_cast<std::int32_t>(job.columns.in),
              height = static_cast<std::int32_t>(job.rows.in);
   const auto out_width = static_cast<std::int32_t>(job.columns.out);
@@ -176,20 +175,20 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
   const auto plane_squares = static_cast<std::int32_t>(grid.squares.value);
   const auto* const gradients = reinterpret_cast<const Bits*>(maps.dy);
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(maps.bytes);
-  // Rows of squares from the one of the stretch's first value to that of its last one.
-  std::uint32_t last_plane = stretch.last_row(job.columns.by_in);
+  // Rows of squares from the one of the tile's first value to that of its last one.
+  std::uint32_t last_plane = tile.last_row(job.columns.by_in);
   const std::uint32_t last_row = take_small_digit(last_plane, job.rows.by_in);
   const auto row_of = [&](std::uint32_t row) { return (row + static_cast<std::uint32_t>(pad_top)) / 2; };
-  const std::uint32_t first_square = row_of(stretch.row);
+  const std::uint32_t first_square = row_of(tile.row);
   const std::uint32_t squares =
       last_plane * static_cast<std::uint32_t>(plane_squares) + row_of(last_row) + 1 - first_square;
   std::uint32_t all = 0;
   STASH_NO_UNROLL
-  for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += band_threads) {
-    std::uint32_t strip, group;
-    grid.sum.find(unit, strip, group);
+  for (std::uint32_t unit = thread_rank(); unit < grid.sum.units; unit += halo_threads) {
+    std::uint32_t segment, group;
+    grid.sum.find(unit, segment, group);
     const auto i = static_cast<std::int32_t>(group * (columns / 2));
-    const std::uint32_t first = strip * grid.sum.rows;
+    const std::uint32_t first = segment * grid.sum.rows;
     if (first >= squares) continue;
     std::uint32_t left = squares - first < grid.sum.rows ? squares - first : grid.sum.rows;
     std::uint32_t plane = first_square + first;
@@ -199,10 +198,10 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
     auto window =
         static_cast<std::uint32_t>((static_cast<std::int32_t>(plane) * out_height + j) * out_width + i - 1);
     const std::int32_t column = 2 * i - pad_left;
-    auto at = static_cast<std::uint32_t>((static_cast<std::int32_t>(plane) * height + 2 * j - pad_top -
-                                          static_cast<std::int32_t>(stretch.row)) *
-                                             width +
-                                         column - static_cast<std::int32_t>(stretch.column));
+    auto at = static_cast<std::uint32_t>(
+        (static_cast<std::int32_t>(plane) * height + 2 * j - pad_top - static_cast<std::int32_t>(tile.row)) *
+            width +
+        column - static_cast<std::int32_t>(tile.column));
     // Columns that are not there have no rows of windows, and no values.
     std::int32_t rows_of_window[3];
     STASH_UNROLL
@@ -214,11 +213,11 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
       const std::int32_t own = column + static_cast<std::int32_t>(x);
       is_column[x] = anew(own >= 0 && own < width ? 1 : 0);
     }
-    // Before and behind the stretch there is room for a row of squares.
-    const auto store_row = [&](bool is_row, const std::uint32_t(&words)[band_words<Bits>]) {
+    // Before and after the tile there is space for a row of squares.
+    const auto store_row = [&](bool is_row, const std::uint32_t(&words)[halo_words<Bits>]) {
       constexpr unsigned before = columns - 1;
-      store_wanted(to + static_cast<std::int32_t>(at), words, is_column, at + before,
-                   is_row ? stretch.count + before : 0);
+      store_selected(to + static_cast<std::int32_t>(at), words, is_column, at + before,
+                     is_row ? tile.count + before : 0);
       at += static_cast<std::uint32_t>(width);
     };
     const auto windows_of = [&](std::int32_t row, std::uint32_t number) {
@@ -226,7 +225,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
       std::uint32_t tap[3];
       STASH_UNROLL
       for (unsigned n = 0; n < 3; ++n) {
-        tap[n] = band_blocked;
+        tap[n] = halo_blocked;
         if (row >= rows_of_window[n]) continue;
         tap[n] = bytes[maps.first_byte + number + n];
         windows.gradient[n] = float_of<Bits>(gradients[maps.first_dy + number + n], job.type);
@@ -251,7 +250,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
         }
         STASH_UNROLL
         for (unsigned y = 0; y < 2; ++y) {
-          std::uint32_t words[band_words<Bits>];
+          std::uint32_t words[halo_words<Bits>];
           own.row_of_squares(y, words);
           store_row(is_row[y], words);
         }
@@ -272,7 +271,7 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
         }
         STASH_UNROLL
         for (unsigned y = 0; y < 2; ++y) {
-          std::uint32_t words[band_words<Bits>];
+          std::uint32_t words[halo_words<Bits>];
           words_of_sums<Bits>(sums[y], job.type, words);
           all = sum_of_all<Bits>(all, words);
           store_row(is_row[y], words);
@@ -291,78 +290,78 @@ STASH_DEVICE bool gather_squares(const pool_job& job, const band_grid& grid, con
   return is_nan_sum<Bits>(all);
 }
 
-/// Gradients of a block's stretch by the way that keeps the bits of NaN.
+/// Gradients of a block's tile by the way that keeps the bits of NaN.
 template <class Bits, class Source>
-STASH_DEVICE void gather_band_with_care(const pool_job& job, const band_stretch& stretch, const void* dy,
+STASH_DEVICE void gather_tile_with_care(const pool_job& job, const out_tile& tile, const void* dy,
                                         const Source& source, Bits* to) {
   STASH_NO_UNROLL
-  for (std::uint32_t at = thread_rank(); at < stretch.count; at += band_threads) {
-    const auto e = place_in_map<1, std::int32_t>(job, stretch.first + at, job.depth.by_in, job.rows.by_in,
-                                                 job.columns.by_in);
+  for (std::uint32_t at = thread_rank(); at < tile.count; at += halo_threads) {
+    const auto e = position_in_map<1, std::int32_t>(job, tile.first + at, job.depth.by_in, job.rows.by_in,
+                                                    job.columns.by_in);
     float sum[1] = {};
     gather<Bits, 1>(job, dy, source, e, sum);
     to[at] = result_from_f32<Bits>(sum[0], job.type);
   }
 }
 
-/// pool_backward() for windows of Kernel x Kernel: around each element, or two apart. Grid: blocks for all
-/// stretches of dx.
+/// pool_backward() for windows of Kernel x Kernel: around each element, or with stride 2. Grid: blocks for
+/// all tiles of dx.
 template <class Bits, unsigned Kernel, unsigned Stride, class Source>
-STASH_KERNEL(band_threads, tuning::band_blocks)
-pool_backward_bands(pool_job job, band_grid grid, const void* dy, Source source, void* dx) {
+STASH_KERNEL(halo_threads, tuning::halo_blocks)
+pool_backward_halo_tiles(pool_job job, halo_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
   constexpr bool searched = std::is_same_v<Source, searched_argmaxes>, around = Stride == 1;
-  constexpr band_pieces pieces = backward_band<Stride>;
-  STASH_SHARED(vector16, gradients, pieces.read);
-  STASH_SHARED(vector16, bytes, pieces.read / sizeof(Bits));
-  // Rows of squares may also begin before the stretch.
-  constexpr unsigned before = around ? 0 : slack_pieces;
+  constexpr halo_capacity capacity = backward_halo<Stride>;
+  STASH_SHARED(vector16, gradients, capacity.read);
+  STASH_SHARED(vector16, bytes, capacity.read / sizeof(Bits));
+  // Rows of squares may also begin before the tile.
+  constexpr unsigned before = around ? 0 : slack_vec16s;
   // Where x was, when argmaxes have been found in it.
-  STASH_SHARED(vector16, made, before + (searched ? pieces.searched : pieces.made) + slack_pieces);
-  STASH_SHARED(std::uint32_t, notes, band_threads / warp_lanes);
+  STASH_SHARED(vector16, made, before + (searched ? capacity.searched : capacity.made) + slack_vec16s);
+  STASH_SHARED(std::uint32_t, notes, halo_threads / warp_lanes);
   auto* const values = reinterpret_cast<Bits*>(made + before);
-  const band_stretch stretch(grid, job.columns.by_in, job.rows.by_in);
-  const auto taps = band_taps::of<Kernel, Stride>(job, grid, stretch);
-  const band_windows& windows = taps.windows;
-  const shared_band in_band =
-      shared_band::of<Bits>(taps.needed - 1, static_cast<std::uint32_t>(taps.behind - taps.needed) + 1);
+  const out_tile tile(grid, job.columns.by_in, job.rows.by_in);
+  const auto taps = halo_taps::covering<Kernel, Stride>(job, grid, tile);
+  const halo_windows& windows = taps.windows;
+  const shared_halo in_halo = shared_halo::holding<Bits>(
+      taps.needed - 1, static_cast<std::uint32_t>(taps.needed_end - taps.needed) + 1);
   bool careful = false, corrupt = false;
   if constexpr (searched) {
-    using search_type = band_search<Bits, Kernel, Stride>;
+    using search_type = halo_search<Bits, Kernel, Stride>;
     if (windows.count > 0) {
-      const shared_band of_x = search_type::band_of(job, windows);
-      careful = is_nan_sum<Bits>(of_x.load<Bits, pieces.searched>(source.x, grid.values, made));
-      in_band.load<Bits, pieces.read>(dy, grid.read_values, gradients);
+      const shared_halo of_x = search_type::halo_of(job, windows);
+      careful = is_nan_sum<Bits>(of_x.load<Bits, capacity.searched>(source.x, grid.values, made));
+      in_halo.load<Bits, capacity.read>(dy, grid.read_values, gradients);
       sync_block();
-      find_band_taps<search_type>(job, grid.search, source.relu, taps, made, of_x,
+      find_halo_taps<search_type>(job, grid.search, source.relu, taps, made, of_x,
                                   reinterpret_cast<std::uint8_t*>(bytes));
     }
   } else {
-    corrupt = load_band_taps<Bits, square_tap_bits<Kernel>>(job, source, taps, bytes);
-    in_band.load<Bits, pieces.read>(dy, grid.read_values, gradients);
+    corrupt = load_halo_taps<Bits, square_tap_bits<Kernel>>(job, source, taps, bytes);
+    in_halo.load<Bits, capacity.read>(dy, grid.read_values, gradients);
   }
   sync_block();
-  const std::int64_t plane = static_cast<std::int64_t>(stretch.plane) * job.rows.out * job.columns.out;
-  const band_maps maps{gradients, bytes, in_band.place_of<Bits>(plane), taps.place_of(plane)};
+  const std::int64_t plane = static_cast<std::int64_t>(tile.plane) * job.rows.out * job.columns.out;
+  const halo_maps maps{gradients, bytes, in_halo.index_of<Bits>(plane), taps.index_of(plane)};
   if constexpr (!searched) {
     corrupt =
-        any_band_tap_outside<Kernel>(job, taps, reinterpret_cast<const std::uint8_t*>(bytes)) || corrupt;
+        any_halo_tap_outside<Kernel>(job, taps, reinterpret_cast<const std::uint8_t*>(bytes)) || corrupt;
     if (corrupt) atomic_or(&source.report->status, status_corrupt);
   }
   if constexpr (around) {
     // There a tap outside of x would be one of another row or plane.
     careful = careful || corrupt;
-    careful = gather_around<Bits>(job, grid, stretch, maps, values) || careful;
+    careful = gather_around<Bits>(job, grid, tile, maps, values) || careful;
   } else {
-    careful = gather_squares<Bits, Kernel>(job, grid, stretch, maps, values) || careful;
+    careful = gather_squares<Bits, Kernel>(job, grid, tile, maps, values) || careful;
   }
   note_care(notes, careful);
   sync_block();
   if (any_care(notes)) {
-    gather_band_with_care<Bits>(job, stretch, dy, source, values);
+    gather_tile_with_care<Bits>(job, tile, dy, source, values);
     sync_block();
   }
-  store_band<Bits, pieces.made>(stretch, made + before, dx);
+  store_out_tile<Bits, capacity.made>(tile, made + before, dx);
 }
 
 }  // namespace stash::kernels
