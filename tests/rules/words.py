@@ -24,7 +24,7 @@ class Word:
 
 
 WORDS = (
-    Word("doors?", "C API, C++ API, back end, hook", (r"out of doors?",)),
+    Word("doors?", "C API, C++ API, back end, hook", (r"`door=`",)),
     Word("rooms?", "module; of bytes: capacity, free bytes, headroom, space"),
     Word("pieces?", "vec16 of 16 bytes; chunk, part, block"),
     Word("behind", "after, following, past the end"),
