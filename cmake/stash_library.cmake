@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# The library that users link: the rooms behind include/stash, once static and once shared, from the same objects. The
+# The library that users link: the modules that implement include/stash, once static and once shared, from the same objects. The
 # solver of linear programs brings LAPACK and a Fortran runtime along, which those who only encode need not load: the static
 # library contains it, the shared one opens it as a module when it first plans for speed.
 
-set(stash_rooms stash_encoders stash_planner stash_runtime stash_c_api)
+set(stash_modules stash_encoders stash_planner stash_runtime stash_c_api)
 if(STASH_ENABLE_CUDA)
-  list(APPEND stash_rooms stash_cuda)
+  list(APPEND stash_modules stash_cuda)
 else()
-  list(APPEND stash_rooms stash_no_device)
+  list(APPEND stash_modules stash_no_device)
 endif()
 set(stash_objects)
-foreach(room IN LISTS stash_rooms)
-  list(APPEND stash_objects $<TARGET_OBJECTS:${room}>)
+foreach(module IN LISTS stash_modules)
+  list(APPEND stash_objects $<TARGET_OBJECTS:${module}>)
 endforeach()
 
 function(stash_add_user_library kind type solver)
@@ -40,7 +40,7 @@ else()
   target_link_libraries(stash_shared PRIVATE ${CMAKE_DL_LIBS})
   add_dependencies(stash_shared stash_solver_module)
 endif()
-# Before 1.0 every minor version may change the ABI of the C++ door.
+# Before 1.0 every minor version may change the ABI of the C++ API.
 set_target_properties(stash_shared PROPERTIES VERSION ${PROJECT_VERSION}
                                               SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 # Templates of other libraries have default visibility wherever they are instantiated.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Helpers that give every target of the project the same language level, warnings and sanitizers.
 
-# What results and errors rest on. A target's options stand behind the flags that a project which adds this one has for all
+# What results and errors rest on. A target's options stand after the flags that a project which adds this one has for all
 # of its targets, and win. NaN, infinities and signs of zero are values; a*b+c is not contracted differently from call to
 # call; errors are exceptions. One string, because of options that come twice CMake drops the second.
 set(stash_language_options "SHELL:-fno-fast-math -ffp-contract=off -fexceptions -frtti -fsigned-char -fthreadsafe-statics")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   string(APPEND stash_language_options " -fno-single-precision-constant -fno-allow-store-data-races")
 else()
-  # clang warns of -fno-fast-math where products were contracted before it, and contracts them again behind it.
+  # clang warns of -fno-fast-math where products were contracted before it, and contracts them again after it.
   string(REPLACE "SHELL:" "SHELL:-ffp-contract=off " stash_language_options "${stash_language_options}")
 endif()
 # With -ffast-math gcc and clang link what makes programs take denormals for zeros, gcc 12 into shared libraries, too. Only
@@ -60,7 +60,7 @@ function(stash_compile_fast)
   endforeach()
 endfunction()
 
-# stash_add_library(name SOURCES ... LINK ...): a room of src/ as a static library.
+# stash_add_library(name SOURCES ... LINK ...): a module of src/ as a static library.
 function(stash_add_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})

@@ -3,7 +3,7 @@
 
 usage: bundled_licences.py BEFORE AFTER FOLDER NOTICES
 
-BEFORE is the wheel before `auditwheel repair` and AFTER the one behind it. The wheel with the texts goes to FOLDER. The
+BEFORE is the wheel before `auditwheel repair` and AFTER the one after it. The wheel with the texts goes to FOLDER. The
 texts are those of the Debian packages that the libraries come from; so this runs where AFTER was made. NOTICES is the
 file with those of TensorFlow's headers.
 """
@@ -90,7 +90,7 @@ def copy_texts(packages, folder):
 
 
 def describe(metadata, packages, files):
-    """Names the licences and files in the metadata, beside the wheel's own."""
+    """Names the licences and files in the metadata, next to the wheel's own."""
     head, body = metadata.read_text(encoding="utf-8").split("\n\n", 1)
     lines = head.split("\n")
     own = lines.index("License-Expression: Apache-2.0")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies the pages of the repository into one folder for mkdocs, as scripts/docs wants them: README becomes the front page,
-ARCHITECTURE and its like lie beside docs/, READMEs of modules below modules/, and links lead to the copies. Links to
+ARCHITECTURE and its like lie next to docs/, READMEs of modules below modules/, and links lead to the copies. Links to
 sources become plain text, because the site has none."""
 
 import os

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import PurePosixPath
 
 from folders import FOLDERS
+from words import unusual_words
 
 GPU_OR_ONEDNN = r"(.*/)?(cuda|cudnn|cublas|cub/|thrust/|nv|dnnl|oneapi/|CL/)"
 FORBIDDEN_EXTERNAL = {
@@ -339,7 +340,7 @@ def public_calls(tree):
 
 RULES = {
     "includes": (includes, few_sources, documented_folders),
-    "text": (text, links),
+    "text": (text, links, unusual_words),
     "sources": (ascii_sources, header_guards, unique_stems, listed_units, licences, public_calls),
     "workflows": (workflow_commands,),
 }

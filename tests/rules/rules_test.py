@@ -7,6 +7,11 @@ import tempfile
 import unittest
 
 import rules
+import words
+
+
+def words_of(line):
+    return [found for word in words.WORDS if not word.under[0] for found in word.found(line)]
 
 
 class RulesTest(unittest.TestCase):
@@ -55,6 +60,20 @@ class RulesTest(unittest.TestCase):
         for group in rules.RULES.values():
             for rule in group:
                 self.assertEqual(self.run_rule(rule), [])
+
+    def test_words_that_nobody_else_uses(self):
+        for line in ("the C door", "c_door_test", "# no room for it", "has_room", "16-byte pieces", "lies behind x",
+                     "beside_slot", "level one", "level_one_test", "given_back()", "tick_view", "plan_sweep", "readings",
+                     "scratch_bytes", "the winner", "two apart", "channels last"):
+            self.assertEqual(len(words_of(line)), 1, line)
+        for line in ("outdoors", "mushroom headroom", "a masterpiece", "besides", "channels_last", "from scratch",
+                     "a reading list", "one part", "given it back"):
+            self.assertEqual(words_of(line), [], line)
+        self.add("docs/a.md", "one\nA band is behind.\n")
+        self.assert_found(rules.unusual_words, "docs/a.md:2: 'behind': say after")
+        self.paths.remove("docs/a.md")
+        self.add_licensed("kernels/a.cuh", "int band_of;\n")
+        self.assert_found(rules.unusual_words, "kernels/a.cuh:2: 'band': say tile")
 
     def test_public_functions_that_the_test_of_no_memory_leaves_out(self):
         self.add_licensed("include/stash/calls.hpp", """#pragma once
