@@ -39,9 +39,9 @@
 #define STASH_DEVICE inline
 #define STASH_UNROLL
 #define STASH_NO_UNROLL
-#define STASH_SHARED(type, name, count)                                                                     \
-  auto* const name = static_cast<type*>(simt::static_shared(sizeof(type) * static_cast<std::size_t>(count), \
-                                                            alignof(type), simt::location{__FILE__, __LINE__}))
+#define STASH_SHARED(type, name, count)                      \
+  auto* const name = static_cast<type*>(simt::static_shared( \
+      sizeof(type) * static_cast<std::size_t>(count), alignof(type), simt::location{__FILE__, __LINE__}))
 #endif
 
 namespace stash::kernels {

@@ -9,7 +9,7 @@
 #include "pool/pool_backward.hpp"
 #include "pool/nchw/pool_halo_backward.hpp"
 #include "pool/nchw/pool_halo_forward.hpp"
-#include "pool/nhwc/pool_row_coded.hpp"
+#include "pool/nhwc/pool_coded_pixel_tiles.hpp"
 #include "pool/nchw/pool_cubes.hpp"
 #include "pool/pool_disjoint.hpp"
 #include "pool/pool_forward.hpp"
@@ -21,7 +21,7 @@
 #include "pool/nchw/pool_vec16_forward.hpp"
 #include "pool/nchw/pool_column_backward.hpp"
 #include "pool/nchw/pool_column_forward.hpp"
-#include "pool/nhwc/pool_row_backward.hpp"
+#include "pool/nhwc/pool_pixel_tiles_backward.hpp"
 #include "pool/pool_tiles.hpp"
 
 namespace stash::kernels {
@@ -438,7 +438,7 @@ bool backward_pixels(const pool_call& call, const const_tensor_view& dy, const e
 }
 
 /// How many vec16s of a pixel neighbours have: so many that their accesses fill lines of memory, and so few
-/// that most of what is next to a row tile is the same block's.
+/// that most of what is next to a pixel tile is the same block's.
 std::uint64_t neighbouring_vec16s(std::uint64_t vec16s) {
   constexpr std::uint64_t most = 32, least = 8;
   for (std::uint64_t count = std::min(vec16s, most); count >= least; --count) {
@@ -449,7 +449,7 @@ std::uint64_t neighbouring_vec16s(std::uint64_t vec16s) {
 
 /// False if there are too many pixels, or if they lie too far from each other.
 template <class Bits, unsigned Stride, class Source>
-bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
+bool backward_pixel_tiles(const pool_call& call, const const_tensor_view& dy, const Source& source,
                         const tensor_view& dx) {
   constexpr bool coded = !std::is_same_v<Source, searched_argmaxes>;
   constexpr std::uint64_t size = sizeof(Bits), stride = Stride;
@@ -461,7 +461,7 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
   const std::uint64_t vec16s = job.channels / vec16_elements<Bits>;
   const std::uint64_t windows = parts(length(rows.in) + before(rows), stride);
   const std::uint64_t tiles =
-      parts(length(columns.in) + before(columns), coded ? coded_columns : row_tile_columns<Bits, Stride>);
+      parts(length(columns.in) + before(columns), coded ? coded_columns : pixel_tile_columns<Bits, Stride>);
   const std::uint64_t maps = length(dx.elements()) / (length(rows.in) * length(columns.in) * job.channels);
   const auto units = [&](std::uint64_t groups) { return maps * groups * tiles * vec16s; };
   const std::uint64_t enough = enough_tiles();
@@ -487,12 +487,12 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
       !pixels_fit(job, size))
     return false;
   const auto map_of = [](std::uint64_t row, std::uint64_t step) {
-    return row_tile_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
+    return pixel_tile_map{static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(row)};
   };
   const std::uint64_t adjacent = neighbouring_vec16s(vec16s);
   const auto by = [](std::uint64_t value) { return divisor_of(static_cast<std::int64_t>(value)); };
   static_assert(tuning::pool_tile_rows <= 32 && tuning::long_pool_tile_rows <= 32);
-  const row_tile_grid grid{by(adjacent),
+  const pixel_tile_grid grid{by(adjacent),
                            by(tiles),
                            by(vec16s / adjacent),
                            by(groups),
@@ -508,31 +508,31 @@ bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, cons
            static_cast<const void*>(dy.data), source, static_cast<void*>(dx.data));
   };
   if constexpr (coded) {
-    run(pool_backward_coded_row_tiles<Bits, Source>);
+    run(pool_backward_coded_pixel_tiles<Bits, Source>);
   } else {
-    run(pool_backward_row_tiles<Bits, Stride>);
+    run(pool_backward_pixel_tiles<Bits, Stride>);
   }
   return true;
 }
-bool backward_row_tiles(const pool_call& call, const const_tensor_view& dy, const searched_argmaxes& source,
+bool backward_pixel_tiles(const pool_call& call, const const_tensor_view& dy, const searched_argmaxes& source,
                         const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);
-    done = call.job.columns.stride == 1 ? backward_row_tiles<element, 1>(call, dy, source, dx)
-                                        : backward_row_tiles<element, 2>(call, dy, source, dx);
+    done = call.job.columns.stride == 1 ? backward_pixel_tiles<element, 1>(call, dy, source, dx)
+                                        : backward_pixel_tiles<element, 2>(call, dy, source, dx);
   });
   return done;
 }
 
-bool backward_coded_row_tiles(const pool_call& call, const const_tensor_view& dy,
+bool backward_coded_pixel_tiles(const pool_call& call, const const_tensor_view& dy,
                               const encoded_argmaxes& source, const tensor_view& dx) {
   bool done = false;
   with_element(dx.type, [&](auto bits) {
     using element = decltype(bits);
     done = source.passing == pass_source::plane
-               ? backward_row_tiles<element, 1>(call, dy, plane_argmaxes{source}, dx)
-               : backward_row_tiles<element, 1>(call, dy, source, dx);
+               ? backward_pixel_tiles<element, 1>(call, dy, plane_argmaxes{source}, dx)
+               : backward_pixel_tiles<element, 1>(call, dy, source, dx);
   });
   return done;
 }
@@ -550,7 +550,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     if (column_tiles) return backward_column_tiles(call, dy, source, dx);
     const halo_grid halo = halo_tiles_of(call, dx.type, true, true);
     if (halo.block_values > 0) return backward_halo_tiles(call, halo, dy, source, dx);
-    if (pixels && backward_row_tiles(call, dy, source, dx)) return;
+    if (pixels && backward_pixel_tiles(call, dy, source, dx)) return;
   }
   if constexpr (std::is_same_v<Source, encoded_argmaxes>) {
     const bool looks = source.passing == pass_source::dense || source.passing == pass_source::cast;
@@ -562,7 +562,7 @@ void backward(const pool_call& call, const const_tensor_view& dy, const Source& 
     const halo_grid halo = halo_tiles_of(call, dx.type, true);
     if (halo.block_values > 0) return backward_halo_tiles(call, halo, dy, source, dx);
     if (pixels && !looks &&
-        (call.job.columns.stride == 1 ? backward_coded_row_tiles(call, dy, source, dx)
+        (call.job.columns.stride == 1 ? backward_coded_pixel_tiles(call, dy, source, dx)
                                       : backward_pixels(call, dy, source, dx)))
       return;
   }

@@ -142,9 +142,9 @@ TEST_F(large_pool, channels_last) {
   }
 }
 
-/// As many rows as a row tile has at most (pool_row_backward.hpp, pool_row_coded.hpp), and twice as many:
-/// smaller maps have lower row tiles.
-TEST_F(large_pool, high_row_tiles) {
+/// As many rows as a pixel tile has at most (pool_pixel_tiles_backward.hpp, pool_coded_pixel_tiles.hpp),
+/// and twice as many: smaller maps have lower pixel tiles.
+TEST_F(large_pool, high_pixel_tiles) {
   constexpr std::int64_t samples = 1 << 14;
   constexpr pool_window stride_1{3, 3, 1, 1, 1, 1};
   expect_layers_of_cpu({"stride 2",

@@ -56,9 +56,9 @@ TEST_P(device_pool, one_code_is_judged_as_on_the_cpu) {
   }
 }
 
-/// The same of windows with stride 1 wherever they lie: maps of several column tiles, row tiles and halo
-/// tiles, every padding, rows and columns that no window begins in, and signs in a plane of their own; and of
-/// windows with stride 2 over rows of any length. One code is wrong, or just where it is.
+/// The same of windows with stride 1 wherever they lie: maps of several column tiles, pixel tiles and
+/// halo tiles, every padding, rows and columns that no window begins in, and signs in a plane of their own;
+/// and of windows with stride 2 over rows of any length. One code is wrong, or just where it is.
 TEST_P(device_pool, one_code_among_many_is_judged_as_on_the_cpu) {
   enum class source { index, code, signs };
   std::mt19937 random(37);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling kernels of NHWC maps: blocks and row tiles of pixels.
+// Pooling kernels of NHWC maps: blocks and pixel tiles of pixels.
 
 #include "simt/pool_cases.hpp"
 
@@ -40,10 +40,10 @@ float random_tie(std::mt19937& random, dtype type) {
 float random_positive_tie(std::mt19937& random, dtype) {
   return static_cast<float>(random() % 2);
 }
-/// Overlapping windows found again in x, NHWC: row tiles of every height and position, whose last row or
-/// column the map may lack, groups of channels that are a part of a warp, a warp and more, and every padding.
-/// Each map has a pitch of its own.
-TEST_P(device_pool, row_tiles_of_pixels) {
+/// Overlapping windows found again in x, NHWC: pixel tiles of every height and position, whose last row
+/// or column the map may lack, groups of channels that are a part of a warp, a warp and more, and every
+/// padding. Each map has a pitch of its own.
+TEST_P(device_pool, pixel_tiles_of_pixels) {
   constexpr random_source values[] = {random_tie, random_positive_tie, random_value, random_number};
   std::mt19937 random(19);
   int k = 0;
@@ -96,7 +96,7 @@ TEST_P(device_pool, row_tiles_of_pixels) {
 }
 
 /// The same from codes, stride 1.
-TEST_P(device_pool, coded_row_tiles_of_pixels) {
+TEST_P(device_pool, coded_pixel_tiles_of_pixels) {
   int k = 0;
   std::mt19937 random(29);
   for (const std::int32_t pad : {0, 1, 2, 3, 4, 5, 6, 7, 8}) {
@@ -136,7 +136,7 @@ TEST_P(device_pool, small_square_windows_of_channels_take_pairs_of_pixels) {
 
 /// Backward from codes a thread has four pixels of eight channels, from x 16 bytes of the channels of four
 /// rows or more, of one column or two.
-TEST_P(device_pool, overlapping_windows_take_blocks_and_row_tiles) {
+TEST_P(device_pool, overlapping_windows_take_blocks_and_pixel_tiles) {
   for (const std::int32_t stride : {1, 2}) {
     pool_window window{3, 3, stride, stride, 1, 1};
     window.layout = pool_layout::channels_last;

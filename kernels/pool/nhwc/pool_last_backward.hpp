@@ -3,7 +3,7 @@
 /// \file
 /// Backward max pooling from codes in NHWC, for windows of 3 x 3 with stride 2. A thread has eight channels
 /// of a block of 2 x 2 pixels: it reads every window that covers one of them once, and which of a window's
-/// taps the pixels are is known when this is compiled. pool_row_coded.hpp has windows with stride 1.
+/// taps the pixels are is known when this is compiled. pool_coded_pixel_tiles.hpp has windows with stride 1.
 
 #include <cstdint>
 

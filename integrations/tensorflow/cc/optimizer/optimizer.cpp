@@ -230,9 +230,12 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     std::optional<graph_view> with_copies;
     if (request.recompute && request.policy == "lossless") {
       const graph_view& before = own ? *own : input_graph;
-      log->recomputed = recompute(summed, before, analysis, control_flow(before, analysis.order),
-                                  request.min_bytes, &sizes, &copied);
-      if (log->recomputed.maps > 0) analysis = analysed(with_copies.emplace(copied));
+      const copied_ops copies = recompute(summed, before, analysis, control_flow(before, analysis.order),
+                                          request.min_bytes, &sizes, &copied);
+      log->recomputed_maps = copies.maps;
+      log->recomputed_ops = copies.ops;
+      log->recomputed_bytes = copies.bytes;
+      if (copies.maps > 0) analysis = analysed(with_copies.emplace(copied));
       if (analysis.order.size() != at((with_copies ? *with_copies : before).size()))
         throw std::runtime_error("ops that run again make a cycle");
     }

@@ -23,13 +23,6 @@ struct left_node {
   std::string node, op, reason;
 };
 
-/// Maps that the backward pass computes again instead of reading what the forward pass kept.
-struct copied_ops {
-  int maps = 0;
-  int ops = 0;             ///< that were copied for them
-  std::int64_t bytes = 0;  ///< of these maps
-};
-
 struct logged_graph {
   std::string id;
   std::int64_t serial = 0;      ///< of all graphs of the process, from 1 on; log_graph() sets it
@@ -50,11 +43,13 @@ struct logged_graph {
   std::int64_t budget_bytes = 0;
   std::int64_t predicted_peak_bytes = 0, predicted_plain_bytes = 0, smallest_budget_bytes = 0;
   std::int64_t predicted_host_bytes = 0;
-  std::string machine;   ///< what moves were planned for; empty without the wish
-  std::string swap;      ///< what became of the wish to move tensors to the host; empty without one
-  std::string budget;    ///< that the data need more than an accepted budget; empty where they do not
-  bool ordered = false;  ///< all that was changed is the order of ops, by which the peak falls
-  copied_ops recomputed;
+  std::string machine;      ///< what moves were planned for; empty without the wish
+  std::string swap;         ///< what became of the wish to move tensors to the host; empty without one
+  std::string budget;       ///< that the data need more than an accepted budget; empty where they do not
+  bool ordered = false;     ///< all that was changed is the order of ops, by which the peak falls
+  int recomputed_maps = 0;  ///< that the backward pass computes again
+  int recomputed_ops = 0;   ///< that were copied for them
+  std::int64_t recomputed_bytes = 0;        ///< of these maps
   int sums = 0;                             ///< of gradients, that are added up as they come
   int loops = 0;                            ///< of the backward pass, whose iterations run one by one
   std::vector<std::string> unknown_layers;  ///< that were to be kept, but are not in this graph

@@ -7,12 +7,18 @@
 #include <cstdint>
 
 #include "optimizer/analyse/step.hpp"
-#include "optimizer/driver/log.hpp"
 #include "optimizer/graph/control_flow.hpp"
 #include "optimizer/graph/graph_view.hpp"
 #include "optimizer/graph/shapes.hpp"
 
 namespace stash_tf {
+
+/// What recompute() changed.
+struct copied_ops {
+  int maps = 0;            ///< that the backward pass no longer reads
+  int ops = 0;             ///< that were copied for them
+  std::int64_t bytes = 0;  ///< of these maps
+};
 
 /// A copy of the graph in which backward ops read copies of forward ops instead of their results. Copied are
 /// element-wise, deterministic ops without state, at most eight for a map, whose large inputs are other maps

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Where row tiles of pixels lie, and the search for the argmaxes of their windows of 3 x 3 with stride 1 or
-/// 2, in NHWC. A row tile is one or two columns of x, from top to bottom or a part of that; it is made row
-/// after row, and a thread has a vec16 (16 bytes) of its channels. It finds the argmaxes of the windows that
-/// cover the row tile row by row; the maxima of rows of x that the next row of windows has, too, stay in
-/// registers. So a row is searched once, but for those around a row tile's ends. Columns are searched by
-/// every thread that has a window there, two or three. That costs less than to wait for the argmaxes of
-/// another thread in shared memory, and takes any number of channels.
+/// Where pixel tiles of pixels lie, and the search for the argmaxes of their windows of 3 x 3 with
+/// stride 1 or 2, in NHWC. A pixel tile is one or two columns of x, from top to bottom or a part of
+/// that; it is made row after row, and a thread has a vec16 (16 bytes) of its channels. It finds the argmaxes
+/// of the windows that cover the pixel tile row by row; the maxima of rows of x that the next row of
+/// windows has, too, stay in registers. So a row is searched once, but for those around a pixel tile's
+/// ends. Columns are searched by every thread that has a window there, two or three. That costs less than to
+/// wait for the argmaxes of another thread in shared memory, and takes any number of channels.
 
 #include <cstdint>
 #include <type_traits>
@@ -19,43 +19,43 @@
 
 namespace stash::kernels {
 
-/// Columns of a row tile. One column of windows with stride 1 wants three of windows, two want four: of
-/// 16-bit elements those would not fit into the registers.
+/// Columns of a pixel tile. One column of windows with stride 1 wants three of windows, two want four:
+/// of 16-bit elements those would not fit into the registers.
 template <class Bits, unsigned Stride>
-inline constexpr unsigned row_tile_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
-/// Windows of a row that cover a row tile.
+inline constexpr unsigned pixel_tile_columns = Stride == 1 && sizeof(Bits) == 2 ? 1 : 2;
+/// Windows of a row that cover a pixel tile.
 template <class Bits, unsigned Stride>
-inline constexpr unsigned row_tile_windows =
-    covering_windows<3, Stride, row_tile_columns<Bits, Stride>>::columns;
-/// Windows that begin before a row tile's first pixel and cover it, along an axis.
+inline constexpr unsigned pixel_tile_windows =
+    covering_windows<3, Stride, pixel_tile_columns<Bits, Stride>>::columns;
+/// Windows that begin before a pixel tile's first pixel and cover it, along an axis.
 template <unsigned Stride>
 inline constexpr unsigned windows_before = 2 / Stride;
 
-/// A map that row tiles are of.
-struct row_tile_map {
+/// A map that pixel tiles are of.
+struct pixel_tile_map {
   std::uint32_t step, row;  ///< bytes from pixel to pixel, and from row to row
 };
 
-/// How dx is cut into row tiles. All numbers of pixels and threads have 31 bits.
-struct row_tile_grid {
+/// How dx is cut into pixel tiles. All numbers of pixels and threads have 31 bits.
+struct pixel_tile_grid {
   divisor vec16s;                        ///< of a pixel, those of neighbouring threads
   divisor tiles;                         ///< next to each other
   divisor parts;                         ///< of a pixel, of so many vec16s
-  divisor groups;                        ///< row tiles below each other
+  divisor groups;                        ///< pixel tiles below each other
   std::int32_t first_row, first_column;  ///< pixel_blocks
-  std::uint32_t steps;                   ///< rows of windows that begin in a row tile: up to 32
+  std::uint32_t steps;                   ///< rows of windows that begin in a pixel tile: up to 32
   std::uint32_t units;                   ///< threads
-  row_tile_map x, dx, y;
+  pixel_tile_map x, dx, y;
 };
 
-/// Where a row tile lies.
-struct row_tile_position {
+/// Where a pixel tile lies.
+struct pixel_tile_position {
   std::uint32_t sample, vec16;
   std::int32_t row, column;  ///< the first tap of a window, which may be before x
 };
 template <unsigned Columns, unsigned Stride>
-STASH_DEVICE row_tile_position position_of_row_tile(const row_tile_grid& grid, std::uint32_t unit) {
-  row_tile_position position;
+STASH_DEVICE pixel_tile_position position_of_pixel_tile(const pixel_tile_grid& grid, std::uint32_t unit) {
+  pixel_tile_position position;
   position.sample = unit;
   position.vec16 = take_small_digit(position.sample, grid.vec16s);
   const std::uint32_t tile = take_small_digit(position.sample, grid.tiles);
@@ -67,13 +67,13 @@ STASH_DEVICE row_tile_position position_of_row_tile(const row_tile_grid& grid, s
   return position;
 }
 
-/// A row tile's vec16 of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as addresses,
-/// they would take the registers that windows need.
+/// A pixel tile's vec16 of the pixels of a map. Rows and columns are kept as numbers of 32 bits: as
+/// addresses, they would take the registers that windows need.
 template <class Vector>
-class row_tile_vec16s {
+class pixel_tile_vec16s {
  public:
-  STASH_DEVICE row_tile_vec16s(Vector* map, const row_tile_map& layout, std::int64_t rows,
-                               const row_tile_position& position)
+  STASH_DEVICE pixel_tile_vec16s(Vector* map, const pixel_tile_map& layout, std::int64_t rows,
+                                 const pixel_tile_position& position)
       : map_(map),
         layout_(layout),
         first_(position.sample * static_cast<std::uint32_t>(rows)),
@@ -92,7 +92,7 @@ class row_tile_vec16s {
 
  private:
   Vector* map_;
-  const row_tile_map& layout_;
+  const pixel_tile_map& layout_;
   std::uint32_t first_, vec16_;
 };
 
@@ -109,7 +109,7 @@ STASH_DEVICE std::uint32_t in_all_bytes(std::uint32_t number) {
 
 /// Maxima of a vec16, whose taps have a number in a byte each.
 template <class Bits>
-struct row_tile_maxima {
+struct pixel_tile_maxima {
   static constexpr unsigned tap_words = vec16_elements<Bits> / 4;
   std::uint32_t best[4], taps[tap_words];
 
@@ -156,7 +156,7 @@ struct row_tile_maxima {
     compete(vec16.word, numbers);
   }
   /// Other maxima, whose numbers become larger by `more`.
-  STASH_DEVICE void compete(const row_tile_maxima& other, std::uint32_t more) {
+  STASH_DEVICE void compete(const pixel_tile_maxima& other, std::uint32_t more) {
     std::uint32_t numbers[tap_words];
     STASH_UNROLL
     for (unsigned c = 0; c < tap_words; ++c)
@@ -188,16 +188,17 @@ struct row_tile_maxima {
 
 /// Argmaxes of one row of windows after the other.
 template <class Bits, unsigned Stride>
-class row_tile_search {
+class pixel_tile_search {
  public:
-  static constexpr unsigned windows = row_tile_windows<Bits, Stride>, before = windows_before<Stride>;
+  static constexpr unsigned windows = pixel_tile_windows<Bits, Stride>, before = windows_before<Stride>;
   /// From the first tap on: those of a row of windows, and of windows one below the other that cover a
   /// pixel.
   static constexpr unsigned columns = (windows - 1) * Stride + 3, rows = before * Stride + 3;
 
-  /// `top`: the first row of x of the first windows that cover a pixel of the row tile.
-  STASH_DEVICE row_tile_search(const pool_job& job, const row_tile_map& x, const searched_argmaxes& source,
-                               const row_tile_position& position, std::int32_t top)
+  /// `top`: the first row of x of the first windows that cover a pixel of the pixel tile.
+  STASH_DEVICE pixel_tile_search(const pool_job& job, const pixel_tile_map& x,
+                                 const searched_argmaxes& source, const pixel_tile_position& position,
+                                 std::int32_t top)
       : x_(static_cast<const vector16*>(source.x), x, job.rows.in, position),
         rows_(static_cast<std::int32_t>(job.rows.in)),
         relu_(source.relu) {
@@ -250,9 +251,9 @@ class row_tile_search {
   STASH_DEVICE bool needs_care() const { return (nan_rows_ & ((1U << rows) - 1)) != 0; }
 
  private:
-  using maxima = row_tile_maxima<Bits>;
+  using maxima = pixel_tile_maxima<Bits>;
 
-  row_tile_vec16s<const vector16> x_;
+  pixel_tile_vec16s<const vector16> x_;
   std::int32_t rows_;
   bool relu_;
   std::uint32_t padded_;  ///< columns before x, in all bytes

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from x in NHWC, for windows of 3 x 3 with stride 1 or 2 (pool_row_tiles.hpp). A row
-/// of windows is done with once its gradients are added: to the rows of dx that it completes, which leave,
-/// and to those that wait for the next row of windows, whose sums stay in registers.
+/// Backward max pooling from x in NHWC, for windows of 3 x 3 with stride 1 or 2 (pool_pixel_tiles.hpp). A
+/// row of windows is done with once its gradients are added: to the rows of dx that it completes, which
+/// leave, and to those that wait for the next row of windows, whose sums stay in registers.
 ///
 /// Not here: windows of other sizes and distances, with dilation or depth, and maps whose channels are no
 /// groups of eight or not aligned, or which have more pixels than 31 bits count. They take pool_backward().
@@ -12,18 +12,18 @@
 
 #include "pool/nchw/pool_vec16_backward.hpp"
 #include "pool/nhwc/pool_packed_backward.hpp"
-#include "pool/nhwc/pool_row_tiles.hpp"
+#include "pool/nhwc/pool_pixel_tiles.hpp"
 
 namespace stash::kernels {
 
 /// Gradients of one row of windows after the other.
 template <class Bits, unsigned Stride>
-class row_tile_gradients {
+class pixel_tile_gradients {
  public:
-  static constexpr unsigned windows = row_tile_windows<Bits, Stride>, before = windows_before<Stride>;
+  static constexpr unsigned windows = pixel_tile_windows<Bits, Stride>, before = windows_before<Stride>;
 
-  STASH_DEVICE row_tile_gradients(const pool_job& job, const row_tile_map& y, const void* dy,
-                                  const row_tile_position& position)
+  STASH_DEVICE pixel_tile_gradients(const pool_job& job, const pixel_tile_map& y, const void* dy,
+                                    const pixel_tile_position& position)
       : job_(job),
         y_(static_cast<const vector16*>(dy), y, job.rows.out, position),
         column_(static_cast<std::uint32_t>(position.column)) {}
@@ -47,7 +47,7 @@ class row_tile_gradients {
 
  private:
   const pool_job& job_;
-  row_tile_vec16s<const vector16> y_;
+  pixel_tile_vec16s<const vector16> y_;
   std::uint32_t column_;
 
   /// Of the window with this first tap.
@@ -58,10 +58,10 @@ class row_tile_gradients {
 
 /// Sums of f32: rows of dx that the windows so far have not completed.
 template <class Bits, unsigned Stride>
-class row_tile_sums {
+class pixel_tile_sums {
  public:
-  static constexpr unsigned windows = row_tile_windows<Bits, Stride>,
-                            columns = row_tile_columns<Bits, Stride>;
+  static constexpr unsigned windows = pixel_tile_windows<Bits, Stride>,
+                            columns = pixel_tile_columns<Bits, Stride>;
   static constexpr unsigned length = vec16_elements<Bits>;
 
   /// Adds the gradients of a row of windows and gives the rows of dx that it completes. False if there may be
@@ -126,7 +126,7 @@ class row_tile_sums {
 /// The same of 16-bit elements and windows with stride 2, two elements at a time (sum_block()): what is kept
 /// are the windows before.
 template <>
-class row_tile_sums<std::uint16_t, 2> {
+class pixel_tile_sums<std::uint16_t, 2> {
  public:
   STASH_DEVICE bool add(const element_type& type, const std::uint32_t (&codes)[2],
                         const vector16 (&gradients)[2], vector16 (&pixels)[2][2]) {
@@ -149,13 +149,13 @@ class row_tile_sums<std::uint16_t, 2> {
   block_windows windows_ = {};
 };
 
-/// The rows of dx that are a row tile's, but for those before the map.
-struct row_tile_rows {
+/// The rows of dx that are a pixel tile's, but for those before the map.
+struct pixel_tile_rows {
   std::int32_t begin, end;
 };
 template <unsigned Stride>
-STASH_DEVICE row_tile_rows rows_of_row_tile(const pool_job& job, const row_tile_grid& grid,
-                                            const row_tile_position& position) {
+STASH_DEVICE pixel_tile_rows rows_of_pixel_tile(const pool_job& job, const pixel_tile_grid& grid,
+                                                const pixel_tile_position& position) {
   const std::int32_t end = position.row + static_cast<std::int32_t>(grid.steps * Stride);
   const auto rows = static_cast<std::int32_t>(job.rows.in);
   return {position.row > 0 ? position.row : 0, end < rows ? end : rows};
@@ -180,14 +180,15 @@ STASH_DEVICE pool_job known_job(const pool_job& job) {
   return with;
 }
 
-/// Pixels of a row tile by the way that keeps the bits of NaN, if they are of rows of windows whose bit is
-/// set.
+/// Pixels of a pixel tile by the way that keeps the bits of NaN, if they are of rows of windows whose
+/// bit is set.
 template <class Bits, unsigned Stride, unsigned Columns, class Source>
-STASH_DEVICE void gather_row_tile(const pool_job& job, const row_tile_grid& grid, const void* dy,
-                                  const Source& source, void* dx, std::uint32_t unit, std::uint32_t careful) {
-  const row_tile_position position = position_of_row_tile<Columns, Stride>(grid, unit);
-  const row_tile_rows rows = rows_of_row_tile<Stride>(job, grid, position);
-  const row_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
+STASH_DEVICE void gather_pixel_tile(const pool_job& job, const pixel_tile_grid& grid, const void* dy,
+                                    const Source& source, void* dx, std::uint32_t unit,
+                                    std::uint32_t careful) {
+  const pixel_tile_position position = position_of_pixel_tile<Columns, Stride>(grid, unit);
+  const pixel_tile_rows rows = rows_of_pixel_tile<Stride>(job, grid, position);
+  const pixel_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
   map_position<std::int32_t> e{position.sample, 0, 0, 0, rows.begin, 0};
   STASH_NO_UNROLL
   for (; e.y < rows.end; ++e.y) {
@@ -208,23 +209,24 @@ STASH_DEVICE void gather_row_tile(const pool_job& job, const row_tile_grid& grid
   }
 }
 
-/// pool_backward() for windows of 3 x 3 with stride Stride. Grid: threads for all vec16s of all row tiles.
+/// pool_backward() for windows of 3 x 3 with stride Stride. Grid: threads for all vec16s of all columns of
+/// pixels.
 template <class Bits, unsigned Stride>
 STASH_KERNEL(pool_threads, Stride == 1 ? tuning::pool_blocks_of_three_rows : tuning::pool_blocks)
-pool_backward_row_tiles(pool_job job, row_tile_grid grid, const void* dy, searched_argmaxes source,
-                        void* dx) {
+pool_backward_pixel_tiles(pool_job job, pixel_tile_grid grid, const void* dy, searched_argmaxes source,
+                          void* dx) {
   begin_kernel();
-  constexpr unsigned windows = row_tile_windows<Bits, Stride>, columns = row_tile_columns<Bits, Stride>;
+  constexpr unsigned windows = pixel_tile_windows<Bits, Stride>, columns = pixel_tile_columns<Bits, Stride>;
   constexpr auto stride = static_cast<std::int32_t>(Stride);
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= grid.units) return;
-  const row_tile_position position = position_of_row_tile<columns, Stride>(grid, unit);
-  const row_tile_rows rows = rows_of_row_tile<Stride>(job, grid, position);
-  const row_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
-  const row_tile_gradients<Bits, Stride> gradients(job, grid.y, dy, position);
+  const pixel_tile_position position = position_of_pixel_tile<columns, Stride>(grid, unit);
+  const pixel_tile_rows rows = rows_of_pixel_tile<Stride>(job, grid, position);
+  const pixel_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
+  const pixel_tile_gradients<Bits, Stride> gradients(job, grid.y, dy, position);
   std::int32_t top = position.row - static_cast<std::int32_t>(windows_before<Stride>) * stride;
-  row_tile_search<Bits, Stride> search(job, grid.x, source, position, top);
-  row_tile_sums<Bits, Stride> sums;
+  pixel_tile_search<Bits, Stride> search(job, grid.x, source, position, top);
+  pixel_tile_sums<Bits, Stride> sums;
   std::uint32_t careful = 0;  // rows of windows whose pixels need more than sums, a bit each
   STASH_NO_UNROLL
   for (; top < rows.end; top += stride) {
@@ -255,7 +257,7 @@ pool_backward_row_tiles(pool_job job, row_tile_grid grid, const void* dy, search
       }
     }
   }
-  if (careful != 0) gather_row_tile<Bits, Stride, columns>(job, grid, dy, source, dx, anew(unit), careful);
+  if (careful != 0) gather_pixel_tile<Bits, Stride, columns>(job, grid, dy, source, dx, anew(unit), careful);
 }
 
 }  // namespace stash::kernels

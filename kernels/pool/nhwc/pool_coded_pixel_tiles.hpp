@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// Backward max pooling from codes in NHWC, for windows of 3 x 3 with stride 1. A row tile
-/// (pool_row_tiles.hpp) is two columns of pixels, whose four windows of a row are read once: their gradients
-/// go to the row of dx that the windows complete, which leaves, and to the two below it, whose sums stay in
-/// registers.
+/// Backward max pooling from codes in NHWC, for windows of 3 x 3 with stride 1. A pixel tile
+/// (pool_pixel_tiles.hpp) is two pixel tiles, whose four windows of a row are read once: their
+/// gradients go to the row of dx that the windows complete, which leaves, and to the two below it, whose sums
+/// stay in registers.
 
 #include <cstdint>
 #include <type_traits>
 
 #include "pool/nhwc/pool_last_backward.hpp"
-#include "pool/nhwc/pool_row_backward.hpp"
+#include "pool/nhwc/pool_pixel_tiles_backward.hpp"
 
 namespace stash::kernels {
 
@@ -26,8 +26,8 @@ using vec16_codes = std::conditional_t<sizeof(Bits) == 4, std::uint16_t, std::ui
 template <class Bits>
 class coded_rows {
  public:
-  STASH_DEVICE coded_rows(const pool_job& job, const row_tile_grid& grid, const void* dy,
-                          const encoded_argmaxes& source, const row_tile_position& position)
+  STASH_DEVICE coded_rows(const pool_job& job, const pixel_tile_grid& grid, const void* dy,
+                          const encoded_argmaxes& source, const pixel_tile_position& position)
       : rows_(static_cast<std::int32_t>(job.rows.out)),
         pad_(static_cast<std::int32_t>(job.rows.pad)),
         y_(static_cast<const vector16*>(dy), grid.y, job.rows.out, position),
@@ -69,30 +69,30 @@ class coded_rows {
 
  private:
   std::int32_t rows_, pad_;
-  row_tile_vec16s<const vector16> y_;
-  row_tile_vec16s<const vec16_codes<Bits>> taps_;
+  pixel_tile_vec16s<const vector16> y_;
+  pixel_tile_vec16s<const vec16_codes<Bits>> taps_;
   std::uint32_t hidden_[coded_windows], in_y_[coded_windows], in_taps_[coded_windows];
 };
 
 /// pool_backward() for windows of 3 x 3 with stride 1, where gradients pass by a tap's code or a plane. Grid:
-/// threads for all vec16s of all row tiles.
+/// threads for all vec16s of all pixel tiles.
 template <class Bits, class Source>
 STASH_KERNEL(pool_threads, tuning::pool_blocks_of_three_rows)
-pool_backward_coded_row_tiles(pool_job job, row_tile_grid grid, const void* dy, Source source, void* dx) {
+pool_backward_coded_pixel_tiles(pool_job job, pixel_tile_grid grid, const void* dy, Source source, void* dx) {
   begin_kernel();
   constexpr unsigned length = vec16_elements<Bits>, columns = coded_columns, kernel = 3;
   constexpr auto before = static_cast<std::int32_t>(windows_before<1>);
   static_assert(tuning::long_pool_tile_rows <= 32);
   const auto unit = static_cast<std::uint32_t>(block_rank() * pool_threads + thread_rank());
   if (unit >= grid.units) return;
-  row_tile_position position = position_of_row_tile<columns, 1>(grid, unit);
+  pixel_tile_position position = position_of_pixel_tile<columns, 1>(grid, unit);
   // Left to itself, the compiler divides once more in every round.
   position.row = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(position.row)));
   position.column = static_cast<std::int32_t>(anew(static_cast<std::uint32_t>(position.column)));
-  const row_tile_rows rows = rows_of_row_tile<1>(job, grid, position);
+  const pixel_tile_rows rows = rows_of_pixel_tile<1>(job, grid, position);
   const auto in_rows = static_cast<std::int32_t>(job.rows.in);
   const auto in_columns = static_cast<std::int32_t>(job.columns.in);
-  const row_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
+  const pixel_tile_vec16s<vector16> to(static_cast<vector16*>(dx), grid.dx, job.rows.in, position);
   // Of each window three columns, a bit each: where it reaches out of x on the left or on the right.
   std::uint32_t outside = 0;
   STASH_UNROLL
@@ -129,7 +129,7 @@ pool_backward_coded_row_tiles(pool_job job, row_tile_grid grid, const void* dy, 
         std::uint32_t codes = windows.codes[w];
         windows.load(own + 1 < rows.end ? own + 1 : own, w);
         const std::uint32_t hidden = windows.hidden(own, w);
-        // Windows that begin in other row tiles are looked at there, but for those before the map.
+        // Windows that begin in other pixel tiles are looked at there, but for those before the map.
         if (w >= windows_before<1> || position.column == 0) {
           const tap_table table(source.passing, rows_outside | taps_of_columns(outside >> (3 * w) & 7));
           // Those of four channels count twice.
@@ -177,7 +177,7 @@ pool_backward_coded_row_tiles(pool_job job, row_tile_grid grid, const void* dy, 
     }
   }
   if (corrupt != 0) atomic_or(&source.report->status, status_corrupt);
-  if (careful != 0) gather_row_tile<Bits, 1, columns>(job, grid, dy, source, dx, anew(unit), careful);
+  if (careful != 0) gather_pixel_tile<Bits, 1, columns>(job, grid, dy, source, dx, anew(unit), careful);
 }
 
 }  // namespace stash::kernels
