@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -122,6 +123,53 @@ bool tell_samples(const step& analysis, const tensor_sizes& sizes, const choices
   return false;
 }
 
+// A graph that could run the step, and the best that can be made of it. Not copied: its parts refer to each
+// other.
+class candidate {
+ public:
+  candidate(const GraphDef& existing, const graph_view& view, tensor_sizes known, step read)
+      : sizes(std::move(known)), analysis(std::move(read)), original_(&existing), graph_(&view) {}
+
+  // The graph of another one in which cheap ops run again, if copies.maps > 0; `analysis` is the caller's to
+  // fill in.
+  candidate(const candidate& kept, std::int64_t min_bytes) : sizes(kept.sizes) {
+    copies = recompute(*kept.original_, *kept.graph_, kept.analysis, *kept.flow, min_bytes, &sizes, &copied_);
+    if (copies.maps == 0) return;
+    original_ = &copied_;
+    graph_ = &own_.emplace(copied_);
+  }
+  candidate(const candidate&) = delete;
+  candidate& operator=(const candidate&) = delete;
+
+  const GraphDef& original() const { return *original_; }
+  const graph_view& graph() const { return *graph_; }
+  std::int64_t peak() const { return result.simulated.peak_bytes; }
+  step_context context(const settings& request, std::int64_t device_bytes) const {
+    return {*original_, *graph_, analysis, sizes, *flow, ordered, request, device_bytes};
+  }
+
+  void plan(const settings& request, std::int64_t device_bytes) {
+    if (analysis.order.size() != at(graph_->size()))
+      throw std::runtime_error("ops that run again make a cycle");
+    flow.emplace(*graph_, analysis.order);
+    ordered = order_backward_pass(*graph_, analysis, sizes, *flow);
+    result = best_graph(context(request, device_bytes));
+  }
+
+  tensor_sizes sizes;
+  step analysis;
+  copied_ops copies;
+  std::optional<control_flow> flow;
+  ordering ordered;
+  outcome result;
+
+ private:
+  GraphDef copied_;
+  std::optional<graph_view> own_;
+  const GraphDef* original_ = nullptr;
+  const graph_view* graph_ = nullptr;
+};
+
 class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
  public:
   absl::Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer* config) override {
@@ -201,12 +249,12 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     std::set<std::string> preserved;
     for (const std::string& n : item.NodesToPreserve())
       preserved.emplace(parse_input(n).first);
-    const auto analysed = [&](const graph_view& graph) {
-      step analysis = analyse(graph, sizes, request, preserved);
+    const auto analysed = [&](const graph_view& graph, const tensor_sizes& known) {
+      step analysis = analyse(graph, known, request, preserved);
       analysis.threads = threads_of(cluster);
       return analysis;
     };
-    step analysis = analysed(input_graph);
+    step analysis = analysed(input_graph, sizes);
     log->left = analysis.left;
     log->unknown_layers = unknown_layers(input_graph, request.keep);
     if (analysis.device_node < 0)
@@ -225,28 +273,14 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
     log->sums = split_add_ns(item.graph, input_graph, analysis, plain / parts_that_count, &sizes, &split);
     const GraphDef& summed = log->sums > 0 ? split : item.graph;
     std::optional<graph_view> own;
-    if (log->sums > 0) analysis = analysed(own.emplace(split));
-    GraphDef copied;
-    std::optional<graph_view> with_copies;
-    if (request.recompute && request.policy == "lossless") {
-      const graph_view& before = own ? *own : input_graph;
-      const copied_ops copies = recompute(summed, before, analysis, control_flow(before, analysis.order),
-                                          request.min_bytes, &sizes, &copied);
-      log->recomputed_maps = copies.maps;
-      log->recomputed_ops = copies.ops;
-      log->recomputed_bytes = copies.bytes;
-      if (copies.maps > 0) analysis = analysed(with_copies.emplace(copied));
-      if (analysis.order.size() != at((with_copies ? *with_copies : before).size()))
-        throw std::runtime_error("ops that run again make a cycle");
-    }
-    const GraphDef& original = with_copies ? copied : summed;
-    const graph_view& graph = with_copies ? *with_copies : own ? *own : input_graph;
+    if (log->sums > 0) analysis = analysed(own.emplace(split), sizes);
+    const graph_view& summed_graph = own ? *own : input_graph;
 
     if (request.swap && !analysis.on_device) {
       request.swap = false;
       log->swap = "nothing moves to the host: the tensors of this step lie in its memory already";
     }
-    const DeviceProperties* device = properties_of(cluster, graph.node(analysis.device_node).device());
+    const DeviceProperties* device = properties_of(cluster, summed_graph.node(analysis.device_node).device());
     const std::int64_t device_bytes = request.device_bytes > 0 ? request.device_bytes
                                       : device != nullptr      ? device->memory_size()
                                                                : 0;  // not known
@@ -254,26 +288,37 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
       request.machine = machine_like(device != nullptr ? device->model() : "");
     if (request.swap) log->machine = request.machine;
 
-    const control_flow flow(graph, analysis.order);
-    const ordering ordered = order_backward_pass(graph, analysis, sizes, flow);
-    log->loops = ordered.loops_held_back;
-    const step_context context{original, graph, analysis, sizes, flow, ordered, request, device_bytes};
     const std::int64_t unit =
         sizes.batch_known() ? 1 : sizes.batch();  // of one sample where that is all one knows
     log->predicted_plain_bytes = plain / unit;
-    outcome result = best_graph(context);
-    const std::int64_t peak = result.simulated.peak_bytes;
+    auto best = std::make_unique<candidate>(summed, summed_graph, std::move(sizes), std::move(analysis));
+    best->plan(request, device_bytes);
+    const bool kept = request.budget_bytes > 0 && best->peak() <= request.budget_bytes;
+    if (request.recompute && request.policy == "lossless" && !kept) {
+      auto again = std::make_unique<candidate>(*best, request.min_bytes);
+      if (again->copies.maps > 0) {
+        again->analysis = analysed(again->graph(), again->sizes);
+        again->plan(request, device_bytes);
+        if (again->peak() < best->peak()) best = std::move(again);
+      }
+    }
+    log->recomputed_maps = best->copies.maps;
+    log->recomputed_ops = best->copies.ops;
+    log->recomputed_bytes = best->copies.bytes;
+    log->loops = best->ordered.loops_held_back;
+    outcome& result = best->result;
+    const std::int64_t peak = best->peak();
     // Gradients that are added up as they come, and iterations that wait for it, are worth any gain.
-    const bool ordered_sums = log->sums > 0 || ordered.loops_held_back > 0;
+    const bool ordered_sums = log->sums > 0 || log->loops > 0;
     const bool lower = ordered_sums ? peak < plain : peak + plain / parts_that_count <= plain;
     log->predicted_peak_bytes = peak / unit;
     log->predicted_host_bytes = result.simulated.host_bytes / unit;
-    log_choices(context, result, log);
-    if (request.swap) log->swap = word_on_swapping(context, result);
+    log_choices(best->context(request, device_bytes), result, log);
+    if (request.swap) log->swap = word_on_swapping(best->context(request, device_bytes), result);
     // Budgets and moves are about bytes of a step, not of a sample: it is planned again once they are known.
-    const bool must_learn = !sizes.batch_known() && (request.budget_bytes > 0 || request.swap);
-    bool encoders_tell = tell_samples(analysis, sizes, result.chosen);
-    if (peak > request.budget_bytes && request.budget_bytes > 0 && sizes.batch_known()) {
+    const bool must_learn = !best->sizes.batch_known() && (request.budget_bytes > 0 || request.swap);
+    bool encoders_tell = tell_samples(best->analysis, best->sizes, result.chosen);
+    if (peak > request.budget_bytes && request.budget_bytes > 0 && best->sizes.batch_known()) {
       // Another trace of the step may differ by a scalar here and there.
       log->smallest_budget_bytes = peak + peak / 200;
       const std::string word =
@@ -284,7 +329,8 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         log->budget = word;
       } else if (!log->lists_in_loops) {  // else the step may well fit: the report says that nobody knows
         log->reason = word;
-        result.graph = refuse(original, graph, analysis, flow, absl::StrCat("Stash: ", word));
+        result.graph = refuse(best->original(), best->graph(), best->analysis, *best->flow,
+                              absl::StrCat("Stash: ", word));
       }
     } else if (request.budget_bytes == 0) {
       const bool nothing = result.graph.stashes == 0 && !lower;
@@ -295,17 +341,18 @@ class stash_optimizer : public tensorflow::grappler::CustomGraphOptimizer {
         if (!must_learn)
           return nothing_to_do(nothing ? "no other form of a tensor and no other order would lower its peak"
                                        : "the peak of this step would not be lower");
-        result.graph.graph = original;
+        result.graph.graph = best->original();
         encoders_tell = false;
       }
     }
-    log->ordered = result.graph.stashes == 0 && log->sums == 0 && lower && log->reason.empty();
+    log->ordered = result.graph.stashes == 0 && log->sums == 0 && log->recomputed_maps == 0 && lower &&
+                   log->reason.empty();
     // Later batches may be larger than the one that the plan is for. What loops hold is no multiple of what
     // one sample takes.
     const bool matters = request.budget_bytes > 0 || request.swap || log->loops > 0;
-    const bool watch = sizes.batch_open() && matters && log->reason.empty();
-    log->counts_samples =
-        encoders_tell || (watch && count_samples(graph, analysis, sizes, flow, &result.graph));
+    const bool watch = best->sizes.batch_open() && matters && log->reason.empty();
+    log->counts_samples = encoders_tell || (watch && count_samples(best->graph(), best->analysis, best->sizes,
+                                                                   *best->flow, &result.graph));
     if (const std::string fault = check_output(item.graph, result.graph.graph); !fault.empty()) {
       log->tensors.clear();
       throw std::runtime_error("what it made would be malformed: " + fault);

@@ -28,7 +28,7 @@ def enable(
     *,
     budget: int | str | None = None,
     swap: bool = False,
-    recompute: bool = False,
+    recompute: bool = True,
     keep: Sequence[str] = (),
     values: Sequence[str] = settings.VALUES,
     batch: int | None = None,

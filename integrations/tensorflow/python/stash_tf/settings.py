@@ -39,7 +39,7 @@ class Settings:
     """Functions that have a smaller batch than `batch`, by their graphs' "id"."""
     keep: tuple[str, ...] = ()
     swap: bool = False
-    recompute: bool = False
+    recompute: bool = True
     min_bytes: int = 4096
     densities: tuple[tuple[str, float], ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
@@ -77,7 +77,7 @@ def checked(
     swap: object,
     min_bytes: object,
     values: object = VALUES,
-    recompute: object = False,
+    recompute: object = True,
 ) -> Settings:
     """Settings from the arguments of enable(); raises StashError at the first that is wrong."""
     if policy not in POLICIES:

@@ -30,7 +30,7 @@ struct settings {
   std::int64_t generation = 0;
   bool swap = false;
   /// Policy lossless: the backward pass computes again what cheap ops make of maps that are kept.
-  bool recompute = false;
+  bool recompute = true;
   /// What swapping is planned for: a name or an object of docs/machines.md; empty: what is like the device.
   std::string machine;
   /// For tests: CPUs count as a device of so many bytes, separate from the memory of the host. 0: they do
