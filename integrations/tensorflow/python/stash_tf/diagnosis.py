@@ -217,7 +217,7 @@ def within_budget(graphs: Sequence[Entry]) -> bool:
 
 
 def only_ordered(graphs: Iterable[Entry]) -> bool:
-    """Whether all that was done to training steps is that ops and loops wait for others: none of our kernels runs."""
+    """Whether all that was done to training steps is that ops wait for others or run again: none of our kernels runs."""
     done = [graph for graph in graphs if graph["rewritten"]]
     return bool(done) and all(graph.get("ordered") for graph in done)
 

@@ -10,6 +10,7 @@ from typing import Any
 from . import control, diagnosis, library, memory
 from .replanning import BATCH, ENCODERS, MOVE, SUM
 
+COPIED = ("maps", "ops", "bytes")
 BITS = ":bits"  # follows the name of a tensor whose bits are kept in addition to its values
 RAN, NOT_RUN, STAYS, DROPPED = "ran", "planned, not run", "stays as it is", "not needed any more"
 
@@ -53,7 +54,10 @@ class Report:
     sums: int = 0  # of gradients, that were added up as they came
     summed_gradients: int = 0
     loops: int = 0  # of backward passes, whose iterations run one by one
-    ordered: bool = False  # all that was changed is the order of ops
+    ordered: bool = False  # all that was changed is when ops run, and which run again
+    recomputed_maps: int = 0  # that the backward pass computes again instead of reading what was kept
+    recomputed_ops: int = 0  # that run again for them
+    recomputed_bytes: int = 0  # of these maps
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for json.dumps()."""
@@ -73,6 +77,10 @@ class Report:
             each = "is" if self.sums == 1 else "are"
             sums = f"{self.sums} sum{'s' * (self.sums > 1)} of {self.summed_gradients} gradients"
             lines.append(f"{sums} {each} added up term by term, as the gradients come.")
+        if self.recomputed_maps:
+            maps = f"{self.recomputed_maps} map{'s' * (self.recomputed_maps > 1)} ({size(self.recomputed_bytes)})"
+            again = f"{self.recomputed_ops} cheap op{'s run' if self.recomputed_ops > 1 else ' runs'} again"
+            lines.append(f"{maps} not kept for the backward pass: {again} there.")
         if self.ordered:
             lines.append("No tensor is stored in another form: ops run in an order in which memory is freed earlier.")
         if self.loops:
@@ -149,6 +157,7 @@ def build(
     worked = any(counter["executions"] for counter in counters if counter["op"] != BATCH)
     summed = [c["elements"] // c["executions"] for c in counters if c["op"] == SUM and c["executions"]]
     main = max(newest, key=lambda graph: graph.get("predicted_plain_bytes", 0), default={})
+    changed = [graph for graph in newest if graph["rewritten"] and not graph.get("reason")]
     # Functions run one after the other: what each keeps does not add up. What no graph names was kept explicitly.
     elsewhere = named - {tensor["tensor"] for tensor in main.get("tensors", ())}
     ran = [row for row in rows if row.state == RAN and row.tensor not in elsewhere]
@@ -165,8 +174,9 @@ def build(
         predicted_host_bytes=main.get("predicted_host_bytes", 0),
         sums=len(summed),
         summed_gradients=sum(summed),
-        loops=sum(graph.get("loops", 0) for graph in newest if graph["rewritten"] and not graph.get("reason")),
+        loops=sum(graph.get("loops", 0) for graph in changed),
         ordered=diagnosis.only_ordered(newest),
+        **{f"recomputed_{what}": sum(graph.get(f"recomputed_{what}", 0) for graph in changed) for what in COPIED},
         batch=main.get("batch", 0),
         measured_plain_bytes=measured_plain_bytes,
         measured_peak_bytes=measured_peak_bytes,

@@ -46,7 +46,7 @@ struct logged_graph {
   std::string machine;      ///< what moves were planned for; empty without the wish
   std::string swap;         ///< what became of the wish to move tensors to the host; empty without one
   std::string budget;       ///< that the data need more than an accepted budget; empty where they do not
-  bool ordered = false;     ///< all that was changed is the order of ops, by which the peak falls
+  bool ordered = false;     ///< none of our kernels runs: ops wait for others or run again
   int recomputed_maps = 0;  ///< that the backward pass computes again
   int recomputed_ops = 0;   ///< that were copied for them
   std::int64_t recomputed_bytes = 0;        ///< of these maps

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cheap ops run again in the backward pass instead of keeping the maps that they made: no bit changes."""
+
+import pytest
+
+from conftest import slow
+
+TRAIN = """
+import hashlib
+import keras
+from keras import layers as L
+
+def conv_norm_silu(activation="silu", blocks=3):
+    x = image = keras.Input((32, 32, 3))
+    for _ in range(blocks):
+        x = L.Conv2D(16, 3, padding="same", use_bias=False)(x)
+        x = L.Activation(activation)(L.BatchNormalization()(x))
+    return keras.Model(image, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
+def inverted_residuals():
+    x = image = keras.Input((32, 32, 3))
+    x = L.Conv2D(16, 3, padding="same", use_bias=False)(x)
+    for _ in range(3):
+        y = L.ReLU(6.0)(L.BatchNormalization()(L.Conv2D(48, 1, use_bias=False)(x)))
+        y = L.ReLU(6.0)(L.BatchNormalization()(L.DepthwiseConv2D(3, padding="same", use_bias=False)(y)))
+        x = L.Add()([x, L.BatchNormalization()(L.Conv2D(16, 1, use_bias=False)(y))])
+    return keras.Model(image, L.Dense(10)(L.GlobalAveragePooling2D()(x)))
+
+def transformer():
+    x = words = keras.Input((32, 64))
+    for _ in range(2):
+        x = x + L.MultiHeadAttention(4, 16)(L.LayerNormalization()(x), L.LayerNormalization()(x))
+        y = L.Dense(256, activation="gelu")(L.LayerNormalization()(x))
+        x = x + L.Dropout(0.1, seed=7)(L.Dense(64)(y))
+    return keras.Model(words, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
+
+def gated():
+    x = words = keras.Input((32, 64))
+    for _ in range(2):
+        x = x + L.Dense(64)(L.Activation("silu")(L.Dense(128)(x)) * L.Dense(128)(x))
+    return keras.Model(words, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
+
+def trained(build, recompute, steps=6):
+    "Losses and weights bit by bit, and the report; recompute None: without Stash."
+    keras.utils.set_random_seed(1)
+    model = build()
+    shape = (16, *model.input_shape[1:])
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    y = np.arange(16) % 10
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    stash_tf.disable()
+    if recompute is not None:
+        stash_tf.enable("lossless", recompute=recompute)
+    losses = [float(model.train_on_batch(x, y)) for _ in range(steps)]
+    report = None if recompute is None else stash_tf.report()
+    stash_tf.disable()
+    weights = b"".join(np.asarray(weight).tobytes() for weight in model.weights)
+    return losses, hashlib.sha256(weights).hexdigest(), report
+"""
+MODELS = ("conv_norm_silu", slow("inverted_residuals"), slow("transformer"), slow("gated"))
+
+
+@pytest.mark.parametrize("onednn", ("0", slow("1")))
+@pytest.mark.parametrize("model", MODELS)
+def test_every_bit_of_training_stays(python, model, onednn):
+    code = """
+    plain, kept, again = (trained(MODEL, recompute) for recompute in (None, False, True))
+    out([plain[:2] == kept[:2] == again[:2], len(set(plain[0])), again[2].recomputed_maps, kept[2].recomputed_maps,
+         again[2].predicted_peak_bytes, kept[2].predicted_peak_bytes, again[2].rewritten, str(again[2])])
+    """
+    same, losses, maps, none, peak, peak_kept, rewritten, text = python(
+        TRAIN, f"MODEL = {model}", code, TF_ENABLE_ONEDNN_OPTS=onednn)
+    assert same and losses > 1 and rewritten
+    assert maps > 0 and none == 0 and f"{maps} maps (" in text
+    assert peak < peak_kept
+
+
+@pytest.mark.parametrize("activation", ("relu", "hard_swish", slow("gelu"), slow("elu"), slow("tanh"), slow("mish"),
+                                        slow("softplus"), slow("leaky_relu"), slow("selu"), slow("hard_sigmoid")))
+def test_every_bit_stays_with_any_activation(python, activation):
+    code = """
+    build = lambda: conv_norm_silu(ACTIVATION)
+    plain, again = (trained(build, recompute) for recompute in (None, True))
+    out([plain[:2] == again[:2], again[2].recomputed_maps])
+    """
+    same, maps = python(TRAIN, f"ACTIVATION = {activation!r}", code)
+    assert same and maps > 0
+
+
+def test_a_mixed_step_stays_the_same(python):
+    code = """
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    plain, again = (trained(conv_norm_silu, recompute) for recompute in (None, True))
+    out([plain[:2] == again[:2], again[2].recomputed_maps])
+    """
+    same, maps = python(TRAIN, code)
+    assert same and maps > 0
+
+
+def test_the_peak_is_the_predicted_one(python):
+    code = """
+    x = np.random.default_rng(1).standard_normal((16, 32, 32, 3)).astype(np.float32)
+    y = np.arange(16) % 10
+    peaks = []
+    for recompute in (None, True):
+        keras.utils.set_random_seed(1)
+        model = conv_norm_silu(blocks=6)
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+        if recompute:
+            stash_tf.enable("lossless", recompute=True)
+        for _ in range(6):
+            model.train_on_batch(x, y)
+        peaks.append(stash_tf.peak_bytes(model.train_on_batch, x, y))
+    out([*peaks, stash_tf.report().predicted_plain_bytes, stash_tf.report().predicted_peak_bytes])
+    """
+    plain, peak, predicted_plain, predicted = python(TRAIN, code)
+    assert plain > 1.6 * peak
+    assert abs(predicted / peak - 1) < 0.1 and abs(predicted_plain / plain - 1) < 0.1
+
+
+FUNCTION = """
+def maps_and_gradient(made, recompute):
+    "(maps computed again, gradient) of a step whose forward pass is `made` of two maps that are kept."
+    x = tf.constant(np.random.default_rng(3).standard_normal((64, 512)), tf.float32)
+    weights = [tf.Variable(np.random.default_rng(k).standard_normal((512, 512)) / 30, dtype=tf.float32) for k in (1, 2)]
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            a = tf.matmul(x, weights[0])
+            b = tf.matmul(tf.square(a), weights[1])
+            y = made(a, b)
+            loss = tf.reduce_sum(tf.matmul(y, weights[0]) ** 2)
+        return tape.gradient(loss, weights), loss
+
+    stash_tf.disable()
+    if recompute:
+        stash_tf.enable("lossless", replan=False, recompute=True)
+    gradients, loss = step(x)
+    maps = stash_tf.report().recomputed_maps if recompute else 0
+    stash_tf.disable()
+    return maps, [gradient.numpy().tobytes().hex() for gradient in gradients]
+"""
+# From a and b, maps whose values the backward pass reads anyway.
+OPS = ("a + b", "a - b", "a * b", "a / (b * b + 1.0)", "tf.maximum(a, b)", "tf.minimum(a, b)", "tf.sigmoid(a)", "tf.tanh(a)",
+       "tf.exp(-a * a)", "tf.math.erf(a)", "tf.math.erfc(a)", "tf.math.log1p(a * a)", "tf.sqrt(a * a + 1.0)",
+       "tf.math.rsqrt(a * a + 1.0)", "tf.nn.softplus(a)", "tf.nn.softsign(a)", "tf.nn.elu(a)", "tf.nn.selu(a)", "tf.abs(a)",
+       "tf.where(a > b, a, b)", "tf.math.squared_difference(a, b)", "tf.math.divide_no_nan(a, b)", "tf.math.expm1(-a * a)")
+
+
+def test_every_op_gives_the_same_bits_again(python):
+    code = """
+    import json
+    found = {}
+    for text in json.loads(OPS):
+        made = eval("lambda a, b: " + text)
+        (_, plain), (maps, again) = (maps_and_gradient(made, recompute) for recompute in (False, True))
+        found[text] = [plain == again, maps > 0]
+    out(found)
+    """
+    import json
+
+    found = python(FUNCTION, f"OPS = {json.dumps(OPS)!r}", code)
+    assert [text for text, (same, _) in found.items() if not same] == []
+    assert sum(copied for _, copied in found.values()) >= len(OPS) // 2
+
+
+def test_what_is_random_or_costs_more_is_kept(python):
+    code = """
+    noise = lambda a, b: a * tf.random.uniform(tf.shape(a), seed=5)
+    product = lambda a, b: tf.matmul(a, b, transpose_b=True) @ b
+    out([maps_and_gradient(made, True)[0] for made in (noise, product)])
+    """
+    random, product = python(FUNCTION, code)
+    assert product == 0
+    assert random <= 1  # the product of the map and the noise, from both
+
+
+def test_what_is_no_truth_value_is_refused(python):
+    code = """
+    try:
+        stash_tf.enable(recompute="cheap")
+    except stash_tf.StashError as e:
+        out(str(e))
+    """
+    assert "recompute: expected True or False, got 'cheap'" in python(code)
