@@ -148,7 +148,7 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
   for (std::size_t i = 0; i < o.optional_outputs.size(); ++i) {
     auxiliary_operand a;
     if (const planner::buffer_id b = st.optional_outputs[i]; b >= 0) {
-      a.wanted = true;
+      a.requested = true;
       a.stored = plan_.choices[index(o.optional_outputs[i])].stored;
       a.bytes = kept_bytes_for_writing(o.optional_outputs[i], b);
     }
@@ -183,7 +183,7 @@ executor::prepared_step executor::prepare_run(const planner::step& st) {
     p.evaluation = k;
     p.evaluation.training = false;
     for (auxiliary_operand& a : p.evaluation.optional_outputs)
-      a.wanted = false;
+      a.requested = false;
   }
   return p;
 }

@@ -47,7 +47,7 @@ class tape {
 
   explicit tape(std::string name) : name_(std::move(name)) {}
 
-  // ---- what is given -------------------------------------------------------------------------------------
+  // ---- inputs --------------------------------------------------------------------------------------------
 
   value image(const std::string& name, dims shape);
   /// `count` integers per sample: tokens or labels. Nothing is differentiated with regard to them.
@@ -96,7 +96,7 @@ class tape {
   value concat(const std::string& name, const std::vector<value>& parts);
   /// Parts of the last dimension that cover it. Nobody else may read x, and every part needs a reader.
   std::vector<value> split(const std::string& name, value x, const dims& channels);
-  value reshape(value x, dims wanted);
+  value reshape(value x, dims new_shape);
 
   // ---- attention and recurrence --------------------------------------------------------------------------
 

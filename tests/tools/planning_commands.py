@@ -161,11 +161,11 @@ class FilesOfAnotherKind(CommandTest):
                     "p": ["verify"], "m": ["plan", "lenet", "--machine"]}
         expected = {"t": "an execution trace of PyTorch", "k": "a profile", "g": "a training graph", "p": "a plan",
                     "m": "a machine"}
-        for wanted, command in commands.items():
-            for given, says in self.says.items():
-                if given != wanted:
-                    name = given + ".json"
-                    self.refused(*command, name, says=[name + ": ", "expected " + expected[wanted], *says])
+        for kind, command in commands.items():
+            for other, says in self.says.items():
+                if other != kind:
+                    name = other + ".json"
+                    self.refused(*command, name, says=[name + ": ", "expected " + expected[kind], *says])
         for command in [["explain"], ["report", "--html", "x.html"], ["train", "lenet", "--steps", 1, "--plan"]]:
             self.refused(*command, "t.json", says=["t.json: ", *self.says["t"]])
         self.refused("report", "p.json", "--html", "x.html", "--sweep", "p.json", says=["stash sweep", *self.says["p"]])

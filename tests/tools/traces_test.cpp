@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "files/packed_file.hpp"
-#include "planner/graph/stacked.hpp"
+#include "planner/graph/repeat_graph.hpp"
 #include "planner/plan.hpp"
 #include "planner/trace/trace.hpp"
 #include "planner/verify/validator.hpp"
@@ -224,7 +224,7 @@ TEST(shared_traces, resnet50) {
   const planner::plan p = planner::make_plan(g, {});
   EXPECT_THAT(planner::validate(p), IsEmpty());
   EXPECT_NEAR(static_cast<double>(p.sizes.baseline_peak), 2774.7e6, 1e6);
-  const planner::graph ten = planner::stacked(g, 10);
+  const planner::graph ten = planner::repeat_graph(g, 10);
   EXPECT_EQ(feature_maps(ten).maps, 10 * feature_maps(g).maps);
 }
 

@@ -102,9 +102,9 @@ std::vector<std::size_t> matching(const bench_options& o, const std::vector<std:
                                   const std::string& example) {
   std::vector<std::size_t> found;
   try {
-    const std::regex wanted(o.filter);
+    const std::regex pattern(o.filter);
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (std::regex_search(names[i], wanted)) found.push_back(i);
+      if (std::regex_search(names[i], pattern)) found.push_back(i);
     }
   } catch (const std::regex_error& e) {
     throw error(errc::invalid_argument, fmt::format("--filter: expected a regular expression, got '{}' ({})",

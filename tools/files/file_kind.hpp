@@ -10,10 +10,10 @@
 
 namespace stash::tools {
 
-/// To stand after the message of a reader of `wanted` (unknown: of something else) that refused `text`, the
+/// To stand after the message of a reader of `expected` (unknown: of something else) that refused `text`, the
 /// content of the file: ": give it to --trace". Says also what is in a packed file. Empty where the kind of
 /// file is right or not known.
-std::string what_to_do(const std::string& path, std::string_view text, planner::text_kind wanted);
+std::string what_to_do(const std::string& path, std::string_view text, planner::text_kind expected);
 
 /// Throws error(invalid_argument) if `name` is a file: "EXPECTED, got the file NAME, a plan ('stash.plan'):
 /// give it to stash verify, explain or report".

@@ -19,7 +19,7 @@
 #include "files/packed_file.hpp"
 #include "models/tape_record.hpp"
 #include "planner/graph/machine.hpp"
-#include "planner/graph/stacked.hpp"
+#include "planner/graph/repeat_graph.hpp"
 #include "planner/json/json.hpp"
 #include "planner/memory/options.hpp"
 #include "planner/trace/trace.hpp"
@@ -44,13 +44,13 @@ CLI::Validator in_range(const char* kind, Number least, Number most) {
 
 // What a file was read for, in front of what is wrong with it; after it, where another file belongs.
 template <class Parse>
-auto parsed(planner::text_kind wanted, const std::string& path, Parse parse,
+auto parsed(planner::text_kind expected, const std::string& path, Parse parse,
             std::string (*read)(const std::string&) = read_file) {
   const std::string text = read(path);
   try {
     return parse(text);
   } catch (const error& e) {
-    throw error(e.code(), fmt::format("{}: {}{}", path, e.what(), what_to_do(path, text, wanted)));
+    throw error(e.code(), fmt::format("{}: {}{}", path, e.what(), what_to_do(path, text, expected)));
   }
 }
 
@@ -195,7 +195,7 @@ planner::graph graph_source::make(std::string& machine) const {
     refuse({"--kineto", "--iteration"}, "--trace, got " + name);
     g = name == "-" || names_json(name) ? read() : named();
   }
-  if (repeat > 1) g = planner::stacked(g, repeat);
+  if (repeat > 1) g = planner::repeat_graph(g, repeat);
   machine = executor::annotate_workspaces(g, {thread_count(), framework_rule::tensorflow});
   return g;
 }

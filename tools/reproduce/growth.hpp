@@ -9,8 +9,8 @@
 #include <functional>
 #include <string>
 
+#include "planner/budget_planner.hpp"
 #include "planner/plan.hpp"
-#include "planner/sweep.hpp"
 
 namespace stash::tools {
 

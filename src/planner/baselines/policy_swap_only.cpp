@@ -26,12 +26,12 @@ ruled swap_only_rule(const rule_input& in, problem& ticks) {
     return std::tuple(-a.distance, -a.released) < std::tuple(-b.distance, -b.released);
   });
   const auto first = [&](std::size_t n) {
-    std::vector<std::uint32_t> wanted(ticks.items.size(), 0);
+    std::vector<std::uint32_t> to_move(ticks.items.size(), 0);
     for (std::size_t k = 0; k < n; ++k)
-      wanted[candidates[k].item] |= candidates[k].bit;
+      to_move[candidates[k].item] |= candidates[k].bit;
     option_choice c;
     for (std::size_t i = 0; i < ticks.items.size(); ++i)
-      c.push_back(option_that_moves(ticks.items[i], wanted[i]));
+      c.push_back(option_that_moves(ticks.items[i], to_move[i]));
     return c;
   };
   std::size_t number = candidates.size();

@@ -156,7 +156,7 @@ struct op {
   std::vector<storage_id> parameters_written;
   /// Backward ops that read stashes: at least one alternative, in order of preference.
   std::vector<stash_alternative> alternatives;
-  /// Scratch that the back end asks for while the op runs (0 until a back end has been asked).
+  /// Workspace that the back end asks for while the op runs (0 until a back end has been asked).
   std::int64_t workspace_bytes = 0;
   /// Floating-point operations of the whole batch, for estimates; 0: derived from kind and shapes.
   double flops = 0.0;

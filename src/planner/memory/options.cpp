@@ -313,8 +313,8 @@ class enumerator {
       if (fits) result.push_back(choice);
     };
     add(stash_kind::raw, {});
-    const bool given = s.role == storage_role::image || s.role == storage_role::label;
-    if (given || !encodes(options_.chosen_policy)) return result;
+    const bool is_input = s.role == storage_role::image || s.role == storage_role::label;
+    if (is_input || !encodes(options_.chosen_policy)) return result;
     if (s.role == storage_role::auxiliary) {
       // What a generic op keeps beside its outputs stays as it is.
       if (std::any_of(readers.begin(), readers.end(), [](const reader& r) { return wants_values(r.what); }))

@@ -70,7 +70,7 @@ op_id op_near(const schedule& s, std::size_t step) {
 
 }  // namespace
 
-placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work, const placement* like) {
+placement place(schedule s, std::optional<std::int64_t> capacity, std::int64_t work, const placement* like) {
   placement result;
   result.steps = std::move(s);
   std::vector<buffer>& buffers = result.steps.buffers;
@@ -84,7 +84,7 @@ placement place(schedule s, std::optional<std::int64_t> room, std::int64_t work,
   result.max_live = max_live(blocks_of(everything), buffer_alignment);
   const std::int64_t bottom = result.steps.overflow_bytes;
   layout_problem problem{blocks_of(maps), buffer_alignment, {}};
-  if (room) problem.capacity = std::max<std::int64_t>(0, *room - bottom);
+  if (capacity) problem.capacity = std::max<std::int64_t>(0, *capacity - bottom);
   if (like != nullptr && !like->steps.buffers.empty()) problem.hint = {offsets_like(maps, *like), like->way};
   layout_limits limits;
   limits.work = work;
@@ -136,16 +136,16 @@ placement without_layout(schedule s) {
   return result;
 }
 
-std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t room) {
+std::vector<std::int64_t> bytes_above(const placement& p, std::int64_t capacity) {
   if (!p.laid_out) {
     std::vector<std::int64_t> above = live_bytes(p.steps);
     for (std::int64_t& bytes : above)
-      bytes = std::max<std::int64_t>(0, bytes - room);
+      bytes = std::max<std::int64_t>(0, bytes - capacity);
     return above;
   }
   std::vector<std::int64_t> change(p.steps.steps.size() + 1, 0);
   for (const buffer& b : p.steps.buffers) {
-    const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - room);
+    const std::int64_t out = std::min(b.bytes, b.offset + b.bytes - capacity);
     if (b.form == buffer_form::host || out <= 0) continue;
     change[index(b.first_step)] += out;
     change[index(b.last_step) + 1] -= out;

@@ -103,9 +103,9 @@ class maker {
       const uses& u = uses_[s];
       if (chosen[s] || u.first < 0 || !st.batch_proportional() || st.role == storage_role::auxiliary)
         continue;
-      const bool given = st.role == storage_role::image || st.role == storage_role::label;
+      const bool is_input = st.role == storage_role::image || st.role == storage_role::label;
       const std::int64_t bytes = aligned(st.bytes(g_.batch));
-      change[given ? 0 : index(during(u.first))] += bytes;
+      change[is_input ? 0 : index(during(u.first))] += bytes;
       change[index(during(u.last)) + 1] -= bytes;
     }
     std::int64_t sum = 0;

@@ -8,10 +8,10 @@
 #include <limits>
 #include <random>
 
+#include "planner/budget_planner.hpp"
 #include "planner/graph/machine.hpp"
 #include "planner/json/json.hpp"
 #include "planner/plan_answers.hpp"
-#include "planner/sweep.hpp"
 #include "planner/time/fast_problems.hpp"
 #include "planner/verify/validator.hpp"
 #include "stash/error.hpp"

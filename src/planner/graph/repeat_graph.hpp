@@ -12,6 +12,6 @@ namespace stash::planner {
 /// images, labels, parameters and their gradients are shared. Names of the copies behind the first end in
 /// "#2", "#3"... Throws error(invalid_argument) for times < 1, and as check_graph for a `g` that is not
 /// consistent or a result that is too large.
-graph stacked(const graph& g, int times);
+graph repeat_graph(const graph& g, int times);
 
 }  // namespace stash::planner
