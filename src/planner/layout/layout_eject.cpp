@@ -102,8 +102,8 @@ void ejection_search::start(std::int64_t capacity) {
   grudge_.assign(offsets_.size(), 1);
   all_ = {};
   for (group& g : groups_) {
-    s.bottoms.clear();
-    s.tops.clear();
+    g.bottoms.clear();
+    g.tops.clear();
   }
   queue_.clear();
   waiting_ = 0;
