@@ -89,7 +89,7 @@ executor::executor(planner::plan p, const executor_options& options)
     arena_ = runtime::arena(static_cast<std::size_t>(bytes));
   } catch (const error& e) {
     throw error(e.code(),
-                fmt::format("executor: plan: expected room for {} bytes, which the plan of {} takes "
+                fmt::format("executor: plan: expected memory for {} bytes, which the plan of {} takes "
                             "under policy {}, got none ({})",
                             bytes, g.name, planner::to_string(plan_.chosen_policy), e.what()));
   }
@@ -324,7 +324,7 @@ bool executor::everything_stored() const {
 
 bool executor::compute(std::size_t i, std::int64_t step) {
   running_ = i;
-  // All encodes are behind us: a map that did not fit would be missed only now.
+  // All encodes are done: a map that did not fit would be missed only now.
   if (i == first_backward_step_ && !everything_stored()) return false;
   if (options_.stop && options_.stop()) {
     throw error(errc::interrupted, fmt::format("executor: step {}: interrupted before step {} of {} of the "

@@ -425,8 +425,8 @@ class Plan(CommandTest):
         self.refused("plan", "lenet", "--swap-all", says=["--swap-all", "swap-only"])
         self.refused("plan", "lenet", "--swap-all", "--policy", "swap-only", says=["--machine", "swap-only"])
         for option in (["--no-swap"], ["--evaluations", 10], ["--evaluations", 12000], ["--search-seed", 1]):
-            self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine beside it", "got none"])
-            self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine beside it")
+            self.refused("plan", "lenet", *option, says=[option[0] + ": expected --machine with it", "got none"])
+            self.refused("train", "lenet", "--steps", 1, *option, says=option[0] + ": expected --machine with it")
             self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", *option)
         self.done("plan", "lenet", "--batch", 8, "--machine", "rtx", "--search-seed", 2**63 - 1)
         for seed in ["-1", 2**64, 2**63, "1.5", "x", ""]:

@@ -217,7 +217,7 @@ class Train(CommandTest):
 
 
 class TrainWithSwap(CommandTest):
-    """Maps go to the host behind the computation."""
+    """Maps go to the host in the background."""
 
     SWAP = ["--machine", "cpu", "--policy", "swap-only", "--swap-all"]
 
@@ -234,7 +234,7 @@ class TrainWithSwap(CommandTest):
                 self.assertEqual(swapped[same], plain[same])
         self.assertEqual([p.name for p in self.folder.iterdir()], ["record.json"])
 
-    def test_measured_times_stand_beside_predicted_ones(self):
+    def test_measured_times_stand_next_to_predicted_ones(self):
         self.train(*self.SWAP, "--chrome-trace", "t.json")
         trace = self.read_json("t.json")
         names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}

@@ -189,7 +189,7 @@ int train(const train_options& o) {
   running([&] {
     run.trainer->events.notify = [](void*, const event& what) {
       if (what.kind != event_kind::overflow) return;
-      fmt::print("step {}: {} is denser than planned: the step is run again with more room\n", what.step,
+      fmt::print("step {}: {} is denser than planned: the step is run again with more capacity\n", what.step,
                  planner::printable(what.tensor));
     };
     progress bar(steps, training.batch);
@@ -337,7 +337,7 @@ void add_train(CLI::App& app, action& chosen) {
   command
       ->add_option(
           "--chrome-trace", o->chrome_trace,
-          "write when each step of the last training step ran, beside what a plan with --machine predicts")
+          "write when each step of the last training step ran, next to what a plan with --machine predicts")
       ->type_name("FILE")
       ->check(some_text());
   command
@@ -362,7 +362,7 @@ void add_train(CLI::App& app, action& chosen) {
 
 void add_compare(CLI::App& app, action& chosen) {
   CLI::App* const command = app.add_subcommand(
-      "compare", "Train unplanned, lossless and under each lossy policy from one seed, side by side");
+      "compare", "Train unplanned, lossless and under each lossy policy from one seed, in one table");
   const auto o = std::make_shared<compare_options>();
   o->training.declare(*command);
   command->add_option("--svg", o->svg, "draw memory over the step")->type_name("FILE")->check(some_text());

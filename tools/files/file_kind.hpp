@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// A file that was given where another kind of file belongs: what it is, and what takes it.
+/// A file of another kind than expected: what it is, and what takes it.
 
 #include <string>
 #include <string_view>

@@ -155,7 +155,7 @@ void graph_source::declare(CLI::App& command, bool file_allowed) {
       ->check(whole_number(1, 1024));
   command
       .add_option("--repeat", repeat,
-                  "copies of the network, one behind the other (to see how planning scales)")
+                  "copies of the network, one after the other (to see how planning scales)")
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(1, 1000));
@@ -222,7 +222,7 @@ std::vector<named_file> graph_source::files() const {
 void graph_source::refuse(std::initializer_list<const char*> options, const std::string& why) const {
   for (const char* const option : options) {
     if (command_->count(option) > 0)
-      throw error(errc::invalid_argument, fmt::format("{}: expected only beside {}", option, why));
+      throw error(errc::invalid_argument, fmt::format("{}: expected only with {}", option, why));
   }
 }
 
@@ -319,7 +319,7 @@ value_format parse_values(const std::string& name) {
 planner::graph graph_source::read_trace() const {
   if (!name.empty()) {
     throw error(errc::invalid_argument,
-                fmt::format("--trace: expected no name of a network beside it, got {}", shortened(name)));
+                fmt::format("--trace: expected no name of a network with it, got {}", shortened(name)));
   }
   refuse({"--input", "--classes", "--side", "--steps", "--loss-chunk", "--fused-update", "--batch"},
          "the name of a network, got the trace " + trace);
@@ -389,9 +389,8 @@ void plan_source::check() const {
       if (command_->count(option) == 0) continue;
       throw error(
           errc::invalid_argument,
-          fmt::format(
-              "{}: expected --machine beside it (only plans for one are searched for speed), got none",
-              option));
+          fmt::format("{}: expected --machine with it (only plans for one are searched for speed), got none",
+                      option));
     }
   }
   if (!force.empty() && force != "recompute") static_cast<void>(parse_encoding(force));
@@ -422,7 +421,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
     o.swap = !no_swap && o.chosen_policy != planner::policy::none && o.chosen_policy != planner::policy::gist;
   } else if (o.chosen_policy >= planner::policy::gist) {
     throw error(errc::invalid_argument,
-                fmt::format("--policy: expected --machine beside {}, which plans for one, got none", policy));
+                fmt::format("--policy: expected --machine with {}, which plans for one, got none", policy));
   }
   return o;
 }
@@ -431,7 +430,7 @@ planner::plan_options plan_source::options(int threads, const std::string& machi
 void plan_source::check_use(const planner::plan_options& o, const planner::graph& g) const {
   const auto refuse = [&](const char* option, const char* expected) {
     throw error(errc::invalid_argument,
-                fmt::format("{}: expected --policy {} beside it, got {}", option, expected, policy));
+                fmt::format("{}: expected --policy {} with it, got {}", option, expected, policy));
   };
   const planner::policy p = o.chosen_policy;
   if (!values.empty() && p != planner::policy::automatic && p != planner::policy::gist)

@@ -50,8 +50,8 @@ struct clocks {
   double boundary = 0;  // begin of the first backward op of the plan
 };
 
-// By ms where the plan has times, else by ops: what a plan adds between two ops shares the place of the op
-// behind it.
+// By ms where the plan has times, else by ops: what a plan adds between two ops shares the interval of the op
+// after it.
 clocks make_clocks(const plan& p, const planner::schedule& before) {
   clocks c;
   std::vector<double> op_begin{0.0};

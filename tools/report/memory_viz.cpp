@@ -122,7 +122,7 @@ class snapshot_writer {
         if (is(b, host)) touch("alloc", i, b, address);
       for (const std::size_t b : ends_[i]) {
         if (!is(b, host)) continue;
-        // Side by side, so that viewers join them.
+        // Next to each other, so that viewers join them.
         touch("free_requested", i, b, address);
         touch("free_completed", i, b, address);
       }

@@ -53,7 +53,7 @@ memory::dims weight_dims(const convolution_shape& s) {
 
 using forward_description = dnnl::convolution_forward::primitive_desc;
 
-/// What the library makes of an operation. The only place where the major versions differ: version 2 goes
+/// What the library makes of an operation. The only code where the major versions differ: version 2 goes
 /// through an operation descriptor, and looks at that and at the hint again when it is asked for another
 /// implementation.
 template <class Primitive>

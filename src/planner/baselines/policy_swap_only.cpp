@@ -40,7 +40,7 @@ ruled swap_only_rule(const rule_input& in, problem& ticks) {
     steps.limit = in.limit;
     simulator sim(steps);
     // Every map that leaves lowers what is held: the smallest number is found by bisection. Where transfers
-    // get into each other's way, a few more. Those for which the host has no room are too many.
+    // get into each other's way, a few more. Those for which the host lacks capacity are too many.
     std::size_t low = 0, high = number;
     while (low < high) {
       const std::size_t middle = (low + high) / 2;

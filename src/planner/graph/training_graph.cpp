@@ -605,7 +605,7 @@ class builder {
       return;
     }
     const tensor_ref dy = gradients_[index(n)];
-    if (dy.storage < 0) return;  // nothing behind this node leads to the loss
+    if (dy.storage < 0) return;  // nothing after this node leads to the loss
     switch (v.kind) {
       case node_kind::input:
       case node_kind::softmax_cross_entropy:

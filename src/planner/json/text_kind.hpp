@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// \file
-/// What a text is that was given to the reader of something else, so that its refusal can say so.
+/// What a text is that another reader got, so that its refusal can say so.
 
 #include <cstdint>
 #include <string_view>

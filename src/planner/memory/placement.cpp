@@ -34,7 +34,7 @@ bool put_dense_on_top(std::vector<buffer>& buffers, std::int64_t height) {
 }
 
 // Where the same buffers lie in another placement, before it was turned upside down; -1: it does not have
-// them. A storage has one buffer of a form after the other: they are told apart by their number.
+// them. A storage has one buffer of a form after the other: their number distinguishes them.
 std::vector<std::int64_t> offsets_like(const std::vector<buffer>& maps, const placement& like) {
   std::map<std::tuple<storage_id, buffer_form, int>, std::int64_t> known;
   std::map<std::pair<storage_id, buffer_form>, int> count;
@@ -229,7 +229,7 @@ bool overflow_arena_matters(const placement& p) {
       errc::infeasible_budget,
       fmt::format(
           "make_plan: budget: expected at least {} bytes, got {}: while {} runs, these must be in memory "
-          "at once: {}; beside them {} bytes of weights, gradients, momentum and workspace",
+          "at once: {}; in addition {} bytes of weights, gradients, momentum and workspace",
           smallest.height + fixed, budget, o >= 0 ? shortened(g.op_at(o).name) : "the last op", tensors,
           fixed));
 }

@@ -23,7 +23,7 @@ struct placement {
 inline constexpr std::int64_t default_layout_work = 50'000'000;
 
 /// Offsets for all buffers of `s` on the device; the overflow arena lies at the bottom. Deterministic. With
-/// `capacity` a height within it is enough; `work` bounds the search behind the simple orders
+/// `capacity` a height within it is enough; `work` bounds the search after the simple orders
 /// (layout_limits). With `like`, the placement of a similar schedule, that is mended instead (layout_hint).
 placement place(schedule s, std::optional<std::int64_t> capacity = {},
                 std::int64_t work = default_layout_work, const placement* like = nullptr);

@@ -39,7 +39,7 @@ running_peak::running_peak(const scheduler& facts, const option_set& options, co
   most_.assign(g.ops.size(), 0);
   before_.assign(g.ops.size() + 1, 0);
   const std::size_t components = options_.components.size();
-  // Whose ops are told apart: components, and storages that belong to none.
+  // Whose ops are distinguished: components, and storages that belong to none.
   std::vector<std::size_t> owner(g.storages.size());
   for (std::size_t s = 0; s < owner.size(); ++s)
     owner[s] = components + s;

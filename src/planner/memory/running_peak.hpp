@@ -25,7 +25,7 @@ class running_peak {
     std::size_t step = 0;  ///< number among the steps of its op
   };
 
-  /// All that is given has to outlive this.
+  /// All arguments have to outlive this.
   running_peak(const scheduler& facts, const option_set& options, const plan_options& plan, picks start);
 
   const picks& current() const noexcept { return current_; }

@@ -54,12 +54,12 @@ class pass {
   // These ops alone, as if there were no others: `storages` get what they have in the whole schedule.
   schedule_part run_part(const std::vector<op_id>& ops, const std::vector<storage_id>& storages) {
     forget(ops, storages);
-    std::vector<buffer_id> given;
+    std::vector<buffer_id> inputs;
     for (const storage_id s : storages) {
       const storage& st = g_.at(s);
       if (st.role != storage_role::image && st.role != storage_role::label) continue;
       dense_[index(s)] = new_dense(s);
-      given.push_back(dense_[index(s)]);
+      inputs.push_back(dense_[index(s)]);
       out_.buffers.back().last_step = -1;  // until an op reads it
     }
     for (const op_id id : ops) {
@@ -77,7 +77,7 @@ class pass {
       const buffer& made = out_.buffers[b];
       if (!is_ours(made.storage)) continue;
       const bool from_the_start =
-          std::find(given.begin(), given.end(), static_cast<buffer_id>(b)) != given.end();
+          std::find(inputs.begin(), inputs.end(), static_cast<buffer_id>(b)) != inputs.end();
       part.buffers.push_back({made.bytes, from_the_start ? step_order{} : orders_[index(made.first_step)],
                               made.last_step < 0 ? step_order{} : orders_[index(made.last_step)]});
     }
@@ -155,7 +155,7 @@ class pass {
   }
 
   // While one is encoded, its kept form comes on top of what is there; then its dense form, which is larger,
-  // goes. So the one with the smallest kept form comes first: the others find the more room.
+  // goes. So the one with the smallest kept form comes first: the others find more free memory.
   void encode_after(op_id id) {
     const op& o = g_.op_at(id);
     std::vector<std::pair<storage_id, std::int32_t>> done;  // with the number of the operand

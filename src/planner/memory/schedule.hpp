@@ -13,8 +13,8 @@
 
 namespace stash::planner {
 
-/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, behind what is decoded
-/// for it; tick 2t + 1: right behind op t, before what is encoded after it.
+/// A step of a swapped storage's way to the host and back. Tick 2t: right before op t, after what is decoded
+/// for it; tick 2t + 1: right after op t, before what is encoded after it.
 struct copy_event {
   std::int32_t tick = -1;
   step_kind kind = step_kind::copy_out;
@@ -34,8 +34,8 @@ struct schedule {
   std::int64_t overflow_bytes = 0;
 };
 
-/// Where a step stands among those of its op, whatever else is done there: steps come in the order of their
-/// places.
+/// Where a step stands among those of its op, whatever else is done there: steps come in the order of
+/// their numbers.
 struct step_order {
   static constexpr std::int32_t before = 0;  ///< decodes or computes again what the op reads
   static constexpr std::int32_t itself = 1;

@@ -184,7 +184,7 @@ class maker {
     if (st.role == storage_role::auxiliary) return during(uses_[index(form.storage)].first);
     return after(uses_[index(form.storage)].last_forward);
   }
-  // After the encoders behind the last forward use, before the decoders of the first backward one.
+  // After the encoders that follow the last forward use, before the decoders of the first backward one.
   std::int32_t released(const kept_form& form) const {
     return after(uses_[index(form.storage)].last_forward);
   }

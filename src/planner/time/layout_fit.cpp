@@ -16,7 +16,7 @@ constexpr int patience = 3;
 // Where rounds are few, less than this part of the capacity is not withheld: it would seldom change anything.
 constexpr std::int64_t least_parts_of_capacity = 2000;
 constexpr double close_to_bound = 1.001;  // no other timeline is tried
-// How many layouts that do not fit are tried behind the best that does.
+// How many layouts that do not fit are tried after the best that does.
 constexpr int most_vain_layouts = 3;
 // A layout of few buffers that needs only this part of the capacity more is mended further, from where it
 // ended.

@@ -46,7 +46,7 @@ constexpr argument_use uses[] = {
     {"aten::hardswish_backward", "self", use::exact},
     {"aten::hardshrink_backward", "self", use::exact},
     {"aten::softshrink_backward", "self", use::exact},
-    // Slopes such as 1 - y * y, which vanish where y is nearly one, and shares of one in many places.
+    // Derivatives such as 1 - y * y, which vanish where y is nearly one, and shares of one in many positions.
     {"aten::sigmoid_backward", "output", use::fine},
     {"aten::tanh_backward", "output", use::fine},
     {"aten::elu_backward", "self_or_result", use::fine},

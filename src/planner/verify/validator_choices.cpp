@@ -114,7 +114,8 @@ class choice_checker {
   void check_figures(storage_id s, const stash_choice& c) {
     const storage& block = at(g_.storages, s);
     const bool kept = c.kind != stash_kind::none;
-    // What a forward op writes beside its outputs saves nothing: without the plan it would not be there.
+    // What a forward op writes in addition to its outputs saves nothing: without the plan it would not be
+    // there.
     const std::int64_t before = block.role == storage_role::auxiliary ? 0 : block.bytes(g_.batch);
     if (c.bytes_before != before &&
         (kept || (c.bytes_before != 0 && c.bytes_before != block.bytes(g_.batch)))) {

@@ -71,7 +71,7 @@ struct table_read {
 
 struct table_row {
   op_kind kind;
-  bool fused;  // batch_norm_backward with the relu behind the norm
+  bool fused;  // batch_norm_backward with the relu after the norm
   std::string_view form;
   std::size_t reads;
   std::array<table_read, 2> read;

@@ -347,14 +347,14 @@ class totals_checker {
       workspace = std::max(workspace, round_up(o.workspace_bytes));
       wall = std::max(wall, working_set(p_.network, o));
     }
-    const std::int64_t beside_maps = sum(parameters, workspace);
-    const std::int64_t total = sum(peak, beside_maps);
+    const std::int64_t static_bytes = sum(parameters, workspace);
+    const std::int64_t total = sum(peak, static_bytes);
     expect("planned_peak", sizes.planned_peak, peak);
     expect("host_bytes", sizes.host_bytes, host);
     expect("parameter_bytes", sizes.parameter_bytes, parameters);
     expect("workspace_bytes", sizes.workspace_bytes, workspace);
     expect("planned_peak_total", sizes.planned_peak_total, total);
-    expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, beside_maps));
+    expect("baseline_peak_total", sizes.baseline_peak_total, sum(sizes.baseline_peak, static_bytes));
     const height_range unencoded = unencoded_heights(p_.network).run();
     if (sizes.baseline_peak < unencoded.least || sizes.baseline_peak > unencoded.most) {
       found_.add(plan_fault::bad_totals, "baseline_peak: reported {}, lies between {} and {}",

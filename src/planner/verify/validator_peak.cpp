@@ -125,7 +125,7 @@ class group_bytes {
                                            from < 0 ? nullptr : x.form[index(from)]);
         if (how == access::illegal) return false;
         storages_[index(k)].read_at(tick, how == access::decoded || how == access::recomputed);
-        // In the place of the source where that is decoded for it: the source is needed before the op, no
+        // In place of the source where that is decoded for it: the source is needed before the op, no
         // longer.
         if (how == access::recomputed) storages_[index(from)].read_at(tick - 1, false);
       }

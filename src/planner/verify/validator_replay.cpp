@@ -543,7 +543,7 @@ class replayer {
       holds_stash(s.inputs[1], {s.storage, 0, 0}, true);
     }
     if (source && !masked) demand_exact(s.inputs[0]);
-    // Behind a rounded source the mask answers sign needs, not the recomputed values.
+    // After a rounded source the mask answers sign needs, not the recomputed values.
     const bool exact = source && content_of(s.inputs[0]).values == quality::exact;
     const bool fine = source && content_of(s.inputs[0]).fine;
     write_dense(s.outputs[0], o.outputs[0], s.op, exact ? quality::exact : quality::rounded,

@@ -232,7 +232,7 @@ TEST(policies, lms_goes_further_ahead_where_there_is_memory) {
 }
 
 TEST(policies, layrub_on_the_chain) {
-  // All maps between layers move whatever the limit is, and each comes back while the layer behind its own
+  // All maps between layers move whatever the limit is, and each comes back while the layer after its own
   // does its backward work: p with loss' (op 6), b with fc' (op 7), a with pool' (op 9).
   rule_case c(policy::layrub);
   const ruled r = c.decide(std::int64_t{1} << 30);

@@ -361,7 +361,7 @@ TEST(odd_graphs, random_ops_get_valid_plans_within_their_budgets) {
     ASSERT_EQ(findings_of(p), "");
     ++plans;
     o.budget_bytes = p.sizes.planned_peak_total;
-    ASSERT_EQ(findings_of(make_plan(g, o)), "") << "the same plan has room";
+    ASSERT_EQ(findings_of(make_plan(g, o)), "") << "the same plan fits";
     o.budget_bytes = std::max<std::int64_t>(1, p.sizes.planned_peak_total / 2);
     try {
       ASSERT_EQ(findings_of(make_plan(g, o)), "");

@@ -125,7 +125,7 @@ TEST_F(training_graph_test, a_flattened_map_is_a_view_and_stays) {
   const node_id d = net.dropout("d", again, 0.5F);
   close({d});
   EXPECT_FALSE(in_place("r")) << "the map has another name for its readers";
-  EXPECT_FALSE(in_place("d")) << "a relu behind two views reads its output";
+  EXPECT_FALSE(in_place("d")) << "a relu after two views reads its output";
   EXPECT_EQ(named("r").inputs[0], named("c0").outputs[0]);
   EXPECT_EQ(named("d").inputs[0], named("r").outputs[0]);
 }

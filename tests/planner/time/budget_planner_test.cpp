@@ -446,7 +446,7 @@ TEST(sweep, no_much_smaller_budget_than_the_named_one_would_do) {
   EXPECT_GE(named_budget(quick, sweep.baseline_bytes() / 20), named);
 }
 
-TEST(sweep, with_room_for_maps_as_they_are_no_plan_is_slower_than_the_unplanned_step) {
+TEST(sweep, where_maps_fit_as_they_are_no_plan_is_slower_than_the_unplanned_step) {
   const graph g = models::default_graph(models::find("resnet20"), 64);
   for (const policy chosen : {policy::none, policy::lossless, policy::fp16}) {
     plan_options o;
@@ -552,7 +552,7 @@ TEST(sweep, the_validator_misses_no_damage_to_a_copy) {
   ASSERT_EQ(findings_of(sound), "");
   for (const step_kind kind :
        {step_kind::copy_out, step_kind::wait_out, step_kind::copy_in, step_kind::wait_in}) {
-    // A step that does nothing keeps all the others in their places.
+    // A step that does nothing keeps all the others in their order.
     plan p = sound;
     const std::size_t at = first_step(p, kind);
     p.steps[at] = p.steps[at + 1];

@@ -209,7 +209,7 @@ TEST(trace, damage_that_pytorch_is_known_for_is_let_pass) {
   std::string damaged = std::regex_replace(text, std::regex("\\},\n"), "}\n");  // no commas between nodes
   EXPECT_NE(damaged, text);
   EXPECT_EQ(to_json(graph_of_text(damaged)), expected);
-  damaged = std::regex_replace(text, std::regex(R"(\}\n\],)"), "},\n],");  // one behind the last
+  damaged = std::regex_replace(text, std::regex(R"(\}\n\],)"), "},\n],");  // one past the last
   EXPECT_NE(damaged, text);
   EXPECT_EQ(to_json(graph_of_text(damaged)), expected);
   damaged = std::regex_replace(text, std::regex(R"("1\.0")"), "NaN");
@@ -397,7 +397,7 @@ TEST(trace, a_threshold_other_than_zero_needs_exact_values) {
   }
 }
 
-TEST(trace, slopes_that_vanish_and_shares_need_fine_values) {
+TEST(trace, derivatives_that_vanish_and_shares_need_fine_values) {
   for (const auto& [name, schema] :
        {std::pair("aten::sigmoid_backward", "Tensor grad_output, Tensor output"),
         std::pair("aten::tanh_backward", "Tensor grad_output, Tensor output"),
