@@ -531,7 +531,7 @@ class Plan(CommandTest):
             self.refused(*arguments, says=[*both, "expected a file of its own"])
         self.assertEqual(before, {path: path.read_bytes() for path in self.folder.glob("*.*")})
 
-    def test_devices_and_names_are_no_files_to_keep_apart(self):
+    def test_devices_and_names_may_repeat(self):
         self.done("plan", "lenet", "-o", "/dev/null", "--json", "/dev/null")
         self.done("plan", "lenet", "--machine", "rtx", "-o", "lenet", "--json", "rtx")
         self.assertEqual(self.read_json("lenet")["format"], "stash.plan")

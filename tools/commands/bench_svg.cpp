@@ -28,7 +28,7 @@ std::size_t kind_of(std::string_view name) {
 }
 
 const char* colour_of(std::size_t kind) {
-  // Drawn under the grey that marks what lies outside the bars.
+  // Not the first colour: that grey marks what lies outside the bars.
   return svg_colours[(kind + 1) % svg_colours.size()];
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using planner::op_kind;
 
-/// Dropout in both directions. The level-one functions speak of masks as bits; a mask of one byte per element
+/// Dropout in both directions. The non-owning functions speak of masks as bits; a mask of one byte per element
 /// (the unencoded baseline) is made from bits, and turned back into bits, in the workspace.
 class dropout_kernel final : public kernel_base {
  public:

@@ -83,7 +83,7 @@ stash_read read(storage_id s, need what) {
   return r;
 }
 
-TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_room_of_its_own) {
+TEST(odd_graphs, what_is_computed_again_from_a_smaller_map_has_its_own_buffer) {
   builder b;
   const storage_id small = b.map(32, 0.01), large = b.map(4096), other = b.map(100000);
   b.forward({}, {small});

@@ -377,7 +377,7 @@ TEST(solve_layout, edges) {
   EXPECT_EQ(ages.height, 4);
 }
 
-TEST(solve_layout, a_fixed_block_with_room_below_is_no_obstacle) {
+TEST(solve_layout, a_fixed_block_above_a_gap_is_no_obstacle) {
   layout_problem p{{{0, 4, 10}, {0, 2, 6}, {2, 4, 4}, {0, 4, 3}}, 1, {}};
   p.blocks[0].fixed = 6;
   const layout_solution s = solve_layout(p);

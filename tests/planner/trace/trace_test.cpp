@@ -154,7 +154,7 @@ TEST(trace, small_maps_are_read_as_they_are) {
               ElementsAre(need::value));
 }
 
-TEST(trace, an_address_that_is_given_out_again_is_another_storage) {
+TEST(trace, an_address_that_is_used_again_is_another_storage) {
   const graph g = graph_of_text(small_trace());
   const storage_id dropped = op_named(g, "aten::native_dropout").outputs.at(0).storage;
   const storage_id through = op_named(g, "aten::threshold_backward").outputs.at(0).storage;
@@ -219,7 +219,7 @@ TEST(trace, damage_that_pytorch_is_known_for_is_let_pass) {
   EXPECT_EQ(to_json(graph_of_text(damaged)), expected);
 }
 
-TEST(trace, other_damage_is_refused_with_its_place) {
+TEST(trace, other_damage_is_refused_with_its_position) {
   const std::string text = small_trace();
   const auto refused = [](const std::string& damaged, const std::string& says) {
     expect_error(errc::bad_format, says, [&] { read_trace(damaged); });
