@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the viewers of a plan's files demand of them, each rule written down once and separate from what writes the files."""
+"""What the viewers of a plan's files demand of them, each rule written once, apart from what writes the files."""
 
 import csv
 from html.parser import HTMLParser
@@ -98,7 +98,8 @@ def check_counters(events, plan):
             series.append((ns(e["ts"]), e["args"]["bytes"]))
     demand(set(counters) == {"device memory", "host memory"} | ({"budget"} if plan["budget_bytes"] else set()),
            "counters", set(counters))
-    for name, live, added in [("device memory", live_bytes(plan), static_bytes(plan)), ("host memory", live_bytes(plan, True), 0)]:
+    for name, live, added in [("device memory", live_bytes(plan), static_bytes(plan)),
+                              ("host memory", live_bytes(plan, True), 0)]:
         expected = []
         for bytes in [*live, 0]:
             if not expected or expected[-1] != bytes + added:
